@@ -77,7 +77,7 @@ def convert_ctranslate2(checkpoint: Path, out: Path, precision: str) -> None:
     """Write the checkpoint in CTranslate2's format.
 
     Raises:
-        OptionError: it has no such models.
+        OptionError: CTranslate2 does not support the shape of the model.
     """
     from ctranslate2.converters.converter import Converter
     from ctranslate2.specs import common_spec, transformer_spec
@@ -228,5 +228,5 @@ def convert_host_search(checkpoint: Path, out: Path, precision: str) -> None:
     export_host_search(checkpoint, out, precision)
 
 
-#: What writes a checkpoint as a peer reads it; those not named read it themselves.
+#: Converters of checkpoints by system; systems without one load the checkpoint itself.
 CONVERTERS = {"ctranslate2": convert_ctranslate2, "onnx-host-search": convert_host_search}

@@ -6,17 +6,16 @@ Reads a job, a JSON object:
 
     protocol   "http" or "grpc"
     address    host:port
-    model      its name
-    clients    how many send at once, each its next request when it has an answer
+    model      name of the model
+    clients    number of clients; each sends its next request when it has an answer
     requests   each {"inputs": {NAME: {"type", "shape", "data"}}, "outputs": [NAME, ...]}; strings
-               hold a byte per character (Latin-1), so that bytes which are no text can be sent.
-               "cancel": seconds after which the client goes away; "timeout": microseconds after
-               which the server is to give up; "priority": as Triton has it
-    patience   seconds for which a request is sent again where there is no server
+               hold a byte per character (Latin-1), which can represent bytes that are not text.
+               "cancel": seconds after which the client disconnects; "timeout": microseconds after
+               which the server gives up; "priority": Triton's priority of the request
+    patience   seconds for which a request is sent again while no server answers
 
-Writes a line of JSON per request as its answer comes: "request" (its number), "seconds" (that it
-took), "at" (seconds since the first request), and "outputs" (nested lists by name), or "error" and
-"status".
+Writes a line of JSON for each answer: "request" (number of the request), "seconds" (duration), "at"
+(seconds since the first request), and "outputs" (nested lists by name), or "error" and "status".
 """
 
 from __future__ import annotations

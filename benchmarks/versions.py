@@ -1,7 +1,7 @@
 """Compare the speed of two versions of this project on the same bundle and lines, in turn.
 
     git worktree add ../before REVISION
-    (cd ../before && source scripts/environment.sh && make_environment cpu && make_kernels "")
+    (cd ../before && source scripts/environment.sh && make_environment cpu && make_libraries "")
     python benchmarks/versions.py --before ../before/.venv/bin/python --bundle DIR --source test.en
         [--target onnx-int8 ...] [--lines 300] [--rounds 7] [--exact] [--bundle-before DIR]
 

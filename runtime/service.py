@@ -70,10 +70,11 @@ class TranslationService:
                 None gives the line turns of its own.
 
         Returns:
-            A future of the translation. It can be cancelled until a batch has admitted the line.
-            Its callbacks run in a worker thread: they must be short and must not call `submit` on
-            a service with a capacity; exceptions they raise are logged. `exception()` is a
-            `BackendError` if the backend failed on this line or a worker has ended.
+            A future of the translation. It can be cancelled until the line is finished; without
+            libtranslate_trt, until a worker has started the line. Its callbacks run in a worker
+            thread: they must be short and must not call `submit` on a service with a capacity;
+            exceptions they raise are logged. `exception()` is a `BackendError` if the backend
+            failed on this line or a worker has ended.
 
         Raises:
             InputError: A token is outside the vocabulary, or the line exceeds the bundle's limit.

@@ -1,4 +1,4 @@
-"""Reports house terms that must not come back, as scripts/words.toml lists them.
+"""Report house terms that must not come back, which scripts/words.toml lists.
 
 python scripts/check_words.py            # enforced directories; exit code 1 if one has any
 python scripts/check_words.py --counts   # every directory, with the number of finds
@@ -93,7 +93,7 @@ def read_configuration(path: Path = CONFIGURATION) -> Configuration:
 
 
 def is_below(path: str, directories: Iterable[str]) -> bool:
-    """Whether a path is one of these files or lies in one of these directories."""
+    """Return True if a path is one of these files or lies in one of these directories."""
     return any(PurePosixPath(path).is_relative_to(one) for one in directories)
 
 
@@ -132,7 +132,7 @@ def tracked_files(root: Path) -> list[str]:
 
 
 def is_wanted(path: str, asked: Iterable[str], configuration: Configuration) -> bool:
-    """Whether finds in a file are reported, given the paths of the command line."""
+    """Return True if finds in a file are reported, given the paths of the command line."""
     if asked:
         return is_below(path, asked)
     pending = is_below(path, configuration.pending)

@@ -1,4 +1,4 @@
-"""Prints a version's section of CHANGELOG.md, for the notes of its release.
+"""Print a version's section of CHANGELOG.md, for the notes of its release.
 
     python scripts/release_notes.py v0.1.0
 

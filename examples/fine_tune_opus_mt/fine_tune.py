@@ -1,4 +1,4 @@
-"""Fine-tunes an OPUS-MT model on your text, compiles it to int8 and verifies the result.
+"""Fine-tune an OPUS-MT model on your text, compile it to int8 and verify the result.
 
 python fine_tune.py opus-mt-en-de/ --languages en de --output work/ \
     --train train.en train.de --valid valid.en valid.de

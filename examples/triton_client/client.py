@@ -1,4 +1,4 @@
-"""Translates lines of standard input with a Triton server, many requests at a time, in their order.
+"""Translate lines of standard input with a Triton server, many requests at a time, in order.
 
 python client.py --url 127.0.0.1:8001 --beam-size 4 < test.en > test.de
 """

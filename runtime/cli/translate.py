@@ -68,7 +68,7 @@ class Chunk(NamedTuple):
     "return_attention",
     is_flag=True,
     default=None,
-    help="Add cross-attention to the JSON output; needs a bundle exported with --attention.",
+    help="Add cross-attention; implies --json and needs a bundle exported with --attention.",
 )
 @click.option(
     "--target-prefix",
