@@ -200,11 +200,6 @@ class Contract:
         """Minimum number of candidate tokens of a beam in any sentence (see `max_beams`)."""
         return vocabulary_size if self.shortlist is None else self.shortlist.always
 
-    def source_sizes(self, source_size: int) -> dict[str, int]:
-        """Sizes of the axes that depend on the length of the longest source, by letter."""
-        width = 0 if self.shortlist is None else self.shortlist.width(source_size)
-        return {"S": source_size, "W": width}
-
     def with_types(self, types: Mapping[str, str]) -> Contract:
         """Return a copy with element types of encoder outputs and state replaced."""
 
