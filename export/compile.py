@@ -16,7 +16,7 @@ import onnx_ir as ir
 from translate_trt.export.build_options import BuildOptions
 from translate_trt.export.contract import GraphLayout, model_contract
 from translate_trt.export.dump import Dump
-from translate_trt.export.engines.builder import build_engine
+from translate_trt.export.engines.builder import build_engine, check_gpus
 from translate_trt.export.engines.cache import Engine
 from translate_trt.export.engines.network import Graph, load_builder
 from translate_trt.export.fused_ops.matching import add_functions
@@ -98,13 +98,14 @@ def compile_bundle(
             f"max_source_length is {limits.max_source_length}; with the tokens that this model "
             f"needs before a text it must be at least {checkpoint.prompt.source_length + 2}."
         )
-    packages = {package for name in options.targets if (package := TARGETS[name].package)}
+    packages = {name: package for name in options.targets if (package := TARGETS[name].package)}
     if packages:
         options.engines.buckets(limits)
         _check_beams(options.beam_size, checkpoint.model.vocabulary_size)
-    for package in packages:
+    for name, package in packages.items():  # fail now, not after minutes of work
         options.engines.check_package(package)
-        load_builder(package)  # fail now if it is missing, not after minutes of work
+        check_gpus(name, package, TARGETS[name].precision, options.engines)
+        load_builder(package)
     shortlist = None
     if options.shortlist is not None:
         shortlist = Shortlist.load(options.shortlist, tokenizer_hash(*checkpoint.tokenizers))

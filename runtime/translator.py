@@ -16,7 +16,8 @@ from translate_trt.runtime import native
 from translate_trt.runtime.arguments import checked_iterable, checked_texts, describe, token_ids
 from translate_trt.runtime.backends import Settings, load_engines, load_graphs
 from translate_trt.runtime.backends.device import Engines
-from translate_trt.runtime.backends.engines import PACKAGES, check_engines
+from translate_trt.runtime.backends.engines import check_engines
+from translate_trt.runtime.backends.packages import PACKAGES
 from translate_trt.runtime.bundle.checks import check_options, check_tokens, max_segment_length
 from translate_trt.runtime.bundle.contract import unscored
 from translate_trt.runtime.bundle.manifest import Manifest, TargetEntry, read_manifest, verify_files

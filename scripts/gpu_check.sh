@@ -19,7 +19,7 @@ make_environment cpu,export,tensorrt-rtx
 
 gpu=$(python -c '
 import torch
-from translate_trt.runtime.backends.engines import compute_capability
+from translate_trt.runtime.backends.driver import compute_capability
 found = compute_capability()
 if found is None or not torch.cuda.is_available():
     print("no GPU:", "no driver" if found is None else "torch is not built for CUDA")

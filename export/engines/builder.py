@@ -6,9 +6,10 @@ Networks are strongly typed: passes fix every precision in the graph, the builde
 from __future__ import annotations
 
 import logging
+import re
 import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,24 +28,52 @@ from translate_trt.export.engines.network import (
 )
 from translate_trt.export.engines.options import CURRENT, PORTABLE, EngineOptions
 from translate_trt.export.engines.progress import Progress, monitor, progress_bar
-from translate_trt.runtime.backends.engines import (
-    EngineRecord,
-    Profile,
-    compute_capability,
-    logger,
-    system_name,
+from translate_trt.runtime.backends.driver import Gpu, find_gpu
+from translate_trt.runtime.backends.engine_log import logger
+from translate_trt.runtime.backends.engines import EngineRecord, Profile, system_name
+from translate_trt.runtime.backends.packages import (
+    capabilities,
+    extra,
+    import_package,
+    portable_capabilities,
+    precisions,
+    supports,
+    unsupported,
 )
 from translate_trt.runtime.bundle.contract import TensorSpec
 from translate_trt.runtime.errors import OptionError
 
 log = logging.getLogger("translate_trt")
 
-# Severities that the bundle's log keeps; verbose messages on layers take megabytes.
-_KEPT = ("INTERNAL_ERROR", "ERROR", "WARNING", "INFO")
-_LAYERS = "Engine Layer Information"
-
 # The process has a single logger, so builds must not overlap.
 _BUILDING = threading.Lock()
+
+
+def check_gpus(target: str, package: str, precision: str, options: EngineOptions) -> None:
+    """Refuse a target whose package does not support the GPUs to build for.
+
+    The package need not be installed: on other GPUs, the message names the one to install.
+
+    Raises:
+        OptionError: The package or the precision is not supported on a GPU.
+        EngineError: The engines are for the GPU of this machine, which has none.
+    """
+    module, gpu = import_package(package, required=False), find_gpu()
+    if _is_named(package, options):
+        chosen = _named(package, options, module)
+    else:
+        gpu = _present(package, gpu)
+        if not supports(package, gpu.compute_capability, module):
+            raise OptionError(
+                unsupported(target, package, str(gpu), gpu.compute_capability, module)
+            )
+        chosen = (gpu.compute_capability,)
+    for capability in chosen:
+        if precision not in (supported := precisions(package, capability)):
+            raise OptionError(
+                f"{target}: on GPUs of compute capability {capability}, {package} supports only "
+                f"{' and '.join(supported)}; choose {extra(package)}-{supported[0]}, or other GPUs."
+            )
 
 
 def build_engine(
@@ -70,8 +99,9 @@ def build_engine(
     if options.cache is not None and (found := cache.load_engine(options.cache, key)):
         log.info("loaded the engine of the %s graph from %s", graph.name, options.cache)
         return found
-    with _BUILDING, progress_bar(f"{builder.package} {graph.name}") as progress:
-        engine = _build(builder, graph, content, record, options, progress)
+    recording = logger(builder.package).recording()
+    with _BUILDING, progress_bar(f"{builder.package} {graph.name}") as progress, recording as lines:
+        engine = _build(builder, graph, content, record, options, progress, lines)
     if engine is None:
         reasons = logger(builder.package).reasons()
         raise EngineError(
@@ -90,11 +120,10 @@ def _build(
     record: EngineRecord,
     options: EngineOptions,
     progress: Progress,
+    lines: Iterable[str],
 ) -> Engine | None:
     """Build an engine; None after a failure or Ctrl-C, which the caller distinguishes."""
-    lines = logger(builder.package)
-    lines.start()
-    trt_builder = builder.module.Builder(lines)
+    trt_builder = builder.module.Builder(logger(builder.package))
     network = parse(builder, trt_builder, content, graph.name)
     check_network(network, graph)
     config = trt_builder.create_builder_config()
@@ -107,8 +136,7 @@ def _build(
     if plan is None:
         return None
     timings.save()
-    kept = [text for severity, text in lines.lines if severity in _KEPT or _LAYERS in text]
-    return Engine(bytes(plan), _with_facts(record, network), "\n".join(kept) + "\n")
+    return Engine(bytes(plan), _with_facts(record, network), "\n".join(lines) + "\n")
 
 
 def _add_profile(
@@ -164,80 +192,100 @@ def _configure(builder: Builder, config: Any, options: EngineOptions) -> None:
 
 
 def _rtx_targets(builder: Builder, options: EngineOptions) -> list[Any]:
-    """Return the members of ComputeCapability to build for; empty for 8.0 and later.
+    """Return the members of ComputeCapability to build for; empty for portable engines.
 
     Raises:
         OptionError: The package does not support a compute capability.
     """
     members = builder.module.ComputeCapability.__members__
-    targets = []
-    for name in _chosen(options).split():
-        if name == PORTABLE:
-            return []
-        member = "CURRENT" if name == CURRENT else "SM" + name.replace(".", "")
-        if member not in members:
-            known = [f"{m[2:-1]}.{m[-1]}" for m in members if m.startswith("SM")]
-            raise OptionError(
-                f"{builder.package} {builder.version} does not build for compute capability "
-                f"{name}; choose from {', '.join(known)}, {CURRENT} and {PORTABLE}."
-            )
-        targets.append(members[member])
-    return targets
+    chosen = _chosen(options)
+    if chosen == (PORTABLE,):
+        return []
+    if chosen == (CURRENT,):
+        return [members["CURRENT"]]
+    named = _named(builder.package, options, builder.module)
+    return [members["SM" + name.replace(".", "")] for name in named]
 
 
-def _chosen(options: EngineOptions) -> str:
-    """Return the compute capabilities of the options, with the default resolved."""
-    default = CURRENT if compute_capability() else PORTABLE
-    return " ".join(options.compute_capabilities or (default,))
+def _chosen(options: EngineOptions) -> tuple[str, ...]:
+    """Return the compute capabilities for TensorRT-RTX, with the default resolved."""
+    return options.compute_capabilities or (CURRENT if find_gpu() else PORTABLE,)
 
 
-def _architectures(builder: Builder, options: EngineOptions) -> tuple[str, ...]:
-    """Return the compute capabilities of the engine; empty for a portable TensorRT-RTX engine.
+def _is_named(package: str, options: EngineOptions) -> bool:
+    """Return whether the engines are for other GPUs than that of this machine."""
+    return package == "tensorrt_rtx" and _chosen(options) != (CURRENT,)
+
+
+def _named(package: str, options: EngineOptions, module: Any) -> tuple[str, ...]:
+    """Return the compute capabilities that the options name.
 
     Raises:
         OptionError: The package does not support a compute capability.
-        EngineError: This machine lacks the GPU to build on or for.
     """
-    gpu = compute_capability()
-    if builder.is_rtx:
-        _rtx_targets(builder, options)  # raises for an unsupported compute capability
-        if (chosen := _chosen(options)) != CURRENT:
-            return () if chosen == PORTABLE else tuple(chosen.split())
-        advice = f"name a compute capability such as 8.6, or {PORTABLE}."
-    else:
-        advice = "build on the machine that will run the engine, or choose a tensorrt-rtx target."
+    chosen = _chosen(options)
+    if chosen == (PORTABLE,):
+        return portable_capabilities(module)
+    known = capabilities(package, module)
+    if unknown := [name for name in chosen if name not in known]:
+        raise OptionError(
+            f"{package} does not build for compute capability {', '.join(unknown)}; choose from "
+            f"{', '.join(known)}, {CURRENT} and {PORTABLE}, or build a tensorrt target on a "
+            "machine with that GPU."
+        )
+    return chosen
+
+
+def _present(package: str, gpu: Gpu | None) -> Gpu:
+    """Return the GPU of this machine.
+
+    Raises:
+        EngineError: There is none.
+    """
     if gpu is None:
+        advice = (
+            f"name a compute capability such as 8.6, or {PORTABLE}."
+            if package == "tensorrt_rtx"
+            else "build on the machine that will run the engine, or choose a tensorrt-rtx target."
+        )
         raise EngineError(
-            f"{builder.package} builds for the GPU of this machine, but no GPU or driver was found "
+            f"{package} builds for the GPU of this machine, but no GPU or driver was found "
             f"(nvidia-smi lists the GPUs); {advice}"
         )
-    return (gpu,)
+    return gpu
 
 
 def _record(builder: Builder, options: EngineOptions, profiles: Sequence[Profile]) -> EngineRecord:
     """Record everything that determines the engine of a graph; it is also the cache key.
 
     Raises:
-        OptionError: See `_architectures`.
-        EngineError: See `_architectures`.
+        OptionError: The package does not support a compute capability.
+        EngineError: This machine lacks the GPU to build for.
     """
+    gpu = find_gpu()
+    if _is_named(builder.package, options):
+        supported = _named(builder.package, options, builder.module)
+    else:
+        supported = (_present(builder.package, gpu).compute_capability,)
+    only_this_model = not builder.is_rtx and options.hardware_compatible == "none"
     return EngineRecord(
         package=builder.package,
         version=builder.version,
         system=system_name(),
-        compute_capabilities=_architectures(builder, options),
+        compute_capabilities=supported,
         hardware_compatibility=options.hardware_compatible,
         version_compatible=options.version_compatible,
         weights_stripped=options.strip_weights,
         profiles=tuple(profiles),
         options={
             # A named GPU and the current one give different engines, even if they are equal.
-            "compute_capabilities": _chosen(options) if builder.is_rtx else CURRENT,
+            "compute_capabilities": " ".join(_chosen(options)) if builder.is_rtx else CURRENT,
             "optimization_level": str(options.optimization_level),
             "tf32": str(options.tf32).lower(),
             "workspace_mib": str(options.workspace_mib or "all"),
             "user_allocation": str(builder.is_rtx).lower(),
         },
+        gpu=gpu if only_this_model else None,
     )
 
 
@@ -269,7 +317,7 @@ def _build_advice(reasons: str, options: EngineOptions) -> str:
 
 
 class _TimingCache:
-    """TensorRT's timing cache, stored per version and GPU.
+    """TensorRT's timing cache, stored per version and GPU model.
 
     TensorRT-RTX chooses kernels when an engine is loaded; its timing cache has been without effect
     since version 1.2.
@@ -278,19 +326,42 @@ class _TimingCache:
     def __init__(self, builder: Builder, config: Any, directory: Path | None) -> None:
         self._config = config
         self._path: Path | None = None
+        self._attached: Any = None  # must live until the engine is built
         if directory is None or builder.is_rtx:
             return
-        gpu = compute_capability() or "none"
-        self._path = directory / f"timings-{builder.version}-{system_name()}-{gpu}.cache"
-        known = config.create_timing_cache(cache.load(self._path) or b"")
-        config.set_timing_cache(known, ignore_mismatch=False)
+        gpu = find_gpu()
+        name = "none" if gpu is None else f"{gpu.name} {gpu.compute_capability} {gpu.sms}"
+        name = re.sub(r"[^A-Za-z0-9.]+", "-", name)  # names of GPUs may contain a slash
+        self._path = directory / f"timings-{builder.version}-{system_name()}-{name}.cache"
+        stored = cache.load(self._path)
+        if stored is not None and self._attach(stored):
+            return
+        if stored is not None:
+            log.warning("%s does not fit this GPU or version; measuring anew.", self._path)
+        if not self._attach(b""):
+            log.warning("%s takes no timing cache; kernels are measured anew.", builder.package)
+            self._path = None
+
+    def _attach(self, content: bytes) -> bool:
+        """Use stored timings, or new ones; False if they do not fit this GPU and version."""
+        self._attached = self._config.create_timing_cache(content)
+        return self._attached is not None and self._config.set_timing_cache(
+            self._attached, ignore_mismatch=False
+        )
 
     def save(self) -> None:
-        """Store the timings, merged with those that other processes stored meanwhile."""
-        if self._path is None:
+        """Store the timings, merged with those that other processes stored meanwhile.
+
+        No failure here is an error, because the engine is finished.
+        """
+        timings = None if self._path is None else self._config.get_timing_cache()
+        if self._path is None or timings is None:
             return
-        timings = self._config.get_timing_cache()
         others = cache.load(self._path)
         if others is not None:
-            timings.combine(self._config.create_timing_cache(others), ignore_mismatch=False)
-        cache.store(self._path, bytes(timings.serialize()))
+            read = self._config.create_timing_cache(others)
+            if read is None or not timings.combine(read, ignore_mismatch=False):
+                log.warning("%s does not fit this GPU or version; replacing it.", self._path)
+        content = timings.serialize()
+        if content is not None:
+            cache.store(self._path, bytes(content))

@@ -10,7 +10,8 @@ from typing import Any
 import onnx
 from google.protobuf.message import DecodeError
 
-from translate_trt.runtime.backends.engines import PACKAGES, import_package, is_noise, logger
+from translate_trt.runtime.backends.engine_log import is_noise, logger
+from translate_trt.runtime.backends.packages import PACKAGES, import_package
 from translate_trt.runtime.bundle.contract import TensorSpec
 from translate_trt.runtime.errors import OptionError, TranslateTrtError
 

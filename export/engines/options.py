@@ -46,8 +46,8 @@ class EngineOptions:
     # ---- where the engines run ----
     version_compatible: bool = False  # loadable by later TensorRT of the same major version; slower
     hardware_compatible: str = "none"  # TensorRT: none | same_compute_capability | ampere_plus
-    # TensorRT-RTX: "8.6", "8.9", ... or "current" or "portable" (8.0 and later). Empty for the
-    # current GPU or, without a GPU, portable.
+    # TensorRT-RTX: "8.6", "8.9", ... or "current" or "portable" (all that the package supports but
+    # 7.5). Empty for the current GPU or, without a GPU, portable.
     compute_capabilities: tuple[str, ...] = ()
     strip_weights: bool = False  # small engines, refitted with weights at load (needs a GPU)
 
@@ -120,7 +120,7 @@ class EngineOptions:
         if package == "tensorrt_rtx" and self.hardware_compatible != "none":
             raise OptionError(
                 "hardware_compatible is only for tensorrt; with tensorrt-rtx use "
-                f"compute_capabilities, or {PORTABLE!r} for 8.0 and later."
+                f"compute_capabilities, or {PORTABLE!r} for all that it supports but 7.5."
             )
         if package == "tensorrt_rtx" and self.version_compatible:
             # The package (1.7.1) lacks libnvinfer_lean, without which the build fails.

@@ -18,7 +18,8 @@ from onnx_ir.passes.common import InlinePass, ShapeInferencePass
 from translate_trt.export.compile import GRAPH_ROLES
 from translate_trt.export.verify.emulation_pass import Emulate
 from translate_trt.runtime import native
-from translate_trt.runtime.backends.engines import PACKAGES, Machine, check_engines
+from translate_trt.runtime.backends.engines import Machine, check_engines
+from translate_trt.runtime.backends.packages import PACKAGES
 from translate_trt.runtime.bundle.contract import Contract
 from translate_trt.runtime.bundle.manifest import (
     FileEntry,

@@ -9,7 +9,8 @@ from importlib import import_module
 from pathlib import Path
 
 from translate_trt.runtime.backends.device import Engines
-from translate_trt.runtime.backends.engines import PACKAGES, EngineRecord
+from translate_trt.runtime.backends.engines import EngineRecord
+from translate_trt.runtime.backends.packages import PACKAGES
 from translate_trt.runtime.bundle.contract import Contract
 from translate_trt.runtime.errors import BackendError, BundleError, OptionError
 from translate_trt.runtime.reference import Graphs

@@ -7,33 +7,33 @@ their messages name both sides and the command that rebuilds the engine.
 
 from __future__ import annotations
 
-import ctypes
-import functools
-import importlib
 import platform
 import sys
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+from translate_trt.runtime.backends.driver import Gpu, find_gpu
+from translate_trt.runtime.backends.engine_log import logger
+from translate_trt.runtime.backends.packages import (
+    PACKAGES,
+    extra,
+    import_package,
+    install_command,
+    portable_capabilities,
+    supports,
+    unsupported,
+)
 from translate_trt.runtime.bundle.fields import Fields
 from translate_trt.runtime.bundle.manifest import MANIFEST_NAME, TargetEntry
-from translate_trt.runtime.errors import BundleError, TranslateTrtError
+from translate_trt.runtime.errors import BundleError
 from translate_trt.runtime.version import version_numbers
-
-#: Python packages that build and run engines; both have the same API.
-PACKAGES = ("tensorrt", "tensorrt_rtx")
 
 #: TensorRT's levels of hardware compatibility.
 HARDWARE_LEVELS = ("none", "same_compute_capability", "ampere_plus")
 
-# Minimum compute capability of ampere_plus engines and of portable TensorRT-RTX engines.
+# Minimum compute capability of ampere_plus engines.
 _AMPERE = (8, 0)
-
-# CUdevice_attribute in cuda.h.
-_MAJOR, _MINOR = 75, 76
 
 
 @dataclass(frozen=True)
@@ -72,8 +72,8 @@ class EngineRecord:
         package: Package that built the engine, one of `PACKAGES`.
         version: Version of the package.
         system: Operating system and processor, such as "linux-x86_64".
-        compute_capabilities: Compute capabilities of the supported GPUs, such as "8.6"; empty for
-            a portable TensorRT-RTX engine, which supports 8.0 and later.
+        compute_capabilities: Compute capabilities of the supported GPUs, such as "8.6". Portable
+            TensorRT-RTX engines of older bundles have none; see `portable_capabilities`.
         hardware_compatibility: One of `HARDWARE_LEVELS`.
         version_compatible: Later versions with the same major version can load the engine.
         weights_stripped: The weights must be refitted from the ONNX file after loading.
@@ -81,6 +81,8 @@ class EngineRecord:
         layers: Number of layers of the parsed network, by TensorRT layer type.
         tensors: Type and axes of the inputs and outputs as parsed.
         options: Other builder options, for information.
+        gpu: The only GPU model that the engine supports; None for TensorRT-RTX, for a level of
+            hardware compatibility, and in older bundles.
     """
 
     package: str
@@ -94,10 +96,13 @@ class EngineRecord:
     layers: dict[str, int] = field(default_factory=dict)
     tensors: dict[str, str] = field(default_factory=dict)
     options: dict[str, str] = field(default_factory=dict)
+    gpu: Gpu | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Convert the record to JSON values, which `from_json` reads back."""
         value = asdict(self)
+        if self.gpu is None:
+            del value["gpu"]
         value["compute_capabilities"] = list(self.compute_capabilities)
         value["profiles"] = {str(i): asdict(profile) for i, profile in enumerate(self.profiles)}
         return value
@@ -131,7 +136,16 @@ class EngineRecord:
             layers={name: layers.integer(name, 0) for name in layers.values},
             tensors=fields.object("tensors").all_texts(),
             options=fields.object("options").all_texts(),
+            gpu=_read_gpu(fields.object("gpu")) if "gpu" in fields.values else None,
         )
+
+
+def _read_gpu(fields: Fields) -> Gpu:
+    return Gpu(
+        name=fields.text("name"),
+        compute_capability=fields.text("compute_capability"),
+        multiprocessors=fields.integer("multiprocessors", 1),
+    )
 
 
 @dataclass(frozen=True)
@@ -141,48 +155,24 @@ class Machine:
     Attributes:
         version: Version of the installed package; None if it is not installed.
         system: Operating system and processor (see `EngineRecord.system`).
-        gpu: Compute capability of the GPU, such as "8.6"; None without a GPU or driver.
+        gpu: The GPU; None without a GPU or driver.
     """
 
     version: str | None
     system: str
-    gpu: str | None
+    gpu: Gpu | None
 
     @classmethod
     def present(cls, package: str, device: int = 0) -> Machine:
         """Return the properties of this machine for a package and a GPU."""
         module = import_package(package, required=False)
         version = None if module is None else str(module.__version__)
-        return cls(version, system_name(), compute_capability(device))
+        return cls(version, system_name(), find_gpu(device))
 
 
 def system_name() -> str:
     """Operating system and processor, such as "linux-x86_64"."""
     return f"{sys.platform}-{platform.machine().lower()}"
-
-
-def compute_capability(device: int = 0, library: Any = None) -> str | None:
-    """Compute capability of a GPU, such as "8.6"; None without a GPU or driver.
-
-    The query uses the driver library, which needs neither PyTorch nor the CUDA toolkit.
-
-    Args:
-        device: Index among the visible GPUs.
-        library: Replacement for the driver library, for tests.
-    """
-    try:
-        cuda = library or ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
-    except OSError:
-        return None
-    handle, value = ctypes.c_int(), ctypes.c_int()
-    if cuda.cuInit(0) or cuda.cuDeviceGet(ctypes.byref(handle), device):
-        return None
-    numbers = []
-    for attribute in (_MAJOR, _MINOR):
-        if cuda.cuDeviceGetAttribute(ctypes.byref(value), attribute, handle):
-            return None
-        numbers.append(value.value)
-    return ".".join(map(str, numbers))
 
 
 def check_engine(record: EngineRecord, machine: Machine, target: str, bundle: Path | str) -> None:
@@ -200,26 +190,36 @@ def check_engine(record: EngineRecord, machine: Machine, target: str, bundle: Pa
     rebuild = (
         f"Rebuild it: translate-trt export CHECKPOINT --target {target} --output {bundle} --force"
     )
-    install = f"pip install 'translate-trt[{_extra(record.package)}]'"
     made = f"{bundle}: the engines of {target} were made by {record.package} {record.version}"
+    gpu = machine.gpu
+    # First, because installing or rebuilding would not help.
+    if gpu is not None and not _gpu_fits(record, gpu):
+        if not supports(record.package, gpu.compute_capability):
+            remedy = unsupported(target, record.package, str(gpu), gpu.compute_capability)
+        elif record.gpu is not None:
+            remedy = (
+                f"{rebuild}\nOr build engines for all GPUs of compute capability "
+                f"{record.gpu.compute_capability}: --hardware-compatible same_compute_capability"
+            )
+        else:
+            remedy = rebuild
+        raise BundleError(f"{made} for {_gpus(record)}; this GPU is {gpu}. {remedy}")
     if machine.version is None:
-        raise BundleError(f"{made}, which is not installed. Install it: {install}")
+        raise BundleError(
+            f"{made}, which is not installed. Install it: {install_command(record.package)}"
+        )
     if not _version_fits(record, machine.version):
         raise BundleError(
             f"{made}; installed is {machine.version}, which does not load them. {rebuild}\n"
-            f"Or install their version: pip install '{_extra(record.package)}=={record.version}'"
+            f"Or install their version: pip install '{extra(record.package)}=={record.version}'"
         )
     # TensorRT-RTX engines are portable between systems: the loading machine compiles their kernels.
     if record.package == "tensorrt" and machine.system != record.system:
         raise BundleError(f"{made} for {record.system}; this is {machine.system}. {rebuild}")
-    if machine.gpu is None:
+    if gpu is None:
         raise BundleError(
             f"{bundle}: {target} needs an NVIDIA GPU and its driver, and none was found "
             "(nvidia-smi shows what the driver sees). Choose an onnx target to run on the CPU."
-        )
-    if not _gpu_fits(record, machine.gpu):
-        raise BundleError(
-            f"{made} for {_gpus(record)}; this GPU has compute capability {machine.gpu}. {rebuild}"
         )
 
 
@@ -252,49 +252,24 @@ def _version_fits(record: EngineRecord, installed: str) -> bool:
     return made[:1] == here[:1] and here >= made
 
 
-def _gpu_fits(record: EngineRecord, gpu: str) -> bool:
-    if gpu in record.compute_capabilities:
-        return True
-    if record.hardware_compatibility == "ampere_plus" or not record.compute_capabilities:
-        return version_numbers(gpu) >= _AMPERE
-    return False
+def _gpu_fits(record: EngineRecord, gpu: Gpu) -> bool:
+    if record.hardware_compatibility == "ampere_plus":
+        return version_numbers(gpu.compute_capability) >= _AMPERE
+    # TensorRT does not support engines of another model of the same compute capability.
+    same_model = record.gpu is None or record.gpu == gpu
+    return gpu.compute_capability in _capabilities(record) and same_model
+
+
+def _capabilities(record: EngineRecord) -> tuple[str, ...]:
+    return record.compute_capabilities or portable_capabilities()
 
 
 def _gpus(record: EngineRecord) -> str:
-    if record.hardware_compatibility == "ampere_plus" or not record.compute_capabilities:
+    if record.gpu is not None:
+        return str(record.gpu)
+    if record.hardware_compatibility == "ampere_plus":
         return "compute capability 8.0 and later"
-    return f"compute capability {', '.join(record.compute_capabilities)}"
-
-
-def _extra(package: str) -> str:
-    """Name of the package on PyPI, and of the pip extra that installs it."""
-    return package.replace("_", "-")
-
-
-def import_package(package: str, required: bool = True) -> ModuleType | None:
-    """Import one of `PACKAGES`.
-
-    Args:
-        package: Name of the package.
-        required: Raise if the package is missing; otherwise return None.
-
-    Raises:
-        TranslateTrtError: The package is required but not installed, or does not load.
-    """
-    try:
-        return importlib.import_module(package)
-    except ModuleNotFoundError as error:
-        if not required:
-            return None
-        raise TranslateTrtError(
-            f"{package} is not installed ({error}). "
-            f"Install it: pip install 'translate-trt[{_extra(package)}]'"
-        ) from error
-    except (ImportError, OSError) as error:  # a shared library is missing
-        raise TranslateTrtError(
-            f"{package} is installed but does not load: {error}. "
-            f"Install it again: pip install --force-reinstall 'translate-trt[{_extra(package)}]'"
-        ) from error
+    return f"compute capability {', '.join(_capabilities(record))}"
 
 
 def load_engine(
@@ -361,45 +336,3 @@ def refit_engine(engine: Any, weights: Path, package: str) -> None:
             f"the weights of {weights} do not fit the engine. {package} says: {log.reasons()} "
             "Export the bundle again."
         )
-
-
-@functools.cache
-def logger(package: str) -> Any:
-    """Return the process-wide logger of a package.
-
-    TensorRT keeps the first logger it receives and ignores all later ones; a build crashed after
-    the first logger had been freed (tensorrt_rtx 1.7.1). This logger is therefore never freed.
-
-    Returns:
-        An ILogger with `lines`, `start()` and `reasons()`.
-    """
-    module: Any = import_package(package)
-
-    class Logger(module.ILogger):  # type: ignore[misc]
-        """Collector of (severity, message) for one build or load at a time."""
-
-        def __init__(self) -> None:
-            module.ILogger.__init__(self)
-            self.lines: list[tuple[str, str]] = []
-
-        def start(self) -> None:
-            self.lines = []
-
-        def log(self, severity: Any, message: str) -> None:
-            self.lines.append((severity.name, message))
-
-        def reasons(self, last: int = 3) -> str:
-            return _reasons(self.lines, last)
-
-    return Logger()
-
-
-def is_noise(message: str) -> bool:
-    """Return True for messages that TensorRT adds to every error on a machine without a GPU."""
-    return "Thread context has not been set" in message or "catchCudaError" in message
-
-
-def _reasons(lines: Sequence[tuple[str, str]], last: int) -> str:
-    errors = [text.strip() for severity, text in lines if severity in ("ERROR", "INTERNAL_ERROR")]
-    errors = [text for text in errors if not is_noise(text)]
-    return " | ".join(dict.fromkeys(errors[-last:])) or "(no reason given)"

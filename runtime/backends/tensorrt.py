@@ -14,12 +14,9 @@ from typing import Any
 from translate_trt.runtime.backends import Records, Settings
 from translate_trt.runtime.backends.cuda import Cuda, CudaQueue, load_cuda
 from translate_trt.runtime.backends.device import Engines, Launch
-from translate_trt.runtime.backends.engines import (
-    EngineRecord,
-    import_package,
-    load_engine,
-    logger,
-)
+from translate_trt.runtime.backends.engine_log import logger
+from translate_trt.runtime.backends.engines import EngineRecord, load_engine
+from translate_trt.runtime.backends.packages import import_package
 from translate_trt.runtime.bundle.contract import NEXT, Contract, TensorSpec
 from translate_trt.runtime.errors import BackendError, BundleError
 

@@ -127,7 +127,7 @@ def test_engines_of_another_version_are_refused_with_the_command_that_rebuilds_t
 def test_engines_are_not_loaded_without_a_gpu(
     engine_bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engines, "compute_capability", lambda *_: None)
+    monkeypatch.setattr(engines, "find_gpu", lambda *_: None)
     with pytest.raises(BundleError, match="needs an NVIDIA GPU and its driver"):
         Translator(engine_bundle, "tensorrt-rtx-fp16")
 

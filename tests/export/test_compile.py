@@ -13,6 +13,8 @@ import pytest
 from translate_trt.export import compile as compile_module
 from translate_trt.export.build_options import BuildOptions
 from translate_trt.export.compile import compile_bundle
+from translate_trt.export.engines import builder
+from translate_trt.runtime.backends.driver import Gpu
 from translate_trt.runtime.bundle.manifest import Limits, read_manifest, verify_files
 from translate_trt.runtime.errors import OptionError, OutputError
 from translate_trt.runtime.translator import Translator
@@ -57,6 +59,24 @@ def test_what_a_bundle_says_of_itself(compiled_bundle: Path, checkpoint: Checkpo
 def test_options_out_of_range(options: dict[str, object], message: str) -> None:
     with pytest.raises(OptionError, match=message):
         BuildOptions(**options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_a_gpu_that_the_package_lacks_is_refused_before_tracing(
+    installed: bool, checkpoint: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def trace(*_: object) -> None:
+        raise AssertionError("a graph was traced")
+
+    monkeypatch.setattr(compile_module, "trace_graphs", trace)
+    monkeypatch.setattr(builder, "find_gpu", lambda: Gpu("NVIDIA H100 PCIe", "9.0", 114))
+    if not installed:
+        monkeypatch.setitem(sys.modules, "tensorrt_rtx", None)
+    options = BuildOptions(("onnx-fp32", "tensorrt-rtx-bf16"))
+    with pytest.raises(OptionError, match=r"tensorrt-rtx-bf16: .*use the target tensorrt-bf16: "
+                       r"pip install 'translate-trt\[cpu,export,tensorrt\]'"):  # fmt: skip
+        compile_bundle(checkpoint, tmp_path / "bundle", options)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_target_limit_must_leave_room() -> None:

@@ -17,12 +17,15 @@ from tqdm import tqdm
 
 from translate_trt.export.engines import builder as builder_module
 from translate_trt.export.engines import cache
-from translate_trt.export.engines.builder import build_engine
+from translate_trt.export.engines.builder import build_engine, check_gpus
 from translate_trt.export.engines.cache import Engine, engine_key
 from translate_trt.export.engines.network import Builder, EngineError, Graph, load_builder
 from translate_trt.export.engines.options import EngineOptions, default_cache, parse_profiles
 from translate_trt.export.engines.progress import Progress
-from translate_trt.runtime.backends.engines import Profile, compute_capability
+from translate_trt.runtime.backends.driver import Gpu, compute_capability
+from translate_trt.runtime.backends.engine_log import logger
+from translate_trt.runtime.backends.engines import EngineRecord, Profile
+from translate_trt.runtime.backends.packages import capabilities, portable_capabilities
 from translate_trt.runtime.bundle.contract import Contract, TensorSpec
 from translate_trt.runtime.bundle.manifest import Limits
 from translate_trt.runtime.errors import OptionError, TranslateTrtError
@@ -32,6 +35,9 @@ from translate_trt.train.config import ModelConfig
 LIMITS = Limits(32, 82)
 CHECKPOINTS = Limits(48, 98)  # of all bundles of the checkpoint, whose graphs are traced once
 PROFILES = (Profile(1, 32), Profile(8, 32))
+A10, A100 = Gpu("NVIDIA A10", "8.6", 72), Gpu("NVIDIA A100/40 GB", "8.0", 108)
+H100, T4 = Gpu("NVIDIA H100 PCIe", "9.0", 114), Gpu("Tesla T4", "7.5", 40)
+V100 = Gpu("Tesla V100", "7.0", 80)
 
 
 @pytest.fixture(scope="module")
@@ -42,8 +48,8 @@ def rtx() -> Builder:
 
 @pytest.fixture(autouse=True)
 def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Set a fixed compute capability, so that engines do not depend on the machine."""
-    monkeypatch.setattr(builder_module, "compute_capability", lambda: None)
+    """Hide the GPU of this machine, so that engines do not depend on it."""
+    monkeypatch.setattr(builder_module, "find_gpu", lambda: None)
 
 
 @pytest.fixture
@@ -75,7 +81,8 @@ def test_a_tiny_model_builds(rtx: Builder, precision: str, checkpoint: Checkpoin
         engine = build_engine(rtx, graph, PROFILES, uncached())
         assert_engine_keeps_the_contract(engine, graph)
         assert engine.record.profiles == PROFILES
-        assert engine.record.compute_capabilities == ()
+        assert engine.record.compute_capabilities == portable_capabilities()
+        assert engine.record.gpu is None
         assert f"{graph.outputs[0].name} [profile 1]" in engine.log
         assert "[profile 2]" not in engine.log
     # Keys and values of both layers are updated in place; a layer has two attentions.
@@ -248,13 +255,70 @@ def test_the_present_gpu_without_one(rtx: Builder) -> None:
 
 
 def test_the_present_gpu_is_the_default(rtx: Builder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(builder_module, "compute_capability", lambda: "8.6")
+    monkeypatch.setattr(builder_module, "find_gpu", lambda: A10)
     record = builder_module._record(rtx, uncached(), PROFILES)
     assert record.compute_capabilities == ("8.6",)
     # An engine for a named 8.6 has another key: it can be built on any machine.
     named = builder_module._record(rtx, uncached(compute_capabilities=("8.6",)), PROFILES)
     assert named.compute_capabilities == ("8.6",)
     assert engine_key(b"", named.to_json()) != engine_key(b"", record.to_json())
+
+
+@pytest.mark.parametrize(
+    ("gpu", "target", "fields", "match"),
+    [
+        (H100, "tensorrt-rtx-fp16", {}, r"tensorrt-rtx-fp16: TensorRT-RTX .* does not support "
+         r"NVIDIA H100 PCIe \(compute capability 9\.0.*use the target tensorrt-fp16: pip install "
+         r"'translate-trt\[cpu,export,tensorrt\]'"),
+        (H100, "tensorrt-rtx-fp16", {"compute_capabilities": ("current",)}, "does not support"),
+        (A10, "tensorrt-rtx-fp16", {"compute_capabilities": ("9.0",)}, "build a tensorrt target"),
+        (V100, "tensorrt-fp32", {}, "TensorRT does not support Tesla V100 .*onnx-fp16"),
+        (T4, "tensorrt-rtx-bf16", {}, r"only fp16; choose tensorrt-rtx-fp16"),
+        (T4, "tensorrt-bf16", {}, r"only fp32 and fp16; choose tensorrt-fp32"),
+        (None, "tensorrt-fp16", {}, "choose a tensorrt-rtx target"),
+        (None, "tensorrt-rtx-fp16", {"compute_capabilities": ("current",)}, "or portable"),
+    ],
+)  # fmt: skip
+def test_gpus_that_are_refused(
+    gpu: Gpu | None, target: str, fields: dict[str, Any], match: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(builder_module, "find_gpu", lambda: gpu)
+    package, _, precision = target.rpartition("-")
+    with pytest.raises((OptionError, EngineError), match=match):
+        check_gpus(target, package.replace("-", "_"), precision, uncached(**fields))
+
+
+@pytest.mark.parametrize(
+    ("gpu", "target", "fields"),
+    [
+        (H100, "tensorrt-bf16", {}),
+        (H100, "tensorrt-rtx-bf16", {"compute_capabilities": ("portable",)}),
+        (H100, "tensorrt-rtx-bf16", {"compute_capabilities": ("8.9", "12.0")}),
+        (A10, "tensorrt-rtx-fp32", {}),
+        (T4, "tensorrt-rtx-fp16", {}),
+        (None, "tensorrt-rtx-bf16", {}),
+    ],
+)
+def test_gpus_that_are_supported(
+    gpu: Gpu | None, target: str, fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(builder_module, "find_gpu", lambda: gpu)
+    package, _, precision = target.rpartition("-")
+    check_gpus(target, package.replace("-", "_"), precision, uncached(**fields))
+
+
+def test_a_portable_engine_is_for_the_gpus_of_the_table(rtx: Builder) -> None:
+    # The header of a plan has one bit for each compute capability (tensorrt_rtx 1.7.1).
+    def bits(*names: str) -> int:
+        options = uncached(compute_capabilities=names)
+        plan = build_engine(rtx, addition(), PROFILES[:1], options).plan
+        return int.from_bytes(plan[32:36], "little")
+
+    single = {name: bits(name) for name in capabilities("tensorrt_rtx")}
+    assert sum(single.values()) == bits(*single)
+    portable = bits("portable")
+    assert tuple(name for name, bit in single.items() if portable & bit) == portable_capabilities()
 
 
 # ---- the cache ----
@@ -472,7 +536,7 @@ def test_options_of_the_other_package(package: str, fields: dict[str, Any], matc
 def played(rtx: Builder, monkeypatch: pytest.MonkeyPatch) -> Builder:
     """Run the branches of `tensorrt` with the package tensorrt_rtx, which has the same API."""
     monkeypatch.setitem(sys.modules, "tensorrt", rtx.module)
-    monkeypatch.setattr(builder_module, "compute_capability", lambda: "8.0")
+    monkeypatch.setattr(builder_module, "find_gpu", lambda: A100)
     return load_builder("tensorrt")
 
 
@@ -481,20 +545,108 @@ def test_timings_are_kept_per_version_and_gpu(played: Builder, options: EngineOp
     engine = build_engine(played, addition(), PROFILES[:1], options)
     assert engine.record.package == "tensorrt"
     assert engine.record.compute_capabilities == ("8.0",)
+    assert engine.record.gpu == A100
     assert options.cache is not None
     (timings,) = options.cache.glob("timings-*.cache")
     assert played.version in timings.name
-    assert timings.name.endswith("-8.0.cache")
+    assert timings.name.endswith("-NVIDIA-A100-40-GB-8.0-108-SMs.cache")
     assert cache.load(timings)
     timings.write_bytes(b"damaged")
     build_engine(played, addition("float16"), PROFILES[:1], options)
     assert cache.load(timings)
 
 
+class FakeTimings:
+    """Fake of ITimingCache."""
+
+    def __init__(self, content: bytes, fits: bool) -> None:
+        self.content, self.fits = content, fits
+        self.combined: list[bytes] = []
+
+    def combine(self, other: FakeTimings, ignore_mismatch: bool) -> bool:
+        assert not ignore_mismatch
+        if other.fits:
+            self.combined.append(other.content)
+        return other.fits
+
+    def serialize(self) -> bytes:
+        return b"timings of this GPU"
+
+
+class FakeConfig:
+    """Fake of the IBuilderConfig methods of timing caches, for a GPU of its own.
+
+    Content that begins with "foreign" is of another GPU, "damaged" cannot be read.
+    """
+
+    def __init__(self, takes_any: bool = True) -> None:
+        self.takes_any = takes_any
+        self.attached: FakeTimings | None = None
+
+    def create_timing_cache(self, content: bytes) -> FakeTimings | None:
+        if content.startswith(b"damaged"):
+            return None
+        return FakeTimings(content, not content.startswith(b"foreign"))
+
+    def set_timing_cache(self, timings: FakeTimings, ignore_mismatch: bool) -> bool:
+        assert not ignore_mismatch
+        if timings.fits and self.takes_any:
+            self.attached = timings
+        return timings.fits and self.takes_any
+
+    def get_timing_cache(self) -> FakeTimings | None:
+        return self.attached
+
+
+@pytest.mark.parametrize("kind", ["own", "foreign", "damaged"])
+def test_timings_that_do_not_fit_are_replaced(
+    kind: str, played: Builder, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    builder_module._TimingCache(played, first := FakeConfig(), tmp_path).save()
+    (path,) = tmp_path.iterdir()
+    assert first.attached is not None
+    assert cache.load(path) == b"timings of this GPU"
+    cache.store(path, kind.encode())
+    timings = builder_module._TimingCache(played, config := FakeConfig(), tmp_path)
+    assert config.attached is not None
+    assert config.attached.content == (b"own" if kind == "own" else b"")
+    # Meanwhile, another process stores timings of the same kind.
+    timings.save()
+    assert config.attached.combined == ([b"own"] if kind == "own" else [])
+    assert cache.load(path) == b"timings of this GPU"
+    assert ("does not fit this GPU" in caplog.text) == (kind != "own")
+
+
+def test_a_build_without_timings_ends_well(played: Builder, tmp_path: Path) -> None:
+    timings = builder_module._TimingCache(played, FakeConfig(takes_any=False), tmp_path)
+    timings.save()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_engines_of_another_gpu_model_have_another_key(
+    played: Builder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def record(gpu: Gpu, **fields: Any) -> EngineRecord:
+        monkeypatch.setattr(builder_module, "find_gpu", lambda: gpu)
+        return builder_module._record(played, uncached(**fields), PROFILES)
+
+    other = replace(H100, name="NVIDIA H200", multiprocessors=132)
+    level = {"hardware_compatible": "same_compute_capability"}
+    assert record(H100).gpu == H100
+    assert record(H100, **level).gpu is None
+    keys = [
+        engine_key(b"", record(gpu, **fields).to_json())
+        for fields in ({}, level)
+        for gpu in (H100, other)
+    ]
+    assert len(set(keys)) == 3
+    assert keys[2] == keys[3]
+
+
 def test_tensorrt_builds_for_the_current_gpu(
     played: Builder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(builder_module, "compute_capability", lambda: None)
+    monkeypatch.setattr(builder_module, "find_gpu", lambda: None)
     with pytest.raises(EngineError, match="choose a tensorrt-rtx target"):
         build_engine(played, addition(), PROFILES[:1], uncached())
 
@@ -502,7 +654,7 @@ def test_tensorrt_builds_for_the_current_gpu(
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_compatibility_reaches_the_builder(played: Builder) -> None:
     module = played.module
-    network_builder = module.Builder(builder_module.logger("tensorrt_rtx"))
+    network_builder = module.Builder(logger("tensorrt_rtx"))
     config = network_builder.create_builder_config()
     flags = module.BuilderFlag
     assert config.get_flag(flags.TF32)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import sys
 import types
@@ -12,18 +11,19 @@ from typing import Any
 
 import pytest
 
-from translate_trt.runtime.backends import engines
+from translate_trt.runtime.backends import engine_log, engines
+from translate_trt.runtime.backends.driver import Gpu, compute_capability
 from translate_trt.runtime.backends.engines import (
     EngineRecord,
     Machine,
     Profile,
     check_engine,
-    compute_capability,
     load_engine,
     refit_engine,
 )
+from translate_trt.runtime.backends.packages import portable_capabilities
 from translate_trt.runtime.bundle.fields import Fields
-from translate_trt.runtime.errors import BundleError, TranslateTrtError
+from translate_trt.runtime.errors import BundleError
 
 RECORD = EngineRecord(
     package="tensorrt",
@@ -38,8 +38,14 @@ RECORD = EngineRecord(
     tensors={"x": "float32 [?, 4]"},
     options={"tf32": "false"},
 )
-PORTABLE = replace(RECORD, package="tensorrt_rtx", version="1.7.1.116", compute_capabilities=())
-MACHINE = Machine("10.15.1.29", "linux-x86_64", "8.6")
+A10, H100, H200 = (
+    Gpu("NVIDIA A10", "8.6", 72),
+    Gpu("NVIDIA H100 PCIe", "9.0", 114),
+    Gpu("NVIDIA H200", "9.0", 132),
+)
+PORTABLE = replace(RECORD, package="tensorrt_rtx", version="1.7.1.116",
+                   compute_capabilities=portable_capabilities())  # fmt: skip
+MACHINE = Machine("10.15.1.29", "linux-x86_64", A10)
 RTX_MACHINE = replace(MACHINE, version="1.7.1.116")
 REBUILD = "translate-trt export CHECKPOINT --target tensorrt-fp16 --output bundle --force"
 
@@ -48,17 +54,21 @@ def check(record: EngineRecord, machine: Machine) -> None:
     check_engine(record, machine, "tensorrt-fp16", "bundle")
 
 
-def refusal(record: EngineRecord, machine: Machine) -> str:
+def refusal(record: EngineRecord, machine: Machine, target: str = "tensorrt-fp16") -> str:
     with pytest.raises(BundleError) as caught:
-        check(record, machine)
+        check_engine(record, machine, target, "bundle")
     return str(caught.value)
+
+
+def with_gpu(machine: Machine, capability: str) -> Machine:
+    return replace(machine, gpu=Gpu("NVIDIA Some", capability, 80))
 
 
 # ---- the record ----
 
 
 def test_a_record_survives_the_manifest() -> None:
-    for record in (RECORD, PORTABLE):
+    for record in (RECORD, PORTABLE, replace(RECORD, gpu=A10)):
         value = json.loads(json.dumps(record.to_json()))
         assert EngineRecord.from_json(Fields(value, Path("manifest.json"), "engine")) == record
 
@@ -75,6 +85,8 @@ def test_a_record_survives_the_manifest() -> None:
         ("profiles", {}, "is empty"),
         ("profiles", {"0": {"batch": 0, "source_length": 4}}, "at least 1"),
         ("layers", {"CAST": "many"}, "whole number"),
+        ("gpu", "NVIDIA A10", "an object"),
+        ("gpu", {"name": "NVIDIA A10", "compute_capability": "8.6"}, "missing"),
     ],
 )
 def test_a_record_that_cannot_be_read(name: str, value: object, match: str) -> None:
@@ -132,29 +144,70 @@ def test_a_package_that_is_not_installed() -> None:
 @pytest.mark.parametrize("gpu", ["8.0", "8.9", "9.0"])
 @pytest.mark.parametrize("level", ["none", "same_compute_capability"])
 def test_another_gpu_is_refused(gpu: str, level: str) -> None:
-    message = refusal(replace(RECORD, hardware_compatibility=level), replace(MACHINE, gpu=gpu))
+    message = refusal(replace(RECORD, hardware_compatibility=level), with_gpu(MACHINE, gpu))
     assert "for compute capability 8.6" in message
-    assert f"this GPU has compute capability {gpu}" in message
+    assert f"this GPU is NVIDIA Some (compute capability {gpu}, 80 SMs)" in message
     assert REBUILD in message
 
 
 @pytest.mark.parametrize(("gpu", "fits"), [("8.0", True), ("9.0", True), ("12.0", True),
                                            ("7.5", False)])  # fmt: skip
 def test_ampere_and_later(gpu: str, fits: bool) -> None:
-    cases = (
-        (replace(RECORD, hardware_compatibility="ampere_plus"), MACHINE),
-        (PORTABLE, RTX_MACHINE),
+    record = replace(RECORD, hardware_compatibility="ampere_plus")
+    if fits:
+        check(record, with_gpu(MACHINE, gpu))
+    else:
+        assert "8.0 and later" in refusal(record, with_gpu(MACHINE, gpu))
+
+
+@pytest.mark.parametrize("listed", [(), PORTABLE.compute_capabilities], ids=["older", "listed"])
+@pytest.mark.parametrize(
+    ("gpu", "fits"),
+    [
+        *((name, True) for name in ("8.0", "8.6", "8.9", "12.0", "12.1")),
+        *((name, False) for name in ("7.0", "7.5", "8.7", "9.0", "10.0", "10.3", "11.0", "13.0")),
+    ],
+)
+def test_portable_engines(gpu: str, fits: bool, listed: tuple[str, ...]) -> None:
+    record, machine = replace(PORTABLE, compute_capabilities=listed), with_gpu(RTX_MACHINE, gpu)
+    if fits:
+        check(record, machine)
+    else:
+        message = refusal(record, machine, "tensorrt-rtx-fp16")
+        assert "for compute capability 8.0, 8.6, 8.9, 12.0, 12.1; this GPU is" in message
+
+
+@pytest.mark.parametrize("installed", [None, "1.7.1.116"])
+def test_a_gpu_that_the_package_does_not_support(installed: str | None) -> None:
+    machine = replace(RTX_MACHINE, version=installed, gpu=H100)
+    message = refusal(PORTABLE, machine, "tensorrt-rtx-fp16")
+    assert "TensorRT-RTX does not support NVIDIA H100 PCIe (compute capability 9.0" in message
+    assert "use the target tensorrt-fp16: pip install 'translate-trt[cpu,export,tensorrt]'" in (
+        message
     )
-    for record, machine in cases:
-        if fits:
-            check(record, replace(machine, gpu=gpu))
-        else:
-            assert "8.0 and later" in refusal(record, replace(machine, gpu=gpu))
+    assert "Rebuild" not in message
+
+
+def test_a_turing_gpu_needs_engines_of_its_own() -> None:
+    assert "Rebuild it: translate-trt export" in refusal(PORTABLE, with_gpu(RTX_MACHINE, "7.5"))
+
+
+def test_another_model_of_the_same_compute_capability() -> None:
+    machine = replace(MACHINE, gpu=H200)
+    record = replace(RECORD, compute_capabilities=("9.0",), gpu=H100)
+    check(record, replace(machine, gpu=H100))
+    message = refusal(record, machine)
+    assert "for NVIDIA H100 PCIe (compute capability 9.0, 114 SMs)" in message
+    assert "this GPU is NVIDIA H200 (compute capability 9.0, 132 SMs)" in message
+    assert REBUILD in message
+    assert "--hardware-compatible same_compute_capability" in message
+    refusal(record, replace(machine, gpu=replace(H100, multiprocessors=57)))  # a part of it (MIG)
+    check(replace(record, gpu=None), machine)  # an older bundle, or a level was chosen
 
 
 def test_named_gpus() -> None:
     record = replace(PORTABLE, compute_capabilities=("7.5", "8.9"))
-    check(record, replace(RTX_MACHINE, gpu="7.5"))
+    check(record, with_gpu(RTX_MACHINE, "7.5"))
     assert "for compute capability 7.5, 8.9" in refusal(record, RTX_MACHINE)
 
 
@@ -170,59 +223,14 @@ def test_no_gpu() -> None:
     assert "onnx target" in message
 
 
-class Driver:
-    """Fake of the libcuda functions that `compute_capability` calls."""
-
-    def __init__(self, init: int = 0, devices: int = 1, attribute: int = 0) -> None:
-        self.init, self.devices, self.attribute = init, devices, attribute
-
-    def cuInit(self, flags: int) -> int:  # noqa: N802
-        assert flags == 0
-        return self.init
-
-    def cuDeviceGet(self, handle: Any, ordinal: int) -> int:  # noqa: N802
-        ctypes.cast(handle, ctypes.POINTER(ctypes.c_int))[0] = 40 + ordinal
-        return 0 if ordinal < self.devices else 101
-
-    def cuDeviceGetAttribute(self, value: Any, name: int, handle: Any) -> int:  # noqa: N802
-        numbers = {(75, 40): 8, (76, 40): 6, (75, 41): 12, (76, 41): 0}
-        ctypes.cast(value, ctypes.POINTER(ctypes.c_int))[0] = numbers[name, handle.value]
-        return self.attribute
-
-
-def test_the_driver_is_asked_for_the_gpu() -> None:
-    assert compute_capability(library=Driver()) == "8.6"
-    assert compute_capability(1, Driver(devices=2)) == "12.0"
-    assert compute_capability(1, Driver()) is None
-    assert compute_capability(library=Driver(init=100)) is None
-    assert compute_capability(library=Driver(attribute=1)) is None
-
-
-def test_no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(name: str) -> None:
-        raise OSError(f"{name}: cannot open shared object file")
-
-    monkeypatch.setattr(ctypes, "CDLL", missing)
-    assert compute_capability() is None
-
-
 def test_the_present_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     package = types.ModuleType("tensorrt")
     package.__dict__["__version__"] = "10.15.1.29"
     monkeypatch.setitem(sys.modules, "tensorrt", package)
     monkeypatch.setitem(sys.modules, "tensorrt_rtx", None)
-    monkeypatch.setattr(engines, "compute_capability", lambda device: f"8.{device}")
-    assert Machine.present("tensorrt", 6) == Machine("10.15.1.29", engines.system_name(), "8.6")
+    monkeypatch.setattr(engines, "find_gpu", {0: H100, 6: A10}.get)
+    assert Machine.present("tensorrt", 6) == Machine("10.15.1.29", engines.system_name(), A10)
     assert Machine.present("tensorrt_rtx").version is None
-
-
-def test_a_package_that_does_not_load(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(name: str) -> None:
-        raise OSError("libnvinfer.so.11: cannot open shared object file")
-
-    monkeypatch.setattr(engines.importlib, "import_module", broken)
-    with pytest.raises(TranslateTrtError, match=r"does not load: libnvinfer.so.11"):
-        engines.import_package("tensorrt", required=False)
 
 
 # ---- loading, with a fake of the package ----
@@ -283,7 +291,7 @@ def plan(tmp_path: Path) -> Path:
 def install(monkeypatch: pytest.MonkeyPatch, package: StandIn) -> StandIn:
     monkeypatch.setitem(sys.modules, "tensorrt", package)
     # The logger belongs to the package; the one kept for the real one stays out of this.
-    monkeypatch.setattr(engines, "logger", engines.logger.__wrapped__)
+    monkeypatch.setattr(engines, "logger", engine_log.logger.__wrapped__)
     return package
 
 

@@ -25,6 +25,7 @@ from translate_trt.export.verify.cpu_emulation import (
 from translate_trt.export.verify.layers import compare_layers
 from translate_trt.export.verify.parity import is_weaker, score_error, verify
 from translate_trt.export.verify.thresholds import THRESHOLDS, Thresholds
+from translate_trt.runtime.backends.driver import Gpu
 from translate_trt.runtime.backends.engines import Machine
 from translate_trt.runtime.bundle.manifest import (
     hash_file,
@@ -330,11 +331,12 @@ def test_why_an_engine_cannot_run(
         "this version of translate-trt does not run openvino engines"
     )
     built_with = entry.engine["step"]["version"]
+    a10 = Gpu("NVIDIA A10", "8.6", 72)
     for version, gpu, reason in (
-        (None, "8.6", "the Python package tensorrt_rtx is not installed"),
+        (None, a10, "the Python package tensorrt_rtx is not installed"),
         (built_with, None, "no NVIDIA GPU or driver was found"),
-        ("1.0.0", "8.6", f"made by tensorrt_rtx {built_with}; installed is 1.0.0"),
-        (built_with, "8.6", None),
+        ("1.0.0", a10, f"made by tensorrt_rtx {built_with}; installed is 1.0.0"),
+        (built_with, a10, None),
     ):
         machine = Machine(version, "linux-x86_64", gpu)
         monkeypatch.setattr(Machine, "present", lambda *_, machine=machine: machine)

@@ -1,0 +1,229 @@
+"""Packages that build and run engines, and the GPUs that each of them supports.
+
+`SUPPORT` is the only table of packages and compute capabilities in this repository;
+docs/engines.md contains its text. For scripts:
+
+    python -m translate_trt.runtime.backends.packages           extra for this machine's GPU
+    python -m translate_trt.runtime.backends.packages 9.0       extra for a compute capability
+    python -m translate_trt.runtime.backends.packages --table   the table of docs/engines.md
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+from translate_trt.runtime.backends.driver import compute_capability
+from translate_trt.runtime.errors import TranslateTrtError
+from translate_trt.runtime.version import version_numbers
+
+
+@dataclass(frozen=True)
+class Support:
+    """GPUs that a package supports.
+
+    Attributes:
+        title: Name in messages and documents.
+        since: First version of the package that this table applies to.
+        capabilities: Supported compute capabilities.
+        later: Also supports later compute capabilities, through PTX kernels.
+    """
+
+    title: str
+    since: str
+    capabilities: tuple[str, ...]
+    later: bool = False
+
+
+#: Support by package, in the order of preference; the packages have the same API.
+#:
+#: TensorRT-RTX: the members of its ComputeCapability (1.6 and 1.7 have the same ones). NVIDIA's
+#: support matrix lists all of them but 8.0, which is the enumeration's and the documentation's
+#: ("CPU-Only AOT and TensorRT-RTX Engines"). TensorRT: builder resources of its packages (sm75 to
+#: sm120, and PTX), and its release notes for 10.3 (11.5) and 12.1 (11.1).
+SUPPORT: dict[str, Support] = {
+    "tensorrt_rtx": Support("TensorRT-RTX", "1.7", ("7.5", "8.0", "8.6", "8.9", "12.0", "12.1")),
+    "tensorrt": Support(
+        "TensorRT",
+        "10.15",
+        ("7.5", "8.0", "8.6", "8.9", "9.0", "10.0", "10.3", "12.0", "12.1"),
+        later=True,
+    ),
+}
+
+#: Names of the packages.
+PACKAGES = ("tensorrt", "tensorrt_rtx")
+
+# GPUs by compute capability, from https://developer.nvidia.com/cuda-gpus.
+_GPUS = {
+    "7.5": "T4, GeForce RTX 20, Quadro RTX",
+    "8.0": "A100, A30",
+    "8.6": "A10, A40, GeForce RTX 30, RTX A6000",
+    "8.9": "L4, L40S, GeForce RTX 40, RTX 6000 Ada",
+    "9.0": "H100, H200, GH200",
+    "10.0": "B200, GB200",
+    "10.3": "B300, GB300",
+    "12.0": "GeForce RTX 50, RTX PRO Blackwell",
+    "12.1": "GB10 (DGX Spark)",
+}
+
+# Turing's tensor cores multiply FP16 only: TensorRT-RTX refuses FP32 matmuls there, and bfloat16
+# needs 8.0.
+_TURING = "7.5"
+_TURING_PRECISIONS = {"tensorrt_rtx": ("fp16",), "tensorrt": ("fp32", "fp16")}
+
+
+def extra(package: str) -> str:
+    """Name of a package on PyPI, of the pip extra that installs it, and of its targets."""
+    return package.replace("_", "-")
+
+
+def install_command(package: str, *others: str) -> str:
+    """Return the command that installs a package, and other extras."""
+    return f"pip install 'translate-trt[{','.join((*others, extra(package)))}]'"
+
+
+def capabilities(package: str, module: Any = None) -> tuple[str, ...]:
+    """Return the compute capabilities that a package supports.
+
+    Args:
+        package: Name of the package.
+        module: The imported package, whose own list replaces the table's if it has one.
+    """
+    members = getattr(module, "ComputeCapability", None)
+    if members is None:
+        return SUPPORT[package].capabilities
+    names = (name.removeprefix("SM") for name in members.__members__ if name.startswith("SM"))
+    return tuple(f"{name[:-1]}.{name[-1]}" for name in names)
+
+
+def portable_capabilities(module: Any = None) -> tuple[str, ...]:
+    """Return the compute capabilities of a portable TensorRT-RTX engine.
+
+    These are all that the package supports, except Turing.
+    """
+    return tuple(name for name in capabilities("tensorrt_rtx", module) if name != _TURING)
+
+
+def supports(package: str, capability: str, module: Any = None) -> bool:
+    """Return whether a package supports GPUs of a compute capability (see `capabilities`)."""
+    known = capabilities(package, module)
+    later = SUPPORT[package].later and version_numbers(capability) >= version_numbers(known[0])
+    return later or capability in known
+
+
+def precisions(package: str, capability: str) -> tuple[str, ...]:
+    """Return the precisions that a package supports on a compute capability, best first."""
+    if capability == _TURING:
+        return _TURING_PRECISIONS[package]
+    return ("fp16", "bf16", "fp32")
+
+
+def package_for(capability: str) -> str | None:
+    """Return the package to use on GPUs of a compute capability; None if there is none."""
+    return next((package for package in SUPPORT if supports(package, capability)), None)
+
+
+def target_for(target: str, package: str, other: str) -> str:
+    """Return the name of the same target of another package."""
+    return extra(other) + target.removeprefix(extra(package))
+
+
+def unsupported(target: str, package: str, gpu: str, capability: str, module: Any = None) -> str:
+    """Return the message for a GPU that a target's package does not support.
+
+    Args:
+        target: Name of the target.
+        package: Package of the target.
+        gpu: Description of the GPU.
+        capability: Compute capability of the GPU.
+        module: The imported package, if it is installed.
+    """
+    version = getattr(module, "__version__", None)
+    title = SUPPORT[package].title + (f" {version}" if version else "")
+    reason = (
+        f"{title} does not support {gpu}; it supports compute capability "
+        f"{', '.join(capabilities(package, module))}."
+    )
+    other = package_for(capability)
+    if other is None:
+        return (
+            f"{target}: {reason} For this GPU, use onnx-fp16 or onnx-fp32 with "
+            "pip install 'translate-trt[gpu]' and --device cuda."
+        )
+    return (
+        f"{target}: {reason} For this GPU, use the target {target_for(target, package, other)}: "
+        f"{install_command(other, 'cpu', 'export')}"
+    )
+
+
+def import_package(package: str, required: bool = True) -> ModuleType | None:
+    """Import one of `PACKAGES`.
+
+    Args:
+        package: Name of the package.
+        required: Raise if the package is missing; otherwise return None.
+
+    Raises:
+        TranslateTrtError: The package is required but not installed, or does not load.
+    """
+    try:
+        return importlib.import_module(package)
+    except ModuleNotFoundError as error:
+        if not required:
+            return None
+        raise TranslateTrtError(
+            f"{package} is not installed ({error}). Install it: {install_command(package)}"
+        ) from error
+    except (ImportError, OSError) as error:  # a shared library is missing
+        raise TranslateTrtError(
+            f"{package} is installed but does not load: {error}. "
+            f"Install it again: pip install --force-reinstall 'translate-trt[{extra(package)}]'"
+        ) from error
+
+
+def table() -> str:
+    """Return the table of docs/engines.md: the package to use by GPU, and the other ones."""
+    rows = [("compute capability", "GPUs", "install", "also supported by", "precisions")]
+    for capability, gpus in _GPUS.items():
+        chosen, *others = (package for package in SUPPORT if supports(package, capability))
+        rows.append(
+            (
+                capability,
+                gpus,
+                f"`[{extra(chosen)}]`",
+                ", ".join(f"`[{extra(package)}]`" for package in others),
+                ", ".join(precisions(chosen, capability)),
+            )
+        )
+    lines = [f"| {' | '.join(row)} |".replace("|  |", "| |") for row in rows]
+    return "\n".join([lines[0], "|---" * len(rows[0]) + "|", *lines[1:]])
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print the extra that supports a compute capability, by default this machine's.
+
+    Returns:
+        Exit code: 0, 1 if no package supports the GPU, or 3 without a GPU.
+    """
+    if list(arguments) == ["--table"]:
+        print(table())
+        return 0
+    capability = arguments[0] if arguments else compute_capability()
+    if capability is None:
+        print("no NVIDIA GPU or driver was found (nvidia-smi lists the GPUs).", file=sys.stderr)
+        return 3
+    package = package_for(capability)
+    if package is None:
+        print(f"no package supports compute capability {capability}.", file=sys.stderr)
+        return 1
+    print(extra(package))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
