@@ -44,6 +44,8 @@ void test_host_batch_random();
 void test_host_batch_memory();
 void test_device_batch();
 void test_engine_record();
+void test_fake_cuda();
+void test_cuda_device();
 void test_tensorrt_device();
 void test_engine_bundle();
 void test_scheduler();

@@ -10,7 +10,8 @@
 #include "../format_version.h"
 #include "check.h"
 #include "engine_records.h"
-#include "fake_gpu.h"
+#include "fake_cuda.h"
+#include "fake_tensorrt.h"
 #include "tracing_engines.h"
 #include "translate_trt/translate_trt.hpp"
 
@@ -142,8 +143,9 @@ LoadOptions on_device(const std::string& device, int workers) {
 }
 
 void switch_machine_on() {
-  fake_machine() = {};
-  fake_machine().engines = {{"encoder", fake_engine(false, 4)}, {"step", fake_engine(true, 4)}};
+  fake_cuda() = {};
+  fake_tensorrt() = {};
+  fake_tensorrt().engines = {{"encoder", fake_engine(false, 4)}, {"step", fake_engine(true, 4)}};
 }
 
 void test_a_bundle_of_engines_translates() {
@@ -171,9 +173,9 @@ void test_a_bundle_of_engines_translates() {
       CHECK(found[line].text().rfind(lines[line].substr(0, lines[line].find(' ')), 0) == 0);
     }
   }
-  CHECK(fake_machine().runs.size() == 1 && fake_machine().runs.count(1) == 1);
-  CHECK(fake_machine().calls["cudaGraphLaunch"] > 0);
-  CHECK(fake_machine().left() == 0 && fake_machine().violations.empty());
+  CHECK(fake_tensorrt().runs.size() == 1 && fake_tensorrt().runs.count(1) == 1);
+  CHECK(fake_cuda().calls["cudaGraphLaunch"] > 0);
+  CHECK(fake_cuda().left() == 0 && fake_cuda().violations.empty());
 }
 
 void test_a_bundle_of_engines_is_refused() {
@@ -190,11 +192,11 @@ void test_a_bundle_of_engines_is_refused() {
   CHECK(refused("").empty());  // default: the first GPU
   CHECK(contains(refused("cpu"), "TT_BACKEND_ERROR engines run on a GPU alone"));
   CHECK(contains(refused("cuda:7"), "TT_BACKEND_ERROR there is no GPU cuda:7"));
-  fake_machine().capability_major = 9;
+  fake_cuda().capability_major = 9;
   CHECK(contains(refused("cuda"), "TT_BUNDLE_ERROR " + bundle.path() +
                                       ": the engines of tensorrt-fp32 were made by tensorrt "
                                       "11.0.1.29 for compute capability 8.6; this GPU has"));
-  CHECK(fake_machine().left() == 0 && fake_machine().violations.empty());
+  CHECK(fake_cuda().left() == 0 && fake_cuda().violations.empty());
 }
 
 }  // namespace

@@ -16,7 +16,8 @@
 #include "engine_records.h"
 #include "engines/device_batch.h"
 #include "engines/engine_loader.h"
-#include "fake_gpu.h"
+#include "fake_cuda.h"
+#include "fake_tensorrt.h"
 #include "tensorrt/tensorrt_device.h"
 #include "tracing_engines.h"
 
@@ -24,33 +25,35 @@ namespace translate_trt::runtime {
 
 namespace {
 
-// A bundle of tracing engines and a fresh machine. On destruction, checks that all objects were
+// A bundle of tracing engines and a fresh cuda. On destruction, checks that all objects were
 // freed and that there were no violations.
 struct EngineFixture {
   std::filesystem::path bundle;
   TargetEntry target = engine_target(tracing_shape());
   Settings settings;
   std::vector<std::string> messages;
-  FakeMachine& machine = fake_machine();
+  FakeCuda& cuda = fake_cuda();
+  FakeTensorRt& tensorrt = fake_tensorrt();
 
   EngineFixture() {
     std::string folder = (std::filesystem::temp_directory_path() / "engines-XXXXXX").string();
     bundle = mkdtemp(folder.data());
     for (const char* role : {"encoder", "step"}) std::ofstream(bundle / role) << role;
-    machine = {};
-    machine.engines = {{"encoder", fake_engine(false, 4)}, {"step", fake_engine(true, 4)}};
+    cuda = {};
+    tensorrt = {};
+    tensorrt.engines = {{"encoder", fake_engine(false, 4)}, {"step", fake_engine(true, 4)}};
     settings.log = [this](const std::string& message) { messages.push_back(message); };
     set_device("cuda:1");
   }
 
   ~EngineFixture() {
     std::filesystem::remove_all(bundle);
-    for (const auto& [kind, count] : machine.alive) {
+    for (const auto& [kind, count] : cuda.alive) {
       if (count != 0) std::cerr << count << " of " << kind << " left\n";
     }
-    for (const std::string& one : machine.violations) std::cerr << one << "\n";
-    CHECK(machine.left() == 0);
-    CHECK(machine.violations.empty());
+    for (const std::string& one : cuda.violations) std::cerr << one << "\n";
+    CHECK(cuda.left() == 0);
+    CHECK(cuda.violations.empty());
   }
 
   void set_device(const std::string& name) {
@@ -58,7 +61,7 @@ struct EngineFixture {
     settings.default_device = false;
   }
 
-  FakeEngine& engine(const char* role) { return machine.engines.at(role); }
+  FakeEngine& engine(const char* role) { return tensorrt.engines.at(role); }
 
   std::unique_ptr<Backend> load() { return load_engines(bundle, target, settings); }
 
@@ -104,9 +107,9 @@ void in_a_worker(const Work& work) {
 // The engines check the source and the past of every row.
 void test_a_search_on_loaded_engines() {
   EngineFixture fixture;
-  FakeMachine& machine = fixture.machine;
+  FakeCuda& cuda = fixture.cuda;
   auto backend = fixture.load();
-  CHECK(machine.threads.count(std::this_thread::get_id()) == 0);  // its current GPU has not changed
+  CHECK(cuda.threads.count(std::this_thread::get_id()) == 0);  // its current GPU has not changed
   in_a_worker([&] {
     const auto advance = [](Batch& batch) {
       batch.step({});
@@ -128,18 +131,18 @@ void test_a_search_on_loaded_engines() {
     batch->drain();
     CHECK(batch->step(forced).back().tokens == forced);
     CHECK(batch->step({}).back().tokens == Tokens({16}));
-    CHECK(machine.alive["stream"] == 1 && machine.alive["context"] <= 8);
+    CHECK(cuda.alive["stream"] == 1 && cuda.alive["context"] <= 8);
   });
-  CHECK(machine.runs.size() == 1 && machine.runs[1] > 20);
-  CHECK(machine.alive["engine"] == 2 && machine.alive["runtime"] == 2);
+  CHECK(fixture.tensorrt.runs.size() == 1 && fixture.tensorrt.runs[1] > 20);
+  CHECK(cuda.alive["engine"] == 2 && cuda.alive["runtime"] == 2);
   backend.reset();
-  CHECK(machine.threads.count(std::this_thread::get_id()) == 0);
+  CHECK(cuda.threads.count(std::this_thread::get_id()) == 0);
   CHECK(fixture.messages.empty());
 }
 
 void test_capture_and_replay() {
   EngineFixture fixture;
-  FakeMachine& machine = fixture.machine;
+  FakeCuda& cuda = fixture.cuda;
   const auto backend = fixture.load();
   in_a_worker([&] {
     for (int i = 0; i < 2; ++i) {
@@ -151,11 +154,11 @@ void test_capture_and_replay() {
       }
     }
   });
-  CHECK(machine.calls["cudaStreamBeginCapture"] == 1);
-  CHECK(machine.calls["cudaGraphInstantiateWithFlags"] == 1);
-  CHECK(machine.calls["cudaGraphLaunch"] > 5 && machine.alive["graph"] == 0);
-  CHECK(machine.alive["context"] == 2 && machine.alive["stream"] == 1);
-  CHECK(machine.calls["cudaEventCreateWithFlags"] < 20);  // events are reused
+  CHECK(cuda.calls["cudaStreamBeginCapture"] == 1);
+  CHECK(cuda.calls["cudaGraphInstantiateWithFlags"] == 1);
+  CHECK(cuda.calls["cudaGraphLaunch"] > 5 && cuda.alive["graph"] == 0);
+  CHECK(cuda.alive["context"] == 2 && cuda.alive["stream"] == 1);
+  CHECK(cuda.calls["cudaEventCreateWithFlags"] < 20);  // events are reused
   CHECK(fixture.messages.empty());
 }
 
@@ -170,7 +173,7 @@ void test_two_workers_share_the_engines() {
   std::thread first(work), second(work);
   first.join();
   second.join();
-  CHECK(fixture.machine.alive["engine"] == 2 && fixture.machine.alive["stream"] <= 2);
+  CHECK(fixture.cuda.alive["engine"] == 2 && fixture.cuda.alive["stream"] <= 2);
 }
 
 void test_engines_without_scratch_memory() {
@@ -184,14 +187,14 @@ void test_the_first_gpu_is_the_default() {
   fixture.settings = {};
   fixture.settings.log = [](const std::string&) {};
   in_a_worker([&] { CHECK(fixture.error_of_batch().empty()); });
-  CHECK(fixture.machine.runs.size() == 1 && fixture.machine.runs.count(0) == 1);
+  CHECK(fixture.tensorrt.runs.size() == 1 && fixture.tensorrt.runs.count(0) == 1);
 }
 
 void test_rounds_that_cannot_be_captured() {
   for (const char* function :
        {"cudaStreamBeginCapture", "cudaStreamEndCapture", "cudaGraphInstantiateWithFlags"}) {
     EngineFixture fixture;
-    fixture.machine.failing[function] = cudaErrorStreamCaptureUnsupported;
+    fixture.cuda.failing[function] = cudaErrorStreamCaptureUnsupported;
     const auto backend = fixture.load();
     in_a_worker([&] {
       const auto batch = backend->batch(fixture.options(), 2);
@@ -199,7 +202,7 @@ void test_rounds_that_cannot_be_captured() {
       for (int j = 0; j < 5; ++j) batch->step({});
       CHECK(cudaGetLastError() == cudaSuccess);
     });
-    CHECK(fixture.machine.calls["cudaGraphLaunch"] == 0);
+    CHECK(fixture.cuda.calls["cudaGraphLaunch"] == 0);
     CHECK(fixture.messages ==
           std::vector<std::string>({std::string("steps of 3x16 run without a CUDA graph, which is "
                                                 "slower: ") +
@@ -219,7 +222,7 @@ void test_out_of_memory() {
       {"cudaHostAlloc", "bytes of memory left that can be pinned. Lower workers, or export"}};
   for (const auto& [function, message] : failing) {
     EngineFixture fixture;
-    fixture.machine.failing[function] = cudaErrorMemoryAllocation;
+    fixture.cuda.failing[function] = cudaErrorMemoryAllocation;
     in_a_worker([&fixture, message = message] {
       const std::string error = fixture.error_of_batch();
       CHECK(contains(error, message));
@@ -227,7 +230,7 @@ void test_out_of_memory() {
     });
   }
   EngineFixture fixture;
-  fixture.machine.failing["cudaHostAlloc"] = cudaErrorMemoryAllocation;
+  fixture.cuda.failing["cudaHostAlloc"] = cudaErrorMemoryAllocation;
   in_a_worker([&] { CHECK(fixture.error_of_batch().rfind("TT_MEMORY_ERROR", 0) == 0); });
 }
 
@@ -239,7 +242,7 @@ void test_every_call_says_what_failed() {
         "cudaEventSynchronize", "cudaGraphLaunch"}) {
     EngineFixture fixture;
     in_a_worker([&] {
-      fixture.machine.failing[function] = cudaErrorInvalidValue;
+      fixture.cuda.failing[function] = cudaErrorInvalidValue;
       const std::string error = thrown([&] {
         const auto backend = fixture.load();
         const auto batch = backend->batch(fixture.options(), 2);
@@ -247,7 +250,7 @@ void test_every_call_says_what_failed() {
         for (int i = 0; i < 4; ++i) batch->step({});
       });
       CHECK(error == std::string("TT_BACKEND_ERROR ") + function + " failed: some other error.");
-      fixture.machine.failing.clear();
+      fixture.cuda.failing.clear();
       CHECK(fixture.error_of_batch().empty());
     });
   }
@@ -341,7 +344,7 @@ void test_engines_that_do_not_load() {
                  "engine Export the bundle again"));
   std::filesystem::remove(fixture.bundle / "step");
   CHECK(contains(fixture.loading_error(), "TT_BUNDLE_ERROR cannot read"));
-  fixture.machine.no_runtime = true;
+  fixture.tensorrt.no_runtime = true;
   CHECK(contains(fixture.loading_error(),
                  "TT_BACKEND_ERROR TensorRT 11.0.1 cannot be used: CUDA initialization failure"));
 }
@@ -368,19 +371,19 @@ void test_records_that_do_not_fit() {
 
 void test_machines_that_do_not_fit() {
   EngineFixture fixture;
-  fixture.machine.version = 110102;
+  fixture.tensorrt.version = 110102;
   CHECK(contains(fixture.loading_error(), "this library runs on TensorRT 11.1.2"));
-  fixture.machine.version = 110001;
-  fixture.machine.capability_minor = 9;
+  fixture.tensorrt.version = 110001;
+  fixture.cuda.capability_minor = 9;
   CHECK(contains(fixture.loading_error(), "this GPU has compute capability 8.9"));
-  fixture.machine.capability_minor = 6;
+  fixture.cuda.capability_minor = 6;
   fixture.set_device("cuda:2");
   CHECK(contains(fixture.loading_error(),
                  "TT_BACKEND_ERROR there is no GPU cuda:2; this process "
                  "sees 2, which begin with cuda:0."));
-  fixture.machine.gpus = 0;
+  fixture.cuda.gpus = 0;
   CHECK(contains(fixture.loading_error(), "there is no NVIDIA GPU. Choose an onnx target"));
-  fixture.machine.failing["cudaGetDeviceCount"] = cudaErrorInsufficientDriver;
+  fixture.cuda.failing["cudaGetDeviceCount"] = cudaErrorInsufficientDriver;
   CHECK(contains(fixture.loading_error(),
                  "no NVIDIA GPU can be used: CUDA driver version is insufficient for CUDA runtime "
                  "version. nvidia-smi shows"));

@@ -14,6 +14,8 @@ int main() {
   runtime::test_host_batch_memory();
   runtime::test_device_batch();
   runtime::test_engine_record();
+  runtime::test_fake_cuda();
+  runtime::test_cuda_device();
   runtime::test_tensorrt_device();
   runtime::test_engine_bundle();
   runtime::test_scheduler();

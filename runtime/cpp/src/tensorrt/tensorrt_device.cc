@@ -1,9 +1,7 @@
 #include "tensorrt/tensorrt_device.h"
 
 #include <algorithm>
-#include <exception>
 #include <filesystem>
-#include <new>
 #include <string>
 
 #include "backends/onnxruntime_backend.h"
@@ -39,38 +37,6 @@ bool same_dims(const nvinfer1::Dims& left, const nvinfer1::Dims& right) {
   return left.nbDims == right.nbDims && left.nbDims >= 0 &&
          std::equal(left.d, left.d + left.nbDims, right.d);
 }
-
-// Runs `work`, which frees resources and does not throw, on the GPU. Falls back to the caller's
-// thread if no thread can be started or the GPU is lost.
-template <class Work>
-void free_on_gpu(int gpu, const Work& work) noexcept {
-  bool done = false;
-  try {
-    on_gpu(gpu, [&] { work(), done = true; });
-  } catch (const std::exception&) {
-    if (!done) work();
-  }
-}
-
-// ---- functions of device.h ----
-
-// Converts exceptions, which may not pass through C, to a status and a message.
-template <class Work>
-tt_status device_status(const Work& work) noexcept {
-  try {
-    work();
-    return TT_OK;
-  } catch (const Error& error) {
-    return tt_device_fail(error.status(), error.what());
-  } catch (const std::bad_alloc&) {
-    return tt_device_fail(TT_MEMORY_ERROR, "memory ran out. Lower batch_tokens or workers.");
-  } catch (const std::exception& error) {
-    return tt_device_fail(TT_BACKEND_ERROR, error.what());
-  }
-}
-
-TensorRtDevice& tensorrt_device(void* device) { return *static_cast<TensorRtDevice*>(device); }
-CudaQueue& queue_of(void* device) { return tensorrt_device(device).queue(); }
 
 // ---- engines and their GPU ----
 
@@ -137,13 +103,13 @@ TensorRtEngines::TensorRtEngines(int index, Profiles both,
 // ---- the device ----
 
 TensorRtDevice::TensorRtDevice(std::shared_ptr<TensorRtEngines> engines)
-    : engines_(std::move(engines)),
-      queue_(engines_->gpu),
+    : CudaDevice(engines->gpu),
+      engines_(std::move(engines)),
       scratch_bytes_(std::max(engines_->encoder.scratch_bytes(), engines_->step.scratch_bytes())),
-      scratch_(scratch_bytes_ > 0 ? queue_.allocate(scratch_bytes_) : 0) {}
+      scratch_(scratch_bytes_ > 0 ? queue().allocate(scratch_bytes_) : 0) {}
 
 TensorRtDevice::~TensorRtDevice() {
-  queue_.finish();
+  queue().finish();
   contexts_.clear();
 }
 
@@ -165,7 +131,7 @@ void TensorRtDevice::launch(const tt_launch& work) {
                           tensorrt_reasons());
     }
   }
-  if (!runs.enqueueV3(queue_.stream())) {
+  if (!runs.enqueueV3(queue().stream())) {
     throw backend_error("the " + role + " engine does not run: " + tensorrt_reasons());
   }
 }
@@ -175,9 +141,9 @@ nvinfer1::IExecutionContext& TensorRtDevice::context(int role, std::size_t profi
   const auto found = contexts_.find(key);
   if (found != contexts_.end()) return *found->second;
   // TensorRT initializes kernels in the first run, which cannot be captured.
-  if (queue_.capturing()) throw backend_error("an engine must have run before it is captured.");
+  if (queue().capturing()) throw backend_error("an engine must have run before it is captured.");
   auto made = engines_->engine(role).context(profile, name_of(engines_->profiles.at(profile)),
-                                             queue_.stream());
+                                             queue().stream());
   if (scratch_bytes_ > 0) {
     made->setDeviceMemoryV2(reinterpret_cast<void*>(scratch_),
                             static_cast<std::int64_t>(scratch_bytes_));
@@ -186,61 +152,14 @@ nvinfer1::IExecutionContext& TensorRtDevice::context(int role, std::size_t profi
 }
 
 tt_device_functions tensorrt_functions(std::shared_ptr<TensorRtEngines>& engines) {
-  tt_device_functions table = {};
-  table.struct_size = sizeof(table);
+  tt_device_functions table = cuda_device_functions();
   table.context = &engines;
   table.open = [](void* context, void** device) {
     return device_status([=] {
-      *device = new TensorRtDevice(*static_cast<std::shared_ptr<TensorRtEngines>*>(context));
+      CudaDevice* made =
+          new TensorRtDevice(*static_cast<std::shared_ptr<TensorRtEngines>*>(context));
+      *device = made;
     });
-  };
-  table.close = [](void* device) {
-    free_on_gpu(queue_of(device).gpu(), [=] { delete &tensorrt_device(device); });
-  };
-  table.activate = [](void* device) { return device_status([=] { queue_of(device).activate(); }); };
-  table.allocate = [](void* device, size_t size, uint64_t* address) {
-    return device_status([=] { *address = queue_of(device).allocate(size); });
-  };
-  table.pin = [](void* device, size_t size, void** memory) {
-    return device_status([=] { *memory = queue_of(device).pin(size); });
-  };
-  table.copy_in = [](void* device, uint64_t target, const void* source, size_t size) {
-    return device_status([=] { queue_of(device).copy_in(target, source, size); });
-  };
-  table.copy_out = [](void* device, void* target, uint64_t source, size_t size) {
-    return device_status([=] { queue_of(device).copy_out(target, source, size); });
-  };
-  table.copy = [](void* device, uint64_t target, uint64_t source, size_t width, size_t height,
-                  size_t target_pitch, size_t source_pitch) {
-    return device_status(
-        [=] { queue_of(device).copy(target, source, width, height, target_pitch, source_pitch); });
-  };
-  table.fill = [](void* device, uint64_t target, int32_t value, size_t size) {
-    return device_status([=] { queue_of(device).fill(target, value, size); });
-  };
-  table.launch = [](void* device, const tt_launch* work) {
-    return device_status([=] { tensorrt_device(device).launch(*work); });
-  };
-  table.record = [](void* device, void** event) {
-    return device_status([=] { *event = queue_of(device).record(); });
-  };
-  table.wait = [](void* device, void* event) {
-    return device_status([=] { queue_of(device).wait(static_cast<cudaEvent_t>(event)); });
-  };
-  table.begin_capture = [](void* device) {
-    return device_status([=] { queue_of(device).begin_capture(); });
-  };
-  table.end_capture = [](void* device, void** graph) {
-    return device_status([=] {
-      if (graph == nullptr) {
-        queue_of(device).discard_capture();
-      } else {
-        *graph = queue_of(device).end_capture();
-      }
-    });
-  };
-  table.replay = [](void* device, void* graph) {
-    return device_status([=] { queue_of(device).replay(static_cast<cudaGraphExec_t>(graph)); });
   };
   return table;
 }

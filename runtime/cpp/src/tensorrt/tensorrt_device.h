@@ -8,8 +8,8 @@
 #include <memory>
 #include <utility>
 
+#include "cuda/cuda_device.h"
 #include "engines/device_buffers.h"
-#include "tensorrt/cuda_queue.h"
 #include "tensorrt/tensorrt_engine.h"
 #include "translate_trt/device.h"
 
@@ -29,27 +29,22 @@ struct TensorRtEngines {
   TensorRtEngine& engine(int role) { return role == TT_ENGINE_STEP ? step : encoder; }
 };
 
-// A queue with its own execution contexts, one per engine and profile: a context must not be shared
-// between threads, and a captured graph depends on the shapes that its context has on the GPU.
-// Contexts run one after another and share one scratch buffer.
-class TensorRtDevice {
+// A device with its own execution contexts, one per engine and profile: a context must not be
+// shared between threads, and a captured graph depends on the shapes that its context has on the
+// GPU. Contexts run one after another and share one scratch buffer.
+class TensorRtDevice : public CudaDevice {
  public:
   explicit TensorRtDevice(std::shared_ptr<TensorRtEngines> engines);
-  ~TensorRtDevice();
-  TensorRtDevice(const TensorRtDevice&) = delete;
-  TensorRtDevice& operator=(const TensorRtDevice&) = delete;
+  ~TensorRtDevice() override;
 
-  CudaQueue& queue() { return queue_; }
-
-  // Enqueues an engine. Throws a backend error if the engine rejects the inputs.
-  void launch(const tt_launch& work);
+  // Throws a backend error if the engine rejects the inputs.
+  void launch(const tt_launch& work) override;
 
  private:
   nvinfer1::IExecutionContext& context(int role, std::size_t profile);
 
   // Contexts are destroyed before the queue, whose memory they use, and before the engines.
   std::shared_ptr<TensorRtEngines> engines_;
-  CudaQueue queue_;
   std::size_t scratch_bytes_;
   std::uint64_t scratch_;
   std::map<std::pair<int, std::size_t>, std::unique_ptr<nvinfer1::IExecutionContext>> contexts_;

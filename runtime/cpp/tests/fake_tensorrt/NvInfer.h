@@ -1,5 +1,5 @@
 // The part of the TensorRT API that libtranslate_trt calls, as documented, implemented by
-// fake_gpu.h.
+// fake_tensorrt.h.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -1,7 +1,6 @@
-#include "tensorrt/cuda_queue.h"
+#include "cuda/cuda_queue.h"
 
 #include <algorithm>
-#include <exception>
 #include <thread>
 #include <utility>
 
@@ -39,7 +38,7 @@ void check_gpu(int gpu) {
                         ". nvidia-smi shows what the driver sees. " + kChooseCpu);
   }
   if (count == 0) throw backend_error(std::string("there is no NVIDIA GPU. ") + kChooseCpu);
-  if (gpu < count) return;
+  if (gpu >= 0 && gpu < count) return;
   throw backend_error("there is no GPU cuda:" + std::to_string(gpu) + "; this process sees " +
                       std::to_string(count) + ", which begin with cuda:0.");
 }
@@ -84,13 +83,19 @@ CudaQueue::CudaQueue(int gpu) : gpu_(gpu) {
 CudaQueue::~CudaQueue() { finish(); }
 
 void CudaQueue::finish() {
-  static_cast<void>(cudaStreamSynchronize(stream()));
+  if (cudaStreamSynchronize(stream()) != cudaSuccess) static_cast<void>(cudaGetLastError());
   graphs_.clear();
 }
 
 void CudaQueue::activate() { check_cuda(cudaSetDevice(gpu_), "cudaSetDevice"); }
 
+void CudaQueue::refuse_capture(const char* function) const {
+  if (!capturing_) return;
+  throw backend_error(std::string(function) + " is not permitted during a capture.");
+}
+
 std::uint64_t CudaQueue::allocate(std::size_t size) {
+  refuse_capture("cudaMalloc");
   void* memory = nullptr;
   check_cuda(cudaMalloc(&memory, std::max<std::size_t>(1, size)), "cudaMalloc");
   CudaOwned<void*, cudaFree> owned(memory);
@@ -99,6 +104,7 @@ std::uint64_t CudaQueue::allocate(std::size_t size) {
 }
 
 void* CudaQueue::pin(std::size_t size) {
+  refuse_capture("cudaHostAlloc");
   void* memory = nullptr;
   const cudaError_t code =
       cudaHostAlloc(&memory, std::max<std::size_t>(1, size), cudaHostAllocDefault);
@@ -142,6 +148,8 @@ void CudaQueue::fill(std::uint64_t target, int value, std::size_t size) {
 }
 
 cudaEvent_t CudaQueue::record() {
+  // An event of a capture cannot be waited for.
+  refuse_capture("cudaEventRecord");
   if (spare_events_.empty()) {
     cudaEvent_t made = nullptr;
     // Blocking sync: waiting threads sleep, since the device already has its next round.
@@ -159,6 +167,7 @@ cudaEvent_t CudaQueue::record() {
 }
 
 void CudaQueue::wait(cudaEvent_t event) {
+  refuse_capture("cudaEventSynchronize");
   spare_events_.push_back(event);  // it is recorded again only after this call
   check_cuda(cudaEventSynchronize(event), "cudaEventSynchronize");
 }
@@ -190,6 +199,13 @@ void CudaQueue::discard_capture() {
   static_cast<void>(cudaStreamEndCapture(stream(), &captured));
   if (captured != nullptr) static_cast<void>(cudaGraphDestroy(captured));
   static_cast<void>(cudaGetLastError());
+}
+
+std::size_t CudaQueue::free_memory() {
+  refuse_capture("cudaMemGetInfo");
+  std::size_t free = 0, total = 0;
+  check_cuda(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+  return free;
 }
 
 void CudaQueue::replay(cudaGraphExec_t graph) {

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <string>
@@ -26,20 +27,36 @@ std::string compute_capability(int gpu);
 // belongs to the host program, does not change.
 void on_gpu(int gpu, const std::function<void()>& work);
 
+// Runs `work`, which frees resources and does not throw, on the GPU. Falls back to the caller's
+// thread if no thread can be started or the GPU is lost.
+template <class Work>
+void free_on_gpu(int gpu, const Work& work) noexcept {
+  bool done = false;
+  try {
+    on_gpu(gpu, [&] { work(), done = true; });
+  } catch (const std::exception&) {
+    if (!done) work();
+  }
+}
+
 // Deleter that calls a CUDA function.
 template <auto function>
 struct CudaFree {
   template <class T>
   void operator()(T* handle) const {
-    // An error here has been reported by an earlier call.
-    static_cast<void>(function(handle));
+    // An error here was reported by an earlier call. Reset it, as check_cuda does.
+    if (function(handle) != cudaSuccess) static_cast<void>(cudaGetLastError());
   }
 };
 
 template <class Handle, auto function>
 using CudaOwned = std::unique_ptr<std::remove_pointer_t<Handle>, CudaFree<function>>;
 
-// Used by one thread at a time, in which the GPU is current; any thread may call the destructor.
+// Used by one thread at a time, in which the GPU is current; any other thread may call the
+// destructor.
+//
+// A capture ends in the thread that began it. CUDA invalidates a capture whose thread allocates,
+// frees or waits, so these functions throw instead, and no member is freed before the destructor.
 class CudaQueue {
  public:
   // Makes the GPU current in the calling thread.
@@ -66,6 +83,9 @@ class CudaQueue {
   void discard_capture();
   void replay(cudaGraphExec_t graph);
 
+  // Bytes of device memory that are free, on the whole GPU.
+  std::size_t free_memory();
+
   bool capturing() const { return capturing_; }
   cudaStream_t stream() const { return stream_.get(); }
   int gpu() const { return gpu_; }
@@ -75,6 +95,8 @@ class CudaQueue {
   void finish();
 
  private:
+  void refuse_capture(const char* function) const;
+
   int gpu_;
   bool capturing_ = false;
   CudaOwned<cudaStream_t, cudaStreamDestroy> stream_;

@@ -1,0 +1,58 @@
+// translate_trt/cuda.h: devices whose engines belong to the caller.
+
+#include "translate_trt/cuda.h"
+
+#include "core/errors.h"
+#include "cuda/cuda_device.h"
+
+namespace translate_trt::runtime {
+
+namespace {
+
+void check_status(tt_status status) {
+  if (status != TT_OK) throw Error(status, tt_last_error());
+}
+
+class CallerDevice : public CudaDevice {
+ public:
+  explicit CallerDevice(const tt_cuda_engines& functions)
+      : CudaDevice(functions.gpu), functions_(functions) {
+    check_status(functions_.open(functions_.context, queue().stream(), &engines_));
+  }
+
+  ~CallerDevice() override {
+    queue().finish();
+    functions_.close(engines_);
+  }
+
+  void launch(const tt_launch& work) override { check_status(functions_.launch(engines_, &work)); }
+
+ private:
+  const tt_cuda_engines& functions_;
+  void* engines_ = nullptr;
+};
+
+}  // namespace
+
+}  // namespace translate_trt::runtime
+
+tt_status tt_cuda_functions(const tt_cuda_engines* engines, tt_device_functions* functions) {
+  namespace rt = translate_trt::runtime;
+  return rt::device_status([=] {
+    if (engines->struct_size < sizeof(*engines) || engines->open == nullptr ||
+        engines->close == nullptr || engines->launch == nullptr) {
+      throw rt::option_error(
+          "tt_cuda_engines has no open, close or launch, or its struct_size is wrong; set "
+          "struct_size to sizeof(tt_cuda_engines), and all three functions.");
+    }
+    rt::check_gpu(engines->gpu);
+    *functions = rt::cuda_device_functions();
+    functions->context = const_cast<tt_cuda_engines*>(engines);
+    functions->open = [](void* context, void** device) {
+      return rt::device_status([=] {
+        rt::CudaDevice* made = new rt::CallerDevice(*static_cast<tt_cuda_engines*>(context));
+        *device = made;
+      });
+    };
+  });
+}

@@ -1,0 +1,17 @@
+// Checks libtranslate_trt_cuda on the first GPU, or on that of an argument. Prints "all passed".
+// The exit code is 1 if a check fails, and 3 if there is no such GPU.
+
+#include <cstdlib>
+
+#include "cuda_checks.h"
+
+int main(int argc, char** argv) {
+  namespace runtime = translate_trt::runtime;
+  const std::string reason = runtime::run_cuda_checks(argc > 1 ? std::atoi(argv[1]) : 0);
+  if (!reason.empty()) {
+    std::cerr << reason << "\n";
+    return 3;
+  }
+  if (runtime::failures == 0) std::cout << "all passed\n";
+  return runtime::failures == 0 ? 0 : 1;
+}

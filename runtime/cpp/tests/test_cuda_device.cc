@@ -1,0 +1,299 @@
+// The CUDA part of device functions on the fake runtime: which calls it makes, and their failures.
+
+#include "cuda/cuda_device.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "check.h"
+#include "cuda_checks.h"
+#include "fake_cuda.h"
+
+namespace translate_trt::runtime {
+
+namespace {
+
+using Calls = std::vector<std::string>;
+
+// A fresh machine. On destruction, checks that all objects were freed and that there were no
+// violations.
+struct CudaFixture {
+  CudaFixture() { fake_cuda() = {}; }
+  ~CudaFixture() {
+    for (const std::string& one : fake_cuda().violations) std::cerr << one << "\n";
+    CHECK(fake_cuda().left() == 0);
+    CHECK(fake_cuda().violations.empty());
+    CHECK(cudaGetLastError() == cudaSuccess);
+  }
+};
+
+void test_every_function_makes_its_calls() {
+  const CudaFixture fixture;
+  {
+    CudaQueue queue(1);
+    const auto made = [] { return fake_cuda().take_history(); };
+    CHECK(made() == Calls({"cudaSetDevice(1)", "cudaStreamCreateWithFlags(1)"}));
+    queue.activate();
+    CHECK(made() == Calls({"cudaSetDevice(1)"}));
+    const std::uint64_t first = queue.allocate(1000), second = queue.allocate(1000);
+    queue.allocate(0);
+    auto* pinned = static_cast<char*>(queue.pin(64));
+    queue.pin(0);
+    CHECK(made() == Calls({"cudaMalloc(1000)", "cudaMalloc(1000)", "cudaMalloc(1)",
+                           "cudaHostAlloc(64, 0)", "cudaHostAlloc(1, 0)"}));
+    queue.copy_in(first + 16, pinned, 64);
+    queue.copy_out(pinned, first, 32);
+    queue.copy(second, first, 100, 1, 0, 0);
+    queue.copy(second, first, 100, 3, 100, 100);
+    queue.copy(second, first, 10, 3, 100, 200);
+    queue.fill(first, 255, 8);
+    CHECK(made() ==
+          Calls({"cudaMemcpyAsync(memory0+16, pinned0, 64, HostToDevice, stream0)",
+                 "cudaMemcpyAsync(pinned0, memory0, 32, DeviceToHost, stream0)",
+                 "cudaMemcpyAsync(memory1, memory0, 100, DeviceToDevice, stream0)",
+                 "cudaMemcpyAsync(memory1, memory0, 300, DeviceToDevice, stream0)",
+                 "cudaMemcpy2DAsync(memory1, 100, memory0, 200, 10, 3, DeviceToDevice, stream0)",
+                 "cudaMemsetAsync(memory0, 255, 8, stream0)"}));
+    cudaEvent_t event = queue.record();
+    queue.wait(event);
+    event = queue.record();  // the same one again
+    queue.wait(event);
+    CHECK(made() == Calls({"cudaEventCreateWithFlags(3)", "cudaEventRecord(event0, stream0)",
+                           "cudaEventSynchronize(event0)", "cudaEventRecord(event0, stream0)",
+                           "cudaEventSynchronize(event0)"}));
+    queue.begin_capture();
+    const cudaGraphExec_t graph = queue.end_capture();
+    queue.replay(graph);
+    queue.begin_capture();
+    queue.discard_capture();
+    CHECK(queue.free_memory() == fake_cuda().memory - 2001);
+    CHECK(made() ==
+          Calls({"cudaStreamBeginCapture(stream0, 1)", "cudaStreamEndCapture(stream0)",
+                 "cudaGraphInstantiateWithFlags(graph0, 0)", "cudaGraphDestroy(graph0)",
+                 "cudaGraphLaunch(executable0, stream0)", "cudaStreamBeginCapture(stream0, 1)",
+                 "cudaStreamEndCapture(stream0)", "cudaGraphDestroy(graph1)", "cudaMemGetInfo()"}));
+  }
+  CHECK(fake_cuda().take_history() ==
+        Calls({"cudaStreamSynchronize(stream0)", "cudaGraphExecDestroy(executable0)",
+               "cudaEventDestroy(event0)", "cudaFree(memory0)", "cudaFree(memory1)",
+               "cudaFree(memory2)", "cudaFreeHost(pinned0)", "cudaFreeHost(pinned1)",
+               "cudaStreamDestroy(stream0)"}));
+}
+
+void test_work_runs_in_order_and_no_earlier_than_it_is_waited_for() {
+  const CudaFixture fixture;
+  CudaQueue queue(0);
+  const std::uint64_t memory = queue.allocate(64);
+  auto* in = static_cast<unsigned char*>(queue.pin(64));
+  auto* out = static_cast<unsigned char*>(queue.pin(64));
+  std::memset(in, 1, 64);
+  queue.copy_in(memory, in, 64);
+  queue.copy_out(out, memory, 32);
+  cudaEvent_t first = queue.record();
+  queue.fill(memory, 9, 64);
+  queue.copy_out(out + 32, memory, 32);
+  std::memset(in, 2, 64);  // before the copy has run
+  CHECK(out[0] == 0xFF && out[63] == 0xFF);
+  queue.wait(first);
+  CHECK(out[0] == 2 && out[31] == 2 && out[32] == 0xFF);
+  first = queue.record();
+  queue.wait(first);
+  CHECK(out[32] == 9 && out[63] == 9);
+}
+
+// A capture that allocates or waits would be invalid, and all of its work lost.
+void test_nothing_unsafe_is_called_during_a_capture() {
+  const CudaFixture fixture;
+  CudaQueue queue(0);
+  const std::uint64_t memory = queue.allocate(64);
+  cudaEvent_t event = queue.record();
+  queue.begin_capture();
+  queue.fill(memory, 3, 64);
+  fake_cuda().take_history();
+  const std::string forbidden = " is not permitted during a capture.";
+  CHECK(thrown([&] { queue.allocate(8); }) == "TT_BACKEND_ERROR cudaMalloc" + forbidden);
+  CHECK(thrown([&] { queue.pin(8); }) == "TT_BACKEND_ERROR cudaHostAlloc" + forbidden);
+  CHECK(thrown([&] { queue.record(); }) == "TT_BACKEND_ERROR cudaEventRecord" + forbidden);
+  CHECK(thrown([&] { queue.wait(event); }) == "TT_BACKEND_ERROR cudaEventSynchronize" + forbidden);
+  CHECK(thrown([&] { queue.free_memory(); }) == "TT_BACKEND_ERROR cudaMemGetInfo" + forbidden);
+  CHECK(fake_cuda().take_history().empty());
+  queue.replay(queue.end_capture());
+  auto* out = static_cast<unsigned char*>(queue.pin(64));
+  queue.copy_out(out, memory, 64);
+  queue.wait(queue.record());
+  CHECK(out[0] == 3 && out[63] == 3);
+}
+
+// One capture that another library has invalidated.
+void test_an_invalid_capture_leaves_the_queue_as_it_was() {
+  const CudaFixture fixture;
+  CudaQueue queue(0);
+  const std::uint64_t memory = queue.allocate(64);
+  queue.begin_capture();
+  void* other = nullptr;
+  CHECK(cudaMalloc(&other, 8) == cudaErrorStreamCaptureUnsupported);
+  CHECK(thrown([&] { queue.fill(memory, 1, 64); }) ==
+        "TT_BACKEND_ERROR cudaMemsetAsync failed: operation failed due to a previous error during "
+        "capture.");
+  CHECK(thrown([&] { queue.end_capture(); }) ==
+        "TT_BACKEND_ERROR cudaStreamEndCapture failed: operation failed due to a previous error "
+        "during capture.");
+  CHECK(!queue.capturing());
+  queue.fill(memory, 1, 64);
+  queue.wait(queue.record());
+}
+
+// What the loop does with a device.
+void use_queue() {
+  CudaQueue queue(1);
+  const std::uint64_t first = queue.allocate(256), second = queue.allocate(256);
+  void* pinned = queue.pin(256);
+  queue.copy_in(first, pinned, 256);
+  queue.copy(second, first, 16, 4, 64, 32);
+  queue.fill(first, 0, 256);
+  queue.wait(queue.record());
+  queue.begin_capture();
+  try {
+    queue.copy(second, first, 256, 1, 0, 0);
+    queue.fill(first, 5, 256);
+  } catch (const Error&) {
+    queue.discard_capture();
+    throw;
+  }
+  const cudaGraphExec_t graph = queue.end_capture();
+  queue.replay(graph);
+  queue.copy_out(pinned, second, 256);
+  queue.free_memory();
+  queue.wait(queue.record());
+}
+
+// The functions that were called, without those that free.
+Calls fallible_functions() {
+  Calls functions;
+  for (const std::string& call : fake_cuda().history) {
+    const std::string name = call.substr(0, call.find('('));
+    const bool frees = contains(name, "Destroy") || contains(name, "Free");
+    if (!frees) functions.push_back(name);
+  }
+  return functions;
+}
+
+// Each call in turn fails once: its error names it, and everything is freed.
+void test_any_call_may_fail() {
+  Calls functions;
+  {
+    const CudaFixture fixture;
+    use_queue();
+    functions = fallible_functions();
+  }
+  CHECK(functions.back() == "cudaStreamSynchronize");  // of the destructor
+  for (std::size_t index = 0; index < functions.size(); ++index) {
+    const CudaFixture fixture;
+    fake_cuda().fail_call = static_cast<int>(index);
+    const std::string error = thrown(use_queue);
+    const bool is_destructor = index + 1 == functions.size();
+    CHECK(error == (is_destructor
+                        ? ""
+                        : "TT_BACKEND_ERROR " + functions[index] + " failed: some other error."));
+  }
+}
+
+void test_memory_that_is_not_there() {
+  const CudaFixture fixture;
+  fake_cuda().memory = 1000;
+  CudaQueue queue(0);
+  queue.allocate(900);
+  CHECK(queue.free_memory() == 100);
+  CHECK(thrown([&] { queue.allocate(101); }) ==
+        "TT_BACKEND_ERROR the GPU is out of memory. Lower workers, or export engines with a "
+        "smaller --max-batch or --profiles.");
+  queue.allocate(100);
+}
+
+// Work that fails is reported by whatever call comes next, and the queue is still freed.
+void test_a_lost_gpu() {
+  for (const bool eager : {false, true}) {
+    const CudaFixture fixture;
+    fake_cuda().eager = eager;
+    CudaQueue queue(0);
+    const std::uint64_t memory = queue.allocate(64);
+    enqueue(queue.stream(), [] { throw std::runtime_error("a bad address"); }, nullptr);
+    const std::string error = thrown([&] {
+      queue.fill(memory, 0, 64);
+      queue.wait(queue.record());
+    });
+    CHECK(error == std::string("TT_BACKEND_ERROR ") +
+                       (eager ? "cudaMemsetAsync" : "cudaEventSynchronize") +
+                       " failed: an illegal memory access was encountered.");
+  }
+}
+
+// ---- engines of the caller (translate_trt/cuda.h) ----
+
+void test_engines_of_the_caller() {
+  const CudaFixture fixture;
+  CHECK(run_cuda_checks(1).empty());
+  CHECK(fake_cuda().calls["cudaGraphLaunch"] == 3);
+  CHECK(fake_cuda().threads.count(std::this_thread::get_id()) == 0);
+}
+
+void test_engines_that_cannot_be_used() {
+  const CudaFixture fixture;
+  tt_cuda_engines engines = CopyingEngines::functions(2);
+  tt_device_functions functions = {};
+  CHECK(tt_cuda_functions(&engines, &functions) == TT_BACKEND_ERROR);
+  CHECK(contains(tt_last_error(), "there is no GPU cuda:2; this process sees 2"));
+  engines.gpu = -1;
+  CHECK(tt_cuda_functions(&engines, &functions) == TT_BACKEND_ERROR);
+  CHECK(contains(tt_last_error(), "there is no GPU cuda:-1"));
+  engines.gpu = 0;
+  engines.launch = nullptr;
+  CHECK(tt_cuda_functions(&engines, &functions) == TT_OPTION_ERROR);
+  CHECK(functions.open == nullptr);
+  engines = CopyingEngines::functions(0);
+  engines.open = [](void*, CUstream_st*, void**) {
+    return tt_device_fail(TT_MEMORY_ERROR, "there is no context.");
+  };
+  CHECK(tt_cuda_functions(&engines, &functions) == TT_OK);
+  void* device = nullptr;
+  std::thread([&] {
+    CHECK(functions.open(functions.context, &device) == TT_MEMORY_ERROR);
+    CHECK(std::string(tt_last_error()) == "there is no context.");
+  }).join();
+  CHECK(device == nullptr);
+  // Engines that fail during a capture.
+  engines = CopyingEngines::functions(0);
+  engines.launch = [](void*, const tt_launch*) {
+    return tt_device_fail(TT_BACKEND_ERROR, "the engine does not run.");
+  };
+  std::thread([&] {
+    CheckedDevice one(functions);
+    CHECK(one(&tt_device_functions::begin_capture) == TT_OK);
+    CHECK(one.launch(one.first, one.second) == TT_BACKEND_ERROR);
+    CHECK(std::string(tt_last_error()) == "the engine does not run.");
+    CHECK(one(&tt_device_functions::end_capture, nullptr) == TT_OK);
+    check_copies(one);
+  }).join();
+  CHECK(CopyingEngines::alive == 0);
+}
+
+}  // namespace
+
+void test_cuda_device() {
+  test_every_function_makes_its_calls();
+  test_work_runs_in_order_and_no_earlier_than_it_is_waited_for();
+  test_nothing_unsafe_is_called_during_a_capture();
+  test_an_invalid_capture_leaves_the_queue_as_it_was();
+  test_any_call_may_fail();
+  test_memory_that_is_not_there();
+  test_a_lost_gpu();
+  test_engines_of_the_caller();
+  test_engines_that_cannot_be_used();
+}
+
+}  // namespace translate_trt::runtime

@@ -1,0 +1,100 @@
+"""libtranslate_trt_cuda: the CUDA part of device functions, linked to the CUDA runtime.
+
+test_cpp_library.py runs its unit tests, on a fake runtime.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from support.cpp_library import ROOT, Library
+
+HEADER = ROOT / "runtime/cpp/include/translate_trt/cuda.h"
+
+
+@pytest.fixture
+def linked(library: Library) -> Path:
+    """Return the path of the library in its build folder; skip where there is no toolkit."""
+    found = library.folder / "libtranslate_trt_cuda.so"
+    if not found.exists():
+        assert shutil.which("nvcc") is None, "the toolkit is installed, and the library is missing"
+        pytest.skip("there is no CUDA toolkit")
+    return found
+
+
+def needed(path: Path) -> set[str]:
+    """Return the names of the libraries that a library loads."""
+    if shutil.which("readelf") is None:
+        pytest.skip("there is no readelf")
+    command = ["readelf", "-d", path]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return set(re.findall(r"\(NEEDED\).*\[(.+)\]", done.stdout))
+
+
+def test_it_alone_needs_the_cuda_runtime(linked: Path) -> None:
+    assert any(name.startswith("libcudart.so") for name in needed(linked))
+    others = needed(linked.with_name("libtranslate_trt.so"))
+    assert not [name for name in others if "cuda" in name or "nvinfer" in name]
+
+
+def test_it_exports_its_interface_alone(linked: Path) -> None:
+    if shutil.which("nm") is None:
+        pytest.skip("there is no nm")
+    command = ["nm", "-D", "--defined-only", linked]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    names = {line.split()[-1].partition("@")[0] for line in done.stdout.splitlines()}
+    declared = set(re.findall(r"^TT_API [\w *]+?(tt_\w+)\(", HEADER.read_text(), re.MULTILINE))
+    assert declared
+    assert names - {"TRANSLATE_TRT_0"} == declared
+
+
+@pytest.mark.usefixtures("linked")
+def test_it_runs_on_a_fake_runtime_in_place_of_cuda(library: Library) -> None:
+    done = library.run("translate_trt_fake_cuda_check")
+    assert (done.returncode, done.stdout) == (0, "all passed\n"), done.stderr
+
+
+@pytest.mark.usefixtures("linked")
+@pytest.mark.parametrize("program", ["translate_trt_cuda_check", "translate_trt_static_cuda_check"])
+def test_it_runs_on_a_gpu_or_says_that_there_is_none(library: Library, program: str) -> None:
+    if not (library.folder / "tests" / program).exists():
+        pytest.skip("the toolkit has no static CUDA runtime")
+    done = library.run(program)
+    if Path("/dev/nvidiactl").exists():
+        assert (done.returncode, done.stdout) == (0, "all passed\n"), done.stderr
+    else:
+        assert done.returncode == 3
+        assert done.stderr.startswith("no NVIDIA GPU can be used: ")
+
+
+@pytest.mark.usefixtures("linked")
+def test_programs_are_built_with_pkg_config(library: Library, tmp_path: Path) -> None:
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if compiler is None or shutil.which("pkg-config") is None:
+        pytest.skip("there is no C compiler or no pkg-config")
+    assert library.prefix is not None
+    (folder,) = library.prefix.glob("lib*/**/pkgconfig")
+    environment = {**library.environment(), "PKG_CONFIG_PATH": str(folder)}
+    command = ["pkg-config", "--cflags", "--libs", "translate_trt_cuda"]
+    flags = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    source, program = tmp_path / "program.c", tmp_path / "program"
+    source.write_text("""
+    #include <translate_trt/cuda.h>
+    int main(void) {
+      tt_cuda_engines engines = {sizeof engines, 0, 0, 0, 0, 0};
+      tt_device_functions functions;
+      return tt_cuda_functions(&engines, &functions) == TT_OPTION_ERROR ? 0 : 1;
+    }
+    """)
+    strict = ["-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror"]
+    path = f"-Wl,-rpath,{folder.parent}"
+    done = subprocess.run(
+        [compiler, *strict, source, "-o", program, *flags.stdout.split(), path],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    subprocess.run([program], check=True)
