@@ -40,10 +40,11 @@ def parity_table(found: Mapping[str, Parity]) -> str:
 
 def _parity_row(name: str, parity: Parity) -> tuple[str, ...]:
     low, high = parity.bleu_difference_interval
+    tied = parity.tied_percent
     return (
         name,
         str(parity.beam_size),
-        f"{parity.identical_percent:.2f} %",
+        f"{parity.identical_percent:.2f} %" + (f", tied {tied:.2f} %" if tied else ""),
         f"{parity.largest_score_difference:.2e}",
         f"{parity.bleu:.2f}",
         f"{parity.bleu_difference:+.2f} [{low:+.2f}, {high:+.2f}]",

@@ -68,6 +68,8 @@ class Parity:
         passed: Whether the target passed them.
         engine_not_run: Why the engine was emulated on the CPU; None if the target itself ran.
         score_error: Largest `score_error` of the identical sentences.
+        tied_percent: Share of near ties: other tokens, but a score within the acceptance
+            threshold of the reference's. None in older bundles.
         source_sha256: SHA-256 of the source lines in UTF-8, each with a newline. For a plain text
             file, `sha256sum` prints the same value.
         reference_sha256: SHA-256 of the human translations.
@@ -90,6 +92,7 @@ class Parity:
     passed: bool
     engine_not_run: str | None = None
     score_error: float | None = None
+    tied_percent: float | None = None
     source_sha256: str | None = None
     reference_sha256: str | None = None
     date: str | None = None
@@ -343,6 +346,9 @@ def compare(
     same = [(a, b) for a, b in pairs if a.tokens == b.tokens]
     identical = 100 * len(same) / len(pairs)
     error = max((score_error(a.score, b.score) for a, b in same), default=0.0)
+    limit = thresholds.score_error
+    ties = 0 if limit is None else sum(_is_tie(a, b, limit) for a, b in pairs)
+    tied = 100 * ties / len(pairs)
     (difference,) = paired_bootstrap([expected.texts, output.texts], reference)
     return Parity(
         sentences=len(pairs),
@@ -358,9 +364,15 @@ def compare(
         beam_size=options.beam_size,
         length_penalty=options.length_penalty,
         gate=str(thresholds),
-        passed=thresholds.accept(identical, error, difference.bleu),
+        passed=thresholds.accept(identical + tied, error, difference.bleu),
         score_error=error,
+        tied_percent=tied,
     )
+
+
+def _is_tie(expected: Hypothesis, found: Hypothesis, limit: float) -> bool:
+    """Return whether hypotheses differ because their scores are equal up to rounding."""
+    return expected.tokens != found.tokens and score_error(expected.score, found.score) <= limit
 
 
 def score_error(expected: float, found: float) -> float:

@@ -10,8 +10,9 @@ class Thresholds:
     """Acceptance thresholds; None disables a check.
 
     Attributes:
-        identical_percent: Minimum share of sentences with the reference's tokens.
-        score_error: Maximum `score_error` of those sentences.
+        identical_percent: Minimum share of sentences with the reference's tokens, or with other
+            tokens whose score is within `score_error` of the reference's (near ties).
+        score_error: Maximum `score_error` of the sentences with the reference's tokens.
         bleu_loss: Maximum BLEU below the reference.
     """
 
@@ -22,7 +23,8 @@ class Thresholds:
     def __str__(self) -> str:
         parts = []
         if self.identical_percent is not None:
-            parts.append(f"at least {self.identical_percent} % identical")
+            tied = "" if self.score_error is None else " or tied"
+            parts.append(f"at least {self.identical_percent} % identical{tied}")
         if self.score_error is not None:
             parts.append(f"scores within {self.score_error}")
         if self.bleu_loss is not None:
@@ -30,7 +32,13 @@ class Thresholds:
         return ", ".join(parts)
 
     def accept(self, identical_percent: float, score_error: float, bleu_difference: float) -> bool:
-        """Return whether measured values pass every enabled check."""
+        """Return whether measured values pass every enabled check.
+
+        Args:
+            identical_percent: Share of identical sentences and near ties.
+            score_error: Largest `score_error` of the identical sentences.
+            bleu_difference: BLEU minus the reference's.
+        """
         return (
             (self.identical_percent is None or identical_percent >= self.identical_percent)
             and (self.score_error is None or score_error <= self.score_error)

@@ -5,6 +5,7 @@ import hashlib
 import re
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,7 @@ from translate_trt.runtime.bundle.manifest import (
 from translate_trt.runtime.bundle.prompt import Prompt
 from translate_trt.runtime.cli import main
 from translate_trt.runtime.errors import BundleError, InputError, OptionError
+from translate_trt.runtime.options import SearchOptions
 from translate_trt.train.checkpoint import Checkpoint, open_checkpoint
 
 SOURCE = [
@@ -85,7 +87,7 @@ def test_a_good_bundle_passes(bundle: Path, checkpoint: Checkpoint) -> None:
     recorded = read_manifest(bundle).target("onnx-fp32").parity
     assert recorded is not None
     assert recorded["passed"] is True
-    assert recorded["gate"] == "at least 99.9 % identical, scores within 0.001"
+    assert recorded["gate"] == "at least 99.9 % identical or tied, scores within 0.001"
     text = "".join(f"{line}\n" for line in SOURCE)
     assert recorded["source_sha256"] == hashlib.sha256(text.encode()).hexdigest()
     assert re.fullmatch(r"20\d\d-\d\d-\d\d", recorded["date"])
@@ -245,6 +247,33 @@ def test_thresholds() -> None:
     for name in ("fp16", "bf16"):
         assert THRESHOLDS[name].accept(10.0, 1.0, -0.1)
         assert not THRESHOLDS[name].accept(99.0, 0.0, -0.11)
+
+
+def test_near_ties_count_as_identical() -> None:
+    def output(*scores: float) -> Any:
+        hypotheses = [SimpleNamespace(tokens=[5, n], score=s) for n, s in enumerate(scores)]
+        return SimpleNamespace(
+            hypotheses=hypotheses, texts=["a b c d"] * len(scores), sentences_per_second=1.0,
+            bleu=SimpleNamespace(score=20.0, signature=""),
+        )  # fmt: skip
+
+    expected, found = output(-0.5, -0.6), output(-0.5, -0.6005)
+    found.hypotheses[1].tokens = [6, 7]
+    compared = parity.compare(expected, found, ["a b c d"] * 2, SearchOptions(), THRESHOLDS["fp32"])
+    assert (compared.identical_percent, compared.tied_percent) == (50.0, 50.0)
+    assert compared.passed
+    assert "50.00 %, tied 50.00 %" in parity_table({"a": compared})
+    found.hypotheses[1].score = -0.602
+    compared = parity.compare(expected, found, ["a b c d"] * 2, SearchOptions(), THRESHOLDS["fp32"])
+    assert compared.tied_percent == 0
+    assert not compared.passed
+    # Without a threshold for scores, ties are not counted.
+    assert (
+        parity.compare(
+            expected, found, ["a b c d"] * 2, SearchOptions(), THRESHOLDS["fp16"]
+        ).tied_percent
+        == 0
+    )
 
 
 def test_score_errors_are_relative_to_large_scores() -> None:
