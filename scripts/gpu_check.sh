@@ -1,96 +1,187 @@
 #!/usr/bin/env bash
-# Runs every check that needs a GPU, in under ten minutes on a machine with an NVIDIA driver:
+# Runs every check that needs a GPU, in 20 minutes at most, and prints a table to paste into docs/gpu.md:
 #
 #   bash scripts/gpu_check.sh [OUT]        default: gpu-check/
 #   TRANSLATE_TRT_VENV=none ...            use the active environment, unchanged
+#   WHEELS=DIR ...                         install from the wheels in DIR, without a network
 #
-# It needs torch for CUDA, the requirements of scripts/build_library.sh, and `pip install
-# 'translate-trt[cpu,export,tensorrt-rtx]'` (or [tensorrt]). If TensorRT's headers are in
-# TENSORRT_ROOT or the system's folders, engines run from C++ as well. Builds and logs stay in OUT.
-# Each check prints a row of the table of docs/gpu.md; the exit code is 1 if a check fails, and 3 if
-# there is no GPU.
+# The script installs the package that supports the GPU's compute capability
+# (runtime/backends/packages.py), with PyTorch and ONNX Runtime for CUDA. It needs the requirements of
+# scripts/build_library.sh. Every check has a time limit, and a check that fails never stops the others:
+# those that need its result are listed as not run. Builds, logs and measurements stay in OUT.
+#
+# The exit code is 0 if every check passed that could run here, 1 if one failed or ran out of time, and 3
+# without a GPU.
 #
 # shellcheck disable=SC2329  # exported functions run through `check`
+case ${1:-} in -*) sed -n '2,15s/^# \{0,1\}//p' "$0" >&2; exit 2 ;; esac
+if [ -n "${WHEELS:-}" ]; then
+    [ -d "$WHEELS" ] || { echo "WHEELS is $WHEELS, which is not a folder." >&2; exit 2; }
+    PIP_FIND_LINKS=$(cd "$WHEELS" && pwd)
+    export PIP_FIND_LINKS PIP_NO_INDEX=1
+fi
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
-
-case ${1:-} in -*) sed -n '2,11s/^# \{0,1\}//p' "$0" >&2; exit 2 ;; esac
 out=${1:-$root/gpu-check}
-make_environment cpu,export,tensorrt-rtx
+readonly time_in_all=${GPU_CHECK_SECONDS:-1200}
 
+# ---- the GPU and its package ----
+
+# shellcheck disable=SC2154  # environment.sh sets venv
+if [ ! -e "$venv/installed" ]; then
+    make_environment gpu,export
+elif [ "$venv" != none ]; then
+    export PATH="$venv/bin:$PATH" # the package is not known yet
+fi
 gpu=$(python -c '
-import torch
-from translate_trt.runtime.backends.driver import compute_capability
-found = compute_capability()
-if found is None or not torch.cuda.is_available():
-    print("no GPU:", "no driver" if found is None else "torch is not built for CUDA")
-else:
-    print(f"{torch.cuda.get_device_name()} ({found})")
+from translate_trt.runtime.backends.driver import find_gpu
+found = find_gpu()
+print(f"{found.name} ({found.compute_capability})" if found else "")
 ')
-case $gpu in "no GPU"*) echo "$gpu" >&2; exit 3 ;; esac
+if [ -z "$gpu" ]; then
+    echo "no GPU: the driver finds none (nvidia-smi lists them)." >&2
+    exit 3
+fi
+extra=$(python -W ignore -m translate_trt.runtime.backends.packages) || extra=
+make_environment "gpu,export${extra:+,$extra}"
 # Engines run on libtranslate_trt.
 [ "$venv" = none ] || make_libraries "Without libtranslate_trt the checks of engines fail."
 
 mkdir -p "$out"
 out=$(cd "$out" && pwd)
-failed=0 SECONDS=0
-readonly time_in_all=590
+: >"$out/table.md"
+declare -A passed=()
+failures=() not_run=0 SECONDS=0
 # Caches of earlier builds would hide the build time.
-export XDG_CACHE_HOME=$out/cache PYTHONUNBUFFERED=1
+export XDG_CACHE_HOME=$out/cache PYTHONUNBUFFERED=1 out
+
+# ---- checks ----
 
 row() { # name result seconds
-    printf '| %s | %s | %s | %s s |\n' "$1" "$gpu" "$2" "$3" | tee -a "$out/table.md"
+    printf '| %s | %s | %s | %s |\n' "$1" "$gpu" "$2" "$3" | tee -a "$out/table.md"
 }
 
-check() { # name, seconds at most, command...
-    local name=$1 limit=$2 log begin=$SECONDS result=passed
-    shift 2
-    if [ $((time_in_all - begin)) -lt "$limit" ]; then limit=$((time_in_all - begin)); fi
-    if [ "$limit" -le 0 ]; then
-        failed=1
-        row "$name" "NOT RUN: the time is up" 0
-        return 1
+log_of() { # name
+    echo "$out/$(tr -c 'a-z0-9\n' - <<<"${1,,}").log"
+}
+
+# Runs a command in a new shell, because timeout cannot run functions.
+check() { # name, seconds at most, what is missing ("" if nothing, one thing a line), command...
+    local name=$1 limit=$2 missing=$3 log begin=$SECONDS result=passed status=0
+    shift 3
+    log=$(log_of "$name")
+    rm -f "$log"
+    if [ -n "$missing" ]; then
+        not_run=$((not_run + 1))
+        row "$name" "not run: needs ${missing//$'\n'/, }" ""
+        return 0
     fi
-    log=$out/$(tr -c 'a-z0-9\n' - <<<"${name,,}").log
-    # A new shell, because timeout cannot run functions.
-    timeout "$limit" bash -euo pipefail -c '"$@"' bash "$@" >"$log" 2>&1 || {
-        result="FAILED: $(tail -n 1 "$log" | tr '|' '/' | cut -c 1-200)"
-        failed=1
-    }
-    row "$name" "$result" $((SECONDS - begin))
-    [ "$result" = passed ]
+    if [ $((time_in_all - begin)) -lt "$limit" ]; then limit=$((time_in_all - begin)); fi
+    if [ "$limit" -lt 10 ]; then
+        failures+=("$name")
+        row "$name" "NOT RUN: the time is up" ""
+        return 0
+    fi
+    timeout --kill-after=10 "$limit" bash -euo pipefail -c '"$@"' bash "$@" >"$log" 2>&1 || status=$?
+    case $status in
+        0) passed[$name]=1 ;;
+        124) result="FAILED: not finished after $limit s" ;;
+        137) result="FAILED: killed after $((SECONDS - begin)) s (limits: $limit s, memory)" ;;
+        *) result="FAILED ($status): $(tail -n 1 "$log" | tr '|' '/' | cut -c 1-200)" ;;
+    esac
+    [ "$status" = 0 ] || failures+=("$name")
+    row "$name" "$result" "$((SECONDS - begin)) s"
 }
 
-same_lines() { # bundle target: compares its translations with those of onnx-fp32
-    local target
-    for target in onnx-fp32 "$2"; do
-        translate-trt translate --bundle "$1" --target "$target" --workers 2 --no-progress \
-            "$out/data/test.en" >"$out/$target.txt"
+needs() { # names of checks: prints the first that has not passed
+    local name
+    for name in "$@"; do
+        [ -n "${passed[$name]:-}" ] || { echo "\"$name\""; return; }
     done
-    compare_lines "$out/onnx-fp32.txt" "$out/$2.txt"
 }
 
-compare_lines() { # two files of translations, text or JSON
-    python - "$@" <<'PYTHON'
-import json
+package_of() { # extra: prints it if its package is missing
+    python -c "import ${1//-/_}" 2>/dev/null || echo "the extra [$1]"
+}
+
+cuda_torch() {
+    python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' 2>/dev/null ||
+        echo "PyTorch for CUDA"
+}
+
+cuda_onnxruntime() {
+    python -c '
+import sys, onnxruntime
+sys.exit("CUDAExecutionProvider" not in onnxruntime.get_available_providers())' 2>/dev/null ||
+        echo "onnxruntime-gpu without onnxruntime"
+}
+
+tensorrt_header() { # prints what is missing if it is not installed
+    [ -n "$(find -L "${TENSORRT_ROOT:-/usr/include}" -name NvInfer.h -print -quit 2>/dev/null)" ] ||
+        echo "NvInfer.h in TENSORRT_ROOT or /usr/include"
+}
+
+versions() {
+    nvidia-smi || echo "no nvidia-smi"
+    python -m pip list --format freeze | grep -i -E 'torch|onnx|tensorrt|cuda|cudnn|numpy|triton' || true
+    python -c 'import onnxruntime; print(onnxruntime.get_available_providers())' || true
+    git log -1 --format=%H || true
+}
+
+corpus() {
+    local language
+    python scripts/generate_corpus.py --out "$out/data" --force
+    for language in en de; do
+        head -n 500 "$out/data/test.$language" >"$out/data/short.$language"
+    done
+}
+
+train_tiny() { # more options
+    translate-trt train --config tiny --output "$out/run" --force \
+        --train "$out/data/train.en" "$out/data/train.de" \
+        --valid "$out/data/valid.en" "$out/data/valid.de" "$@"
+}
+
+translate() { # bundle target, more options: writes $out/BUNDLE-TARGET.txt
+    local bundle=$1 target=$2
+    shift 2
+    translate-trt translate --bundle "$out/$bundle" --target "$target" --scores --no-progress "$@" \
+        "$out/data/short.en" >"$out/$bundle-$target.txt"
+}
+
+same_lines() { # bundle target precision, more options: compares with onnx-fp32
+    local bundle=$1 target=$2 precision=$3
+    shift 3
+    translate "$bundle" "$target" "$@"
+    python scripts/compare_translations.py "$out/onnx-onnx-fp32.txt" "$out/$bundle-$target.txt" \
+        --precision "$precision"
+}
+
+export_bundle() { # bundle target, more options
+    local bundle=$1 target=$2
+    shift 2
+    translate-trt export "$out/run" --output "$out/$bundle" --force --target "$target" "$@"
+}
+
+verify() { # bundle target
+    translate-trt verify "$out/$1" --checkpoint "$out/run" --target "$2" --require-engines \
+        --source "$out/data/short.en" --reference "$out/data/short.de"
+}
+
+smaller() { # stripped bundle, whole bundle, target
+    python - "$out/$1" "$out/$2" "$3" <<'PYTHON'
 import sys
-
-def read(name):
-    lines = open(name, encoding="utf-8").read().splitlines()
-    return [json.loads(line)["translation"] for line in lines] if name.endswith("l") else lines
-
-ours, theirs = map(read, sys.argv[1:])
-same = sum(a == b for a, b in zip(ours, theirs, strict=True)) / len(ours)
-print(f"{100 * same:.2f} % of {len(ours)} lines are the same")
-sys.exit(same < 0.999)
+from pathlib import Path
+stripped, whole = (
+    sum(path.stat().st_size for path in Path(bundle, "targets", sys.argv[3]).glob("*.engine"))
+    for bundle in sys.argv[1:3]
+)
+print(f"engines of {stripped} bytes without weights, {whole} with them")
+sys.exit(stripped >= whole)
 PYTHON
 }
 
-tensorrt_header() { # prints its path if it is installed
-    find -L "${TENSORRT_ROOT:-/usr/include}" -name NvInfer.h -print -quit 2>/dev/null
-}
-
 # In a folder of its own: the library of Python must not link TensorRT, which Python's package has, too.
-in_cpp() { # bundle target: compares the C++ library with the output of same_lines
+in_cpp() { # bundle target precision: compares the C++ library with onnx-fp32
     local sentencepiece=build/native/library/sentencepiece/src/libsentencepiece.a options=()
     source scripts/environment.sh
     built="The C++ library"
@@ -108,74 +199,104 @@ in_cpp() { # bundle target: compares the C++ library with the output of same_lin
     cmake --install "$out/cpp" --prefix "$out/installed"
     cmake -S examples/cpp_service -B "$out/service" -D "CMAKE_PREFIX_PATH=$out/installed"
     cmake --build "$out/service"
-    "$out/service/translate_service" "$1" "$2" <"$out/data/test.en" >"$out/$2.jsonl"
-    compare_lines "$out/onnx-fp32.txt" "$out/$2.jsonl"
+    "$out/service/translate_service" "$out/$1" "$2" <"$out/data/short.en" >"$out/$2.jsonl"
+    python scripts/compare_translations.py "$out/onnx-onnx-fp32.txt" "$out/$2.jsonl" --precision "$3"
 }
 
-smaller() { # stripped bundle, whole bundle, target
-    python - "$@" <<'PYTHON'
-import sys
-from pathlib import Path
-stripped, whole = (
-    sum(path.stat().st_size for path in Path(bundle, "targets", sys.argv[3]).glob("*.engine"))
-    for bundle in sys.argv[1:3]
-)
-print(f"engines of {stripped} bytes without weights, {whole} with them")
-sys.exit(stripped >= whole)
-PYTHON
-}
+export -f corpus cuda_onnxruntime export_bundle in_cpp same_lines smaller train_tiny translate verify versions
 
-verify() { # bundle target
-    translate-trt verify "$1" --checkpoint "$out/run" --target "$2" --require-engines \
-        --source "$out/data/short.en" --reference "$out/data/short.de"
-}
+# ---- a model, and its translations on the CPU ----
 
-export out
-export -f same_lines compare_lines in_cpp smaller verify
+printf '| check | GPU | result | time |\n|---|---|---|---|\n' | tee -a "$out/table.md"
+check "versions" 60 "" versions
+check "corpus" 60 "" corpus
+model="training a tiny model"
+check "$model" 300 "$(needs corpus; cuda_torch)" train_tiny --device cuda
+if [ -z "${passed[$model]:-}" ]; then # the other checks need any model
+    model="training a tiny model on the CPU instead"
+    check "$model" 240 "$(needs corpus)" train_tiny --device cpu --steps 400
+fi
+reference="onnx-fp32 on the CPU"
+check "exporting ONNX graphs" 90 "$(needs "$model")" export_bundle onnx onnx-fp32 --target onnx-fp16
+check "$reference" 60 "$(needs "exporting ONNX graphs")" translate onnx onnx-fp32 --device cpu
 
-check "corpus" 60 python scripts/generate_corpus.py --out "$out/data" --force || exit 1
-for language in en de; do head -n 500 "$out/data/test.$language" >"$out/data/short.$language"; done
-check "training a tiny model" 120 translate-trt train --config tiny --output "$out/run" --force \
-    --train "$out/data/train.en" "$out/data/train.de" \
-    --valid "$out/data/valid.en" "$out/data/valid.de" --device cuda || exit 1
+# ---- engines ----
 
-for package in tensorrt_rtx tensorrt; do
-    python -c "import $package" 2>/dev/null || { row "$package" "not installed" 0; continue; }
+packages=("${extra//-/_}")
+if [ "$extra" != tensorrt ]; then packages+=(tensorrt); fi
+for package in "${packages[@]}"; do
+    [ -n "$package" ] || continue
     name=${package//_/-}
-    bundle=$out/$name
-    check "$name: building engines" 150 translate-trt export "$out/run" --output "$bundle" --force \
-        --target onnx-fp32 --target "$name-fp32" --target "$name-fp16" --target "$name-bf16" \
-        --profiles 1x64,8x64,64x64,16x256 || continue
-    for precision in fp32 fp16 bf16; do
-        check "$name-$precision: loads, and parity" 60 verify "$bundle" "$name-$precision" || true
+    if [ "$name" != "$extra" ] && [ -n "$(package_of "$name")" ]; then continue; fi
+    read -r -a precisions < <(python -c '
+import sys
+from translate_trt.runtime.backends import driver, packages
+print(*packages.precisions(sys.argv[1], driver.compute_capability()))' "$package") ||
+        precisions=(fp16 bf16 fp32)
+    for precision in "${precisions[@]}"; do
+        target=$name-$precision
+        check "$target: building engines" 150 "$(package_of "$name"; needs "$model")" export_bundle "$target" \
+            "$target" --profiles 1x64,8x64,64x64,16x256
+        check "$target: loads, and parity" 90 "$(needs "$target: building engines")" \
+            verify "$target" "$target"
+        check "$target: two workers, the same as onnx-fp32" 60 \
+            "$(needs "$target: building engines" "$reference")" \
+            same_lines "$target" "$target" "$precision" --workers 2
     done
-    check "$name-fp32: two workers, the same as onnx-fp32" 60 same_lines "$bundle" "$name-fp32" ||
-        true
-    if [ "$package" = tensorrt ] && [ -n "$(tensorrt_header)" ]; then
-        check "$name-fp32: in C++, the same as onnx-fp32" 150 in_cpp "$bundle" "$name-fp32" || true
-    fi
-    if check "$name-fp16: engines without weights" 60 translate-trt export "$out/run" \
-        --output "$bundle-stripped" --force --target "$name-fp16" --strip-weights; then
-        check "$name-fp16: they are smaller" 10 \
-            smaller "$bundle-stripped" "$bundle" "$name-fp16" || true
-        check "$name-fp16: weights put back, and parity" 60 verify "$bundle-stripped" \
-            "$name-fp16" || true
-    fi
-    check "$name-fp16: base, steps and throughput against torch.compile" 240 \
-        python benchmarks/gpu.py --package "$package" --precision fp16 --rounds 3 \
-        --out "$out/$name-gpu.json" || true
+    check "$name: order of equal values in TopK" 90 "$(package_of "$name")" \
+        python scripts/topk_ties.py --package "$package"
 done
 
-if check "preparing training data" 60 translate-trt data prepare --output "$out/prepared" --force \
-    --from "$out/data/train.en" "$out/data/train.de" \
+# ---- a GPU without TensorRT ----
+
+check "onnx-fp16 with --device cuda, the same as onnx-fp32" 120 \
+    "$(cuda_onnxruntime; needs "exporting ONNX graphs" "$reference")" \
+    same_lines onnx onnx-fp16 fp16 --device cuda
+
+# ---- what takes longer ----
+
+for package in "${packages[@]}"; do
+    name=${package//_/-}
+    whole="$name-fp16: building engines"
+    [ -n "$package" ] && [ -n "${passed[$whole]:-}" ] || continue
+    stripped="$name-fp16: engines without weights"
+    check "$stripped" 90 "" export_bundle "$name-stripped" "$name-fp16" --strip-weights
+    check "$name-fp16: they are smaller" 10 "$(needs "$stripped")" \
+        smaller "$name-stripped" "$name-fp16" "$name-fp16"
+    check "$name-fp16: weights put back, and parity" 90 "$(needs "$stripped")" \
+        verify "$name-stripped" "$name-fp16"
+    if [ "$package" = tensorrt ]; then
+        check "$name-fp16: in C++, the same as onnx-fp32" 240 \
+            "$(tensorrt_header; needs "$reference")" in_cpp "$name-fp16" "$name-fp16" fp16
+    fi
+done
+check "preparing training data" 60 "$(needs corpus)" translate-trt data prepare \
+    --output "$out/prepared" --force --from "$out/data/train.en" "$out/data/train.de" \
     --valid "$out/data/valid.en" "$out/data/valid.de" \
-    --test "$out/data/test.en" "$out/data/test.de" --vocabulary-size 2000; then
-    check "training base: tokens per second" 120 python benchmarks/training.py \
-        --data "$out/prepared" --preset base --device cuda --steps 10 --rounds 2 \
-        --out "$out/training.json" || true
+    --test "$out/data/test.en" "$out/data/test.de" --vocabulary-size 2000
+check "training base: tokens per second" 150 "$(needs "preparing training data"; cuda_torch)" \
+    python benchmarks/training.py --data "$out/prepared" --preset base --device cuda --steps 10 \
+    --rounds 2 --out "$out/training.json"
+benchmark="base: steps and throughput against torch.compile"
+if [ -n "$extra" ]; then
+    # It writes each measurement as it ends: what a time limit cuts off is missing, and nothing else.
+    check "$extra-fp16: $benchmark" 420 "$(package_of "$extra"; cuda_torch)" \
+        python benchmarks/gpu.py --package "${extra//-/_}" --precision fp16 --rounds 3 \
+        --seconds 400 --out "$out/$extra-gpu.json"
 fi
 
-for log in "$out"/*torch-compile.log "$out"/training-base*.log; do
+# ---- summary ----
+
+for name in "${failures[@]}"; do
+    log=$(log_of "$name")
+    if [ -f "$log" ]; then
+        printf '\n== %s\n' "$name" >&2
+        tail -n 15 "$log" >&2
+    fi
+done
+for log in "$(log_of "${extra:-none}-fp16: $benchmark")" "$(log_of "training base: tokens per second")"; do
     if [ -f "$log" ]; then cat "$log" >&2; fi
 done
-exit $failed
+printf '\n%s passed, %s failed, %s not run, %s s. The table is %s; logs lie beside it.\n' \
+    "${#passed[@]}" "${#failures[@]}" "$not_run" "$SECONDS" "$out/table.md" >&2
+[ "${#failures[@]}" = 0 ]
