@@ -140,11 +140,8 @@ def export(
     """
     # Options are checked before PyTorch is imported, which takes seconds.
     from translate_trt.export.build_options import BuildOptions
-    from translate_trt.export.engines.options import (
-        EngineOptions,
-        default_cache,
-        parse_profiles,
-    )
+    from translate_trt.export.engines.options import EngineOptions, parse_profiles
+    from translate_trt.runtime.io.cache_files import engine_directory
     from translate_trt.runtime.io.outputs import check_apart
 
     check_apart(out, [checkpoint])  # also if the checkpoint is a whole run
@@ -158,7 +155,7 @@ def export(
         dump=dump,
         engines=EngineOptions(
             profiles=() if profiles is None else parse_profiles(profiles),
-            cache=None if no_engine_cache else engine_cache or default_cache(),
+            cache=None if no_engine_cache else engine_cache or engine_directory(),
             **engine,
         ),
         shortlist=shortlist,

@@ -42,6 +42,7 @@ from translate_trt.runtime.backends.packages import (
 )
 from translate_trt.runtime.bundle.contract import TensorSpec
 from translate_trt.runtime.errors import OptionError
+from translate_trt.runtime.io.cache_files import load_cached, store_cached
 
 log = logging.getLogger("translate_trt")
 
@@ -333,7 +334,7 @@ class _TimingCache:
         name = "none" if gpu is None else f"{gpu.name} {gpu.compute_capability} {gpu.sms}"
         name = re.sub(r"[^A-Za-z0-9.]+", "-", name)  # names of GPUs may contain a slash
         self._path = directory / f"timings-{builder.version}-{system_name()}-{name}.cache"
-        stored = cache.load(self._path)
+        stored = load_cached(self._path)
         if stored is not None and self._attach(stored):
             return
         if stored is not None:
@@ -357,11 +358,11 @@ class _TimingCache:
         timings = None if self._path is None else self._config.get_timing_cache()
         if self._path is None or timings is None:
             return
-        others = cache.load(self._path)
+        others = load_cached(self._path)
         if others is not None:
             read = self._config.create_timing_cache(others)
             if read is None or not timings.combine(read, ignore_mismatch=False):
                 log.warning("%s does not fit this GPU or version; replacing it.", self._path)
         content = timings.serialize()
         if content is not None:
-            cache.store(self._path, bytes(content))
+            store_cached(self._path, bytes(content))

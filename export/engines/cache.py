@@ -1,8 +1,4 @@
-"""Cache of engines and of TensorRT's kernel timings.
-
-Every file begins with the SHA-256 of its content and is replaced atomically: concurrent readers
-find the old file, the new file or none.
-"""
+"""Cache of engines (runtime/io/cache_files.py)."""
 
 from __future__ import annotations
 
@@ -14,14 +10,13 @@ from pathlib import Path
 
 from translate_trt.runtime.backends.engines import EngineRecord
 from translate_trt.runtime.bundle.fields import Fields
-from translate_trt.runtime.errors import BundleError, OutputError
-from translate_trt.runtime.io.atomic_files import clear_leftovers, write_bytes_atomically
+from translate_trt.runtime.errors import BundleError
+from translate_trt.runtime.io.cache_files import load_cached, store_cached
 
 log = logging.getLogger("translate_trt")
 
 # Increment when `Engine` or the meaning of a key changes; old entries are then ignored.
 _FORMAT = 1
-_DIGEST = 64  # hexadecimal digits
 
 
 @dataclass(frozen=True)
@@ -55,36 +50,10 @@ def engine_key(graph: bytes, request: dict[str, object]) -> str:
     return digest.hexdigest()
 
 
-def load(path: Path) -> bytes | None:
-    """Load a file that `store` wrote; None if it is missing or damaged."""
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        log.warning("cannot read %s (%s); rebuilding.", path, error.strerror)
-        return None
-    digest, content = content[:_DIGEST], content[_DIGEST:]
-    if hashlib.sha256(content).hexdigest().encode() != digest:
-        log.warning("%s is damaged; rebuilding.", path)
-        return None
-    return content
-
-
-def store(path: Path, content: bytes) -> None:
-    """Store content for `load`; failures are logged and do not stop the export."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        clear_leftovers(path)
-        write_bytes_atomically(path, hashlib.sha256(content).hexdigest().encode() + content)
-    except (OSError, OutputError) as error:
-        log.warning("the engine cache is not used: %s", error)
-
-
 def load_engine(directory: Path, key: str) -> Engine | None:
     """Load the engine of a key; None if it is missing or damaged."""
     path = directory / f"{key}.engine"
-    content = load(path)
+    content = load_cached(path)
     if content is None:
         return None
     head, _, plan = content.partition(b"\n")
@@ -100,4 +69,4 @@ def load_engine(directory: Path, key: str) -> Engine | None:
 def store_engine(directory: Path, key: str, engine: Engine) -> None:
     """Store an engine under a key."""
     head = json.dumps({"record": engine.record.to_json(), "log": engine.log})
-    store(directory / f"{key}.engine", head.encode() + b"\n" + engine.plan)
+    store_cached(directory / f"{key}.engine", head.encode() + b"\n" + engine.plan)

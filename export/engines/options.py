@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import re
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from translate_trt.runtime.backends.engines import HARDWARE_LEVELS, Profile
 from translate_trt.runtime.bundle.manifest import Limits
 from translate_trt.runtime.errors import OptionError
+from translate_trt.runtime.io.cache_files import engine_directory
 
 PORTABLE, CURRENT = "portable", "current"
-
-
-def default_cache() -> Path:
-    """Return the default directory of the engine cache."""
-    if sys.platform == "win32":
-        base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
-    else:
-        # The XDG specification says to ignore a relative path.
-        xdg = Path(os.environ.get("XDG_CACHE_HOME", ""))
-        base = xdg if xdg.is_absolute() else Path.home() / ".cache"
-    return base / "translate-trt" / "engines"
 
 
 @dataclass(frozen=True)
@@ -52,7 +40,7 @@ class EngineOptions:
     strip_weights: bool = False  # small engines, refitted with weights at load (needs a GPU)
 
     # ---- engine cache ----
-    cache: Path | None = field(default_factory=default_cache)  # None for no cache
+    cache: Path | None = field(default_factory=engine_directory)  # None for no cache
 
     def __post_init__(self) -> None:
         if self.max_batch is not None and self.max_batch < 1:

@@ -6,17 +6,15 @@ integers.
 
 from __future__ import annotations
 
+import gc
+import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
 from translate_trt.runtime.errors import BackendError
-
-# cudaStreamNonBlocking in driver_types.h, which the bindings lack: the stream does not synchronize
-# with the default stream.
-_NON_BLOCKING = 1
 
 
 def load_cuda(package: str) -> Cuda:
@@ -30,12 +28,18 @@ def load_cuda(package: str) -> Cuda:
     """
     try:
         runtime = import_module("cuda.bindings.runtime")
+        utilities = import_module("cuda.bindings.utils")
     except ImportError as error:
         raise BackendError(
             f"{package} engines need cuda-python, which is missing ({error}). "
             f"Install it: pip install 'translate-trt[{package.replace('_', '-')}]'"
         ) from error
-    cuda = Cuda(runtime)
+    if not hasattr(utilities, "get_cuda_native_handle"):
+        raise BackendError(
+            f"{package} engines need cuda-bindings 12.9.1 or newer. "
+            f"Upgrade it: pip install -U 'translate-trt[{package.replace('_', '-')}]'"
+        )
+    cuda = Cuda(runtime, utilities.get_cuda_native_handle)
     try:
         found = cuda.call("cudaGetDeviceCount")
     except BackendError as error:
@@ -53,10 +57,11 @@ class Cuda:
 
     Args:
         runtime: The module `cuda.bindings.runtime`.
+        address_of: Returns the address of a handle, for libraries that take addresses.
     """
 
-    def __init__(self, runtime: Any) -> None:
-        self.runtime = runtime
+    def __init__(self, runtime: Any, address_of: Callable[[Any], int]) -> None:
+        self.runtime, self.address_of = runtime, address_of
 
     def call(self, name: str, *arguments: Any) -> Any:
         """Call a function of the runtime and return its results without the error code.
@@ -84,12 +89,44 @@ class Cuda:
         return getattr(self.runtime.cudaMemcpyKind, f"cudaMemcpy{name}")
 
 
+class _CollectorPause:
+    """Pause of the garbage collector while any thread captures.
+
+    The collector can run in every thread. In a capturing one, it could free another queue, and
+    CUDA does not allow that: the capture would fail.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._captures = 0
+        self._was_enabled = False
+
+    def begin(self) -> None:
+        """Pause the collector until each `begin` has had its `end`."""
+        with self._lock:
+            if self._captures == 0:
+                self._was_enabled = gc.isenabled()
+                gc.disable()
+            self._captures += 1
+
+    def end(self) -> None:
+        """See `begin`."""
+        with self._lock:
+            self._captures -= 1
+            if self._captures == 0 and self._was_enabled:
+                gc.enable()
+
+
+_COLLECTOR = _CollectorPause()
+
+
 @dataclass
 class _Owned:
     """Resources of a queue, in the order in which they are freed."""
 
     cuda: Cuda
     graphs: list[Any] = field(default_factory=list)
+    contexts: dict[Hashable, Any] = field(default_factory=dict)
     events: list[Any] = field(default_factory=list)
     memory: list[int] = field(default_factory=list)
     pinned: list[int] = field(default_factory=list)
@@ -102,6 +139,7 @@ class _Owned:
             runtime.cudaStreamSynchronize(stream)
         for graph in self.graphs:
             runtime.cudaGraphExecDestroy(graph)
+        self.contexts.clear()
         for event in self.events:
             runtime.cudaEventDestroy(event)
         for address in self.memory:
@@ -139,9 +177,20 @@ class CudaQueue:
         self._spare: list[Any] = []
         weakref.finalize(self, self._owned.free).atexit = False
         self.activate()
-        # Work on the default stream could not be captured.
-        self.stream = cuda.call("cudaStreamCreateWithFlags", _NON_BLOCKING)
+        # The default stream, and streams that synchronize with it, cannot be captured.
+        flags = cuda.runtime.cudaStreamNonBlocking
+        self.stream = cuda.call("cudaStreamCreateWithFlags", flags)
         self._owned.streams.append(self.stream)
+
+    @property
+    def stream_address(self) -> int:
+        """Address of the stream, for libraries that take addresses."""
+        return self._cuda.address_of(self.stream)
+
+    @property
+    def contexts(self) -> dict[Hashable, Any]:
+        """Execution contexts, which are freed after their graphs and before their memory."""
+        return self._owned.contexts
 
     def activate(self) -> None:
         """See `Device`."""
@@ -217,7 +266,12 @@ class CudaQueue:
         """See `Device`."""
         # Other threads may use the device during the capture.
         mode = self._cuda.runtime.cudaStreamCaptureMode.cudaStreamCaptureModeThreadLocal
-        self._cuda.call("cudaStreamBeginCapture", self.stream, mode)
+        _COLLECTOR.begin()
+        try:
+            self._cuda.call("cudaStreamBeginCapture", self.stream, mode)
+        except BackendError:
+            _COLLECTOR.end()
+            raise
 
     def end_capture(self) -> Callable[[], None]:
         """See `Device`."""
@@ -228,5 +282,7 @@ class CudaQueue:
         except BackendError:
             self._cuda.runtime.cudaGetLastError()  # clears the error, which the next call would get
             raise
+        finally:
+            _COLLECTOR.end()
         self._owned.graphs.append(executable)
         return lambda: self._cuda.call("cudaGraphLaunch", executable, self.stream)

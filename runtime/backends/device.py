@@ -119,9 +119,11 @@ class Engines:
         profiles: Optimization profiles of both engines.
         poll_every: Number of steps between two reads of `done`.
         cuda_graphs: Capture rounds of steps as CUDA graphs and replay them.
+        closed: Called when a device has been closed, to store what later processes can reuse.
     """
 
     make_device: Callable[[], Device]
     profiles: tuple[Profile, ...]
     poll_every: int = 4
     cuda_graphs: bool = True
+    closed: Callable[[], None] = lambda: None

@@ -6,7 +6,7 @@ libtranslate_trt runs the search on this device (`DeviceBatch`); tests emulate t
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -17,6 +17,7 @@ from translate_trt.runtime.backends.device import Engines, Launch
 from translate_trt.runtime.backends.engine_log import logger
 from translate_trt.runtime.backends.engines import EngineRecord, load_engine
 from translate_trt.runtime.backends.packages import import_package
+from translate_trt.runtime.backends.runtime_cache import RuntimeCache, runtime_cache_path
 from translate_trt.runtime.bundle.contract import NEXT, Contract, TensorSpec
 from translate_trt.runtime.errors import BackendError, BundleError
 
@@ -63,17 +64,34 @@ def load(
     cuda, index = load_cuda(package), settings.gpu or 0
     cuda.call("cudaSetDevice", index)  # engines load onto the current GPU of the thread
     engines = {
-        role: Engine(_load(files, role, records[role], settings), records[role], *specs)
+        role: Engine(
+            _load(files, role, records[role], settings),
+            records[role],
+            *specs,
+            _runtime_cache(files[role], records[role], index),
+        )
         for role, specs in contract.graphs.items()
     }
     engines["step"].check_aliases([spec.name for spec in contract.caches])
     make_device = functools.partial(TensorRTDevice, cuda, index, engines)
-    return Engines(make_device, profiles, settings.poll_every, settings.cuda_graphs)
+    store = functools.partial(_store_kernels, tuple(engines.values()))
+    return Engines(make_device, profiles, settings.poll_every, settings.cuda_graphs, store)
 
 
 def _load(files: Mapping[str, Path], role: str, record: EngineRecord, settings: Settings) -> Any:
     weights = files.get(_GRAPHS[role]) if record.weights_stripped else None
     return load_engine(files[role], record, weights, settings.trust_code)
+
+
+def _runtime_cache(path: Path, record: EngineRecord, device: int) -> RuntimeCache | None:
+    if record.package != "tensorrt_rtx":
+        return None  # the package has no such cache: its engines contain their kernels
+    return RuntimeCache(runtime_cache_path(path, record.version, device))
+
+
+def _store_kernels(engines: Iterable[Engine]) -> None:
+    for engine in engines:
+        engine.store_kernels()
 
 
 class Engine:
@@ -84,6 +102,7 @@ class Engine:
         record: Manifest record of the engine.
         inputs: Expected inputs.
         outputs: Expected outputs.
+        cache: Kernels that TensorRT-RTX compiles.
 
     Raises:
         BundleError: The inputs or outputs of the engine differ from the expected ones.
@@ -95,11 +114,11 @@ class Engine:
         record: EngineRecord,
         inputs: Sequence[TensorSpec],
         outputs: Sequence[TensorSpec],
+        cache: RuntimeCache | None = None,
     ) -> None:
-        self._engine, self._record = engine, record
+        self._engine, self._record, self._cache = engine, record, cache
         self._module: Any = import_package(record.package)
         self._lock = Lock()
-        self._kernel_cache: Any = None  # kernels compiled by TensorRT-RTX, shared by all contexts
         self._check(inputs, outputs)
 
     @property
@@ -146,8 +165,13 @@ class Engine:
                     "on. Export the bundle again."
                 )
 
-    def context(self, role: str, profile: int, stream: Any) -> Any:
+    def context(self, role: str, profile: int, stream: int) -> Any:
         """Create an IExecutionContext for a profile; the caller must set its scratch memory.
+
+        Args:
+            role: Role of the engine.
+            profile: Index of the profile.
+            stream: Address of the stream that the context will run on.
 
         Raises:
             BackendError: TensorRT cannot create the context.
@@ -156,11 +180,12 @@ class Engine:
         lines = logger(self._record.package)
         with self._lock:
             lines.start()
-            if self._record.package == "tensorrt_rtx":
-                made = self._engine.create_execution_context(self._configured(role, strategy))
+            if self._cache is not None:
+                config = self._configured(role, strategy, self._cache)
+                made = self._engine.create_execution_context(config)
             else:
                 made = self._engine.create_execution_context(strategy)
-        if made is None or not made.set_optimization_profile_async(profile, int(stream)):
+        if made is None or not made.set_optimization_profile_async(profile, stream):
             raise BackendError(
                 f"{self._record.package} has no context for the profile "
                 f"{self._record.profiles[profile]}: {lines.reasons()} "
@@ -168,7 +193,17 @@ class Engine:
             )
         return made
 
-    def _configured(self, role: str, strategy: Any) -> Any:
+    def ran(self, profile: int, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        """Record a run, for which kernels may have been compiled."""
+        if self._cache is not None:
+            self._cache.ran((profile, *shapes.items()))
+
+    def store_kernels(self) -> None:
+        """Store the kernels that TensorRT-RTX has compiled."""
+        if self._cache is not None:
+            self._cache.store()
+
+    def _configured(self, role: str, strategy: Any, cache: RuntimeCache) -> Any:
         """Create the runtime configuration of a TensorRT-RTX context."""
         config = self._engine.create_runtime_config()
         config.set_execution_context_allocation_strategy(strategy)
@@ -178,9 +213,7 @@ class Engine:
         config.dynamic_shapes_kernel_specialization_strategy = (
             kinds.EAGER if role == "step" else kinds.LAZY
         )
-        if self._kernel_cache is None:
-            self._kernel_cache = config.create_runtime_cache()
-        config.set_runtime_cache(self._kernel_cache)
+        cache.attach(config)
         return config
 
     def reasons(self) -> str:
@@ -204,7 +237,6 @@ class TensorRTDevice(CudaQueue):
     def __init__(self, cuda: Cuda, index: int, engines: Mapping[str, Engine]) -> None:
         super().__init__(cuda, index)
         self._engines = engines
-        self._contexts: dict[tuple[str, int], Any] = {}
         self._scratch_bytes = max(engine.scratch_bytes for engine in engines.values())
         self._scratch = self.allocate(self._scratch_bytes)
         self._capturing = False
@@ -226,8 +258,9 @@ class TensorRTDevice(CudaQueue):
                 raise BackendError(f"the {work.role} engine has no {name}: {engine.reasons()}")
         if self._capturing and not self._capturable(context):
             raise BackendError(f"the {work.role} engine allocates memory while it runs.")
-        if not context.execute_async_v3(int(self.stream)):
+        if not context.execute_async_v3(self.stream_address):
             raise BackendError(f"the {work.role} engine does not run: {engine.reasons()}")
+        engine.ran(work.profile, work.shapes)
 
     def begin_capture(self) -> None:
         """See `Device`."""
@@ -237,18 +270,22 @@ class TensorRTDevice(CudaQueue):
     def end_capture(self) -> Callable[[], None]:
         """See `Device`."""
         self._capturing = False
-        return super().end_capture()
+        replay = super().end_capture()
+        # All kernels of the bucket have been compiled by now. A process that is killed later has
+        # stored them.
+        _store_kernels(self._engines.values())
+        return replay
 
     def _capturable(self, context: Any) -> bool:
         query = getattr(context, "is_stream_capturable", None)
-        return query is None or bool(query(int(self.stream)))
+        return query is None or bool(query(self.stream_address))
 
     def _context(self, role: str, profile: int) -> Any:
-        if (role, profile) not in self._contexts:
+        if (role, profile) not in self.contexts:
             if self._capturing:
                 raise BackendError("an engine must have run before it is captured.")
-            context = self._engines[role].context(role, profile, self.stream)
+            context = self._engines[role].context(role, profile, self.stream_address)
             if self._scratch_bytes:
                 context.set_device_memory(self._scratch, self._scratch_bytes)
-            self._contexts[role, profile] = context
-        return self._contexts[role, profile]
+            self.contexts[role, profile] = context
+        return self.contexts[role, profile]

@@ -138,6 +138,7 @@ class DeviceFunctions:
 
     def _close(self, device: int) -> None:
         del self._opened[device]
+        self._engines.closed()
 
     def _activate(self, device: int) -> None:
         self._opened[device].device.activate()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import importlib
 import logging
 from collections.abc import Callable
@@ -11,19 +12,35 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.fake_cuda import Error, FakeEngine, FakeRuntime, fake_load_engine
+from support.fake_cuda import (
+    STREAM_ADDRESS,
+    Error,
+    FakeContext,
+    FakeEngine,
+    FakeRuntime,
+    FakeRuntimeCache,
+    fake_load_engine,
+)
 from support.host_device import HostDevice, StandInEngines
 from support.translations import assert_same, random_sources
 
 from translate_trt.export.contract import make_contract
 from translate_trt.runtime import native
 from translate_trt.runtime import translator as translator_module
-from translate_trt.runtime.backends import Settings, cuda, load_engines, tensorrt
+from translate_trt.runtime.backends import (
+    Settings,
+    cuda,
+    load_engines,
+    runtime_cache,
+    tensorrt,
+)
 from translate_trt.runtime.backends.device import Engines
+from translate_trt.runtime.backends.driver import Gpu
 from translate_trt.runtime.backends.engines import EngineRecord, Profile
 from translate_trt.runtime.bundle.contract import Contract
 from translate_trt.runtime.bundle.manifest import TargetEntry, read_manifest
 from translate_trt.runtime.errors import BackendError, BundleError, OptionError
+from translate_trt.runtime.io.cache_files import load_cached, store_cached
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.translator import Translator
 
@@ -32,6 +49,7 @@ trt = pytest.importorskip("tensorrt_rtx", reason="tensorrt-rtx is not installed"
 SEARCH = SearchOptions(num_hypotheses=4)
 PROFILES = (Profile(1, 48), Profile(4, 48))
 TARGET = "tensorrt-rtx-fp32"
+A10 = Gpu("NVIDIA A10", "8.6", 72)
 
 
 def record(**changes: Any) -> EngineRecord:
@@ -63,7 +81,9 @@ class Loaded:
 
 
 @pytest.fixture
-def loaded(static: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> Loaded:
+def loaded(
+    static: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Loaded:
     bundle = static(TARGET)
     manifest = read_manifest(bundle)
     entry: TargetEntry = manifest.target()
@@ -74,6 +94,9 @@ def loaded(static: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> Lo
     monkeypatch.setattr(cuda, "import_module", lambda name: runtime)
     monkeypatch.setattr(tensorrt, "import_package", lambda name: trt)
     monkeypatch.setattr(tensorrt, "load_engine", fake_load_engine(engines))
+    monkeypatch.setenv("TRANSLATE_TRT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(runtime_cache, "find_gpu", lambda device: A10)
+    monkeypatch.setattr(runtime_cache, "driver_version", lambda: "13.0")
     loaded = Loaded(bundle, files, entry.contract, device, runtime, engines)
     # The manifest of a bundle of graphs has no records of engines.
     monkeypatch.setattr(translator_module, "load_engines", lambda *_: loaded.engines_of())
@@ -132,7 +155,168 @@ def test_everything_is_given_back(loaded: Loaded) -> None:
     assert calls[-1] == "cudaStreamDestroy"
 
 
+def test_execution_contexts_are_freed_between_graphs_and_memory(loaded: Loaded) -> None:
+    for engine in loaded.engines.values():
+        engine.freed = lambda: loaded.runtime.calls.append("context freed")
+        engine.keeps_contexts = False
+    loaded.translate(random_sources(3))
+    calls = loaded.runtime.calls
+    freed = calls.index("context freed")
+    assert "cudaGraphExecDestroy" in calls[:freed]
+    assert "cudaGraphExecDestroy" not in calls[freed:]
+    assert "cudaFree" not in calls[:freed]
+    assert "cudaFree" in calls[freed:]
+
+
+# ---- captures and the garbage collector ----
+
+
+def test_the_collector_does_not_run_in_a_capture(loaded: Loaded) -> None:
+    seen: dict[str, bool] = {}
+    begin, end = loaded.runtime._StreamBeginCapture, loaded.runtime._StreamEndCapture
+
+    def begin_capture(stream: int, mode: str) -> None:
+        seen["begin"] = gc.isenabled()
+        begin(stream, mode)
+
+    def end_capture(stream: int) -> Any:
+        seen["end"] = gc.isenabled()
+        return end(stream)
+
+    loaded.runtime._StreamBeginCapture = begin_capture  # type: ignore[method-assign]
+    loaded.runtime._StreamEndCapture = end_capture  # type: ignore[method-assign]
+    assert gc.isenabled()
+    loaded.translate(random_sources(3))
+    assert seen == {"begin": False, "end": False}
+    assert gc.isenabled()
+
+
+@pytest.mark.parametrize("call", ["cudaStreamBeginCapture", "cudaGraphInstantiate"])
+def test_the_collector_runs_after_a_failed_capture(call: str, loaded: Loaded) -> None:
+    loaded.runtime.failing[call] = Error.cudaErrorStreamCaptureUnsupported
+    loaded.translate(random_sources(3))
+    assert gc.isenabled()
+
+
+def test_captures_of_several_threads_pause_the_collector_once() -> None:
+    pause = cuda._CollectorPause()
+    pause.begin()
+    pause.begin()
+    pause.end()
+    assert not gc.isenabled()
+    pause.end()
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        pause.begin()
+        pause.end()
+        assert not gc.isenabled()  # the program had disabled it
+    finally:
+        gc.enable()
+
+
+# ---- the runtime cache of TensorRT-RTX ----
+
+
+def stored(tmp_path: Path) -> list[Path]:
+    return sorted((tmp_path / "cache" / "engines").glob("kernels-*.cache"))
+
+
+def test_compiled_kernels_serve_the_next_process(loaded: Loaded, tmp_path: Path) -> None:
+    loaded.translate(random_sources(3))
+    files = stored(tmp_path)
+    assert len(files) == 2  # of two engines
+    caches = [engine.configs[0].cache for engine in loaded.engines.values()]
+    assert not any(cache.loaded for cache in caches)
+    before = {file: file.read_bytes() for file in files}
+    for engine in loaded.engines.values():  # another process
+        engine.configs.clear()
+    loaded.translate(random_sources(3))
+    caches = [engine.configs[0].cache for engine in loaded.engines.values()]
+    assert all(cache.loaded == cache.kernels for cache in caches)
+    assert {file: file.read_bytes() for file in stored(tmp_path)} == before
+
+
+def test_a_process_that_is_killed_has_stored_its_kernels(
+    loaded: Loaded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tensorrt, "_store_kernels", capture_calls := [].append)
+    loaded.translate(random_sources(3))
+    assert capture_calls.__self__  # at captures, before the device is closed
+    assert stored(tmp_path) == []
+
+
+@pytest.mark.parametrize("kind", ["damaged", "foreign"])
+def test_stored_kernels_that_do_not_fit_are_replaced(
+    kind: str, loaded: Loaded, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    loaded.translate(random_sources(3))
+    for file in stored(tmp_path):
+        if kind == "damaged":
+            file.write_bytes(b"damaged")
+        else:
+            store_cached(file, b"another GPU\nkernel")
+    for engine in loaded.engines.values():
+        engine.configs.clear()
+    with caplog.at_level(logging.WARNING):
+        loaded.translate(random_sources(3))
+    assert caplog.text.count("is ignored") == 2
+    for file in stored(tmp_path):
+        assert (load_cached(file) or b"").startswith(b"this GPU\n")
+
+
+def test_no_kernels_are_stored_where_that_is_not_possible(
+    loaded: Loaded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("TRANSLATE_TRT_CACHE", str(tmp_path / "file"))
+    with caplog.at_level(logging.WARNING):
+        loaded.translate(random_sources(6))
+    assert caplog.text.count("the cache is not used") == 2  # once for each engine
+    caplog.clear()
+    monkeypatch.setenv("TRANSLATE_TRT_CACHE", "none")
+    loaded.translate(random_sources(3))
+    assert caplog.text == ""
+
+
+def test_the_file_of_kernels_depends_on_all_that_they_depend_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = tmp_path / "step.engine"
+    monkeypatch.setenv("TRANSLATE_TRT_CACHE", str(tmp_path))
+
+    def path(content: str = "plan", version: str = "1.7.1", gpu: Gpu | None = A10,
+             driver: str | None = "13.0") -> Path | None:  # fmt: skip
+        engine.write_text(content)
+        monkeypatch.setattr(runtime_cache, "find_gpu", lambda device: gpu)
+        monkeypatch.setattr(runtime_cache, "driver_version", lambda: driver)
+        return runtime_cache.runtime_cache_path(engine, version)
+
+    same = path()
+    assert same is not None
+    assert same.parent == tmp_path / "engines"
+    other = dataclasses.replace(A10, name="NVIDIA A40")
+    variants = [path("other"), path(version="1.7.2"), path(gpu=other), path(driver="13.1")]
+    assert len({same, *variants}) == 5
+    assert path() == same
+    assert path(gpu=None) is None
+    assert path(driver=None) is None
+
+
+def test_engines_of_tensorrt_have_no_runtime_cache(loaded: Loaded, tmp_path: Path) -> None:
+    engines = loaded.engines_of(package="tensorrt")
+    engines.closed()
+    assert stored(tmp_path) == []
+
+
 # ---- failures ----
+
+
+def test_old_cuda_bindings(loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda, "import_module", lambda name: object())
+    with pytest.raises(BackendError, match=r"12\.9\.1 or newer.*translate-trt\[tensorrt\]'"):
+        cuda.load_cuda("tensorrt")
 
 
 def test_without_cuda_python(loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,19 +352,22 @@ def test_the_calls_exist() -> None:
         assert hasattr(runtime, "cuda" + name.removeprefix("_")), name
     assert runtime.cudaError_t.cudaSuccess == 0
     assert runtime.cudaError_t.cudaErrorMemoryAllocation == Error.cudaErrorMemoryAllocation
-    for name in ("cudaHostAllocDefault", "cudaEventBlockingSync", "cudaEventDisableTiming"):
+    names = ("cudaHostAllocDefault", "cudaEventBlockingSync", "cudaEventDisableTiming",
+             "cudaStreamNonBlocking")  # fmt: skip
+    for name in names:
         assert getattr(runtime, name) == getattr(FakeRuntime, name), name
     for kind in vars(FakeRuntime.cudaMemcpyKind):
         assert hasattr(runtime.cudaMemcpyKind, kind)
     assert runtime.cudaStreamCaptureMode.cudaStreamCaptureModeThreadLocal is not None
+    utilities = importlib.import_module("cuda.bindings.utils")
+    assert utilities.get_cuda_native_handle(runtime.cudaStream_t(STREAM_ADDRESS)) == STREAM_ADDRESS
 
 
 def test_tensorrt_has_what_the_fakes_have() -> None:
+    fakes_alone = ("capturable", "broken", "freed", "keeps_contexts")
     for name in vars(FakeEngine):
-        if not name.startswith("_") and name not in ("capturable", "broken"):
+        if not name.startswith("_") and name not in fakes_alone:
             assert hasattr(trt.ICudaEngine, name), name
-    from support.fake_cuda import FakeContext
-
     for name in vars(FakeContext):
         if not name.startswith("_"):
             assert hasattr(trt.IExecutionContext, name), name
@@ -188,6 +375,9 @@ def test_tensorrt_has_what_the_fakes_have() -> None:
                  "set_execution_context_allocation_strategy",
                  "dynamic_shapes_kernel_specialization_strategy"):  # fmt: skip
         assert hasattr(trt.IRuntimeConfig, name), name
+    for name in vars(FakeRuntimeCache):
+        if not name.startswith("_"):
+            assert hasattr(trt.IRuntimeCache, name), name
 
 
 def test_out_of_memory(loaded: Loaded) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +13,8 @@ from support.host_device import HostDevice
 from translate_trt.runtime.backends.device import Launch
 from translate_trt.runtime.bundle.contract import NEXT
 
-STREAM = 7
+STREAM = 7  # the handle of cuda-python
+STREAM_ADDRESS = 0x7000
 
 
 class Error(enum.IntEnum):
@@ -23,7 +25,9 @@ class Error(enum.IntEnum):
 
 
 class FakeRuntime:
-    """Fake of `cuda.bindings.runtime`; each call returns a tuple headed by its error code.
+    """Fake of `cuda.bindings.runtime` and `utils`.
+
+    Each call returns a tuple headed by its error code.
 
     Attributes:
         failing: by name of a call, the error that it gives.
@@ -32,6 +36,7 @@ class FakeRuntime:
 
     cudaError_t = Error  # noqa: N815
     cudaHostAllocDefault = 0  # noqa: N815
+    cudaStreamNonBlocking = 1  # noqa: N815
     cudaEventBlockingSync = 1  # noqa: N815
     cudaEventDisableTiming = 2  # noqa: N815
     cudaMemcpyKind = SimpleNamespace(  # noqa: N815
@@ -58,6 +63,11 @@ class FakeRuntime:
             return (Error.cudaSuccess, *(() if values is None else (values,)))
 
         return call
+
+    @staticmethod
+    def get_cuda_native_handle(handle: Any) -> int:
+        assert handle == STREAM
+        return STREAM_ADDRESS
 
     def cudaGetErrorString(self, code: Error) -> tuple[Any, bytes]:  # noqa: N802
         return Error.cudaSuccess, f"the reason of {code.name}".encode()
@@ -137,6 +147,24 @@ class FakeRuntime:
     _FreeHost = _StreamDestroy = _free
 
 
+class FakeRuntimeCache:
+    """Fake IRuntimeCache: a set of kernels, serialized for one GPU."""
+
+    def __init__(self, gpu: str = "this GPU") -> None:
+        self.gpu = gpu
+        self.kernels: set[str] = set()
+        self.loaded: set[str] = set()
+
+    def serialize(self) -> bytes:
+        return "\n".join([self.gpu, *sorted(self.kernels | self.loaded)]).encode()
+
+    def deserialize(self, blob: bytes) -> bool:
+        gpu, *kernels = blob.decode().split("\n")
+        if gpu == self.gpu:
+            self.loaded.update(kernels)
+        return gpu == self.gpu
+
+
 class FakeContext:
     """Fake IExecutionContext, which runs with the addresses and shapes set last."""
 
@@ -149,7 +177,7 @@ class FakeContext:
 
     def set_optimization_profile_async(self, profile: int, stream: int) -> bool:
         self.profile = profile
-        return stream == STREAM
+        return stream == STREAM_ADDRESS
 
     def set_device_memory(self, address: int, size: int) -> None:
         self.engine.device.at(address, size)
@@ -167,14 +195,17 @@ class FakeContext:
         return True
 
     def is_stream_capturable(self, stream: int) -> bool:
-        return self.engine.capturable
+        return stream == STREAM_ADDRESS and self.engine.capturable
 
     def execute_async_v3(self, stream: int) -> bool:
         assert self.memory >= self.engine.device_memory_size_v2
         assert self.profile is not None
         work = Launch(self.engine.role, self.profile, dict(self.shapes), dict(self.addresses))
         self.engine.device.launch(work)
-        return stream == STREAM and not self.engine.broken
+        # TensorRT-RTX compiles kernels for the shapes of a run.
+        for config in self.engine.configs:
+            config.cache.kernels.add(f"{self.profile} {sorted(self.shapes.items())}")
+        return stream == STREAM_ADDRESS and not self.engine.broken
 
 
 class FakeEngine:
@@ -183,6 +214,8 @@ class FakeEngine:
     device_memory_size_v2 = 1 << 12
     capturable = True
     broken = False
+    freed: Callable[[], None] | None = None  # called when a context is freed
+    keeps_contexts = True
 
     def __init__(self, role: str, device: HostDevice) -> None:
         self.role, self.device = role, device
@@ -219,17 +252,25 @@ class FakeEngine:
         return self.in_place.get(name)
 
     def create_runtime_config(self) -> Any:
+        def set_runtime_cache(cache: FakeRuntimeCache) -> bool:
+            config.cache = cache
+            return True
+
         config = SimpleNamespace(
-            create_runtime_cache=object,
-            set_runtime_cache=lambda cache: setattr(config, "cache", cache),
+            create_runtime_cache=FakeRuntimeCache,
+            set_runtime_cache=set_runtime_cache,
             set_execution_context_allocation_strategy=lambda kind: setattr(config, "memory", kind),
         )
         self.configs.append(config)
         return config
 
     def create_execution_context(self, config: Any) -> FakeContext:
-        self.contexts.append(FakeContext(self))
-        return self.contexts[-1]
+        context = FakeContext(self)
+        if self.keeps_contexts:
+            self.contexts.append(context)
+        if self.freed is not None:
+            weakref.finalize(context, self.freed)
+        return context
 
 
 def fake_load_engine(engines: dict[str, FakeEngine]) -> Callable[..., FakeEngine]:
