@@ -1,10 +1,11 @@
 """libtranslate_trt_cuda: the CUDA part of device functions, linked to the CUDA runtime.
 
-test_cpp_library.py runs its unit tests, on a fake runtime.
+Its unit tests are in test_cpp_library.py; where there is a toolkit, they use its header.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -21,7 +22,8 @@ def linked(library: Library) -> Path:
     """Return the path of the library in its build folder; skip where there is no toolkit."""
     found = library.folder / "libtranslate_trt_cuda.so"
     if not found.exists():
-        assert shutil.which("nvcc") is None, "the toolkit is installed, and the library is missing"
+        toolkit = os.environ.get("CUDAToolkit_ROOT") or shutil.which("nvcc")
+        assert toolkit is None, f"{toolkit} is installed, but the library was not built"
         pytest.skip("there is no CUDA toolkit")
     return found
 

@@ -256,14 +256,48 @@ void test_every_call_says_what_failed() {
   }
 }
 
+// Work that fails is reported by whatever call comes next.
 void test_a_lost_gpu() {
-  EngineFixture fixture;
-  fixture.engine("step").crashes = true;
-  in_a_worker([&] {
-    CHECK(fixture.error_of_batch() ==
-          "TT_BACKEND_ERROR cudaEventSynchronize failed: an illegal memory access was "
-          "encountered.");
-  });
+  for (const bool eager : {false, true}) {
+    EngineFixture fixture;
+    fixture.engine("step").crashes = true;
+    fixture.cuda.eager = eager;
+    in_a_worker([&] {
+      CHECK(fixture.error_of_batch() == std::string("TT_BACKEND_ERROR ") +
+                                            (eager ? "cudaMemcpyAsync" : "cudaEventSynchronize") +
+                                            " failed: an illegal memory access was encountered.");
+    });
+  }
+}
+
+// Each call of CUDA in turn fails once, from loading to captured rounds. Its error names it, or the
+// rounds run without a graph; the next batch works, and everything is freed.
+void test_any_call_may_fail_once() {
+  int calls = 0;
+  for (int index = 0; index == 0 || index < calls; ++index) {
+    EngineFixture fixture;
+    fixture.cuda.fail_call = index;
+    in_a_worker([&] {
+      std::unique_ptr<Backend> backend;
+      const auto translate = [&] {
+        if (!backend) backend = fixture.load();
+        const auto batch = backend->batch(fixture.options(), 2);
+        batch->update({}, fixture.sentences({7, 7}));
+        for (int i = 0; i < 3; ++i) batch->step({});
+        CHECK(batch->step({}).back().tokens[0] == 11);
+      };
+      const std::string error = thrown(translate);
+      CHECK(cudaGetLastError() == cudaSuccess);
+      const bool is_told = contains(error, "failed: some other error.") ||
+                           contains(error, "no NVIDIA GPU can be used: some other error.");
+      const bool is_slower = error.empty() && fixture.messages.size() == 1 &&
+                             contains(fixture.messages[0], "run without a CUDA graph");
+      CHECK(is_told || is_slower);
+      CHECK(thrown(translate).empty());
+      if (index == 0) calls = fixture.cuda.call_count - 1;  // of the second batch alone
+    });
+  }
+  CHECK(calls > 100);
 }
 
 void test_engines_that_do_not_run() {
@@ -412,6 +446,7 @@ void test_tensorrt_device() {
   test_out_of_memory();
   test_every_call_says_what_failed();
   test_a_lost_gpu();
+  test_any_call_may_fail_once();
   test_engines_that_do_not_run();
   test_what_has_not_run_is_not_captured();
   test_tensors_that_the_contract_does_not_have();
