@@ -180,9 +180,15 @@ sys.exit(stripped >= whole)
 PYTHON
 }
 
+cuda_header() { # prints what is missing if it is not installed
+    [ -n "$(find -L "${CUDAToolkit_ROOT:-/usr/local/cuda}" -name cuda_runtime_api.h -print -quit 2>/dev/null)" ] ||
+        echo "cuda_runtime_api.h in CUDAToolkit_ROOT or /usr/local/cuda"
+}
+
 # In a folder of its own: the library of Python must not link TensorRT, which Python's package has, too.
-in_cpp() { # bundle target precision: compares the C++ library with onnx-fp32
-    local sentencepiece=build/native/library/sentencepiece/src/libsentencepiece.a options=()
+configure_cpp() { # folder, more options of cmake
+    local sentencepiece=build/native/library/sentencepiece/src/libsentencepiece.a options=() folder=$1
+    shift
     source scripts/environment.sh
     built="The C++ library"
     source scripts/native.sh
@@ -193,8 +199,12 @@ in_cpp() { # bundle target precision: compares the C++ library with onnx-fp32
             "SENTENCEPIECE_INCLUDE_DIR=$root/build/native/_deps/sentencepiece-src/sentencepiece/src")
     fi
     # shellcheck disable=SC2154  # find_headers sets it
-    cmake -S runtime/cpp -B "$out/cpp" -D TRANSLATE_TRT_TENSORRT=ON \
-        -D TRANSLATE_TRT_BUILD_KERNELS=OFF -D "ONNXRUNTIME_INCLUDE_DIR=$headers" "${options[@]}"
+    cmake -S runtime/cpp -B "$folder" -D TRANSLATE_TRT_BUILD_KERNELS=OFF \
+        -D "ONNXRUNTIME_INCLUDE_DIR=$headers" "${options[@]}" "$@"
+}
+
+in_cpp() { # bundle target precision: compares the C++ library with onnx-fp32
+    configure_cpp "$out/cpp" -D TRANSLATE_TRT_TENSORRT=ON
     cmake --build "$out/cpp" --parallel
     cmake --install "$out/cpp" --prefix "$out/installed"
     cmake -S examples/cpp_service -B "$out/service" -D "CMAKE_PREFIX_PATH=$out/installed"
@@ -203,7 +213,14 @@ in_cpp() { # bundle target precision: compares the C++ library with onnx-fp32
     python scripts/compare_translations.py "$out/onnx-onnx-fp32.txt" "$out/$2.jsonl" --precision "$3"
 }
 
-export -f corpus cuda_onnxruntime export_bundle in_cpp same_lines smaller train_tiny translate verify versions
+# Memory, copies, events, capture and replay on the GPU, without engines.
+cuda_in_cpp() {
+    configure_cpp "$out/cuda" -D TRANSLATE_TRT_CUDA=ON -D TRANSLATE_TRT_TESTS=ON
+    cmake --build "$out/cuda" --parallel --target translate_trt_cuda_check
+    "$out/cuda/tests/translate_trt_cuda_check"
+}
+
+export -f configure_cpp corpus cuda_in_cpp cuda_onnxruntime export_bundle in_cpp same_lines smaller train_tiny translate verify versions
 
 # ---- a model, and its translations on the CPU ----
 
@@ -254,6 +271,8 @@ check "onnx-fp16 with --device cuda, the same as onnx-fp32" 120 \
     same_lines onnx onnx-fp16 fp16 --device cuda
 
 # ---- what takes longer ----
+
+check "CUDA device functions in C++" 240 "$(cuda_header)" cuda_in_cpp
 
 for package in "${packages[@]}"; do
     name=${package//_/-}

@@ -49,13 +49,20 @@ case "$*" in "--build "*/service)
     mkdir -p "$2"
     printf '#!/usr/bin/env bash\necho "service $*" >>"$CALLS"\n' >"$2/translate_service"
     chmod +x "$2/translate_service" ;;
+*translate_trt_cuda_check)
+    mkdir -p "$2/tests"
+    printf '#!/usr/bin/env bash\necho "cuda check" >>"$CALLS"\n' >"$2/tests/translate_trt_cuda_check"
+    chmod +x "$2/tests/translate_trt_cuda_check" ;;
 esac
 """
 
 
 def run(tmp_path: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     path = f"{tmp_path / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
-    given = {"PATH": path, "TRANSLATE_TRT_VENV": "none", "CALLS": str(tmp_path / "calls")}
+    given = {
+        "PATH": path, "TRANSLATE_TRT_VENV": "none", "CALLS": str(tmp_path / "calls"),
+        "CUDAToolkit_ROOT": str(tmp_path / "bin"), "ONNXRUNTIME_INCLUDE_DIR": str(tmp_path / "bin"),
+    }  # fmt: skip
     return subprocess.run(
         ["bash", SCRIPT, str(tmp_path / "out")],
         env={**os.environ, **given, **environment},
@@ -72,17 +79,18 @@ def pretending(tmp_path: Path) -> Path:
     for name, content in (("python", PYTHON), ("translate-trt", TRANSLATE), ("cmake", CMAKE)):
         (tmp_path / "bin" / name).write_text(content)
         (tmp_path / "bin" / name).chmod(0o755)
+    for name in ("cuda_runtime_api.h", "onnxruntime_cxx_api.h"):
+        (tmp_path / "bin" / name).touch()
     return tmp_path
 
 
 @pytest.fixture
 def headers(pretending: Path) -> dict[str, str]:
-    """Make folders of headers and return the variables that name them."""
+    """Make a folder of TensorRT's header and return the variable that names it."""
     folder = pretending / "headers"
     folder.mkdir()
-    for name in ("onnxruntime_cxx_api.h", "NvInfer.h"):
-        (folder / name).touch()
-    return {"TENSORRT_ROOT": str(folder), "ONNXRUNTIME_INCLUDE_DIR": str(folder)}
+    (folder / "NvInfer.h").touch()
+    return {"TENSORRT_ROOT": str(folder)}
 
 
 def rows(done: subprocess.CompletedProcess[str], gpu: str = "Some GPU (8.9)") -> dict[str, str]:
@@ -124,6 +132,7 @@ def test_every_check_is_a_row_of_the_table(pretending: Path) -> None:
     assert "topk_ties.py --package tensorrt_rtx" in calls
     assert "benchmarks/gpu.py --package tensorrt_rtx" in calls
     assert "benchmarks/training.py" in calls
+    assert "cuda check" in calls
     documented = (ROOT / "docs/gpu.md").read_text(encoding="utf-8")
     for name in found:
         assert f"| {name} |" in documented, f"docs/gpu.md does not list {name!r}"
@@ -179,6 +188,12 @@ def test_engines_are_run_from_cpp_where_there_are_headers(
     assert f"service {pretending}/out/tensorrt-fp16 tensorrt-fp16" in calls
 
 
+def test_cuda_in_cpp_needs_a_toolkit(pretending: Path) -> None:
+    (pretending / "bin/cuda_runtime_api.h").unlink()
+    found = rows(run(pretending))["CUDA device functions in C++"]
+    assert found == "not run: needs cuda_runtime_api.h in CUDAToolkit_ROOT or /usr/local/cuda"
+
+
 # Part of a call that fails, and the checks that then fail or cannot run.
 FAILURES = {
     "generate_corpus": ["corpus"],
@@ -195,6 +210,7 @@ FAILURES = {
     "--strip-weights": ["tensorrt-fp16: engines without weights"],
     "tensorrt-stripped --checkpoint": ["tensorrt-fp16: weights put back, and parity"],
     "/out/cpp --parallel": [IN_CPP],
+    "translate_trt_cuda_check": ["CUDA device functions in C++"],
     "data prepare": ["preparing training data"],
     "benchmarks/training.py": ["training base: tokens per second"],
     "benchmarks/gpu.py": [f"tensorrt-fp16: {BENCHMARK}"],
