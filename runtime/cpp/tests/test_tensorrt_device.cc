@@ -257,7 +257,7 @@ void test_every_call_says_what_failed() {
 }
 
 // Work that fails is reported by whatever call comes next.
-void test_a_lost_gpu() {
+void test_engines_on_a_lost_gpu() {
   for (const bool eager : {false, true}) {
     EngineFixture fixture;
     fixture.engine("step").crashes = true;
@@ -272,7 +272,7 @@ void test_a_lost_gpu() {
 
 // Each call of CUDA in turn fails once, from loading to captured rounds. Its error names it, or the
 // rounds run without a graph; the next batch works, and everything is freed.
-void test_any_call_may_fail_once() {
+void test_any_call_of_engines_may_fail() {
   int calls = 0;
   for (int index = 0; index == 0 || index < calls; ++index) {
     EngineFixture fixture;
@@ -445,8 +445,8 @@ void test_tensorrt_device() {
   test_rounds_that_cannot_be_captured();
   test_out_of_memory();
   test_every_call_says_what_failed();
-  test_a_lost_gpu();
-  test_any_call_may_fail_once();
+  test_engines_on_a_lost_gpu();
+  test_any_call_of_engines_may_fail();
   test_engines_that_do_not_run();
   test_what_has_not_run_is_not_captured();
   test_tensors_that_the_contract_does_not_have();
