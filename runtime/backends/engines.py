@@ -203,7 +203,7 @@ def check_engine(record: EngineRecord, machine: Machine, target: str, bundle: Pa
             )
         else:
             remedy = rebuild
-        raise BundleError(f"{made} for {_gpus(record)}; this GPU is {gpu}. {remedy}")
+        raise BundleError(f"{made} for {supported_gpus(record)}; this GPU is {gpu}. {remedy}")
     if machine.version is None:
         raise BundleError(
             f"{made}, which is not installed. Install it: {install_command(record.package)}"
@@ -223,6 +223,18 @@ def check_engine(record: EngineRecord, machine: Machine, target: str, bundle: Pa
         )
 
 
+def engine_records(entry: TargetEntry, bundle: Path) -> dict[str, EngineRecord]:
+    """Read the engine records of a target, by role.
+
+    Raises:
+        BundleError: The target has no engines, or a record is damaged.
+    """
+    records = Fields(entry.engine, bundle / MANIFEST_NAME, f"targets.{entry.name}.engine")
+    return {
+        role: EngineRecord.from_json(fields) for role, fields in records.objects(at_least_one=True)
+    }
+
+
 def check_engines(entry: TargetEntry, bundle: Path, device: int = 0) -> dict[str, EngineRecord]:
     """Check that this machine can run a target's engines.
 
@@ -237,12 +249,10 @@ def check_engines(entry: TargetEntry, bundle: Path, device: int = 0) -> dict[str
     Raises:
         BundleError: An engine cannot run on this machine (`check_engine`), or a record is damaged.
     """
-    records = Fields(entry.engine, bundle / MANIFEST_NAME, f"targets.{entry.name}.engine")
-    found = {}
-    for role, fields in records.objects(at_least_one=True):
-        found[role] = record = EngineRecord.from_json(fields)
+    records = engine_records(entry, bundle)
+    for record in records.values():
         check_engine(record, Machine.present(record.package, device), entry.name, bundle)
-    return found
+    return records
 
 
 def _version_fits(record: EngineRecord, installed: str) -> bool:
@@ -264,7 +274,8 @@ def _capabilities(record: EngineRecord) -> tuple[str, ...]:
     return record.compute_capabilities or portable_capabilities()
 
 
-def _gpus(record: EngineRecord) -> str:
+def supported_gpus(record: EngineRecord) -> str:
+    """Return the GPUs that an engine supports, as text."""
     if record.gpu is not None:
         return str(record.gpu)
     if record.hardware_compatibility == "ampere_plus":

@@ -14,6 +14,7 @@ import onnxruntime as ort
 
 from translate_trt.runtime import kernels
 from translate_trt.runtime.backends import Settings
+from translate_trt.runtime.backends.driver import find_gpu
 from translate_trt.runtime.bundle.contract import NEXT, Contract, TensorSpec
 from translate_trt.runtime.errors import BackendError, BundleError
 from translate_trt.runtime.reference import Arrays
@@ -158,7 +159,7 @@ def _providers(settings: Settings) -> list[Any]:
     """Return the execution providers, best first.
 
     Raises:
-        BackendError: A GPU is requested, but this ONNX Runtime only supports CPUs.
+        BackendError: A GPU is requested, but there is none, or this ONNX Runtime is for CPUs.
     """
     cpu = "CPUExecutionProvider"
     if settings.gpu is None:
@@ -170,6 +171,11 @@ def _providers(settings: Settings) -> list[Any]:
             f"{settings.device}. Install the one for GPUs: pip uninstall -y onnxruntime "
             "onnxruntime-gpu && pip install 'translate-trt[gpu]' (without [cpu]: the two packages "
             "overwrite each other); or leave device out."
+        )
+    if find_gpu(settings.gpu) is None:
+        raise BackendError(
+            f"device is {settings.device}, but the driver shows no such NVIDIA GPU (nvidia-smi "
+            "lists the GPUs); or leave device out."
         )
     _preload_cuda()
     return [(cuda, {"device_id": settings.gpu}), cpu]

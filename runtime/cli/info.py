@@ -9,6 +9,9 @@ from typing import Any
 import click
 
 from translate_trt.runtime import kernels, native
+from translate_trt.runtime.backends.driver import find_gpu
+from translate_trt.runtime.backends.engines import engine_records, supported_gpus
+from translate_trt.runtime.backends.packages import extra, package_for
 from translate_trt.runtime.bundle.contract import ShortlistForm
 from translate_trt.runtime.bundle.manifest import (
     Manifest,
@@ -40,10 +43,10 @@ def info(bundle: Path, as_json: bool) -> None:
     if as_json:
         checks = {name: problem or "ok" for name, problem in problems.items()}
         value = {**manifest.to_json(), "files": checks, "kernels": kernels.status(),
-                 "runtime": native.status()}  # fmt: skip
+                 "runtime": native.status(), "gpu": _gpu()}  # fmt: skip
         text = json.dumps(value, indent=2, ensure_ascii=False)
     else:
-        text = _table(manifest, problems)
+        text = _table(manifest, bundle, problems)
     with open_output(None, force=False) as output:
         output.write([text])
     found = list(dict.fromkeys(problem for problem in problems.values() if problem))
@@ -59,25 +62,35 @@ def _problem(bundle: Path, manifest: Manifest, target: str) -> str | None:
     return None
 
 
-def _table(manifest: Manifest, problems: dict[str, str | None]) -> str:
+def _table(manifest: Manifest, bundle: Path, problems: dict[str, str | None]) -> str:
     formatter = click.HelpFormatter(width=100)
     sections = {
         "bundle": _bundle_rows(manifest),
         "model": _model_rows(manifest),
         "tokenizer": _tokenizer_rows(manifest),
         **{
-            f"target {name}": _target_rows(entry, problems[name])
+            f"target {name}": _target_rows(entry, bundle, problems[name])
             for name, entry in manifest.targets.items()
         },
         "this machine": [
             ("runtime", native.status()),
             ("compiled kernels", kernels.status()),
+            ("GPU", _gpu() or "none found"),
         ],
     }
     for name, rows in sections.items():
         with formatter.section(name):
             formatter.write_dl(rows)
     return formatter.getvalue().strip("\n")
+
+
+def _gpu() -> str | None:
+    """Describe the first GPU and the package for it; None without a GPU or driver."""
+    gpu = find_gpu()
+    if gpu is None:
+        return None
+    package = package_for(gpu.compute_capability)
+    return f"{gpu}; {'no engines' if package is None else f'{extra(package)} targets'}"
 
 
 def _bundle_rows(manifest: Manifest) -> Rows:
@@ -136,16 +149,27 @@ def _tokenizer_rows(manifest: Manifest) -> Rows:
     ]
 
 
-def _target_rows(entry: TargetEntry, problem: str | None) -> Rows:
+def _target_rows(entry: TargetEntry, bundle: Path, problem: str | None) -> Rows:
     return [
         ("backend", f"{entry.backend}, {entry.precision}"),
         *((role, f"{file.path}, {_size(file.bytes)}") for role, file in entry.files.items()),
+        *_engine_rows(entry, bundle),
         ("features", "attention" if entry.contract.attention else "none"),
         *_shortlist_rows(entry.contract.shortlist),
         ("built with", ", ".join(f"{name} {v}" for name, v in entry.builder.items()) or "unknown"),
         *(_parity_rows(entry.parity) if entry.parity else [("parity", "not verified")]),
         ("files", "ok" if problem is None else "FAILED"),
     ]
+
+
+def _engine_rows(entry: TargetEntry, bundle: Path) -> Rows:
+    if entry.engine is None:
+        return []
+    try:
+        gpus = {supported_gpus(record) for record in engine_records(entry, bundle).values()}
+    except BundleError as error:
+        return [("engines for", str(error))]
+    return [("engines for", "; ".join(sorted(gpus)))]
 
 
 def _shortlist_rows(form: ShortlistForm | None) -> Rows:

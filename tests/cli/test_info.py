@@ -9,8 +9,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from translate_trt.runtime import kernels, native
+from translate_trt.runtime.backends.driver import Gpu
+from translate_trt.runtime.backends.engines import EngineRecord, Profile
 from translate_trt.runtime.bundle.manifest import read_manifest, write_manifest
 from translate_trt.runtime.bundle.prompt import Prompt
+from translate_trt.runtime.cli import info as info_module
 from translate_trt.runtime.cli import main
 
 
@@ -52,6 +55,41 @@ def test_table(bundle: Path) -> None:
     assert f"source shared.spm, {(bundle / 'shared.spm').stat().st_size / 1e6:.1f} MB" in table
 
 
+@pytest.mark.parametrize(
+    ("gpu", "text"),
+    [
+        (None, "none found"),
+        (Gpu("NVIDIA H200", "9.0", 132), "NVIDIA H200 (compute capability 9.0, 132 SMs); tensorrt "
+         "targets"),
+        (Gpu("NVIDIA RTX 4090", "8.9", 128), "NVIDIA RTX 4090 (compute capability 8.9, 128 SMs); "
+         "tensorrt-rtx targets"),
+        (Gpu("Tesla V100", "7.0", 80), "Tesla V100 (compute capability 7.0, 80 SMs); no engines"),
+    ],
+)  # fmt: skip
+def test_the_gpu_and_its_package(
+    gpu: Gpu | None, text: str, bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(info_module, "find_gpu", lambda: gpu)
+    assert f"GPU {text}" in " ".join(info("--bundle", bundle).stdout.split())
+    assert json.loads(info("--bundle", bundle, "--json").stdout)["gpu"] == (gpu and text)
+
+
+def test_the_gpus_of_engines(bundle: Path) -> None:
+    manifest = read_manifest(bundle)
+    record = EngineRecord("tensorrt_rtx", "1.7.1.116", "linux-x86_64", ("8.6", "8.9"), "none",
+                          False, False, (Profile(1, 16),))  # fmt: skip
+    records = {role: record.to_json() for role in ("encoder", "step")}
+    entry = replace(manifest.targets["onnx-int8"], backend="tensorrt_rtx", engine=records)
+
+    def table() -> str:
+        write_manifest(bundle, replace(manifest, targets={"tensorrt-rtx-fp16": entry}))
+        return " ".join(info("--bundle", bundle).stdout.split())
+
+    assert "engines for compute capability 8.6, 8.9 features" in table()
+    del records["step"]["version"]
+    assert "engine.step.version' is missing" in table()
+
+
 def test_languages_of_a_model_of_several(bundle: Path) -> None:
     prompt = Prompt((), (), {f"l{n:03}": n for n in range(100)}, {"nl": 7, "de": 8})
     write_manifest(bundle, replace(read_manifest(bundle), prompt=prompt))
@@ -67,6 +105,7 @@ def test_json_is_the_manifest_and_the_check(bundle: Path) -> None:
     assert value.pop("files") == {"onnx-fp32": "ok", "onnx-int8": "ok"}
     assert value.pop("kernels") == kernels.status()
     assert value.pop("runtime") == native.status()
+    value.pop("gpu")
     assert value == json.loads((bundle / "manifest.json").read_text())
 
 

@@ -20,6 +20,8 @@ from support.paths import ROOT
 
 from translate_trt.runtime import Translation, Translator, kernels
 from translate_trt.runtime.backends import Settings, load_graphs
+from translate_trt.runtime.backends import onnxruntime as ort_backend
+from translate_trt.runtime.backends.driver import Gpu
 from translate_trt.runtime.bundle.manifest import FORMAT_VERSION, read_manifest
 from translate_trt.runtime.errors import BackendError, BundleError, OptionError
 
@@ -197,6 +199,7 @@ def test_a_gpu_s_sessions_get_none(
         "get_available_providers",
         lambda: ["CUDAExecutionProvider", "CPUExecutionProvider"],
     )
+    monkeypatch.setattr(ort_backend, "find_gpu", lambda index: Gpu("NVIDIA A10", "8.6", 72))
     # Nearly nowhere it is there; what counts is that it is asked for, and without the library.
     with contextlib.suppress(BackendError, BundleError):
         load(compiled_bundle, device="cuda")

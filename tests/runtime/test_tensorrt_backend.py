@@ -445,3 +445,17 @@ def test_onnx_runtime_for_cpus_has_no_gpu(compiled_bundle: Path) -> None:
     with pytest.raises(BackendError, match=r"pip uninstall -y onnxruntime .*translate-trt\[gpu\]"):
         Translator(compiled_bundle, device="cuda")
     assert Translator(compiled_bundle, device="cpu", threads=1).translate_ids([[5]])
+
+
+def test_onnx_runtime_for_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = importlib.import_module("translate_trt.runtime.backends.onnxruntime")
+    both = ["CUDAExecutionProvider", "CPUExecutionProvider"]
+    preloaded: list[str] = []
+    monkeypatch.setattr(backend.ort, "get_available_providers", lambda: both)
+    monkeypatch.setattr(backend.ort, "preload_dlls", lambda: preloaded.append("cuda"))
+    monkeypatch.setattr(backend, "find_gpu", {1: A10}.get)
+    (provider, options), cpu = backend._providers(Settings(device="cuda:1"))
+    assert (provider, options, cpu) == (both[0], {"device_id": 1}, both[1])
+    assert preloaded == ["cuda"]
+    with pytest.raises(BackendError, match="device is cuda, but the driver shows no such NVIDIA"):
+        backend._providers(Settings(device="cuda"))

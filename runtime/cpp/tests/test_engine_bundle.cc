@@ -195,7 +195,7 @@ void test_a_bundle_of_engines_is_refused() {
   fake_cuda().capability_major = 9;
   CHECK(contains(refused("cuda"), "TT_BUNDLE_ERROR " + bundle.path() +
                                       ": the engines of tensorrt-fp32 were made by tensorrt "
-                                      "11.0.1.29 for compute capability 8.6; this GPU has"));
+                                      "11.0.1.29 for compute capability 8.6; this GPU is"));
   CHECK(fake_cuda().left() == 0 && fake_cuda().violations.empty());
 }
 

@@ -46,7 +46,9 @@ void test_records_that_cannot_be_read() {
       {"profiles", empty_profile, "at least 1"},
       {"layers", Json({{"CAST", "many"}}), "whole number"},
       {"tensors", Json({{"tokens", 1}}), "must be a string"},
-      {"options", 3, "must be an object"}};
+      {"options", 3, "must be an object"},
+      {"gpu", "NVIDIA A10", "must be an object"},
+      {"gpu", Json({{"name", "NVIDIA A10"}}), "is missing"}};
   for (const auto& [name, value, part] : bad) {
     const std::string error = record_error(name, value);
     CHECK(error.rfind("TT_BUNDLE_ERROR bundle/manifest.json: the field ", 0) == 0);
@@ -65,12 +67,13 @@ void test_records_that_cannot_be_read() {
 // The refusal of a record with one field changed.
 std::string refusal(const std::string& name, const Json& value,
                     const std::string& installed = "11.0.1", const std::string& gpu = "8.6") {
+  const GpuModel model = {"NVIDIA A10", gpu, 72};
   Json changed = engine_record_json();
   changed[name] = value;
   const EngineRecords records = read_engine_records(engine_target({}, changed), "bundle");
   return thrown([&] {
     check_engine(records.at("encoder"), installed, system_name(), "tensorrt-fp32", "bundle");
-    check_engine_gpu(records.at("encoder"), gpu, "tensorrt-fp32", "bundle");
+    check_engine_gpu(records.at("encoder"), model, "tensorrt-fp32", "bundle");
   });
 }
 
@@ -99,7 +102,9 @@ void test_engines_that_are_refused() {
   const std::string system = refusal("system", "win32-amd64");
   CHECK(contains(system, "for win32-amd64; this is " + system_name()) && contains(system, rebuild));
   const std::string gpu = refusal("package", "tensorrt", "11.0.1", "8.9");
-  CHECK(contains(gpu, "for compute capability 8.6; this GPU has compute capability 8.9"));
+  CHECK(contains(gpu,
+                 "for compute capability 8.6; this GPU is NVIDIA A10 (compute capability 8.9, "
+                 "72 SMs)"));
   CHECK(contains(gpu, rebuild));
 }
 
@@ -114,6 +119,20 @@ void test_gpus_of_several_generations() {
   CHECK(contains(refusal("compute_capabilities", {"8.6", "9.0"}, "11.0.1", "8.9"), "8.6, 9.0;"));
 }
 
+void test_engines_of_one_gpu_model() {
+  const Json own = {{"name", "NVIDIA A10"}, {"compute_capability", "8.6"}, {"multiprocessors", 72}};
+  CHECK(refusal("gpu", own).empty());
+  for (const auto& [name, value] :
+       {std::pair<const char*, Json>("name", "NVIDIA A40"), {"multiprocessors", 84}}) {
+    Json other = own;
+    other[name] = value;
+    const std::string error = refusal("gpu", other);
+    CHECK(contains(error, "for NVIDIA A" + std::string(value == 84 ? "10" : "40") + " (compute"));
+    CHECK(contains(error, "; this GPU is NVIDIA A10 (compute capability 8.6, 72 SMs). Rebuild"));
+    CHECK(contains(error, "--hardware-compatible same_compute_capability"));
+  }
+}
+
 }  // namespace
 
 void test_engine_record() {
@@ -121,6 +140,7 @@ void test_engine_record() {
   test_records_that_cannot_be_read();
   test_engines_that_are_refused();
   test_gpus_of_several_generations();
+  test_engines_of_one_gpu_model();
 }
 
 }  // namespace translate_trt::runtime

@@ -409,8 +409,18 @@ void test_machines_that_do_not_fit() {
   CHECK(contains(fixture.loading_error(), "this library runs on TensorRT 11.1.2"));
   fixture.tensorrt.version = 110001;
   fixture.cuda.capability_minor = 9;
-  CHECK(contains(fixture.loading_error(), "this GPU has compute capability 8.9"));
+  CHECK(
+      contains(fixture.loading_error(), "this GPU is NVIDIA A10 (compute capability 8.9, 72 SMs)"));
   fixture.cuda.capability_minor = 6;
+  Json record = engine_record_json();
+  record["gpu"] = {{"name", "NVIDIA A10"}, {"compute_capability", "8.6"}, {"multiprocessors", 72}};
+  fixture.target = engine_target(tracing_shape(), record, record);
+  fixture.cuda.name = "NVIDIA A40";
+  CHECK(
+      contains(fixture.loading_error(), "this GPU is NVIDIA A40 (compute capability 8.6, 72 SMs)"));
+  fixture.cuda.name = "NVIDIA A10";
+  CHECK(fixture.loading_error().empty());
+  fixture.target = engine_target(tracing_shape());
   fixture.set_device("cuda:2");
   CHECK(contains(fixture.loading_error(),
                  "TT_BACKEND_ERROR there is no GPU cuda:2; this process "

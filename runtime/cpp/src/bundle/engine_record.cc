@@ -19,7 +19,7 @@ using Numbers = std::vector<int>;
 const std::vector<std::string> kPackages = {"tensorrt", "tensorrt_rtx"};
 const std::vector<std::string> kHardwareLevels = {"none", "same_compute_capability", "ampere_plus"};
 
-// Oldest GPU of ampere_plus engines, and of TensorRT-RTX engines without a list of GPUs.
+// Oldest GPU of ampere_plus engines.
 const Numbers kAmpere = {8, 0};
 
 std::string read_choice(const Fields& fields, const std::string& name,
@@ -29,6 +29,11 @@ std::string read_choice(const Fields& fields, const std::string& name,
     fields.fail(name, "one of " + join(choices, ", "), fields.get(name));
   }
   return value;
+}
+
+GpuModel read_gpu(const Fields& fields) {
+  return {fields.text("name"), fields.text("compute_capability"),
+          fields.integer("multiprocessors", 1)};
 }
 
 EngineRecord read_record(const Fields& fields) {
@@ -46,6 +51,7 @@ EngineRecord read_record(const Fields& fields) {
   fields.object("layers").all_integers(0);
   fields.object("tensors").check_texts();
   fields.object("options").check_texts();
+  if (fields.values().contains("gpu")) record.gpu = read_gpu(fields.object("gpu"));
   return record;
 }
 
@@ -74,16 +80,28 @@ bool version_fits(const EngineRecord& record, const std::string& installed) {
 }
 
 bool for_all_from_ampere(const EngineRecord& record) {
-  return record.hardware_compatibility == "ampere_plus" || record.compute_capabilities.empty();
+  return record.hardware_compatibility == "ampere_plus";
 }
 
-bool gpu_fits(const EngineRecord& record, const std::string& gpu) {
+bool same_model(const GpuModel& left, const GpuModel& right) {
+  return left.name == right.name && left.compute_capability == right.compute_capability &&
+         left.multiprocessors == right.multiprocessors;
+}
+
+bool gpu_fits(const EngineRecord& record, const GpuModel& gpu) {
+  if (for_all_from_ampere(record)) return version_numbers(gpu.compute_capability) >= kAmpere;
   const std::vector<std::string>& listed = record.compute_capabilities;
-  return std::find(listed.begin(), listed.end(), gpu) != listed.end() ||
-         (for_all_from_ampere(record) && version_numbers(gpu) >= kAmpere);
+  return std::find(listed.begin(), listed.end(), gpu.compute_capability) != listed.end() &&
+         (!record.gpu || same_model(*record.gpu, gpu));
+}
+
+std::string description(const GpuModel& gpu) {
+  return gpu.name + " (compute capability " + gpu.compute_capability + ", " +
+         std::to_string(gpu.multiprocessors) + " SMs)";
 }
 
 std::string gpus_of(const EngineRecord& record) {
+  if (record.gpu) return description(*record.gpu);
   if (for_all_from_ampere(record)) return "compute capability 8.0 and later";
   return "compute capability " + join(record.compute_capabilities, ", ");
 }
@@ -147,12 +165,17 @@ void check_engine(const EngineRecord& record, const std::string& installed,
   }
 }
 
-void check_engine_gpu(const EngineRecord& record, const std::string& gpu, const std::string& target,
+void check_engine_gpu(const EngineRecord& record, const GpuModel& gpu, const std::string& target,
                       const std::filesystem::path& bundle) {
   if (gpu_fits(record, gpu)) return;
-  throw bundle_error(origin(record, target, bundle) + " for " + gpus_of(record) +
-                     "; this GPU has compute capability " + gpu +
-                     ". Rebuild them: " + rebuilding(target, bundle));
+  std::string message = origin(record, target, bundle) + " for " + gpus_of(record) +
+                        "; this GPU is " + description(gpu) +
+                        ". Rebuild them: " + rebuilding(target, bundle);
+  if (record.gpu) {
+    message += "\nOr build engines for all GPUs of compute capability " +
+               record.gpu->compute_capability + ": --hardware-compatible same_compute_capability";
+  }
+  throw bundle_error(message);
 }
 
 }  // namespace translate_trt::runtime

@@ -2,8 +2,10 @@
 // (runtime/backends/engines.py).
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,18 +14,27 @@
 
 namespace translate_trt::runtime {
 
+// Model of a GPU.
+struct GpuModel {
+  std::string name;                // such as "NVIDIA H100 PCIe"
+  std::string compute_capability;  // such as "9.0"
+  std::int64_t multiprocessors;    // number of SMs
+};
+
 // The build of an engine and the machines that it is for. Fields for human readers are only
 // checked.
 struct EngineRecord {
-  std::string package;  // "tensorrt" or "tensorrt_rtx"
-  std::string version;  // version of the package, such as "10.15.1.29"
-  std::string system;   // such as "linux-x86_64"
-  // Compute capabilities such as "8.6"; empty for a portable TensorRT-RTX engine (8.0 and later).
-  std::vector<std::string> compute_capabilities;
+  std::string package;                            // "tensorrt" or "tensorrt_rtx"
+  std::string version;                            // version of the package, such as "10.15.1.29"
+  std::string system;                             // such as "linux-x86_64"
+  std::vector<std::string> compute_capabilities;  // such as "8.6"
   std::string hardware_compatibility;  // "none", "same_compute_capability" or "ampere_plus"
   bool version_compatible;             // loads in newer versions of the same major version
   bool weights_stripped;               // needs its weights refitted from the ONNX file
   Profiles profiles;                   // by index of the optimization profile
+  // The only model that the engine supports, unless a level of hardware compatibility was chosen.
+  // Older bundles lack it.
+  std::optional<GpuModel> gpu;
 };
 
 // By role, such as "step".
@@ -42,9 +53,8 @@ void check_engine(const EngineRecord& record, const std::string& installed,
                   const std::string& system, const std::string& target,
                   const std::filesystem::path& bundle);
 
-// Throws a bundle error for an engine that was built for other GPUs. gpu: compute capability of
-// this GPU, such as "8.6".
-void check_engine_gpu(const EngineRecord& record, const std::string& gpu, const std::string& target,
+// Throws a bundle error for an engine that was built for other GPUs than this one.
+void check_engine_gpu(const EngineRecord& record, const GpuModel& gpu, const std::string& target,
                       const std::filesystem::path& bundle);
 
 }  // namespace translate_trt::runtime

@@ -14,6 +14,12 @@ constexpr const char* kChooseCpu = "Choose an onnx target to run on the CPU.";
 
 void* pointer_of(std::uint64_t address) { return reinterpret_cast<void*>(address); }
 
+int attribute_of(int gpu, cudaDeviceAttr attribute) {
+  int value = 0;
+  check_cuda(cudaDeviceGetAttribute(&value, attribute, gpu), "cudaDeviceGetAttribute");
+  return value;
+}
+
 }  // namespace
 
 void check_cuda(cudaError_t code, const char* function) {
@@ -44,13 +50,17 @@ void check_gpu(int gpu) {
 }
 
 std::string compute_capability(int gpu) {
-  int major = 0, minor = 0;
-  check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, gpu),
-             "cudaDeviceGetAttribute");
-  check_cuda(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, gpu),
-             "cudaDeviceGetAttribute");
-  return std::to_string(major) + "." + std::to_string(minor);
+  return std::to_string(attribute_of(gpu, cudaDevAttrComputeCapabilityMajor)) + "." +
+         std::to_string(attribute_of(gpu, cudaDevAttrComputeCapabilityMinor));
 }
+
+std::string gpu_name(int gpu) {
+  cudaDeviceProp properties = {};
+  check_cuda(cudaGetDeviceProperties(&properties, gpu), "cudaGetDeviceProperties");
+  return properties.name;
+}
+
+int multiprocessors(int gpu) { return attribute_of(gpu, cudaDevAttrMultiProcessorCount); }
 
 // Setting and restoring the device in the caller's thread would create a CUDA context, of some
 // hundred megabytes, on a GPU that the program may never have used.

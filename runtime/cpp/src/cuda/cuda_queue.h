@@ -23,6 +23,12 @@ void check_gpu(int gpu);
 // Compute capability of a GPU, such as "8.6".
 std::string compute_capability(int gpu);
 
+// Name of a GPU, such as "NVIDIA H100 PCIe".
+std::string gpu_name(int gpu);
+
+// Number of streaming multiprocessors of a GPU.
+int multiprocessors(int gpu);
+
 // Runs `work` on a GPU in a temporary thread and waits for it. The caller's current GPU, which
 // belongs to the host program, does not change.
 void on_gpu(int gpu, const std::function<void()>& work);

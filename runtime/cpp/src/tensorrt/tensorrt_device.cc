@@ -179,9 +179,9 @@ std::unique_ptr<Backend> load_engines(const std::filesystem::path& bundle,
     check_engine(record, tensorrt_version(), system_name(), target.name, bundle);
   }
   check_gpu(gpu);
-  const std::string capability = compute_capability(gpu);
+  const GpuModel model = {gpu_name(gpu), compute_capability(gpu), multiprocessors(gpu)};
   for (const auto& [role, record] : records) {
-    check_engine_gpu(record, capability, target.name, bundle);
+    check_engine_gpu(record, model, target.name, bundle);
   }
   std::shared_ptr<TensorRtEngines> engines;
   on_gpu(gpu, [&] {

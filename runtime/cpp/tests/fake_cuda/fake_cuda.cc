@@ -304,9 +304,22 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
       *value = cuda.capability_major;
     } else if (attribute == cudaDevAttrComputeCapabilityMinor) {
       *value = cuda.capability_minor;
+    } else if (attribute == cudaDevAttrMultiProcessorCount) {
+      *value = cuda.multiprocessors;
     } else {
       return cudaErrorInvalidValue;
     }
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
+  const std::lock_guard lock(rt::fake_mutex());
+  return cuda_call("cudaGetDeviceProperties", listed(device), [=] {
+    const rt::FakeCuda& cuda = rt::fake_cuda();
+    if (device >= cuda.gpus) return cudaErrorInvalidDevice;
+    *properties = {};
+    cuda.name.copy(properties->name, sizeof(properties->name) - 1);
     return cudaSuccess;
   });
 }

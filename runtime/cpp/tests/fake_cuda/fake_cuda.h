@@ -19,7 +19,8 @@ namespace translate_trt::runtime {
 
 // Settings and history of the fake GPUs. Assign {} to start anew, when no object is alive.
 struct FakeCuda {
-  int gpus = 2, capability_major = 8, capability_minor = 6;
+  int gpus = 2, capability_major = 8, capability_minor = 6, multiprocessors = 72;
+  std::string name = "NVIDIA A10";
   std::size_t memory = std::size_t{1} << 30;      // bytes of each GPU
   std::map<std::string, cudaError_t> failing;     // error by function
   int fail_call = -1;                             // index of one call that fails; negative: none
