@@ -33,6 +33,7 @@ from translate_trt.runtime.backends.engine_log import logger
 from translate_trt.runtime.backends.engines import EngineRecord, Profile, system_name
 from translate_trt.runtime.backends.packages import (
     capabilities,
+    check_driver,
     extra,
     import_package,
     portable_capabilities,
@@ -58,6 +59,7 @@ def check_gpus(target: str, package: str, precision: str, options: EngineOptions
     Raises:
         OptionError: The package or the precision is not supported on a GPU.
         EngineError: The engines are for the GPU of this machine, which has none.
+        BackendError: The driver is too old for the package.
     """
     module, gpu = import_package(package, required=False), find_gpu()
     if _is_named(package, options):
@@ -68,6 +70,7 @@ def check_gpus(target: str, package: str, precision: str, options: EngineOptions
             raise OptionError(
                 unsupported(target, package, str(gpu), gpu.compute_capability, module)
             )
+        check_driver(package)
         chosen = (gpu.compute_capability,)
     for capability in chosen:
         if precision not in (supported := precisions(package, capability)):

@@ -11,14 +11,15 @@ docs/engines.md contains its text. For scripts:
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from translate_trt.runtime.backends.driver import compute_capability
-from translate_trt.runtime.errors import TranslateTrtError
+from translate_trt.runtime.backends.driver import compute_capability, driver_version
+from translate_trt.runtime.errors import BackendError, TranslateTrtError
 from translate_trt.runtime.version import version_numbers
 
 
@@ -75,6 +76,10 @@ _GPUS = {
 # needs 8.0.
 _TURING = "7.5"
 _TURING_PRECISIONS = {"tensorrt_rtx": ("fp16",), "tensorrt": ("fp32", "fp16")}
+
+# Oldest driver of a CUDA version, from the release notes of the CUDA toolkit (minor version
+# compatibility, Linux). PyPI has builds of both packages for these versions.
+_DRIVERS = {12: "525.60.13", 13: "580"}
 
 
 def extra(package: str) -> str:
@@ -184,6 +189,50 @@ def import_package(package: str, required: bool = True) -> ModuleType | None:
             f"{package} is installed but does not load: {error}. "
             f"Install it again: pip install --force-reinstall 'translate-trt[{extra(package)}]'"
         ) from error
+
+
+def check_driver(package: str) -> None:
+    """Refuse a driver that is older than the CUDA version of the installed packages.
+
+    Without this check, TensorRT and cuda-python fail with messages that name no remedy.
+
+    Raises:
+        BackendError: The driver is too old; the message names the builds for it.
+    """
+    driver = driver_version()
+    if driver is None:
+        return  # whoever needs the GPU reports that there is none
+    (supported, *_) = version_numbers(driver)
+    newer = {name: cuda for name, cuda in _cuda_builds(package).items() if cuda > supported}
+    if not newer:
+        return
+    needed = max(newer.values())
+    remedy = f"Update the driver (to {_DRIVERS.get(needed, 'a newer one')} or newer)"
+    if supported in _DRIVERS:
+        remedy += (
+            f", or install the builds for CUDA {supported}: pip uninstall -y {extra(package)} "
+            f"{' '.join(name for name in newer if name != 'cuda-bindings')}; pip install "
+            f"{extra(package)}-cu{supported} 'cuda-bindings>=12.9.1,<{supported + 1}'"
+        )
+    raise BackendError(
+        f"the driver supports CUDA {driver}, and {' and '.join(newer)} need CUDA {needed}. {remedy}"
+    )
+
+
+def _cuda_builds(package: str) -> dict[str, int]:
+    """Return the major CUDA version of the installed builds, by name of the distribution."""
+    builds = {f"{extra(package)}-cu{cuda}": cuda for cuda in range(12, 20)}
+    found = {name: cuda for name, cuda in builds.items() if _installed(name)}
+    if bindings := version_numbers(_installed("cuda-bindings") or ""):
+        found["cuda-bindings"] = bindings[0]
+    return found
+
+
+def _installed(distribution: str) -> str | None:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 def table() -> str:

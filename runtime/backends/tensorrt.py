@@ -16,7 +16,7 @@ from translate_trt.runtime.backends.cuda import Cuda, CudaQueue, load_cuda
 from translate_trt.runtime.backends.device import Engines, Launch
 from translate_trt.runtime.backends.engine_log import logger
 from translate_trt.runtime.backends.engines import EngineRecord, load_engine
-from translate_trt.runtime.backends.packages import import_package
+from translate_trt.runtime.backends.packages import check_driver, import_package
 from translate_trt.runtime.backends.runtime_cache import RuntimeCache, runtime_cache_path
 from translate_trt.runtime.bundle.contract import NEXT, Contract, TensorSpec
 from translate_trt.runtime.errors import BackendError, BundleError
@@ -48,7 +48,8 @@ def load(
 
     Raises:
         BundleError: An engine is missing, does not load, or does not match the contract.
-        BackendError: No GPU is available, or a required package is not installed.
+        BackendError: No GPU is available, the driver is too old, or a required package is not
+            installed.
     """
     for role in _GRAPHS:
         if role not in records or role not in files:
@@ -61,6 +62,7 @@ def load(
     if records["encoder"].profiles != profiles:
         raise BundleError("both engines must have the same profiles; export the bundle again.")
     package = records["step"].package
+    check_driver(package)
     cuda, index = load_cuda(package), settings.gpu or 0
     cuda.call("cudaSetDevice", index)  # engines load onto the current GPU of the thread
     engines = {

@@ -18,6 +18,7 @@ from translate_trt.runtime.backends.packages import (
     PACKAGES,
     SUPPORT,
     capabilities,
+    check_driver,
     extra,
     import_package,
     main,
@@ -29,7 +30,7 @@ from translate_trt.runtime.backends.packages import (
     target_for,
     unsupported,
 )
-from translate_trt.runtime.errors import TranslateTrtError
+from translate_trt.runtime.errors import BackendError, TranslateTrtError
 from translate_trt.runtime.version import version_numbers
 
 
@@ -129,6 +130,50 @@ def test_the_list_of_an_installed_package_counts() -> None:
     assert "TensorRT-RTX 2.0 does not support" in unsupported(
         "tensorrt-rtx-fp16", "tensorrt_rtx", "NVIDIA A10", "8.6", newer
     )
+
+
+# ---- drivers ----
+
+
+@pytest.mark.parametrize(
+    ("driver", "installed", "parts"),
+    [
+        (None, {"tensorrt-cu13": "11.4", "cuda-bindings": "13.5.0"}, ()),
+        ("13.0", {"tensorrt-cu13": "11.4", "cuda-bindings": "13.5.0"}, ()),
+        ("13.1", {"tensorrt-cu12": "11.4", "cuda-bindings": "12.9.1"}, ()),
+        ("12.8", {}, ()),
+        (
+            "12.8",
+            {"tensorrt-cu13": "11.4", "cuda-bindings": "13.5.0"},
+            ("the driver supports CUDA 12.8, and tensorrt-cu13 and cuda-bindings need CUDA 13.",
+             "Update the driver (to 580 or newer), or install the builds for CUDA 12: pip "
+             "uninstall -y tensorrt tensorrt-cu13; pip install tensorrt-cu12 "
+             "'cuda-bindings>=12.9.1,<13'"),
+        ),
+        ("11.4", {"cuda-bindings": "12.9.1"}, ("(to 525.60.13 or newer)",)),
+    ],
+)  # fmt: skip
+def test_drivers_and_builds(
+    driver: str | None, installed: dict[str, str], parts: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(packages, "driver_version", lambda: driver)
+    monkeypatch.setattr(packages, "_installed", installed.get)
+    if not parts:
+        check_driver("tensorrt")
+        return
+    with pytest.raises(BackendError) as caught:
+        check_driver("tensorrt")
+    for part in parts:
+        assert part in str(caught.value)
+    assert ("builds for" in str(caught.value)) == (driver != "11.4")
+
+
+def test_the_installed_builds() -> None:
+    pytest.importorskip("tensorrt_rtx", reason="tensorrt-rtx is not installed")
+    builds = packages._cuda_builds("tensorrt_rtx")
+    assert [name for name in builds if name.startswith("tensorrt-rtx-cu")]
+    assert set(builds.values()) <= {12, 13}
 
 
 # ---- imports ----
