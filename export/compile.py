@@ -5,10 +5,10 @@ from __future__ import annotations
 import importlib.metadata
 import logging
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import onnx
 import onnx_ir as ir
@@ -30,6 +30,7 @@ from translate_trt.export.roles import EMBEDDING, RESIDUAL, set_roles
 from translate_trt.export.taps import tapped
 from translate_trt.export.targets import TARGETS
 from translate_trt.export.trace import check, declare, trace
+from translate_trt.runtime.backends.engines import EngineRecord, Profile, system_name
 from translate_trt.runtime.bundle.contract import Contract, ShortlistForm, max_beams
 from translate_trt.runtime.bundle.manifest import (
     BUNDLE,
@@ -99,7 +100,7 @@ def compile_bundle(
             f"needs before a text it must be at least {checkpoint.prompt.source_length + 2}."
         )
     packages = {name: package for name in options.targets if (package := TARGETS[name].package)}
-    if packages:
+    if any(TARGETS[name].static for name in options.targets):
         options.engines.buckets(limits)
         _check_beams(options.beam_size, checkpoint.model.vocabulary_size)
     for name, package in packages.items():  # fail now, not after minutes of work
@@ -192,17 +193,20 @@ class Compiler:
         """Compile for the target of that name; write its files into the directory of a bundle."""
         target, contract = TARGETS[name], self.contract(name)
         files = _Files(directory, f"targets/{name}")
-        records: dict[str, Any] | None = None if target.package is None else {}
+        records = {}
         for role, model in self.graphs(name).items():
             path = files.write_graph(
                 role if target.package is None else GRAPH_ROLES[role], check(model)
             )
-            if target.package is not None and records is not None:
+            if target.package is not None:
                 graph = Graph(role, path, *contract.graphs[role])
                 engine = self._engine(target.package, graph)
                 files.write_bytes(role, f"{role}.engine", engine.plan)
                 files.write_bytes(f"{role}_log", f"{role}.log", engine.log.encode())
                 records[role] = engine.record.to_json()
+            elif target.static:
+                profiles = self._options.engines.buckets(self._limits)
+                records[role] = _graph_record(target.backend, profiles).to_json()
         packages = ("torch", "onnx", "onnx-ir", "onnxscript")
         return TargetEntry(
             name=name,
@@ -210,9 +214,9 @@ class Compiler:
             precision=target.precision,
             files=files.entries,
             contract=contract,
-            engine=records,
+            engine=records or None,
             builder={package: importlib.metadata.version(package) for package in packages}
-            | {record["package"]: record["version"] for record in (records or {}).values()},
+            | {record["package"]: record["version"] for record in records.values()},
         )
 
     def _engine(self, package: str, graph: Graph) -> Engine:
@@ -275,6 +279,20 @@ class Compiler:
                 self._model, self._limits, contract, opset, self._shortlist
             )
         return self._traced[contract, opset]
+
+
+def _graph_record(package: str, profiles: Sequence[Profile]) -> EngineRecord:
+    """Record of a graph that runs as it is, in the shapes of profiles, on any machine."""
+    return EngineRecord(
+        package=package,
+        version=importlib.metadata.version(package),
+        system=system_name(),
+        compute_capabilities=(),
+        hardware_compatibility="none",
+        version_compatible=True,
+        weights_stripped=False,
+        profiles=tuple(profiles),
+    )
 
 
 class _Files:

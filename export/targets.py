@@ -24,6 +24,7 @@ from translate_trt.export.passes.weights import (
     MergeMatmuls,
     StoreWeights,
 )
+from translate_trt.runtime.backends.packages import TORCH
 from translate_trt.runtime.bundle.contract import ShortlistForm
 from translate_trt.runtime.bundle.manifest import SHORTLIST
 from translate_trt.runtime.errors import OptionError
@@ -75,6 +76,8 @@ class Target:
         passes: Passes that turn the traced FP32 graphs into this target's, in order.
         description: One line for people.
         package: Package that builds engines; None if the graphs themselves run.
+        static: Whether the graphs have static caches and one beam size, and run in the shapes of
+            profiles.
         shortlist: Whether translations are restricted to a lexical shortlist.
     """
 
@@ -83,12 +86,13 @@ class Target:
     passes: tuple[Pass, ...]
     description: str
     package: str | None = None
+    static: bool = False
     shortlist: bool = False
 
     @property
     def opset(self) -> int:
         """Opset of the graphs."""
-        return DYNAMIC_OPSET if self.package is None else STATIC_OPSET
+        return STATIC_OPSET if self.static else DYNAMIC_OPSET
 
     def layout(
         self, beam_size: int, max_target_length: int, shortlist: ShortlistForm | None = None
@@ -96,12 +100,12 @@ class Target:
         """Layout of the graphs.
 
         Args:
-            beam_size: Beam size that engines are built for.
-            max_target_length: Longest translation that an engine's caches must hold.
+            beam_size: Beam size of static graphs.
+            max_target_length: Longest translation that static caches must hold.
             shortlist: Sizes of the shortlist table, for targets with a shortlist.
         """
         cache_type = _CACHE_TYPES.get(self.precision, "float32")
-        if self.package is None:
+        if not self.static:
             shortlist = shortlist if self.shortlist else None
             return GraphLayout(cache_type=cache_type, shortlist=shortlist)
         return GraphLayout(beam_size, beam_size * max_target_length, cache_type)
@@ -124,9 +128,15 @@ TARGETS: dict[str, Target] = {
     ),
     **{
         f"{package.replace('_', '-')}-{precision}": Target(
-            package, precision, passes, f"{name} engines", package
+            package, precision, passes, f"{name} engines", package, static=True
         )
         for package, name in (("tensorrt", "TensorRT"), ("tensorrt_rtx", "TensorRT-RTX"))
+        for precision, passes in _TENSORRT.items()
+    },
+    **{
+        f"{TORCH}-{precision}": Target(
+            TORCH, precision, passes, "PyTorch, GPUs without TensorRT", static=True
+        )
         for precision, passes in _TENSORRT.items()
     },
 }  # fmt: skip

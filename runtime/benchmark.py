@@ -33,6 +33,7 @@ class BenchOptions:
     latency_lines: int = 100  # lines translated one at a time, evenly spaced in the text
     cores: int | None = None  # CPU cores to use; None: all
     batch_tokens: int = 512  # source tokens per batch
+    device: str | None = None  # see `Translator`
 
 
 @dataclass(frozen=True)
@@ -95,8 +96,9 @@ def _bench_target(
     cores = options.cores or available_cores()
     begin = perf_counter()
     translator = Translator(
-        bundle, target, threads=1, workers=cores, batch_tokens=options.batch_tokens
-    )
+        bundle, target, threads=1, workers=cores, batch_tokens=options.batch_tokens,
+        device=options.device,
+    )  # fmt: skip
     load_seconds = perf_counter() - begin
     translator.translate(lines[:1], search)  # the first call allocates
     lines_rate, tokens_rate = [], []
@@ -109,12 +111,13 @@ def _bench_target(
         tokens_rate.append(tokens / seconds)
     memory = peak_memory_mib()
     del translator
+    alone = Translator(bundle, target, threads=cores, device=options.device)
     return BenchResult(
         target,
         load_seconds,
         lines_rate,
         tokens_rate,
-        _latency(Translator(bundle, target, threads=cores), lines, search, options.latency_lines),
+        _latency(alone, lines, search, options.latency_lines),
         memory,
         kernels.status(),
     )

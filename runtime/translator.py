@@ -17,7 +17,7 @@ from translate_trt.runtime.arguments import checked_iterable, checked_texts, des
 from translate_trt.runtime.backends import Settings, load_engines, load_graphs
 from translate_trt.runtime.backends.device import Engines
 from translate_trt.runtime.backends.engines import check_engines
-from translate_trt.runtime.backends.packages import PACKAGES
+from translate_trt.runtime.backends.packages import PACKAGES, TORCH
 from translate_trt.runtime.bundle.checks import check_options, check_tokens, max_segment_length
 from translate_trt.runtime.bundle.contract import unscored
 from translate_trt.runtime.bundle.manifest import Manifest, TargetEntry, read_manifest, verify_files
@@ -85,7 +85,8 @@ class Translator:
                 are reduced with a warning.
             workers: Number of batches translated at once with one copy of the weights.
             batch_tokens: Source tokens per batch, padding included.
-            device: "cpu", "cuda" or "cuda:1"; None uses a GPU only if the target needs one.
+            device: "cpu", "cuda" or "cuda:1", or "xpu" for torch targets on an Intel GPU; None uses
+                a GPU only if the target is made for one.
             check_hashes: Compare every file with its SHA-256 in the manifest.
             trust_code: Allow a version-compatible engine to run the machine code it contains.
 
@@ -119,7 +120,7 @@ class Translator:
         self._reference: Reference | None = None
         self.core: Core | None = None
         settings = Settings(threads, workers, device, trust_code=trust_code)
-        has_engines = self.target.backend in PACKAGES
+        has_engines = self.target.backend in (*PACKAGES, TORCH)
         # ONNX Runtime stays in Python on GPUs, where Python packages bring the CUDA libraries.
         on_core = has_engines or (self.target.backend == "onnxruntime" and settings.gpu is None)
         library = native.library() if on_core else None
@@ -139,7 +140,7 @@ class Translator:
         """Load the target with libtranslate_trt."""
         device, check_hashes = self._arguments["device"], self._arguments["check_hashes"]
         engines = None
-        if self.target.backend in PACKAGES:
+        if self.target.backend in (*PACKAGES, TORCH):
             self._verify_files()
             engines = self._load_engines(settings)
             device, check_hashes = None, False  # the engines' device; the files are verified

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     type=int,
     default=4,
     show_default=True,
-    help="Beam size of engines; other targets take any.",
+    help="Beam size of engines and torch targets; other targets take any.",
 )
 @click.option(
     "--explain",
@@ -70,7 +70,7 @@ if TYPE_CHECKING:
 @click.option(
     "--max-batch",
     type=int,
-    help="Engines: largest batch. Default: that of --profiles, or 64.",
+    help="Engines, torch: largest batch. Default: that of --profiles, or 64.",
 )
 @click.option(
     "--profiles",

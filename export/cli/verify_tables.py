@@ -34,7 +34,7 @@ def parity_table(found: Mapping[str, Parity]) -> str:
     lines.append(f"{first.sentences} sentences, BLEU {first.signature}")
     for name, parity in found.items():
         if parity.engine_not_run is not None:
-            lines.append(f"{name}: {engine_not_run_note(parity.engine_not_run)}")
+            lines.append(f"{name}: measured {engine_not_run_note(parity.engine_not_run)}")
     return "\n".join(lines)
 
 

@@ -19,7 +19,8 @@ from translate_trt.export.compile import GRAPH_ROLES
 from translate_trt.export.verify.emulation_pass import Emulate
 from translate_trt.runtime import native
 from translate_trt.runtime.backends.engines import Machine, check_engines
-from translate_trt.runtime.backends.packages import PACKAGES
+from translate_trt.runtime.backends.packages import PACKAGES, TORCH
+from translate_trt.runtime.backends.pytorch.torch_engines import finds_gpu
 from translate_trt.runtime.bundle.contract import Contract
 from translate_trt.runtime.bundle.manifest import (
     FileEntry,
@@ -43,7 +44,12 @@ def has_engines(entry: TargetEntry) -> bool:
 
 
 def why_engine_cannot_run(entry: TargetEntry, bundle: Path) -> str | None:
-    """Return why a target's engines cannot run on this machine, or None."""
+    """Return why a target's engines cannot run on this machine, or None.
+
+    A torch target always runs, without a GPU on the CPU; the reason says so.
+    """
+    if entry.backend == TORCH:
+        return None if finds_gpu() else "PyTorch finds no GPU"
     if not has_engines(entry):
         return None
     if entry.backend not in PACKAGES:

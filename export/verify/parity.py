@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 from translate_trt.export.compile import describe
 from translate_trt.export.verify.cpu_emulation import emulated_bundle, why_engine_cannot_run
 from translate_trt.export.verify.thresholds import SHORTLIST_THRESHOLDS, THRESHOLDS, Thresholds
+from translate_trt.runtime.backends.packages import TORCH
 from translate_trt.runtime.bundle.manifest import (
     Manifest,
     TargetEntry,
@@ -66,7 +67,8 @@ class Parity:
         length_penalty: Length penalty of both searches.
         gate: Acceptance thresholds as text.
         passed: Whether the target passed them.
-        engine_not_run: Why the engine was emulated on the CPU; None if the target itself ran.
+        engine_not_run: Why the target did not run on a GPU, but on the CPU (an engine in CPU
+            emulation, a torch target in PyTorch); None if the target itself ran.
         score_error: Largest `score_error` of the identical sentences.
         tied_percent: Share of near ties: other tokens, but a score within the acceptance
             threshold of the reference's. None in older bundles.
@@ -220,8 +222,8 @@ def _record(bundle: Path, verified: Sequence[TargetEntry], found: Mapping[str, P
 
 
 def _extent(evidence: Mapping[str, Any]) -> str:
-    """Describe evidence by its sentences, CPU emulation and date."""
-    emulated = "" if evidence.get("engine_not_run") is None else " in CPU emulation"
+    """Describe evidence by its sentences, its device if that is the wrong one, and its date."""
+    emulated = "" if evidence.get("engine_not_run") is None else " on a CPU"
     date = evidence.get("date")
     return f"{evidence.get('sentences')} sentences{emulated}{f', {date}' if date else ''}"
 
@@ -283,9 +285,15 @@ def open_target(
     engine_not_run: str | None,
     threads: int | None,
 ) -> Translator:
-    """Open a translator for a target, or for its CPU emulation if the engine cannot run."""
+    """Open a translator for a target, or for its CPU emulation if the engine cannot run.
+
+    PyTorch runs a torch target on a CPU itself.
+    """
     if engine_not_run is None:
         return Translator(bundle, entry.name, threads=threads)
+    if entry.backend == TORCH:
+        log.info("%s: running on the CPU: %s", entry.name, engine_not_run)
+        return Translator(bundle, entry.name, threads=threads, device="cpu")
     log.info("%s: emulating the engine on the CPU: %s", entry.name, engine_not_run)
     with emulated_bundle(bundle, manifest, entry) as directory:
         return Translator(directory, threads=threads)

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from translate_trt.runtime.backends.device import Engines
 from translate_trt.runtime.backends.engines import EngineRecord
-from translate_trt.runtime.backends.packages import PACKAGES
+from translate_trt.runtime.backends.packages import PACKAGES, TORCH
 from translate_trt.runtime.bundle.contract import Contract
+from translate_trt.runtime.bundle.manifest import TargetEntry
 from translate_trt.runtime.errors import BackendError, BundleError, OptionError
 from translate_trt.runtime.reference import Graphs
 
@@ -23,7 +24,8 @@ class Settings:
     Attributes:
         threads: Threads per operation.
         workers: Number of batches that run at once.
-        device: "cpu", "cuda" or "cuda:1"; None is the CPU, or the first GPU for engines.
+        device: "cpu", "cuda", "cuda:1", or for torch targets "xpu" or "xpu:1"; None is the CPU, or
+            the first GPU for engines and torch targets.
         poll_every: Number of steps on a GPU between two reads of `done`.
         cuda_graphs: Capture steps as CUDA graphs and replay them; False launches every operation.
         trust_code: Allow a version-compatible engine to run the machine code it contains.
@@ -38,8 +40,10 @@ class Settings:
 
     def __post_init__(self) -> None:
         device: object = "cpu" if self.device is None else self.device
-        if not isinstance(device, str) or not re.fullmatch(r"cpu|cuda(:\d{1,3})?", device):
-            raise OptionError(f"device is {self.device!r}; write cpu, cuda or cuda:1.")
+        if not isinstance(device, str) or not re.fullmatch(r"cpu|(cuda|xpu)(:\d{1,3})?", device):
+            raise OptionError(
+                f"device is {self.device!r}; write cpu, cuda or cuda:1, or xpu for an Intel GPU."
+            )
         if not 1 <= self.poll_every <= 64:
             raise OptionError(f"poll_every is {self.poll_every}; it must be from 1 to 64.")
 
@@ -53,6 +57,11 @@ class Settings:
 
 #: Manifest records of a target's engines by role; empty for ONNX targets.
 Records = Mapping[str, EngineRecord]
+
+NO_TORCH = (
+    "PyTorch or onnx is not installed ({error}). Install PyTorch for your GPU "
+    "(https://pytorch.org/get-started/locally/), then: pip install 'translate-trt[torch]'"
+)
 
 NO_ONNXRUNTIME = (
     "ONNX Runtime is not installed. For CPUs: pip install 'translate-trt[cpu]'; "
@@ -78,9 +87,10 @@ def load_graphs(
     if name != "onnxruntime":
         raise BundleError(
             f"the target runs on the backend {name!r}, which this version does not have "
-            f"(it has onnxruntime, {', '.join(PACKAGES)}). Upgrade with: pip install -U "
+            f"(it has onnxruntime, {', '.join(PACKAGES)}, {TORCH}). Upgrade with: pip install -U "
             "translate-trt"
         )
+    _refuse_xpu(settings)
     # Imported on use, because ONNX Runtime is an optional dependency.
     try:
         module = import_module("translate_trt.runtime.backends.onnxruntime")
@@ -95,11 +105,11 @@ def load_graphs(
 def load_engines(
     files: Mapping[str, Path], contract: Contract, settings: Settings, records: Records
 ) -> Engines:
-    """Load a target's engines for libtranslate_trt.
+    """Load a target's engines, or its graphs for PyTorch, for libtranslate_trt.
 
     Args:
         files: Engine files by role, "encoder" and "step"; also the ONNX graphs if the engines are
-            stripped of their weights.
+            stripped of their weights. For PyTorch, the ONNX graphs.
         contract: Inputs and outputs of the engines.
         settings: Execution settings.
         records: Manifest records of the engines.
@@ -108,6 +118,36 @@ def load_engines(
         BundleError: An engine is missing, does not load, or does not match the contract.
         BackendError: No GPU is available, or a required package is not installed.
     """
-    module = import_module("translate_trt.runtime.backends.tensorrt")
+    if any(record.package == TORCH for record in records.values()):
+        # Imported on use, because PyTorch is an optional dependency.
+        try:
+            module = import_module("translate_trt.runtime.backends.pytorch.torch_engines")
+        except ModuleNotFoundError as error:
+            if error.name not in ("torch", "onnx"):
+                raise
+            raise BackendError(NO_TORCH.format(error=error)) from error
+    else:
+        _refuse_xpu(settings)
+        module = import_module("translate_trt.runtime.backends.tensorrt")
     loaded: Engines = module.load(files, contract, settings, records)
     return loaded
+
+
+def needs_gpu(entry: TargetEntry, device: str | None) -> bool:
+    """Whether a target runs on a GPU.
+
+    Args:
+        entry: Manifest entry of the target.
+        device: Requested device (see `Settings`).
+    """
+    if entry.backend == TORCH:
+        return device != "cpu"
+    return entry.engine is not None or (device or "cpu") != "cpu"
+
+
+def _refuse_xpu(settings: Settings) -> None:
+    if (settings.device or "").startswith("xpu"):
+        raise BackendError(
+            f"device is {settings.device}, which only torch targets run on; choose one, such as "
+            "torch-fp16."
+        )

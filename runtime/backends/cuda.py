@@ -117,7 +117,8 @@ class _CollectorPause:
                 gc.enable()
 
 
-_COLLECTOR = _CollectorPause()
+#: The pause that all captures of this process share.
+COLLECTOR = _CollectorPause()
 
 
 @dataclass
@@ -266,11 +267,11 @@ class CudaQueue:
         """See `Device`."""
         # Other threads may use the device during the capture.
         mode = self._cuda.runtime.cudaStreamCaptureMode.cudaStreamCaptureModeThreadLocal
-        _COLLECTOR.begin()
+        COLLECTOR.begin()
         try:
             self._cuda.call("cudaStreamBeginCapture", self.stream, mode)
         except BackendError:
-            _COLLECTOR.end()
+            COLLECTOR.end()
             raise
 
     def end_capture(self) -> Callable[[], None]:
@@ -283,6 +284,6 @@ class CudaQueue:
             self._cuda.runtime.cudaGetLastError()  # clears the error, which the next call would get
             raise
         finally:
-            _COLLECTOR.end()
+            COLLECTOR.end()
         self._owned.graphs.append(executable)
         return lambda: self._cuda.call("cudaGraphLaunch", executable, self.stream)

@@ -17,6 +17,7 @@ from translate_trt.runtime.backends.driver import Gpu, find_gpu
 from translate_trt.runtime.backends.engine_log import logger
 from translate_trt.runtime.backends.packages import (
     PACKAGES,
+    TORCH,
     extra,
     import_package,
     install_command,
@@ -69,7 +70,7 @@ class EngineRecord:
     """Manifest record of one engine.
 
     Attributes:
-        package: Package that built the engine, one of `PACKAGES`.
+        package: Package that built the engine, one of `PACKAGES`, or `TORCH`.
         version: Version of the package.
         system: Operating system and processor, such as "linux-x86_64".
         compute_capabilities: Compute capabilities of the supported GPUs, such as "8.6". Portable
@@ -118,8 +119,8 @@ class EngineRecord:
         if level not in HARDWARE_LEVELS:
             fields.fail("hardware_compatibility", f"one of {', '.join(HARDWARE_LEVELS)}", level)
         package = fields.text("package")
-        if package not in PACKAGES:
-            fields.fail("package", f"one of {', '.join(PACKAGES)}", package)
+        if package not in (*PACKAGES, TORCH):
+            fields.fail("package", f"one of {', '.join((*PACKAGES, TORCH))}", package)
         layers = fields.object("layers")
         return cls(
             package=package,
@@ -251,7 +252,9 @@ def check_engines(entry: TargetEntry, bundle: Path, device: int = 0) -> dict[str
     """
     records = engine_records(entry, bundle)
     for record in records.values():
-        check_engine(record, Machine.present(record.package, device), entry.name, bundle)
+        if record.package != TORCH:  # graphs run with every version and on every GPU
+            machine = Machine.present(record.package, device)
+            check_engine(record, machine, entry.name, bundle)
     return records
 
 
@@ -276,6 +279,8 @@ def _capabilities(record: EngineRecord) -> tuple[str, ...]:
 
 def supported_gpus(record: EngineRecord) -> str:
     """Return the GPUs that an engine supports, as text."""
+    if record.package == TORCH:
+        return "every GPU that PyTorch supports"
     if record.gpu is not None:
         return str(record.gpu)
     if record.hardware_compatibility == "ampere_plus":

@@ -59,6 +59,9 @@ SUPPORT: dict[str, Support] = {
 #: Names of the packages.
 PACKAGES = ("tensorrt", "tensorrt_rtx")
 
+#: Backend that runs graphs by PyTorch. Its records name it as their package; no engine is built.
+TORCH = "torch"
+
 # GPUs by compute capability, from https://developer.nvidia.com/cuda-gpus.
 _GPUS = {
     "7.5": "T4, GeForce RTX 20, Quadro RTX",

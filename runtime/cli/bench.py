@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     "--batch-tokens", type=click.IntRange(min=1), default=512, show_default=True,
     help="Source tokens per batch, padding included.",
 )  # fmt: skip
+@click.option("--device", help="cpu, cuda, cuda:1 or xpu. [a GPU if the target is made for one]")
 @search_flags
 @click.option("--json", "as_json", is_flag=True, help="Print the results of every round as JSON.")
 def bench(

@@ -76,7 +76,7 @@ _EXIT_TERMINATED = 128 + signal.SIGTERM  # which shells report after SIGTERM
     "--batch-tokens", type=int, default=512, show_default=True,
     help="Source tokens per batch, padding included.",
 )  # fmt: skip
-@click.option("--device", help="cpu or cuda. [a GPU if the target needs one]")
+@click.option("--device", help="cpu or cuda. [a GPU if the target is made for one]")
 @click.option(
     "--trust-code",
     is_flag=True,

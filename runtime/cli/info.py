@@ -186,7 +186,7 @@ def _parity_rows(parity: dict[str, Any]) -> Rows:
         reason = parity.get("engine_not_run")
         return [
             ("parity", f"{verdict}: {parity['gate']}, over {parity['sentences']} sentences"),
-            *([] if reason is None else [("measured in", engine_not_run_note(reason))]),
+            *([] if reason is None else [("measured", engine_not_run_note(reason))]),
             ("identical", f"{parity['identical_percent']:.2f} %"),
             ("score difference", f"at most {parity['largest_score_difference']:.2e}"),
             (

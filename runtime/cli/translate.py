@@ -88,7 +88,7 @@ class Chunk(NamedTuple):
     type=click.IntRange(min=1),
     help="Batches translated at once. [one per core for files, 1 with all cores for pipes]",
 )
-@click.option("--device", help="cpu, cuda or cuda:1. [a GPU if the target needs one]")
+@click.option("--device", help="cpu, cuda, cuda:1 or xpu. [a GPU if the target is made for one]")
 @click.option(
     "--trust-code",
     is_flag=True,

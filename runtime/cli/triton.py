@@ -51,7 +51,7 @@ from translate_trt.runtime.cli.names import output_option
     "--batch-tokens", type=int, default=512, show_default=True,
     help="Source tokens per batch, padding included.",
 )  # fmt: skip
-@click.option("--device", help="cpu or cuda. [GPUs if the target needs them]")
+@click.option("--device", help="cpu or cuda. [GPUs if the target is made for them]")
 @click.option(
     "--max-beam-size", type=int, default=16, show_default=True,
     help="Maximum beam size; requests with a larger one are refused.",

@@ -15,5 +15,5 @@ def columns(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def engine_not_run_note(reason: str) -> str:
-    """Describe evidence that comes from the CPU emulation of an engine."""
-    return f"CPU emulation of the engine, which was not run: {reason}"
+    """Describe evidence from the CPU for a target that is made for GPUs."""
+    return f"on a CPU, because the target did not run on a GPU: {reason}"

@@ -153,7 +153,8 @@ class Core:
             batch_tokens: Source tokens per batch, padding included.
             device: "cpu", "cuda" or "cuda:1".
             check_hashes: Compare every file with its SHA-256 in the manifest.
-            engines: Engines of a TensorRT target; None for ONNX targets.
+            engines: Engines of a TensorRT target, or graphs of a torch target; None for ONNX
+                targets.
 
         Raises:
             TranslateTrtError: See `Translator`.

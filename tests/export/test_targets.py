@@ -160,10 +160,10 @@ def test_static_graphs_in_bf16_are_well_formed(checkpoint: Checkpoint, tmp_path:
 def test_forms() -> None:
     for name, target in TARGETS.items():
         layout = target.layout(beam_size=3, max_target_length=70)
-        engine = name.startswith("tensorrt")
-        assert (target.package is not None) == engine
-        assert (layout.beams, layout.slots) == ((3, 210) if engine else (None, None))
-        assert target.opset == (24 if engine else 21)
+        assert (target.package is not None) == name.startswith("tensorrt")
+        assert target.static == name.startswith(("tensorrt", "torch"))
+        assert (layout.beams, layout.slots) == ((3, 210) if target.static else (None, None))
+        assert target.opset == (24 if target.static else 21)
         kinds = {"fp16": "float16", "bf16": "bfloat16", "int8": "float16"}
         assert layout.cache_type == kinds.get(target.precision, "float32")
         assert name.removesuffix(SHORTLIST).rsplit("-", 1)[1] == target.precision

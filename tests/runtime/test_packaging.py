@@ -62,7 +62,13 @@ def breaches(folder: str, forbidden: tuple[str, ...], everywhere: bool) -> list[
 def test_the_runtime_knows_neither_torch_nor_how_bundles_are_made() -> None:
     forbidden = ("torch", "onnx.", "onnx_ir", "onnxscript", "safetensors", "sacrebleu")
     forbidden += ("translate_trt.train", "translate_trt.export")
-    assert breaches("runtime", forbidden, everywhere=True) == []
+    found = breaches("runtime", forbidden, everywhere=True)
+    # The backend of torch targets, which nothing else imports: `backends` loads it by name.
+    backend = "runtime/backends/pytorch/"
+    assert [one for one in found if not one.startswith(backend)] == []
+    assert {one.partition(" imports ")[2] for one in found} <= {"torch", "torch.nn"}
+    own = breaches("runtime", ("translate_trt.runtime.backends.pytorch",), everywhere=True)
+    assert [one for one in own if not one.startswith(backend)] == []
 
 
 def test_flags_are_made_of_option_classes_that_need_no_torch() -> None:

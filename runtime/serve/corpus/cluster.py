@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from translate_trt.runtime.backends import needs_gpu
 from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.errors import BackendError, BundleError, OptionError, TranslateTrtError
 from translate_trt.runtime.options import SearchOptions
@@ -69,8 +70,8 @@ class Work:
     @property
     def needs_gpu(self) -> bool:
         """True if each worker needs a GPU of its own."""
-        engine = read_manifest(Path(self.bundle)).target(self.target).engine
-        return engine is not None or (self.workers.device or "").startswith("cuda")
+        entry = read_manifest(Path(self.bundle)).target(self.target)
+        return needs_gpu(entry, self.workers.device)
 
     def to_json(self) -> dict[str, Any]:
         """Convert the description to a JSON object."""

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
+from translate_trt.runtime.backends import needs_gpu
 from translate_trt.runtime.bundle.manifest import (
     Manifest,
     TargetEntry,
@@ -132,7 +133,7 @@ REPOSITORY = Kind("model repository", "translate-trt triton", repository_files)
 
 
 def _check(manifest: Manifest, entry: TargetEntry, options: ServerOptions) -> None:
-    if entry.engine is not None and options.device == "cpu":
+    if options.device == "cpu" and needs_gpu(entry, "cpu"):
         raise OptionError(
             f"device is cpu, but {entry.name} needs a GPU; omit it, or choose an onnx target."
         )
@@ -199,7 +200,7 @@ def configuration(
         options: Serving options.
         warm_up: Inputs of the warm-up request.
     """
-    gpu = entry.engine is not None or options.device == "cuda"
+    gpu = needs_gpu(entry, options.device)
     batching: dict[str, Value] = {"max_queue_delay_microseconds": options.queue_delay}
     if options.preferred_batch_sizes:
         batching["preferred_batch_size"] = list(options.preferred_batch_sizes)

@@ -303,8 +303,8 @@ def test_engines_are_emulated_and_reported_so(engines: Path, checkpoint: Checkpo
         recorded = read_manifest(engines).target(name).parity
         assert recorded is not None
         assert recorded["engine_not_run"] == NO_GPU
-        line = f"CPU emulation of the engine, which was not run: {NO_GPU}"
-        assert f"{name}: {line}" in parity_table(found)
+        line = f"on a CPU, because the target did not run on a GPU: {NO_GPU}"
+        assert f"{name}: measured {line}" in parity_table(found)
     assert words.count(line) == 2
 
 

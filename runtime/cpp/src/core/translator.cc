@@ -52,10 +52,15 @@ Settings settings_of(const tt_load_options& options) {
   return settings;
 }
 
-// Whether a target consists of TensorRT engines, which have fixed beams and slots.
+// Whether device functions can run a target: it has fixed beams and slots.
+bool is_static(const TargetEntry& target) {
+  const bool known = target.backend.rfind("tensorrt", 0) == 0 || target.backend == "torch";
+  return known && target.contract.beams() && target.contract.slots() && !target.contract.shortlist;
+}
+
+// Whether a target consists of TensorRT engines.
 bool is_engine(const TargetEntry& target) {
-  return target.backend.rfind("tensorrt", 0) == 0 && target.contract.beams() &&
-         target.contract.slots() && !target.contract.shortlist;
+  return is_static(target) && target.backend != "torch";
 }
 
 EngineSettings engine_settings(const tt_engines& given) {
@@ -126,7 +131,7 @@ void Translator::load_backend(const std::filesystem::path& bundle, const tt_engi
     kernels_ = backend->kernels();
     onnxruntime_ = backend->version();
     backend_ = std::move(backend);
-  } else if (engines != nullptr && is_engine(target_)) {
+  } else if (engines != nullptr && is_static(target_)) {
     const tt_engines given = complete(engines);
     backend_ = std::make_unique<DeviceBackend>(*given.functions, target_.contract,
                                                engine_settings(given), settings.log);

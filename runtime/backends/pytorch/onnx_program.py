@@ -1,0 +1,362 @@
+"""An ONNX graph as a list of PyTorch calls.
+
+Shapes are known when a graph is launched, so everything that depends on shapes and weights alone is
+computed once per set of shapes (`Plan`). What remains are calls that only enqueue work on a device,
+which a CUDA graph can capture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import onnx
+import torch
+from onnx import numpy_helper
+from torch import Tensor
+
+from translate_trt.runtime.backends.pytorch.onnx_operators import (
+    DTYPES,
+    OPERATORS,
+    Attributes,
+    Call,
+    Operator,
+    scatter_slots,
+)
+from translate_trt.runtime.bundle.contract import NEXT, TensorSpec
+from translate_trt.runtime.errors import BackendError, BundleError
+
+# Constants up to this many elements can be shapes, axes and sizes.
+_MOST_NUMBERS = 1024
+
+_REMEDY = "Export the bundle again, or upgrade with pip install -U translate-trt."
+
+
+@dataclass(frozen=True)
+class _Node:
+    """A call of a program; values are named as in the graph, and "" is an absent input."""
+
+    operator: str
+    call: Call
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    host: tuple[int, ...] = ()
+    scalars: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Step:
+    """A call of a plan; values are numbered."""
+
+    node: _Node
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    unused: tuple[int, ...]  # values that no later step reads
+
+
+class Program:
+    """An ONNX graph with its weights on a device. Thread-safe.
+
+    Args:
+        path: Path of the ONNX file.
+        inputs: Expected inputs.
+        outputs: Expected outputs.
+        device: Device of the weights.
+
+    Attributes:
+        in_place: Names of the inputs that TensorScatter updates, by their outputs.
+
+    Raises:
+        BundleError: The file is not an ONNX graph, has an unknown operator, or has other inputs or
+            outputs.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        inputs: Sequence[TensorSpec],
+        outputs: Sequence[TensorSpec],
+        device: torch.device,
+    ) -> None:
+        graph = _read(path)
+        self.device = device
+        self.inputs, self.outputs = tuple(inputs), tuple(outputs)
+        _check(path, graph, self.inputs, self.outputs)
+        self.weights: dict[str, Tensor] = {}
+        self.numbers: dict[str, Tensor] = {}  # small weights, on the host
+        for tensor in graph.initializer:
+            value = _tensor(tensor)
+            self.weights[tensor.name] = value.to(device)
+            if value.numel() <= _MOST_NUMBERS:
+                self.numbers[tensor.name] = value
+        self.nodes = _nodes(path, graph)
+        self.in_place = _in_place(path, self.nodes, {spec.name for spec in self.inputs})
+        self.unused = _unused(self.nodes, {spec.name for spec in self.outputs})
+        self._path = path
+
+    def check_aliases(self, caches: Sequence[str]) -> None:
+        """Refuse a graph that does not update its caches in place.
+
+        Raises:
+            BundleError: A cache output is not an alias of its input.
+        """
+        for name in caches:
+            if self.in_place.get(NEXT + name) != name:
+                raise BundleError(
+                    f"{self._path} does not write {name} in place, which this version relies on. "
+                    f"{_REMEDY}"
+                )
+
+
+class Plan:
+    """A program for one set of input shapes, with its constants. Not thread-safe.
+
+    Args:
+        program: The program.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._names = [spec.name for spec in program.inputs]
+        # Values known before a run: on the host if they are few, on the device once they are read.
+        self._host = dict(program.numbers)
+        self._device = dict(program.weights)
+        self._indices: dict[str, int] = {}
+        self._initial: list[Any] = []
+        self._steps: list[_Step] = []
+
+    @classmethod
+    def record(cls, program: Program, inputs: Mapping[str, Tensor]) -> tuple[Plan, list[Tensor]]:
+        """Run a program for the first time, and return its plan for these shapes and its outputs.
+
+        Raises:
+            BackendError: A call fails; the message names its operator.
+        """
+        plan = cls(program)
+        return plan, plan._record(inputs)
+
+    def run(self, inputs: Mapping[str, Tensor]) -> list[Tensor]:
+        """Enqueue the calls and return the outputs, in order.
+
+        Raises:
+            BackendError: A call fails; the message names its operator.
+        """
+        values = [*self._initial]
+        for name in self._names:
+            values[self._indices[name]] = inputs[name]
+        for step in self._steps:
+            found = _call(step.node, [values[index] for index in step.inputs])
+            for index, value in zip(step.outputs, found, strict=True):
+                values[index] = value
+            for index in step.unused:
+                values[index] = None
+        return [values[self._indices[spec.name]] for spec in self._program.outputs]
+
+    # ---- the first run ----
+
+    def _record(self, inputs: Mapping[str, Tensor]) -> list[Tensor]:
+        values: dict[str, Tensor] = dict(inputs)
+        recorded = []
+        for node, unused in zip(self._program.nodes, self._program.unused, strict=True):
+            if node.operator == "Shape":
+                (source,) = node.inputs
+                self._host[node.outputs[0]] = node.call(self._find(source, values))
+            elif all(name in self._host for name in node.inputs if name):
+                found = _call(node, self._arguments(node, self._host))
+                self._host |= zip(node.outputs, found, strict=True)
+            elif all(name in self._device or name in self._host for name in node.inputs if name):
+                found = _call(node, self._arguments(node, {}))
+                self._device |= zip(node.outputs, found, strict=True)
+            else:
+                found = _call(node, self._arguments(node, values))
+                values |= zip(node.outputs, found, strict=True)
+                recorded.append(node)
+            for name in unused:
+                values.pop(name, None)
+        outputs = [spec.name for spec in self._program.outputs]
+        for name in [*self._names, *outputs]:
+            self._index(name, constant=name not in values and name not in inputs)
+        self._number(recorded, kept={*self._names, *outputs})
+        return [self._find(name, values) for name in outputs]
+
+    def _find(self, name: str, values: Mapping[str, Tensor]) -> Tensor:
+        """Return a value on the device."""
+        return values[name] if name in values else self._on_device(name)
+
+    def _arguments(self, node: _Node, values: Mapping[str, Tensor]) -> list[Any]:
+        """Look up the inputs of a node: known numbers, given values, or constants."""
+        return [self._argument(node, index, name, values) for index, name in enumerate(node.inputs)]
+
+    def _argument(self, node: _Node, index: int, name: str, values: Mapping[str, Tensor]) -> Any:
+        if not name:
+            return None
+        if index in node.host:
+            if name not in self._host:
+                raise BackendError(
+                    f"{node.operator} {node.outputs[0]} needs {name} as a number, but it depends "
+                    f"on the inputs of the graph. {_REMEDY}"
+                )
+            return _numbers(self._host[name])
+        if index in node.scalars and name in self._host and not self._host[name].ndim:
+            return _numbers(self._host[name])
+        return self._find(name, values)
+
+    def _on_device(self, name: str) -> Tensor:
+        """Return a constant on the device, copied there if necessary."""
+        if name not in self._device:
+            self._device[name] = self._host[name].to(self._program.device)
+        return self._device[name]
+
+    def _number(self, nodes: Sequence[_Node], kept: set[str]) -> None:
+        """Make steps of the recorded nodes, and find where each value is read last."""
+        dynamic = {name for node in nodes for name in node.outputs} | set(self._names)
+        for node, done in zip(nodes, _unused(nodes, kept), strict=True):
+            inputs = []
+            for index, name in enumerate(node.inputs):
+                if name in dynamic:
+                    inputs.append(self._index(name, constant=False))
+                else:
+                    argument = self._argument(node, index, name, {})
+                    inputs.append(len(self._initial))
+                    self._initial.append(argument)
+            outputs = tuple(self._index(name, constant=False) for name in node.outputs)
+            unused = tuple(self._indices[name] for name in done if name in dynamic)
+            self._steps.append(_Step(node, tuple(inputs), outputs, unused))
+
+    def _index(self, name: str, constant: bool) -> int:
+        """Return the index of a named value."""
+        if name not in self._indices:
+            self._indices[name] = len(self._initial)
+            self._initial.append(self._on_device(name) if constant else None)
+        return self._indices[name]
+
+
+def _call(node: _Node, arguments: Sequence[Any]) -> Sequence[Any]:
+    try:
+        found = node.call(*arguments)
+    except torch.OutOfMemoryError:
+        raise
+    except (RuntimeError, TypeError, IndexError, ValueError) as error:
+        raise BackendError(f"{node.operator} {node.outputs[0]} failed: {error}") from error
+    return (found,) if isinstance(found, Tensor) else found
+
+
+def _numbers(value: Tensor) -> Any:
+    """Convert a tensor of rank 0 to a number, and one of rank 1 to a tuple."""
+    numbers = value.tolist()
+    return tuple(numbers) if isinstance(numbers, list) else numbers
+
+
+def _read(path: Path) -> onnx.GraphProto:
+    try:
+        model = onnx.load(path)
+    except Exception as error:  # errors of protobuf and onnx share no other base class
+        raise BundleError(f"cannot read {path}: {error}. {_REMEDY}") from error
+    return model.graph
+
+
+def _check(
+    path: Path,
+    graph: onnx.GraphProto,
+    inputs: Sequence[TensorSpec],
+    outputs: Sequence[TensorSpec],
+) -> None:
+    """Compare the inputs and outputs of a graph with the expected ones."""
+    found = [
+        [(value.name, DTYPES.get(value.type.tensor_type.elem_type)) for value in values]
+        for values in (graph.input, graph.output)
+    ]
+    declared = [
+        [(spec.name, getattr(torch, spec.dtype)) for spec in specs] for specs in (inputs, outputs)
+    ]
+    if found != declared:
+        differing = {
+            name
+            for ours, theirs in zip(found, declared, strict=True)
+            for name, _ in set(ours) ^ set(theirs)
+        }
+        raise BundleError(
+            f"{path} does not have the inputs and outputs that this version expects (they differ "
+            f"in {', '.join(sorted(differing)) or 'their order'}). {_REMEDY}"
+        )
+
+
+def _tensor(tensor: onnx.TensorProto) -> Tensor:
+    """Convert an initializer; NumPy has no bfloat16 of its own."""
+    if tensor.data_type == onnx.TensorProto.BFLOAT16:
+        bits = numpy_helper.to_array(tensor).view("int16")
+        return torch.from_numpy(bits.copy()).view(torch.bfloat16)
+    return torch.from_numpy(numpy_helper.to_array(tensor).copy())
+
+
+def _nodes(path: Path, graph: onnx.GraphProto) -> tuple[_Node, ...]:
+    """Bind every node of a graph.
+
+    Raises:
+        BundleError: An operator or an attribute is unknown.
+    """
+    unknown = {
+        f"{node.domain}::{node.op_type}" if node.domain else str(node.op_type)
+        for node in graph.node
+        if node.domain not in ("", "ai.onnx") or node.op_type not in OPERATORS
+    }
+    if unknown:
+        raise BundleError(
+            f"{path} has operators that the torch backend does not have: "
+            f"{', '.join(sorted(unknown))}. {_REMEDY}"
+        )
+    nodes: list[_Node] = []
+    slots: dict[str, str] = {}  # by the positions that they are computed of
+    for proto in graph.node:
+        operator: Operator = OPERATORS[proto.op_type]
+        values = {one.name: onnx.helper.get_attribute_value(one) for one in proto.attribute}
+        attributes = Attributes(proto.op_type, values)
+        call = operator.bind(attributes)
+        attributes.check_read()
+        inputs = tuple(proto.input)
+        if proto.op_type == "TensorScatter":  # all caches of a step write the same slots
+            cache, update, positions = inputs
+            if positions not in slots:
+                slots[positions] = f"slots of {positions}"
+                nodes.append(
+                    _Node("TensorScatter", scatter_slots, (positions, update), (slots[positions],))
+                )
+            inputs = (cache, update, slots[positions])
+        outputs = tuple(proto.output)
+        nodes.append(_Node(proto.op_type, call, inputs, outputs, operator.host, operator.scalars))
+    return tuple(nodes)
+
+
+def _in_place(path: Path, nodes: Sequence[_Node], inputs: Collection[str]) -> dict[str, str]:
+    """Find the inputs of the graph that TensorScatter updates, by its outputs.
+
+    Raises:
+        BundleError: A node updates something else, or a value that another node reads.
+    """
+    found = {}
+    for node in nodes:
+        if node.operator == "TensorScatter" and node.call is not scatter_slots:
+            (output,), updated = node.outputs, node.inputs[0]
+            if updated not in inputs or sum(updated in one.inputs for one in nodes) != 1:
+                raise BundleError(
+                    f"{path} updates {updated}, which must be an input that nothing else reads. "
+                    f"{_REMEDY}"
+                )
+            found[output] = updated
+    return found
+
+
+def _unused(nodes: Sequence[_Node], kept: Collection[str]) -> list[list[str]]:
+    """Names that no node after each node reads, except those to keep."""
+    last = {name: index for index, node in enumerate(nodes)
+            for name in (*node.inputs, *node.outputs)}  # fmt: skip
+    return [
+        [
+            name
+            for name in dict.fromkeys((*node.inputs, *node.outputs))
+            if last[name] == index and name not in kept
+        ]
+        for index, node in enumerate(nodes)
+    ]

@@ -1,0 +1,120 @@
+"""Loading of `torch` targets: their graphs, and the GPU that runs them."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from translate_trt.runtime.backends import Records, Settings
+from translate_trt.runtime.backends.device import Engines
+from translate_trt.runtime.backends.pytorch.onnx_program import Program
+from translate_trt.runtime.backends.pytorch.torch_device import OUT_OF_MEMORY, TorchDevice
+from translate_trt.runtime.bundle.contract import Contract
+from translate_trt.runtime.errors import BackendError, BundleError
+
+log = logging.getLogger("translate_trt")
+
+# Kinds of GPUs that the backend knows, with their module of PyTorch. AMD's GPUs are "cuda", too.
+_MODULES = {"cuda": "CUDA or ROCm", "xpu": "XPU"}
+
+_INSTALL = "https://pytorch.org/get-started/locally/ has the command that installs PyTorch for it"
+
+
+def load(
+    files: Mapping[str, Path], contract: Contract, settings: Settings, records: Records
+) -> Engines:
+    """Load both graphs of a target.
+
+    Args:
+        files: ONNX files by role, "encoder" and "step".
+        contract: Inputs and outputs of the graphs.
+        settings: Execution settings.
+        records: Manifest records of the graphs.
+
+    Raises:
+        BundleError: A graph is missing, does not load, or does not match the contract.
+        BackendError: PyTorch has no such device, or it is out of memory.
+    """
+    for role in contract.graphs:
+        if role not in records or role not in files:
+            raise BundleError(f"the target has no graph of the {role}; export the bundle again.")
+    if contract.beams is None or contract.slots is None:
+        raise BundleError(
+            "the torch backend needs a number of beams and of slots; export the bundle again."
+        )
+    device, module = choose_device(settings.device)
+    try:
+        programs = {
+            role: Program(files[role], *specs, device) for role, specs in contract.graphs.items()
+        }
+        if module is not None:
+            module.synchronize(device)  # weights are used on other streams
+    except torch.OutOfMemoryError as error:
+        raise BackendError(OUT_OF_MEMORY) from error
+    programs["step"].check_aliases([spec.name for spec in contract.caches])
+    make_device = functools.partial(TorchDevice, device, programs, module)
+    return Engines(
+        make_device,
+        records["step"].profiles,
+        settings.poll_every,
+        settings.cuda_graphs and can_capture(device),
+    )
+
+
+def choose_device(name: str | None) -> tuple[torch.device, Any]:
+    """Find a device.
+
+    Args:
+        name: "cpu", "cuda", "cuda:1", "xpu" or "xpu:1"; None chooses the first GPU.
+
+    Returns:
+        The device, and its module: `torch.cuda` or `torch.xpu`, or None for the CPU.
+
+    Raises:
+        BackendError: PyTorch does not find the device.
+    """
+    if name is None:
+        name = next((kind for kind in _MODULES if _count(kind)), None)
+        if name is None:
+            raise BackendError(
+                f"PyTorch {torch.__version__} finds no GPU. {_INSTALL}. To run on the CPU, which "
+                "is slow, set device to cpu, or choose an onnx target."
+            )
+    if name == "cpu":
+        return torch.device("cpu"), None
+    device = torch.device(name if ":" in name else f"{name}:0")
+    found = _count(device.type)
+    if device.index >= found:
+        seen = f"{found} of them" if found else "none"
+        raise BackendError(
+            f"device is {name}, but PyTorch {torch.__version__} finds {seen} "
+            f"({_MODULES[device.type]}). {_INSTALL}."
+        )
+    return device, getattr(torch, device.type)
+
+
+def finds_gpu() -> bool:
+    """Whether PyTorch finds a GPU that the backend knows."""
+    return any(map(_count, _MODULES))
+
+
+def _count(kind: str) -> int:
+    module = getattr(torch, kind)
+    return int(module.device_count()) if module.is_available() else 0
+
+
+def can_capture(device: torch.device) -> bool:
+    """Whether PyTorch captures graphs on a device; on the CPU a capture is a list of requests."""
+    if device.type != "xpu" or hasattr(torch.xpu, "XPUGraph"):
+        return True
+    log.warning(
+        "PyTorch %s has no graphs for Intel GPUs: every step is launched operator by operator, "
+        "which is slower; torch.xpu.XPUGraph is in later versions",
+        torch.__version__,
+    )
+    return False

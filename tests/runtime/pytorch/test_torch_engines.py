@@ -1,0 +1,334 @@
+"""Torch targets from end to end on the CPU, and the choice of a device."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import shutil
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+from support.shared import SharedFiles
+from support.translations import assert_same, random_sources
+
+from translate_trt.export.build_options import BuildOptions
+from translate_trt.export.compile import compile_bundle
+from translate_trt.export.engines.options import EngineOptions
+from translate_trt.export.verify.cpu_emulation import why_engine_cannot_run
+from translate_trt.export.verify.parity import verify
+from translate_trt.runtime import native
+from translate_trt.runtime.backends import Settings, load_engines, load_graphs, needs_gpu
+from translate_trt.runtime.backends.engines import EngineRecord, Profile, check_engines
+from translate_trt.runtime.backends.pytorch import torch_device
+from translate_trt.runtime.backends.pytorch.torch_device import TorchDevice
+from translate_trt.runtime.backends.pytorch.torch_engines import can_capture, choose_device, load
+from translate_trt.runtime.bundle.manifest import TargetEntry, read_manifest
+from translate_trt.runtime.cli import main
+from translate_trt.runtime.errors import BackendError, BundleError, OptionError
+from translate_trt.runtime.options import SearchOptions
+from translate_trt.runtime.translator import Translator
+from translate_trt.train.checkpoint import Checkpoint
+
+PRECISIONS = ("fp32", "fp16", "bf16")
+PROFILES = (Profile(1, 48), Profile(3, 16), Profile(6, 48))
+SEARCH = SearchOptions(num_hypotheses=4, return_attention=True)
+
+
+@pytest.fixture(scope="module")
+def bundle(shared: SharedFiles, checkpoint: Checkpoint) -> Path:
+    options = BuildOptions(
+        ("onnx-fp32", *(f"torch-{precision}" for precision in PRECISIONS)),
+        attention=True,
+        engines=EngineOptions(profiles=PROFILES),
+    )
+    return shared.once("torch-bundle", lambda path: compile_bundle(checkpoint, path, options))
+
+
+@pytest.fixture(scope="module")
+def reference(bundle: Path) -> Translator:
+    return Translator(bundle, "onnx-fp32", threads=1)
+
+
+@pytest.fixture
+def library() -> None:
+    if native.library() is None:
+        pytest.skip(native.status())
+
+
+@pytest.fixture
+def counts(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """Count captures and replays, and make uninitialized memory wrong instead of zero."""
+    found = {"capture": 0, "replay": 0}
+    end = TorchDevice.end_capture
+
+    def counting(self: TorchDevice) -> Any:
+        found["capture"] += 1
+        replay = end(self)
+
+        def counted() -> None:
+            found["replay"] += 1
+            replay()
+
+        return counted
+
+    def unwritten(self: TorchDevice, size: int) -> torch.Tensor:
+        return torch.full((size,), 0xFF, dtype=torch.uint8)
+
+    monkeypatch.setattr(TorchDevice, "end_capture", counting)
+    monkeypatch.setattr(TorchDevice, "_allocate", unwritten)
+    monkeypatch.setattr(TorchDevice, "_pin", unwritten)
+    return found
+
+
+def test_the_same_as_onnx_runtime(
+    library: None, counts: dict[str, int], bundle: Path, reference: Translator
+) -> None:
+    translator = Translator(bundle, "torch-fp32", threads=1, device="cpu")
+    for number in range(2):
+        sources = random_sources(20, seed=number)
+        found = translator.translate_ids(sources, SEARCH)
+        assert_same(found, reference.translate_ids(sources, SEARCH))
+    assert counts["replay"] > counts["capture"] > 0
+    texts = ["the cat runs.", "", "a small dog sleeps."]
+    assert [line.text for line in translator.translate(texts)] == [
+        line.text for line in reference.translate(texts)
+    ]
+
+
+def test_prefixes_workers_and_one_sentence(
+    library: None, bundle: Path, reference: Translator
+) -> None:
+    translator = Translator(
+        bundle, "torch-fp32", threads=1, device="cpu", workers=2, batch_tokens=64
+    )
+    sources = random_sources(12)
+    prefixes = [[5, 6, 7, 8, 9][: index % 6] for index in range(len(sources))]
+    found = translator.translate_ids(sources, SEARCH, prefixes)
+    assert_same(found, reference.translate_ids(sources, SEARCH, prefixes))
+    assert_same(
+        translator.translate_ids(sources[2:3], SEARCH),
+        reference.translate_ids(sources[2:3], SEARCH),
+    )
+
+
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+def test_two_bytes(
+    library: None, counts: dict[str, int], precision: str, bundle: Path, reference: Translator
+) -> None:
+    sources = random_sources(20, longest=12)
+    translator = Translator(bundle, f"torch-{precision}", threads=1, device="cpu")
+    found = translator.translate_ids(sources, SEARCH)
+    pairs = list(zip(found, reference.translate_ids(sources, SEARCH), strict=True))
+    same = [(ours[0], best[0]) for ours, best in pairs if ours[0].tokens == best[0].tokens]
+    assert len(same) >= (0.9 if precision == "fp16" else 0.6) * len(pairs)
+    for one, other in same:
+        np.testing.assert_allclose(
+            one.score, other.score, atol=0.02 if precision == "fp16" else 0.2
+        )
+
+
+def test_what_a_bundle_says(bundle: Path) -> None:
+    manifest = read_manifest(bundle)
+    for precision in PRECISIONS:
+        entry = manifest.target(f"torch-{precision}")
+        assert (entry.backend, entry.precision) == ("torch", precision)
+        assert entry.files.keys() == {"encoder", "step"}
+        assert (entry.contract.beams, entry.contract.slots) == (4, 4 * 98)
+        records = check_engines(entry, bundle)
+        assert {record.package for record in records.values()} == {"torch"}
+        assert {record.profiles for record in records.values()} == {PROFILES}
+        assert needs_gpu(entry, None)
+        assert needs_gpu(entry, "xpu")
+        assert not needs_gpu(entry, "cpu")
+    fp32 = manifest.target("onnx-fp32")
+    assert [needs_gpu(fp32, device) for device in (None, "cpu", "cuda:1")] == [False, False, True]
+    assert needs_gpu(dataclasses.replace(fp32, engine={}), "cpu")
+
+
+def test_the_command_line(
+    library: None, bundle: Path, checkpoint: Checkpoint, tmp_path: Path, reference: Translator
+) -> None:
+    lines = ["the cat runs.", "a small dog sleeps."]
+    text = tmp_path / "text.en"
+    text.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+    def run(*arguments: str) -> str:
+        done = CliRunner().invoke(main, list(arguments))
+        assert done.exit_code == 0, done.output
+        return done.stdout
+
+    flags = ("--target", "torch-fp32", "--device", "cpu")
+    shown = run("translate", "--bundle", str(bundle), *flags, "--workers", "1", str(text))
+    assert shown.splitlines() == [line.text for line in reference.translate(lines)]
+    assert "torch, bf16" in run("info", "--bundle", str(bundle))
+    repository = tmp_path / "repository"
+    run("triton", "--bundle", str(bundle), "--target", "torch-fp16", "--out", str(repository))
+    (config,) = repository.glob("*/config.pbtxt")
+    assert "KIND_GPU" in config.read_text(encoding="utf-8")
+    run("triton", "--bundle", str(bundle), *flags, "--out", str(repository), "--force")
+    assert "KIND_CPU" in config.read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_bench(library: None, bundle: Path, tmp_path: Path) -> None:
+    text = tmp_path / "text.en"
+    text.write_text("the cat runs.\n" * 3, encoding="utf-8")
+    done = CliRunner().invoke(
+        main,
+        ["bench", "--bundle", str(bundle), "--target", "torch-fp32", "--device", "cpu", "--rounds",
+         "1", "--cores", "1", "--json", str(text)],
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)[0]["target"] == "torch-fp32"
+
+
+def test_verify_runs_it_on_the_cpu_and_says_so(
+    library: None, bundle: Path, checkpoint: Checkpoint, tmp_path: Path
+) -> None:
+    copy = Path(shutil.copytree(bundle, tmp_path / "bundle"))
+    lines = ["the cat runs.", "a small dog sleeps.", "the house is big."]
+    found = verify(copy, checkpoint, lines, lines, ["torch-fp32"], threads=1)["torch-fp32"]
+    assert found.passed
+    assert found.identical_percent == 100
+    assert found.engine_not_run == "PyTorch finds no GPU"
+    shown = CliRunner().invoke(main, ["info", "--bundle", str(copy)]).stdout
+    note = "on a CPU, because the target did not run on a GPU: PyTorch finds no GPU"
+    assert note in " ".join(shown.split())
+
+
+def test_verify_uses_a_gpu_that_pytorch_finds(
+    bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = read_manifest(bundle).target("torch-fp32")
+    found = SimpleNamespace(is_available=lambda: True, device_count=lambda: 1)
+    monkeypatch.setattr(torch, "xpu", found)
+    assert why_engine_cannot_run(entry, bundle) is None
+
+
+# ---- devices ----
+
+
+def accelerator(count: int) -> Any:
+    return SimpleNamespace(is_available=lambda: count > 0, device_count=lambda: count)
+
+
+@pytest.mark.parametrize(
+    ("cuda", "xpu", "name", "expected"),
+    [
+        (2, 1, None, "cuda:0"),
+        (0, 1, None, "xpu:0"),
+        (2, 0, "cuda:1", "cuda:1"),
+        (2, 1, "xpu", "xpu:0"),
+        (2, 1, "cpu", "cpu"),
+    ],
+)
+def test_the_device(
+    cuda: int, xpu: int, name: str | None, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "cuda", accelerator(cuda))
+    monkeypatch.setattr(torch, "xpu", accelerator(xpu))
+    device, module = choose_device(name)
+    assert str(device) == expected
+    assert module is {"cuda": torch.cuda, "xpu": torch.xpu, "cpu": None}[device.type]
+
+
+@pytest.mark.parametrize(
+    ("cuda", "name", "message"),
+    [
+        (0, None, "finds no GPU. https://.*set device to cpu"),
+        (0, "cuda", r"device is cuda, but PyTorch .* finds none \(CUDA or ROCm\)"),
+        (2, "cuda:2", r"device is cuda:2, but PyTorch .* finds 2 of them"),
+        (2, "xpu", r"finds none \(XPU\)"),
+    ],
+)
+def test_devices_that_are_missing(
+    cuda: int, name: str | None, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "cuda", accelerator(cuda))
+    monkeypatch.setattr(torch, "xpu", accelerator(0))
+    with pytest.raises(BackendError, match=message):
+        choose_device(name)
+
+
+def test_an_old_pytorch_without_graphs_for_intel(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert can_capture(torch.device("xpu"))
+    monkeypatch.setattr(torch, "xpu", accelerator(1))
+    with caplog.at_level(logging.WARNING):
+        assert not can_capture(torch.device("xpu"))
+    assert caplog.text.count("has no graphs for Intel GPUs") == 1
+    assert can_capture(torch.device("cuda"))
+    assert can_capture(torch.device("cpu"))
+
+
+def files_of(entry: TargetEntry, bundle: Path) -> dict[str, Path]:
+    return {role: file.locate(bundle) for role, file in entry.files.items()}
+
+
+# ---- what is refused ----
+
+
+def test_incomplete_targets(bundle: Path) -> None:
+    manifest = read_manifest(bundle)
+    entry, dynamic = manifest.target("torch-fp32"), manifest.target("onnx-fp32")
+    records = check_engines(entry, bundle)
+    files = files_of(entry, bundle)
+    with pytest.raises(BundleError, match="has no graph of the step"):
+        load({"encoder": files["encoder"]}, entry.contract, Settings(device="cpu"), records)
+    with pytest.raises(BundleError, match="needs a number of beams and of slots"):
+        load(files, dynamic.contract, Settings(device="cpu"), records)
+
+
+def test_other_backends_have_no_xpu(bundle: Path) -> None:
+    entry = read_manifest(bundle).target("onnx-fp32")
+    settings = Settings(device="xpu:1")
+    assert settings.gpu == 1
+    with pytest.raises(BackendError, match="device is xpu:1, which only torch targets run on"):
+        load_graphs("onnxruntime", {}, entry.contract, settings)
+    with pytest.raises(BackendError, match="which only torch targets run on"):
+        load_engines({}, entry.contract, settings, {})
+    with pytest.raises(BackendError, match="which only torch targets run on"):
+        Translator(bundle, "onnx-fp32", device="xpu")
+    with pytest.raises(OptionError, match="write cpu, cuda or cuda:1, or xpu"):
+        Settings(device="rocm")
+
+
+@pytest.mark.parametrize("missing", ["torch", "onnx"])
+def test_without_the_packages_the_extra_is_named(
+    missing: str, bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = read_manifest(bundle).target("torch-fp32")
+    records: dict[str, EngineRecord] = check_engines(entry, bundle)
+    for name in [name for name in sys.modules if ".backends.pytorch." in name]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, missing, None)  # makes its import fail
+    with pytest.raises(BackendError, match=r"pip install 'translate-trt\[torch\]'"):
+        load_engines({}, entry.contract, Settings(), records)
+
+
+def test_memory_of_a_gpu_is_freed_with_its_device(bundle: Path) -> None:
+    entry = read_manifest(bundle).target("torch-fp32")
+    engines = load(
+        files_of(entry, bundle), entry.contract, Settings(device="cpu"),
+        check_engines(entry, bundle),
+    )  # fmt: skip
+    freed: list[int] = []
+
+    class Block(torch.Tensor):
+        def __del__(self) -> None:
+            freed.append(1)
+
+    device = engines.make_device()
+    assert isinstance(device, TorchDevice)
+    device._memory._blocks.append(torch.zeros(1).as_subclass(Block))
+    del device
+    assert freed  # at once, not by the garbage collector
+    assert torch_device.OUT_OF_MEMORY.startswith("the GPU is out of memory")
