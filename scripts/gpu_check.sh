@@ -41,7 +41,7 @@ if [ -z "$gpu" ]; then
     echo "no GPU: the driver finds none (nvidia-smi lists them)." >&2
     exit 3
 fi
-extra=$(python -W ignore -m translate_trt.runtime.backends.packages) || extra=
+extra=$(python -m translate_trt.runtime.backends.gpu_package) || extra=
 make_environment "gpu,export${extra:+,$extra}"
 # Engines run on libtranslate_trt.
 [ "$venv" = none ] || make_libraries "Without libtranslate_trt the checks of engines fail."

@@ -1,24 +1,18 @@
 """Packages that build and run engines, and the GPUs that each of them supports.
 
-`SUPPORT` is the only table of packages and compute capabilities in this repository;
-docs/engines.md contains its text. For scripts:
-
-    python -m translate_trt.runtime.backends.packages           extra for this machine's GPU
-    python -m translate_trt.runtime.backends.packages 9.0       extra for a compute capability
-    python -m translate_trt.runtime.backends.packages --table   the table of docs/engines.md
+`SUPPORT` is the only table of packages and compute capabilities in this repository. gpu_package.py
+prints it, and the package for a GPU.
 """
 
 from __future__ import annotations
 
 import importlib
 import importlib.metadata
-import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from translate_trt.runtime.backends.driver import compute_capability, driver_version
+from translate_trt.runtime.backends.driver import driver_version
 from translate_trt.runtime.errors import BackendError, TranslateTrtError
 from translate_trt.runtime.version import version_numbers
 
@@ -61,19 +55,6 @@ PACKAGES = ("tensorrt", "tensorrt_rtx")
 
 #: Backend that runs graphs by PyTorch. Its records name it as their package; no engine is built.
 TORCH = "torch"
-
-# GPUs by compute capability, from https://developer.nvidia.com/cuda-gpus.
-_GPUS = {
-    "7.5": "T4, GeForce RTX 20, Quadro RTX",
-    "8.0": "A100, A30",
-    "8.6": "A10, A40, GeForce RTX 30, RTX A6000",
-    "8.9": "L4, L40S, GeForce RTX 40, RTX 6000 Ada",
-    "9.0": "H100, H200, GH200",
-    "10.0": "B200, GB200",
-    "10.3": "B300, GB300",
-    "12.0": "GeForce RTX 50, RTX PRO Blackwell",
-    "12.1": "GB10 (DGX Spark)",
-}
 
 # Turing's tensor cores multiply FP16 only: TensorRT-RTX refuses FP32 matmuls there, and bfloat16
 # needs 8.0.
@@ -236,46 +217,3 @@ def _installed(distribution: str) -> str | None:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
         return None
-
-
-def table() -> str:
-    """Return the table of docs/engines.md: the package to use by GPU, and the other ones."""
-    rows = [("compute capability", "GPUs", "install", "also supported by", "precisions")]
-    for capability, gpus in _GPUS.items():
-        chosen, *others = (package for package in SUPPORT if supports(package, capability))
-        rows.append(
-            (
-                capability,
-                gpus,
-                f"`[{extra(chosen)}]`",
-                ", ".join(f"`[{extra(package)}]`" for package in others),
-                ", ".join(precisions(chosen, capability)),
-            )
-        )
-    lines = [f"| {' | '.join(row)} |".replace("|  |", "| |") for row in rows]
-    return "\n".join([lines[0], "|---" * len(rows[0]) + "|", *lines[1:]])
-
-
-def main(arguments: Sequence[str]) -> int:
-    """Print the extra that supports a compute capability, by default this machine's.
-
-    Returns:
-        Exit code: 0, 1 if no package supports the GPU, or 3 without a GPU.
-    """
-    if list(arguments) == ["--table"]:
-        print(table())
-        return 0
-    capability = arguments[0] if arguments else compute_capability()
-    if capability is None:
-        print("no NVIDIA GPU or driver was found (nvidia-smi lists the GPUs).", file=sys.stderr)
-        return 3
-    package = package_for(capability)
-    if package is None:
-        print(f"no package supports compute capability {capability}.", file=sys.stderr)
-        return 1
-    print(extra(package))
-    return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))

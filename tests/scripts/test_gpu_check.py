@@ -24,7 +24,7 @@ call=$(echo "python $*" | tr '\\n' ' ')
 echo "$call" >>"$CALLS"
 case "$call" in
     *find_gpu*) echo "${GPU-Some GPU (8.9)}" ;;
-    *"-m translate_trt.runtime.backends.packages"*) [ -n "${EXTRA-tensorrt-rtx}" ] && echo "${EXTRA-tensorrt-rtx}" ;;
+    *"-m translate_trt.runtime.backends.gpu_package"*) [ -n "${EXTRA-tensorrt-rtx}" ] && echo "${EXTRA-tensorrt-rtx}" ;;
     *packages.precisions*) echo "${PRECISIONS-fp16 bf16 fp32}" ;;
     *"-c import "* | *"torch.cuda"* | *CUDAExecutionProvider*)
         for name in ${MISSING-tensorrt}; do
