@@ -22,7 +22,7 @@ def linked(library: Library) -> Path:
     """Return the path of the library in its build folder; skip where there is no toolkit."""
     found = library.folder / "libtranslate_trt_cuda.so"
     if not found.exists():
-        toolkit = os.environ.get("CUDAToolkit_ROOT") or shutil.which("nvcc")
+        toolkit = os.environ.get("CUDAToolkit_ROOT") or shutil.which("nvcc")  # noqa: SIM112 CMake's
         assert toolkit is None, f"{toolkit} is installed, but the library was not built"
         pytest.skip("there is no CUDA toolkit")
     return found

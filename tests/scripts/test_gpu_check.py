@@ -51,7 +51,8 @@ case "$*" in "--build "*/service)
     chmod +x "$2/translate_service" ;;
 *translate_trt_cuda_check)
     mkdir -p "$2/tests"
-    printf '#!/usr/bin/env bash\necho "cuda check" >>"$CALLS"\n' >"$2/tests/translate_trt_cuda_check"
+    printf '#!/usr/bin/env bash\necho "cuda check" >>"$CALLS"\n' \\
+        >"$2/tests/translate_trt_cuda_check"
     chmod +x "$2/tests/translate_trt_cuda_check" ;;
 esac
 """
