@@ -20,7 +20,7 @@ list_files() { # patterns
         while IFS= read -r file; do [ ! -f "$file" ] || printf '%s\n' "$file"; done
 }
 mapfile -t shell_files < <(list_files '*.sh' .ci/run)
-mapfile -t native_files < <(list_files '*.cc' '*.h' '*.hpp' '*.c')
+mapfile -t native_files < <(list_files '*.cc' '*.h' '*.hpp' '*.c' '*.cu')
 mapfile -t prose_files < <(list_files ':!benchmarks/results' ':!*.svg' ':!*.json')
 
 failed=()

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from support.cpp_library import ROOT, Library
 
+TOOLKIT = "CUDAToolkit_ROOT"  # CMake's name of the variable
 HEADER = ROOT / "runtime/cpp/include/translate_trt/cuda.h"
 
 
@@ -22,7 +23,7 @@ def linked(library: Library) -> Path:
     """Return the path of the library in its build folder; skip where there is no toolkit."""
     found = library.folder / "libtranslate_trt_cuda.so"
     if not found.exists():
-        toolkit = os.environ.get("CUDAToolkit_ROOT") or shutil.which("nvcc")  # noqa: SIM112 CMake's
+        toolkit = os.environ.get(TOOLKIT) or shutil.which("nvcc")
         assert toolkit is None, f"{toolkit} is installed, but the library was not built"
         pytest.skip("there is no CUDA toolkit")
     return found
@@ -52,6 +53,14 @@ def test_it_exports_its_interface_alone(linked: Path) -> None:
     declared = set(re.findall(r"^TT_API [\w *]+?(tt_\w+)\(", HEADER.read_text(), re.MULTILINE))
     assert declared
     assert names - {"TRANSLATE_TRT_0"} == declared
+
+
+@pytest.mark.usefixtures("linked")
+def test_the_kernel_is_compiled_where_there_is_nvcc(library: Library) -> None:
+    cache = (library.folder / "CMakeCache.txt").read_text()
+    if re.search(r"^NVCC:FILEPATH=.*NOTFOUND$", cache, re.MULTILINE):
+        pytest.skip("there is no nvcc")
+    assert "NVCC_WORKS:INTERNAL=ON" in cache, (library.folder.with_suffix(".log")).read_text()
 
 
 @pytest.mark.usefixtures("linked")

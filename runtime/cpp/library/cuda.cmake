@@ -2,6 +2,7 @@
 #
 # Sets CUDART_INCLUDE_DIR, CUDART_LIBRARY, cudart_libraries (CUDART_LIBRARY and what it needs), cuda_missing (a list of
 # what was not found), and cudart_soname (the name by which a linked program loads the library; empty if it is static).
+# Where NVCC works (NVCC_WORKS), makes the target copy_kernel, a static library.
 include(CheckCXXSourceCompiles)
 
 set(CUDAToolkit_ROOT "" CACHE PATH "Directory of the CUDA toolkit; not needed for /usr/local/cuda")
@@ -45,4 +46,39 @@ if(NOT cuda_missing AND CMAKE_READELF)
   if(dynamic MATCHES "soname: \\[([^]]+)\\]")
     set(cudart_soname "${CMAKE_MATCH_1}")
   endif()
+endif()
+
+# The only code for the GPU. Without it, copies are made one by one.
+find_program(NVCC nvcc HINTS ${cuda_hints} /usr/local/cuda PATH_SUFFIXES bin)
+set(kernel_source "${CMAKE_CURRENT_LIST_DIR}/../src/cuda/copy_kernel.cu")
+set(kernel_library "${CMAKE_CURRENT_BINARY_DIR}/libcopy_kernel.a")
+set(kernel_command "${NVCC}" -lib -std=c++17 -O3 -arch=all-major -Xcompiler=-fPIC,-fvisibility=hidden
+  "-I${CMAKE_CURRENT_LIST_DIR}/../src" "${kernel_source}" -o "${kernel_library}")
+if(NVCC AND NOT cuda_missing AND NOT DEFINED NVCC_WORKS)
+  # nvcc refuses some compilers, and may belong to another toolkit than the library.
+  execute_process(COMMAND ${kernel_command} RESULT_VARIABLE failed OUTPUT_VARIABLE output ERROR_VARIABLE output)
+  if(NOT failed)
+    set(cudart_options ${cudart_libraries})
+    list(TRANSFORM cudart_options REPLACE "^(Threads::Threads|rt|dl)$" "-l\\1")
+    list(TRANSFORM cudart_options REPLACE "-lThreads::Threads" "-lpthread")
+    execute_process(COMMAND "${CMAKE_CXX_COMPILER}" -shared -Wl,--whole-archive "${kernel_library}"
+      -Wl,--no-whole-archive -Wl,--no-undefined ${cudart_options} -o "${CMAKE_CURRENT_BINARY_DIR}/nvcc_check.so"
+      RESULT_VARIABLE failed OUTPUT_VARIABLE output ERROR_VARIABLE output)
+  endif()
+  if(failed)
+    message(STATUS "${NVCC} does not work; copies on the device are made one by one: ${output}")
+    set(NVCC_WORKS OFF CACHE INTERNAL "Whether nvcc builds the copy kernel")
+  else()
+    set(NVCC_WORKS ON CACHE INTERNAL "Whether nvcc builds the copy kernel")
+  endif()
+endif()
+if(NVCC_WORKS AND NOT cuda_missing)
+  add_custom_command(OUTPUT "${kernel_library}" COMMAND ${kernel_command}
+    DEPENDS "${kernel_source}" "${CMAKE_CURRENT_LIST_DIR}/../src/cuda/copy_kernel.h" VERBATIM)
+  add_custom_target(copy_kernel_library DEPENDS "${kernel_library}")
+  add_library(copy_kernel STATIC IMPORTED GLOBAL)
+  set_target_properties(copy_kernel PROPERTIES
+    IMPORTED_LOCATION "${kernel_library}"
+    INTERFACE_COMPILE_DEFINITIONS TRANSLATE_TRT_COPY_KERNEL)
+  add_dependencies(copy_kernel copy_kernel_library)
 endif()

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "check.h"
+#include "random.h"
 #include "translate_trt/cuda.h"
 
 namespace translate_trt::runtime {
@@ -132,6 +133,36 @@ inline void check_copies(CheckedDevice& device) {
   }
 }
 
+// Hundreds of small copies of all alignments, some of which read what others write.
+inline void check_small_copies(CheckedDevice& device) {
+  constexpr std::size_t kSize = CheckedDevice::kSize, kHalf = kSize / 2;
+  device.upload(6);
+  CHECK(device(&tt_device_functions::fill, device.second, 0xAB, kSize) == TT_OK);
+  std::vector<unsigned char> expected(kSize, 0xAB);
+  Random random(5);
+  for (int i = 0; i < 500; ++i) {
+    const std::size_t unit = std::size_t{1} << random.below(5);
+    const std::size_t width = unit * (1 + random.below(8)), height = 1 + random.below(10);
+    const std::size_t to = width + unit * random.below(2), from = width + unit * random.below(2);
+    const auto place = [&](std::size_t pitch) {
+      return unit * random.below((kHalf - (height - 1) * pitch - width) / unit + 1);
+    };
+    // From the other memory, or from one half to the other.
+    const bool is_within = random.chance(0.3), is_upper = random.chance(0.5);
+    const std::size_t target = place(to) + (is_upper ? kHalf : 0);
+    const std::size_t source = place(from) + (is_upper ? 0 : kHalf);
+    CHECK(device(&tt_device_functions::copy, device.second + target,
+                 (is_within ? device.second : device.first) + source, width, height, to,
+                 from) == TT_OK);
+    const unsigned char* content = is_within ? expected.data() : device.in;
+    for (std::size_t row = 0; row < height; ++row) {
+      std::memcpy(expected.data() + target + row * to, content + source + row * from, width);
+    }
+  }
+  device.download(device.second);
+  CHECK(std::memcmp(device.out, expected.data(), kSize) == 0);
+}
+
 inline void check_captures(CheckedDevice& device) {
   constexpr std::size_t kSize = CheckedDevice::kSize;
   device.upload(2);
@@ -200,6 +231,7 @@ inline std::string run_cuda_checks(int gpu) {
     {
       CheckedDevice device(functions);
       check_copies(device);
+      check_small_copies(device);
       check_captures(device);
       check_too_much_memory(device);
       check_capture_beside_allocations(functions);

@@ -2,17 +2,21 @@
 
 #include "cuda/cuda_device.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "check.h"
 #include "cuda_checks.h"
 #include "fake_cuda.h"
+#include "random.h"
 
 namespace translate_trt::runtime {
 
@@ -40,7 +44,8 @@ void test_every_function_makes_its_calls() {
     CHECK(made() == Calls({"cudaSetDevice(1)", "cudaStreamCreateWithFlags(1)"}));
     queue.activate();
     CHECK(made() == Calls({"cudaSetDevice(1)"}));
-    const std::uint64_t first = queue.allocate(1000), second = queue.allocate(1000);
+    const std::uint64_t first = queue.allocate(1000);
+    queue.allocate(1000);
     queue.allocate(0);
     auto* pinned = static_cast<char*>(queue.pin(64));
     queue.pin(0);
@@ -48,17 +53,10 @@ void test_every_function_makes_its_calls() {
                            "cudaHostAlloc(64, 0)", "cudaHostAlloc(1, 0)"}));
     queue.copy_in(first + 16, pinned, 64);
     queue.copy_out(pinned, first, 32);
-    queue.copy(second, first, 100, 1, 0, 0);
-    queue.copy(second, first, 100, 3, 100, 100);
-    queue.copy(second, first, 10, 3, 100, 200);
     queue.fill(first, 255, 8);
-    CHECK(made() ==
-          Calls({"cudaMemcpyAsync(memory0+16, pinned0, 64, HostToDevice, stream0)",
-                 "cudaMemcpyAsync(pinned0, memory0, 32, DeviceToHost, stream0)",
-                 "cudaMemcpyAsync(memory1, memory0, 100, DeviceToDevice, stream0)",
-                 "cudaMemcpyAsync(memory1, memory0, 300, DeviceToDevice, stream0)",
-                 "cudaMemcpy2DAsync(memory1, 100, memory0, 200, 10, 3, DeviceToDevice, stream0)",
-                 "cudaMemsetAsync(memory0, 255, 8, stream0)"}));
+    CHECK(made() == Calls({"cudaMemcpyAsync(memory0+16, pinned0, 64, HostToDevice, stream0)",
+                           "cudaMemcpyAsync(pinned0, memory0, 32, DeviceToHost, stream0)",
+                           "cudaMemsetAsync(memory0, 255, 8, stream0)"}));
     cudaEvent_t event = queue.record();
     queue.wait(event);
     event = queue.record();  // the same one again
@@ -84,6 +82,148 @@ void test_every_function_makes_its_calls() {
                "cudaFree(memory2)", "cudaFreeHost(pinned0)", "cudaFreeHost(pinned1)",
                "cudaStreamDestroy(stream0)"}));
 }
+
+// ---- copies within device memory ----
+
+Calls calls_of(const std::function<void()>& work) {
+  fake_cuda().take_history();
+  work();
+  return fake_cuda().take_history();
+}
+
+std::string launch_of(unsigned tasks) {
+  return "cudaLaunchKernel(copy_kernel, " + std::to_string(tasks) + ", 8, 128, 0, stream0)";
+}
+
+void test_wide_rows_are_copied_by_the_runtime() {
+  const CudaFixture fixture;
+  CudaQueue queue(0);
+  const std::uint64_t first = queue.allocate(1 << 20), second = queue.allocate(1 << 20);
+  const Calls calls = calls_of([&] {
+    queue.copy(second, first, 100000, 1, 0, 0);
+    queue.copy(second, first, 100, 1000, 100, 100);
+    queue.copy(second, first, 100000, 3, 200000, 100001);
+    queue.copy(second, first, 0, 3, 8, 8);
+    queue.copy(second, first, 8, 0, 8, 8);
+  });
+  CHECK(calls ==
+        Calls({"cudaMemcpyAsync(memory1, memory0, 100000, DeviceToDevice, stream0)",
+               "cudaMemcpyAsync(memory1, memory0, 100000, DeviceToDevice, stream0)",
+               "cudaMemcpy2DAsync(memory1, 200000, memory0, 100001, 100000, 3, DeviceToDevice, "
+               "stream0)"}));
+  queue.wait(queue.record());
+}
+
+// Small copies wait for the next other work, which must see them.
+void test_small_copies_are_launched_together() {
+  const CudaFixture fixture;
+  CudaQueue queue(0);
+  constexpr std::size_t kSize = 1 << 17;
+  const std::uint64_t first = queue.allocate(kSize), second = queue.allocate(kSize);
+  void* pinned = queue.pin(64);
+  const auto copies = [&] {
+    queue.copy(second, first, 16, 1, 0, 0);
+    queue.copy(second + 16, first, 10, 3, 100, 200);
+  };
+  CHECK(calls_of(copies).empty());
+  queue.wait(queue.record());
+  const std::pair<const char*, std::function<void()>> others[] = {
+      {"cudaMemcpyAsync", [&] { queue.copy_in(first, pinned, 64); }},
+      {"cudaMemcpyAsync", [&] { queue.copy_out(pinned, first, 64); }},
+      {"cudaMemcpyAsync", [&] { queue.copy(first, second, kSize, 1, 0, 0); }},
+      {"cudaMemsetAsync", [&] { queue.fill(second, 0, 64); }},
+      {"cudaEventRecord", [&] { queue.wait(queue.record()); }},
+      {"cudaStreamBeginCapture", [&] { queue.begin_capture(), queue.discard_capture(); }}};
+  for (const auto& [name, work] : others) {
+    const Calls calls = calls_of([&] { copies(), work(); });
+    CHECK(calls.size() >= 2 && calls[0] == launch_of(2));
+    CHECK(calls[1].rfind(name, 0) == 0);
+  }
+  // In a capture they are a part of the graph.
+  queue.begin_capture();
+  copies();
+  const Calls calls = calls_of([&] { queue.replay(queue.end_capture()); });
+  CHECK(calls[0] == launch_of(2) && calls[1] == "cudaStreamEndCapture(stream0)");
+  queue.wait(queue.record());
+}
+
+void test_copies_that_depend_on_others_run_after_them() {
+  const CudaFixture fixture;
+  CudaQueue queue(0);
+  const std::uint64_t memory = queue.allocate(4096);
+  const auto launches = [&](const std::function<void()>& work) {
+    const Calls calls = calls_of([&] { work(), queue.wait(queue.record()); });
+    return std::count_if(calls.begin(), calls.end(),
+                         [](const std::string& call) { return contains(call, "copy_kernel"); });
+  };
+  const auto copy = [&](std::uint64_t target, std::uint64_t source, std::size_t size) {
+    queue.copy(memory + target, memory + source, size, 1, 0, 0);
+  };
+  CHECK(launches([&] { copy(0, 100, 50), copy(50, 100, 50), copy(150, 100, 50); }) == 1);
+  CHECK(launches([&] { copy(0, 100, 50), copy(49, 200, 50); }) == 2);   // writes the same byte
+  CHECK(launches([&] { copy(0, 100, 50), copy(300, 49, 50); }) == 2);   // reads what is written
+  CHECK(launches([&] { copy(0, 100, 50), copy(149, 300, 50); }) == 2);  // writes what is read
+  // Rows that reach beyond another's first row.
+  CHECK(launches([&] {
+          queue.copy(memory, memory + 1000, 10, 5, 100, 10);
+          copy(405, 2000, 10);
+        }) == 2);
+  CHECK(launches([&] {
+          for (std::uint64_t i = 0; i < 2 * kCopyTasks + 1; ++i) copy(8 * i, 2048 + 8 * i, 8);
+        }) == 3);
+}
+
+// Copies of all alignments and sizes give the bytes of a plain loop.
+void test_copies_of_all_alignments() {
+  const CudaFixture fixture;
+  CudaQueue queue(0);
+  constexpr std::size_t kSize = 1 << 16;
+  const std::uint64_t target = queue.allocate(kSize), source = queue.allocate(kSize);
+  auto* in = static_cast<unsigned char*>(queue.pin(kSize));
+  auto* out = static_cast<unsigned char*>(queue.pin(kSize));
+  for (std::size_t i = 0; i < kSize; ++i) in[i] = static_cast<unsigned char>(i % 251);
+  queue.copy_in(source, in, kSize);
+  std::vector<unsigned char> expected(kSize, 0xEE);
+  queue.fill(target, 0xEE, kSize);
+  Random random(7);
+  std::size_t begin = 0;
+  for (int i = 0; i < 300; ++i) {
+    const std::size_t unit = std::size_t{1} << random.below(5);
+    const std::size_t width = unit * (1 + random.below(40)), height = 1 + random.below(20);
+    const std::size_t to = width + unit * random.below(4), from = width + unit * random.below(4);
+    begin = (begin + unit - 1) / unit * unit;
+    const std::size_t end = begin + (height - 1) * to + width;
+    if (end > kSize) break;
+    const std::size_t read = unit * random.below((kSize - (height - 1) * from - width) / unit + 1);
+    queue.copy(target + begin, source + read, width, height, to, from);
+    for (std::size_t row = 0; row < height; ++row) {
+      std::memcpy(expected.data() + begin + row * to, in + read + row * from, width);
+    }
+    begin = end;
+  }
+  CHECK(begin > kSize / 2);
+  queue.copy_out(out, target, kSize);
+  queue.wait(queue.record());
+  CHECK(std::memcmp(out, expected.data(), kSize) == 0);
+}
+
+// A launch that fails ends a capture.
+void test_copies_that_cannot_be_captured() {
+  const CudaFixture fixture;
+  CudaQueue queue(0);
+  const std::uint64_t memory = queue.allocate(256);
+  queue.begin_capture();
+  queue.copy(memory, memory + 128, 64, 1, 0, 0);
+  fake_cuda().failing["cudaLaunchKernel"] = cudaErrorInvalidConfiguration;
+  CHECK(thrown([&] { queue.end_capture(); }) ==
+        "TT_BACKEND_ERROR cudaLaunchKernel failed: some other error.");
+  CHECK(!queue.capturing());
+  fake_cuda().failing.clear();
+  queue.fill(memory, 1, 64);
+  queue.wait(queue.record());
+}
+
+// ---- order, captures ----
 
 void test_work_runs_in_order_and_no_earlier_than_it_is_waited_for() {
   const CudaFixture fixture;
@@ -286,6 +426,13 @@ void test_engines_that_cannot_be_used() {
 
 void test_cuda_device() {
   test_every_function_makes_its_calls();
+  test_wide_rows_are_copied_by_the_runtime();
+  if (kHasCopyKernel) {
+    test_small_copies_are_launched_together();
+    test_copies_that_depend_on_others_run_after_them();
+    test_copies_that_cannot_be_captured();
+  }
+  test_copies_of_all_alignments();
   test_work_runs_in_order_and_no_earlier_than_it_is_waited_for();
   test_nothing_unsafe_is_called_during_a_capture();
   test_an_invalid_capture_leaves_the_queue_as_it_was();

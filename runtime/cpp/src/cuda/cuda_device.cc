@@ -40,7 +40,10 @@ tt_device_functions cuda_device_functions() {
     return device_status([=] { queue_of(device).fill(target, value, size); });
   };
   table.launch = [](void* device, const tt_launch* work) {
-    return device_status([=] { cuda_device(device).launch(*work); });
+    return device_status([=] {
+      queue_of(device).flush();
+      cuda_device(device).launch(*work);
+    });
   };
   table.record = [](void* device, void** event) {
     return device_status([=] { *event = queue_of(device).record(); });

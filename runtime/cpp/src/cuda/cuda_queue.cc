@@ -12,12 +12,26 @@ namespace {
 
 constexpr const char* kChooseCpu = "Choose an onnx target to run on the CPU.";
 
+// Wider rows are copied by the runtime, at the speed of the memory; the kernel would use one block
+// for a row.
+constexpr std::size_t kWidestRow = 64 * 1024;
+
 void* pointer_of(std::uint64_t address) { return reinterpret_cast<void*>(address); }
 
 int attribute_of(int gpu, cudaDeviceAttr attribute) {
   int value = 0;
   check_cuda(cudaDeviceGetAttribute(&value, attribute, gpu), "cudaDeviceGetAttribute");
   return value;
+}
+
+// The bytes from the first row to the last one.
+std::uint64_t extent(const CopyTask& task, std::uint64_t pitch) {
+  return (task.height - 1) * pitch + task.width;
+}
+
+bool overlaps(std::uint64_t first, std::uint64_t size, std::uint64_t second,
+              std::uint64_t second_size) {
+  return first < second + second_size && second < first + size;
 }
 
 }  // namespace
@@ -93,6 +107,7 @@ CudaQueue::CudaQueue(int gpu) : gpu_(gpu) {
 CudaQueue::~CudaQueue() { finish(); }
 
 void CudaQueue::finish() {
+  pending_count_ = 0;
   if (cudaStreamSynchronize(stream()) != cudaSuccess) static_cast<void>(cudaGetLastError());
   graphs_.clear();
 }
@@ -131,35 +146,74 @@ void* CudaQueue::pin(std::size_t size) {
 }
 
 void CudaQueue::copy_in(std::uint64_t target, const void* source, std::size_t size) {
+  flush();
   check_cuda(cudaMemcpyAsync(pointer_of(target), source, size, cudaMemcpyHostToDevice, stream()),
              "cudaMemcpyAsync");
 }
 
 void CudaQueue::copy_out(void* target, std::uint64_t source, std::size_t size) {
+  flush();
   check_cuda(cudaMemcpyAsync(target, pointer_of(source), size, cudaMemcpyDeviceToHost, stream()),
              "cudaMemcpyAsync");
 }
 
 void CudaQueue::copy(std::uint64_t target, std::uint64_t source, std::size_t width,
                      std::size_t height, std::size_t target_pitch, std::size_t source_pitch) {
+  if (width == 0 || height == 0) return;
+  CopyTask task = {target, source, width, height, target_pitch, source_pitch};
   if (height == 1 || (width == target_pitch && width == source_pitch)) {
-    check_cuda(cudaMemcpyAsync(pointer_of(target), pointer_of(source), width * height,
-                               cudaMemcpyDeviceToDevice, stream()),
+    task = {target, source, width * height, 1, 0, 0};
+  }
+  if (!kHasCopyKernel || task.width > kWidestRow) {
+    flush();
+    copy_now(task);
+    return;
+  }
+  if (depends_on_pending(task)) flush();
+  pending_.tasks[pending_count_++] = task;
+  if (pending_count_ == kCopyTasks) flush();
+}
+
+void CudaQueue::copy_now(const CopyTask& task) {
+  void *target = pointer_of(task.target), *source = pointer_of(task.source);
+  if (task.height == 1) {
+    check_cuda(cudaMemcpyAsync(target, source, task.width, cudaMemcpyDeviceToDevice, stream()),
                "cudaMemcpyAsync");
     return;
   }
-  check_cuda(cudaMemcpy2DAsync(pointer_of(target), target_pitch, pointer_of(source), source_pitch,
-                               width, height, cudaMemcpyDeviceToDevice, stream()),
+  check_cuda(cudaMemcpy2DAsync(target, task.target_pitch, source, task.source_pitch, task.width,
+                               task.height, cudaMemcpyDeviceToDevice, stream()),
              "cudaMemcpy2DAsync");
 }
 
+// Whether a task must run after a collected one.
+bool CudaQueue::depends_on_pending(const CopyTask& task) const {
+  const std::uint64_t written = extent(task, task.target_pitch);
+  const std::uint64_t read = extent(task, task.source_pitch);
+  return std::any_of(pending_.tasks, pending_.tasks + pending_count_, [&](const CopyTask& other) {
+    const std::uint64_t other_written = extent(other, other.target_pitch);
+    return overlaps(task.target, written, other.target, other_written) ||
+           overlaps(task.source, read, other.target, other_written) ||
+           overlaps(task.target, written, other.source, extent(other, other.source_pitch));
+  });
+}
+
+void CudaQueue::flush() {
+  const unsigned count = std::exchange(pending_count_, 0);
+  if constexpr (kHasCopyKernel) {
+    if (count > 0) check_cuda(launch_copies(pending_, count, stream()), "cudaLaunchKernel");
+  }
+}
+
 void CudaQueue::fill(std::uint64_t target, int value, std::size_t size) {
+  flush();
   check_cuda(cudaMemsetAsync(pointer_of(target), value, size, stream()), "cudaMemsetAsync");
 }
 
 cudaEvent_t CudaQueue::record() {
   // An event of a capture cannot be waited for.
   refuse_capture("cudaEventRecord");
+  flush();
   if (spare_events_.empty()) {
     cudaEvent_t made = nullptr;
     // Blocking sync: waiting threads sleep, since the device already has its next round.
@@ -183,6 +237,7 @@ void CudaQueue::wait(cudaEvent_t event) {
 }
 
 void CudaQueue::begin_capture() {
+  flush();
   // Thread-local: calls of other threads do not invalidate the capture.
   check_cuda(cudaStreamBeginCapture(stream(), cudaStreamCaptureModeThreadLocal),
              "cudaStreamBeginCapture");
@@ -190,6 +245,12 @@ void CudaQueue::begin_capture() {
 }
 
 cudaGraphExec_t CudaQueue::end_capture() {
+  try {
+    flush();
+  } catch (const Error&) {
+    discard_capture();
+    throw;
+  }
   capturing_ = false;
   cudaGraph_t captured = nullptr;
   check_cuda(cudaStreamEndCapture(stream(), &captured), "cudaStreamEndCapture");
@@ -205,6 +266,7 @@ cudaGraphExec_t CudaQueue::end_capture() {
 
 void CudaQueue::discard_capture() {
   capturing_ = false;
+  pending_count_ = 0;
   cudaGraph_t captured = nullptr;
   static_cast<void>(cudaStreamEndCapture(stream(), &captured));
   if (captured != nullptr) static_cast<void>(cudaGraphDestroy(captured));
@@ -219,6 +281,7 @@ std::size_t CudaQueue::free_memory() {
 }
 
 void CudaQueue::replay(cudaGraphExec_t graph) {
+  flush();
   check_cuda(cudaGraphLaunch(graph, stream()), "cudaGraphLaunch");
 }
 

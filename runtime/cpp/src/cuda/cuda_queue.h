@@ -12,6 +12,8 @@
 #include <type_traits>
 #include <vector>
 
+#include "cuda/copy_kernel.h"
+
 namespace translate_trt::runtime {
 
 // Throws a backend error, which names the function and the reason, unless the code is a success.
@@ -77,6 +79,7 @@ class CudaQueue {
   void* pin(std::size_t size);
   void copy_in(std::uint64_t target, const void* source, std::size_t size);
   void copy_out(void* target, std::uint64_t source, std::size_t size);
+  // Small copies are collected, and launched together before any other work.
   void copy(std::uint64_t target, std::uint64_t source, std::size_t width, std::size_t height,
             std::size_t target_pitch, std::size_t source_pitch);
   void fill(std::uint64_t target, int value, std::size_t size);
@@ -88,6 +91,9 @@ class CudaQueue {
   // Ends the capture and discards it.
   void discard_capture();
   void replay(cudaGraphExec_t graph);
+
+  // Launches the collected copies. Work of others on the stream needs this call before it.
+  void flush();
 
   // Bytes of device memory that are free, on the whole GPU.
   std::size_t free_memory();
@@ -102,9 +108,13 @@ class CudaQueue {
 
  private:
   void refuse_capture(const char* function) const;
+  void copy_now(const CopyTask& task);
+  bool depends_on_pending(const CopyTask& task) const;
 
   int gpu_;
   bool capturing_ = false;
+  CopyTasks pending_ = {};
+  unsigned pending_count_ = 0;
   CudaOwned<cudaStream_t, cudaStreamDestroy> stream_;
   std::vector<CudaOwned<void*, cudaFreeHost>> pinned_;
   std::vector<CudaOwned<void*, cudaFree>> memory_;

@@ -247,6 +247,13 @@ cudaError_t fake_free(const char* function, void* memory, bool pinned) {
   return cudaSuccess;
 }
 
+#ifdef TRANSLATE_TRT_COPY_KERNEL
+std::map<const void*, std::string>& kernel_names() {
+  static std::map<const void*, std::string> names;  // by function
+  return names;
+}
+#endif
+
 bool check_copy(const void* target, const void* source, std::size_t size, cudaMemcpyKind kind) {
   const bool writes =
       rt::check_memory("a copy is written", target, size, kind == cudaMemcpyDeviceToHost);
@@ -585,6 +592,63 @@ cudaError_t cudaMemsetAsync(void* target, int value, size_t size, cudaStream_t s
   });
 }
 
+#ifdef TRANSLATE_TRT_COPY_KERNEL
+
+// ---- kernels ----
+
+// Code that nvcc generates registers the kernels of a library when it is loaded.
+void** __cudaRegisterFatBinary(void*) {
+  static void* handle = nullptr;
+  return &handle;
+}
+void __cudaRegisterFatBinaryEnd(void**) {}
+void __cudaUnregisterFatBinary(void**) {}
+char __cudaInitModule(void**) { return 1; }
+
+void __cudaRegisterFunction(void**, const char* function, char*, const char* name, int, uint3*,
+                            uint3*, dim3*, dim3*, int*) {
+  kernel_names()[function] = name;
+}
+
+// The <<<>>> of a kernel, which the library does not use.
+#if CUDART_VERSION >= 12000
+cudaError_t __cudaGetKernel(cudaKernel_t*, const void*) { return cudaErrorNotSupported; }
+cudaError_t __cudaLaunchKernel(cudaKernel_t, dim3, dim3, void**, size_t, cudaStream_t) {
+  return cudaErrorNotSupported;
+}
+#endif
+unsigned __cudaPushCallConfiguration(dim3, dim3, size_t, CUstream_st*) { return 1; }
+cudaError_t __cudaPopCallConfiguration(dim3*, dim3*, size_t*, void*) {
+  return cudaErrorNotSupported;
+}
+
+cudaError_t cudaLaunchKernel(const void* function, dim3 grid, dim3 block, void** arguments,
+                             size_t shared, cudaStream_t stream) {
+  const std::lock_guard lock(rt::fake_mutex());
+  const auto& names = kernel_names();
+  const auto registered = names.find(function);
+  const std::string full = registered != names.end() ? registered->second : "";
+  const auto& kernels = rt::fake_kernels();
+  const auto kernel = std::find_if(kernels.begin(), kernels.end(), [&](const auto& one) {
+    return full.find(one.first) != std::string::npos;
+  });
+  const std::string name = kernel != kernels.end() ? kernel->first : "?";
+  const std::string text =
+      listed(name, grid.x, grid.y, block.x, shared, name_of(fake_streams, stream));
+  return cuda_call("cudaLaunchKernel", text, [=] {
+    if (!is_alive(fake_streams, stream)) return dead_handle("cudaLaunchKernel");
+    if (kernel == kernels.end()) return cudaErrorInvalidDeviceFunction;
+    if (grid.x == 0 || grid.y == 0 || grid.y > 65535 || grid.z != 1 || block.y != 1 ||
+        block.z != 1 || block.x == 0 || block.x > 1024) {
+      return cudaErrorInvalidConfiguration;
+    }
+    // Arguments are copied at the launch.
+    return stream->enqueue(kernel->second(grid.x, grid.y, block.x, arguments), nullptr);
+  });
+}
+
+#endif  // TRANSLATE_TRT_COPY_KERNEL
+
 }  // extern "C"
 
 // ---- for tests and libraries that use CUDA ----
@@ -629,6 +693,11 @@ bool is_capturing(cudaStream_t stream) { return stream->capture != nullptr; }
 
 cudaError_t enqueue(cudaStream_t stream, std::function<void()> work, const void* owner) {
   return stream->enqueue(std::move(work), owner);
+}
+
+std::map<std::string, FakeKernel>& fake_kernels() {
+  static std::map<std::string, FakeKernel> kernels;
+  return kernels;
 }
 
 bool is_in_a_graph(const void* owner) {

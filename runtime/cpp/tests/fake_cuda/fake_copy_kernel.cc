@@ -1,0 +1,47 @@
+// The copy kernel on the host: the function that each thread of the GPU runs, in all threads.
+
+#include <stdexcept>
+#include <utility>
+
+#include "cuda/copy_kernel.h"
+#include "fake_cuda.h"
+
+namespace translate_trt::runtime {
+
+namespace {
+
+bool is_within_memory(const CopyTask& task) {
+  bool is_valid = true;
+  for (std::uint64_t row = 0; row < task.height; ++row) {
+    auto* target = reinterpret_cast<void*>(task.target + row * task.target_pitch);
+    auto* source = reinterpret_cast<void*>(task.source + row * task.source_pitch);
+    is_valid = check_memory("the copy kernel writes", target, task.width, false) &&
+               check_memory("the copy kernel reads", source, task.width, false) && is_valid;
+  }
+  return is_valid;
+}
+
+std::function<void()> run_copy_kernel(unsigned grid_x, unsigned grid_y, unsigned block_x,
+                                      void** arguments) {
+  if (grid_y != kCopyBlocks || block_x != kCopyThreads || grid_x > kCopyTasks) {
+    violation("a launch of the copy kernel with another grid");
+  }
+  return [=, all = *static_cast<const CopyTasks*>(arguments[0])] {
+    for (unsigned x = 0; x < grid_x; ++x) {
+      if (!is_within_memory(all.tasks[x])) throw std::runtime_error("an illegal address");
+    }
+    // The order of blocks and threads is any: this is the opposite of the usual one.
+    for (unsigned x = grid_x; x-- > 0;) {
+      for (unsigned y = grid_y; y-- > 0;) {
+        for (unsigned thread = block_x; thread-- > 0;) copy_share(all.tasks[x], y, thread);
+      }
+    }
+  };
+}
+
+[[maybe_unused]] const bool is_registered =
+    fake_kernels().emplace("copy_kernel", &run_copy_kernel).second;
+
+}  // namespace
+
+}  // namespace translate_trt::runtime
