@@ -214,7 +214,7 @@ void test_copies_that_cannot_be_captured() {
   const std::uint64_t memory = queue.allocate(256);
   queue.begin_capture();
   queue.copy(memory, memory + 128, 64, 1, 0, 0);
-  fake_cuda().failing["cudaLaunchKernel"] = cudaErrorInvalidConfiguration;
+  fake_cuda().failing["cudaLaunchKernel"] = cudaErrorInvalidValue;
   CHECK(thrown([&] { queue.end_capture(); }) ==
         "TT_BACKEND_ERROR cudaLaunchKernel failed: some other error.");
   CHECK(!queue.capturing());
