@@ -141,8 +141,8 @@ def unsupported(target: str, package: str, gpu: str, capability: str, module: An
     other = package_for(capability)
     if other is None:
         return (
-            f"{target}: {reason} For this GPU, use onnx-fp16 or onnx-fp32 with "
-            "pip install 'translate-trt[gpu]' and --device cuda."
+            f"{target}: {reason} For this GPU, use a torch target, such as torch-fp16: "
+            "pip install 'translate-trt[torch,export]'"
         )
     return (
         f"{target}: {reason} For this GPU, use the target {target_for(target, package, other)}: "

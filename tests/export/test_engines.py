@@ -271,7 +271,7 @@ def test_the_present_gpu_is_the_default(rtx: Builder, monkeypatch: pytest.Monkey
          r"'translate-trt\[cpu,export,tensorrt\]'"),
         (H100, "tensorrt-rtx-fp16", {"compute_capabilities": ("current",)}, "does not support"),
         (A10, "tensorrt-rtx-fp16", {"compute_capabilities": ("9.0",)}, "build a tensorrt target"),
-        (V100, "tensorrt-fp32", {}, "TensorRT does not support Tesla V100 .*onnx-fp16"),
+        (V100, "tensorrt-fp32", {}, "TensorRT does not support Tesla V100 .*torch-fp16"),
         (T4, "tensorrt-rtx-bf16", {}, r"only fp16; choose tensorrt-rtx-fp16"),
         (T4, "tensorrt-bf16", {}, r"only fp32 and fp16; choose tensorrt-fp32"),
         (None, "tensorrt-fp16", {}, "choose a tensorrt-rtx target"),

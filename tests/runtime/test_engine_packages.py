@@ -70,8 +70,7 @@ def test_precisions() -> None:
 def test_an_unsupported_gpu_without_any_package() -> None:
     message = unsupported("tensorrt-fp16", "tensorrt", "NVIDIA V100", "7.0")
     assert "tensorrt-fp16: TensorRT does not support NVIDIA V100" in message
-    assert "onnx-fp16" in message
-    assert "translate-trt[gpu]" in message
+    assert "such as torch-fp16: pip install 'translate-trt[torch,export]'" in message
 
 
 def test_the_machine_is_asked_last(
