@@ -184,7 +184,10 @@ def write(
         host = f"{report['machine']['cores']}core-{newest[0].replace('_', '')}"
         out = RESULTS / f"{report['date']}-{host}-{name}.json"
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(dumps(report) + "\n")
+    # Replaced as a whole: a benchmark that writes after each case may be interrupted at any time.
+    part = out.with_name(f"{out.name}.part")
+    part.write_text(dumps(report) + "\n")
+    part.replace(out)
     if samples is not None and args.samples:
         out.with_suffix(".samples.json").write_text(json.dumps(samples) + "\n")
     return out

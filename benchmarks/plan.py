@@ -3,7 +3,8 @@
     python benchmarks/plan.py [--gpus 1000] [--sentences 1e10] [--other-input VALUE]
 
 Every input is an option; docs/deploy.md shows the defaults. No input was measured on a GPU:
-`sentences_per_second` is an assumption until docs/gpu.md has a figure.
+`sentences_per_second` is an assumption, several times below the bounds that docs/gpu.md computes
+from execution plans, until a GPU has been measured.
 """
 
 from __future__ import annotations

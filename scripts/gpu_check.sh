@@ -231,7 +231,7 @@ model="training a tiny model"
 check "$model" 300 "$(needs corpus; cuda_torch)" train_tiny --device cuda
 if [ -z "${passed[$model]:-}" ]; then # the other checks need any model
     model="training a tiny model on the CPU instead"
-    check "$model" 240 "$(needs corpus)" train_tiny --device cpu --steps 400
+    check "$model" 240 "$(needs corpus)" train_tiny --device cpu --steps 200
 fi
 reference="onnx-fp32 on the CPU"
 check "exporting ONNX graphs" 90 "$(needs "$model")" export_bundle onnx onnx-fp32 --target onnx-fp16
@@ -269,6 +269,13 @@ done
 check "onnx-fp16 with --device cuda, the same as onnx-fp32" 120 \
     "$(cuda_onnxruntime; needs "exporting ONNX graphs" "$reference")" \
     same_lines onnx onnx-fp16 fp16 --device cuda
+check "torch targets: exporting graphs" 90 "$(needs "$model")" export_bundle torch torch-fp32 \
+    --target torch-fp16 --profiles 1x64,8x64,64x64,16x256
+for precision in fp32 fp16; do
+    check "torch-$precision: the same as onnx-fp32" 90 \
+        "$(cuda_torch; needs "torch targets: exporting graphs" "$reference")" \
+        same_lines torch "torch-$precision" "$precision" --device cuda
+done
 
 # ---- what takes longer ----
 

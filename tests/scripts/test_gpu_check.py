@@ -208,6 +208,8 @@ FAILURES = {
     "--target tensorrt-fp16 --scores": ["tensorrt-fp16: two workers, the same as onnx-fp32"],
     "topk_ties": ["tensorrt: order of equal values in TopK"],
     "--target onnx-fp16 --scores": ["onnx-fp16 with --device cuda, the same as onnx-fp32"],
+    "--target torch-fp32 --target": ["torch targets: exporting graphs"],
+    "--target torch-fp32 --scores": ["torch-fp32: the same as onnx-fp32"],
     "--strip-weights": ["tensorrt-fp16: engines without weights"],
     "tensorrt-stripped --checkpoint": ["tensorrt-fp16: weights put back, and parity"],
     "/out/cpp --parallel": [IN_CPP],
