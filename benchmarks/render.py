@@ -18,6 +18,7 @@ from results_tables import (
     render_compiling,
     render_corpus,
     render_cpp_library,
+    render_device_rows,
     render_exact,
     render_graph_choices,
     render_independence,
@@ -38,6 +39,7 @@ PERFORMANCE = ROOT / "docs" / "performance.md"
 SCALE = ROOT / "docs" / "scale.md"
 SERVE = ROOT / "docs" / "serve.md"
 DEPLOY = ROOT / "docs" / "deploy.md"
+GPU = ROOT / "docs" / "gpu.md"
 EMBED = ROOT / "docs" / "embed-cpp.md"
 HEAD = """# Results
 
@@ -116,6 +118,8 @@ def main() -> None:
         found = [reports[name] for name in ("serving", "serving-2-instances") if name in reports]
         fill(SERVE, "triton", "\n".join(map(render_serving, found)))
         plot_serving(reports["serving"], PLOT_DIRECTORY)
+    if "device-rows" in reports:
+        fill(GPU, "device-rows", render_device_rows(reports["device-rows"]))
     for shape in ("base", "small", "tiny"):
         if (name := f"cpp-library-{shape}") in reports:
             fill(EMBED, name, render_cpp_library(reports[name]))

@@ -335,6 +335,38 @@ def render_serving_attack(report: Report) -> str:
     )
 
 
+def render_device_rows(report: Report) -> str:
+    """Render replays of the decoding loop on a device that counts."""
+    settings, results = report["settings"], report["results"]
+    first = sum(next(iter(results.values()))["steps"].values())
+    rows = []
+    for name, found in results.items():
+        steps = sum(found["steps"].values())
+        rows.append(
+            [
+                name,
+                f"{found['batch_tokens']:,}",
+                str(found["workers"]),
+                f"{steps:,}",
+                f"{100 * found['rows_in_use'][0]:.1f} %",
+                f"{first / steps:.2f}",
+                f"{found['gaps']:,}",
+                f"{found['gap_microseconds'][0] / 1e3:.1f} ms",
+                f"{found['worker_microseconds'][0]:.0f} us",
+                f"{found['caller_microseconds'][0]:.0f} us",
+            ]
+        )
+    header = ["setting", "batch tokens", "workers", "steps", "rows in use", "fewer steps",
+              "admissions", "gap of each", "workers, a sentence", "caller, a sentence"]  # fmt: skip
+    return (
+        "`python benchmarks/device_rows.py --source test.en --target test.de --tokenizer MODEL`\n\n"
+        f"{where(report)} {settings['lines']:,} lines of {settings['source']} with "
+        f"{settings['target_tokens']:,} target tokens, {settings['pieces']:,} pieces, profiles "
+        f"{settings['profiles']}, {settings['beam_size']} beams. Times are CPU time, medians.\n\n"
+        f"{table(header, rows)}"
+    )
+
+
 # ---- the C++ library ----
 
 

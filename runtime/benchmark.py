@@ -17,6 +17,7 @@ from time import perf_counter
 import numpy as np
 
 from translate_trt.runtime import kernels
+from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.cores import available_cores, within_cores
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.process import return_large_blocks
@@ -32,7 +33,7 @@ class BenchOptions:
     rounds: int = 3  # translations of the whole text; the median counts
     latency_lines: int = 100  # lines translated one at a time, evenly spaced in the text
     cores: int | None = None  # CPU cores to use; None: all
-    batch_tokens: int = 512  # source tokens per batch
+    batch_tokens: int | None = None  # source tokens per batch; None: the translator's default
     device: str | None = None  # see `Translator`
 
 
@@ -42,16 +43,20 @@ class BenchResult:
 
     Attributes:
         target: Name of the target.
+        workers: Number of workers for throughput: one per core, or the default for engines.
+        batch_tokens: Source tokens per batch, padding included.
         load_seconds: Time to check and load the bundle.
-        lines_per_second: Throughput of each round with one single-threaded worker per core.
+        lines_per_second: Throughput of each round, with `workers` of one thread each.
         tokens_per_second: Target tokens per second of each round, end symbols included.
-        latency_ms: Latency of single lines by percentile, with one worker on all cores.
+        latency_ms: Latency of single lines by percentile, with one worker on all cores or a GPU.
         peak_memory_mib: Largest resident set of the process during the rounds; None if the
             system does not report it.
         kernels: Compiled kernels used on this CPU, such as "avx512_vnni", or why none are.
     """
 
     target: str
+    workers: int
+    batch_tokens: int
     load_seconds: float
     lines_per_second: list[float]
     tokens_per_second: list[float]
@@ -95,9 +100,10 @@ def _bench_target(
     return_large_blocks()  # as the command `translate` does; this process runs nothing else
     cores = options.cores or available_cores()
     begin = perf_counter()
+    has_engines = read_manifest(bundle).target(target).engine is not None
     translator = Translator(
-        bundle, target, threads=1, workers=cores, batch_tokens=options.batch_tokens,
-        device=options.device,
+        bundle, target, threads=1, workers=None if has_engines else cores,
+        batch_tokens=options.batch_tokens, device=options.device,
     )  # fmt: skip
     load_seconds = perf_counter() - begin
     translator.translate(lines[:1], search)  # the first call allocates
@@ -110,14 +116,19 @@ def _bench_target(
         lines_rate.append(len(lines) / seconds)
         tokens_rate.append(tokens / seconds)
     memory = peak_memory_mib()
+    used = translator.workers, translator.batch_tokens
     del translator
-    alone = Translator(bundle, target, threads=cores, device=options.device)
+    single = Translator(
+        bundle, target, threads=cores, workers=1, batch_tokens=options.batch_tokens,
+        device=options.device,
+    )  # fmt: skip
     return BenchResult(
         target,
+        *used,
         load_seconds,
         lines_rate,
         tokens_rate,
-        _latency(alone, lines, search, options.latency_lines),
+        _latency(single, lines, search, options.latency_lines),
         memory,
         kernels.status(),
     )

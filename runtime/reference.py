@@ -24,6 +24,7 @@ from translate_trt.runtime.results import Hypothesis, check_found
 
 Arrays = dict[str, NDArray[Any]]
 
+_BATCH_TOKENS = 512  # default, as that of libtranslate_trt for ONNX Runtime
 _POLL_SECONDS = 0.1  # interval at which the main thread can handle Ctrl-C
 
 
@@ -230,17 +231,22 @@ class Reference:
         start_token: The decoder's start symbol.
         end_token: The end symbol.
         source_end: The decoder attends to the source's end symbol.
-        batch_tokens: Source tokens per batch (`length_sorted_batches`).
+        batch_tokens: Source tokens per batch (`length_sorted_batches`); None for the default.
+        workers: Number of batches translated at once.
+
+    Attributes:
+        batch_tokens: Source tokens per batch, padding included.
         workers: Number of batches translated at once.
     """
 
     def __init__(
         self, graphs: Graphs, contract: Contract, start_token: int, end_token: int,
-        source_end: bool = True, batch_tokens: int = 512, workers: int = 1,
+        source_end: bool = True, batch_tokens: int | None = None, workers: int = 1,
     ) -> None:  # fmt: skip
         self._graphs, self._contract, self._source_end = graphs, contract, source_end
         self._start_token, self._end_token = start_token, end_token
-        self._batch_tokens, self._workers = batch_tokens, workers
+        self.batch_tokens = _BATCH_TOKENS if batch_tokens is None else batch_tokens
+        self.workers = workers
 
     def translate(self, sentences: Sequence[Sentence]) -> list[list[Hypothesis]]:
         """Return the n best hypotheses of each sentence; all sentences have one beam size.
@@ -248,7 +254,7 @@ class Reference:
         Raises:
             BackendError: The backend failed, or a search found no hypothesis.
         """
-        batches = length_sorted_batches([len(s.tokens) + 1 for s in sentences], self._batch_tokens)
+        batches = length_sorted_batches([len(s.tokens) + 1 for s in sentences], self.batch_tokens)
         results: dict[int, list[Hypothesis]] = {}
         stop = Event()
 
@@ -261,7 +267,7 @@ class Reference:
             results.update(zip(indices, found, strict=False))
 
         # Batches run in a pool because only the main thread, between two calls, handles Ctrl-C.
-        with ThreadPoolExecutor(self._workers, "translate") as pool:
+        with ThreadPoolExecutor(self.workers, "translate") as pool:
             try:
                 pending = {pool.submit(run, indices) for indices in batches}
                 futures = list(pending)

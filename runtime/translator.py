@@ -58,6 +58,7 @@ class Translator:
         source_languages: Valid values of the option `source_language` (see `Manifest`).
         target_languages: Valid values of the option `target_language`.
         workers: Number of batches translated at once.
+        batch_tokens: Source tokens per batch, padding included.
         core: libtranslate_trt, if it runs this target; None if the Python `Reference` does.
     """
 
@@ -68,8 +69,8 @@ class Translator:
         *,
         shortlist: bool = False,
         threads: int | None = None,
-        workers: int = 1,
-        batch_tokens: int = 512,
+        workers: int | None = None,
+        batch_tokens: int | None = None,
         device: str | None = None,
         check_hashes: bool = True,
         trust_code: bool = False,
@@ -83,8 +84,10 @@ class Translator:
                 source makes likely (docs/shortlist.md).
             threads: CPU threads per worker; None divides the cores evenly. More threads than cores
                 are reduced with a warning.
-            workers: Number of batches translated at once with one copy of the weights.
-            batch_tokens: Source tokens per batch, padding included.
+            workers: Number of batches translated at once with one copy of the weights; None: 1, or
+                2 for engines, whose batches need GPU memory of their own.
+            batch_tokens: Source tokens per batch, padding included; None: 512, or for engines the
+                tokens of the largest profile, batch x source_length.
             device: "cpu", "cuda" or "cuda:1", or "xpu" for torch targets on an Intel GPU; None uses
                 a GPU only if the target is made for one.
             check_hashes: Compare every file with its SHA-256 in the manifest.
@@ -103,7 +106,7 @@ class Translator:
         ):
             if value is not None and whole_number(name, value) < 1:
                 raise OptionError(f"{name} is {value}; it must be at least 1.")
-        threads, workers = share_cores(threads, workers)
+        threads, limited = share_cores(threads, 1 if workers is None else workers)
         self._path = Path(bundle)
         self._absolute_path = self._path.absolute()  # valid after the process changes directory
         self.manifest: Manifest = read_manifest(self._path)
@@ -111,21 +114,22 @@ class Translator:
         self.default_options: SearchOptions = self.manifest.search_options()
         self.source_languages: tuple[str, ...] = self.manifest.source_languages
         self.target_languages: tuple[str, ...] = self.manifest.target_languages
-        self.workers = workers
         self._arguments: dict[str, Any] = {
-            "threads": threads, "workers": workers, "batch_tokens": batch_tokens, "device": device,
-            "check_hashes": check_hashes, "trust_code": trust_code,
+            "threads": threads, "workers": None if workers is None else limited,
+            "batch_tokens": batch_tokens, "device": device, "check_hashes": check_hashes,
+            "trust_code": trust_code,
         }  # fmt: skip
         self._warned_of_beams = False
         self._reference: Reference | None = None
         self.core: Core | None = None
-        settings = Settings(threads, workers, device, trust_code=trust_code)
+        settings = Settings(threads, limited, device, trust_code=trust_code)
         has_engines = self.target.backend in (*PACKAGES, TORCH)
         # ONNX Runtime stays in Python on GPUs, where Python packages bring the CUDA libraries.
         on_core = has_engines or (self.target.backend == "onnxruntime" and settings.gpu is None)
         library = native.library() if on_core else None
+        loaded: Core | Reference
         if library is not None:
-            self.core = self._load_core(library, settings)
+            self.core = loaded = self._load_core(library, settings)
         elif has_engines:
             raise BackendError(
                 f"{self.target.name} needs libtranslate_trt, and this process runs on "
@@ -134,7 +138,9 @@ class Translator:
         else:
             if on_core:
                 native.report_fallback()
-            self._reference = self._load_reference(settings)
+            self._reference = loaded = self._load_reference(settings)
+        self.workers: int = loaded.workers
+        self.batch_tokens: int = loaded.batch_tokens
 
     def _load_core(self, library: Path, settings: Settings) -> Core:
         """Load the target with libtranslate_trt."""
@@ -146,8 +152,8 @@ class Translator:
             device, check_hashes = None, False  # the engines' device; the files are verified
         return Core(
             library, self._path, self.target.name, threads=settings.threads,
-            workers=settings.workers, batch_tokens=self._arguments["batch_tokens"], device=device,
-            check_hashes=check_hashes, engines=engines,
+            workers=self._arguments["workers"], batch_tokens=self._arguments["batch_tokens"],
+            device=device, check_hashes=check_hashes, engines=engines,
         )  # fmt: skip
 
     def _load_engines(self, settings: Settings) -> Engines:
@@ -218,7 +224,11 @@ class Translator:
         self.close()
 
     def __repr__(self) -> str:
-        numbers = (f"{name}={self._arguments[name]}" for name in ("threads", "workers"))
+        numbers = (
+            f"threads={self._arguments['threads']}",
+            f"workers={self.workers}",
+            f"batch_tokens={self.batch_tokens}",
+        )
         closed = " (closed)" if self._is_closed() else ""
         name = type(self).__name__
         return f"{name}({str(self._path)!r}, {self.target.name!r}, {', '.join(numbers)}){closed}"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from translate_trt.runtime.bundle.manifest import read_manifest
-from translate_trt.runtime.cli.bundle_flags import bundle_flag
+from translate_trt.runtime.cli.bundle_flags import BATCH_TOKENS_HELP, bundle_flag
 from translate_trt.runtime.cli.output import open_output
 from translate_trt.runtime.cli.search_flags import replace_options, search_flags
 from translate_trt.runtime.errors import InputError
@@ -40,8 +40,7 @@ if TYPE_CHECKING:
 )  # fmt: skip
 @click.option("--cores", type=click.IntRange(min=1), help="CPU cores to use. [all]")
 @click.option(
-    "--batch-tokens", type=click.IntRange(min=1), default=512, show_default=True,
-    help="Source tokens per batch, padding included.",
+    "--batch-tokens", type=click.IntRange(min=1), help=BATCH_TOKENS_HELP,
 )  # fmt: skip
 @click.option("--device", help="cpu, cuda, cuda:1 or xpu. [a GPU if the target is made for one]")
 @search_flags
@@ -56,8 +55,8 @@ def bench(
 ) -> None:
     """Measure the speed of a bundle on the lines of INPUT, tokenization included.
 
-    Throughput uses one single-threaded worker per core; latency uses one worker with all cores and
-    one line at a time. Each target runs in its own process.
+    Throughput uses one single-threaded worker per core, or 2 for engines; latency uses one worker
+    with all cores and one line at a time. Each target runs in its own process.
     """
     from translate_trt.runtime.benchmark import BenchOptions
     from translate_trt.runtime.benchmark import bench as measure
@@ -93,13 +92,26 @@ def _read(source: str, limit: int | None) -> list[str]:
 
 
 def _table(results: Sequence[BenchResult]) -> list[str]:
-    head = ("target", "lines/s", "tokens/s", "p50 ms", "p95 ms", "p99 ms", "load s", "peak MiB")
+    head = (
+        "target",
+        "workers",
+        "batch tokens",
+        "lines/s",
+        "tokens/s",
+        "p50 ms",
+        "p95 ms",
+        "p99 ms",
+        "load s",
+        "peak MiB",
+    )
     rows: list[tuple[str, ...]] = [head]
     for result in results:
         memory = result.peak_memory_mib
         rows.append(
             (
                 result.target,
+                str(result.workers),
+                f"{result.batch_tokens:,}",
                 f"{statistics.median(result.lines_per_second):.1f}",
                 f"{statistics.median(result.tokens_per_second):.0f}",
                 *(f"{milliseconds:.1f}" for milliseconds in result.latency_ms.values()),

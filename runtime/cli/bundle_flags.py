@@ -11,6 +11,11 @@ import click
 
 from translate_trt.runtime.cli.names import PATH
 
+#: Help of --batch-tokens, whose default depends on the target.
+BATCH_TOKENS_HELP = (
+    "Source tokens per batch, padding included. [512; for engines those of the largest profile]"
+)
+
 bundle_flag = click.option(
     "--bundle",
     type=PATH,

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from translate_trt.runtime.cli.bundle_flags import bundle_flag, target_flags
+from translate_trt.runtime.cli.bundle_flags import BATCH_TOKENS_HELP, bundle_flag, target_flags
 from translate_trt.runtime.cli.output import open_output
 from translate_trt.runtime.cli.search_flags import replace_options, search_flags
 from translate_trt.runtime.io.outputs import check_apart
@@ -73,8 +73,7 @@ _EXIT_TERMINATED = 128 + signal.SIGTERM  # which shells report after SIGTERM
     help="Attempts per shard before the run gives it up.",
 )  # fmt: skip
 @click.option(
-    "--batch-tokens", type=int, default=512, show_default=True,
-    help="Source tokens per batch, padding included.",
+    "--batch-tokens", type=int, help=BATCH_TOKENS_HELP,
 )  # fmt: skip
 @click.option("--device", help="cpu or cuda. [a GPU if the target is made for one]")
 @click.option(

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import click
 
 from translate_trt.runtime import kernels
-from translate_trt.runtime.cli.bundle_flags import bundle_flag, target_flags
+from translate_trt.runtime.bundle.manifest import read_manifest
+from translate_trt.runtime.cli.bundle_flags import BATCH_TOKENS_HELP, bundle_flag, target_flags
 from translate_trt.runtime.cli.output import open_output
 from translate_trt.runtime.cli.search_flags import replace_options, search_flags
 from translate_trt.runtime.errors import InputError, OptionError
@@ -80,13 +81,14 @@ class Chunk(NamedTuple):
 @click.option(
     "--batch-tokens",
     type=click.IntRange(min=1),
-    help="Source tokens per batch, padding included.",
+    help=BATCH_TOKENS_HELP,
 )
 @click.option("--threads", type=click.IntRange(min=1), help="CPU threads per worker.")
 @click.option(
     "--workers",
     type=click.IntRange(min=1),
-    help="Batches translated at once. [one per core for files, 1 with all cores for pipes]",
+    help="Batches translated at once. [one per core for files, 1 with all cores for pipes; for "
+    "engines 2]",
 )
 @click.option("--device", help="cpu, cuda, cuda:1 or xpu. [a GPU if the target is made for one]")
 @click.option(
@@ -143,7 +145,8 @@ def translate(
         read = (bundle, *inputs, target_prefix)
         results = stack.enter_context(open_output(output, force, read))
         if workers is None:
-            workers = _workers(inputs, threads)
+            engine = read_manifest(bundle).target(target, shortlist).engine
+            workers = _workers(inputs, threads) if engine is None else None
         begin = time.perf_counter()
         translator = _load(
             bundle,
@@ -185,7 +188,7 @@ def translate(
 
 
 def _workers(inputs: Sequence[str], threads: int | None) -> int:
-    """Default number of workers: one per core for files, 1 for pipes, where latency matters."""
+    """Default on CPUs: one per core for files, 1 for pipes, where latency matters."""
     from translate_trt.runtime.cores import available_cores
 
     streamed = any(is_stream(path) for path in inputs)

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from translate_trt.runtime.cli.bundle_flags import bundle_argument, target_flags
+from translate_trt.runtime.cli.bundle_flags import BATCH_TOKENS_HELP, bundle_argument, target_flags
 from translate_trt.runtime.cli.names import output_option
 
 
@@ -44,12 +44,12 @@ from translate_trt.runtime.cli.names import output_option
     help="Number of processes, each with its own weights; on GPUs, per GPU.",
 )  # fmt: skip
 @click.option(
-    "--workers", type=int, help="Batches translated at once in an instance. [one per core]"
-)
+    "--workers", type=int,
+    help="Batches translated at once in an instance. [one per core, or 2 on a GPU]",
+)  # fmt: skip
 @click.option("--threads", type=int, help="CPU threads per worker. [1]")
 @click.option(
-    "--batch-tokens", type=int, default=512, show_default=True,
-    help="Source tokens per batch, padding included.",
+    "--batch-tokens", type=int, help=BATCH_TOKENS_HELP,
 )  # fmt: skip
 @click.option("--device", help="cpu or cuda. [GPUs if the target is made for them]")
 @click.option(

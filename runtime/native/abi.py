@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from ctypes import POINTER, c_char_p, c_double, c_int32, c_size_t, c_uint64, c_void_p
+from ctypes import POINTER, c_char_p, c_double, c_int32, c_int64, c_size_t, c_uint64, c_void_p
 from typing import Any
 
 
@@ -125,6 +125,8 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "tt_submit_options_default": (_STATUS, (POINTER(SubmitOptions), c_size_t)),
     "tt_translator_load": (_STATUS, (c_char_p, POINTER(LoadOptions), POINTER(_HANDLE))),
     "tt_translator_free": (None, (_HANDLE,)),
+    "tt_translator_workers": (c_int32, (_HANDLE,)),
+    "tt_translator_batch_tokens": (c_int64, (_HANDLE,)),
     "tt_translator_statistics": (_STATUS, (_HANDLE, POINTER(Statistics), c_size_t)),
     "tt_submit": (
         _STATUS,

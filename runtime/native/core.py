@@ -34,6 +34,8 @@ from translate_trt.runtime.results import Hypothesis, TextHypothesis, Translatio
 
 log = logging.getLogger("translate_trt")
 
+_LARGEST = 2**31 - 1  # of a field of tt_load_options
+
 # Interval between returns to Python, which only then handles Ctrl-C.
 _SECONDS_BETWEEN_SIGNALS = 0.1
 _MOST_COMPLETIONS = 256
@@ -127,6 +129,8 @@ class Core:
 
     Attributes:
         calls: Functions of the library.
+        workers: Number of batches translated at once.
+        batch_tokens: Source tokens per batch, padding included.
     """
 
     def __init__(
@@ -136,8 +140,8 @@ class Core:
         target: str,
         *,
         threads: int,
-        workers: int,
-        batch_tokens: int,
+        workers: int | None = None,
+        batch_tokens: int | None = None,
         device: str | None = None,
         check_hashes: bool = True,
         engines: Engines | None = None,
@@ -149,8 +153,8 @@ class Core:
             bundle: Directory written by `translate-trt export`.
             target: Name of the target, such as "onnx-int8".
             threads: CPU threads per worker.
-            workers: Number of batches translated at once.
-            batch_tokens: Source tokens per batch, padding included.
+            workers: Number of batches translated at once; None for the library's default.
+            batch_tokens: Source tokens per batch; None for the library's default.
             device: "cpu", "cuda" or "cuda:1".
             check_hashes: Compare every file with its SHA-256 in the manifest.
             engines: Engines of a TensorRT target, or graphs of a torch target; None for ONNX
@@ -171,7 +175,8 @@ class Core:
         options = abi.LoadOptions()
         self.check(self.calls.tt_load_options_default(byref(options), ctypes.sizeof(options)))
         options.target = target.encode()
-        options.threads, options.workers, options.batch_tokens = threads, workers, batch_tokens
+        options.threads = threads
+        options.workers, options.batch_tokens = workers or 0, min(batch_tokens or 0, _LARGEST)
         options.device = None if device is None else device.encode()
         options.check_hashes = check_hashes
         self._device_functions: DeviceFunctions | None = None
@@ -180,13 +185,14 @@ class Core:
         else:
             self._device_functions = DeviceFunctions(engines, self.calls.tt_device_fail)
             options.engines = ctypes.addressof(self._device_functions.engines)
-            options.batches = 2  # each reserves device memory for the largest batch
         options.kernels = b"none" if kernels_here is None else os.fsencode(kernels_here)
         options.log = self._log
         self.check(
             self.calls.tt_translator_load(os.fsencode(bundle), byref(options), byref(self._handle))
         )
         level[0] = logging.WARNING
+        self.workers = int(self.calls.tt_translator_workers(self._handle))
+        self.batch_tokens = int(self.calls.tt_translator_batch_tokens(self._handle))
         _loaded.add(self)
 
     def close(self) -> None:

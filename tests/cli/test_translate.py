@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from translate_trt.runtime.bundle.manifest import read_manifest
+from translate_trt.runtime.bundle.manifest import read_manifest, write_manifest
 from translate_trt.runtime.cli import main
 from translate_trt.runtime.cli.output import open_output
 from translate_trt.runtime.cli.translate import translate as command
@@ -247,6 +247,18 @@ def test_a_file_has_a_worker_for_every_core_and_a_pipe_one(
     flags = [flag for number in threads for flag in ("--threads", number)]
     assert run(*flags, tmp_path / "in", *(["-"] if pipe else []), stdin=b"c d\n").exit_code == 0
     assert fake_translator.made[-1]["workers"] == workers
+
+
+def test_the_batches_of_engines_do_not_follow_the_cores(
+    run: Callable[..., Result], fake_translator: Any, bundle: Path, tmp_path: Path
+) -> None:
+    manifest = read_manifest(bundle)
+    engine = dataclasses.replace(manifest.targets["onnx-fp32"], engine={})
+    write_manifest(bundle, dataclasses.replace(manifest, targets={"onnx-fp32": engine}))
+    (tmp_path / "in").write_text("a b\n")
+    for flags in ([], ["--workers", 3]):
+        assert run(tmp_path / "in", *flags).exit_code == 0
+    assert [made["workers"] for made in fake_translator.made] == [None, 3]
 
 
 @pytest.mark.parametrize(

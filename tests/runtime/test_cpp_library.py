@@ -294,10 +294,10 @@ def test_graphs_that_do_not_load_or_have_other_inputs(
 
 def test_load_options_out_of_range(probe: Probe, compiled_bundle: Path) -> None:
     for options, expected, message in (
-        ({"workers": 0}, "TT_OPTION_ERROR", "workers is 0"),
+        ({"workers": -1}, "TT_OPTION_ERROR", "workers is -1"),
         ({"threads": -1}, "TT_OPTION_ERROR", "threads is -1"),
-        ({"batch_tokens": 0}, "TT_OPTION_ERROR", "batch_tokens is 0"),
-        ({"batches": 0}, "TT_OPTION_ERROR", "batches is 0"),
+        ({"batch_tokens": -1}, "TT_OPTION_ERROR", "batch_tokens is -1"),
+        ({"batches": -1}, "TT_OPTION_ERROR", "batches is -1"),
         ({"capacity": -1}, "TT_OPTION_ERROR", "capacity is -1"),
         ({"device": "gpu"}, "TT_OPTION_ERROR", "device is 'gpu'"),
         ({"device": "cuda:x"}, "TT_OPTION_ERROR", "device is 'cuda:x'"),

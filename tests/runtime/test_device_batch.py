@@ -63,6 +63,7 @@ class Machine:
             return Engines(device, profiles, poll_every, cuda_graphs)
 
         self.monkeypatch.setattr("translate_trt.runtime.translator.load_engines", load)
+        more.setdefault("workers", 1)
         return Translator(self.static(target), threads=1, **more)
 
     @property
@@ -187,6 +188,15 @@ def test_several_workers(machine: Machine, reference: Translator) -> None:
         found = translator.translate_ids(sources, SEARCH)
         assert_same(found, reference.translate_ids(sources, SEARCH))
     assert 1 <= len(machine.devices) <= 3  # stream contexts are reused
+
+
+def test_defaults_are_those_of_a_gpu(machine: Machine, reference: Translator) -> None:
+    sources = random_sources(40)
+    translator = machine.translator(workers=None)
+    assert (translator.workers, translator.batch_tokens) == (2, 6 * 48)
+    assert "workers=2, batch_tokens=288" in repr(translator)
+    assert_same(translator.translate_ids(sources, SEARCH), reference.translate_ids(sources, SEARCH))
+    assert len(machine.devices) == 2
 
 
 def test_memory_and_captured_steps_serve_one_call_after_another(machine: Machine) -> None:

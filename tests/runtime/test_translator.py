@@ -499,7 +499,10 @@ def test_translations_with_prefixes_as_they_are_asked_for(translator: Translator
 
 def test_closing(compiled_bundle: Path) -> None:
     with Translator(compiled_bundle, "onnx-int8", threads=1) as translator:
-        shown = f"Translator({str(compiled_bundle)!r}, 'onnx-int8', threads=1, workers=1)"
+        shown = (
+            f"Translator({str(compiled_bundle)!r}, 'onnx-int8', threads=1, workers=1, "
+            "batch_tokens=512)"
+        )
         assert repr(translator) == shown
         loaded = weakref.ref(translator.core or translator._reference)
         assert translator.translate("the cat").hypotheses
@@ -516,6 +519,14 @@ def test_closing(compiled_bundle: Path) -> None:
     ):
         with pytest.raises(TranslateTrtError, match="the translator was closed"):
             call()
+
+
+def test_numbers_in_use(compiled_bundle: Path) -> None:
+    default = Translator(compiled_bundle, threads=1)
+    assert (default.workers, default.batch_tokens) == (1, 512)
+    given = Translator(compiled_bundle, threads=1, workers=2, batch_tokens=2**40)
+    assert given.workers == 2
+    assert given.batch_tokens >= 2**31 - 1
 
 
 def test_a_pickled_one_opens_its_bundle_again(

@@ -597,6 +597,15 @@ def test_cores_are_shared_out(monkeypatch: pytest.MonkeyPatch, repository: Path)
     assert numbers(instances=9) == (1, 1)
 
 
+def test_batches_on_a_gpu_do_not_follow_the_cores(
+    monkeypatch: pytest.MonkeyPatch, repository: Path
+) -> None:
+    given = made(monkeypatch, repository, cores=64, kind="GPU").given
+    assert (given["workers"], given["batch_tokens"]) == (None, None)
+    given = made(monkeypatch, repository, kind="GPU", workers="3", batch_tokens="99").given
+    assert (given["workers"], given["batch_tokens"]) == (3, 99)
+
+
 def test_where_and_what(monkeypatch: pytest.MonkeyPatch, repository: Path) -> None:
     asked = made(monkeypatch, repository)
     assert (asked.bundle, asked.target.name) == (repository / "translation/1/bundle", "onnx-int8")
@@ -607,7 +616,7 @@ def test_where_and_what(monkeypatch: pytest.MonkeyPatch, repository: Path) -> No
 
 
 def test_a_repository_of_another_version(repository: Path) -> None:
-    with pytest.raises(BundleError, match="format 1, this version reads 3"):
+    with pytest.raises(BundleError, match="format 1, this version reads 4"):
         load(repository, format="1")
 
 

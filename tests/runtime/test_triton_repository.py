@@ -96,7 +96,7 @@ def test_the_configuration(triton: Callable[..., Result], tmp_path: Path) -> Non
         (["batch"], ["16"]),
     ]
     assert parameters(config) == {
-        "format": "3", "bundle": "bundle", "target": "onnx-fp32", "trust_code": "true",
+        "format": "4", "bundle": "bundle", "target": "onnx-fp32", "trust_code": "true",
         "workers": "3", "threads": "4", "batch_tokens": "99", "capacity": "9",
         "max_beam_size": "5", "max_characters": "77", "max_cost": "7777",
     }  # fmt: skip
@@ -127,7 +127,7 @@ def test_numbers_left_open_are_the_servers_to_say(
 ) -> None:
     assert triton().exit_code == 0
     config = configuration(tmp_path / "repo")
-    assert not {"workers", "threads"} & parameters(config).keys()
+    assert not {"workers", "threads", "batch_tokens"} & parameters(config).keys()
     assert "preferred_batch_size" not in config["dynamic_batching"][0]
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("translate_trt")
 
 _PATH = click.Path(path_type=Path)
-_CHUNK_LINES = 256  # lines per update of the progress bar
+_CHUNK_LINES = 1024  # lines per update of the progress bar; batches drain at the end of each
 
 
 @dataclass(frozen=True)

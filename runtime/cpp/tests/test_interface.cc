@@ -129,6 +129,7 @@ void test_null_and_empty() {
   CHECK(*tt_translator_source_language(nullptr, 0) == 0);
   CHECK(*tt_translator_target_language(nullptr, 0) == 0);
   CHECK(tt_result_tokens(nullptr, 0, 0, 0).data == nullptr && *tt_translator_target(nullptr) == 0);
+  CHECK(tt_translator_workers(nullptr) == 0 && tt_translator_batch_tokens(nullptr) == 0);
   CHECK(std::strcmp(tt_status_name(TT_MEMORY_ERROR), "TT_MEMORY_ERROR") == 0);
   CHECK(std::strcmp(tt_status_name(77), "unknown status") == 0);
 }

@@ -111,7 +111,8 @@ class ShardWorker:
             work.bundle,
             work.target,
             threads=1,
-            workers=workers.cores,
+            # On a GPU, batches share its memory: their number does not follow the cores.
+            workers=None if work.needs_gpu else workers.cores,
             batch_tokens=workers.batch_tokens,
             device=workers.device,
             trust_code=workers.trust_code,

@@ -36,7 +36,7 @@ class WorkerOptions:
     workers: int | None = None  # None: as many as the cluster can run
     cores: int = 1  # cores per worker, which share one copy of the weights
     attempts: int = 3  # attempts per shard before it is given up
-    batch_tokens: int = 512  # source tokens per batch, padding included
+    batch_tokens: int | None = None  # source tokens per batch; None: the translator's default
     device: str | None = None  # "cpu" or "cuda"; None: a GPU if the target needs one
     trust_code: bool = False  # allow a version-compatible engine to run the code it contains
 

@@ -70,9 +70,11 @@ class TritonPythonModel:
                 f"(format {parameters.get('format')}, this version reads {interface.FORMAT}); "
                 "create it again with translate-trt triton."
             )
-        threads = int(parameters.get("threads", 1))
-        processes = sum(group["count"] for group in config["instance_group"])
-        workers = parameters.get("workers", max(1, available_cores() // (threads * processes)))
+        threads, device = int(parameters.get("threads", 1)), _device(args)
+        workers = _number(parameters, "workers")
+        if workers is None and device == "cpu":
+            processes = sum(group["count"] for group in config["instance_group"])
+            workers = max(1, available_cores() // (threads * processes))
         self._limits = Limits(
             int(parameters["max_beam_size"]),
             int(parameters["max_characters"]),
@@ -85,9 +87,9 @@ class TritonPythonModel:
             home / parameters["bundle"],
             parameters["target"],
             threads=threads,
-            workers=int(workers),
-            batch_tokens=int(parameters["batch_tokens"]),
-            device=_device(args),
+            workers=workers,
+            batch_tokens=_number(parameters, "batch_tokens"),
+            device=device,
             trust_code=parameters["trust_code"] == "true",
         )
         self._service = TranslationService(self._translator)
@@ -279,6 +281,11 @@ def _end_instance(why: object) -> None:
     with contextlib.suppress(BaseException):
         log.critical("this instance has failed and exits: %r", why)
     os._exit(1)
+
+
+def _number(parameters: dict[str, str], name: str) -> int | None:
+    """Return a parameter; None for the translator's default."""
+    return int(parameters[name]) if name in parameters else None
 
 
 def _device(args: dict[str, str]) -> str:

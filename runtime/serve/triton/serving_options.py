@@ -26,9 +26,9 @@ class ServerOptions:
 
     # ---- instances ----
     instances: int = 1  # processes, each with its own weights; on GPUs, per GPU
-    workers: int | None = None  # batches at once in an instance; None divides the cores
+    workers: int | None = None  # batches at once in an instance; None: one per core, 2 on a GPU
     threads: int | None = None  # CPU threads per worker; None: 1
-    batch_tokens: int = 512  # source tokens per batch, padding included
+    batch_tokens: int | None = None  # source tokens per batch; None: the translator's default
     device: str | None = None  # "cpu" or "cuda"; None: GPUs if the target needs them
     trust_code: bool = False  # allow a version-compatible engine to run the code it contains
 

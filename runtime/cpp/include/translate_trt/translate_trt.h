@@ -121,8 +121,10 @@ typedef struct tt_load_options {
   int32_t threads;         /* compute threads per worker; 0: the available cores divided by workers.
                               More threads than cores are reduced to the cores, and logged */
   int32_t workers;         /* batches that run at the same time, each in its own thread. All workers
-                              share one copy of the weights, and all calls and jobs share them */
-  int32_t batch_tokens;    /* source tokens per batch, padding included */
+                              share one copy of the weights, and all calls and jobs share them. 0:
+                              1; 2 for engines, whose batches need device memory of their own */
+  int32_t batch_tokens;    /* source tokens per batch, padding included. 0: 512; for engines, batch x
+                              source_length of their largest profile */
   const char* device;      /* "cpu", "cuda", "cuda:1", "tensorrt" or "tensorrt:1"; NULL: "cpu", or
                               the first GPU for engines that the library itself loads */
   int32_t check_hashes;    /* 1: compare the SHA-256 of every file with the manifest */
@@ -134,7 +136,8 @@ typedef struct tt_load_options {
   void* log_context;       /* passed to log */
   int32_t batches;  /* batches per worker, which take turns step by step. Sentences that cannot
                        share a batch (different beam sizes, very different lengths, a caller
-                       with many more sentences) run in different ones */
+                       with many more sentences) run in different ones. 0: 4; 2 for engines,
+                       where each batch reserves device memory for the largest profile */
   int32_t capacity; /* number of pending and running sentences (lines, or segments of long
                        lines) at which calls and jobs are refused; 0: no limit */
   /* Functions that run TensorRT engines (translate_trt/device.h). NULL: the library loads the
@@ -172,6 +175,13 @@ TT_API tt_status tt_translator_options(const tt_translator* translator, tt_optio
 
 /* Returns the name of the loaded target, such as "onnx-int8". */
 TT_API const char* tt_translator_target(const tt_translator* translator);
+
+/* Returns the number of workers in use: that of tt_load_options, limited by the cores, or its
+ * default. */
+TT_API int32_t tt_translator_workers(const tt_translator* translator);
+
+/* Returns the source tokens per batch in use: those of tt_load_options, or their default. */
+TT_API int64_t tt_translator_batch_tokens(const tt_translator* translator);
 
 /* Returns the compiled kernels in use, such as "avx512_vnni", or "" without kernels. */
 TT_API const char* tt_translator_kernels(const tt_translator* translator);

@@ -134,14 +134,14 @@ struct LoadOptions {
   std::string target;
   bool shortlist = false;
   int threads = 0;
-  int workers = 1;
-  int batch_tokens = 512;
+  int workers = 0;
+  int batch_tokens = 0;
   std::string device;
   bool check_hashes = true;
   std::string onnxruntime;
   std::string kernels;
   std::function<void(const std::string&)> log;  // see tt_log_function; must not throw
-  int batches = 4;
+  int batches = 0;
   int capacity = 0;
 };
 
@@ -405,6 +405,8 @@ class Translator {
   }
 
   std::string target() const { return tt_translator_target(handle_.get()); }
+  int workers() const { return tt_translator_workers(handle_.get()); }
+  std::int64_t batch_tokens() const { return tt_translator_batch_tokens(handle_.get()); }
   std::string kernels() const { return tt_translator_kernels(handle_.get()); }
   std::string onnxruntime() const { return tt_translator_onnxruntime(handle_.get()); }
 

@@ -183,10 +183,7 @@ tt_engines complete(const tt_engines* given) {
 
 void write_default(tt_load_options* written, std::size_t size) {
   tt_load_options from = {};
-  from.workers = 1;
-  from.batch_tokens = 512;
   from.check_hashes = 1;
-  from.batches = 4;
   write(from, written, size, "tt_load_options");
 }
 

@@ -326,6 +326,14 @@ const char* tt_translator_target(const tt_translator* translator) {
   return translator == nullptr ? "" : translator->translator.target().c_str();
 }
 
+int32_t tt_translator_workers(const tt_translator* translator) {
+  return translator == nullptr ? 0 : translator->translator.workers();
+}
+
+int64_t tt_translator_batch_tokens(const tt_translator* translator) {
+  return translator == nullptr ? 0 : translator->translator.batch_tokens();
+}
+
 const char* tt_translator_kernels(const tt_translator* translator) {
   return translator == nullptr ? "" : translator->translator.kernels().c_str();
 }

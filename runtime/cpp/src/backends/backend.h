@@ -97,6 +97,10 @@ class Backend {
   // attention apply to all sentences.
   virtual std::unique_ptr<Batch> batch(const SearchOptions& options,
                                        std::int64_t start_token) const = 0;
+
+  // Source tokens of a batch if the caller sets none. On CPUs, batches of 512 tokens translate the
+  // most text (docs/performance.md).
+  virtual std::int64_t default_batch_tokens() const { return 512; }
 };
 
 }  // namespace translate_trt::runtime

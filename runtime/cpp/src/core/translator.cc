@@ -37,7 +37,15 @@ int within_cores(const Settings& settings, const char* name, int wanted, int eac
 
 constexpr int kWorkersEach = 4;  // workers per core; more do not increase throughput
 
-Settings settings_of(const tt_load_options& options) {
+// Defaults of workers and of batches per worker. A GPU runs steps of one batch while the host
+// handles the results of another: two workers overlap both, and more add memory, not speed, because
+// every batch of a worker reserves device memory for the largest profile.
+struct Defaults {
+  int workers, batches;
+};
+constexpr Defaults kOfOnnx = {1, 4}, kOfEngines = {2, 2};
+
+Settings settings_of(const tt_load_options& options, const Defaults& defaults) {
   Settings settings;
   if (options.device != nullptr) settings.device = read_device(options.device);
   settings.default_device = options.device == nullptr;
@@ -46,7 +54,8 @@ Settings settings_of(const tt_load_options& options) {
   settings.log = [log = options.log, context = options.log_context](const std::string& message) {
     if (log != nullptr) log(context, encode_utf8(decode_utf8(message)).c_str());
   };
-  settings.workers = within_cores(settings, "workers", options.workers, kWorkersEach);
+  const int workers = options.workers > 0 ? options.workers : defaults.workers;
+  settings.workers = within_cores(settings, "workers", workers, kWorkersEach);
   settings.threads = options.threads > 0 ? within_cores(settings, "threads", options.threads)
                                          : std::max(1, available_cores() / settings.workers);
   return settings;
@@ -92,28 +101,33 @@ Translation without_text(const std::vector<std::vector<Hypothesis>>& sentences) 
 
 }  // namespace
 
-Translator::Translator(const std::filesystem::path& bundle, const tt_load_options& options)
-    : batch_tokens_(options.batch_tokens) {
-  check_at_least("threads", options.threads, 0);
-  check_at_least("workers", options.workers, 1);
-  check_at_least("batch_tokens", options.batch_tokens, 1);
-  check_at_least("batches", options.batches, 1);
-  check_at_least("capacity", options.capacity, 0);
-  const Settings settings = settings_of(options);
-  log_ = settings.log;
+Translator::Translator(const std::filesystem::path& bundle, const tt_load_options& options) {
+  for (const auto& [name, value] :
+       {std::pair{"threads", options.threads}, std::pair{"workers", options.workers},
+        std::pair{"batch_tokens", options.batch_tokens}, std::pair{"batches", options.batches},
+        std::pair{"capacity", options.capacity}}) {
+    check_at_least(name, value, 0);
+  }
   manifest_ = read_manifest(bundle);
   source_languages_ = manifest_.source_languages();
   target_languages_ = manifest_.target_languages();
   std::optional<std::string> name;
   if (options.target != nullptr) name = options.target;
   target_ = manifest_.target(name, options.shortlist != 0);
+  const Defaults& defaults = is_static(target_) ? kOfEngines : kOfOnnx;
+  const Settings settings = settings_of(options, defaults);
+  log_ = settings.log;
+  workers_ = settings.workers;
   verify_files(bundle, manifest_, target_, options.check_hashes != 0);
   tokenizer_.emplace(manifest_.source_tokenizer.locate(bundle),
                      manifest_.target_tokenizer.locate(bundle));
   check_tokenizer();
   load_backend(bundle, options.engines, settings);
-  const Service::Settings service_settings = {settings.workers, options.batches,
-                                              static_cast<std::size_t>(options.capacity)};
+  batch_tokens_ =
+      options.batch_tokens > 0 ? options.batch_tokens : backend_->default_batch_tokens();
+  const Service::Settings service_settings = {
+      workers_, options.batches > 0 ? options.batches : defaults.batches,
+      static_cast<std::size_t>(options.capacity)};
   const auto make_search = [this](const SearchOptions& shared) {
     const ModelDescription& model = manifest_.model;
     return std::make_unique<Search>(*backend_, shared, batch_tokens_, model.start_token,

@@ -47,6 +47,8 @@ class Translator {
   const std::vector<std::string>& source_languages() const { return source_languages_; }
   const std::vector<std::string>& target_languages() const { return target_languages_; }
   const std::string& target() const { return target_.name; }
+  int workers() const { return workers_; }
+  std::int64_t batch_tokens() const { return batch_tokens_; }
   const std::string& kernels() const { return kernels_; }          // "" if none are in use
   const std::string& onnxruntime() const { return onnxruntime_; }  // its version; "" if not in use
 
@@ -73,7 +75,8 @@ class Translator {
   std::optional<Tokenizer> tokenizer_;
   std::unique_ptr<Backend> backend_;
   std::string kernels_, onnxruntime_;
-  std::int64_t batch_tokens_;
+  int workers_ = 0;
+  std::int64_t batch_tokens_ = 0;
   std::function<void(const std::string&)> log_;
   mutable std::atomic<bool> warned_of_beams_ = false;
   mutable std::optional<Service> service_;  // last member: its workers use those above

@@ -446,4 +446,8 @@ std::unique_ptr<Batch> DeviceBackend::batch(const SearchOptions& options,
   return std::make_unique<DeviceBatch>(pool_, options, start_token);
 }
 
+std::int64_t DeviceBackend::default_batch_tokens() const {
+  return largest_source(pool_->profiles());
+}
+
 }  // namespace translate_trt::runtime

@@ -32,6 +32,8 @@ class StreamContextPool {
   // Returns a context to the pool, unless it has failed.
   void release(std::unique_ptr<StreamContext> context);
 
+  const Profiles& profiles() const { return settings_.profiles; }
+
  private:
   const tt_device_functions functions_;
   const Contract contract_;
@@ -120,6 +122,10 @@ class DeviceBackend : public Backend {
 
   std::unique_ptr<Batch> batch(const SearchOptions& options,
                                std::int64_t start_token) const override;
+
+  // The tokens of the largest profile: a step takes the time of all rows of its bucket, whether
+  // they are in use or not, so only the profiles should limit a batch.
+  std::int64_t default_batch_tokens() const override;
 
  private:
   std::shared_ptr<StreamContextPool> pool_;

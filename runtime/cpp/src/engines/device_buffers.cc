@@ -58,12 +58,6 @@ Sizes largest_sizes(const Contract& contract, const Profiles& profiles) {
   return sizes;
 }
 
-std::int64_t largest_source(const Profiles& profiles) {
-  std::int64_t most = 0;
-  for (const Profile& one : profiles) most = std::max(most, one.batch * one.source_length);
-  return most;
-}
-
 template <class T>
 std::vector<T> array_at(const std::byte* content, std::size_t count) {
   const auto* values = reinterpret_cast<const T*>(content);
@@ -74,6 +68,12 @@ std::vector<T> array_at(const std::byte* content, std::size_t count) {
 
 std::string name_of(const Profile& profile) {
   return std::to_string(profile.batch) + "x" + std::to_string(profile.source_length);
+}
+
+std::int64_t largest_source(const Profiles& profiles) {
+  std::int64_t most = 0;
+  for (const Profile& one : profiles) most = std::max(most, one.batch * one.source_length);
+  return most;
 }
 
 std::size_t tensor_bytes(const TensorSpec& spec, const Sizes& sizes) {

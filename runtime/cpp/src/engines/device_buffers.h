@@ -29,6 +29,10 @@ struct Profile {
 std::string name_of(const Profile& profile);  // formats a profile as in "64x48"
 
 using Profiles = std::vector<Profile>;
+
+// Source tokens of the largest profile: the maximum of batch x source_length.
+std::int64_t largest_source(const Profiles& profiles);
+
 using Addresses = std::map<std::string, Address>;
 
 std::size_t tensor_bytes(const TensorSpec& spec, const Sizes& sizes);

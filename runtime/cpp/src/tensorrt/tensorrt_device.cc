@@ -81,6 +81,8 @@ class TensorRtBackend : public Backend {
     return backend_.batch(options, start_token);
   }
 
+  std::int64_t default_batch_tokens() const override { return backend_.default_batch_tokens(); }
+
  private:
   std::shared_ptr<TensorRtEngines> engines_;
   DeviceBackend backend_;
