@@ -107,5 +107,8 @@ class RuntimeCache:
                 self._stored = digest
             else:
                 self._path = None  # one warning is enough
+        except (RuntimeError, MemoryError) as error:  # the kernels themselves run all the same
+            log.warning("compiled kernels are not stored: %s", error)
+            self._path = None
         finally:
             self._storing.release()

@@ -280,6 +280,21 @@ def test_no_kernels_are_stored_where_that_is_not_possible(
     assert caplog.text == ""
 
 
+def test_kernels_that_cannot_be_serialized_run_all_the_same(
+    loaded: Loaded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    def broken(cache: FakeRuntimeCache) -> bytes:
+        raise RuntimeError("no context is current")
+
+    monkeypatch.setattr(FakeRuntimeCache, "serialize", broken)
+    with caplog.at_level(logging.WARNING):
+        loaded.translate(random_sources(6))
+    assert caplog.text.count("compiled kernels are not stored: no context is current") == 2
+    assert "without a CUDA graph" not in caplog.text
+    assert stored(tmp_path) == []
+
+
 def test_the_file_of_kernels_depends_on_all_that_they_depend_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
