@@ -12,8 +12,8 @@ set(library_folders lib64 lib "lib/${CMAKE_LIBRARY_ARCHITECTURE}" "${cuda_target
 find_path(CUDART_INCLUDE_DIR cuda_runtime_api.h HINTS ${cuda_hints} PATHS /usr/local/cuda
   PATH_SUFFIXES include "${cuda_target}/include")
 # Packages of Python's index have no libcudart.so.
-find_library(CUDART_LIBRARY NAMES cudart libcudart.so.13 libcudart.so.12 HINTS ${cuda_hints} PATHS /usr/local/cuda
-  PATH_SUFFIXES ${library_folders})
+find_library(CUDART_LIBRARY NAMES cudart libcudart.so.13 libcudart.so.12 NAMES_PER_DIR HINTS ${cuda_hints}
+  PATHS /usr/local/cuda PATH_SUFFIXES ${library_folders})
 
 set(cuda_missing "")
 foreach(found CUDART_INCLUDE_DIR CUDART_LIBRARY)
