@@ -350,8 +350,8 @@ void test_memory_that_is_not_there() {
   queue.allocate(900);
   CHECK(queue.free_memory() == 100);
   CHECK(thrown([&] { queue.allocate(101); }) ==
-        "TT_BACKEND_ERROR the GPU is out of memory. Lower workers, or export engines with a "
-        "smaller --max-batch or --profiles.");
+        "TT_BACKEND_ERROR the GPU is out of memory: 101 bytes are needed, and 100 are free. Lower "
+        "workers, or export engines with a smaller --max-batch or --profiles.");
   queue.allocate(100);
 }
 

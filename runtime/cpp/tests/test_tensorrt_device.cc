@@ -217,8 +217,8 @@ void test_rounds_that_cannot_be_captured() {
 void test_out_of_memory() {
   const std::pair<const char*, const char*> failing[] = {
       {"cudaMalloc",
-       "TT_BACKEND_ERROR the GPU is out of memory. Lower workers, or export engines with a smaller "
-       "--max-batch or --profiles."},
+       "TT_BACKEND_ERROR the GPU is out of memory: 1000 bytes are needed, and 1073741824 are free. "
+       "Lower workers, or export engines with a smaller --max-batch or --profiles."},
       {"cudaHostAlloc", "bytes of memory left that can be pinned. Lower workers, or export"}};
   for (const auto& [function, message] : failing) {
     EngineFixture fixture;
@@ -238,8 +238,8 @@ void test_out_of_memory() {
 void test_every_call_says_what_failed() {
   for (const char* function :
        {"cudaSetDevice", "cudaDeviceGetAttribute", "cudaStreamCreateWithFlags", "cudaMemcpyAsync",
-        kHasCopyKernel ? "cudaLaunchKernel" : "cudaMemcpy2DAsync", "cudaMemsetAsync", "cudaEventCreateWithFlags", "cudaEventRecord",
-        "cudaEventSynchronize", "cudaGraphLaunch"}) {
+        kHasCopyKernel ? "cudaLaunchKernel" : "cudaMemcpy2DAsync", "cudaMemsetAsync",
+        "cudaEventCreateWithFlags", "cudaEventRecord", "cudaEventSynchronize", "cudaGraphLaunch"}) {
     EngineFixture fixture;
     in_a_worker([&] {
       fixture.cuda.failing[function] = cudaErrorInvalidValue;

@@ -11,6 +11,8 @@ namespace translate_trt::runtime {
 namespace {
 
 constexpr const char* kChooseCpu = "Choose an onnx target to run on the CPU.";
+constexpr const char* kUseLess =
+    "Lower workers, or export engines with a smaller --max-batch or --profiles.";
 
 // Wider rows are copied by the runtime, at the speed of the memory; the kernel would use one block
 // for a row.
@@ -42,9 +44,7 @@ void check_cuda(cudaError_t code, const char* function) {
   // otherwise.
   static_cast<void>(cudaGetLastError());
   if (code == cudaErrorMemoryAllocation) {
-    throw backend_error(
-        "the GPU is out of memory. Lower workers, or export engines with a smaller --max-batch or "
-        "--profiles.");
+    throw backend_error(std::string("the GPU is out of memory. ") + kUseLess);
   }
   throw backend_error(std::string(function) + " failed: " + cudaGetErrorString(code) + ".");
 }
@@ -122,7 +122,14 @@ void CudaQueue::refuse_capture(const char* function) const {
 std::uint64_t CudaQueue::allocate(std::size_t size) {
   refuse_capture("cudaMalloc");
   void* memory = nullptr;
-  check_cuda(cudaMalloc(&memory, std::max<std::size_t>(1, size)), "cudaMalloc");
+  const cudaError_t code = cudaMalloc(&memory, std::max<std::size_t>(1, size));
+  if (code == cudaErrorMemoryAllocation) {
+    static_cast<void>(cudaGetLastError());
+    throw backend_error("the GPU is out of memory: " + std::to_string(size) +
+                        " bytes are needed, and " + std::to_string(free_memory()) + " are free. " +
+                        kUseLess);
+  }
+  check_cuda(code, "cudaMalloc");
   CudaOwned<void*, cudaFree> owned(memory);
   memory_.push_back(std::move(owned));
   return reinterpret_cast<std::uint64_t>(memory);
@@ -136,8 +143,7 @@ void* CudaQueue::pin(std::size_t size) {
   if (code == cudaErrorMemoryAllocation) {
     static_cast<void>(cudaGetLastError());
     throw Error(TT_MEMORY_ERROR, "the host has no " + std::to_string(size) +
-                                     " bytes of memory left that can be pinned. Lower workers, or "
-                                     "export engines with a smaller --max-batch or --profiles.");
+                                     " bytes of memory left that can be pinned. " + kUseLess);
   }
   check_cuda(code, "cudaHostAlloc");
   CudaOwned<void*, cudaFreeHost> owned(memory);

@@ -39,8 +39,9 @@ std::function<void()> run_copy_kernel(unsigned grid_x, unsigned grid_y, unsigned
   };
 }
 
-[[maybe_unused]] const bool is_registered =
-    fake_kernels().emplace("copy_kernel", &run_copy_kernel).second;
+[[maybe_unused]] const bool is_registered = []() noexcept {
+  return fake_kernels().emplace("copy_kernel", &run_copy_kernel).second;
+}();
 
 }  // namespace
 
