@@ -597,6 +597,7 @@ cudaError_t cudaMemsetAsync(void* target, int value, size_t size, cudaStream_t s
 // ---- kernels ----
 
 // Code that nvcc generates registers the kernels of a library when it is loaded.
+// NOLINTBEGIN(bugprone-reserved-identifier): the names are nvcc's.
 void** __cudaRegisterFatBinary(void*) {
   static void* handle = nullptr;
   return &handle;
@@ -621,6 +622,7 @@ unsigned __cudaPushCallConfiguration(dim3, dim3, size_t, CUstream_st*) { return 
 cudaError_t __cudaPopCallConfiguration(dim3*, dim3*, size_t*, void*) {
   return cudaErrorNotSupported;
 }
+// NOLINTEND(bugprone-reserved-identifier)
 
 cudaError_t cudaLaunchKernel(const void* function, dim3 grid, dim3 block, void** arguments,
                              size_t shared, cudaStream_t stream) {
