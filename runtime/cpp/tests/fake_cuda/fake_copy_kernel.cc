@@ -1,7 +1,7 @@
 // The copy kernel on the host: the function that each thread of the GPU runs, in all threads.
 
+#include <cstdint>
 #include <stdexcept>
-#include <utility>
 
 #include "cuda/copy_kernel.h"
 #include "fake_cuda.h"
@@ -21,8 +21,10 @@ bool is_within_memory(const CopyTask& task) {
   return is_valid;
 }
 
-std::function<void()> run_copy_kernel(unsigned grid_x, unsigned grid_y, unsigned block_x,
-                                      void** arguments) {
+}  // namespace
+
+std::function<void()> copy_kernel_on_host(unsigned grid_x, unsigned grid_y, unsigned block_x,
+                                          void** arguments) {
   if (grid_y != kCopyBlocks || block_x != kCopyThreads || grid_x > kCopyTasks) {
     violation("a launch of the copy kernel with another grid");
   }
@@ -38,11 +40,5 @@ std::function<void()> run_copy_kernel(unsigned grid_x, unsigned grid_y, unsigned
     }
   };
 }
-
-[[maybe_unused]] const bool is_registered = []() noexcept {
-  return fake_kernels().emplace("copy_kernel", &run_copy_kernel).second;
-}();
-
-}  // namespace
 
 }  // namespace translate_trt::runtime

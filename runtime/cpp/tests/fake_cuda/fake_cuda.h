@@ -65,11 +65,9 @@ bool is_capturing(cudaStream_t stream);
 // the work uses, or null.
 cudaError_t enqueue(cudaStream_t stream, std::function<void()> work, const void* owner);
 
-// Kernels by a part of their names, for cudaLaunchKernel. Each gets the grid, the block and the
-// arguments of a launch, and returns its work on the host.
-using FakeKernel = std::function<std::function<void()>(unsigned grid_x, unsigned grid_y,
-                                                       unsigned block_x, void** arguments)>;
-std::map<std::string, FakeKernel>& fake_kernels();
+// The work of a launch of the copy kernel (copy_kernel.h). Its arguments are copied.
+std::function<void()> copy_kernel_on_host(unsigned grid_x, unsigned grid_y, unsigned block_x,
+                                          void** arguments);
 
 // Whether an executable graph has work that uses the object.
 bool is_in_a_graph(const void* owner);
