@@ -308,6 +308,7 @@ def _nodes(path: Path, graph: onnx.GraphProto) -> tuple[_Node, ...]:
             f"{', '.join(sorted(unknown))}. {_REMEDY}"
         )
     nodes: list[_Node] = []
+    uncast: dict[str, str] = {}  # inputs of Cast, which have the shape of its outputs
     slots: dict[str, str] = {}  # by the positions that they are computed of
     for proto in graph.node:
         operator: Operator = OPERATORS[proto.op_type]
@@ -325,8 +326,22 @@ def _nodes(path: Path, graph: onnx.GraphProto) -> tuple[_Node, ...]:
                 )
             inputs = (cache, update, slots[positions])
         outputs = tuple(proto.output)
+        if proto.op_type == "Cast":
+            uncast[outputs[0]] = inputs[0]
+        elif proto.op_type == "Shape":  # a cast would read a whole tensor for its shape
+            inputs = (uncast.get(inputs[0], inputs[0]),)
         nodes.append(_Node(proto.op_type, call, inputs, outputs, operator.host, operator.scalars))
-    return tuple(nodes)
+    return _read_by_others(nodes, {value.name for value in graph.output})
+
+
+def _read_by_others(nodes: Sequence[_Node], outputs: set[str]) -> tuple[_Node, ...]:
+    """Leave out nodes whose results nothing reads."""
+    needed, found = set(outputs), []
+    for node in reversed(nodes):
+        if not needed.isdisjoint(node.outputs):
+            needed.update(node.inputs)
+            found.append(node)
+    return tuple(reversed(found))
 
 
 def _in_place(path: Path, nodes: Sequence[_Node], inputs: Collection[str]) -> dict[str, str]:
@@ -339,7 +354,8 @@ def _in_place(path: Path, nodes: Sequence[_Node], inputs: Collection[str]) -> di
     for node in nodes:
         if node.operator == "TensorScatter" and node.call is not scatter_slots:
             (output,), updated = node.outputs, node.inputs[0]
-            if updated not in inputs or sum(updated in one.inputs for one in nodes) != 1:
+            others = {id(one) for one in nodes if updated in one.inputs and one.operator != "Shape"}
+            if updated not in inputs or others != {id(node)}:
                 raise BundleError(
                     f"{path} updates {updated}, which must be an input that nothing else reads. "
                     f"{_REMEDY}"

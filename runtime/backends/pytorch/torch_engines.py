@@ -15,6 +15,7 @@ from translate_trt.runtime.backends.device import Engines
 from translate_trt.runtime.backends.pytorch.onnx_program import Program
 from translate_trt.runtime.backends.pytorch.torch_device import OUT_OF_MEMORY, TorchDevice
 from translate_trt.runtime.bundle.contract import Contract
+from translate_trt.runtime.cores import available_cores
 from translate_trt.runtime.errors import BackendError, BundleError
 
 log = logging.getLogger("translate_trt")
@@ -48,6 +49,8 @@ def load(
             "the torch backend needs a number of beams and of slots; export the bundle again."
         )
     device, module = choose_device(settings.device)
+    if module is None:
+        _check_threads(settings.workers)
     try:
         programs = {
             role: Program(files[role], *specs, device) for role, specs in contract.graphs.items()
@@ -96,6 +99,20 @@ def choose_device(name: str | None) -> tuple[torch.device, Any]:
             f"({_MODULES[device.type]}). {_INSTALL}."
         )
     return device, getattr(torch, device.type)
+
+
+def _check_threads(workers: int) -> None:
+    """Warn if workers have more threads than there are cores.
+
+    The number of PyTorch's threads belongs to the process, so it is not changed here.
+    """
+    threads, cores = torch.get_num_threads(), available_cores()
+    if workers * threads > cores:
+        log.warning(
+            "%d workers of %d PyTorch threads each share %d cores, which is slow: set "
+            "OMP_NUM_THREADS to %d, or use fewer workers",
+            workers, threads, cores, max(1, cores // workers),
+        )  # fmt: skip
 
 
 def finds_gpu() -> bool:

@@ -273,6 +273,22 @@ def files_of(entry: TargetEntry, bundle: Path) -> dict[str, Path]:
     return {role: file.locate(bundle) for role, file in entry.files.items()}
 
 
+def test_too_many_threads_on_the_cpu(
+    bundle: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    entry = read_manifest(bundle).target("torch-fp32")
+    arguments = files_of(entry, bundle), entry.contract
+    module = "translate_trt.runtime.backends.pytorch.torch_engines"
+    monkeypatch.setattr(f"{module}.available_cores", lambda: 4)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    records = check_engines(entry, bundle)
+    load(*arguments, Settings(device="cpu", workers=2), records)
+    assert caplog.text == ""
+    load(*arguments, Settings(device="cpu", workers=4), records)
+    assert "4 workers of 2 PyTorch threads each share 4 cores" in caplog.text
+    assert "set OMP_NUM_THREADS to 1" in caplog.text
+
+
 # ---- what is refused ----
 
 
