@@ -21,6 +21,20 @@ bool is_within_memory(const CopyTask& task) {
   return is_valid;
 }
 
+// Whether rows that a task writes have bytes of rows that another one reads or writes.
+bool depends(const CopyTask& writer, const CopyTask& other) {
+  for (std::uint64_t row = 0; row < writer.height; ++row) {
+    const std::uint64_t begin = writer.target + row * writer.target_pitch;
+    for (std::uint64_t next = 0; next < other.height; ++next) {
+      for (const std::uint64_t place :
+           {other.target + next * other.target_pitch, other.source + next * other.source_pitch}) {
+        if (begin < place + other.width && place < begin + writer.width) return true;
+      }
+    }
+  }
+  return false;
+}
+
 }  // namespace
 
 std::function<void()> copy_kernel_on_host(unsigned grid_x, unsigned grid_y, unsigned block_x,
@@ -31,6 +45,11 @@ std::function<void()> copy_kernel_on_host(unsigned grid_x, unsigned grid_y, unsi
   return [=, all = *static_cast<const CopyTasks*>(arguments[0])] {
     for (unsigned x = 0; x < grid_x; ++x) {
       if (!is_within_memory(all.tasks[x])) throw std::runtime_error("an illegal address");
+      for (unsigned other = 0; other < grid_x; ++other) {
+        if (other != x && depends(all.tasks[x], all.tasks[other])) {
+          violation("copies of one launch depend on one another");
+        }
+      }
     }
     // The order of blocks and threads is any: this is the opposite of the usual one.
     for (unsigned x = grid_x; x-- > 0;) {
