@@ -77,6 +77,7 @@ class LoadOptions(ctypes.Structure):
         ("batches", c_int32),
         ("capacity", c_int32),
         ("engines", c_void_p),
+        ("provider", c_char_p),
     )
 
 

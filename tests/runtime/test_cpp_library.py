@@ -29,7 +29,7 @@ from support.data import folder_of
 from support.kernels import LIBRARY_SOURCE
 from support.prompts import SOURCE, TARGET, with_prompt
 from support.shortlists import compile_with_shortlist, random_table
-from support.translations import random_sources
+from support.translations import random_sources, rounding
 
 from translate_trt.runtime import SearchOptions, TranslateTrtError, Translator
 from translate_trt.runtime.bundle.manifest import (
@@ -63,6 +63,20 @@ def shortlist_bundle(tmp_path_factory: pytest.TempPathFactory, checkpoint: Check
 def test_what_it_does_inside(library: Library) -> None:
     done = library.run("translate_trt_unit_tests")
     assert (done.returncode, done.stdout) == (0, "all passed\n"), done.stderr
+
+
+@pytest.mark.parametrize("target", ["onnx-fp32", "onnx-int8"])
+def test_arrays_on_a_device_give_the_same_bits(
+    library: Library, compiled_bundle: Path, target: str
+) -> None:
+    words = "the cat runs under a big green tree while the old dog sleeps over the river".split()
+    lines = [" ".join(words[i : i + n]) for n in (1, 3, 6, 12) for i in range(10)]
+    done = library.run(
+        "translate_trt_device_search", str(compiled_bundle), target, str(rounding()),
+        stdin="\n".join(lines),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("all passed\n")
 
 
 def test_kernels_one_by_one(library: Library, search_kernels: str) -> None:
@@ -302,7 +316,13 @@ def test_load_options_out_of_range(probe: Probe, compiled_bundle: Path) -> None:
         ({"device": "gpu"}, "TT_OPTION_ERROR", "device is 'gpu'"),
         ({"device": "cuda:x"}, "TT_OPTION_ERROR", "device is 'cuda:x'"),
         ({"device": "cuda"}, "TT_BACKEND_ERROR", "cannot use the device cuda"),
-        ({"device": "tensorrt"}, "TT_BACKEND_ERROR", "cannot use the device tensorrt"),
+        ({"device": "tensorrt"}, "TT_OPTION_ERROR", "Write cuda or tensorrt-rtx"),
+        ({"device": "tensorrt-rtx"}, "TT_OPTION_ERROR", "the option provider, or TRANSLATE_TRT_RTX"),
+        (
+            {"device": "tensorrt-rtx", "provider": "/nowhere"},
+            "TT_OPTION_ERROR",
+            "provider is '/nowhere', and there is no such file",
+        ),
         ({"target": "onnx-fp8"}, "TT_BUNDLE_ERROR", "it has: onnx-fp32, onnx-int8"),
         ({"shortlist": True}, "TT_BUNDLE_ERROR", "there is no shortlist to use"),
         ({"onnxruntime": "/nowhere"}, "TT_BACKEND_ERROR", "cannot load ONNX Runtime"),

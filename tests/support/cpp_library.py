@@ -93,12 +93,15 @@ class Library:
             found["UBSAN_OPTIONS"] = "print_stacktrace=1"
         return found
 
-    def run(self, name: str) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, name: str, *arguments: str, stdin: str = ""
+    ) -> subprocess.CompletedProcess[str]:
         """Run a test program to its end."""
-        command = [*self._start(), self.folder / "tests" / name]
+        command = [*self._start(), self.folder / "tests" / name, *arguments]
         return subprocess.run(
-            command, env=self.environment(), capture_output=True, text=True, check=False
-        )
+            command, env=self.environment(), input=stdin, capture_output=True, text=True,
+            check=False,
+        )  # fmt: skip
 
     def probe(self, **environment: str) -> Probe:
         """Start the probe, a program that translates on request."""

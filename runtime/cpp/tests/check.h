@@ -43,6 +43,7 @@ void test_host_batch_arrays();
 void test_host_batch_random();
 void test_host_batch_memory();
 void test_device_batch();
+void test_device_memory();
 void test_engine_record();
 void test_fake_cuda();
 void test_cuda_device();

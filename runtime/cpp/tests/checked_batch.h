@@ -11,6 +11,7 @@
 
 #include "backends/host_batch.h"
 #include "check.h"
+#include "device_graphs.h"
 #include "digest.h"
 #include "digest_graphs.h"
 
@@ -135,11 +136,12 @@ class CheckedBatch {
   static constexpr std::int64_t kStart = 2;
 
   // options: beam size, attention, and options of the sentences that `arrivals` creates.
-  CheckedBatch(const Contract& contract, const SearchOptions& options, std::int64_t spare_slots = 0)
+  CheckedBatch(const Contract& contract, const SearchOptions& options, std::int64_t spare_slots = 0,
+               Place place = Place::kHost, std::int64_t max_source = 0)
       : contract_(contract),
         options_(options),
-        batch_(std::make_unique<DigestGraphs>(contract, log), contract, options, kStart,
-               spare_slots) {}
+        batch_(placed(std::make_unique<DigestGraphs>(contract, log), place), contract, options,
+               kStart, array_place(place, spare_slots, max_source)) {}
 
   // Creates sentences with these numbers of tokens, all different.
   std::vector<Arrival> arrivals(const std::vector<std::size_t>& sizes,

@@ -78,6 +78,7 @@ LoadOptions load_options(const json& given) {
   take(given, "kernels", options.kernels);
   take(given, "batches", options.batches);
   take(given, "capacity", options.capacity);
+  take(given, "provider", options.provider);
   options.log = [](const std::string& message) { std::cerr << message << "\n"; };
   return options;
 }

@@ -71,7 +71,7 @@ void test_rows_keep_what_is_theirs() {
   shape.form.cache_type = Type::kFloat16;
   SearchOptions options;
   options.beam_size = 1;
-  HostBatch batch(std::make_unique<TracingGraphs>(), shape, options, 2, 0);
+  HostBatch batch(std::make_unique<TracingGraphs>(), shape, options, 2, ArrayPlace{nullptr, {0}});
   const auto source = [](std::int64_t token, std::size_t size) { return Tokens(size, token); };
   batch.update({}, {{source(11, 9), source(12, 4), source(13, 3)}, {90, 90, 90}});
   for (int i = 0; i < 40; ++i) batch.step({});  // grows twice
@@ -91,7 +91,7 @@ void test_a_batch_shrinks_in_its_arrays() {
   shape.form.cache_type = Type::kFloat16;
   SearchOptions options;
   options.beam_size = 1;
-  HostBatch batch(std::make_unique<TracingGraphs>(), shape, options, 2, 64);
+  HostBatch batch(std::make_unique<TracingGraphs>(), shape, options, 2, ArrayPlace{nullptr, {64}});
   Sources sources;
   for (std::int64_t token = 11; token < 17; ++token) {
     sources.tokens.push_back(Tokens(5, token));
@@ -155,7 +155,8 @@ void test_slots_keep_their_places() {
     return step <= 2 * kForgotten ? step - kForgotten - 1 : step - kForgotten;
   };
   std::vector<std::int64_t> slots;
-  HostBatch batch(std::make_unique<ForgettingGraphs>(slots), shape, options, 2, 0);
+  HostBatch batch(std::make_unique<ForgettingGraphs>(slots), shape, options, 2,
+                  ArrayPlace{nullptr, {0}});
   batch.update({}, {{Tokens(4, 11), Tokens(4, 12)}, {90, 90}});
   for (std::int64_t step = 0; step < 60; ++step) {
     if (step == 8) batch.update({1}, {{Tokens(9, 13), Tokens(2, 14)}, {90, 90}});  // moves
@@ -189,7 +190,8 @@ void test_rows_have_options_of_their_own() {
   own.length_penalty = 2, own.length_penalty_form = LengthPenaltyForm::kLength;
   own.early_stopping = true, own.min_length = 3;
   Arrays seen;
-  HostBatch batch(std::make_unique<WatchingGraphs>(seen), shape, options, 2, 0);
+  HostBatch batch(std::make_unique<WatchingGraphs>(seen), shape, options, 2,
+                  ArrayPlace{nullptr, {0}});
   const auto has = [&](std::int64_t row, const SearchOptions& expected, std::int64_t most) {
     return seen.at("length_penalty_alpha")->row<float>(row)[0] ==
                static_cast<float>(expected.length_penalty) &&

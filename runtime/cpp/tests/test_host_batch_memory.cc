@@ -9,6 +9,7 @@
 #include "backends/host_batch.h"
 #include "check.h"
 #include "decoder_shape.h"
+#include "device_graphs.h"
 
 namespace translate_trt::runtime {
 
@@ -108,9 +109,9 @@ class NanGraphs : public Graphs {
 };
 
 struct NanBatch {
-  explicit NanBatch(std::int64_t spare_slots)
-      : batch(std::make_unique<NanGraphs>(is_full), DecoderShape{1, 1, 1, 1, false, {}}, greedy(),
-              2, spare_slots) {}
+  NanBatch(std::int64_t spare_slots, Place place)
+      : batch(placed(std::make_unique<NanGraphs>(is_full), place),
+              DecoderShape{1, 1, 1, 1, false, {}}, greedy(), 2, array_place(place, spare_slots)) {}
 
   static SearchOptions greedy() {
     SearchOptions options;
@@ -143,8 +144,8 @@ struct NanBatch {
 };
 
 // spare_slots: determines whether caches are mapped.
-void test_what_became_nan_stays_alone(std::int64_t spare_slots) {
-  NanBatch one(spare_slots);
+void test_what_became_nan_stays_alone(std::int64_t spare_slots, Place place) {
+  NanBatch one(spare_slots, place);
   one.update({}, {8, -8, 8, -8});
   CHECK(one.nan_rows() == Rows({1, 3}));
   one.update({0, 2, 3}, {8});  // the vacated row
@@ -174,8 +175,9 @@ void test_what_became_nan_stays_alone(std::int64_t spare_slots) {
 void test_host_batch_memory() {
   test_blocks_serve_again();
   test_blocks_of_like_size_first();
-  test_what_became_nan_stays_alone(0);
-  test_what_became_nan_stays_alone(200000);
+  test_what_became_nan_stays_alone(0, Place::kHost);
+  test_what_became_nan_stays_alone(200000, Place::kHost);
+  test_what_became_nan_stays_alone(0, Place::kDevice);
 }
 
 }  // namespace translate_trt::runtime

@@ -20,9 +20,11 @@ struct RandomCase {
   Type cache_type = Type::kFloat32;
   std::optional<ShortlistSize> shortlist = {};
   bool attention = false;
+  Place place = Place::kHost;
 };
 
 constexpr std::int64_t kLongestTranslation = 40;
+constexpr std::int64_t kLongestSource = 61;
 
 DecoderShape shape_of(const RandomCase& one) {
   DecoderShape shape = digest_shape();
@@ -71,8 +73,9 @@ void test_at_random(const RandomCase& one) {
   options.return_attention = one.attention;
   Random random(20240607);
   const int failures_before = failures;
-  CheckedBatch batch(shape_of(one), options, one.spare_slots);
-  for (int round = 0; round < 45 && failures == failures_before; ++round) {
+  const int rounds = one.place == Place::kHost ? 45 : 120;  // buckets are seldom left
+  CheckedBatch batch(shape_of(one), options, one.spare_slots, one.place, kLongestSource);
+  for (int round = 0; round < rounds && failures == failures_before; ++round) {
     // Sometimes few, so that batches of one sentence and empty batches occur.
     const std::size_t most = random.chance(0.3) ? 1 : 7;
     const Rows keep = random_keep(batch, random);
@@ -99,8 +102,18 @@ void test_host_batch_random() {
            RandomCase{"arrays in memory of others", 1, std::nullopt, 6000},
            RandomCase{"float16", 2, std::nullopt, 0, Type::kFloat16},
            RandomCase{"shortlist", 2, std::nullopt, 16, Type::kBFloat16, shortlist, true},
+           RandomCase{"shortlists in memory of others", 1, std::nullopt, 0, Type::kFloat32,
+                      ShortlistSize{5, 3000}},
            RandomCase{"fixed slots", 3, slots, 0},
            RandomCase{"fixed slots and all else", 1, slots, 64, Type::kFloat16, shortlist, true},
+           RandomCase{"device", 3, std::nullopt, 0, Type::kFloat32, {}, false, Place::kDevice},
+           RandomCase{"buckets", 3, std::nullopt, 0, Type::kFloat16, {}, false, Place::kBuckets},
+           RandomCase{"buckets and all else", 2, std::nullopt, 16, Type::kBFloat16, shortlist, true,
+                      Place::kBuckets},
+           RandomCase{"two copies", 2, std::nullopt, 0, Type::kFloat16, shortlist, true,
+                      Place::kTwoCopies},
+           RandomCase{
+               "fixed slots on a device", 3, slots, 0, Type::kFloat32, {}, true, Place::kTwoCopies},
        }) {
     test_at_random(one);
   }

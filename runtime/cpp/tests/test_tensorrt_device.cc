@@ -433,8 +433,8 @@ void test_machines_that_do_not_fit() {
                  "version. nvidia-smi shows"));
   fixture.set_device("cpu");
   CHECK(contains(fixture.loading_error(), "TT_BACKEND_ERROR engines run on a GPU alone"));
-  fixture.set_device("tensorrt:1");
-  CHECK(contains(fixture.loading_error(), "TT_OPTION_ERROR device is 'tensorrt:1', which"));
+  fixture.set_device("tensorrt-rtx:1");
+  CHECK(contains(fixture.loading_error(), "TT_OPTION_ERROR device is 'tensorrt-rtx:1', which"));
 }
 
 void test_reasons_are_bounded_and_of_the_thread() {

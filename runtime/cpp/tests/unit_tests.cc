@@ -12,6 +12,7 @@ int main() {
   runtime::test_host_batch_arrays();
   runtime::test_host_batch_random();
   runtime::test_host_batch_memory();
+  runtime::test_device_memory();
   runtime::test_device_batch();
   runtime::test_engine_record();
   runtime::test_fake_cuda();

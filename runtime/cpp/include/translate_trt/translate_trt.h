@@ -122,11 +122,11 @@ typedef struct tt_load_options {
                               More threads than cores are reduced to the cores, and logged */
   int32_t workers;         /* batches that run at the same time, each in its own thread. All workers
                               share one copy of the weights, and all calls and jobs share them. 0:
-                              1; 2 for engines, whose batches need device memory of their own */
+                              1; 2 on GPUs, whose batches need device memory of their own */
   int32_t batch_tokens;    /* source tokens per batch, padding included. 0: 512; for engines, batch x
-                              source_length of their largest profile */
-  const char* device;      /* "cpu", "cuda", "cuda:1", "tensorrt" or "tensorrt:1"; NULL: "cpu", or
-                              the first GPU for engines that the library itself loads */
+                              source_length of their largest profile; 4096 for other GPU targets */
+  const char* device;      /* "cpu"; "cuda" or "cuda:1"; "tensorrt-rtx" or "tensorrt-rtx:1". NULL:
+                              "cpu", or the first GPU for engines that the library itself loads */
   int32_t check_hashes;    /* 1: compare the SHA-256 of every file with the manifest */
   const char* onnxruntime; /* path of ONNX Runtime's library; NULL: $TRANSLATE_TRT_ONNXRUNTIME, or
                               libonnxruntime.so.1 on the system's library path */
@@ -143,6 +143,9 @@ typedef struct tt_load_options {
   /* Functions that run TensorRT engines (translate_trt/device.h). NULL: the library loads the
    * engines itself, if it was built with TensorRT. */
   const struct tt_engines* engines;
+  /* Path of the library of ONNX Runtime's plugin provider for "tensorrt-rtx"; NULL:
+   * $TRANSLATE_TRT_RTX_PROVIDER. */
+  const char* provider;
 } tt_load_options;
 
 /* Sets the defaults, as tt_options_default does. */

@@ -143,6 +143,7 @@ struct LoadOptions {
   std::function<void(const std::string&)> log;  // see tt_log_function; must not throw
   int batches = 0;
   int capacity = 0;
+  std::string provider;
 };
 
 // Options of a job; the fields are those of tt_submit_options.
@@ -304,6 +305,7 @@ class Translator {
     given.kernels = text_or_null(options.kernels);
     given.batches = options.batches;
     given.capacity = options.capacity;
+    given.provider = text_or_null(options.provider);
     auto log = std::make_unique<Log>(options.log);
     if (options.log) {
       given.log = &pass_on;

@@ -14,13 +14,17 @@ namespace {
 // Source lengths are padded to a multiple of this, so that sentences of similar length can reuse
 // the same arrays.
 constexpr std::int64_t kSourceStep = 8;
+// Caches have a multiple of this number of slots, which suits the matmuls.
+constexpr std::int64_t kSlotStep = 16;
+// Smallest buckets.
+constexpr std::int64_t kMinSourceBucket = 16, kMinSlotBucket = 32;
 // Maximum share of idle rows when new sentences reuse vacated rows. Beyond it the batch is copied
 // to smaller arrays, which costs as much as several steps.
 constexpr double kIdle = 0.25;
 
 // Source tokens, padding included, per call of the encoder, whose activations are the peak memory
-// of a batch.
-constexpr std::size_t kEncoderTokens = 256;
+// of a batch. A GPU needs more of them to be busy.
+constexpr std::size_t kEncoderTokens = 256, kEncoderTokensOfBuckets = 16384;
 
 Rows counted(std::int64_t first, std::int64_t count) {
   Rows rows(static_cast<std::size_t>(count));
@@ -67,12 +71,12 @@ Specs without(const Specs& specs, const Specs& others) {
 }
 
 // Numbers of consecutive sentences to encode together.
-std::vector<std::size_t> encoder_groups(const std::vector<Tokens>& sentences) {
+std::vector<std::size_t> encoder_groups(const std::vector<Tokens>& sentences, std::size_t most) {
   std::vector<std::size_t> counts;
   std::size_t widest = 0;
   for (const Tokens& tokens : sentences) {
     widest = std::max(widest, tokens.size());
-    if (counts.empty() || widest * (counts.back() + 1) > kEncoderTokens) {
+    if (counts.empty() || widest * (counts.back() + 1) > most) {
       counts.push_back(0);
       widest = tokens.size();
     }
@@ -85,22 +89,49 @@ std::int64_t rounded_up(std::int64_t value, std::int64_t step) {
   return (value + step - 1) / step * step;
 }
 
+std::int64_t power_of_two(std::int64_t value, std::int64_t smallest) {
+  while (smallest < value) smallest *= 2;
+  return smallest;
+}
+
 }  // namespace
 
+std::int64_t ArraySizes::rows(std::int64_t needed) const {
+  return buckets && needed > 0 ? power_of_two(needed, 1) : needed;
+}
+
+std::int64_t ArraySizes::source(std::int64_t needed) const {
+  if (!buckets) return rounded_up(needed, kSourceStep);
+  const std::int64_t size = power_of_two(needed, kMinSourceBucket);
+  return max_source >= needed ? std::min(size, max_source) : size;
+}
+
+std::int64_t ArraySizes::slots(std::int64_t needed) const {
+  if (buckets) return power_of_two(needed + spare_slots, kMinSlotBucket);
+  return rounded_up(needed + spare_slots, kSlotStep);
+}
+
+std::int64_t ArraySizes::most_source(std::int64_t needed) const {
+  return buckets ? 2 * needed : needed + kSourceStep;
+}
+
+std::int64_t ArraySizes::most_slots(std::int64_t needed) const {
+  return buckets ? 2 * slots(needed) : slots(needed) + kSlotStep;
+}
+
 HostBatch::HostBatch(std::unique_ptr<Graphs> graphs, const Contract& contract,
-                     const SearchOptions& options, std::int64_t start_token,
-                     std::int64_t spare_slots)
+                     const SearchOptions& options, std::int64_t start_token, ArrayPlace place)
     : graphs_(std::move(graphs)),
       contract_(contract),
       options_(options),
       start_token_(start_token),
-      spare_slots_(spare_slots),
+      place_(std::move(place)),
       encoder_outputs_(contract.encoder_outputs),
       caches_(contract.caches()),
       request_(contract.request),
       small_state_(without(contract.state, caches_)),
       slots_(contract.slots()),
-      encoder_blocks_(std::make_shared<BlockPool>()) {
+      encoder_blocks_(std::make_shared<BlockPool>(place_.device)) {
   for (TensorSpec& spec : contract_.step_inputs()) {
     if (spec.by_sentence()) by_sentence_.push_back(std::move(spec));
   }
@@ -108,6 +139,7 @@ HostBatch::HostBatch(std::unique_ptr<Graphs> graphs, const Contract& contract,
 }
 
 std::pair<Rows, Rows> HostBatch::update(const Rows& keep, const Sources& arriving) {
+  if (mirror_) mirror_->receive_ancestry();
   Rows leaving;
   const Rows all = counted(0, sizes_.n);
   std::set_difference(all.begin(), all.end(), keep.begin(), keep.end(),
@@ -116,7 +148,17 @@ std::pair<Rows, Rows> HostBatch::update(const Rows& keep, const Sources& arrivin
     for (const std::int64_t row : leaving) leave(spec, *now_.at(spec.name), row);
   }
   auto rows = assign(keep, leaving, arriving);
+  std::vector<std::int64_t> lengths(static_cast<std::size_t>(sizes_.n));
+  for (std::size_t i = 0; i < keep.size(); ++i) {
+    lengths[static_cast<std::size_t>(rows.first[i])] = lengths_[static_cast<std::size_t>(keep[i])];
+  }
+  for (std::size_t i = 0; i < arriving.size(); ++i) {
+    lengths[static_cast<std::size_t>(rows.second[i])] =
+        static_cast<std::int64_t>(arriving.tokens[i].size());
+  }
+  lengths_ = std::move(lengths);
   if (!rows.second.empty()) start(rows.second, arriving);
+  if (mirror_) mirror_->edited();
   nan_rows_.clear();  // the next step finds NaN in kept rows again
   return rows;
 }
@@ -124,28 +166,41 @@ std::pair<Rows, Rows> HostBatch::update(const Rows& keep, const Sources& arrivin
 // Assigns rows to kept and new sentences: vacated rows, or rows of new arrays.
 std::pair<Rows, Rows> HostBatch::assign(const Rows& keep, Rows leaving, const Sources& arriving) {
   const std::int64_t needed = source_size(keep, arriving);
-  const bool fits = needed <= sizes_.s && sizes_.s <= needed + kSourceStep;
-  if (arriving.size() > 0 && arriving.size() <= leaving.size() && fits) {
-    const Rows idle(leaving.begin() + static_cast<std::ptrdiff_t>(arriving.size()), leaving.end());
-    if (static_cast<double>(idle.size()) <= static_cast<double>(sizes_.n) * kIdle) {
+  const auto kept = static_cast<std::int64_t>(keep.size());
+  const auto added = static_cast<std::int64_t>(arriving.size());
+  const std::int64_t rows = place_.sizes.rows(kept + added);
+  const bool fits = needed <= sizes_.s && sizes_.s <= place_.sizes.most_source(needed);
+  if (fits && arriving.size() <= leaving.size()) {
+    const auto idle = static_cast<double>(leaving.size() - arriving.size());
+    const bool few_idle = added > 0 && idle <= static_cast<double>(sizes_.n) * kIdle;
+    if (few_idle || keeps_rows(rows, keep)) {
+      for (std::size_t i = arriving.size(); i < leaving.size(); ++i) {
+        fill_row(now_.at("done"), leaving[i], true);
+      }
       leaving.resize(arriving.size());
-      for (const std::int64_t row : idle) fill_row(now_.at("done"), row, true);
       return {keep, leaving};
     }
   }
-  const auto kept = static_cast<std::int64_t>(keep.size());
-  const auto added = static_cast<std::int64_t>(arriving.size());
   Rows rows_now = counted(0, kept);
-  if (can_shrink(keep, kept + added)) {
-    rows_now = shrink(keep, kept + added, fits ? sizes_.s : needed);
+  if (can_shrink(keep, rows)) {
+    rows_now = shrink(keep, rows, fits ? sizes_.s : needed);
+    for (std::int64_t row = kept + added; row < rows; ++row) fill_row(now_.at("done"), row, true);
   } else {
-    move(keep, kept + added, needed);
+    move(keep, rows, needed);
   }
   return {rows_now, counted(kept, added)};
 }
 
+// Whether new arrays would have the same number of rows and hardly fewer slots.
+bool HostBatch::keeps_rows(std::int64_t rows, const Rows& keep) const {
+  if (!place_.sizes.buckets || rows != sizes_.n) return false;
+  return slots_ || sizes_.p <= place_.sizes.most_slots(max_used_slots(keep));
+}
+
 const StepResults& HostBatch::step(const std::vector<std::int64_t>& forced) {
   const Array& tokens = now_.at("forced_tokens");
+  if (mirror_ && (!forced.empty() || is_forced_)) mirror_->edited();
+  is_forced_ = !forced.empty();
   if (forced.empty()) {
     fill(tokens, kFree);
   } else {
@@ -153,10 +208,18 @@ const StepResults& HostBatch::step(const std::vector<std::int64_t>& forced) {
   }
   if (runs_.empty()) bind();
   const double start = thread_seconds();
+  if (mirror_) {
+    mirror_->send();
+    place_.device->wait();
+  }
   runs_[0]();
   graph_seconds_ += thread_seconds() - start;
   std::swap(runs_[0], runs_[1]);
   for (const TensorSpec& spec : small_state_) std::swap(now_.at(spec.name), other_.at(spec.name));
+  if (!place_.in_place) {
+    for (const TensorSpec& spec : caches_) std::swap(now_.at(spec.name), other_.at(spec.name));
+  }
+  if (mirror_) mirror_->receive();
   keep_result();
   grow_if_full();
   return result_;
@@ -169,7 +232,10 @@ Pool HostBatch::pool(std::int64_t row) const {
           copied_row<char>(now_.at("finished_truncated"), row)};
 }
 
-void HostBatch::retire(std::int64_t row) { fill_row(now_.at("done"), row, true); }
+void HostBatch::retire(std::int64_t row) {
+  fill_row(now_.at("done"), row, true);
+  if (mirror_) mirror_->edited();
+}
 
 void HostBatch::keep_result() {
   StepResult& result = result_.front();
@@ -186,20 +252,36 @@ void HostBatch::keep_result() {
 // would be NaN for the next sentence in the row, or for an array in the same memory.
 void HostBatch::leave(const TensorSpec& spec, const Tensor& array, std::int64_t row) const {
   if (nan_rows_.count(row) == 0 || !is_large(spec) || spec.name == "source_bias") return;
-  std::memset(array.bytes_at(row), 0, array.row_size() * size_of(array.type()));
+  array.clear(row);
 }
 
 // Binds the step graph in both directions between the two copies of the state.
 void HostBatch::bind() {
   runs_.clear();
+  Specs swapped = small_state_;
+  if (!place_.in_place) {
+    swapped.insert(swapped.end(), caches_.begin(), caches_.end());
+    for (const TensorSpec& spec : caches_) {
+      Array& other = other_[spec.name];
+      if (other == nullptr || other->shape() != now_.at(spec.name)->shape()) other = make(spec);
+    }
+  }
+  if (place_.device != nullptr) mirror_.emplace(place_.device, now_, other_, results_);
+  const auto on_device = [&](Arrays arrays) {
+    if (!mirror_) return arrays;
+    for (auto& [name, array] : arrays) array = mirror_->on_device(array);
+    return arrays;
+  };
   for (const auto& [from, to] : {std::pair{&now_, &other_}, std::pair{&other_, &now_}}) {
     Arrays inputs = now_, outputs = results_;
-    for (const TensorSpec& spec : small_state_) {
+    for (const TensorSpec& spec : swapped) {
       inputs[spec.name] = from->at(spec.name);
       outputs[kNext + spec.name] = to->at(spec.name);
     }
-    for (const TensorSpec& spec : caches_) outputs[kNext + spec.name] = now_.at(spec.name);
-    runs_.push_back(graphs_->bind(inputs, outputs));
+    if (place_.in_place) {
+      for (const TensorSpec& spec : caches_) outputs[kNext + spec.name] = now_.at(spec.name);
+    }
+    runs_.push_back(graphs_->bind(on_device(inputs), on_device(outputs)));
   }
 }
 
@@ -227,17 +309,32 @@ bool HostBatch::is_source(const TensorSpec& spec) const { return has(encoder_out
 bool HostBatch::is_large(const TensorSpec& spec) const { return spec.in_place || is_source(spec); }
 
 // Creates an array of zeros, or a large array that reuses the contents of another of its type:
-// masked values need only be finite. All source positions are masked.
+// masked values need only be finite. All source positions are masked, and
+// shortlists are empty.
 Array HostBatch::make(const TensorSpec& spec) {
   std::shared_ptr<BlockPool> blocks;
   if (is_large(spec)) {
     auto& shared = blocks_[spec.type];
-    if (shared == nullptr) shared = std::make_shared<BlockPool>();
+    if (shared == nullptr) shared = std::make_shared<BlockPool>(place_.device);
     blocks = shared;
   }
   const auto array = std::make_shared<Tensor>(spec.type, spec.sized(sizes_), blocks);
-  if (spec.name == "source_bias") fill(array, kMasked);
+  if (spec.name == "source_bias") {
+    for (std::int64_t row = 0; row < sizes_.n; ++row) mask_source(*array, row);
+  } else if (spec.name == "shortlist") {
+    array->clear(0, sizes_.n);  // kEmpty; other values would allow the tokens of other sentences
+  }
   return array;
+}
+
+// Masks all source positions of a row.
+void HostBatch::mask_source(const Tensor& bias, std::int64_t row) const {
+  if (bias.device() == nullptr) {
+    std::fill_n(bias.row<float>(row), bias.row_size(), kMasked);
+    return;
+  }
+  const std::vector<float> masked(bias.row_size(), kMasked);
+  bias.device()->copy_in(bias.address(row), masked.data(), masked.size() * sizeof(float));
 }
 
 void HostBatch::request(std::int64_t row, const SearchOptions& options, std::int64_t max_length) {
@@ -260,18 +357,18 @@ std::int64_t HostBatch::source_size(const Rows& keep, const Sources& arriving) c
     longest = std::max(longest, static_cast<std::int64_t>(tokens.size()));
   }
   for (const std::int64_t row : keep) {
-    const float* bias = now_.at("source_bias")->row<float>(row);
-    longest = std::max<std::int64_t>(longest, std::count(bias, bias + sizes_.s, 0.0f));
+    longest = std::max(longest, lengths_[static_cast<std::size_t>(row)]);
   }
   // A single sentence never shares its arrays.
-  if (keep.size() + arriving.size() == 1) return longest;
-  return rounded_up(longest, kSourceStep);
+  if (!place_.sizes.buckets && keep.size() + arriving.size() == 1) return longest;
+  return place_.sizes.source(longest);
 }
 
 // Encodes sentences into rows and resets the state of the rows.
 void HostBatch::start(const Rows& rows, const Sources& arriving) {
   std::size_t first = 0;
-  for (const std::size_t count : encoder_groups(arriving.tokens)) {
+  const std::size_t most = place_.sizes.buckets ? kEncoderTokensOfBuckets : kEncoderTokens;
+  for (const std::size_t count : encoder_groups(arriving.tokens, most)) {
     encode(rows, arriving, first, count);
     first += count;
   }
@@ -289,18 +386,25 @@ void HostBatch::encode(const Rows& rows, const Sources& arriving, std::size_t fi
   for (std::size_t i = 0; i < count; ++i) {
     longest = std::max(longest, arriving.tokens[first + i].size());
   }
-  Sizes sizes = contract_.with_source(sizes_, static_cast<std::int64_t>(longest));
-  sizes.n = static_cast<std::int64_t>(count);
+  const std::int64_t width = place_.sizes.buckets
+                                 ? place_.sizes.source(static_cast<std::int64_t>(longest))
+                                 : static_cast<std::int64_t>(longest);
+  Sizes sizes = contract_.with_source(sizes_, width);
+  sizes.n = place_.sizes.rows(static_cast<std::int64_t>(count));
   const auto ids = std::make_shared<Tensor>(Type::kInt64, std::vector{sizes.n, sizes.s});
   const auto lengths = std::make_shared<Tensor>(Type::kInt64, std::vector{sizes.n});
   fill(ids, arriving.tokens[first].back());  // pad with any valid id
-  for (std::int64_t i = 0; i < sizes.n; ++i) {
-    const Tokens& tokens = arriving.tokens[first + static_cast<std::size_t>(i)];
-    std::copy(tokens.begin(), tokens.end(), ids->row<std::int64_t>(i));
-    lengths->row<std::int64_t>(i)[0] = static_cast<std::int64_t>(tokens.size());
+  fill(lengths, std::int64_t{1});            // of rows that pad the bucket
+  for (std::size_t i = 0; i < count; ++i) {
+    const Tokens& tokens = arriving.tokens[first + i];
+    const auto row = static_cast<std::int64_t>(i);
+    std::copy(tokens.begin(), tokens.end(), ids->row<std::int64_t>(row));
+    lengths->row<std::int64_t>(row)[0] = static_cast<std::int64_t>(tokens.size());
   }
   const std::int64_t begin = rows[first], last = rows[first + count - 1];
-  const bool in_place = sizes.s == sizes_.s && last - begin + 1 == sizes.n;  // rows ascend
+  const auto encoded_rows = static_cast<std::int64_t>(count);  // without those that pad a bucket
+  const bool in_place = sizes.s == sizes_.s && sizes.n == encoded_rows &&
+                        last - begin + 1 == encoded_rows;  // rows ascend
   Arrays encoded;
   for (const TensorSpec& spec : encoder_outputs_) {
     encoded[spec.name] =
@@ -308,15 +412,17 @@ void HostBatch::encode(const Rows& rows, const Sources& arriving, std::size_t fi
                  : std::make_shared<Tensor>(spec.type, spec.sized(sizes), encoder_blocks_);
   }
   const double start = thread_seconds();
+  if (place_.device != nullptr) place_.device->wait();
   graphs_->encode({{"source_ids", ids}, {"source_lengths", lengths}}, encoded);
   graph_seconds_ += thread_seconds() - start;
   if (in_place) return;
-  for (std::int64_t i = 0; i < sizes.n; ++i) {
-    const std::int64_t row = rows[first + static_cast<std::size_t>(i)];
-    fill_row(now_.at("source_bias"), row, kMasked);
-    if (contract_.shortlist) fill_row(now_.at("shortlist"), row, kEmpty);
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::int64_t row = rows[first + i];
+    mask_source(*now_.at("source_bias"), row);
+    if (contract_.shortlist) now_.at("shortlist")->clear(row);  // kEmpty
     for (const TensorSpec& spec : encoder_outputs_) {
-      copy_source(spec, *encoded.at(spec.name), i, *now_.at(spec.name), row, sizes.s);
+      copy_source(spec, *encoded.at(spec.name), static_cast<std::int64_t>(i), *now_.at(spec.name),
+                  row, sizes.s);
     }
   }
 }
@@ -336,18 +442,18 @@ void HostBatch::grow_if_full() {
 // chosen had the caches been larger before.
 void HostBatch::grow(const std::vector<char>& full) {
   const std::int64_t old = sizes_.p;
-  sizes_.p = slot_capacity(old + sizes_.k);
+  if (mirror_) mirror_->receive_ancestry();
+  sizes_.p = place_.sizes.slots(old + sizes_.k);
   runs_.clear();
+  for (const TensorSpec& spec : caches_) other_.erase(spec.name);  // `bind` makes others
   const auto copy = [&](const TensorSpec& spec, Array& array) {
     const Array grown = make(spec);
     const std::int64_t columns = spec.axes.size() > 3 ? grown->axis(3) : 1;
     const std::size_t slot = size_of(spec.type) * static_cast<std::size_t>(columns);
     const auto past = static_cast<std::size_t>(old) * slot;
     const auto whole = static_cast<std::size_t>(sizes_.p) * slot;
-    for (std::int64_t i = 0; i < grown->axis(0) * grown->axis(1); ++i) {
-      const auto block = static_cast<std::size_t>(i);
-      std::memcpy(grown->bytes_at(0) + block * whole, array->bytes_at(0) + block * past, past);
-    }
+    const auto blocks = static_cast<std::size_t>(grown->axis(0) * grown->axis(1));
+    copy_blocks(*grown, {grown->address(), whole}, *array, {array->address(), past}, past, blocks);
     for (const std::int64_t row : nan_rows_) leave(spec, *array, row);
     array = grown;
   };

@@ -1,4 +1,4 @@
-// A batch in host memory.
+// A batch whose steps the host runs one by one, with arrays in host memory or on a GPU.
 #pragma once
 
 #include <functional>
@@ -11,28 +11,55 @@
 #include <vector>
 
 #include "backends/backend.h"
+#include "backends/device_memory.h"
+#include "backends/state_mirror.h"
 #include "backends/tensor.h"
 #include "bundle/contract.h"
 
 namespace translate_trt::runtime {
 
-// Both graphs of a target, on host arrays.
+// Both graphs of a target.
 class Graphs {
  public:
   virtual ~Graphs() = default;
 
-  // Runs the encoder and writes its outputs to the given arrays.
+  // Runs the encoder on arrays in host memory and writes its outputs to the given arrays.
   virtual void encode(const Arrays& inputs, const Arrays& outputs) = 0;
 
   // Binds the step graph to arrays. Every call of the returned function runs a step on them.
   virtual std::function<void()> bind(const Arrays& inputs, const Arrays& outputs) = 0;
 };
 
+// Sizes of the arrays of a batch. They cost a CPU time and memory at every step, so there they are
+// close to what is needed. A GPU computes on what it would otherwise leave idle, but growing and
+// moving arrays costs, and so do kernels for new shapes: sizes are powers of two.
+struct ArraySizes {
+  std::int64_t spare_slots = 0;  // slots that caches get beyond what their rows need at present
+  bool buckets = false;          // whether N, S and P are powers of two
+  std::int64_t max_source = 0;   // largest S of a bucket; 0: no limit
+
+  std::int64_t rows(std::int64_t needed) const;
+  std::int64_t source(std::int64_t needed) const;
+  std::int64_t slots(std::int64_t needed) const;
+  // The largest S and P of arrays worth keeping when S = `needed`, or that many slots, would do.
+  std::int64_t most_source(std::int64_t needed) const;
+  std::int64_t most_slots(std::int64_t needed) const;
+};
+
+// Where a batch keeps its arrays.
+struct ArrayPlace {
+  // Memory of caches, encoder outputs and state; null: host memory.
+  std::shared_ptr<DeviceMemory> device = nullptr;
+  ArraySizes sizes = {};
+  // Whether the step graph may write a cache to the memory from which it reads it. If not, there
+  // are two copies, which change places with every step.
+  bool in_place = true;
+};
+
 class HostBatch : public Batch {
  public:
-  // spare_slots: slots that caches get beyond what their rows need at present.
   HostBatch(std::unique_ptr<Graphs> graphs, const Contract& contract, const SearchOptions& options,
-            std::int64_t start_token, std::int64_t spare_slots);
+            std::int64_t start_token, ArrayPlace place);
 
   std::int64_t rows() const override { return sizes_.n; }
   std::pair<Rows, Rows> update(const Rows& keep, const Sources& arriving) override;
@@ -58,7 +85,9 @@ class HostBatch : public Batch {
   // Copies the entries of the first `width` source tokens of a row between two arrays.
   void copy_source(const TensorSpec& spec, const Tensor& from, std::int64_t from_row, Tensor& to,
                    std::int64_t to_row, std::int64_t width) const;
-  std::int64_t slot_capacity(std::int64_t slots) const;
+  bool keeps_rows(std::int64_t rows, const Rows& keep) const;
+  std::int64_t max_used_slots(const Rows& rows) const;
+  void mask_source(const Tensor& bias, std::int64_t row) const;
   std::int64_t source_size(const Rows& keep, const Sources& arriving) const;
   void start(const Rows& rows, const Sources& arriving);
   void encode(const Rows& rows, const Sources& arriving, std::size_t first, std::size_t count);
@@ -75,15 +104,19 @@ class HostBatch : public Batch {
   std::unique_ptr<Graphs> graphs_;
   Contract contract_;
   SearchOptions options_;
-  std::int64_t start_token_, spare_slots_;
+  std::int64_t start_token_;
+  ArrayPlace place_;
   Specs encoder_outputs_, caches_, request_, small_state_, by_sentence_;
   std::optional<std::int64_t> slots_;  // if fixed
   Sizes sizes_;
+  std::vector<std::int64_t> lengths_;    // source tokens by row
   Arrays now_;                           // all inputs of the next step
   Arrays other_;                         // targets of state that a step does not update in place
   Arrays results_;                       // outputs other than the state
+  std::optional<StateMirror> mirror_;    // of the small arrays, if the arrays are on a device
   StepResults result_ = StepResults(1);  // of the last step
   std::set<std::int64_t> nan_rows_;      // since the last update
+  bool is_forced_ = false;               // whether the last step had forced tokens
   double graph_seconds_ = 0;
   // Memory of caches and encoder outputs, whose masked values need only be finite.
   std::map<Type, std::shared_ptr<BlockPool>> blocks_;

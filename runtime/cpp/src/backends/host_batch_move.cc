@@ -1,7 +1,6 @@
 // Moving of the kept sentences of a batch to arrays of another size.
 
 #include <algorithm>
-#include <cstring>
 #include <iterator>
 #include <numeric>
 #include <utility>
@@ -11,9 +10,6 @@
 namespace translate_trt::runtime {
 
 namespace {
-
-// Caches have a multiple of this number of slots, which suits the matmuls.
-constexpr std::int64_t kSlotStep = 16;
 
 // A row of an array viewed as [outer, axis, inner], with inner in bytes.
 struct Split {
@@ -27,12 +23,13 @@ struct Split {
   }
 };
 
-}  // namespace
-
-// Capacity of caches that need `slots` slots, with spare ones.
-std::int64_t HostBatch::slot_capacity(std::int64_t slots) const {
-  return (slots + spare_slots_ + kSlotStep - 1) / kSlotStep * kSlotStep;
+void copy_whole_row(const Tensor& from, std::int64_t from_row, const Tensor& to,
+                    std::int64_t to_row) {
+  const std::size_t bytes = to.row_size() * size_of(to.type());
+  copy_blocks(to, {to.address(to_row), bytes}, from, {from.address(from_row), bytes}, bytes, 1);
 }
+
+}  // namespace
 
 // Moves the kept rows to the front of new arrays with `rows` rows and the slots that the rows need.
 void HostBatch::move(const Rows& keep, std::int64_t rows, std::int64_t source_size) {
@@ -42,7 +39,7 @@ void HostBatch::move(const Rows& keep, std::int64_t rows, std::int64_t source_si
   const std::int64_t most = used.empty() ? sizes_.k : *std::max_element(used.begin(), used.end());
   runs_.clear();
   Arrays past = std::move(now_);
-  sizes_.n = rows, sizes_.p = slots_ ? *slots_ : slot_capacity(most);
+  sizes_.n = rows, sizes_.p = slots_ ? *slots_ : place_.sizes.slots(most);
   sizes_ = contract_.with_source(sizes_, source_size);
   allocate_small();
   for (const TensorSpec& spec : by_sentence_) {
@@ -64,9 +61,14 @@ void HostBatch::move(const Rows& keep, std::int64_t rows, std::int64_t source_si
 bool HostBatch::can_shrink(const Rows& keep, std::int64_t rows) const {
   if (keep.empty() || rows > sizes_.n) return false;
   if (slots_) return true;
+  return sizes_.p <= place_.sizes.most_slots(max_used_slots(keep));
+}
+
+// Largest number of used slots of the rows.
+std::int64_t HostBatch::max_used_slots(const Rows& rows) const {
   std::int64_t most = 0;
-  for (const std::int64_t row : keep) most = std::max(most, used_slots(row));
-  return sizes_.p <= slot_capacity(most) + kSlotStep;
+  for (const std::int64_t row : rows) most = std::max(most, used_slots(row));
+  return most;
 }
 
 // Shortens the arrays to `rows` rows, and resizes those of the source. Kept rows at the end move
@@ -87,8 +89,7 @@ Rows HostBatch::shrink(const Rows& keep, std::int64_t rows, std::int64_t source_
       if (spec.in_place) {
         copy_slots(array, row, array, *next, used);
       } else if (source_size == sizes_.s || !is_source(spec)) {
-        std::memcpy(array.bytes_at(*next), array.bytes_at(row),
-                    array.row_size() * size_of(array.type()));
+        copy_whole_row(array, row, array, *next);
       } else {
         continue;  // `repack_source` moves it
       }
@@ -150,7 +151,7 @@ void HostBatch::copy_row(const TensorSpec& spec, const Tensor& old, std::int64_t
   } else if (is_source(spec)) {
     copy_source(spec, old, from, here, to, width);
   } else {
-    std::memcpy(here.bytes_at(to), old.bytes_at(from), here.row_size() * size_of(here.type()));
+    copy_whole_row(old, from, here, to);
   }
 }
 
@@ -159,11 +160,9 @@ void HostBatch::copy_row(const TensorSpec& spec, const Tensor& old, std::int64_t
 void HostBatch::copy_slots(const Tensor& from, std::int64_t from_row, const Tensor& to,
                            std::int64_t to_row, std::int64_t used) const {
   const Split target(to, 2), source(from, 2);
-  for (std::size_t outer = 0; outer < target.outer; ++outer) {
-    std::memcpy(to.bytes_at(to_row) + outer * target.axis * target.inner,
-                from.bytes_at(from_row) + outer * source.axis * source.inner,
-                static_cast<std::size_t>(used) * source.inner);
-  }
+  copy_blocks(to, {to.address(to_row), target.axis * target.inner}, from,
+              {from.address(from_row), source.axis * source.inner},
+              static_cast<std::size_t>(used) * source.inner, target.outer);
 }
 
 void HostBatch::copy_source(const TensorSpec& spec, const Tensor& from, std::int64_t from_row,
@@ -173,11 +172,9 @@ void HostBatch::copy_source(const TensorSpec& spec, const Tensor& from, std::int
   const auto at = static_cast<std::size_t>(axis - spec.axes.begin());
   const auto filled = static_cast<std::size_t>(contract_.with_source(sizes_, width).of(*axis));
   const Split source(from, at), target(to, at);
-  for (std::size_t outer = 0; outer < source.outer; ++outer) {
-    std::memcpy(to.bytes_at(to_row) + outer * target.axis * target.inner,
-                from.bytes_at(from_row) + outer * source.axis * source.inner,
-                filled * source.inner);
-  }
+  copy_blocks(to, {to.address(to_row), target.axis * target.inner}, from,
+              {from.address(from_row), source.axis * source.inner}, filled * source.inner,
+              source.outer);
 }
 
 }  // namespace translate_trt::runtime

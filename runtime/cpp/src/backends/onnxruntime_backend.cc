@@ -6,7 +6,6 @@
 #include <malloc.h>
 #endif
 
-#include "backends/host_batch.h"
 #include "backends/onnxruntime_session.h"
 #include "core/errors.h"
 #include "text/utf8.h"
@@ -19,6 +18,9 @@ namespace {
 // kernel, which reads only visible slots; ONNX Runtime's attention reads every slot at every step.
 constexpr std::int64_t kSpareSlots = 64;
 
+// Source tokens of a batch on a GPU, such as 64 sentences of 64: a step of few rows is as slow.
+constexpr std::int64_t kGpuBatchTokens = 4096;
+
 // Returns memory that loading needed temporarily to the system; glibc would keep it.
 void return_memory() {
 #if defined(__GLIBC__)
@@ -30,67 +32,98 @@ void return_memory() {
 class BatchGraphs : public Graphs {
  public:
   BatchGraphs(std::shared_ptr<const OnnxRuntimeLibrary> library, OrtSession& encoder,
-              OrtSession& step)
+              OrtSession& step, const OrtMemoryInfo& device_memory)
       : library_(std::move(library)),
         encoder_(encoder),
         step_(step),
+        device_memory_(device_memory),
         run_(library_->make<OrtRunOptions>(library_->api().ReleaseRunOptions,
                                            library_->api().CreateRunOptions)) {}
 
   void encode(const Arrays& inputs, const Arrays& outputs) override {
-    bind_session(*library_, encoder_, inputs, outputs, *run_)();
+    bind_session(*library_, encoder_, inputs, outputs, *run_, device_memory_)();
   }
 
   std::function<void()> bind(const Arrays& inputs, const Arrays& outputs) override {
-    return bind_session(*library_, step_, inputs, outputs, *run_);
+    return bind_session(*library_, step_, inputs, outputs, *run_, device_memory_);
   }
 
  private:
   std::shared_ptr<const OnnxRuntimeLibrary> library_;
   OrtSession &encoder_, &step_;
+  const OrtMemoryInfo& device_memory_;
   Owned<OrtRunOptions> run_;
+};
+
+// Limits a batch to the sizes that TensorRT-RTX has compiled.
+class RtxBatch : public HostBatch {
+ public:
+  using HostBatch::HostBatch;
+
+  std::optional<std::int64_t> capacity_for(std::int64_t longest) const override {
+    static_cast<void>(longest);
+    return kMaxRtxRows;
+  }
 };
 
 }  // namespace
 
-SessionDevice read_device(const std::string& name) {
-  const std::size_t colon = name.find(':');
-  const std::string kind = name.substr(0, colon);
-  const std::string number = colon == std::string::npos ? "0" : name.substr(colon + 1);
-  const bool counted = !number.empty() && number.size() <= 3 &&
-                       number.find_first_not_of("0123456789") == std::string::npos;
-  if (name == "cpu") return {};
-  if (counted && kind == "cuda") return {Provider::kCuda, std::stoi(number), name};
-  if (counted && kind == "tensorrt") return {Provider::kTensorRt, std::stoi(number), name};
-  throw option_error("device is " + in_quotes(name) + "; write cpu, cuda, cuda:1 or tensorrt.");
-}
-
 OnnxRuntimeBackend::OnnxRuntimeBackend(const std::filesystem::path& encoder,
                                        const std::filesystem::path& step, const Contract& contract,
                                        const Settings& settings)
-    : library_(OnnxRuntimeLibrary::open(settings.onnxruntime)), contract_(contract) {
+    : library_(OnnxRuntimeLibrary::open(settings.onnxruntime)),
+      contract_(contract),
+      device_(settings.device) {
   CompiledKernels kernels;
   if (settings.device.provider == Provider::kCpu) {
     kernels = find_kernels(settings.kernels);
     settings.log("compiled kernels: " + kernels.status());
   }
   kernels_ = kernels.name;
-  spare_slots_ = kernels.has_attention() ? kSpareSlots : 0;
-  const SessionOptions of_encoder = make_session_options(*library_, settings, kernels);
-  const SessionOptions of_step = make_session_options(*library_, settings, kernels);
+  place_ = settings.place;
+  if (!place_ && device_.provider == Provider::kCpu) {
+    const std::int64_t spare = kernels.has_attention() ? kSpareSlots : 0;
+    place_ = [spare] { return ArrayPlace{nullptr, {spare}}; };
+  } else if (!place_) {
+    place_ = [device = device_, longest = settings.max_source_length] {
+      return ArrayPlace{std::make_shared<DeviceMemory>(device.index),
+                        {0, true, longest},
+                        device.provider == Provider::kCuda};
+    };
+  }
+  const SizeRange range =
+      size_range(contract, settings.max_source_length, settings.max_target_length);
+  const SessionOptions of_encoder =
+      make_session_options(*library_, settings, kernels, contract.encoder_inputs, range);
+  const SessionOptions of_step =
+      make_session_options(*library_, settings, kernels, contract.step_inputs(), range);
   // Threads of a session spin for a while after a run. The encoder's threads would compete with the
   // steps for the cores.
   add_setting(*library_, *of_encoder, "session.force_spinning_stop", "1");
-  encoder_ = open_session(*library_, encoder, *of_encoder, contract.encoder_inputs,
+  encoder_ = open_session(*library_, encoder, *of_encoder, device_, contract.encoder_inputs,
                           contract.encoder_outputs);
-  step_ = open_session(*library_, step, *of_step, contract.step_inputs(), contract.step_outputs());
+  step_ = open_session(*library_, step, *of_step, device_, contract.step_inputs(),
+                       contract.step_outputs());
+  device_memory_ = memory_of(*library_, device_);
   return_memory();
 }
 
 std::unique_ptr<Batch> OnnxRuntimeBackend::batch(const SearchOptions& options,
                                                  std::int64_t start_token) const {
-  return std::make_unique<HostBatch>(std::make_unique<BatchGraphs>(library_, *encoder_, *step_),
-                                     contract_, options, start_token, spare_slots_);
+  auto graphs = std::make_unique<BatchGraphs>(library_, *encoder_, *step_, *device_memory_);
+  if (device_.provider != Provider::kTensorRtRtx) {
+    return std::make_unique<HostBatch>(std::move(graphs), contract_, options, start_token,
+                                       place_());
+  }
+  if (options.beam_size > kMaxRtxBeams) {
+    throw option_error("beam_size is " + std::to_string(options.beam_size) + "; on " +
+                       device_.name + " it must be at most " + std::to_string(kMaxRtxBeams) + ".");
+  }
+  return std::make_unique<RtxBatch>(std::move(graphs), contract_, options, start_token, place_());
+}
+
+std::int64_t OnnxRuntimeBackend::default_batch_tokens() const {
+  return device_.provider == Provider::kCpu ? Backend::default_batch_tokens() : kGpuBatchTokens;
 }
 
 }  // namespace translate_trt::runtime

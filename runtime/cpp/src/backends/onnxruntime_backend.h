@@ -7,30 +7,23 @@
 #include <string>
 
 #include "backends/backend.h"
+#include "backends/host_batch.h"
 #include "backends/onnxruntime_library.h"
+#include "backends/onnxruntime_providers.h"
 #include "bundle/contract.h"
 
 namespace translate_trt::runtime {
-
-enum class Provider { kCpu, kCuda, kTensorRt };
-
-// Device of the sessions: "cpu", "cuda", "cuda:1", "tensorrt" or "tensorrt:1".
-struct SessionDevice {
-  Provider provider = Provider::kCpu;
-  int index = 0;
-  std::string name = "cpu";
-};
-
-// Parses a device name; throws an option error if it is invalid.
-SessionDevice read_device(const std::string& name);
 
 // Settings of a backend.
 struct Settings {
   int threads = 1;  // per operator of a batch
   int workers = 1;  // batches that run at the same time
   SessionDevice device;
-  bool default_device = true;        // no device was set: the CPU, or the first GPU for engines
-  std::string onnxruntime, kernels;  // as in tt_load_options; "" if not set
+  bool default_device = true;  // no device was set: the CPU, or the first GPU for engines
+  std::string onnxruntime, kernels, provider;  // as in tt_load_options; "" if not set
+  std::int64_t max_source_length = 0, max_target_length = 0;  // of the bundle
+  // Replaces the place of a batch's arrays. Tests use it to run the CPU provider on a fake device.
+  std::function<ArrayPlace()> place;
   std::function<void(const std::string&)> log;
 };
 
@@ -44,6 +37,8 @@ class OnnxRuntimeBackend : public Backend {
   std::unique_ptr<Batch> batch(const SearchOptions& options,
                                std::int64_t start_token) const override;
 
+  std::int64_t default_batch_tokens() const override;
+
   const std::string& version() const { return library_->version(); }
   const std::string& kernels() const { return kernels_; }
 
@@ -51,7 +46,9 @@ class OnnxRuntimeBackend : public Backend {
   std::shared_ptr<const OnnxRuntimeLibrary> library_;
   Contract contract_;
   std::string kernels_;
-  std::int64_t spare_slots_ = 0;
+  SessionDevice device_;
+  std::function<ArrayPlace()> place_;  // of a new batch
+  Owned<OrtMemoryInfo> device_memory_;
   Owned<OrtSession> encoder_, step_;
 };
 

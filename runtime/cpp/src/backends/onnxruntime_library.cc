@@ -5,6 +5,7 @@
 #include <mutex>
 #include <utility>
 
+#include "backends/onnxruntime_plugins.h"
 #include "backends/shared_library.h"
 #include "core/errors.h"
 
@@ -18,10 +19,16 @@ constexpr const char* kName = "libonnxruntime.so.1";
 // The attention operator of 1.20.1 gave wrong translations, without an error; 1.21.1 does not.
 constexpr int kOldest[] = {1, 21};
 
-bool is_too_old(const std::string& version) {
+// Major and minor number of a version; zeros if it has none.
+std::pair<int, int> numbers_of(const std::string& version) {
   int major = 0, minor = 0;
-  if (std::sscanf(version.c_str(), "%d.%d", &major, &minor) != 2) return false;
-  return std::pair(major, minor) < std::pair(kOldest[0], kOldest[1]);
+  if (std::sscanf(version.c_str(), "%d.%d", &major, &minor) != 2) return {0, 0};
+  return {major, minor};
+}
+
+bool is_too_old(const std::string& version) {
+  const auto numbers = numbers_of(version);
+  return numbers != std::pair(0, 0) && numbers < std::pair(kOldest[0], kOldest[1]);
 }
 
 const OrtApiBase* open_base(const std::string& path) {
@@ -61,17 +68,36 @@ std::shared_ptr<const OnnxRuntimeLibrary> OnnxRuntimeLibrary::open(const std::st
     throw backend_error(path + " is ONNX Runtime " + version + ", whose attention is wrong; this " +
                         "needs 1.21 or newer.");
   }
-  std::shared_ptr<const OnnxRuntimeLibrary> library(new OnnxRuntimeLibrary(api, version));
+  std::shared_ptr<const OnnxRuntimeLibrary> library(new OnnxRuntimeLibrary(base, api, version));
   opened->emplace(path, library);
   return library;
 }
 
-OnnxRuntimeLibrary::OnnxRuntimeLibrary(const OrtApi* api, std::string version)
-    : api_(api), version_(std::move(version)) {
+OnnxRuntimeLibrary::OnnxRuntimeLibrary(const OrtApiBase* base, const OrtApi* api,
+                                       std::string version)
+    : base_(base), api_(api), version_(std::move(version)) {
+  const auto [major, minor] = numbers_of(version_);
+  if (major == 1) newest_api_ = static_cast<std::uint32_t>(minor);
   environment_ = make<OrtEnv>(api_->ReleaseEnv, [this](OrtEnv** made) {
     // Errors are returned with the same message, so nothing is logged to stderr.
     return api_->CreateEnv(ORT_LOGGING_LEVEL_FATAL, "translate_trt", made);
   });
+}
+
+void OnnxRuntimeLibrary::register_provider(const std::string& name, const std::string& path) const {
+  const auto add = later<RegisterProvider>(kPluginApiVersion, kRegisterProvider);
+  const std::lock_guard lock(mutex_);
+  const auto [entry, is_new] = providers_.emplace(name, path);
+  if (!is_new) {
+    if (entry->second == path) return;
+    throw OnnxRuntimeError("this process uses the one of " + entry->second + " already");
+  }
+  try {
+    check(add(environment(), name.c_str(), path.c_str()));
+  } catch (const OnnxRuntimeError&) {
+    providers_.erase(entry);
+    throw;
+  }
 }
 
 void OnnxRuntimeLibrary::check(OrtStatus* status) const {

@@ -4,7 +4,9 @@
 #include <onnxruntime_c_api.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <stdexcept>
 #include <string>
 
@@ -44,6 +46,20 @@ class OnnxRuntimeLibrary {
   const std::string& version() const { return version_; }
   OrtEnv* environment() const { return environment_.get(); }
 
+  // A function that ONNX Runtime has appended to its API since kApiVersion, by its index in the
+  // API's table; null if this ONNX Runtime is older than `version`, the API version of its first
+  // release.
+  template <class Function>
+  Function later(std::uint32_t version, std::size_t index) const {
+    if (version > newest_api_) return nullptr;  // GetApi would complain on stderr
+    const OrtApi* newer = base_->GetApi(version);
+    if (newer == nullptr) return nullptr;
+    return reinterpret_cast<Function>(reinterpret_cast<void* const*>(newer)[index]);
+  }
+
+  // Registers a plugin provider's library under a name, once. Throws OnnxRuntimeError.
+  void register_provider(const std::string& name, const std::string& path) const;
+
   // Throws OnnxRuntimeError unless the status is a success.
   void check(OrtStatus* status) const;
 
@@ -56,11 +72,15 @@ class OnnxRuntimeLibrary {
   }
 
  private:
-  OnnxRuntimeLibrary(const OrtApi* api, std::string version);
+  OnnxRuntimeLibrary(const OrtApiBase* base, const OrtApi* api, std::string version);
 
+  const OrtApiBase* base_;
   const OrtApi* api_;
   std::string version_;
+  std::uint32_t newest_api_ = kApiVersion;  // API version of this ONNX Runtime
   Owned<OrtEnv> environment_;
+  mutable std::mutex mutex_;
+  mutable std::map<std::string, std::string> providers_;  // paths by name
 };
 
 }  // namespace translate_trt::runtime

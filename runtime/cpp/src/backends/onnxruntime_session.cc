@@ -44,41 +44,6 @@ void register_kernels(const OnnxRuntimeLibrary& library, OrtSessionOptions& opti
   }
 }
 
-// Appends a GPU execution provider, through the functions of its options in ONNX Runtime's API.
-template <class Options>
-void add_gpu(const OnnxRuntimeLibrary& library, OrtSessionOptions& session, int index,
-             OrtStatus*(ORT_API_CALL* create)(Options**), void(ORT_API_CALL* release)(Options*),
-             OrtStatus*(ORT_API_CALL* update)(Options*, const char* const*, const char* const*,
-                                              std::size_t),
-             OrtStatus*(ORT_API_CALL* append)(OrtSessionOptions*, const Options*)) {
-  const auto options = library.make<Options>(release, create);
-  const std::string number = std::to_string(index);
-  const char *name = "device_id", *value = number.c_str();
-  library.check(update(options.get(), &name, &value, 1));
-  library.check(append(&session, options.get()));
-}
-
-void add_provider(const OnnxRuntimeLibrary& library, OrtSessionOptions& session,
-                  const SessionDevice& device) {
-  const OrtApi& api = library.api();
-  try {
-    if (device.provider == Provider::kTensorRt) {
-      add_gpu<OrtTensorRTProviderOptionsV2>(
-          library, session, device.index, api.CreateTensorRTProviderOptions,
-          api.ReleaseTensorRTProviderOptions, api.UpdateTensorRTProviderOptions,
-          api.SessionOptionsAppendExecutionProvider_TensorRT_V2);
-    }
-    // CUDA runs the nodes that TensorRT does not support.
-    add_gpu<OrtCUDAProviderOptionsV2>(library, session, device.index, api.CreateCUDAProviderOptions,
-                                      api.ReleaseCUDAProviderOptions, api.UpdateCUDAProviderOptions,
-                                      api.SessionOptionsAppendExecutionProvider_CUDA_V2);
-  } catch (const OnnxRuntimeError& error) {
-    throw backend_error("ONNX Runtime " + library.version() + " cannot use the device " +
-                        device.name + ": " + error.what() + ". It takes a build with that " +
-                        "provider, and the CUDA libraries of its version; or leave device out.");
-  }
-}
-
 using Types = std::map<std::string, std::string>;
 
 // Types of the inputs or outputs of a session, by name.
@@ -135,7 +100,8 @@ void hold_to_contract(const std::filesystem::path& path, const char* kind, const
 }  // namespace
 
 SessionOptions make_session_options(const OnnxRuntimeLibrary& library, const Settings& settings,
-                                    const CompiledKernels& kernels) {
+                                    const CompiledKernels& kernels, const Specs& inputs,
+                                    const SizeRange& range) {
   const OrtApi& api = library.api();
   auto options =
       library.make<OrtSessionOptions>(api.ReleaseSessionOptions, api.CreateSessionOptions);
@@ -147,7 +113,7 @@ SessionOptions make_session_options(const OnnxRuntimeLibrary& library, const Set
   library.check(
       api.SetIntraOpNumThreads(options.get(), 1 + settings.workers * (settings.threads - 1)));
   if (settings.device.provider != Provider::kCpu) {
-    add_provider(library, *options, settings.device);
+    append_provider(library, *options, settings.device, settings.provider, inputs, range);
     return options;
   }
   // Both features would keep the memory of the largest batch, which batches of other sizes hardly
@@ -164,17 +130,20 @@ void add_setting(const OnnxRuntimeLibrary& library, OrtSessionOptions& options, 
 }
 
 Owned<OrtSession> open_session(const OnnxRuntimeLibrary& library, const std::filesystem::path& path,
-                               OrtSessionOptions& options, const Specs& inputs,
-                               const Specs& outputs) {
+                               OrtSessionOptions& options, const SessionDevice& device,
+                               const Specs& inputs, const Specs& outputs) {
   Owned<OrtSession> session;
   try {
     session = library.make<OrtSession>(library.api().ReleaseSession, [&](OrtSession** made) {
       return library.api().CreateSession(library.environment(), path.c_str(), &options, made);
     });
   } catch (const OnnxRuntimeError& error) {
+    const bool is_rtx = device.provider == Provider::kTensorRtRtx;
     throw bundle_error("ONNX Runtime " + library.version() + " cannot load " + path.string() +
-                       ": " + error.what() +
-                       ". Export the bundle again, or take a newer ONNX Runtime.");
+                       (is_rtx ? " on " + device.name : "") + ": " + error.what() +
+                       (is_rtx ? ". TensorRT-RTX takes onnx-fp16 exported with --disable-pass "
+                                 "fuse-multi-head."
+                               : ". Export the bundle again, or take a newer ONNX Runtime."));
   }
   hold_to_contract(path, "inputs", inputs, types_of(library, *session, true), false);
   hold_to_contract(path, "outputs", outputs, types_of(library, *session, false), true);
@@ -183,7 +152,8 @@ Owned<OrtSession> open_session(const OnnxRuntimeLibrary& library, const std::fil
 
 std::function<void()> bind_session(const OnnxRuntimeLibrary& library, OrtSession& session,
                                    const Arrays& inputs, const Arrays& outputs,
-                                   const OrtRunOptions& options) {
+                                   const OrtRunOptions& options,
+                                   const OrtMemoryInfo& device_memory) {
   const OrtApi& api = library.api();
   struct Bound {
     Arrays inputs, outputs;  // keeps the memory of `values` alive
@@ -202,9 +172,10 @@ std::function<void()> bind_session(const OnnxRuntimeLibrary& library, OrtSession
     auto& value = bound->values[array.get()];
     if (value == nullptr) {
       value = library.make<OrtValue>(api.ReleaseValue, [&](OrtValue** made) {
-        return api.CreateTensorWithDataAsOrtValue(memory.get(), array->bytes_at(0), array->bytes(),
-                                                  array->shape().data(), array->shape().size(),
-                                                  element_type(array->type()), made);
+        return api.CreateTensorWithDataAsOrtValue(
+            array->device() == nullptr ? memory.get() : &device_memory, array->address(),
+            array->bytes(), array->shape().data(), array->shape().size(),
+            element_type(array->type()), made);
       });
     }
     return value.get();

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <new>
 #include <utility>
 
@@ -46,7 +47,20 @@ std::byte* allocate_zeros(std::size_t bytes) {
 }  // namespace
 
 BlockPool::~BlockPool() {
-  for (const Block& block : free_) munmap(block.data, block.capacity);
+  for (const Block& block : free_) free(block);
+}
+
+BlockPool::Block BlockPool::allocate(std::size_t bytes) const {
+  if (device_ != nullptr) return {device_->allocate(bytes), bytes};
+  return map_pages(bytes);
+}
+
+void BlockPool::free(Block block) const {
+  if (device_ != nullptr) {
+    device_->release(block.data);
+  } else {
+    munmap(block.data, block.capacity);
+  }
 }
 
 BlockPool::Block BlockPool::acquire(std::size_t bytes) {
@@ -57,7 +71,7 @@ BlockPool::Block BlockPool::acquire(std::size_t bytes) {
     return taken;
   }
 #ifdef MREMAP_MAYMOVE  // Linux
-  if (!free_.empty()) {
+  if (!free_.empty() && device_ == nullptr) {
     // Reuses the pages of the block; further pages are allocated on first write.
     const Block last = free_.back();
     void* data = mremap(last.data, last.capacity, bytes, MREMAP_MAYMOVE);
@@ -66,13 +80,13 @@ BlockPool::Block BlockPool::acquire(std::size_t bytes) {
     return {static_cast<std::byte*>(data), bytes};
   }
 #endif
-  return map_pages(bytes);
+  return allocate(bytes);
 }
 
 void BlockPool::release(Block block) {
   free_.push_back(block);
   if (free_.size() <= kMaxFree) return;
-  munmap(free_.front().data, free_.front().capacity);
+  free(free_.front());
   free_.erase(free_.begin());
 }
 
@@ -83,32 +97,66 @@ Tensor::Tensor(Type type, std::vector<std::int64_t> shape, std::shared_ptr<Block
       blocks_(std::move(blocks)) {
   std::size_t bytes = 0;
   if (__builtin_mul_overflow(size_, size_of(type), &bytes)) throw std::bad_alloc();
-  if (bytes < kMinMappedBytes) {
+  if (blocks_ != nullptr) device_ = blocks_->device();
+  if (bytes < kMinMappedBytes && device_ == nullptr) {
     data_ = allocate_zeros(bytes);
   } else {
-    const BlockPool::Block block = blocks_ ? blocks_->acquire(bytes) : map_pages(bytes);
+    // A block has at least one byte.
+    const BlockPool::Block block =
+        blocks_ ? blocks_->acquire(std::max<std::size_t>(bytes, 1)) : map_pages(bytes);
     data_ = block.data;
     capacity_ = block.capacity;
   }
 }
 
+Tensor::Tensor(Type type, std::vector<std::int64_t> shape, std::byte* data,
+               std::shared_ptr<void> owner, DeviceMemory* device)
+    : owner_(std::move(owner)),
+      device_(device),
+      type_(type),
+      shape_(std::move(shape)),
+      size_(element_count(shape_)),
+      data_(data) {}
+
 Tensor::Tensor(std::shared_ptr<Tensor> whole, std::int64_t first, std::int64_t count)
-    : whole_(std::move(whole)),
-      type_(whole_->type_),
-      shape_(whole_->shape_),
-      size_(whole_->row_size() * static_cast<std::size_t>(count)),
-      data_(whole_->bytes_at(first)) {
+    : device_(whole->device_),
+      type_(whole->type_),
+      shape_(whole->shape_),
+      size_(whole->row_size() * static_cast<std::size_t>(count)),
+      data_(whole->address(first)) {
   shape_[0] = count;
+  owner_ = std::move(whole);
 }
 
 Tensor::~Tensor() {
-  if (whole_) return;
+  if (owner_) return;
   if (capacity_ == 0) {
     std::free(data_);
   } else if (blocks_) {
     blocks_->release({data_, capacity_});
   } else {
     munmap(data_, capacity_);
+  }
+}
+
+void Tensor::clear(std::int64_t row, std::int64_t count) const {
+  const std::size_t bytes = row_size() * size_of(type_) * static_cast<std::size_t>(count);
+  if (device_ != nullptr) {
+    device_->clear(address(row), bytes);
+  } else {
+    std::memset(address(row), 0, bytes);
+  }
+}
+
+void copy_blocks(const Tensor& to, Blocks to_at, const Tensor& from, Blocks from_at,
+                 std::size_t width, std::size_t rows) {
+  if (to.device() != from.device()) {
+    throw std::logic_error("a copy between the host and a device within a batch");
+  }
+  if (to.device() != nullptr) {
+    to.device()->copy(to_at, from_at, width, rows);
+  } else {
+    copy_host_blocks(to_at, from_at, width, rows);
   }
 }
 

@@ -43,7 +43,11 @@ constexpr int kWorkersEach = 4;  // workers per core; more do not increase throu
 struct Defaults {
   int workers, batches;
 };
-constexpr Defaults kOfOnnx = {1, 4}, kOfEngines = {2, 2};
+constexpr Defaults kOfOnnx = {1, 4}, kOfGpus = {2, 2};
+
+bool is_gpu(const char* device) {
+  return device != nullptr && read_device(device).provider != Provider::kCpu;
+}
 
 Settings settings_of(const tt_load_options& options, const Defaults& defaults) {
   Settings settings;
@@ -51,6 +55,7 @@ Settings settings_of(const tt_load_options& options, const Defaults& defaults) {
   settings.default_device = options.device == nullptr;
   settings.onnxruntime = text_of(options.onnxruntime);
   settings.kernels = text_of(options.kernels);
+  settings.provider = text_of(options.provider);
   settings.log = [log = options.log, context = options.log_context](const std::string& message) {
     if (log != nullptr) log(context, encode_utf8(decode_utf8(message)).c_str());
   };
@@ -101,7 +106,8 @@ Translation without_text(const std::vector<std::vector<Hypothesis>>& sentences) 
 
 }  // namespace
 
-Translator::Translator(const std::filesystem::path& bundle, const tt_load_options& options) {
+Translator::Translator(const std::filesystem::path& bundle, const tt_load_options& options,
+                       std::function<ArrayPlace()> place) {
   for (const auto& [name, value] :
        {std::pair{"threads", options.threads}, std::pair{"workers", options.workers},
         std::pair{"batch_tokens", options.batch_tokens}, std::pair{"batches", options.batches},
@@ -114,8 +120,12 @@ Translator::Translator(const std::filesystem::path& bundle, const tt_load_option
   std::optional<std::string> name;
   if (options.target != nullptr) name = options.target;
   target_ = manifest_.target(name, options.shortlist != 0);
-  const Defaults& defaults = is_static(target_) ? kOfEngines : kOfOnnx;
-  const Settings settings = settings_of(options, defaults);
+  const bool on_gpu = is_static(target_) || is_gpu(options.device);
+  const Defaults& defaults = on_gpu ? kOfGpus : kOfOnnx;
+  Settings settings = settings_of(options, defaults);
+  settings.max_source_length = manifest_.limits.max_source_length;
+  settings.max_target_length = manifest_.limits.max_target_length;
+  settings.place = std::move(place);
   log_ = settings.log;
   workers_ = settings.workers;
   verify_files(bundle, manifest_, target_, options.check_hashes != 0);

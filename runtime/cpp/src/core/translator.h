@@ -19,13 +19,16 @@
 
 namespace translate_trt::runtime {
 
+struct ArrayPlace;
 struct Settings;
 
 // A loaded bundle. Thread-safe.
 class Translator {
  public:
   // Verifies the bundle and loads one of its targets. Throws the errors of tt_translator_load.
-  Translator(const std::filesystem::path& bundle, const tt_load_options& options);
+  // place: see Settings.
+  Translator(const std::filesystem::path& bundle, const tt_load_options& options,
+             std::function<ArrayPlace()> place = nullptr);
 
   // Tokenizes target prefixes.
   std::vector<Tokens> encode_prefixes(const std::vector<std::string_view>& texts) const;
