@@ -69,7 +69,8 @@ def test_what_it_does_inside(library: Library) -> None:
 def test_arrays_on_a_device_give_the_same_bits(
     library: Library, compiled_bundle: Path, target: str
 ) -> None:
-    words = "the cat runs under a big green tree while the old dog sleeps over the river".split()
+    text = "the cat runs under a big green tree while the old dog sleeps over the river"
+    words = text.split()
     lines = [" ".join(words[i : i + n]) for n in (1, 3, 6, 12) for i in range(10)]
     done = library.run(
         "translate_trt_device_search", str(compiled_bundle), target, str(rounding()),
@@ -317,7 +318,11 @@ def test_load_options_out_of_range(probe: Probe, compiled_bundle: Path) -> None:
         ({"device": "cuda:x"}, "TT_OPTION_ERROR", "device is 'cuda:x'"),
         ({"device": "cuda"}, "TT_BACKEND_ERROR", "cannot use the device cuda"),
         ({"device": "tensorrt"}, "TT_OPTION_ERROR", "Write cuda or tensorrt-rtx"),
-        ({"device": "tensorrt-rtx"}, "TT_OPTION_ERROR", "the option provider, or TRANSLATE_TRT_RTX"),
+        (
+            {"device": "tensorrt-rtx"},
+            "TT_OPTION_ERROR",
+            "the option provider, or TRANSLATE",
+        ),
         (
             {"device": "tensorrt-rtx", "provider": "/nowhere"},
             "TT_OPTION_ERROR",

@@ -93,9 +93,7 @@ class Library:
             found["UBSAN_OPTIONS"] = "print_stacktrace=1"
         return found
 
-    def run(
-        self, name: str, *arguments: str, stdin: str = ""
-    ) -> subprocess.CompletedProcess[str]:
+    def run(self, name: str, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
         """Run a test program to its end."""
         command = [*self._start(), self.folder / "tests" / name, *arguments]
         return subprocess.run(

@@ -25,7 +25,8 @@ StateMirror::StateMirror(std::shared_ptr<DeviceMemory> device, Arrays& now, Arra
     for (auto& [name, array] : arrays) {
       if (array->device() != nullptr || !belongs(name)) continue;
       placed.emplace_back(&array, size);
-      size = range.end = size + (array->bytes() + kDeviceAlignment - 1) / kDeviceAlignment * kDeviceAlignment;
+      size = range.end =
+          size + (array->bytes() + kDeviceAlignment - 1) / kDeviceAlignment * kDeviceAlignment;
     }
     return range;
   };
