@@ -116,18 +116,18 @@ typedef void (*tt_log_function)(void* context, const char* message);
 /* Load options: the arguments of Python's Translator, and the paths of libraries. */
 typedef struct tt_load_options {
   size_t struct_size;
-  const char* target;      /* such as "onnx-int8"; NULL: the first target of the manifest */
-  int32_t shortlist;       /* 1: the variant of the target that uses a shortlist */
-  int32_t threads;         /* compute threads per worker; 0: the available cores divided by workers.
-                              More threads than cores are reduced to the cores, and logged */
-  int32_t workers;         /* batches that run at the same time, each in its own thread. All workers
-                              share one copy of the weights, and all calls and jobs share them. 0:
-                              1; 2 on GPUs, whose batches need device memory of their own */
-  int32_t batch_tokens;    /* source tokens per batch, padding included. 0: 512; for engines, batch x
-                              source_length of their largest profile; 4096 for other GPU targets */
-  const char* device;      /* "cpu"; "cuda" or "cuda:1"; "tensorrt-rtx" or "tensorrt-rtx:1". NULL:
-                              "cpu", or the first GPU for engines that the library itself loads */
-  int32_t check_hashes;    /* 1: compare the SHA-256 of every file with the manifest */
+  const char* target;   /* such as "onnx-int8"; NULL: the first target of the manifest */
+  int32_t shortlist;    /* 1: the variant of the target that uses a shortlist */
+  int32_t threads;      /* compute threads per worker; 0: the available cores divided by workers.
+                           More threads than cores are reduced to the cores, and logged */
+  int32_t workers;      /* batches that run at the same time, each in its own thread. All workers
+                           share one copy of the weights, and all calls and jobs share them. 0:
+                           1; 2 on GPUs, whose batches need device memory of their own */
+  int32_t batch_tokens; /* source tokens per batch, padding included. 0: 512; for engines, batch x
+                           source_length of their largest profile; 4096 for other GPU targets */
+  const char* device;   /* "cpu"; "cuda" or "cuda:1"; "tensorrt-rtx" or "tensorrt-rtx:1". NULL:
+                           "cpu", or the first GPU for engines that the library itself loads */
+  int32_t check_hashes; /* 1: compare the SHA-256 of every file with the manifest */
   const char* onnxruntime; /* path of ONNX Runtime's library; NULL: $TRANSLATE_TRT_ONNXRUNTIME, or
                               libonnxruntime.so.1 on the system's library path */
   const char* kernels;     /* path of the compiled kernels' library, or "none"; NULL:
