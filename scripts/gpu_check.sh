@@ -33,7 +33,7 @@ elif [ "$venv" != none ]; then
     export PATH="$venv/bin:$PATH" # the package is not known yet
 fi
 gpu=$(python -c '
-from translate_trt.runtime.backends.driver import find_gpu
+from translate_trt.runtime.backends.nvidia_driver import find_gpu
 found = find_gpu()
 print(f"{found.name} ({found.compute_capability})" if found else "")
 ')
@@ -247,8 +247,8 @@ for package in "${packages[@]}"; do
     if [ "$name" != "$extra" ] && [ -n "$(package_of "$name")" ]; then continue; fi
     read -r -a precisions < <(python -c '
 import sys
-from translate_trt.runtime.backends import driver, packages
-print(*packages.precisions(sys.argv[1], driver.compute_capability()))' "$package") ||
+from translate_trt.runtime.backends import nvidia_driver, packages
+print(*packages.precisions(sys.argv[1], nvidia_driver.compute_capability()))' "$package") ||
         precisions=(fp16 bf16 fp32)
     for precision in "${precisions[@]}"; do
         target=$name-$precision

@@ -28,9 +28,9 @@ from translate_trt.export.engines.network import (
 )
 from translate_trt.export.engines.options import CURRENT, PORTABLE, EngineOptions
 from translate_trt.export.engines.progress import Progress, monitor, progress_bar
-from translate_trt.runtime.backends.driver import Gpu, find_gpu
 from translate_trt.runtime.backends.engine_log import logger
 from translate_trt.runtime.backends.engines import EngineRecord, Profile, system_name
+from translate_trt.runtime.backends.nvidia_driver import Gpu, find_gpu
 from translate_trt.runtime.backends.packages import (
     capabilities,
     check_driver,

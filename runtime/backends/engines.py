@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from translate_trt.runtime.backends.driver import Gpu, find_gpu
 from translate_trt.runtime.backends.engine_log import logger
+from translate_trt.runtime.backends.nvidia_driver import Gpu, find_gpu
 from translate_trt.runtime.backends.packages import (
     PACKAGES,
     TORCH,

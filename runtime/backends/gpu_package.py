@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from translate_trt.runtime.backends.driver import compute_capability
+from translate_trt.runtime.backends.nvidia_driver import compute_capability
 from translate_trt.runtime.backends.packages import (
     SUPPORT,
     extra,

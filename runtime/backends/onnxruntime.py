@@ -14,7 +14,7 @@ import onnxruntime as ort
 
 from translate_trt.runtime import kernels
 from translate_trt.runtime.backends import Settings
-from translate_trt.runtime.backends.driver import find_gpu
+from translate_trt.runtime.backends.nvidia_driver import find_gpu
 from translate_trt.runtime.bundle.contract import NEXT, Contract, TensorSpec
 from translate_trt.runtime.errors import BackendError, BundleError
 from translate_trt.runtime.reference import Arrays

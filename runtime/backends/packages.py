@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from translate_trt.runtime.backends.driver import driver_version
+from translate_trt.runtime.backends.nvidia_driver import driver_version
 from translate_trt.runtime.errors import BackendError, TranslateTrtError
 from translate_trt.runtime.version import version_numbers
 

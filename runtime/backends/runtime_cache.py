@@ -10,7 +10,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from translate_trt.runtime.backends.driver import Gpu, driver_version, find_gpu
+from translate_trt.runtime.backends.nvidia_driver import Gpu, driver_version, find_gpu
 from translate_trt.runtime.io.cache_files import engine_directory, load_cached, store_cached
 from translate_trt.runtime.io.hashing import sha256_of_file
 

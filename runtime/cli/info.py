@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from translate_trt.runtime import kernels, native
-from translate_trt.runtime.backends.driver import find_gpu
 from translate_trt.runtime.backends.engines import engine_records, supported_gpus
+from translate_trt.runtime.backends.nvidia_driver import find_gpu
 from translate_trt.runtime.backends.packages import extra, package_for
 from translate_trt.runtime.bundle.contract import ShortlistForm
 from translate_trt.runtime.bundle.manifest import (

@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from translate_trt.runtime import kernels, native
-from translate_trt.runtime.backends.driver import Gpu
 from translate_trt.runtime.backends.engines import EngineRecord, Profile
+from translate_trt.runtime.backends.nvidia_driver import Gpu
 from translate_trt.runtime.bundle.manifest import read_manifest, write_manifest
 from translate_trt.runtime.bundle.prompt import Prompt
 from translate_trt.runtime.cli import info as info_module

@@ -14,7 +14,7 @@ from translate_trt.export import compile as compile_module
 from translate_trt.export.build_options import BuildOptions
 from translate_trt.export.compile import compile_bundle
 from translate_trt.export.engines import builder
-from translate_trt.runtime.backends.driver import Gpu
+from translate_trt.runtime.backends.nvidia_driver import Gpu
 from translate_trt.runtime.bundle.manifest import Limits, read_manifest, verify_files
 from translate_trt.runtime.errors import OptionError, OutputError
 from translate_trt.runtime.translator import Translator

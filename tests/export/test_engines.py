@@ -20,9 +20,9 @@ from translate_trt.export.engines.cache import Engine, engine_key
 from translate_trt.export.engines.network import Builder, EngineError, Graph, load_builder
 from translate_trt.export.engines.options import EngineOptions, parse_profiles
 from translate_trt.export.engines.progress import Progress
-from translate_trt.runtime.backends.driver import Gpu, compute_capability
 from translate_trt.runtime.backends.engine_log import logger
 from translate_trt.runtime.backends.engines import EngineRecord, Profile
+from translate_trt.runtime.backends.nvidia_driver import Gpu, compute_capability
 from translate_trt.runtime.backends.packages import capabilities, portable_capabilities
 from translate_trt.runtime.bundle.contract import Contract, TensorSpec
 from translate_trt.runtime.bundle.manifest import Limits

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from translate_trt.runtime.backends import engine_log, engines
-from translate_trt.runtime.backends.driver import Gpu, compute_capability
 from translate_trt.runtime.backends.engines import (
     EngineRecord,
     Machine,
@@ -21,6 +20,7 @@ from translate_trt.runtime.backends.engines import (
     load_engine,
     refit_engine,
 )
+from translate_trt.runtime.backends.nvidia_driver import Gpu, compute_capability
 from translate_trt.runtime.backends.packages import portable_capabilities
 from translate_trt.runtime.bundle.fields import Fields
 from translate_trt.runtime.errors import BundleError

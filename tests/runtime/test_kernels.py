@@ -21,7 +21,7 @@ from support.paths import ROOT
 from translate_trt.runtime import Translation, Translator, kernels
 from translate_trt.runtime.backends import Settings, load_graphs
 from translate_trt.runtime.backends import onnxruntime as ort_backend
-from translate_trt.runtime.backends.driver import Gpu
+from translate_trt.runtime.backends.nvidia_driver import Gpu
 from translate_trt.runtime.bundle.manifest import FORMAT_VERSION, read_manifest
 from translate_trt.runtime.errors import BackendError, BundleError, OptionError
 

@@ -35,8 +35,8 @@ from translate_trt.runtime.backends import (
     tensorrt,
 )
 from translate_trt.runtime.backends.device import Engines
-from translate_trt.runtime.backends.driver import Gpu
 from translate_trt.runtime.backends.engines import EngineRecord, Profile
+from translate_trt.runtime.backends.nvidia_driver import Gpu
 from translate_trt.runtime.bundle.contract import Contract
 from translate_trt.runtime.bundle.manifest import TargetEntry, read_manifest
 from translate_trt.runtime.errors import BackendError, BundleError, OptionError

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from support.paths import ROOT
 
-from translate_trt.runtime.backends.driver import compute_capability
+from translate_trt.runtime.backends.nvidia_driver import compute_capability
 
 SCRIPT = ROOT / "scripts/gpu_check.sh"
 

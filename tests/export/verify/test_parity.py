@@ -26,8 +26,8 @@ from translate_trt.export.verify.cpu_emulation import (
 from translate_trt.export.verify.layers import compare_layers
 from translate_trt.export.verify.parity import is_weaker, score_error, verify
 from translate_trt.export.verify.thresholds import THRESHOLDS, Thresholds
-from translate_trt.runtime.backends.driver import Gpu
 from translate_trt.runtime.backends.engines import Machine
+from translate_trt.runtime.backends.nvidia_driver import Gpu
 from translate_trt.runtime.bundle.manifest import (
     hash_file,
     read_manifest,

@@ -7,7 +7,12 @@ from typing import Any
 
 import pytest
 
-from translate_trt.runtime.backends.driver import Gpu, compute_capability, driver_version, find_gpu
+from translate_trt.runtime.backends.nvidia_driver import (
+    Gpu,
+    compute_capability,
+    driver_version,
+    find_gpu,
+)
 
 MODELS = (Gpu("NVIDIA A10", "8.6", 72), Gpu("NVIDIA RTX PRO 6000", "12.0", 188))
 
