@@ -31,6 +31,7 @@ from harness import parser, spread, write
 from numpy.typing import NDArray
 
 from translate_trt.export.contract import GraphLayout, make_contract
+from translate_trt.export.engines.options import EngineOptions
 from translate_trt.runtime import native
 from translate_trt.runtime.backends.device import ALIGNMENT, Engines, Launch
 from translate_trt.runtime.backends.engines import PACKAGES, Profile
@@ -370,7 +371,9 @@ def replay(
     if library is None:
         raise SystemExit(f"{native.status()}; the loop is libtranslate_trt's")
     counts = Counts(clock_seconds=CountingDevice(corpus, Counts()).measure_clock())
-    engines = Engines(lambda: CountingDevice(corpus, counts), profiles)
+    limits = Limits(MAX_SOURCE, MAX_TARGET)
+    step = EngineOptions(profiles=profiles).step_profiles(limits, options.beam_size)
+    engines = Engines(lambda: CountingDevice(corpus, counts), profiles, step)
     core = Core(
         library, bundle, TARGET, threads=1, workers=setting.workers,
         batch_tokens=setting.batch_tokens, engines=engines,

@@ -101,7 +101,7 @@ def compile_bundle(
         )
     packages = {name: package for name in options.targets if (package := TARGETS[name].package)}
     if any(TARGETS[name].static for name in options.targets):
-        options.engines.buckets(limits)
+        options.engines.step_profiles(limits, options.beam_size)
         _check_beams(options.beam_size, checkpoint.model.vocabulary_size)
     for name, package in packages.items():  # fail now, not after minutes of work
         options.engines.check_package(package)
@@ -205,8 +205,7 @@ class Compiler:
                 files.write_bytes(f"{role}_log", f"{role}.log", engine.log.encode())
                 records[role] = engine.record.to_json()
             elif target.static:
-                profiles = self._options.engines.buckets(self._limits)
-                records[role] = _graph_record(target.backend, profiles).to_json()
+                records[role] = _graph_record(target.backend, self._profiles(role)).to_json()
         packages = ("torch", "onnx", "onnx-ir", "onnxscript")
         return TargetEntry(
             name=name,
@@ -220,9 +219,15 @@ class Compiler:
         )
 
     def _engine(self, package: str, graph: Graph) -> Engine:
+        profiles = self._profiles(graph.name)
+        return build_engine(load_builder(package), graph, profiles, self._options.engines)
+
+    def _profiles(self, role: str) -> tuple[Profile, ...]:
+        """Optimization profiles of the engine of a role."""
         options = self._options.engines
-        profiles = options.buckets(self._limits)
-        return build_engine(load_builder(package), graph, profiles, options)
+        if role == "encoder":
+            return options.encoder_profiles(self._limits)
+        return options.step_profiles(self._limits, self._options.beam_size)
 
     def contract(self, name: str) -> Contract:
         """Contract of the graphs of the target of that name."""

@@ -61,7 +61,7 @@ def make_contract(
         layout: Layout of the graphs.
     """
     k: str | int = layout.beams or "K"
-    p: str | int = layout.slots or "P"
+    capacity: str | int = layout.slots or "P"
     kinds = [
         (kind, layer, size)
         for layer in range(decoder_layers)
@@ -106,11 +106,14 @@ def make_contract(
             TensorSpec("finished_parents", "int64", ("N", k)),
             TensorSpec("finished_truncated", "bool", ("N", k)),  # whether it was cut off
             # 0 for slots in a beam's past, MASKED for all others.
-            TensorSpec("ancestry", "float32", ("N", k, p), "masked"),
+            TensorSpec("ancestry", "float32", ("N", k, "P"), "masked"),
             *(slots if layout.slots is None else ()),
             *(
                 TensorSpec(
-                    f"self_{kind}_{layer}", layout.cache_type, ("N", heads, p, size), in_place=True
+                    f"self_{kind}_{layer}",
+                    layout.cache_type,
+                    ("N", heads, capacity, size),
+                    in_place=True,
                 )
                 for kind, layer, size in kinds
             ),

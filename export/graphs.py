@@ -159,6 +159,10 @@ class SharedSlots:
         )
         return written
 
+    def live(self, cache: Tensor, ancestry: Tensor) -> Tensor:
+        """Return the slots of a cache that the ancestry has a column for: all of them."""
+        return cache
+
     def extend(self, ancestry: Tensor) -> Tensor:
         """Add to each beam's ancestry [N, K, P] its own slot of this step."""
         own = self.slots[..., None] == torch.arange(ancestry.shape[2])
@@ -176,10 +180,11 @@ class SharedSlots:
 
 
 class StaticCaches:
-    """Caches [N, H, P, D] of fixed P, with K adjacent slots for each step.
+    """Caches [N, H, C, D] of fixed capacity C, with K adjacent slots for each step.
 
     A CUDA graph replays the same addresses, so caches cannot grow, and TensorRT's cache layer
-    writes adjacent slots only.
+    writes adjacent slots only. Attention reads the first P slots, as many as the ancestry has: a
+    step of short translations does not read the whole cache.
 
     Args:
         positions: Position of each sentence [N].
@@ -190,7 +195,7 @@ class StaticCaches:
         self.positions, self.beams = positions, beams
 
     def write(self, past: Tensor, new: Tensor) -> Tensor:
-        """Return past [N, H, P, D] with new [N, H, K, D] in the slots of this step."""
+        """Return past [N, H, C, D] with new [N, H, K, D] in the slots of this step."""
         written: Tensor = torch.onnx.ops.symbolic(
             "TensorScatter",
             (past, new, self.positions * self.beams),
@@ -200,6 +205,10 @@ class StaticCaches:
             version=24,
         )
         return written
+
+    def live(self, cache: Tensor, ancestry: Tensor) -> Tensor:
+        """Return the slots of a cache [N, H, C, D] that the ancestry [N, K, P] has a column for."""
+        return cache[:, :, : ancestry.shape[2]]
 
     def extend(self, ancestry: Tensor) -> Tensor:
         """Add to each beam's ancestry [N, K, P] its own slot of this step."""
@@ -304,14 +313,16 @@ class StepGraph(nn.Module):
             named: Inputs of the step by name.
 
         Returns:
-            The new x, keys and values [N, H, P, D], and cross-attention weights [N, H, K, S].
+            The new x, keys and values in all slots of the caches, and cross-attention weights
+            [N, H, K, S].
         """
         y = layer.self_attention_norm.before(x)
         query = layer.self_attention.queries(y)  # [N, H, K, D]
         key, value = layer.self_attention.keys_values(y)  # [N, H, K, D]
         keys = caches.write(named[f"self_key_{index}"], key)
         values = caches.write(named[f"self_value_{index}"], value)
-        attended, _ = attend(layer.self_attention, query, keys, values, bias)
+        live_keys, live_values = (caches.live(cache, bias[:, 0]) for cache in (keys, values))
+        attended, _ = attend(layer.self_attention, query, live_keys, live_values, bias)
         x = layer.self_attention_norm.after(x, attended)
         y = layer.cross_attention_norm.before(x)
         cross = named[f"cross_key_{index}"], named[f"cross_value_{index}"]

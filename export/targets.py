@@ -11,6 +11,7 @@ import onnx_ir as ir
 from translate_trt.export.contract import GraphLayout
 from translate_trt.export.fused_ops.fuse import FuseOps
 from translate_trt.export.passes.attention import FuseAttention, FuseTransposes
+from translate_trt.export.passes.attention_sums import AttentionSums
 from translate_trt.export.passes.base import Pass
 from translate_trt.export.passes.fp16_kv_cache import Fp16KvCache
 from translate_trt.export.passes.int8 import DynamicInt8
@@ -50,8 +51,8 @@ _CPU_PASSES: tuple[Pass, ...] = (
 )  # fmt: skip
 # ONNX Runtime on a GPU, in FP32.
 _GPU_PASSES: tuple[Pass, ...] = (*_COMMON, FuseMultiHeadAttention(), Simplify())
-# TensorRT's attention layer is made from ONNX's operator; ONNX Runtime is fastest with its own.
-_TENSORRT_PASSES: tuple[Pass, ...] = (*_COMMON, FuseAttention(), FuseTransposes(), Simplify())
+# PyTorch and TensorRT's attention layer run ONNX's operator; ONNX Runtime is fastest with its own.
+_STATIC_PASSES: tuple[Pass, ...] = (*_COMMON, FuseAttention(), FuseTransposes(), Simplify())
 
 _CPU = {
     "fp32": (*_CPU_PASSES, FuseOps()),
@@ -59,10 +60,14 @@ _CPU = {
 }
 _FP16: tuple[Pass, ...] = (MixedPrecision(ir.DataType.FLOAT16), Simplify())
 _BF16: tuple[Pass, ...] = (MixedPrecision(ir.DataType.BFLOAT16), Simplify())
+_STATIC = {
+    "fp16": (*_STATIC_PASSES, *_FP16),
+    "bf16": (*_STATIC_PASSES, *_BF16),
+    "fp32": _STATIC_PASSES,
+}
+# After the precision of attention has been decided, sums replace the operator in TensorRT's step.
 _TENSORRT = {
-    "fp16": (*_TENSORRT_PASSES, *_FP16),
-    "bf16": (*_TENSORRT_PASSES, *_BF16),
-    "fp32": _TENSORRT_PASSES,
+    precision: (*passes, AttentionSums(), Simplify()) for precision, passes in _STATIC.items()
 }
 
 
@@ -137,7 +142,7 @@ TARGETS: dict[str, Target] = {
         f"{TORCH}-{precision}": Target(
             TORCH, precision, passes, "PyTorch, GPUs without TensorRT", static=True
         )
-        for precision, passes in _TENSORRT.items()
+        for precision, passes in _STATIC.items()
     },
 }  # fmt: skip
 

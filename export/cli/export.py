@@ -78,6 +78,11 @@ if TYPE_CHECKING:
     "1x64,8x64,64x256. Default: one sentence, and --max-batch sentences.",
 )
 @click.option(
+    "--target-lengths",
+    help="Engines: tokens of translations at which a step starts to read more of the caches. "
+    "Default: 32,64,128. The longest translation is always added.",
+)
+@click.option(
     "--optimization-level",
     type=int,
     default=3,
@@ -129,6 +134,7 @@ def export(
     disabled_passes: tuple[str, ...],
     dump: Path | None,
     profiles: str | None,
+    target_lengths: str | None,
     engine_cache: Path | None,
     no_engine_cache: bool,
     force: bool,
@@ -140,7 +146,11 @@ def export(
     """
     # Options are checked before PyTorch is imported, which takes seconds.
     from translate_trt.export.build_options import BuildOptions
-    from translate_trt.export.engines.options import EngineOptions, parse_profiles
+    from translate_trt.export.engines.options import (
+        EngineOptions,
+        parse_lengths,
+        parse_profiles,
+    )
     from translate_trt.runtime.io.cache_files import engine_directory
     from translate_trt.runtime.io.outputs import check_apart
 
@@ -155,6 +165,7 @@ def export(
         dump=dump,
         engines=EngineOptions(
             profiles=() if profiles is None else parse_profiles(profiles),
+            target_lengths=() if target_lengths is None else parse_lengths(target_lengths),
             cache=None if no_engine_cache else engine_cache or engine_directory(),
             **engine,
         ),

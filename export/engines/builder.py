@@ -88,7 +88,7 @@ def build_engine(
     Args:
         builder: Result of `load_builder`.
         graph: Graph to build.
-        profiles: Result of `EngineOptions.buckets`.
+        profiles: Profiles of the graph (`EngineOptions.encoder_profiles` or `step_profiles`).
         options: Build options.
 
     Raises:
@@ -149,7 +149,8 @@ def _add_profile(
     """Add an optimization profile for one bucket of shapes.
 
     Raises:
-        EngineError: An input has a dynamic axis other than N and S, or TensorRT rejects the shapes.
+        EngineError: An input has a dynamic axis that the profile has no size for, or TensorRT
+            rejects the shapes.
     """
     shapes = trt_builder.create_optimization_profile()
     bounds = profile.ranges()
@@ -158,7 +159,7 @@ def _add_profile(
         if unknown := letters - bounds.keys():
             raise EngineError(
                 f"input {spec.name} has the dynamic axes {', '.join(sorted(unknown))}, but engines "
-                "support only N and S: trace the graph with `beams` and `slots`."
+                f"support only {' and '.join(bounds)}: trace the graph with `beams` and `slots`."
             )
         if letters:
             shapes.set_shape(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from translate_trt.runtime.backends.engines import HARDWARE_LEVELS, Profile
@@ -12,6 +12,9 @@ from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.io.cache_files import engine_directory
 
 PORTABLE, CURRENT = "portable", "current"
+
+# Translations of most sentences fit the first or second of these numbers of tokens.
+_TARGET_LENGTHS = (32, 64, 128)
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,9 @@ class EngineOptions:
     # ---- shapes ----
     max_batch: int | None = None  # sentences; None for the largest profile, or 64
     profiles: tuple[Profile, ...] = ()  # empty for two profiles: 1 and max_batch sentences
+    # Lengths of translations at which a step starts to read more cache slots; the longest is
+    # always added. Empty for 32, 64 and 128.
+    target_lengths: tuple[int, ...] = ()
 
     # ---- speed ----
     optimization_level: int = 3  # 0 builds fastest, 5 searches longest for fast kernels
@@ -53,6 +59,12 @@ class EngineOptions:
                     f"profile {profile} has more sentences than max_batch, {self.max_batch}; "
                     "raise max_batch or omit it."
                 )
+        for length in self.target_lengths:
+            if length < 1:
+                raise OptionError(f"target_lengths has {length}; a length must be at least 1.")
+        if len(set(self.target_lengths)) < len(self.target_lengths):
+            lengths = ",".join(map(str, self.target_lengths))
+            raise OptionError(f"target_lengths contains duplicates: {lengths}.")
         if len(set(self.profiles)) < len(self.profiles):
             raise OptionError(f"profiles contain duplicates: {','.join(map(str, self.profiles))}.")
         if not 0 <= self.optimization_level <= 5:
@@ -68,8 +80,8 @@ class EngineOptions:
             )
         _check_capabilities(self.compute_capabilities)
 
-    def buckets(self, limits: Limits) -> tuple[Profile, ...]:
-        """Return the profiles to build, smallest first.
+    def encoder_profiles(self, limits: Limits) -> tuple[Profile, ...]:
+        """Return the profiles of the encoder, smallest first.
 
         Args:
             limits: Limits of the bundle.
@@ -93,6 +105,30 @@ class EngineOptions:
                 f"{longest} tokens; add a profile such as 1x{longest}."
             )
         return tuple(sorted(set(chosen), key=lambda p: (p.batch, p.source_length)))
+
+    def step_profiles(self, limits: Limits, beams: int) -> tuple[Profile, ...]:
+        """Return the profiles of the step: each of the encoder's with each number of cache slots.
+
+        Args:
+            limits: Limits of the bundle.
+            beams: Beam size, which is the number of cache slots per token.
+
+        Raises:
+            OptionError: See `encoder_profiles`, or a target length exceeds max_target_length.
+        """
+        longest = limits.max_target_length
+        for length in self.target_lengths:
+            if length > longest:
+                raise OptionError(
+                    f"target_lengths has {length}, more than max_target_length, {longest}; raise "
+                    "max_target_length or remove that length."
+                )
+        lengths = {x for x in self.target_lengths or _TARGET_LENGTHS if x < longest} | {longest}
+        return tuple(
+            replace(profile, slots=beams * length)
+            for profile in self.encoder_profiles(limits)
+            for length in sorted(lengths)
+        )
 
     def check_package(self, package: str) -> None:
         """Refuse options that only the other package supports.
@@ -131,6 +167,21 @@ def _check_capabilities(capabilities: tuple[str, ...]) -> None:
             )
     if len(set(capabilities)) < len(capabilities):
         raise OptionError(f"compute_capabilities contains duplicates: {', '.join(capabilities)}.")
+
+
+def parse_lengths(text: str) -> tuple[int, ...]:
+    """Parse the value of --target-lengths, such as "32,64,128".
+
+    Raises:
+        OptionError: The text is malformed.
+    """
+    parts = [part.strip() for part in text.split(",")]
+    for part in parts:
+        if not re.fullmatch(r"\d{1,9}", part):
+            raise OptionError(
+                f"{part!r} is not a length in tokens; write numbers, as in 32,64,128."
+            )
+    return tuple(int(part) for part in parts)
 
 
 def parse_profiles(text: str) -> tuple[Profile, ...]:

@@ -116,14 +116,17 @@ class Engines:
 
     Attributes:
         make_device: Creates a device with its own execution contexts. Thread-safe.
-        profiles: Optimization profiles of both engines.
+        encoder_profiles: Optimization profiles of the encoder.
+        step_profiles: Optimization profiles of the step: every combination of a batch and source
+            length with a number of cache slots.
         poll_every: Number of steps between two reads of `done`.
         cuda_graphs: Capture rounds of steps as CUDA graphs and replay them.
         closed: Called when a device has been closed, to store what later processes can reuse.
     """
 
     make_device: Callable[[], Device]
-    profiles: tuple[Profile, ...]
+    encoder_profiles: tuple[Profile, ...]
+    step_profiles: tuple[Profile, ...]
     poll_every: int = 4
     cuda_graphs: bool = True
     closed: Callable[[], None] = lambda: None

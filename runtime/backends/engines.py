@@ -39,30 +39,40 @@ _AMPERE = (8, 0)
 
 @dataclass(frozen=True)
 class Profile:
-    """Optimization profile: a bucket of shapes up to `batch` x `source_length`.
+    """Optimization profile of an encoder, for all shapes up to its sizes, or of a step.
+
+    A step always runs at exactly the shape of its profile: the rows of a batch that have no
+    sentence are idle, and sources are padded.
 
     Attributes:
-        batch: Maximum batch size N.
-        source_length: Maximum source length S in tokens, end symbol included.
+        batch: Batch size N.
+        source_length: Source length S in tokens, end symbol included.
+        slots: Number P of cache slots that a step reads; None for an encoder.
     """
 
     batch: int
     source_length: int
+    slots: int | None = None
 
     def __str__(self) -> str:
-        return f"{self.batch}x{self.source_length}"
+        bucket = f"{self.batch}x{self.source_length}"
+        return bucket if self.slots is None else f"{bucket} with {self.slots} slots"
 
     def ranges(self) -> dict[str, tuple[int, int, int]]:
         """Return the minimum, optimum and maximum of each dynamic axis.
 
-        Every bucket starts at 1: the smallest bucket that holds a batch can run it. TensorRT tunes
-        kernels at the optimum, which is the full batch and half the length, because most sentences
-        are much shorter than the maximum.
+        An encoder's ranges start at 1: the smallest profile that holds the new sentences of a batch
+        encodes them. TensorRT tunes kernels at the optimum, which is the full batch and half the
+        length, because most sentences are much shorter than the maximum. With a single shape it
+        plans a step without computing sizes on the host.
         """
-        return {
-            "N": (1, self.batch, self.batch),
-            "S": (1, (self.source_length + 1) // 2, self.source_length),
-        }
+        if self.slots is None:
+            return {
+                "N": (1, self.batch, self.batch),
+                "S": (1, (self.source_length + 1) // 2, self.source_length),
+            }
+        sizes = {"N": self.batch, "S": self.source_length, "P": self.slots}
+        return {axis: (size, size, size) for axis, size in sizes.items()}
 
 
 @dataclass(frozen=True)
@@ -131,7 +141,11 @@ class EngineRecord:
             version_compatible=fields.boolean("version_compatible"),
             weights_stripped=fields.boolean("weights_stripped"),
             profiles=tuple(
-                Profile(one.integer("batch", 1), one.integer("source_length", 1))
+                Profile(
+                    one.integer("batch", 1),
+                    one.integer("source_length", 1),
+                    None if one.is_null("slots") else one.integer("slots", 1),
+                )
                 for _, one in fields.object("profiles").objects(at_least_one=True)
             ),
             layers={name: layers.integer(name, 0) for name in layers.values},

@@ -58,9 +58,6 @@ def load(
         raise BundleError("engines need a number of beams and of slots; export the bundle again.")
     if settings.device == "cpu":
         raise BackendError("engines run on a GPU alone; choose an onnx target to run on the CPU.")
-    profiles = records["step"].profiles
-    if records["encoder"].profiles != profiles:
-        raise BundleError("both engines must have the same profiles; export the bundle again.")
     package = records["step"].package
     check_driver(package)
     cuda, index = load_cuda(package), settings.gpu or 0
@@ -77,7 +74,14 @@ def load(
     engines["step"].check_aliases([spec.name for spec in contract.caches])
     make_device = functools.partial(TensorRTDevice, cuda, index, engines)
     store = functools.partial(_store_kernels, tuple(engines.values()))
-    return Engines(make_device, profiles, settings.poll_every, settings.cuda_graphs, store)
+    return Engines(
+        make_device,
+        records["encoder"].profiles,
+        records["step"].profiles,
+        settings.poll_every,
+        settings.cuda_graphs,
+        store,
+    )
 
 
 def _load(files: Mapping[str, Path], role: str, record: EngineRecord, settings: Settings) -> Any:

@@ -4,6 +4,7 @@ Export declares the contract (`translate_trt.export.contract`) and writes it int
 host reads it from there (`translate_trt.runtime.bundle.contract_fields`).
 
 Axes: N sentences, K beams, S source tokens with the end symbol, P cache slots, W shortlist entries.
+Caches of static size have C slots, of which attention reads the first P.
 
 In each step the host feeds every output `next_x` back as input `x`, records (`next_tokens`,
 `parents`, `next_log_probs`) for the back-trace, and reads `next_done` and `full`.
@@ -160,12 +161,13 @@ class Contract:
 
     @cached_property
     def slots(self) -> int | None:
-        """Static number of cache slots P, enough for every step; None if it is dynamic.
+        """Static number of cache slots C, enough for every step; None if it is dynamic.
 
         With a static number, beam k of step t writes slot t * K + k. Otherwise a step writes to
         free slots and reports when too few are left for the next step.
         """
-        return _size(self.state, "ancestry", 2)
+        caches = self.caches
+        return _size(caches, caches[0].name, 2) if caches else None
 
     @property
     def attention(self) -> bool:
@@ -223,9 +225,14 @@ class Contract:
             sentences: Number of sentences N.
             beams: Beam size K.
             start_token: The decoder's start symbol.
-            slots: Number of cache slots P if it is dynamic, at least K; None means K.
+            slots: Number of cache slots P, at least K; None means all slots of static caches, and
+                K slots of dynamic ones.
         """
-        sizes: dict[str | int, int] = {"N": sentences, "K": beams, "P": slots or beams}
+        sizes: dict[str | int, int] = {
+            "N": sentences,
+            "K": beams,
+            "P": slots or self.slots or beams,
+        }
         state: dict[str, NDArray[np.generic]] = {}
         for spec in self.state:
             shape = tuple(sizes.get(axis, axis) for axis in spec.axes)

@@ -67,7 +67,9 @@ def from_json(fields: Fields) -> Contract:
         for group in _GROUPS
     }
     beams = _size(fields.object("state"), groups["state"], "tokens", 1, "K")
-    slots = _size(fields.object("state"), groups["state"], "ancestry", 2, "P")
+    slots = next(
+        (x.axes[2] for x in groups["state"].values() if x.in_place and len(x.axes) > 2), "P"
+    )
     attention = "attention" in groups["results"]
     for group, (required, accepts) in _expected(beams, slots, attention, shortlist).items():
         inside = fields.object(group)
@@ -112,7 +114,7 @@ def _described(spec: TensorSpec) -> str:
 
 
 def _expected(
-    k: str | int, p: str | int, attention: bool, shortlist: ShortlistForm | None
+    k: str | int, capacity: str | int, attention: bool, shortlist: ShortlistForm | None
 ) -> dict[str, tuple[dict[str, str], Callable[[TensorSpec], bool]]]:
     """Return the required tensors of each group, and the predicate that others must satisfy."""
     beams = f"[N, {k}]"
@@ -125,10 +127,10 @@ def _expected(
         "finished_lengths": f"int64 {beams}",
         "finished_parents": f"int64 {beams}",
         "finished_truncated": f"bool {beams}",
-        "ancestry": f"float32 [N, {k}, {p}]",
+        "ancestry": f"float32 [N, {k}, P]",
     }
     outputs, results = {"source_bias": "float32 [N, 1, 1, S]"}, {"parents": f"int64 {beams}"}
-    if p == "P":
+    if capacity == "P":
         state["slots"], results["full"] = f"int64 {beams}", "bool [N]"
     if attention:
         results["attention"] = f"float32 [N, {k}, S]"
@@ -151,7 +153,7 @@ def _expected(
         """Return True for caches [N, H, P, D] and tensors with one entry per sentence or beam."""
         others = _letters(spec)[1:]
         if spec.in_place:
-            fits = len(spec.axes) == 4 and spec.axes[2] == p and others in ([], ["P"])
+            fits = len(spec.axes) == 4 and spec.axes[2] == capacity and others in ([], ["P"])
         else:
             fits = others in ([], ["K"])
         return fits and spec.axes[0] == "N"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from ctypes import CFUNCTYPE, POINTER, c_char_p, c_int32, c_int64, c_size_t, c_uint64, c_void_p
 from dataclasses import dataclass, field
 from typing import Any
 
 from translate_trt.runtime.backends.device import Device, Engines, Event, Launch
+from translate_trt.runtime.backends.engines import Profile
 from translate_trt.runtime.errors import BackendError
 
 _ROLES = ("encoder", "step")  # indexed by TT_ENGINE_...
@@ -32,7 +33,7 @@ class _Launch(ctypes.Structure):
 
 
 class _Profile(ctypes.Structure):
-    _fields_ = (("batch", c_int32), ("source_length", c_int32))
+    _fields_ = (("batch", c_int32), ("source_length", c_int32), ("slots", c_int32))
 
 
 # Arguments of each function after the context or device; all functions except `close` return a
@@ -68,11 +69,20 @@ class _Engines(ctypes.Structure):
     _fields_ = (
         ("struct_size", c_size_t),
         ("functions", POINTER(_Functions)),
-        ("profiles", POINTER(_Profile)),
-        ("profile_count", c_size_t),
+        ("encoder_profiles", POINTER(_Profile)),
+        ("encoder_profile_count", c_size_t),
+        ("step_profiles", POINTER(_Profile)),
+        ("step_profile_count", c_size_t),
         ("poll_every", c_int32),
         ("cuda_graphs", c_int32),
     )
+
+
+def _profiles(profiles: Sequence[Profile]) -> ctypes.Array[_Profile]:
+    array = (_Profile * len(profiles))()
+    for index, one in enumerate(profiles):
+        array[index] = _Profile(one.batch, one.source_length, one.slots or 0)
+    return array
 
 
 @dataclass
@@ -102,12 +112,13 @@ class DeviceFunctions:
         functions = _Functions(ctypes.sizeof(_Functions), None)
         for name, kind in _TYPES.items():
             setattr(functions, name, kind(self._guarded(getattr(self, f"_{name}"))))
-        profiles = [_Profile(one.batch, one.source_length) for one in engines.profiles]
         self.engines = _Engines(
             ctypes.sizeof(_Engines),
             ctypes.pointer(functions),
-            (_Profile * len(profiles))(*profiles),
-            len(profiles),
+            _profiles(engines.encoder_profiles),
+            len(engines.encoder_profiles),
+            _profiles(engines.step_profiles),
+            len(engines.step_profiles),
             engines.poll_every,
             engines.cuda_graphs,
         )

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 from onnx import helper
-from support.engines import addition, attention, crafted, transformer_graphs
+from support.engines import GRAPH_BEAMS, addition, attention, crafted, transformer_graphs
 from tqdm import tqdm
 
 from translate_trt.export.engines import builder as builder_module
 from translate_trt.export.engines.builder import build_engine, check_gpus
 from translate_trt.export.engines.cache import Engine, engine_key
 from translate_trt.export.engines.network import Builder, EngineError, Graph, load_builder
-from translate_trt.export.engines.options import EngineOptions, parse_profiles
+from translate_trt.export.engines.options import EngineOptions, parse_lengths, parse_profiles
 from translate_trt.export.engines.progress import Progress
 from translate_trt.runtime.backends.engine_log import logger
 from translate_trt.runtime.backends.engines import EngineRecord, Profile
@@ -34,6 +34,7 @@ from translate_trt.train.config import ModelConfig
 LIMITS = Limits(32, 82)
 CHECKPOINTS = Limits(48, 98)  # of all bundles of the checkpoint, whose graphs are traced once
 PROFILES = (Profile(1, 32), Profile(8, 32))
+TWO_LENGTHS = EngineOptions(profiles=PROFILES, target_lengths=(16,), cache=None)
 A10, A100 = Gpu("NVIDIA A10", "8.6", 72), Gpu("NVIDIA A100/40 GB", "8.0", 108)
 H100, T4 = Gpu("NVIDIA H100 PCIe", "9.0", 114), Gpu("Tesla T4", "7.5", 40)
 V100 = Gpu("Tesla V100", "7.0", 80)
@@ -76,17 +77,21 @@ def described(spec: TensorSpec) -> str:
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
 def test_a_tiny_model_builds(rtx: Builder, precision: str, checkpoint: Checkpoint) -> None:
     _, graphs = transformer_graphs(checkpoint.model, f"tensorrt-rtx-{precision}", CHECKPOINTS)
+    layers = {}
     for graph in graphs.values():
-        engine = build_engine(rtx, graph, PROFILES, uncached())
+        profiles = profiles_of(graph, CHECKPOINTS)
+        engine = build_engine(rtx, graph, profiles, uncached())
         assert_engine_keeps_the_contract(engine, graph)
-        assert engine.record.profiles == PROFILES
+        assert engine.record.profiles == profiles
         assert engine.record.compute_capabilities == portable_capabilities()
         assert engine.record.gpu is None
-        assert f"{graph.outputs[0].name} [profile 1]" in engine.log
-        assert "[profile 2]" not in engine.log
-    # Keys and values of both layers are updated in place; a layer has two attentions.
-    assert engine.record.layers["KV_CACHE_UPDATE"] == 4
-    assert engine.record.layers["ATTENTION_INPUT"] == 4
+        assert f"{graph.outputs[0].name} [profile {len(profiles) - 1}]" in engine.log
+        assert f"[profile {len(profiles)}]" not in engine.log
+        layers[graph.name] = engine.record.layers
+    # Keys and values of both layers are updated in place.
+    assert layers["step"]["KV_CACHE_UPDATE"] == 4
+    assert layers["encoder"]["ATTENTION_INPUT"] == 2
+    assert "ATTENTION_INPUT" not in layers["step"]
 
 
 @pytest.mark.slow
@@ -95,9 +100,15 @@ def test_layers_as_wide_as_the_base_model_s_build(rtx: Builder) -> None:
     config = ModelConfig(vocabulary_size=32000, encoder_layers=2, decoder_layers=2)
     _, graphs = transformer_graphs(config, "tensorrt-rtx-fp16", LIMITS)
     for graph in graphs.values():
-        engine = build_engine(rtx, graph, PROFILES, uncached())
+        engine = build_engine(rtx, graph, profiles_of(graph, LIMITS), uncached())
         assert_engine_keeps_the_contract(engine, graph)
     assert engine.record.layers["KV_CACHE_UPDATE"] == 2 * config.decoder_layers
+
+
+def profiles_of(graph: Graph, limits: Limits) -> tuple[Profile, ...]:
+    if graph.name == "encoder":
+        return TWO_LENGTHS.encoder_profiles(limits)
+    return TWO_LENGTHS.step_profiles(limits, GRAPH_BEAMS)
 
 
 def assert_engine_keeps_the_contract(engine: Engine, graph: Graph) -> None:
@@ -449,10 +460,40 @@ def test_profiles_that_cannot_be_read(text: str) -> None:
 
 
 def test_buckets() -> None:
-    assert EngineOptions().buckets(LIMITS) == (Profile(1, 32), Profile(64, 32))
-    assert EngineOptions(max_batch=1).buckets(LIMITS) == (Profile(1, 32),)
+    assert EngineOptions().encoder_profiles(LIMITS) == (Profile(1, 32), Profile(64, 32))
+    assert EngineOptions(max_batch=1).encoder_profiles(LIMITS) == (Profile(1, 32),)
     given = EngineOptions(profiles=parse_profiles("8x32,1x16"))
-    assert given.buckets(LIMITS) == (Profile(1, 16), Profile(8, 32))
+    assert given.encoder_profiles(LIMITS) == (Profile(1, 16), Profile(8, 32))
+
+
+def test_profiles_of_a_step_are_exact_shapes() -> None:
+    slots = [one.slots for one in EngineOptions(max_batch=1).step_profiles(LIMITS, 4)]
+    assert slots == [4 * length for length in (32, 64, 82)]
+    given = EngineOptions(profiles=parse_profiles("8x32,1x16"), target_lengths=(9,))
+    profiles = given.step_profiles(LIMITS, 2)
+    assert profiles == (
+        Profile(1, 16, 18), Profile(1, 16, 164), Profile(8, 32, 18), Profile(8, 32, 164)
+    )  # fmt: skip
+    assert str(profiles[2]) == "8x32 with 18 slots"
+    assert profiles[2].ranges() == {"N": (8, 8, 8), "S": (32, 32, 32), "P": (18, 18, 18)}
+    # Of the default lengths, those beyond the longest translation are left out.
+    assert [one.slots for one in EngineOptions(max_batch=1).step_profiles(Limits(8, 20), 4)] == [80]
+
+
+def test_target_lengths_as_the_command_line_writes_them() -> None:
+    assert parse_lengths("32, 64,128") == (32, 64, 128)
+    for text in ("", "32,", "many", "-1", "1.5", "1x2"):
+        with pytest.raises(OptionError, match="is not a length in tokens"):
+            parse_lengths(text)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "match"),
+    [((0,), "at least 1"), ((8, 8), "duplicates: 8,8"), ((83,), "more than max_target_length, 82")],
+)
+def test_target_lengths_out_of_range(lengths: tuple[int, ...], match: str) -> None:
+    with pytest.raises(OptionError, match=match):
+        EngineOptions(target_lengths=lengths).step_profiles(LIMITS, 4)
 
 
 @pytest.mark.parametrize(
@@ -461,7 +502,7 @@ def test_buckets() -> None:
 )
 def test_profiles_that_do_not_fit_the_bundle(profiles: str, match: str) -> None:
     with pytest.raises(OptionError, match=match):
-        EngineOptions(profiles=parse_profiles(profiles)).buckets(LIMITS)
+        EngineOptions(profiles=parse_profiles(profiles)).encoder_profiles(LIMITS)
 
 
 @pytest.mark.parametrize(

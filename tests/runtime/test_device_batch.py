@@ -14,7 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.host_device import HostDevice, StandInEngines, ViolationError, violations
+from support.host_device import (
+    HostDevice,
+    StandInEngines,
+    ViolationError,
+    violations,
+    with_slots,
+)
 from support.static_bundles import BEAMS
 from support.translations import assert_same, random_sources
 
@@ -31,6 +37,8 @@ from translate_trt.runtime.translator import Translator
 
 SEARCH = SearchOptions(num_hypotheses=4)
 PROFILES = (Profile(1, 48), Profile(3, 16), Profile(6, 24), Profile(6, 48))
+LENGTHS = (8, 24)  # of translations, beside the longest
+TARGET_LENGTHS = len(LENGTHS) + 1
 
 
 @dataclass
@@ -47,20 +55,23 @@ class Machine:
         self,
         target: str = "tensorrt-rtx-fp32",
         profiles: tuple[Profile, ...] = PROFILES,
+        lengths: tuple[int, ...] = LENGTHS,
         poll_every: int = 4,
         **more: Any,
     ) -> Translator:
         cuda_graphs = more.pop("cuda_graphs", True)
 
         def load(files: Any, contract: Contract, settings: Any, records: Any) -> Engines:
-            emulated = StandInEngines.load(files, contract, profiles)
+            assert contract.slots is not None
+            step = with_slots(profiles, *lengths, contract.slots // BEAMS, beams=BEAMS)
+            emulated = StandInEngines.load(files, contract, {"encoder": profiles, "step": step})
 
             def device() -> HostDevice:
                 self.before_device()
                 self.devices.append(HostDevice(emulated, **self.settings))
                 return self.devices[-1]
 
-            return Engines(device, profiles, poll_every, cuda_graphs)
+            return Engines(device, profiles, step, poll_every, cuda_graphs)
 
         self.monkeypatch.setattr("translate_trt.runtime.translator.load_engines", load)
         more.setdefault("workers", 1)
@@ -164,7 +175,8 @@ def test_batches_of_any_size(machine: Machine, reference: Translator, batch_toke
     translator = machine.translator(batch_tokens=batch_tokens)
     assert_same(translator.translate_ids(sources, SEARCH), reference.translate_ids(sources, SEARCH))
     used = {launch.profile for launch in machine.device.launches if launch.role == "step"}
-    assert len(used) == 1 if batch_tokens == 1 else len(used) > 1
+    buckets = {index // TARGET_LENGTHS for index in used}
+    assert len(buckets) == 1 if batch_tokens == 1 else len(buckets) > 1
 
 
 def best_of_most(found: list[list[Hypothesis]], expected: list[list[Hypothesis]]) -> float:
@@ -200,7 +212,7 @@ def test_defaults_are_those_of_a_gpu(machine: Machine, reference: Translator) ->
 
 
 def test_memory_and_captured_steps_serve_one_call_after_another(machine: Machine) -> None:
-    translator = machine.translator(profiles=(Profile(2, 48),))
+    translator = machine.translator(profiles=(Profile(2, 48),), lengths=())
     translator.translate_ids(random_sources(2), SEARCH)
     counts = dict(machine.device.counts)
     assert counts["capture"] == 1
@@ -223,7 +235,7 @@ def test_nothing_large_leaves_the_device(machine: Machine) -> None:
 
 
 def test_results_of_steps_that_are_not_waited_for_cannot_be_seen() -> None:
-    device = HostDevice(StandInEngines({}, make_contract(0, 1, 1, 1), ()))
+    device = HostDevice(StandInEngines({}, make_contract(1, 1, 1, 1), {}))
     address, place = device.allocate(256), device.pin(256)
     pinned = device.pinned(place, 256)
     device.fill(address, 7, 256)
@@ -245,15 +257,15 @@ def test_without_a_cuda_graph(
 ) -> None:
     machine.settings["refuse_capture"] = True
     sources = random_sources(16)
-    translator = machine.translator(profiles=(Profile(4, 48),))
+    translator = machine.translator(profiles=(Profile(4, 48),), lengths=())
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
             found = translator.translate_ids(sources, SEARCH)
             assert_same(found, reference.translate_ids(sources, SEARCH))
     told = [record.message for record in caplog.records if "CUDA graph" in record.message]
     assert told == [
-        "steps of 4x48 run without a CUDA graph, which is slower: operation not permitted when "
-        "stream is capturing."
+        "steps of 4x48 with 392 slots run without a CUDA graph, which is slower: operation not "
+        "permitted when stream is capturing."
     ]
     assert machine.device.counts["replay"] == 0
 

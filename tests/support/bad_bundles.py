@@ -222,9 +222,10 @@ BAD_CONTRACTS: tuple[tuple[str, str, object, str], ...] = (
     ("state", "tokens", {"initial": "masked"}, "tokens.initial' must be a value of int64"),
     ("state", "done", {"initial": "start_token"}, "done.initial' must be a value of bool"),
     ("state", "done", {"in_place": 1}, "done.in_place' must be true or false"),
-    ("state", "ancestry", {"axes": ["N", "K", 7]}, "self_key_0' must be a tensor that this"),
+    ("state", "ancestry", {"axes": ["N", "K", 7]}, r"ancestry' must be float32 \[N, K, P\]"),
     ("state", "self_key_0", {"axes": ["N", 4, "P"]}, "self_key_0' must be a tensor that this"),
-    ("state", "self_key_0", {"axes": ["N", "P", 4, 8]}, "self_key_0' must be a tensor that this"),
+    # The first cache determines the number of slots, which the second one then does not have.
+    ("state", "self_key_0", {"axes": ["N", "P", 4, 8]}, "self_value_0' must be a tensor that this"),
     ("state", "more", {**_IN_PLACE, "axes": ["K", 4, "P", 8]}, "more' must be a tensor that this"),
     ("state", "more", {**_STATE, "axes": ["N", "S"]}, "more' must be a tensor that this"),
     ("state", "more", {**_STATE, "axes": ["K", "N"]}, "more' must be a tensor that this"),

@@ -29,13 +29,23 @@ ONNX_TYPES = {
 }
 
 
+#: Beam size of the graphs.
+GRAPH_BEAMS = 3
+
+
 def transformer_graphs(
-    config: ModelConfig, target: str, limits: Limits, beams: int = 3
+    config: ModelConfig,
+    target: str,
+    limits: Limits,
+    beams: int = GRAPH_BEAMS,
+    disabled_passes: tuple[str, ...] = (),
 ) -> tuple[Contract, dict[str, Graph]]:
     """Compile encoder and step graphs of a random model, without building engines."""
     torch.manual_seed(0)
     model = Transformer(config).eval()
-    compiler = Compiler(model, limits, BuildOptions((target,), beam_size=beams))
+    compiler = Compiler(
+        model, limits, BuildOptions((target,), beam_size=beams, disabled_passes=disabled_passes)
+    )
     contract = compiler.contract(target)
     graphs = {
         name: Graph(name, check(graph).SerializeToString(), *contract.graphs[name])

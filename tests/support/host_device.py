@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -52,16 +52,19 @@ class StandInEngines:
     Attributes:
         sessions: by role.
         contract: of the engines; graphs that emulate bfloat16 take float32.
-        profiles: of both.
+        profiles: by role.
     """
 
     sessions: Mapping[str, ort.InferenceSession]
     contract: Contract
-    profiles: Sequence[Profile]
+    profiles: Mapping[str, Sequence[Profile]]
 
     @classmethod
     def load(
-        cls, files: Mapping[str, Path], contract: Contract, profiles: Sequence[Profile]
+        cls,
+        files: Mapping[str, Path],
+        contract: Contract,
+        profiles: Mapping[str, Sequence[Profile]],
     ) -> StandInEngines:
         options = ort.SessionOptions()
         options.intra_op_num_threads = 1
@@ -76,6 +79,15 @@ class StandInEngines:
 
     def specs(self, role: str) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
         return self.contract.graphs[role]
+
+
+def with_slots(
+    profiles: Sequence[Profile], *target_lengths: int, beams: int
+) -> tuple[Profile, ...]:
+    """Profiles of a step that has each of these buckets with the slots of each length."""
+    return tuple(
+        replace(profile, slots=beams * length) for profile in profiles for length in target_lengths
+    )
 
 
 @dataclass
@@ -259,7 +271,7 @@ class HostDevice:
         self._ask(work.role, run)
 
     def _check_shapes(self, work: Launch) -> None:
-        ranges = self.engines.profiles[work.profile].ranges()
+        ranges = self.engines.profiles[work.role][work.profile].ranges()
         for spec in self.engines.specs(work.role)[0]:
             if len(spec.axes) != len(work.shapes[spec.name]):
                 raise violation(f"{spec.name} of shape {work.shapes[spec.name]}")

@@ -63,6 +63,7 @@ def load(
     make_device = functools.partial(TorchDevice, device, programs, module)
     return Engines(
         make_device,
+        records["encoder"].profiles,
         records["step"].profiles,
         settings.poll_every,
         settings.cuda_graphs and can_capture(device),

@@ -21,7 +21,7 @@ struct DecoderShape {
   GraphForm form = {};
 
   operator Contract() const {
-    const std::int64_t k = form.beams.value_or(kK), p = form.slots.value_or(kP);
+    const std::int64_t k = form.beams.value_or(kK), capacity = form.slots.value_or(kP);
     Contract made;
     made.encoder_inputs = {{"source_ids", Type::kInt64, {kN, kS}},
                            {"source_lengths", Type::kInt64, {kN}}};
@@ -41,7 +41,7 @@ struct DecoderShape {
                   {"finished_lengths", Type::kInt64, {kN, k}},
                   {"finished_parents", Type::kInt64, {kN, k}},
                   {"finished_truncated", Type::kBool, {kN, k}},
-                  {"ancestry", Type::kFloat32, {kN, k, p}, Initial::kMasked}};
+                  {"ancestry", Type::kFloat32, {kN, k, kP}, Initial::kMasked}};
     made.results = {{"parents", Type::kInt64, {kN, k}}};
     if (!form.slots) {
       made.state.push_back({"slots", Type::kInt64, {kN, k}, Initial::kAscending});
@@ -54,7 +54,7 @@ struct DecoderShape {
         const std::string name = kind + std::to_string(layer);
         made.encoder_outputs.push_back({"cross_" + name, form.cache_type, {kN, heads, kS, size}});
         made.state.push_back(
-            {"self_" + name, form.cache_type, {kN, heads, p, size}, Initial::kZeros, true});
+            {"self_" + name, form.cache_type, {kN, heads, capacity, size}, Initial::kZeros, true});
       }
     }
     return made;

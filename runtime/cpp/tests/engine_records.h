@@ -5,10 +5,11 @@
 
 #include "bundle/engine_record.h"
 #include "bundle/fields.h"
+#include "tracing_engines.h"
 
 namespace translate_trt::runtime {
 
-inline Json engine_record_json() {
+inline Json engine_record_json(const Profiles& profiles = kTracedEncoder) {
   Json record = {{"package", "tensorrt"},
                  {"version", "11.0.1.29"},
                  {"system", system_name()},
@@ -19,10 +20,11 @@ inline Json engine_record_json() {
                  {"layers", {{"MATRIX_MULTIPLY", 3}}},
                  {"tensors", {{"tokens", "int64 [?, 1]"}}},
                  {"options", {{"tf32", "false"}}}};
-  const std::int64_t profiles[][2] = {{1, 48}, {3, 16}, {6, 24}, {6, 48}};
-  for (const auto& [batch, source_length] : profiles) {
+  for (const auto& [batch, source_length, slots] : profiles) {
     const std::string index = std::to_string(record["profiles"].size());
-    record["profiles"][index] = {{"batch", batch}, {"source_length", source_length}};
+    record["profiles"][index] = {{"batch", batch},
+                                 {"source_length", source_length},
+                                 {"slots", slots == 0 ? Json() : Json(slots)}};
   }
   return record;
 }
@@ -30,7 +32,7 @@ inline Json engine_record_json() {
 // A target with the engine files `encoder` and `step`.
 inline TargetEntry engine_target(const Contract& contract,
                                  const Json& encoder = engine_record_json(),
-                                 const Json& step = engine_record_json()) {
+                                 const Json& step = engine_record_json(kTracedStep)) {
   TargetEntry target;
   target.name = "tensorrt-fp32";
   target.backend = "tensorrt";

@@ -28,6 +28,7 @@ class HostDevice {
     int fail_after = -1;  // number of launches before one fails; negative: never
     bool refuse_capture = false;
     std::map<std::string, int> counts;  // calls by function name
+    std::vector<std::int64_t> slots;    // that steps have read, without repetitions in a row
   };
 
   static tt_device_functions functions(Common& common) {
@@ -156,6 +157,9 @@ class HostDevice {
     return ask(is_step ? "step" : "encode", [this, is_step, tensors] {
       if (common_.fail_after >= 0 && launches_++ >= common_.fail_after) {
         throw std::runtime_error("an illegal memory access.");
+      }
+      if (is_step && (common_.slots.empty() || common_.slots.back() != tensors.slots)) {
+        common_.slots.push_back(tensors.slots);
       }
       is_step ? trace_step(tensors) : trace_encoder(tensors);
     });

@@ -20,7 +20,7 @@ namespace {
 struct Fixture {
   HostDevice::Common common;
   std::vector<std::string> messages;
-  EngineSettings settings = {{{1, 48}, {3, 16}, {6, 24}, {6, 48}}, 4, true};
+  EngineSettings settings = {kTracedEncoder, kTracedStep, 4, true};
 
   std::unique_ptr<Backend> backend() {
     return std::make_unique<DeviceBackend>(
@@ -105,8 +105,79 @@ void test_sentences_go_on_in_other_rows_and_buckets() {
     advance(*batch);
     CHECK(batch->update({0}, {}) == std::pair(Rows({0}), Rows()));  // 1x48
     CHECK(tokens(batch->step({})) == Tokens({16}));
-    CHECK(fixture.common.counts["capture"] <= 4);
+    CHECK(fixture.common.counts["capture"] <= 8);  // as many profiles have run
   }
+}
+
+// The steps of the device check that the ancestry has a column for every slot of the past.
+void test_steps_read_more_slots_as_translations_grow() {
+  for (const std::size_t poll_every : {1, 3, 4}) {
+    Fixture fixture;
+    fixture.settings.poll_every = poll_every;
+    const auto backend = fixture.backend();
+    const auto batch = backend->batch(greedy(), 2);
+    batch->update({}, sources({12, 9}, 90));  // 3x16
+    for (std::size_t steps = 0; steps < 30;) steps += batch->step({}).size();
+    batch->drain();
+    CHECK(fixture.common.slots == std::vector<std::int64_t>({8, 24, 96}));
+    batch->update({0}, sources({9}, 90, 21));  // a new sentence beside a long one
+    const Tokens found = tokens(batch->step({}));
+    CHECK(found[0] == 11 && found[1] == 21);
+    batch->drain();
+    CHECK(fixture.common.slots == std::vector<std::int64_t>({8, 24, 96}));
+    batch->update({1}, sources({9}, 90, 31));  // fewer slots again
+    CHECK(tokens(batch->step({}))[1] == 21);
+    batch->drain();
+    CHECK(fixture.common.slots.back() < 96);
+  }
+}
+
+void test_steps_do_not_read_slots_beyond_the_longest_translation() {
+  Fixture fixture;
+  fixture.settings.step_profiles = with_slots(kTracedEncoder, {6, 96});
+  const auto backend = fixture.backend();
+  const auto batch = backend->batch(greedy(), 2);
+  batch->update({}, sources({12, 9}, 6));
+  while (!batch->step({}).back().done[0]) continue;
+  batch->drain();
+  CHECK(fixture.common.slots == std::vector<std::int64_t>({6}));
+}
+
+void test_forced_steps_are_captured() {
+  Fixture fixture;
+  const auto backend = fixture.backend();
+  const auto batch = backend->batch(greedy(), 2);
+  batch->update({}, sources({12, 9}, 90));
+  const Tokens forced = {50, kFree, kFree};
+  for (int i = 0; i < 4; ++i) {
+    const Tokens found = tokens(batch->step(forced));
+    CHECK(found[0] == 50 && found[1] == 12);
+  }
+  CHECK(fixture.common.counts["capture"] == 1 && fixture.common.counts["replay"] == 3);
+  batch->step({});
+  CHECK(fixture.common.counts["capture"] == 2);
+}
+
+std::string error_of_profiles(const Profiles& encoder, const Profiles& step) {
+  Fixture fixture;
+  fixture.settings.encoder_profiles = encoder;
+  fixture.settings.step_profiles = step;
+  return error_of([&] { fixture.backend(); });
+}
+
+void test_profiles_that_do_not_fit_together() {
+  CHECK(error_of_profiles(kTracedEncoder, kTracedStep).empty());
+  CHECK(error_of_profiles({{6, 47}}, kTracedStep) ==
+        "the encoder engine has no profile for 1x48; export the bundle again.");
+  CHECK(error_of_profiles({{6, 48}}, with_slots(kTracedEncoder, {8, 24})) ==
+        "the profiles of the step engine read up to 24 of the 96 cache slots; export the bundle "
+        "again.");
+  CHECK(contains(error_of_profiles({{6, 48}}, kTracedEncoder), "read up to 0 of the 96"));
+  CHECK(contains(error_of_profiles({{6, 48}}, {}), "read up to 0 of the 96"));
+  Profiles some = kTracedStep;
+  some.erase(some.begin() + 4);
+  CHECK(error_of_profiles({{6, 48}}, some) ==
+        "the step engine has no profile for 3x16 with 24 slots; export the bundle again.");
 }
 
 void test_idle_rows_are_done() {
@@ -225,8 +296,8 @@ void test_contexts_are_used_again_unless_they_failed() {
   const auto backend = fixture.backend();
   for (int i = 0; i < 3; ++i) {
     const auto batch = backend->batch(greedy(), 2);
-    batch->update({}, sources({9, 9}));
-    for (int j = 0; j < 3; ++j) batch->step({});
+    batch->update({}, sources({9, 9}, 8));
+    for (int j = 0; j < 2; ++j) batch->step({});
   }
   CHECK(fixture.common.devices.size() == 1 && fixture.common.counts["capture"] == 1);
   fixture.common.fail_after = 0;
@@ -249,14 +320,15 @@ void test_steps_that_cannot_be_captured() {
     const auto backend = fixture.backend();
     for (int i = 0; i < 2; ++i) {
       const auto batch = backend->batch(greedy(), 2);
-      batch->update({}, sources({9, 9}, 60));
-      for (int j = 0; j < 9; ++j) batch->step({});
+      batch->update({}, sources({9, 9}, 8));
+      for (int j = 0; j < 2; ++j) batch->step({});
     }
   }
   CHECK(fixture.common.counts["replay"] == 0 && fixture.common.counts["capture"] == 1);
   CHECK(fixture.messages ==
-        std::vector<std::string>({"steps of 3x16 run without a CUDA graph, which is slower: "
-                                  "capturing is not permitted."}));
+        std::vector<std::string>(
+            {"steps of 3x16 with 8 slots run without a CUDA graph, which is slower: "
+             "capturing is not permitted."}));
   CHECK(fixture.common.closed == 1);
 }
 
@@ -280,6 +352,10 @@ void test_what_is_on_its_way_is_not_overwritten() {
 void test_device_batch() {
   test_rows_stay_where_they_are_as_far_as_they_can();
   test_sentences_go_on_in_other_rows_and_buckets();
+  test_steps_read_more_slots_as_translations_grow();
+  test_steps_do_not_read_slots_beyond_the_longest_translation();
+  test_forced_steps_are_captured();
+  test_profiles_that_do_not_fit_together();
   test_idle_rows_are_done();
   test_what_a_sentence_has_finished_with();
   test_what_became_nan_does_not_spread();

@@ -76,7 +76,8 @@ class EngineBundle {
     path_ = mkdtemp(folder.data());
     const Contract contract = tracing_shape();
     const Json words = file("words.model", word_model());
-    const Json record = engine_record_json();
+    const Json records = {{"encoder", engine_record_json()},
+                          {"step", engine_record_json(kTracedStep)}};
     Json manifest = {{"format_version", kFormatVersion},
                      {"created_by", "a test"},
                      {"weights_sha256", nullptr},
@@ -114,7 +115,7 @@ class EngineBundle {
           {"request", contract_group(contract.request, false)},
           {"state", contract_group(contract.state, true)},
           {"results", contract_group(contract.results, false)}}},
-        {"engine", {{"encoder", record}, {"step", record}}},
+        {"engine", records},
         {"builder", Json::object()},
         {"parity", nullptr}};
     std::ofstream(path_ / kManifestName) << manifest.dump();
@@ -145,7 +146,7 @@ LoadOptions on_device(const std::string& device, int workers) {
 void switch_machine_on() {
   fake_cuda() = {};
   fake_tensorrt() = {};
-  fake_tensorrt().engines = {{"encoder", fake_engine(false, 4)}, {"step", fake_engine(true, 4)}};
+  fake_tensorrt().engines = {{"encoder", fake_engine(false, 4)}, {"step", fake_engine(true, 12)}};
 }
 
 void test_a_bundle_of_engines_translates() {

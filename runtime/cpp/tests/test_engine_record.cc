@@ -27,12 +27,15 @@ void test_records_are_read() {
   CHECK(step.package == "tensorrt" && step.version == "11.0.1.29");
   CHECK(step.compute_capabilities == std::vector<std::string>({"8.6"}));
   CHECK(!step.version_compatible && !step.weights_stripped);
-  CHECK(step.profiles.size() == 4 && name_of(step.profiles[1]) == "3x16");
+  CHECK(step.profiles.size() == 12 && name_of(step.profiles[4]) == "3x16 with 24 slots");
+  const Profiles& encoder = records.at("encoder").profiles;
+  CHECK(encoder.size() == 4 && name_of(encoder[1]) == "3x16");
 }
 
 void test_records_that_cannot_be_read() {
   const Json no_profiles = Json::object();
-  const Json empty_profile = {{"0", {{"batch", 0}, {"source_length", 4}}}};
+  const Json empty_profile = {{"0", {{"batch", 0}, {"source_length", 4}, {"slots", nullptr}}}};
+  const Json no_slots = {{"0", {{"batch", 1}, {"source_length", 4}, {"slots", 0}}}};
   const std::tuple<const char*, std::optional<Json>, const char*> bad[] = {
       {"package", "onnx", "must be one of tensorrt, tensorrt_rtx, not \"onnx\""},
       {"package", std::nullopt, "is missing"},
@@ -44,6 +47,7 @@ void test_records_that_cannot_be_read() {
       {"compute_capabilities", "8.6", "a list of strings"},
       {"profiles", no_profiles, "is empty"},
       {"profiles", empty_profile, "at least 1"},
+      {"profiles", no_slots, "at least 1"},
       {"layers", Json({{"CAST", "many"}}), "whole number"},
       {"tensors", Json({{"tokens", 1}}), "must be a string"},
       {"options", 3, "must be an object"},

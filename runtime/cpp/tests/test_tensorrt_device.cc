@@ -41,7 +41,7 @@ struct EngineFixture {
     for (const char* role : {"encoder", "step"}) std::ofstream(bundle / role) << role;
     cuda = {};
     tensorrt = {};
-    tensorrt.engines = {{"encoder", fake_engine(false, 4)}, {"step", fake_engine(true, 4)}};
+    tensorrt.engines = {{"encoder", fake_engine(false, 4)}, {"step", fake_engine(true, 12)}};
     settings.log = [this](const std::string& message) { messages.push_back(message); };
     set_device("cuda:1");
   }
@@ -154,10 +154,10 @@ void test_capture_and_replay() {
       }
     }
   });
-  CHECK(cuda.calls["cudaStreamBeginCapture"] == 1);
-  CHECK(cuda.calls["cudaGraphInstantiateWithFlags"] == 1);
+  CHECK(cuda.calls["cudaStreamBeginCapture"] == 2);  // with 8 and with 24 slots
+  CHECK(cuda.calls["cudaGraphInstantiateWithFlags"] == 2);
   CHECK(cuda.calls["cudaGraphLaunch"] > 5 && cuda.alive["graph"] == 0);
-  CHECK(cuda.alive["context"] == 2 && cuda.alive["stream"] == 1);
+  CHECK(cuda.alive["context"] == 3 && cuda.alive["stream"] == 1);
   CHECK(cuda.calls["cudaEventCreateWithFlags"] < 20);  // events are reused
   CHECK(fixture.messages.empty());
 }
@@ -203,12 +203,12 @@ void test_rounds_that_cannot_be_captured() {
       CHECK(cudaGetLastError() == cudaSuccess);
     });
     CHECK(fixture.cuda.calls["cudaGraphLaunch"] == 0);
-    CHECK(fixture.messages ==
-          std::vector<std::string>({std::string("steps of 3x16 run without a CUDA graph, which is "
-                                                "slower: ") +
-                                    function +
-                                    " failed: operation not permitted when stream is "
-                                    "capturing."}));
+    CHECK(fixture.messages.size() == 2);  // with 8 and with 24 slots
+    CHECK(fixture.messages.at(1) == std::string("steps of 3x16 with 24 slots run without a CUDA "
+                                                "graph, which is slower: ") +
+                                        function +
+                                        " failed: operation not permitted when stream is "
+                                        "capturing.");
   }
 }
 
@@ -314,15 +314,15 @@ void test_engines_that_do_not_run() {
     fixture.engine("step").refused.clear();
     fixture.engine("step").no_context = true;
     CHECK(contains(fixture.error_of_batch(),
-                   "TT_BACKEND_ERROR TensorRT has no context for the profile 1x48: no memory for a "
-                   "context If memory ran out, lower workers."));
+                   "TT_BACKEND_ERROR TensorRT has no context for the profile 1x48 with 8 slots: no "
+                   "memory for a context If memory ran out, lower workers."));
   });
 }
 
 void test_what_has_not_run_is_not_captured() {
   EngineFixture fixture;
   auto engines =
-      std::make_shared<TensorRtEngines>(0, Profiles(4, {6, 48}), fixture.bundle / "encoder",
+      std::make_shared<TensorRtEngines>(0, kTracedEncoder, kTracedStep, fixture.bundle / "encoder",
                                         fixture.bundle / "step", tracing_shape());
   Device device(tensorrt_functions(engines));
   CHECK(thrown([&] { device.capture([&] { device.launch(TT_ENGINE_STEP, 0, {}); }); }) ==
@@ -388,9 +388,10 @@ void test_records_that_do_not_fit() {
   Json record = engine_record_json();
   record["profiles"].erase("3");
   fixture.target = engine_target(tracing_shape(), record);
-  CHECK(contains(fixture.loading_error(), "both engines must have the same profiles"));
-  fixture.target = engine_target(tracing_shape(), record, record);
   CHECK(contains(fixture.loading_error(), "has 4 profiles, the manifest says 3"));
+  fixture.engine("encoder").profiles = 3;
+  CHECK(contains(fixture.loading_error(), "the encoder engine has no profile for 6x48"));
+  fixture.engine("encoder").profiles = 4;
   fixture.target = engine_target(tracing_shape());
   fixture.target.files.pop_back();
   CHECK(contains(fixture.loading_error(), "the target has no engine of the step"));
@@ -412,9 +413,10 @@ void test_machines_that_do_not_fit() {
   CHECK(
       contains(fixture.loading_error(), "this GPU is NVIDIA A10 (compute capability 8.9, 72 SMs)"));
   fixture.cuda.capability_minor = 6;
-  Json record = engine_record_json();
-  record["gpu"] = {{"name", "NVIDIA A10"}, {"compute_capability", "8.6"}, {"multiprocessors", 72}};
-  fixture.target = engine_target(tracing_shape(), record, record);
+  Json encoder = engine_record_json(), step = engine_record_json(kTracedStep);
+  encoder["gpu"] = {{"name", "NVIDIA A10"}, {"compute_capability", "8.6"}, {"multiprocessors", 72}};
+  step["gpu"] = encoder["gpu"];
+  fixture.target = engine_target(tracing_shape(), encoder, step);
   fixture.cuda.name = "NVIDIA A40";
   CHECK(
       contains(fixture.loading_error(), "this GPU is NVIDIA A40 (compute capability 8.6, 72 SMs)"));

@@ -1,6 +1,6 @@
 // Fake engines that trace the movement of rows: the encoder writes token ids to the cross-attention
 // keys, a step writes its number to its cache slot, and fails if it does not find the values of its
-// sentence.
+// sentence or if the ancestry shows other slots than those of the sentence's past.
 #pragma once
 
 #include <algorithm>
@@ -11,9 +11,11 @@
 #include <map>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "decoder_shape.h"
 #include "engines/device.h"
+#include "engines/profiles.h"
 
 namespace translate_trt::runtime {
 
@@ -28,12 +30,27 @@ inline DecoderShape tracing_shape() {
   return shape;
 }
 
+inline const Profiles kTracedEncoder = {{1, 48}, {3, 16}, {6, 24}, {6, 48}};
+
+// The profiles of a step: every bucket with every number of slots.
+inline Profiles with_slots(const Profiles& buckets, const std::vector<std::int64_t>& slots) {
+  Profiles all;
+  for (const Profile& bucket : buckets) {
+    for (const std::int64_t count : slots) {
+      all.push_back({bucket.batch, bucket.source_length, count});
+    }
+  }
+  return all;
+}
+
+inline const Profiles kTracedStep = with_slots(kTracedEncoder, {8, 24, 96});
+
 constexpr std::int64_t kTracedEnd = 2;  // the end symbol
 
 // The tensors of a run.
 struct TracedTensors {
   std::map<std::string, Address> addresses;
-  std::int64_t rows = 0, columns = 0;  // N and S
+  std::int64_t rows = 0, columns = 0, slots = 0;  // N, S and P
 
   // shape: null for an output.
   void add(const std::string& name, Address address, const std::int64_t* shape) {
@@ -42,6 +59,7 @@ struct TracedTensors {
     rows = shape[0];
     if (name == "source_ids") columns = shape[1];
     if (name == "source_bias") columns = shape[3];
+    if (name == "ancestry") slots = shape[2];
   }
 
   template <class T>
@@ -87,6 +105,11 @@ inline void trace_row(const TracedTensors& given, std::int64_t row, std::int64_t
     if (bias[i] == 0 && keys[i] != keys[0]) throw std::runtime_error("another's source");
   }
   float* past = given.row<float>("self_key_0", row, *tracing_shape().form.slots);
+  const float* ancestry = given.row<float>("ancestry", row, given.slots);
+  if (position >= given.slots) throw std::runtime_error("a slot that no step reads");
+  for (std::int64_t i = 0; i < given.slots; ++i) {
+    if (ancestry[i] != (i < position ? 0 : kMasked)) throw std::runtime_error("another's ancestry");
+  }
   for (std::int64_t i = 0; i < position; ++i) {
     if (past[i] != keys[0] * 100 + static_cast<float>(i)) throw std::runtime_error("a past lost");
   }
@@ -116,10 +139,10 @@ inline void trace_step(const TracedTensors& given) {
     *given.row<std::int64_t>("next_finished_lengths", row) = next;
     *given.row<std::int64_t>("next_finished_parents", row) = 0;
     *given.row<char>("next_finished_truncated", row) = 0;
-    const std::int64_t slots = *tracing_shape().form.slots;
-    std::memcpy(given.row<float>("next_ancestry", row, slots),
-                given.row<float>("ancestry", row, slots),
-                sizeof(float) * static_cast<std::size_t>(slots));
+    float* ancestry = given.row<float>("next_ancestry", row, given.slots);
+    std::memcpy(ancestry, given.row<float>("ancestry", row, given.slots),
+                sizeof(float) * static_cast<std::size_t>(given.slots));
+    if (position < given.slots) ancestry[position] = 0;
   }
 }
 

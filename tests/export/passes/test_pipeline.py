@@ -59,6 +59,13 @@ FUSED = {
     "onnxruntime": ["fuse-multi-head"],
     "tensorrt": ["fuse-attention", "fuse-transposes"],
     "tensorrt_rtx": ["fuse-attention", "fuse-transposes"],
+    "torch": ["fuse-attention", "fuse-transposes"],
+}
+LAST: dict[str, list[str]] = {
+    "onnxruntime": [],
+    "torch": [],
+    "tensorrt": ["attention-sums", "simplify"],
+    "tensorrt_rtx": ["attention-sums", "simplify"],
 }
 
 
@@ -70,11 +77,11 @@ def test_order(target: Target) -> None:
     if target.backend == "onnxruntime" and precision in ("fp32", "int8"):
         end += [*(["fp16-kv-cache"] if precision == "int8" else []), "fuse-ops"]
     names = [one.name for one in target.passes]
-    assert names == [*COMMON, *FUSED[target.backend], "simplify", *end]
+    assert names == [*COMMON, *FUSED[target.backend], "simplify", *end, *LAST[target.backend]]
 
 
 def test_every_pass_that_can_be_switched_off_has_a_name_and_a_summary() -> None:
-    assert set(PASSES) == set(COMMON).union(*FUSED.values(), ["fuse-ops"])
+    assert set(PASSES) == set(COMMON).union(*FUSED.values(), *LAST.values(), ["fuse-ops"])
     for name, one in PASSES.items():
         assert one.name == name
         assert one.summary
@@ -281,6 +288,7 @@ def test_each_pass_finds_all_there_is_in_a_model(
     else:
         expected["encoder"] |= {"fuse-attention": config.encoder_layers}
         expected["step"] |= {"fuse-attention": 2 * config.decoder_layers}
+        expected["step"] |= {"attention-sums": 2 * config.decoder_layers}
     for role, counts in expected.items():
         assert {name: matches[role][name] for name in counts} == counts
     assert matches["encoder"]["fold-scales"]

@@ -109,14 +109,18 @@ def test_static_caches_have_one_size_and_their_form_s_type() -> None:
     outputs = {spec.name: spec for spec in STATIC.step_outputs}
     for spec in STATIC.state:
         assert outputs[NEXT + spec.name].axes == inputs[spec.name].axes
-        assert not {"P", "K"} & set(spec.axes)
+        assert "K" not in spec.axes
+        assert ("P" in spec.axes) == (spec.name == "ancestry")  # a step reads as many slots
     # Static slots: the step number determines the slot, and every step has a slot.
     assert not {"slots", NEXT + "slots", "full"} & (inputs.keys() | outputs.keys())
     for name, spec in inputs.items():
         cache = name.startswith(("self_", "cross_"))
         assert (spec.dtype == "float16") == cache
     assert inputs["self_key_1"].axes == ("N", 4, 12, 8)
-    assert inputs["ancestry"].axes == ("N", 3, 12)
+    assert inputs["ancestry"].axes == ("N", 3, "P")
+    assert STATIC.slots == 12
+    assert STATIC.initial_state(2, 3, 1)["ancestry"].shape == (2, 3, 12)
+    assert STATIC.initial_state(2, 3, 1, slots=6)["ancestry"].shape == (2, 3, 6)
 
 
 @pytest.mark.parametrize(

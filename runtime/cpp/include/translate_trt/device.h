@@ -86,11 +86,12 @@ typedef struct tt_device_functions {
   tt_status (*replay)(void* device, void* graph);
 } tt_device_functions;
 
-/* An optimization profile that both engines have, for all shapes up to `batch` x `source_length`.
- */
+/* An optimization profile: of the encoder, for all shapes up to these sizes; of the step, for
+ * exactly this shape. */
 typedef struct tt_profile {
   int32_t batch;         /* sentences */
   int32_t source_length; /* tokens, the end symbol included */
+  int32_t slots;         /* cache slots that a step reads; 0 for the encoder */
 } tt_profile;
 
 /* Loaded engines, for tt_load_options. The caller has verified that their inputs and outputs match
@@ -98,8 +99,13 @@ typedef struct tt_profile {
 typedef struct tt_engines {
   size_t struct_size;
   const tt_device_functions* functions; /* copied; `context` must outlive the translator */
-  const tt_profile* profiles;           /* by profile index; copied */
-  size_t profile_count;
+  /* By profile index; copied. The profiles of the step are all combinations of some pairs of
+   * `batch` and `source_length` with some numbers of slots, the largest of which is that of the
+   * caches. */
+  const tt_profile* encoder_profiles;
+  size_t encoder_profile_count;
+  const tt_profile* step_profiles;
+  size_t step_profile_count;
   int32_t poll_every;  /* steps between two checks for finished sentences, from 1 to 64 */
   int32_t cuda_graphs; /* 1: capture steps in CUDA graphs and replay them */
 } tt_engines;

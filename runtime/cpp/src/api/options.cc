@@ -172,7 +172,9 @@ tt_engines complete(const tt_engines* given) {
   if (options.poll_every < 1 || options.poll_every > 64) {
     throw option_error(is("poll_every", options.poll_every) + "it must be from 1 to 64.");
   }
-  if (options.profiles == nullptr || options.profile_count == 0 || options.functions == nullptr ||
+  if (options.encoder_profiles == nullptr || options.encoder_profile_count == 0 ||
+      options.step_profiles == nullptr || options.step_profile_count == 0 ||
+      options.functions == nullptr ||
       options.functions->struct_size != sizeof(tt_device_functions)) {
     throw option_error(
         "tt_engines has no profiles, or its functions have a size that this library does not "

@@ -77,7 +77,12 @@ std::vector<std::int64_t> TensorSpec::sized(const Sizes& sizes) const {
 
 std::optional<std::int64_t> Contract::beams() const { return fixed(state, "tokens", 1); }
 
-std::optional<std::int64_t> Contract::slots() const { return fixed(state, "ancestry", 2); }
+std::optional<std::int64_t> Contract::slots() const {
+  for (const TensorSpec& spec : state) {
+    if (spec.in_place) return spec.axes[2] > 0 ? std::optional(spec.axes[2]) : std::nullopt;
+  }
+  return std::nullopt;
+}
 
 bool Contract::attention() const {
   return std::any_of(results.begin(), results.end(),

@@ -143,6 +143,14 @@ std::vector<std::int64_t> letters_of(const TensorSpec& spec) {
   return letters;
 }
 
+// Number of slots of the caches, or kP.
+std::int64_t slots_of_caches(const Specs& state) {
+  for (const TensorSpec& spec : state) {
+    if (spec.in_place && spec.axes.size() > 2) return spec.axes[2];
+  }
+  return kP;
+}
+
 using Axes = std::vector<std::int64_t>;
 
 bool is_of_source(const TensorSpec& spec) {
@@ -192,7 +200,7 @@ Contract read_contract(const Fields& fields) {
   contract.state = read_specs(state, true);
   contract.results = read_specs(results, false);
   const std::int64_t k = size_of_axis(state, contract.state, "tokens", 1, kK);
-  const std::int64_t p = size_of_axis(state, contract.state, "ancestry", 2, kP);
+  const std::int64_t capacity = slots_of_caches(contract.state);
   Specs of_outputs = {{"source_bias", Type::kFloat32, {kN, 1, 1, kS}}};
   Specs of_state = {{"tokens", Type::kInt64, {kN, k}},
                     {"log_probs", Type::kFloat32, {kN, k}},
@@ -202,9 +210,9 @@ Contract read_contract(const Fields& fields) {
                     {"finished_lengths", Type::kInt64, {kN, k}},
                     {"finished_parents", Type::kInt64, {kN, k}},
                     {"finished_truncated", Type::kBool, {kN, k}},
-                    {"ancestry", Type::kFloat32, {kN, k, p}}};
+                    {"ancestry", Type::kFloat32, {kN, k, kP}}};
   Specs of_results = {{"parents", Type::kInt64, {kN, k}}};
-  if (p == kP) {
+  if (capacity == kP) {
     of_state.push_back({"slots", Type::kInt64, {kN, k}});
     of_results.push_back({"full", Type::kBool, {kN}});
   }
@@ -222,7 +230,8 @@ Contract read_contract(const Fields& fields) {
          {"length_penalty_beta", Type::kFloat32, {kN}},
          {"early_stopping", Type::kBool, {kN}}},
         nothing);
-  check(state, contract.state, of_state, [&](const TensorSpec& spec) { return is_state(spec, p); });
+  check(state, contract.state, of_state,
+        [&](const TensorSpec& spec) { return is_state(spec, capacity); });
   check(results, contract.results, of_results, nothing);
   for (const TensorSpec& spec : contract.encoder_outputs) {
     if (find(contract.state, spec.name) != nullptr) {

@@ -78,12 +78,20 @@ bool is_engine(const TargetEntry& target) {
 }
 
 EngineSettings engine_settings(const tt_engines& given) {
+  const auto read = [](const tt_profile* profiles, std::size_t count) {
+    Profiles found;
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto [batch, source_length, slots] = profiles[i];
+      if (batch < 1 || source_length < 1 || slots < 0) {
+        throw option_error("a profile of the engines is empty.");
+      }
+      found.push_back({batch, source_length, slots});
+    }
+    return found;
+  };
   EngineSettings settings;
-  for (std::size_t i = 0; i < given.profile_count; ++i) {
-    const auto [batch, source_length] = given.profiles[i];
-    if (batch < 1 || source_length < 1) throw option_error("a profile of the engines is empty.");
-    settings.profiles.push_back({batch, source_length});
-  }
+  settings.encoder_profiles = read(given.encoder_profiles, given.encoder_profile_count);
+  settings.step_profiles = read(given.step_profiles, given.step_profile_count);
   settings.poll_every = static_cast<std::size_t>(given.poll_every);
   settings.cuda_graphs = given.cuda_graphs != 0;
   return settings;

@@ -45,7 +45,18 @@ StreamContextPool::StreamContextPool(const tt_device_functions& functions, const
     : functions_(functions),
       contract_(contract),
       settings_(std::move(settings)),
-      log_(std::move(log)) {}
+      steps_(settings_.step_profiles, *contract.slots()),
+      log_(std::move(log)) {
+  for (const Profile& bucket : steps_.buckets()) {
+    const auto fits = [&](const Profile& one) {
+      return one.batch >= bucket.batch && one.source_length >= bucket.source_length;
+    };
+    const Profiles& encoder = settings_.encoder_profiles;
+    if (std::any_of(encoder.begin(), encoder.end(), fits)) continue;
+    throw bundle_error("the encoder engine has no profile for " + name_of(bucket) +
+                       "; export the bundle again.");
+  }
+}
 
 std::unique_ptr<StreamContext> StreamContextPool::acquire() {
   {
@@ -56,7 +67,7 @@ std::unique_ptr<StreamContext> StreamContextPool::acquire() {
       return context;
     }
   }
-  return std::make_unique<StreamContext>(functions_, contract_, settings_, log_);
+  return std::make_unique<StreamContext>(functions_, contract_, settings_, steps_, log_);
 }
 
 void StreamContextPool::release(std::unique_ptr<StreamContext> context) {
@@ -75,7 +86,8 @@ DeviceBatch::DeviceBatch(std::shared_ptr<StreamContextPool> pool, const SearchOp
       buffers_(context_->buffers()),
       options_(options),
       encoder_outputs_(context_->contract().encoder_outputs),
-      step_specs_(context_->contract().caches()) {
+      step_specs_(context_->contract().caches()),
+      slots_(context_->step_profiles().fewest_slots()) {
   step_specs_.insert(step_specs_.end(), buffers_.state().begin(), buffers_.state().end());
   begin(start_token);  // a context that fails here is freed with the batch
 }
@@ -86,12 +98,12 @@ DeviceBatch::~DeviceBatch() {
 }
 
 std::int64_t DeviceBatch::rows() const {
-  return bucket_ ? context_->profiles()[*bucket_].batch : 0;
+  return bucket_ ? context_->step_profiles().buckets()[*bucket_].batch : 0;
 }
 
 std::optional<std::int64_t> DeviceBatch::capacity_for(std::int64_t longest) const {
   std::int64_t most = 0;
-  for (const Profile& one : context_->profiles()) {
+  for (const Profile& one : context_->step_profiles().buckets()) {
     if (one.source_length >= longest) most = std::max(most, one.batch);
   }
   return most;
@@ -116,10 +128,12 @@ std::pair<Rows, Rows> DeviceBatch::update(const Rows& keep, const Sources& arriv
     longest = std::max(longest, static_cast<std::int64_t>(tokens.size()));
   }
   const std::size_t sentences = std::max<std::size_t>(1, keep.size() + arriving.size());
-  const std::size_t bucket = context_->bucket(static_cast<std::int64_t>(sentences), longest);
+  const std::size_t bucket = smallest_profile(context_->step_profiles().buckets(),
+                                              static_cast<std::int64_t>(sentences), longest);
   return failing([&] {
     clear_nan(keep);
     const Rows kept = rearrange(keep, bucket);
+    set_slots(slots_needed(context_->poll_every()));
     Rows placed, idle;
     for (std::int64_t row = 0; row < rows(); ++row) {
       if (std::find(kept.begin(), kept.end(), row) != kept.end()) continue;
@@ -135,7 +149,7 @@ std::pair<Rows, Rows> DeviceBatch::update(const Rows& keep, const Sources& arriv
 const StepResults& DeviceBatch::step(const std::vector<std::int64_t>& forced) {
   results_.clear();
   failing([&] {
-    if (!forced.empty()) {  // one step at a time, not captured: forced tokens are rare
+    if (!forced.empty()) {  // one step at a time: forced tokens are rare
       check_collected("force tokens");
       buffers_.request("forced_tokens").send(forced.data(), sizeof(forced[0]) * forced.size());
       forced_ = true;
@@ -178,11 +192,8 @@ void DeviceBatch::retire(std::int64_t row) {
 
 // Enqueues steps and copies of their results.
 void DeviceBatch::enqueue(std::size_t count) {
-  if (count == context_->poll_every()) {
-    context_->round(*bucket_);
-  } else {
-    context_->steps(*bucket_, count);
-  }
+  if (const std::int64_t needed = slots_needed(count); needed > slots_) set_slots(needed);
+  context_->round(context_->step_profiles().index(*bucket_, slots_), count);
   for (auto& [row, running] : rows_) running.left -= static_cast<std::int64_t>(count);
   std::byte* results = context_->results(turn_);
   device_.copy_out(results, buffers_.results(), buffers_.results_bytes());
@@ -200,7 +211,7 @@ void DeviceBatch::collect() {
   const InFlight first = in_flight_.front();
   in_flight_.pop_front();
   device_.wait(first.arrived);
-  const Sizes sizes = context_->sizes(*bucket_);
+  const Sizes sizes = this->sizes();
   std::size_t entry = 0;
   for (std::size_t index = 0; index < first.count; ++index) {
     entry = (index + 1) % buffers_.ring_size();
@@ -240,7 +251,7 @@ void DeviceBatch::begin(std::int64_t start_token) {
 // would be NaN for the next sentence. The staging memory may hold NaN of the encoder, too.
 void DeviceBatch::clear_nan(const Rows& keep) {
   if (nan_rows_.empty()) return;
-  const Sizes sizes = context_->sizes(*bucket_);
+  const Sizes sizes = this->sizes();
   const auto clear = [&](const TensorSpec& spec, Address start, std::int64_t row) {
     const std::size_t size = row_bytes(spec, sizes);
     device_.fill(start + unsigned_of(row) * size, 0, size);
@@ -258,9 +269,14 @@ void DeviceBatch::clear_nan(const Rows& keep) {
   nan_rows_.clear();  // the next step finds NaN in kept rows again
 }
 
+// Sizes of a step of the batch.
+Sizes DeviceBatch::sizes() const {
+  return context_->sizes(context_->step_profiles().index(*bucket_, slots_));
+}
+
 // Moves kept rows into a bucket's rows, as few as possible; returns the new row of each.
 Rows DeviceBatch::rearrange(const Rows& keep, std::size_t bucket) {
-  const std::int64_t rows = context_->profiles()[bucket].batch;
+  const std::int64_t rows = context_->step_profiles().buckets()[bucket].batch;
   Rows kept;
   std::vector<std::pair<std::int64_t, std::int64_t>> moves;  // no target is also a source
   std::int64_t free = 0;
@@ -273,9 +289,11 @@ Rows DeviceBatch::rearrange(const Rows& keep, std::size_t bucket) {
     kept.push_back(free);
     moves.emplace_back(row, free++);
   }
-  const auto before = std::exchange(bucket_, bucket);
-  if (before && !keep.empty()) {
-    const Sizes now = context_->sizes(bucket), past = context_->sizes(*before);
+  const bool is_first = !bucket_;
+  const Sizes past = is_first ? Sizes() : sizes();
+  bucket_ = bucket;
+  if (!is_first && !keep.empty()) {
+    const Sizes now = sizes();
     const auto move = [&](const TensorSpec& spec) {
       const std::size_t size = row_bytes(spec, now);
       const Address start = address(spec);
@@ -342,9 +360,40 @@ void DeviceBatch::blank(const TensorSpec& spec, Address target, std::int64_t row
   device_.copy(target, buffers_.blank_bias(), unsigned_of(rows) * row_bytes(spec, sizes));
 }
 
+// Slots that the sentences use within the next steps, those of new sentences included. Idle rows do
+// not count, since their results are ignored.
+std::int64_t DeviceBatch::slots_needed(std::size_t steps) const {
+  auto longest = static_cast<std::int64_t>(steps);
+  for (const auto& [row, running] : rows_) {
+    const std::int64_t position = running.most - running.left;
+    longest =
+        std::max(longest, std::min(running.most, position + static_cast<std::int64_t>(steps)));
+  }
+  return longest * buffers_.sizes().k;
+}
+
+// Makes steps read at least that many cache slots: the smallest number that a profile has.
+void DeviceBatch::set_slots(std::int64_t needed) {
+  const Sizes past = sizes();
+  slots_ = context_->step_profiles().slots_for(needed);
+  const Sizes now = sizes();
+  if (now.p == past.p) return;
+  // Only the ancestry has a column per slot. It is laid out anew in the second entry of the ring,
+  // which no step in flight needs by then, and copied back.
+  for (const TensorSpec& spec : buffers_.state()) {
+    if (std::find(spec.axes.begin(), spec.axes.end(), kP) == spec.axes.end()) continue;
+    const Address start = address(spec), staged = buffers_.entry_address(spec.name, 1);
+    const std::size_t size = tensor_bytes(spec, now), beams = unsigned_of(now.n * now.k);
+    const std::size_t width = size / beams, old = tensor_bytes(spec, past) / beams;
+    if (width > old) device_.copy(staged, buffers_.initial_state(spec.name), size);
+    device_.copy_rows(staged, width, start, old, std::min(width, old), beams);
+    device_.copy(start, staged, size);
+  }
+}
+
 // Encodes sentences into rows and resets the state of the rows.
 void DeviceBatch::start(const Rows& rows, const Sources& arriving) {
-  const Sizes now = context_->sizes(*bucket_), encoded = encode(arriving, now);
+  const Sizes now = sizes(), encoded = encode(arriving, now);
   for (const TensorSpec& spec : encoder_outputs_) {
     const Address start = buffers_.cross().at(spec.name), staged = buffers_.encoded().at(spec.name);
     std::int64_t done = 0;
@@ -386,14 +435,17 @@ Sizes DeviceBatch::encode(const Sources& arriving, const Sizes& sizes) {
       {"source_ids", {encoded.n, encoded.s}, buffers_.source_ids().target()},
       {"source_lengths", {encoded.n}, buffers_.source_lengths().target()}};
   for (const auto& [name, address] : buffers_.encoded()) tensors.push_back({name, {}, address});
-  device_.launch(TT_ENGINE_ENCODER, context_->bucket(encoded.n, encoded.s), tensors);
+  device_.launch(TT_ENGINE_ENCODER,
+                 smallest_profile(context_->encoder_profiles(), encoded.n, encoded.s), tensors);
   return encoded;
 }
 
 // Resets rows to the state before the first step.
 void DeviceBatch::reset(const Rows& rows) {
+  Sizes sizes = buffers_.sizes();
+  sizes.p = slots_;
   for (const TensorSpec& spec : buffers_.state()) {
-    const std::size_t size = row_bytes(spec, buffers_.sizes());
+    const std::size_t size = row_bytes(spec, sizes);
     for (const auto& [first, count] : runs_of(rows)) {
       device_.copy(address(spec) + unsigned_of(first) * size, buffers_.initial_state(spec.name),
                    unsigned_of(count) * size);
@@ -447,7 +499,7 @@ std::unique_ptr<Batch> DeviceBackend::batch(const SearchOptions& options,
 }
 
 std::int64_t DeviceBackend::default_batch_tokens() const {
-  return largest_source(pool_->profiles());
+  return largest_source(pool_->buckets());
 }
 
 }  // namespace translate_trt::runtime

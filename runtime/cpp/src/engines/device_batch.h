@@ -1,6 +1,6 @@
 // A batch in device memory. The host uploads sentences and downloads tokens and `done`.
 //
-// Steps are enqueued in rounds of `poll_every`, which are captured once per bucket and replayed.
+// Steps are enqueued in rounds of `poll_every`, which are captured once per profile and replayed.
 // While the host reads the results of one round, the device runs the next one. Caches and encoder
 // outputs stay on the device, where rows are moved.
 #pragma once
@@ -23,6 +23,7 @@ namespace translate_trt::runtime {
 // A pool of stream contexts for batches. Thread-safe.
 class StreamContextPool {
  public:
+  // Throws a bundle error if the profiles of the engines do not fit together.
   StreamContextPool(const tt_device_functions& functions, const Contract& contract,
                     EngineSettings settings, std::function<void(const std::string&)> log);
 
@@ -32,12 +33,13 @@ class StreamContextPool {
   // Returns a context to the pool, unless it has failed.
   void release(std::unique_ptr<StreamContext> context);
 
-  const Profiles& profiles() const { return settings_.profiles; }
+  const Profiles& buckets() const { return steps_.buckets(); }  // of the step engine
 
  private:
   const tt_device_functions functions_;
   const Contract contract_;
   const EngineSettings settings_;
+  const StepProfiles steps_;
   LogOnce log_;
   std::mutex mutex_;
   std::vector<std::unique_ptr<StreamContext>> free_;
@@ -83,12 +85,15 @@ class DeviceBatch : public Batch {
   void collect();
   void check_collected(const char* what) const;
   void clear_nan(const Rows& keep);
+  Sizes sizes() const;
   Rows rearrange(const Rows& keep, std::size_t bucket);
   void repack(const TensorSpec& spec, const Rows& keep, const Rows& kept, const Sizes& past,
               const Sizes& now);
   void copy_rows(const TensorSpec& spec, Address target, const Sizes& target_sizes, Address source,
                  const Sizes& source_sizes, std::int64_t rows);
   void blank(const TensorSpec& spec, Address target, std::int64_t rows, const Sizes& sizes);
+  std::int64_t slots_needed(std::size_t steps) const;
+  void set_slots(std::int64_t needed);
   void start(const Rows& rows, const Sources& arriving);
   Sizes encode(const Sources& arriving, const Sizes& sizes);
   void reset(const Rows& rows);
@@ -102,7 +107,8 @@ class DeviceBatch : public Batch {
   DeviceBuffers& buffers_;
   SearchOptions options_;
   Specs encoder_outputs_, step_specs_;  // tensors with a row per sentence
-  std::optional<std::size_t> bucket_;
+  std::optional<std::size_t> bucket_;   // of the step engine
+  std::int64_t slots_;                  // cache slots that steps read, P
   std::map<std::int64_t, Row> rows_;
   std::deque<InFlight> in_flight_;
   std::size_t turn_ = 0;  // index of the host copy to use next, 0 or 1

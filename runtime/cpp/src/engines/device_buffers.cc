@@ -48,10 +48,11 @@ Specs rest_specs(const Specs& state) {
   return specs;
 }
 
-Sizes largest_sizes(const Contract& contract, const Profiles& profiles) {
+Sizes largest_sizes(const Contract& contract, const Profiles& buckets) {
   Sizes sizes;
   sizes.k = *contract.beams();
-  for (const Profile& one : profiles) {
+  sizes.p = *contract.slots();
+  for (const Profile& one : buckets) {
     sizes.n = std::max(sizes.n, one.batch);
     sizes.s = std::max(sizes.s, one.source_length);
   }
@@ -65,16 +66,6 @@ std::vector<T> array_at(const std::byte* content, std::size_t count) {
 }
 
 }  // namespace
-
-std::string name_of(const Profile& profile) {
-  return std::to_string(profile.batch) + "x" + std::to_string(profile.source_length);
-}
-
-std::int64_t largest_source(const Profiles& profiles) {
-  std::int64_t most = 0;
-  for (const Profile& one : profiles) most = std::max(most, one.batch * one.source_length);
-  return most;
-}
 
 std::size_t tensor_bytes(const TensorSpec& spec, const Sizes& sizes) {
   return elements(spec, sizes) * size_of(spec.type);
@@ -92,13 +83,13 @@ Block::Block(const Specs& specs, const Sizes& sizes) {
   }
 }
 
-DeviceBuffers::DeviceBuffers(Device& device, const Contract& contract, const Profiles& profiles,
+DeviceBuffers::DeviceBuffers(Device& device, const Contract& contract, const Profiles& buckets,
                              std::size_t ring_size)
     : device_(device),
       contract_(contract),
       ring_size_(ring_size),
-      sizes_(largest_sizes(contract, profiles)),
-      largest_(largest_source(profiles)),
+      sizes_(largest_sizes(contract, buckets)),
+      largest_(largest_source(buckets)),
       state_(without_caches(contract)),
       state_block_(state_, sizes_),
       result_block_(result_specs(contract, state_), sizes_),

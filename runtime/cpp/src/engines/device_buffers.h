@@ -1,7 +1,7 @@
 // Device memory of a batch.
 //
 // All buffers are allocated once, for the largest profiles of the engines. Tensors are dense for
-// the N and S of a step, so a smaller bucket uses the beginning of each buffer.
+// the N, S and P of a step, so a smaller profile uses the beginning of each buffer.
 //
 // State other than the caches is kept in a ring of entries: a step reads one entry and writes the
 // next, and the last step of a round writes the first entry. The addresses of a round therefore
@@ -18,20 +18,9 @@
 #include "backends/backend.h"
 #include "bundle/contract.h"
 #include "engines/device.h"
+#include "engines/profiles.h"
 
 namespace translate_trt::runtime {
-
-// An optimization profile of both engines, for all shapes up to these sizes.
-struct Profile {
-  std::int64_t batch, source_length;
-};
-
-std::string name_of(const Profile& profile);  // formats a profile as in "64x48"
-
-using Profiles = std::vector<Profile>;
-
-// Source tokens of the largest profile: the maximum of batch x source_length.
-std::int64_t largest_source(const Profiles& profiles);
 
 using Addresses = std::map<std::string, Address>;
 
@@ -52,12 +41,13 @@ struct Block {
 // The buffers of one batch.
 class DeviceBuffers {
  public:
-  // contract: with fixed numbers of beams and slots. ring_size: entries of the ring, at least 2.
-  DeviceBuffers(Device& device, const Contract& contract, const Profiles& profiles,
+  // contract: with fixed numbers of beams and slots. buckets: of the step engine. ring_size:
+  // entries of the ring, at least 2.
+  DeviceBuffers(Device& device, const Contract& contract, const Profiles& buckets,
                 std::size_t ring_size);
 
   std::size_t ring_size() const { return ring_size_; }
-  const Sizes& sizes() const { return sizes_; }  // largest sizes over all profiles
+  const Sizes& sizes() const { return sizes_; }  // largest sizes over all buckets
   const Specs& state() const { return state_; }  // without the caches
 
   // Addresses by tensor name: encoder outputs of the rows, [N, ...]; encoder outputs of sentences
@@ -65,9 +55,9 @@ class DeviceBuffers {
   const Addresses& cross() const { return cross_; }
   const Addresses& encoded() const { return encoded_; }
   const Addresses& caches() const { return caches_; }
-  // Maximum size in bytes of an encoder output over all profiles.
+  // Maximum size in bytes of an encoder output over all buckets.
   std::size_t max_bytes(const TensorSpec& spec) const;
-  Address blank_bias() const { return blank_bias_; }  // masks all positions of the largest profile
+  Address blank_bias() const { return blank_bias_; }  // masks all positions of the largest bucket
 
   Upload& source_ids() { return source_ids_; }
   Upload& source_lengths() { return source_lengths_; }
@@ -113,7 +103,7 @@ class DeviceBuffers {
   Contract contract_;
   std::size_t ring_size_;
   Sizes sizes_;
-  std::int64_t largest_;  // largest N * S over all profiles
+  std::int64_t largest_;  // largest N * S over all buckets
   Specs state_;
   Block state_block_, result_block_, rest_block_;
   Addresses cross_, encoded_, caches_;

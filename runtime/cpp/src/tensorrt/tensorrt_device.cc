@@ -52,13 +52,6 @@ int gpu_of(const Settings& settings) {
                      "cuda:1.");
 }
 
-bool same_profiles(const Profiles& left, const Profiles& right) {
-  return std::equal(left.begin(), left.end(), right.begin(), right.end(),
-                    [](const Profile& a, const Profile& b) {
-                      return a.batch == b.batch && a.source_length == b.source_length;
-                    });
-}
-
 const EngineRecord& record_of(const EngineRecords& records, const TargetEntry& target,
                               const std::string& role) {
   const auto found = records.find(role);
@@ -90,15 +83,16 @@ class TensorRtBackend : public Backend {
 
 }  // namespace
 
-TensorRtEngines::TensorRtEngines(int index, Profiles both,
+TensorRtEngines::TensorRtEngines(int index, Profiles of_encoder, Profiles of_step,
                                  const std::filesystem::path& encoder_file,
                                  const std::filesystem::path& step_file, const Contract& contract)
     : gpu(index),
-      profiles(std::move(both)),
+      encoder_profiles(std::move(of_encoder)),
+      step_profiles(std::move(of_step)),
       encoder(encoder_file, contract.encoder_inputs, contract.encoder_outputs),
       step(step_file, contract.step_inputs(), contract.step_outputs()) {
-  encoder.check_profiles(profiles.size());
-  step.check_profiles(profiles.size());
+  encoder.check_profiles(encoder_profiles.size());
+  step.check_profiles(step_profiles.size());
   step.check_aliases(contract.caches());
 }
 
@@ -144,7 +138,7 @@ nvinfer1::IExecutionContext& TensorRtDevice::context(int role, std::size_t profi
   if (found != contexts_.end()) return *found->second;
   // TensorRT initializes kernels in the first run, which cannot be captured.
   if (queue().capturing()) throw backend_error("an engine must have run before it is captured.");
-  auto made = engines_->engine(role).context(profile, name_of(engines_->profiles.at(profile)),
+  auto made = engines_->engine(role).context(profile, name_of(engines_->profiles(role).at(profile)),
                                              queue().stream());
   if (scratch_bytes_ > 0) {
     made->setDeviceMemoryV2(reinterpret_cast<void*>(scratch_),
@@ -171,11 +165,9 @@ tt_device_functions tensorrt_functions(std::shared_ptr<TensorRtEngines>& engines
 std::unique_ptr<Backend> load_engines(const std::filesystem::path& bundle,
                                       const TargetEntry& target, const Settings& settings) {
   const EngineRecords records = read_engine_records(target, bundle);
-  const EngineRecord& step = record_of(records, target, "step");
-  const Profiles profiles = step.profiles;
-  if (!same_profiles(record_of(records, target, "encoder").profiles, profiles)) {
-    throw bundle_error("both engines must have the same profiles; export the bundle again.");
-  }
+  EngineSettings how;
+  how.encoder_profiles = record_of(records, target, "encoder").profiles;
+  how.step_profiles = record_of(records, target, "step").profiles;
   const int gpu = gpu_of(settings);
   for (const auto& [role, record] : records) {
     check_engine(record, tensorrt_version(), system_name(), target.name, bundle);
@@ -187,14 +179,12 @@ std::unique_ptr<Backend> load_engines(const std::filesystem::path& bundle,
   }
   std::shared_ptr<TensorRtEngines> engines;
   on_gpu(gpu, [&] {
-    auto loaded =
-        std::make_unique<TensorRtEngines>(gpu, profiles, target.file("encoder").locate(bundle),
-                                          target.file("step").locate(bundle), target.contract);
+    auto loaded = std::make_unique<TensorRtEngines>(
+        gpu, how.encoder_profiles, how.step_profiles, target.file("encoder").locate(bundle),
+        target.file("step").locate(bundle), target.contract);
     engines = {loaded.release(),
                [gpu](TensorRtEngines* last) { free_on_gpu(gpu, [=] { delete last; }); }};
   });
-  EngineSettings how;
-  how.profiles = profiles;
   return std::make_unique<TensorRtBackend>(std::move(engines), target.contract, std::move(how),
                                            settings.log);
 }

@@ -19,14 +19,18 @@ namespace translate_trt::runtime {
 struct TensorRtEngines {
   // Loads both files on the calling thread's current GPU, whose index is `gpu`. Throws a bundle
   // error if an engine does not load or differs from the contract.
-  TensorRtEngines(int gpu, Profiles profiles, const std::filesystem::path& encoder,
-                  const std::filesystem::path& step, const Contract& contract);
+  TensorRtEngines(int gpu, Profiles encoder_profiles, Profiles step_profiles,
+                  const std::filesystem::path& encoder, const std::filesystem::path& step,
+                  const Contract& contract);
 
   int gpu;
-  Profiles profiles;  // of both engines
+  Profiles encoder_profiles, step_profiles;
   TensorRtEngine encoder, step;
 
   TensorRtEngine& engine(int role) { return role == TT_ENGINE_STEP ? step : encoder; }
+  const Profiles& profiles(int role) const {
+    return role == TT_ENGINE_STEP ? step_profiles : encoder_profiles;
+  }
 };
 
 // A device with its own execution contexts, one per engine and profile: a context must not be

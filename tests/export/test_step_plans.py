@@ -1,0 +1,61 @@
+"""Execution plans of the step: what an engine of base copies, and its kernel launches."""
+
+from __future__ import annotations
+
+import pytest
+from support.engines import transformer_graphs
+
+from translate_trt.export.engines.builder import build_engine
+from translate_trt.export.engines.network import load_builder
+from translate_trt.export.engines.options import EngineOptions
+from translate_trt.export.engines.plan import Plan, read_plans
+from translate_trt.runtime.backends.engines import Profile
+from translate_trt.runtime.bundle.manifest import Limits
+from translate_trt.train.config import ModelConfig
+
+pytestmark = pytest.mark.slow
+
+LIMITS, BEAMS = Limits(256, 306), 4
+CAPACITY = BEAMS * LIMITS.max_target_length
+SHORT = BEAMS * 32
+PROFILES = (
+    Profile(64, LIMITS.max_source_length, SHORT),
+    Profile(64, LIMITS.max_source_length, CAPACITY),
+)
+MODEL = ModelConfig(vocabulary_size=8000)  # base; the vocabulary has no influence on launches
+
+
+def elements(slots: int) -> int:
+    """Return the number of elements of that many slots of a cache, or of source positions."""
+    return 64 * MODEL.heads * slots * MODEL.d_k
+
+
+def step_plans(*disabled_passes: str) -> tuple[Plan, ...]:
+    pytest.importorskip("tensorrt_rtx", reason="tensorrt-rtx is not installed")
+    _, graphs = transformer_graphs(
+        MODEL, "tensorrt-rtx-fp16", LIMITS, BEAMS, disabled_passes=disabled_passes
+    )
+    options = EngineOptions(cache=None, compute_capabilities=("8.9",))
+    engine = build_engine(load_builder("tensorrt_rtx"), graphs["step"], PROFILES, options)
+    return read_plans(engine.plan)
+
+
+def test_a_step_copies_no_cache_and_reads_only_the_slots_in_use() -> None:
+    short, whole = step_plans()
+    assert short.covering(elements(CAPACITY)) == ()
+    for plan, slots in ((short, SHORT), (whole, LIMITS.max_source_length)):
+        assert plan.copies(elements(slots)) == ()
+        assert plan.launches <= 121
+        assert (plan.shape_copies, plan.shape_checks) == (0, 0)
+    # With all slots in use, the kernels that read them compute sums.
+    reading = whole.covering(elements(CAPACITY))
+    assert len(reading) >= MODEL.decoder_layers
+    assert all("Sum" in kernel.operations for kernel in reading)
+
+
+def test_the_attention_operator_copies_keys_and_values() -> None:
+    # The form that `--disable-pass attention-sums` keeps, for comparisons on a GPU.
+    short, whole = step_plans("attention-sums")
+    assert len(short.copies(elements(SHORT))) >= 2 * MODEL.decoder_layers
+    assert len(whole.copies(elements(CAPACITY))) >= 2 * MODEL.decoder_layers
+    assert short.launches > 121
