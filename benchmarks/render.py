@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import plan
+import training_estimates
 from harness import RESULTS, read_reports
 from performance_tables import PARTS_OF_PAGE, render_readme
 from plots import PLOT_DIRECTORY, plot_scaling, plot_serving
@@ -22,6 +23,7 @@ from results_tables import (
     render_exact,
     render_graph_choices,
     render_independence,
+    render_loss,
     render_run,
     render_serving,
     render_serving_attack,
@@ -40,6 +42,7 @@ SCALE = ROOT / "docs" / "scale.md"
 SERVE = ROOT / "docs" / "serve.md"
 DEPLOY = ROOT / "docs" / "deploy.md"
 GPU = ROOT / "docs" / "gpu.md"
+TRAIN = ROOT / "docs" / "train.md"
 EMBED = ROOT / "docs" / "embed-cpp.md"
 HEAD = """# Results
 
@@ -65,6 +68,8 @@ SECTIONS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     ),
     "training-base": ("Training steps of `base`", render_training_steps),
     "training-big": ("Training steps of `big`", render_training_steps),
+    "loss-bf16": ("Loss over the vocabulary of `base`, bf16", render_loss),
+    "loss-fp32": ("Loss over the vocabulary of `base`, fp32", render_loss),
     "table3-base": ("Table 3", render_table3),
     "table3-tiny": ("Table 3 in miniature", render_table3),
     "compiling": ("Compiling", render_compiling),
@@ -124,6 +129,8 @@ def main() -> None:
         if (name := f"cpp-library-{shape}") in reports:
             fill(EMBED, name, render_cpp_library(reports[name]))
     fill(DEPLOY, "plan", plan.text(plan.Inputs()))
+    estimates = training_estimates.text(training_estimates.Inputs())
+    fill(TRAIN, "training-estimates", estimates)
 
 
 if __name__ == "__main__":

@@ -149,6 +149,23 @@ def render_training_steps(report: Report) -> str:
     )
 
 
+def render_loss(report: Report) -> str:
+    """Render time and memory of the loss's implementations."""
+    settings = report["settings"]
+    rows = [
+        [name, f"{found['seconds'][0]:.2f} s", "{:.2f} to {:.2f} s".format(*found["seconds"][1:]),
+         f"{found['peak_bytes'] / 2**20:.0f} MiB"]
+        for name, found in report["results"].items()
+    ]  # fmt: skip
+    header = ["implementation, rows of a chunk", "CPU seconds, median", "range", "peak memory"]
+    return (
+        f"`python benchmarks/loss.py --precision {settings['precision']} --threads "
+        f"{settings['threads']}`; {where(report)} {settings['tokens']:,} target tokens; output "
+        "projection, loss and all gradients. Memory is beyond the inputs, and at least that of two "
+        f"float32 gradients of the projection.\n\n{table(header, rows)}"
+    )
+
+
 # ---- compiling ----
 
 

@@ -223,9 +223,9 @@ def throughput(given: argparse.Namespace) -> dict[str, Any]:
     overrides = {"validate_every": 0, "seed": 1, **dict(given.set or [])}
     with tempfile.TemporaryDirectory() as name:
         job = prepare_job(open_prepared(given.data), Path(name) / "run", given.preset, overrides)
-    trainer = Trainer(job, Group(device))
+        trainer = Trainer(job, Group(device))  # records the size of micro-batches in the run
     trainer.model.train()
-    loader = StepLoader(job.data.train, job.settings.train, 0, 1, (0, 0), pin=device.type == "cuda")
+    loader = StepLoader(job.data.train, trainer.config, 0, 1, (0, 0), pin=device.type == "cuda")
     steps = iter(loader)
 
     def wait() -> None:
@@ -248,7 +248,7 @@ def throughput(given: argparse.Namespace) -> dict[str, Any]:
         seconds = time.perf_counter() - begin
         rounds.append({"seconds": seconds, "waiting": waiting, **_work(job.settings.model, taken)})
     loader.close()
-    alone = StepLoader(job.data.train, job.settings.train, 0, 1, (0, 0))
+    alone = StepLoader(job.data.train, trainer.config, 0, 1, (0, 0))
     next(iter(alone))  # the epoch is planned
     begin, tokens = time.perf_counter(), 0
     for step in itertools.islice(alone, 300):
@@ -259,8 +259,9 @@ def throughput(given: argparse.Namespace) -> dict[str, Any]:
     return {
         "rounds": rounds,
         "steps_a_round": given.steps,
-        "padding_of_an_epoch": epoch_padding(job.data.train, job.settings.train),
-        "schedule_steps": job.settings.train.steps,
+        "padding_of_an_epoch": epoch_padding(job.data.train, trainer.config),
+        "schedule_steps": trainer.config.steps,
+        "micro_batch_tokens": trainer.config.micro_batch_tokens,
         "input_target_tokens_per_second": input_speed,
         "peak_flops": peak,
         "peak_is": "given" if given.peak_tflops else "a large matmul in this run",
@@ -295,7 +296,7 @@ def figures(samples: dict[str, Any]) -> dict[str, float]:
 
 def summarize_steps(samples: dict[str, Any]) -> dict[str, Any]:
     """Return the figures of `throughput` and the peak they are relative to."""
-    kept = ("peak_flops", "peak_is", "device", "precision")
+    kept = ("peak_flops", "peak_is", "device", "precision", "micro_batch_tokens")
     return {"figures": figures(samples), **{name: samples[name] for name in kept}}
 
 

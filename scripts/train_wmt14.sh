@@ -10,8 +10,8 @@
 #   NODES        number of machines, or a range such as 1:4 that may change while training (default 1)
 #   RENDEZVOUS   HOST:PORT of one machine
 #   GPUS         processes per machine (default: all its GPUs)
-#   OPTIONS      more flags for `translate-trt train`, for example on one large GPU:
-#                --micro-batch-tokens 25000
+#   OPTIONS      more flags for `translate-trt train`, for example for the paper's mixture of
+#                lengths on one GPU (docs/train.md): --micro-batch-tokens 3125
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
 [ $# -ge 3 ] || { sed -n '2,15s/^# \{0,1\}//p' "$0" >&2; exit 2; }

@@ -194,8 +194,9 @@ class TrainConfig:
         25_000, "Maximum source and target tokens per optimizer step, padding included."
     )
     micro_batch_tokens: int = _setting(
-        3_125, "Tokens per forward pass, of sentences of similar length (25,000 / 8 GPUs); "
-        "processes share those of a step, and gradients accumulate up to --batch-tokens.",
+        0, "Tokens per forward pass, of sentences of similar length; processes share the forward "
+        "passes of a step, and gradients accumulate. 0: the step's tokens per process, if the "
+        "GPU's memory can take them.",
     )  # fmt: skip
     max_length: int = _setting(
         256, "Skip pairs with a side of more tokens (and count them).",
@@ -226,18 +227,23 @@ class TrainConfig:
         "auto", "Compile the layers and the loss (torch.compile); auto: on a GPU.",
         ("auto", "on", "off"),
     )  # fmt: skip
+    cudnn_attention: str = _setting(
+        "off", "cuDNN's attention on a GPU; it makes a plan for every new shape of a batch, which "
+        "takes longer than a step (docs/train.md).",
+        ("off", "on"), added=True,
+    )  # fmt: skip
 
     # ---- checkpoints, validation and logging ----
     checkpoint_every: int = _setting(1_500, "Steps between checkpoints.")
     average_checkpoints: int = _setting(5, "Number of last checkpoints to keep and average.")
-    validate_every: int = _setting(1_500, "Steps between validations; 0: only at the end.")
+    validate_every: int = _setting(15_000, "Steps between validations; 0: only at the end.")
     log_every: int = _setting(50, "Steps between lines of metrics.jsonl.")
 
     def __post_init__(self) -> None:
-        _at_least(self, 1, "batch_tokens", "micro_batch_tokens", "max_length")
+        _at_least(self, 1, "batch_tokens", "max_length")
         _at_least(self, 1, "steps", "warmup_steps")
         _at_least(self, 1, "checkpoint_every", "average_checkpoints", "log_every")
-        _at_least(self, 0, "seed", "validate_every")
+        _at_least(self, 0, "micro_batch_tokens", "seed", "validate_every")
         _positive(self, "learning_rate_scale", "adam_epsilon")
         if not 0.0 <= self.learning_rate < math.inf:
             raise OptionError(f"learning_rate is {self.learning_rate}; it must be at least 0.")
@@ -269,7 +275,6 @@ PRESETS: dict[str, Preset] = {
         | {"d_ff": 512, "heads": 4},
         {
             "batch_tokens": 2_048,
-            "micro_batch_tokens": 2_048,
             "steps": 1_200,
             "warmup_steps": 300,
             "checkpoint_every": 100,
@@ -281,7 +286,6 @@ PRESETS: dict[str, Preset] = {
         | {"d_ff": 1_024, "heads": 4, "dropout": 0.2},
         {
             "batch_tokens": 4_096,
-            "micro_batch_tokens": 4_096,
             "steps": 2_000,
             "warmup_steps": 800,
             "checkpoint_every": 100,
@@ -301,7 +305,6 @@ PRESETS: dict[str, Preset] = {
 #: about twice as far as the paper trained it (docs/train.md).
 FINE_TUNE = TrainConfig(
     batch_tokens=4_096,
-    micro_batch_tokens=4_096,
     steps=2_000,
     warmup_steps=200,
     learning_rate=1e-4,

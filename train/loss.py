@@ -1,36 +1,68 @@
 """Cross-entropy with label smoothing, fused with the output projection.
 
 Neither the [tokens, V] logits nor the smoothed target distribution are ever materialized: logits
-are computed for a few hundred rows at a time, and their gradients right after them.
+are computed for some rows at a time, and overwritten by their gradient right away. Rows that are
+computed in bfloat16 or float16 stay so in memory; only registers and cache-sized blocks hold their
+float32 values.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
-# Logits per chunk: 256 rows of an 8,000-token vocabulary, 8 MB, fit into the last-level cache.
-# Smaller chunks have slower matmuls; larger ones gain nothing and take memory
+# Logits per chunk on a CPU: 256 rows of an 8,000-token vocabulary, 8 MB in float32, fit into the
+# last-level cache. Smaller chunks have slower matmuls; larger ones gain nothing and take memory
 # (docs/adr/0008-training-on-a-cpu.md).
 ELEMENTS_AT_ONCE = 2_048_000
-ELEMENTS_AT_ONCE_ACCELERATOR = 134_217_728
+#: Rows per chunk on a CPU, however large the vocabulary. Each chunk adds to all of the gradient of
+#: the output projection, which costs as much as a few hundred rows
+#: (docs/adr/0010-loss-over-the-vocabulary.md).
+LEAST_ROWS = 256
+#: Bytes of logits per chunk on an accelerator, 3,627 rows of 37,000 tokens in bfloat16.
+BYTES_AT_ONCE_ACCELERATOR = 2**28
+#: Columns per block of the online log-sum-exp.
+COLUMNS_AT_ONCE = 4_096
+
+#: Implementation of the operators between the matmuls; benchmarks/loss.py compares them.
+#:
+#: rows: in float32, in place; for chunks that fit into the cache of a CPU, and for float32.
+#: online: a log-sum-exp over blocks of columns, for logits of lower precision.
+#: compiled: torch.compile fuses everything into one or two passes over the logits.
+Method = Literal["rows", "online", "compiled"]
 
 
-def _losses_and_gradient(
+def choose_method(device: torch.device, dtype: torch.dtype, size: int, fuse: bool) -> Method:
+    """Choose the implementation.
+
+    Args:
+        device: Device of the logits.
+        dtype: Dtype of the matmuls.
+        size: V.
+        fuse: Whether torch.compile may be used.
+    """
+    if fuse:
+        return "compiled"
+    in_cache = device.type == "cpu" and LEAST_ROWS * size <= ELEMENTS_AT_ONCE
+    return "rows" if in_cache or dtype == torch.float32 else "online"
+
+
+def _rows_method(
     logits: Tensor,
     targets: Tensor,
     smoothing: float,
-    bias: Tensor | None = None,
-    banned_tokens: Tensor | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:
+    bias: Tensor | None,
+    banned_tokens: Tensor | None,
+) -> tuple[Tensor, Tensor]:
     """Compute the sums of smoothed loss and negative log-likelihood, and the logits' gradient.
 
     Args:
-        logits: [C, V]; overwritten.
+        logits: [C, V] float32; overwritten by the gradient.
         targets: [C].
         smoothing: eps.
         bias: [V], added to the logits.
@@ -51,20 +83,148 @@ def _losses_and_gradient(
     shares = logits.sub_(top).exp_()
     total = shares.sum(1, keepdim=True)
     log_total = top + total.log()
-    # These three values suffice for -sum_v q_v log p_v with q = (1 - eps) onehot + eps / size.
-    likelihood = (log_total - target_logits).sum()
-    smoothed = (log_total - (1 - smoothing) * target_logits - smoothing * mean_logits).sum()
     gradient = shares.div_(total).sub_(smoothing / size)
     if banned_tokens is not None:
         gradient.index_fill_(1, banned_tokens, 0.0)
     gradient.scatter_add_(1, columns, gradient.new_full((1, 1), smoothing - 1).expand_as(columns))
-    return smoothed, likelihood, gradient
+    return _sums(log_total, target_logits, mean_logits, smoothing)
+
+
+def _sums(
+    log_total: Tensor, target_logits: Tensor, mean_logits: Tensor, smoothing: float
+) -> tuple[Tensor, Tensor]:
+    """Sum smoothed loss and negative log-likelihood over rows, from three values [C, 1] per row.
+
+    The values suffice for -sum_v q_v log p_v with q = (1 - eps) onehot + eps / V.
+    """
+    smoothed = (log_total - (1 - smoothing) * target_logits - smoothing * mean_logits).sum()
+    return smoothed, (log_total - target_logits).sum()
+
+
+def _online_method(
+    logits: Tensor,
+    targets: Tensor,
+    smoothing: float,
+    bias: Tensor | None,
+    banned_tokens: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    """Compute what `_rows_method` does, for logits of any dtype, by blocks of columns.
+
+    Two passes over the logits: the first updates maximum, sum of exponentials and sum of each row,
+    the second writes the gradient.
+    """
+    banned = _mask(banned_tokens, logits.shape[1])
+    size = logits.shape[1] if banned_tokens is None else logits.shape[1] - len(banned_tokens)
+    rows = torch.arange(len(logits), device=logits.device)
+    target_logits = logits[rows, targets].float()
+    if bias is not None:
+        target_logits += bias[targets]
+    target_logits = target_logits[:, None]
+    firsts = range(0, logits.shape[1], COLUMNS_AT_ONCE)
+    blocks = [slice(first, first + COLUMNS_AT_ONCE) for first in firsts]
+
+    def read(block: slice) -> Tensor:
+        values = logits[:, block].to(torch.float32, copy=True)
+        return values if bias is None else values.add_(bias[block])
+
+    # The first maximum is finite, even if all tokens of the first block are banned.
+    top = target_logits
+    total, sum_logits = torch.zeros_like(top), torch.zeros_like(top)
+    for block in blocks:
+        values = read(block)
+        if banned is not None:
+            sum_logits += values.masked_fill_(banned[block], 0.0).sum(1, keepdim=True)
+            values.masked_fill_(banned[block], -torch.inf)
+        else:
+            sum_logits += values.sum(1, keepdim=True)
+        higher = torch.maximum(top, values.amax(1, keepdim=True))
+        total = total * (top - higher).exp_() + values.sub_(higher).exp_().sum(1, keepdim=True)
+        top = higher
+    log_total = top + total.log()
+    for block in blocks:
+        gradient = read(block).sub_(log_total).exp_().sub_(smoothing / size)
+        if banned is not None:
+            gradient.masked_fill_(banned[block], 0.0)
+        logits[:, block] = gradient
+    # By index: on a CPU, scatter_ converts the whole bfloat16 tensor to float32 (torch 2.13).
+    target_gradients = (target_logits - log_total).exp_() - smoothing / size + (smoothing - 1)
+    logits[rows, targets] = target_gradients[:, 0].to(logits.dtype)
+    return _sums(log_total, target_logits, sum_logits / size, smoothing)
+
+
+def _mask(tokens: Tensor | None, size: int) -> Tensor | None:
+    """Return a mask [size] of the tokens [n], or None."""
+    if tokens is None:
+        return None
+    mask = torch.zeros(size, dtype=torch.bool, device=tokens.device)
+    return mask.index_fill_(0, tokens, True)
+
+
+def _fusible_method(
+    logits: Tensor,
+    targets: Tensor,
+    smoothing: float,
+    bias: Tensor | None,
+    banned: Tensor | None,
+    size: int,
+) -> tuple[Tensor, Tensor]:
+    """Compute what `_rows_method` does, for logits of any dtype, in operators that fuse.
+
+    Args:
+        logits: [C, V]; overwritten by the gradient.
+        targets: [C].
+        smoothing: eps.
+        bias: [V], added to the logits.
+        banned: [V] mask of banned tokens.
+        size: Number of other tokens.
+    """
+    values = logits.float()
+    if bias is not None:
+        values = values + bias
+    counted = values
+    if banned is not None:
+        counted = values.masked_fill(banned, 0.0)
+        values = values.masked_fill(banned, -torch.inf)
+    columns = targets[:, None]
+    top = values.amax(1, keepdim=True)
+    log_total = top + (values - top).exp().sum(1, keepdim=True).log()
+    mean_logits = counted.sum(1, keepdim=True) / size
+    sums = _sums(log_total, values.gather(1, columns), mean_logits, smoothing)
+    gradient = (values - log_total).exp() - smoothing / size
+    # A comparison: scatter_add_ would need the float32 gradient in memory.
+    is_target = torch.arange(logits.shape[1], device=logits.device) == columns
+    gradient = torch.where(is_target, gradient + (smoothing - 1), gradient)
+    if banned is not None:
+        gradient = gradient.masked_fill(banned, 0.0)
+    logits.copy_(gradient)
+    return sums
 
 
 @functools.cache
-def _compiled() -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
-    """Compile the loss, which fuses a dozen passes over the logits into a few."""
-    return torch.compile(_losses_and_gradient, dynamic=True)
+def _compiled() -> Callable[..., tuple[Tensor, Tensor]]:
+    return torch.compile(_fusible_method, dynamic=True)
+
+
+def _compiled_method(
+    logits: Tensor,
+    targets: Tensor,
+    smoothing: float,
+    bias: Tensor | None,
+    banned_tokens: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    """Compute what `_rows_method` does, by compiled code that holds no float32 logits."""
+    size = logits.shape[1] if banned_tokens is None else logits.shape[1] - len(banned_tokens)
+    # Only with a known V does torch 2.13 fuse maximum and sum of a row into one pass.
+    torch._dynamo.mark_static(logits, 1)
+    banned = _mask(banned_tokens, logits.shape[1])
+    return _compiled()(logits, targets, smoothing, bias, banned, size)
+
+
+_METHODS: dict[Method, Callable[..., tuple[Tensor, Tensor]]] = {
+    "rows": _rows_method,
+    "online": _online_method,
+    "compiled": _compiled_method,
+}
 
 
 class _ProjectedCrossEntropy(torch.autograd.Function):
@@ -76,11 +236,9 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
         bias: Tensor | None,
         targets: Tensor,
         smoothing: float,
-        fuse: bool,
+        method: Method,
         banned_tokens: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
-        size = weight.shape[0]
-        at_once = ELEMENTS_AT_ONCE if hidden.device.type == "cpu" else ELEMENTS_AT_ONCE_ACCELERATOR
         differentiate = any(ctx.needs_input_grad[:3])
         grad_hidden = torch.empty_like(hidden) if differentiate else None
         grad_weight = torch.zeros_like(weight, dtype=torch.float32) if differentiate else None
@@ -88,20 +246,22 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
         smoothed = hidden.new_zeros((), dtype=torch.float32)
         likelihood = hidden.new_zeros((), dtype=torch.float32)
         matrix = weight.to(hidden.dtype)
-        rows = max(1, at_once // size)
-        compute = _compiled() if fuse else _losses_and_gradient
+        rows = _rows_at_once(hidden, len(weight))
+        compute = _METHODS[method]
         for hidden_rows, target_rows, first in zip(
             torch.split(hidden, rows),
             torch.split(targets, rows),
             range(0, len(hidden), rows),
             strict=True,
         ):
-            logits = (hidden_rows @ matrix.T).float()  # [C, V]
-            loss, nll, gradient = compute(logits, target_rows, smoothing, bias, banned_tokens)
+            gradient = hidden_rows @ matrix.T  # the logits [C, V], and then their gradient
+            if method == "rows":
+                gradient = gradient.float()
+            loss, nll = compute(gradient, target_rows, smoothing, bias, banned_tokens)
             smoothed += loss
             likelihood += nll
             if grad_bias is not None:
-                grad_bias += gradient.sum(0)
+                grad_bias += gradient.sum(0, dtype=torch.float32)
             if grad_hidden is not None and grad_weight is not None:
                 gradient = gradient.to(hidden.dtype)
                 torch.mm(gradient, matrix, out=grad_hidden[first : first + rows])
@@ -114,6 +274,7 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
         return smoothed, likelihood
 
     @staticmethod
+    @once_differentiable  # a second derivative would be 0, silently
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         grad_hidden, grad_weight, grad_bias = ctx.saved_tensors
         return (
@@ -124,12 +285,19 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
         )
 
 
+def _rows_at_once(hidden: Tensor, size: int) -> int:
+    """Rows of a chunk of logits."""
+    if hidden.device.type == "cpu":
+        return max(LEAST_ROWS, ELEMENTS_AT_ONCE // size)
+    return max(1, BYTES_AT_ONCE_ACCELERATOR // (size * hidden.dtype.itemsize))
+
+
 def projected_cross_entropy(
     hidden: Tensor,
     weight: Tensor,
     targets: Tensor,
     smoothing: float,
-    fuse: bool = False,
+    method: Method = "rows",
     bias: Tensor | None = None,
     banned_tokens: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
@@ -143,13 +311,14 @@ def projected_cross_entropy(
         weight: [V, d_model] output projection.
         targets: [M] target tokens.
         smoothing: eps.
-        fuse: Compile the operators between the matmuls (torch.compile).
+        method: Implementation (`choose_method`).
         bias: [V] bias of the logits (`ModelConfig.output_bias`).
         banned_tokens: [n] tokens of probability 0 (`Transformer.banned_tokens`), absent from
             `targets`. Their rows of `weight` and `bias` get no gradient.
 
     Returns:
-        Sums over M of the smoothed loss (differentiable) and the plain negative log-likelihood.
+        Sums over M of the smoothed loss (differentiable, once) and the plain negative
+        log-likelihood.
     """
-    inputs = (hidden, weight, bias, targets, smoothing, fuse, banned_tokens)
+    inputs = (hidden, weight, bias, targets, smoothing, method, banned_tokens)
     return _ProjectedCrossEntropy.apply(*inputs)  # type: ignore[no-any-return,no-untyped-call]

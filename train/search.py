@@ -22,6 +22,7 @@ from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import Hypothesis, check_found
 from translate_trt.train.config import END, START
+from translate_trt.train.cudnn_attention import cudnn_attention
 from translate_trt.train.model import DecoderCache, Transformer, pad
 
 
@@ -274,7 +275,8 @@ def beam_search(
             results[row] = [Hypothesis((), 0.0)]
         if filled:
             batch = [sources[row] for row in filled]
-            found = _search_batch(model, batch, options, [prefixes[row] for row in filled])
+            with cudnn_attention(model.embedding.weight.device):
+                found = _search_batch(model, batch, options, [prefixes[row] for row in filled])
             for row, hypotheses in zip(filled, found, strict=True):
                 results[row] = hypotheses
     return results

@@ -14,6 +14,7 @@ from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import Hypothesis
 from translate_trt.runtime.text.tokenizer import Tokenizer
 from translate_trt.train.checkpoint import Checkpoint
+from translate_trt.train.cudnn_attention import cudnn_attention
 from translate_trt.train.data.batches import ParallelData, plan_batches
 from translate_trt.train.loss import projected_cross_entropy
 from translate_trt.train.model import Transformer
@@ -32,7 +33,8 @@ def validation_loss(model: Transformer, data: ParallelData, batch_tokens: int = 
     total, tokens = 0.0, 0
     for rows in plan_batches(data.source.lengths, data.target.lengths, batch_tokens, None):
         batch = data.batch(rows).to(device)
-        hidden = model(batch.source, batch.source_bias, batch.previous)
+        with cudnn_attention(device):
+            hidden = model(batch.source, batch.source_bias, batch.previous)
         hidden = hidden.flatten(0, 1)[batch.target_index].float()
         _, likelihood = projected_cross_entropy(
             hidden, model.projection_weight, batch.targets, 0.0, bias=model.output_bias

@@ -51,6 +51,10 @@ class Group:
         dist.all_reduce(shared, op=dist.ReduceOp.MAX)
         return int(shared)
 
+    def smallest(self, value: int) -> int:
+        """Return the minimum of a value over all processes (collective)."""
+        return -self.largest(-value)
+
     def wait(self) -> None:
         """Block until every process has reached this call (collective)."""
         self.largest(0)

@@ -42,6 +42,7 @@ from translate_trt.train.trainer.checkpoints import (
 from translate_trt.train.trainer.distributed import Group
 from translate_trt.train.trainer.job import Job
 from translate_trt.train.trainer.metrics import Meter, Metrics
+from translate_trt.train.trainer.micro_batches import with_micro_batches
 from translate_trt.train.trainer.objective import Objective
 from translate_trt.train.trainer.precision import loss_scaler, resolve_precision
 from translate_trt.train.trainer.steps import Step, StepLoader
@@ -64,10 +65,11 @@ class Trainer:
     """
 
     def __init__(self, job: Job, group: Group, resume: bool = False) -> None:
+        self.dtype = resolve_precision(job.settings.train, group.device)
+        job = with_micro_batches(job, group, self.dtype)
         self.job, self.config, self.group = job, job.settings.train, group
         torch.manual_seed(self.config.seed)
         self.model = Transformer(job.settings.model).to(group.device)
-        self.dtype = resolve_precision(self.config, group.device)
         self.scaler = loss_scaler(group.device, self.dtype)
         self.optimizer = torch.optim.Adam(
             self.model.parameters(),
@@ -87,7 +89,10 @@ class Trainer:
         fuse = self.config.compile == "on" or (
             self.config.compile == "auto" and group.device.type == "cuda"
         )
-        objective = Objective(self.model, self.config.label_smoothing, self.dtype, fuse)
+        objective = Objective(
+            self.model, self.config.label_smoothing, self.dtype, fuse,
+            cudnn=self.config.cudnn_attention == "on",
+        )  # fmt: skip
         self.objective: nn.Module = objective
         if group.size > 1:
             # The only buffer, the sinusoids, has the same values in all processes, but grows in

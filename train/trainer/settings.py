@@ -162,8 +162,12 @@ def resumed_settings(out: Path, overrides: dict[str, Any], start: Path | None = 
     changed = [
         name for name, value in overrides.items() if name != "steps" and value != before[name]
     ]
-    # The vocabulary may be smaller than requested.
-    changed = [name for name in changed if name != "vocabulary_size"]
+    # The vocabulary may be smaller than requested, and run.json has the size that was chosen for 0.
+    changed = [
+        name
+        for name in changed
+        if name != "vocabulary_size" and (name, overrides[name]) != ("micro_batch_tokens", 0)
+    ]
     if changed:
         raise OptionError(
             f"a resumed run keeps its settings, but {', '.join(sorted(changed))} would change. "
