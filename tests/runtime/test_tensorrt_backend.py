@@ -85,7 +85,7 @@ class Loaded:
     def translate(self, sources: list[list[int]], options: SearchOptions = SEARCH) -> Any:
         if native.library() is None:
             pytest.skip(native.status())
-        with Translator(self.bundle, threads=1) as translator:
+        with Translator(self.bundle, threads=1, workers=1) as translator:
             return translator.translate_ids(sources, options)
 
 
