@@ -112,8 +112,9 @@ class _Caster:
     def run(self) -> None:
         self._narrow_caches()
         for node in list(self.graph):
-            # A Cast keeps its type, and a node that writes 16 bits has been rewritten before.
-            if node.op_type == "Cast" or node.outputs[0].dtype == self.dtype:
+            # A Cast keeps its type, a Shape reads no elements, and a node that writes 16 bits has
+            # been rewritten before.
+            if node.op_type in ("Cast", "Shape") or node.outputs[0].dtype == self.dtype:
                 continue
             rule = _RULES.get(node.op_type)
             if rule is not None and rule(self, node):

@@ -414,3 +414,14 @@ def test_a_copy_in_16_bits_leaves_the_original_as_it_was() -> None:
     before = written(model)
     MixedPrecision(FP16).run(model.clone())
     assert written(model) == before
+
+
+@pytest.mark.parametrize("dtype", [FP16, BF16], ids=lambda dtype: dtype.name)
+def test_the_size_of_a_cache_is_read_without_converting_it(dtype: ir.DataType) -> None:
+    model = build(
+        [node("Shape", "self_key_0", "sizes")], {"self_key_0": ["N", 2, "P", 4]}, {"sizes": [4]},
+        types={"sizes": "int"}, opset=23,
+    )  # fmt: skip
+    MixedPrecision(dtype).run(model)
+    assert operators(model) == {"Shape": 1}
+    assert model.graph.inputs[0].dtype == dtype
