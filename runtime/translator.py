@@ -14,7 +14,7 @@ from typing import Any, Self, overload
 
 from translate_trt.runtime import native
 from translate_trt.runtime.arguments import checked_iterable, checked_texts, describe, token_ids
-from translate_trt.runtime.backends import Settings, load_engines, load_graphs
+from translate_trt.runtime.backends import Settings, load_cuda, load_engines, load_graphs
 from translate_trt.runtime.backends.device import Engines
 from translate_trt.runtime.backends.engines import check_engines
 from translate_trt.runtime.backends.packages import PACKAGES, TORCH
@@ -124,8 +124,7 @@ class Translator:
         self.core: Core | None = None
         settings = Settings(threads, limited, device, trust_code=trust_code)
         has_engines = self.target.backend in (*PACKAGES, TORCH)
-        # ONNX Runtime stays in Python on GPUs, where Python packages bring the CUDA libraries.
-        on_core = has_engines or (self.target.backend == "onnxruntime" and settings.gpu is None)
+        on_core = has_engines or self.target.backend == "onnxruntime"
         library = native.library() if on_core else None
         loaded: Core | Reference
         if library is not None:
@@ -150,6 +149,8 @@ class Translator:
             self._verify_files()
             engines = self._load_engines(settings)
             device, check_hashes = None, False  # the engines' device; the files are verified
+        elif settings.gpu is not None:
+            load_cuda(settings)
         return Core(
             library, self._path, self.target.name, threads=settings.threads,
             workers=self._arguments["workers"], batch_tokens=self._arguments["batch_tokens"],

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from translate_trt.runtime.backends.device import Engines
 from translate_trt.runtime.backends.engines import EngineRecord
@@ -69,6 +70,29 @@ NO_ONNXRUNTIME = (
 )
 
 
+def _onnxruntime() -> Any:
+    """Import the ONNX Runtime backend on use, because ONNX Runtime is an optional dependency.
+
+    Raises:
+        BackendError: ONNX Runtime is not installed.
+    """
+    try:
+        return import_module("translate_trt.runtime.backends.onnxruntime")
+    except ModuleNotFoundError as error:
+        if error.name != "onnxruntime":
+            raise
+        raise BackendError(NO_ONNXRUNTIME) from error
+
+
+def load_cuda(settings: Settings) -> None:
+    """Load CUDA's libraries for libtranslate_trt, which runs ONNX targets on the requested GPU.
+
+    Raises:
+        BackendError: No such GPU is available, or a required package is not installed.
+    """
+    _onnxruntime().load_cuda(settings)
+
+
 def load_graphs(
     name: str, files: Mapping[str, Path], contract: Contract, settings: Settings = Settings()
 ) -> Graphs:
@@ -91,14 +115,7 @@ def load_graphs(
             "translate-trt"
         )
     _refuse_xpu(settings)
-    # Imported on use, because ONNX Runtime is an optional dependency.
-    try:
-        module = import_module("translate_trt.runtime.backends.onnxruntime")
-    except ModuleNotFoundError as error:
-        if error.name != "onnxruntime":
-            raise
-        raise BackendError(NO_ONNXRUNTIME) from error
-    loaded: Graphs = module.OnnxRuntimeGraphs(files, contract, settings)
+    loaded: Graphs = _onnxruntime().OnnxRuntimeGraphs(files, contract, settings)
     return loaded
 
 

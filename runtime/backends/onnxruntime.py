@@ -22,6 +22,8 @@ from translate_trt.runtime.version import version_numbers
 
 log = logging.getLogger("translate_trt")
 
+_CUDA = "CUDAExecutionProvider"
+
 _TYPES = {
     "int64": "tensor(int64)",
     "float32": "tensor(float)",
@@ -159,26 +161,35 @@ def _providers(settings: Settings) -> list[Any]:
     """Return the execution providers, best first.
 
     Raises:
-        BackendError: A GPU is requested, but there is none, or this ONNX Runtime is for CPUs.
+        BackendError: See `load_cuda`.
     """
     cpu = "CPUExecutionProvider"
     if settings.gpu is None:
         return [cpu]
-    cuda = "CUDAExecutionProvider"
-    if cuda not in ort.get_available_providers():
+    load_cuda(settings)
+    # FP32 targets compute in FP32, as in onnxruntime_providers.cc.
+    return [(_CUDA, {"device_id": settings.gpu, "use_tf32": 0}), cpu]
+
+
+def load_cuda(settings: Settings) -> None:
+    """Load the libraries of CUDA and cuDNN that ONNX Runtime needs on the requested GPU.
+
+    Raises:
+        BackendError: There is no such GPU, or this ONNX Runtime is for CPUs.
+    """
+    if _CUDA not in ort.get_available_providers():
         raise BackendError(
             f"onnxruntime {ort.__version__} is the package for CPUs, and device is "
             f"{settings.device}. Install the one for GPUs: pip uninstall -y onnxruntime "
             "onnxruntime-gpu && pip install 'translate-trt[gpu]' (without [cpu]: the two packages "
             "overwrite each other); or leave device out."
         )
-    if find_gpu(settings.gpu) is None:
+    if find_gpu(settings.gpu or 0) is None:
         raise BackendError(
             f"device is {settings.device}, but the driver shows no such NVIDIA GPU (nvidia-smi "
             "lists the GPUs); or leave device out."
         )
     _preload_cuda()
-    return [(cuda, {"device_id": settings.gpu}), cpu]
 
 
 def _preload_cuda() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import importlib
 import os
 import pickle
 import re
@@ -386,3 +387,21 @@ def test_a_forked_process_is_told_at_once(core: Path, compiled_bundle: Path) -> 
             os._exit(0 if told == 2 else 1)
         assert os.waitpid(process, 0)[1] == 0
         assert service.submit("the cat").result().text
+
+
+def test_onnxruntime_on_a_gpu_runs_in_the_library(
+    core: Path, compiled_bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = importlib.import_module("translate_trt.runtime.backends.onnxruntime")
+    with pytest.raises(BackendError, match="is the package for CPUs, and device is cuda:1"):
+        Translator(compiled_bundle, threads=1, device="cuda:1")
+    monkeypatch.setattr(backend.ort, "get_available_providers", lambda: [backend._CUDA])
+    monkeypatch.setattr(backend, "find_gpu", lambda _: None)
+    with pytest.raises(BackendError, match="the driver shows no such NVIDIA GPU"):
+        Translator(compiled_bundle, threads=1, device="cuda:1")
+    found, loaded = [], []
+    monkeypatch.setattr(backend, "find_gpu", lambda index: found.append(index) or object())
+    monkeypatch.setattr(backend, "_preload_cuda", lambda: loaded.append(True))
+    with pytest.raises(BackendError, match="cannot use the device cuda:1: CUDA execution provider"):
+        Translator(compiled_bundle, threads=1, device="cuda:1")
+    assert (found, loaded) == ([1], [True])
