@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <map>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -15,6 +16,8 @@
 
 #include "check.h"
 #include "cuda_checks.h"
+#include "decoder_shape.h"
+#include "engines/device_batch.h"
 #include "fake_cuda.h"
 #include "random.h"
 
@@ -205,6 +208,47 @@ void test_copies_of_all_alignments() {
   queue.copy_out(out, target, kSize);
   queue.wait(queue.record());
   CHECK(std::memcmp(out, expected.data(), kSize) == 0);
+}
+
+// Base's decoder with a batch of 64 in which 8 sentences are replaced, each between two that stay.
+void test_calls_of_a_join() {
+  const CudaFixture fixture;
+  tt_cuda_engines engines = CopyingEngines::functions(0);
+  engines.launch = [](void*, const tt_launch*) { return tt_status{TT_OK}; };
+  tt_device_functions functions = {};
+  CHECK(tt_cuda_functions(&engines, &functions) == TT_OK);
+  DecoderShape shape = {6, 8, 1, 1};  // small heads, as many copies
+  shape.form.beams = 4;
+  shape.form.slots = 4 * 306;
+  EngineSettings settings;
+  settings.encoder_profiles = {{64, 256, 0}};
+  settings.step_profiles = {{64, 256, *shape.form.slots}};
+  const DeviceBackend backend(functions, shape, settings, [](const std::string&) {});
+  SearchOptions options;
+  options.beam_size = 4;
+  std::thread([&] {
+    const auto batch = backend.batch(options, 2);
+    const auto sentences = [](std::size_t count) {
+      return Sources{std::vector<Tokens>(count, Tokens(28, 5)),
+                     std::vector<std::int64_t>(count, 90)};
+    };
+    batch->update({}, sentences(64));
+    Rows keep;
+    for (std::int64_t row = 0; row < 64; ++row) {
+      if (row % 8 != 3) keep.push_back(row);
+    }
+    fake_cuda().calls.clear();
+    batch->update(keep, sentences(8));
+  }).join();
+  std::map<std::string, int>& calls = fake_cuda().calls;
+  const int copies = calls["cudaMemcpyAsync"] + calls["cudaMemcpy2DAsync"];
+  const int launches = calls["cudaLaunchKernel"];
+  if (kHasCopyKernel) {
+    // The sentences, and 168 of 184 copies within the device; the rest waits for the next step.
+    CHECK(copies == 2 && launches == 3);
+  } else {
+    CHECK(copies == 2 + 184);
+  }
 }
 
 // A launch that fails ends a capture.
@@ -432,6 +476,7 @@ void test_cuda_device() {
     test_copies_that_depend_on_others_run_after_them();
     test_copies_that_cannot_be_captured();
   }
+  test_calls_of_a_join();
   test_copies_of_all_alignments();
   test_work_runs_in_order_and_no_earlier_than_it_is_waited_for();
   test_nothing_unsafe_is_called_during_a_capture();

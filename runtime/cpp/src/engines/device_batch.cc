@@ -396,12 +396,16 @@ void DeviceBatch::start(const Rows& rows, const Sources& arriving) {
   const Sizes now = sizes(), encoded = encode(arriving, now);
   for (const TensorSpec& spec : encoder_outputs_) {
     const Address start = buffers_.cross().at(spec.name), staged = buffers_.encoded().at(spec.name);
+    const std::vector<Run> runs = runs_of(rows);
+    const auto target_of = [&](std::int64_t row) {
+      return start + unsigned_of(row) * row_bytes(spec, now);
+    };
+    // Before all other copies, since a device may run copies together that do not overlap.
+    for (const auto& [first, count] : runs) blank(spec, target_of(first), count, now);
     std::int64_t done = 0;
-    for (const auto& [first, count] : runs_of(rows)) {
-      const Address target = start + unsigned_of(first) * row_bytes(spec, now);
-      blank(spec, target, count, now);
-      copy_rows(spec, target, now, staged + unsigned_of(done) * row_bytes(spec, encoded), encoded,
-                count);
+    for (const auto& [first, count] : runs) {
+      copy_rows(spec, target_of(first), now, staged + unsigned_of(done) * row_bytes(spec, encoded),
+                encoded, count);
       done += count;
     }
   }
