@@ -102,9 +102,11 @@ def with_micro_batches(job: Job, group: Group, dtype: torch.dtype) -> Job:
         return job
     if group.device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(group.device)
-        limit = group.smallest(memory_limit(settings.model, dtype, free))
+        limit = memory_limit(settings.model, dtype, free)
     else:
         limit = CPU_TOKENS
+    # Before the size is recorded: the other processes reopen the run, and write its settings.
+    limit = group.smallest(limit)
     size = divide(settings.train.batch_tokens, group.size, limit)
     train = dataclasses.replace(settings.train, micro_batch_tokens=size)
     settings = dataclasses.replace(settings, train=train)

@@ -214,3 +214,22 @@ def test_on_gpus_the_smallest_decides(
     train = dataclasses.replace(job.settings.train, micro_batch_tokens=99)
     given = dataclasses.replace(job, settings=dataclasses.replace(job.settings, train=train))
     assert micro_batches.with_micro_batches(given, pair, torch.bfloat16) is given
+
+
+def test_the_size_is_recorded_after_the_other_processes_have_reopened_the_run(
+    text: TextFiles, settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "run"
+    job = prepare_job(text, out, "tiny", {**settings, "micro_batch_tokens": 0})
+
+    def others_arrive(self: Group, value: int) -> int:
+        reopened = prepare_job(text, out, "tiny", {}, resume=True)
+        assert reopened.settings.train.micro_batch_tokens == 0
+        return value
+
+    monkeypatch.setattr(Group, "smallest", others_arrive)
+    pair = Group(torch.device("cpu"), size=2)
+    chosen = micro_batches.with_micro_batches(job, pair, torch.float32)
+    assert chosen.settings.train.micro_batch_tokens == 128
+    recorded = json.loads((out / "run.json").read_text())["train"]
+    assert recorded["micro_batch_tokens"] == 128
