@@ -1,28 +1,36 @@
-"""Compare beam search by engines, with and without CUDA graphs, with torch.compile on a GPU.
+"""Compare beam search by engines, in several forms, with torch.compile on a GPU.
 
-    python benchmarks/gpu.py [--package tensorrt_rtx] [--precision fp16] [--batches 1,8,64]
-        [--preset base] [--vocabulary 32000] [--steps 48]
+    python benchmarks/gpu.py [--package tensorrt_rtx] [--precision fp16] [--batches 64,1]
+        [--preset base] [--vocabulary 37000] [--source-length 256] [--steps 48] [--seconds 900]
+    python benchmarks/gpu.py --work DIR --case "64 engines"      one case, for a profiler
 
-Every system runs the same step (export/graphs.py) with the same random weights, and no sentence
-ends before the last step. Figures are microseconds per step of the whole batch (for engines, from
-the difference of a long and a short call), and tokens per second from sources to the last step.
-PyTorch's step is compiled by torch.compile and captured as a CUDA graph; its caches are static and
-written in place.
+Every system runs the same step (export/graphs.py) with the same random weights at the shapes of a
+translation: sources padded to S = 256, caches of 306 tokens, of which the first 64 are read while
+translations are short. No sentence ends before the last step. Figures are microseconds per step of
+the whole batch (for engines, from the difference of a long and a short call), and tokens per second
+from sources to the last step.
+
+A case is a batch size and a system: engines whose attention is sums over the live slots, engines
+with TensorRT's attention operator, the former without CUDA graphs, and PyTorch's step compiled by
+torch.compile for static shapes and captured as a CUDA graph, with caches that are written in place.
+Each case runs in a process of its own with a time limit. The report is replaced after each case: if
+the benchmark is interrupted, it contains everything measured until then.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import json
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from harness import alternate, parser, spread, write
 from sentencepiece import sentencepiece_model_pb2
@@ -43,8 +51,19 @@ from translate_trt.train.checkpoint import DecodingDefaults, open_checkpoint, sa
 from translate_trt.train.config import END, PAD, START, UNKNOWN, TrainConfig, preset
 from translate_trt.train.model import Transformer
 
-SOURCE_LENGTH = 32
 NO_GPU = 3  # exit code
+#: Tokens of a translation at which engines start to read more cache slots, without the longest.
+TARGET_LENGTHS = (32, 64, 128)
+#: Systems in the order in which they are measured: what decides the default comes first.
+SYSTEMS = ("engines", "engines with attention operator", "torch.compile",
+           "engines without CUDA graphs")  # fmt: skip
+#: Passes that the bundle of a system leaves out.
+DISABLED = {"engines with attention operator": ("attention-sums",)}
+#: Longest time of one case in seconds. Compiling the step with PyTorch takes longest.
+CASE_SECONDS = 240
+#: Longest time of a build, which traces the model; TensorRT also measures kernels.
+BUILD_SECONDS = 480
+BUILD = "build"
 
 
 class InPlace(StaticCaches):
@@ -65,25 +84,26 @@ class TorchStep(StepGraph):
 
 
 class TorchSearch:
-    """Search in PyTorch with a compiled and captured step."""
+    """Search in PyTorch with a compiled and captured step of one shape."""
 
     def __init__(
         self, model: Transformer, contract: Contract, limits: Limits, dtype: torch.dtype,
         device: str = "cuda",
     ) -> None:  # fmt: skip
         self.device, self.dtype, self.contract = torch.device(device), dtype, contract
+        self.limits = limits
         with self.device:
             self.encoder = EncoderGraph(model, limits.max_source_length).to(device).eval()
             self.step = TorchStep(model, limits.max_target_length, contract).to(device).eval()
         if device == "cuda":
+            # Static shapes: a graph of dynamic ones has slower kernels from the second batch on.
             self.call: Callable[..., Any] = torch.compile(
-                self.step, mode="max-autotune-no-cudagraphs"
+                self.step, mode="max-autotune-no-cudagraphs", dynamic=False
             )
         else:
             self.call = self.step
         self.inputs: dict[str, Tensor] = {}
         self.graph: torch.cuda.CUDAGraph | None = None
-        self.rows = 0
 
     def start(self, sources: list[list[int]], options: SearchOptions, steps: int) -> None:
         """Encode sources of equal length into the buffers that the captured step reads."""
@@ -94,18 +114,25 @@ class TorchSearch:
         contract, rows = self.contract, len(sources)
         names = [spec.name for spec in contract.encoder_outputs]
         values = dict(zip(names, encoded, strict=True))
-        most = np.full(rows, steps, dtype=np.int64)
+        most = torch.full((rows,), steps, dtype=torch.int64).numpy()
         host = request_values([options] * rows, most)
-        host |= contract.initial_state(rows, options.beam_size, START)
+        slots = options.beam_size * self._live_tokens(steps)
+        host |= contract.initial_state(rows, options.beam_size, START, slots)
         values |= {name: torch.from_numpy(value).to(self.device) for name, value in host.items()}
         types = {spec.name: getattr(torch, spec.dtype) for spec in contract.step_inputs}
         values = {
             spec.name: values[spec.name].to(types[spec.name]) for spec in contract.step_inputs
         }
-        if rows != self.rows:
-            self.inputs, self.rows, self.graph = values, rows, None
+        if not self.inputs:
+            self.inputs = values
         for name, value in values.items():
             self.inputs[name].copy_(value)
+
+    def _live_tokens(self, steps: int) -> int:
+        longest = self.limits.max_target_length
+        return min(
+            (length for length in TARGET_LENGTHS if steps <= length < longest), default=longest
+        )
 
     def advance(self) -> None:
         """Run a step, by replay if possible."""
@@ -141,6 +168,7 @@ class TorchSearch:
         return torch.autocast(self.device.type, self.dtype if half else None, enabled=half)
 
     def run(self, sources: list[list[int]], options: SearchOptions, steps: int) -> dict[str, float]:
+        """Time a search of that many steps."""
         begin = time.perf_counter()
         self.start(sources, options, steps)
         self._wait()
@@ -150,7 +178,11 @@ class TorchSearch:
             if number % 4 == 3:
                 self.inputs["done"].all().item()  # as often as the other systems check it
         self._wait()
-        return _sample(begin, middle, time.perf_counter(), len(sources), steps)
+        end = time.perf_counter()
+        return {
+            "microseconds_per_step": 1e6 * (end - middle) / steps,
+            "tokens_per_second": len(sources) * steps / (end - begin),
+        }
 
     def _wait(self) -> None:
         if self.device.type == "cuda":
@@ -160,7 +192,7 @@ class TorchSearch:
 class EngineSearch:
     """Search of libtranslate_trt on a bundle's engines."""
 
-    def __init__(self, bundle: Path, target: str, count: int, cuda_graphs: bool) -> None:
+    def __init__(self, bundle: Path, target: str, batch_tokens: int, cuda_graphs: bool) -> None:
         library = native.library()
         if library is None:
             raise SystemExit(f"{native.status()}; engines run on libtranslate_trt")
@@ -170,7 +202,7 @@ class EngineSearch:
         settings = Settings(cuda_graphs=cuda_graphs)
         engines = load_engines(files, entry.contract, settings, check_engines(entry, bundle))
         self.core = Core(
-            library, bundle, target, threads=1, workers=1, batch_tokens=count * SOURCE_LENGTH,
+            library, bundle, target, threads=1, workers=1, batch_tokens=batch_tokens,
             engines=engines,
         )  # fmt: skip
 
@@ -192,11 +224,7 @@ class EngineSearch:
         self.core.submit_ids(sources, options).result()
 
 
-def _sample(begin: float, middle: float, end: float, rows: int, steps: int) -> dict[str, float]:
-    return {
-        "microseconds_per_step": 1e6 * (end - middle) / steps,
-        "tokens_per_second": rows * steps / (end - begin),
-    }
+# ---- what the cases share: a model and bundles ----
 
 
 def _tokenizer(path: Path, size: int) -> Path:
@@ -216,73 +244,228 @@ def _tokenizer(path: Path, size: int) -> Path:
     return path
 
 
-def build(given: argparse.Namespace, model: Transformer, directory: Path) -> tuple[Path, str]:
-    """Build a bundle with both engines and return its path and target."""
-    target = f"{given.package.replace('_', '-')}-{given.precision}"
-    tokenizer = _tokenizer(directory / "tokenizer.model", given.vocabulary)
-    save_checkpoint(
-        directory / "checkpoint", model.state_dict(), model.config, TrainConfig(),
-        (tokenizer, tokenizer), DecodingDefaults("en", "de"),
-    )  # fmt: skip
-    profiles = tuple(Profile(count, SOURCE_LENGTH) for count in given.batches)
+def limits_of(given: argparse.Namespace) -> Limits:
+    """Return the limits of the bundles."""
+    return Limits(given.source_length, given.source_length + 50)
+
+
+def target_of(given: argparse.Namespace) -> str:
+    """Return the target of the bundles."""
+    return f"{given.package.replace('_', '-')}-{given.precision}"
+
+
+def bundle_of(given: argparse.Namespace, system: str) -> Path:
+    """Return the path of a system's bundle."""
+    disabled = "-".join(DISABLED.get(system, ()))
+    return Path(given.work, f"bundle-without-{disabled}" if disabled else "bundle")
+
+
+def build(given: argparse.Namespace, system: str) -> Path:
+    """Build the bundle of a system with both engines, unless it exists, and return its path."""
+    bundle, checkpoint = bundle_of(given, system), Path(given.work, "checkpoint")
+    if bundle.exists():
+        return bundle
+    if not checkpoint.exists():
+        torch.manual_seed(0)
+        model = preset(given.preset).model
+        config = dataclasses.replace(model, vocabulary_size=given.vocabulary)
+        tokenizer = _tokenizer(Path(given.work, "tokenizer.model"), given.vocabulary)
+        save_checkpoint(
+            checkpoint, Transformer(config).state_dict(), config, TrainConfig(),
+            (tokenizer, tokenizer), DecodingDefaults("en", "de"),
+        )  # fmt: skip
+    limits = limits_of(given)
+    profiles = tuple(Profile(count, limits.max_source_length) for count in given.batches)
     options = BuildOptions(
-        (target,), SOURCE_LENGTH, SOURCE_LENGTH + 50,
+        (target_of(given),), limits.max_source_length, limits.max_target_length,
+        disabled_passes=DISABLED.get(system, ()),
         engines=EngineOptions(profiles=profiles, cache=None),
     )  # fmt: skip
-    compile_bundle(open_checkpoint(directory / "checkpoint"), directory / "bundle", options)
-    return directory / "bundle", target
+    compile_bundle(open_checkpoint(checkpoint), bundle, options)
+    return bundle
 
 
-def measure(given: argparse.Namespace) -> dict[str, Any]:
-    """Measure every system at every batch size."""
-    torch.manual_seed(0)
+# ---- one case ----
+
+
+def run_case(given: argparse.Namespace, what: str, system: str) -> dict[str, list[float]]:
+    """Run a case in this process and return the samples of every figure.
+
+    Args:
+        given: Options.
+        what: A batch size, or "build".
+        system: One of `SYSTEMS`.
+    """
+    begin = time.perf_counter()
+    bundle = build(given, system)
+    if what == BUILD:
+        return {"seconds": [time.perf_counter() - begin]}
+    batch = int(what)
     torch.backends.cuda.matmul.allow_tf32 = False
-    config = dataclasses.replace(preset(given.preset).model, vocabulary_size=given.vocabulary)
-    model = Transformer(config).eval()
-    limits = Limits(SOURCE_LENGTH, SOURCE_LENGTH + 50)
-    options = SearchOptions(min_length=given.steps, max_length=given.steps)
-    dtype = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}[given.precision]
-    samples: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory() as name:
-        bundle, target = build(given, model, Path(name))
-        contract = read_manifest(bundle).target(target).contract
-        torch_search = TorchSearch(model, contract, limits, dtype)
-        for count in given.batches:
-            sources = _sources(count, given.vocabulary)
-            run_torch = partial(torch_search.run, sources, options, given.steps)
-            systems: dict[str, Callable[[], Any]] = {"torch.compile": run_torch}
-            for label, graphs in (("engines", True), ("engines without CUDA graphs", False)):
-                search = EngineSearch(bundle, target, count, graphs)
-                systems[label] = partial(search.run, sources, given.steps)
-            found = alternate(systems, given.rounds, warmup=2)
-            samples[f"batch {count}"] = {
-                label: {unit: [one[unit] for one in rounds] for unit in rounds[0]}
-                for label, rounds in found.items()
-            }
-            for label, figures in samples[f"batch {count}"].items():
-                best = min(figures["microseconds_per_step"])
-                speed = max(figures["tokens_per_second"])
-                print(f"batch {count:4} {label:28} {best:10.1f} us/step {speed:12.0f} tokens/s")
-    return samples
+    sources = _sources(batch, given.source_length, given.vocabulary)
+    if system == "torch.compile":
+        dtypes = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+        contract = read_manifest(bundle).target(target_of(given)).contract
+        model = open_checkpoint(Path(given.work, "checkpoint")).load_model().eval()
+        search = TorchSearch(model, contract, limits_of(given), dtypes[given.precision])
+        options = SearchOptions(min_length=given.steps, max_length=given.steps)
+
+        def run() -> dict[str, float]:
+            return search.run(sources, options, given.steps)
+    else:
+        engines = EngineSearch(
+            bundle, target_of(given), batch * given.source_length, "without" not in system
+        )
+
+        def run() -> dict[str, float]:
+            return engines.run(sources, given.steps)
+
+    rounds = alternate({system: run}, given.rounds, warmup=2)[system]
+    return {unit: [one[unit] for one in rounds] for unit in rounds[0]}
 
 
-def _sources(count: int, vocabulary: int) -> list[list[int]]:
+def _sources(count: int, length: int, vocabulary: int) -> list[list[int]]:
+    """Return sources of that length with the end symbol, which the search adds."""
     generator = torch.Generator().manual_seed(1)
-    tokens = torch.randint(4, vocabulary, (count, SOURCE_LENGTH - 1), generator=generator)
+    tokens = torch.randint(4, vocabulary, (count, length - 1), generator=generator)
     rows: list[list[int]] = tokens.tolist()
     return rows
 
 
-def arguments() -> argparse.Namespace:
-    options = parser(__doc__)
-    options.add_argument("--package", default="tensorrt_rtx", help="tensorrt or tensorrt_rtx")
-    options.add_argument("--precision", default="fp16", choices=("fp32", "fp16", "bf16"))
-    options.add_argument("--preset", default="base")
-    options.add_argument("--vocabulary", type=int, default=32_000)
-    options.add_argument("--steps", type=int, default=48, help="steps of each search")
-    options.add_argument("--batches", default="1,8,64", help="batch sizes")
-    given = options.parse_args()
-    given.batches = sorted({int(count) for count in given.batches.split(",")})
+# ---- all cases ----
+
+
+Run = Callable[[str, float], dict[str, list[float]]]
+Save = Callable[[dict[str, Any], dict[str, Any]], None]
+
+
+class Schedule:
+    """Cases one after another within a time limit.
+
+    Args:
+        given: Options.
+        run: Runs a case within a number of seconds and returns its samples.
+        save: Writes the report; called after each case with results and samples.
+        clock: Seconds, for the time limit.
+    """
+
+    def __init__(
+        self,
+        given: argparse.Namespace,
+        run: Run,
+        save: Save,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._given, self._run, self._save, self._clock = given, run, save, clock
+        self._begin = clock()
+        self._results: dict[str, Any] = {}
+        self._samples: dict[str, Any] = {}
+        self._complete = True
+
+    def measure(self) -> bool:
+        """Build all bundles and measure every case; return whether all were measured."""
+        systems = self._given.systems
+        bundles: dict[Path, str] = {}
+        for system in systems:
+            bundles.setdefault(bundle_of(self._given, system), system)
+        missing = [path for path, system in bundles.items() if not self._case(BUILD, system)]
+        for batch in self._given.batches_in_order:
+            for system in systems:
+                reason = "the build failed" if bundle_of(self._given, system) in missing else None
+                self._case(str(batch), system, reason)
+        return self._complete
+
+    def _case(self, what: str, system: str, reason: str | None = None) -> bool:
+        """Run a case, unless there is a reason against it; return whether it was measured."""
+        group = BUILD if what == BUILD else f"batch {what}"
+        longest = BUILD_SECONDS if what == BUILD else CASE_SECONDS
+        left = self._given.seconds - (self._clock() - self._begin)
+        found: dict[str, Any]
+        try:
+            if reason or left < 1:
+                raise CaseError(f"not run: {reason or 'the time is up'}")
+            samples = self._run(f"{what} {system}", min(left, longest))
+            self._samples.setdefault(group, {})[system] = samples
+            found = {unit: spread(values) for unit, values in samples.items()}
+            shown = "  ".join(f"{value[0]:10.1f} {unit}" for unit, value in found.items())
+        except CaseError as error:
+            found, shown = {"failed": str(error)}, str(error)
+            self._complete = False
+        print(f"{group:10} {system:32} {shown}", flush=True)
+        self._results.setdefault(group, {})[system] = found
+        self._save(self._results, self._samples)
+        return "failed" not in found
+
+
+class CaseError(Exception):
+    """A case that was not measured; the message says why."""
+
+
+def in_process(case: str, limit: float) -> dict[str, list[float]]:
+    """Measure a case by this program in a process of its own.
+
+    Raises:
+        CaseError: The process failed, or did not end in time.
+    """
+    command = [sys.executable, __file__, *sys.argv[1:], "--case", case]
+    try:
+        done = subprocess.run(
+            command, timeout=limit, check=False, stdout=subprocess.PIPE, text=True
+        )
+    except subprocess.TimeoutExpired as error:
+        raise CaseError(f"failed: not finished after {limit:.0f} s") from error
+    lines = done.stdout.splitlines()
+    if done.returncode != 0 or not lines:
+        raise CaseError(f"failed: exit code {done.returncode}")
+    samples: dict[str, list[float]] = json.loads(lines[-1])
+    return samples
+
+
+@contextmanager
+def working_directory(given: argparse.Namespace) -> Iterator[None]:
+    """Provide --work, a temporary directory by default, to this process and its children."""
+    if given.work is not None:
+        Path(given.work).mkdir(parents=True, exist_ok=True)
+        yield
+        return
+    with tempfile.TemporaryDirectory() as name:
+        given.work = name
+        sys.argv += ["--work", name]
+        yield
+
+
+def report(given: argparse.Namespace) -> Callable[[dict[str, Any], dict[str, Any]], None]:
+    """Return a function that replaces the report."""
+    names = ("package", "precision", "preset", "vocabulary", "source_length", "steps", "batches")
+    settings = {name: getattr(given, name) for name in names}
+    settings["gpu"] = torch.cuda.get_device_name()
+
+    def save(results: dict[str, Any], samples: dict[str, Any]) -> None:
+        write(f"gpu-{given.preset}-{given.precision}", settings, results, given, samples)
+
+    return save
+
+
+def arguments(options: Sequence[str] | None = None) -> argparse.Namespace:
+    """Parse the command line."""
+    parsed = parser(__doc__)
+    parsed.add_argument("--package", default="tensorrt_rtx", help="tensorrt or tensorrt_rtx")
+    parsed.add_argument("--precision", default="fp16", choices=("fp32", "fp16", "bf16"))
+    parsed.add_argument("--preset", default="base")
+    parsed.add_argument("--vocabulary", type=int, default=37_000)
+    parsed.add_argument("--source-length", type=int, default=256, help="tokens of every source")
+    parsed.add_argument("--steps", type=int, default=48, help="steps of each search")
+    parsed.add_argument("--batches", default="64,1", help="batch sizes, in that order")
+    parsed.add_argument("--systems", default=",".join(SYSTEMS), help="systems, in that order")
+    parsed.add_argument("--seconds", type=float, default=1800, help="longest time in all")
+    parsed.add_argument("--work", help="directory that keeps the bundles, to run cases again")
+    parsed.add_argument("--case", help='measure one case only, such as "64 engines"')
+    given = parsed.parse_args(options)
+    given.batches_in_order = list(dict.fromkeys(int(part) for part in given.batches.split(",")))
+    given.batches = sorted(given.batches_in_order)
+    given.systems = given.systems.split(",")
+    if unknown := set(given.systems) - set(SYSTEMS):
+        parsed.error(f"no system {', '.join(unknown)}; choose from {', '.join(SYSTEMS)}.")
     return given
 
 
@@ -291,20 +474,13 @@ def main() -> None:
     if not torch.cuda.is_available():
         print("no GPU: torch.cuda.is_available() is False", file=sys.stderr)
         raise SystemExit(NO_GPU)
-    settings = {
-        name: getattr(given, name)
-        for name in ("package", "precision", "preset", "vocabulary", "steps", "batches")
-    }
-    samples = measure(given)
-    results = {
-        name: {
-            label: {unit: spread(values) for unit, values in figures.items()}
-            for label, figures in found.items()
-        }
-        for name, found in samples.items()
-    }
-    settings["gpu"] = torch.cuda.get_device_name()
-    print(write(f"gpu-{given.preset}-{given.precision}", settings, results, given, samples))
+    with working_directory(given):
+        if given.case is not None:
+            what, _, system = given.case.partition(" ")
+            print(json.dumps(run_case(given, what, system)))
+            return
+        complete = Schedule(given, in_process, report(given)).measure()
+    raise SystemExit(0 if complete else 1)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import engine_plan
 import plan
 import training_estimates
 from harness import RESULTS, read_reports
@@ -44,6 +45,7 @@ DEPLOY = ROOT / "docs" / "deploy.md"
 GPU = ROOT / "docs" / "gpu.md"
 TRAIN = ROOT / "docs" / "train.md"
 EMBED = ROOT / "docs" / "embed-cpp.md"
+GPU = ROOT / "docs" / "gpu.md"
 HEAD = """# Results
 
 `python benchmarks/render.py` makes this page from the JSON files in `benchmarks/results/`, which
@@ -128,6 +130,9 @@ def main() -> None:
     for shape in ("base", "small", "tiny"):
         if (name := f"cpp-library-{shape}") in reports:
             fill(EMBED, name, render_cpp_library(reports[name]))
+    if (name := "engine-plan") in reports:
+        fill(GPU, name, engine_plan.render(reports[name]))
+        fill(GPU, f"{name}-kernels", engine_plan.render_kernels(reports[name]))
     fill(DEPLOY, "plan", plan.text(plan.Inputs()))
     estimates = training_estimates.text(training_estimates.Inputs())
     fill(TRAIN, "training-estimates", estimates)
