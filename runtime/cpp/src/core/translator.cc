@@ -73,9 +73,7 @@ bool is_static(const TargetEntry& target) {
 }
 
 // Whether a target consists of TensorRT engines.
-bool is_engine(const TargetEntry& target) {
-  return is_static(target) && target.backend != "torch";
-}
+bool is_engine(const TargetEntry& target) { return is_static(target) && target.backend != "torch"; }
 
 EngineSettings engine_settings(const tt_engines& given) {
   const auto read = [](const tt_profile* profiles, std::size_t count) {
