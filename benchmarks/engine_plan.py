@@ -155,7 +155,8 @@ def render(report: dict[str, Any]) -> str:
         for gpu in settings["gpus"]
     )
     return (
-        f"`python benchmarks/engine_plan.py`: a step of {settings['beams']} beams in FP16, "
+        f"`python benchmarks/engine_plan.py --presets {','.join(settings['presets'])}`: a step of "
+        f"{settings['beams']} beams in FP16, "
         f"{settings['vocabulary']:,} tokens, caches of {settings['longest']} tokens, engines of "
         f"TensorRT-RTX {settings['version']} for compute capability {settings['capability']}. Each "
         "cell has three values: the attention operator over whole caches, the attention operator "
