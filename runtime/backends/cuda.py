@@ -84,6 +84,12 @@ class Cuda:
             )
         return f"{name} failed: {reason}."
 
+    def memory(self, index: int) -> tuple[int, int]:
+        """Return the free and the total memory of a GPU, which becomes the thread's current GPU."""
+        self.call("cudaSetDevice", index)
+        free, total = self.call("cudaMemGetInfo")
+        return int(free), int(total)
+
     def kind(self, name: str) -> Any:
         """Return the constant of a copy direction, such as "HostToDevice"."""
         return getattr(self.runtime.cudaMemcpyKind, f"cudaMemcpy{name}")

@@ -122,6 +122,8 @@ class Engines:
         poll_every: Number of steps between two reads of `done`.
         cuda_graphs: Capture rounds of steps as CUDA graphs and replay them.
         closed: Called when a device has been closed, to store what later processes can reuse.
+        memory: Returns the free and the total memory of the devices in bytes; None if unknown.
+        scratch_bytes: Memory that `make_device` allocates, such as scratch memory of the engines.
     """
 
     make_device: Callable[[], Device]
@@ -130,3 +132,5 @@ class Engines:
     poll_every: int = 4
     cuda_graphs: bool = True
     closed: Callable[[], None] = lambda: None
+    memory: Callable[[], tuple[int, int]] | None = None
+    scratch_bytes: int = 0

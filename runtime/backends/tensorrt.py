@@ -81,7 +81,14 @@ def load(
         settings.poll_every,
         settings.cuda_graphs,
         store,
+        memory=functools.partial(cuda.memory, index),
+        scratch_bytes=_scratch_bytes(engines),
     )
+
+
+def _scratch_bytes(engines: Mapping[str, Engine]) -> int:
+    """Size of the scratch memory of a device, which the contexts of both engines share."""
+    return max(engine.scratch_bytes for engine in engines.values())
 
 
 def _load(files: Mapping[str, Path], role: str, record: EngineRecord, settings: Settings) -> Any:
@@ -243,7 +250,7 @@ class TensorRTDevice(CudaQueue):
     def __init__(self, cuda: Cuda, index: int, engines: Mapping[str, Engine]) -> None:
         super().__init__(cuda, index)
         self._engines = engines
-        self._scratch_bytes = max(engine.scratch_bytes for engine in engines.values())
+        self._scratch_bytes = _scratch_bytes(engines)
         self._scratch = self.allocate(self._scratch_bytes)
         self._capturing = False
 

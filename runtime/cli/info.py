@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,9 @@ from translate_trt.runtime.bundle.manifest import (
 from translate_trt.runtime.bundle.prompt import format_languages
 from translate_trt.runtime.cli.bundle_flags import bundle_argument
 from translate_trt.runtime.cli.output import open_output
-from translate_trt.runtime.errors import BundleError
+from translate_trt.runtime.errors import BundleError, TranslateTrtError
 from translate_trt.runtime.io.report import engine_not_run_note
+from translate_trt.runtime.native.core import EngineMemory, engine_memory
 
 Rows = list[tuple[str, str]]
 
@@ -43,7 +45,8 @@ def info(bundle: Path, as_json: bool) -> None:
     if as_json:
         checks = {name: problem or "ok" for name, problem in problems.items()}
         value = {**manifest.to_json(), "files": checks, "kernels": kernels.status(),
-                 "runtime": native.status(), "gpu": _gpu()}  # fmt: skip
+                 "runtime": native.status(), "gpu": _gpu(),
+                 "engine_memory": _engine_memories(manifest, bundle)}  # fmt: skip
         text = json.dumps(value, indent=2, ensure_ascii=False)
     else:
         text = _table(manifest, bundle, problems)
@@ -169,7 +172,45 @@ def _engine_rows(entry: TargetEntry, bundle: Path) -> Rows:
         gpus = {supported_gpus(record) for record in engine_records(entry, bundle).values()}
     except BundleError as error:
         return [("engines for", str(error))]
-    return [("engines for", "; ".join(sorted(gpus)))]
+    rows = [("engines for", "; ".join(sorted(gpus)))]
+    found = _engine_memory(entry, bundle)
+    if isinstance(found, str):
+        return [*rows, ("memory of a batch", f"unknown: {found}")]
+    least, most = found.workers, found.workers * found.batches
+    return [
+        *rows,
+        (
+            "memory of a batch",
+            f"{_size(found.device_bytes)} on the GPU, {_size(found.pinned_bytes)} pinned on the "
+            "host, and the engines' scratch memory",
+        ),
+        (
+            "memory of batches",
+            f"{_size(least * found.device_bytes)} to {_size(most * found.device_bytes)} on the "
+            f"GPU, and scratch memory: {found.workers} workers by default, each with 1 to "
+            f"{found.batches} batches",
+        ),
+    ]
+
+
+def _engine_memory(entry: TargetEntry, bundle: Path) -> EngineMemory | str:
+    """Memory of an engine target's batches, or why it is unknown."""
+    library = native.library()
+    if library is None:
+        return native.status()
+    try:
+        return engine_memory(library, bundle, entry.name)
+    except TranslateTrtError as error:
+        return str(error)
+
+
+def _engine_memories(manifest: Manifest, bundle: Path) -> dict[str, Any]:
+    found = {
+        name: _engine_memory(entry, bundle)
+        for name, entry in manifest.targets.items()
+        if entry.engine is not None
+    }
+    return {name: one if isinstance(one, str) else asdict(one) for name, one in found.items()}
 
 
 def _shortlist_rows(form: ShortlistForm | None) -> Rows:

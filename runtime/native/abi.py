@@ -114,6 +114,18 @@ class Statistics(ctypes.Structure):
     )
 
 
+class EngineMemory(ctypes.Structure):
+    """`tt_engine_memory`."""
+
+    _fields_ = (
+        ("struct_size", c_size_t),
+        ("device_bytes", c_uint64),
+        ("pinned_bytes", c_uint64),
+        ("workers", c_int32),
+        ("batches", c_int32),
+    )
+
+
 _STATUS = c_int32
 _HANDLE = c_void_p
 #: Return type and argument types of each function.
@@ -126,6 +138,9 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "tt_submit_options_default": (_STATUS, (POINTER(SubmitOptions), c_size_t)),
     "tt_translator_load": (_STATUS, (c_char_p, POINTER(LoadOptions), POINTER(_HANDLE))),
     "tt_translator_free": (None, (_HANDLE,)),
+    "tt_bundle_engine_memory": (
+        _STATUS, (c_char_p, c_char_p, POINTER(EngineMemory), c_size_t)
+    ),
     "tt_translator_workers": (c_int32, (_HANDLE,)),
     "tt_translator_batch_tokens": (c_int64, (_HANDLE,)),
     "tt_translator_statistics": (_STATUS, (_HANDLE, POINTER(Statistics), c_size_t)),

@@ -124,6 +124,35 @@ class Statistics:
     graph_seconds: float
 
 
+@dataclass(frozen=True)
+class EngineMemory:
+    """Memory that batches of an engine target need; see `tt_engine_memory` in the header."""
+
+    device_bytes: int
+    pinned_bytes: int
+    workers: int
+    batches: int
+
+
+def engine_memory(path: Path, bundle: Path, target: str) -> EngineMemory:
+    """Return the memory that batches of an engine target need, which takes no GPU.
+
+    Args:
+        path: Path of the library.
+        bundle: Directory of the bundle.
+        target: Name of the target.
+
+    Raises:
+        TranslateTrtError: The bundle is damaged, or the target has no engines.
+    """
+    calls, found = open_library(path), abi.EngineMemory()
+    status = calls.tt_bundle_engine_memory(
+        os.fsencode(bundle), target.encode(), byref(found), ctypes.sizeof(found)
+    )
+    _check(calls, status)
+    return EngineMemory(found.device_bytes, found.pinned_bytes, found.workers, found.batches)
+
+
 class Core:
     """A bundle loaded by libtranslate_trt. Thread-safe.
 
@@ -262,9 +291,7 @@ class Core:
 
     def check(self, status: int) -> None:
         """Raise the exception of a nonzero status, with the library's message."""
-        if status:
-            message = self.calls.tt_last_error().decode(errors="replace")
-            raise _ERRORS.get(status, TranslateTrtError)(message)
+        _check(self.calls, status)
 
     def free_job(self, handle: c_void_p) -> None:
         """Free a job and cancel its unfinished sentences; later calls do nothing."""
@@ -356,6 +383,12 @@ class Completions:
     def __del__(self) -> None:
         # The waiting thread holds a reference until it has received the keys of all jobs.
         self._core.calls.tt_completions_free(self.handle)
+
+
+def _check(calls: ctypes.CDLL, status: int) -> None:
+    if status:
+        message = calls.tt_last_error().decode(errors="replace")
+        raise _ERRORS.get(status, TranslateTrtError)(message)
 
 
 def _texts(texts: Sequence[str]) -> ctypes.Array[abi.Text]:

@@ -54,6 +54,7 @@ _ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "begin_capture": (),
     "end_capture": (POINTER(c_void_p),),
     "replay": (c_void_p,),
+    "memory": (POINTER(c_uint64), POINTER(c_uint64)),
 }
 _TYPES = {
     name: CFUNCTYPE(None if name == "close" else c_int32, c_void_p, *arguments)
@@ -75,6 +76,7 @@ class _Engines(ctypes.Structure):
         ("step_profile_count", c_size_t),
         ("poll_every", c_int32),
         ("cuda_graphs", c_int32),
+        ("scratch_bytes", c_uint64),
     )
 
 
@@ -111,6 +113,8 @@ class DeviceFunctions:
         self._opened: dict[int, _Opened] = {}
         functions = _Functions(ctypes.sizeof(_Functions), None)
         for name, kind in _TYPES.items():
+            if name == "memory" and engines.memory is None:
+                continue
             setattr(functions, name, kind(self._guarded(getattr(self, f"_{name}"))))
         self.engines = _Engines(
             ctypes.sizeof(_Engines),
@@ -121,6 +125,7 @@ class DeviceFunctions:
             len(engines.step_profiles),
             engines.poll_every,
             engines.cuda_graphs,
+            engines.scratch_bytes,
         )
 
     def _guarded(self, function: Callable[..., None]) -> Callable[..., int]:
@@ -204,3 +209,7 @@ class DeviceFunctions:
 
     def _replay(self, device: int, graph: int) -> None:
         self._opened[device].graphs[graph]()
+
+    def _memory(self, _: None, free_bytes: Any, total_bytes: Any) -> None:
+        assert self._engines.memory is not None
+        free_bytes[0], total_bytes[0] = self._engines.memory()

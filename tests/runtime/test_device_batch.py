@@ -27,9 +27,11 @@ from support.translations import assert_same, random_sources
 from translate_trt.export.contract import make_contract
 from translate_trt.runtime import native
 from translate_trt.runtime.backends.device import Engines
-from translate_trt.runtime.backends.engines import Profile
+from translate_trt.runtime.backends.engines import EngineRecord, Profile
 from translate_trt.runtime.bundle.contract import Contract
-from translate_trt.runtime.errors import BackendError
+from translate_trt.runtime.bundle.manifest import read_manifest, write_manifest
+from translate_trt.runtime.errors import BackendError, BundleError
+from translate_trt.runtime.native.core import engine_memory
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import Hypothesis
 from translate_trt.runtime.service import TranslationService
@@ -50,6 +52,8 @@ class Machine:
     settings: dict[str, Any] = field(default_factory=dict)
     devices: list[HostDevice] = field(default_factory=list)
     before_device: Callable[[], None] = lambda: None
+    memory: Callable[[], tuple[int, int]] | None = None
+    scratch_bytes: int = 0
 
     def translator(
         self,
@@ -71,7 +75,10 @@ class Machine:
                 self.devices.append(HostDevice(emulated, **self.settings))
                 return self.devices[-1]
 
-            return Engines(device, profiles, step, poll_every, cuda_graphs)
+            return Engines(
+                device, profiles, step, poll_every, cuda_graphs, memory=self.memory,
+                scratch_bytes=self.scratch_bytes,
+            )  # fmt: skip
 
         self.monkeypatch.setattr("translate_trt.runtime.translator.load_engines", load)
         more.setdefault("workers", 1)
@@ -281,6 +288,83 @@ def test_out_of_memory(machine: Machine) -> None:
     machine.settings["capacity"] = 1 << 12
     with pytest.raises(BackendError, match="out of memory"):
         machine.translator().translate_ids(random_sources(2), SEARCH)
+
+
+def test_what_does_not_fit_is_refused_before_it_is_allocated(machine: Machine) -> None:
+    translator = machine.translator()
+    translator.translate_ids(random_sources(2), SEARCH)
+    library = native.library()
+    assert library is not None
+    each = (1 << 40) - machine.device.capacity  # what the device has allocated
+    machine.memory = lambda: (2 * each + 99, 10**9)
+    machine.scratch_bytes = 100
+    with pytest.raises(
+        BackendError,
+        match=rf"1000 MB are free, and 2 workers need {-(-2 * (each + 100) // 10**6)} MB \(each "
+        r"\d+ MB of state and 1 MB of scratch memory for the engines\)\. Lower workers, or export "
+        r"engines with a smaller --max-batch or --profiles",
+    ):
+        machine.translator(workers=2)
+    assert len(machine.devices) == 1  # none was opened
+    machine.translator(workers=1)
+
+
+def test_memory_that_others_take_later(machine: Machine, reference: Translator) -> None:
+    machine.memory = lambda: (10**9, 10**9)
+    translator, sources = machine.translator(), random_sources(3)
+    machine.memory = None
+    engines = translator.core._device_functions._engines  # type: ignore[union-attr]
+    object.__setattr__(engines, "memory", lambda: (1, 10**9))
+    with pytest.raises(BackendError, match="1 MB of 1000 MB are free, and a batch needs"):
+        translator.translate_ids(sources, SEARCH)
+    assert machine.devices == []
+    object.__setattr__(engines, "memory", lambda: (10**9, 10**9))
+    assert_same(translator.translate_ids(sources, SEARCH), reference.translate_ids(sources, SEARCH))
+
+
+def test_a_second_batch_per_worker_is_given_up_where_memory_is_short(
+    machine: Machine, caplog: pytest.LogCaptureFixture
+) -> None:
+    translator = machine.translator()
+    translator.translate_ids(random_sources(2), SEARCH)
+    each = (1 << 40) - machine.device.capacity
+    with caplog.at_level(logging.INFO):
+        machine.memory = lambda: (2 * each, 10**9)
+        machine.translator(workers=1)
+        assert "batches per worker" not in caplog.text
+        machine.translator(workers=2)
+    assert "the GPU has memory for 1 of 2 batches per worker" in caplog.text
+
+
+def test_memory_without_a_device(machine: Machine) -> None:
+    translator = machine.translator()
+    translator.translate_ids(random_sources(2), SEARCH)
+    path = machine.static("tensorrt-rtx-fp32")
+    library = native.library()
+    assert library is not None
+    with pytest.raises(BundleError, match="engine"):  # no record has profiles
+        engine_memory(library, path, "tensorrt-rtx-fp32")
+    manifest = read_manifest(path)
+    entry = manifest.targets["tensorrt-rtx-fp32"]
+    assert entry.contract.slots is not None
+    profiles = with_slots(PROFILES, *LENGTHS, entry.contract.slots // BEAMS, beams=BEAMS)
+    record = EngineRecord(
+        "tensorrt_rtx", "1.0", "linux-x86_64", (), "none", False, False, profiles
+    ).to_json()
+    write_manifest(
+        path,
+        dataclasses.replace(
+            manifest,
+            targets={entry.name: dataclasses.replace(entry, engine={"step": record})},
+        ),
+    )
+    try:
+        found = engine_memory(library, path, entry.name)
+    finally:
+        write_manifest(path, manifest)
+    assert found.device_bytes == (1 << 40) - machine.device.capacity
+    assert (found.workers, found.batches) == (2, 2)
+    assert 0 < found.pinned_bytes < found.device_bytes
 
 
 def test_a_device_that_failed_is_not_used_again(machine: Machine, reference: Translator) -> None:

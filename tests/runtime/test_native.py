@@ -213,6 +213,7 @@ def test_a_library_that_is_none(
         ("tt_load_options", abi.LoadOptions),
         ("tt_submit_options", abi.SubmitOptions),
         ("tt_statistics", abi.Statistics),
+        ("tt_engine_memory", abi.EngineMemory),
     ],
 )
 def test_structures_are_those_of_the_header(name: str, structure: type[ctypes.Structure]) -> None:

@@ -137,6 +137,18 @@ def test_gpus(triton: Callable[..., Result], tmp_path: Path) -> None:
     assert kind == [{"count": ["1"], "kind": ["KIND_GPU"]}]
 
 
+def test_several_instances_on_a_gpu_are_explained(
+    triton: Callable[..., Result], tmp_path: Path
+) -> None:
+    result = triton("--device", "cuda", "--instances", 3)
+    assert result.exit_code == 0
+    assert "instances is 3: every GPU gets 3 processes, each with its own copy" in result.stderr
+    assert configuration(tmp_path / "repo")["instance_group"] == [
+        {"count": ["3"], "kind": ["KIND_GPU"]}
+    ]
+    assert "every GPU" not in triton("--instances", 3, "--force").stderr
+
+
 def test_an_engine_goes_to_gpus(
     make_bundle: Callable[..., Path], triton: Callable[..., Result], tmp_path: Path
 ) -> None:

@@ -82,6 +82,10 @@ class FakeRuntime:
         assert flags == 1
         return STREAM
 
+    def cudaMemGetInfo(self) -> tuple[Any, int, int]:  # noqa: N802
+        self.calls.append("cudaMemGetInfo")
+        return Error.cudaSuccess, max(self.device.capacity, 0), self.device.capacity
+
     def _Malloc(self, size: int) -> int:  # noqa: N802
         return self.device.allocate(size)
 

@@ -67,6 +67,7 @@ def load(
         records["step"].profiles,
         settings.poll_every,
         settings.cuda_graphs and can_capture(device),
+        memory=None if module is None else functools.partial(module.mem_get_info, device),
     )
 
 

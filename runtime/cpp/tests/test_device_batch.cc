@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <tuple>
 #include <vector>
 
+#include "api/options.h"
 #include "check.h"
 #include "core/errors.h"
 #include "core/search.h"
@@ -313,6 +316,58 @@ void test_contexts_are_used_again_unless_they_failed() {
   CHECK(batch->step({}).size() == 4 && fixture.common.devices.size() == 2);
 }
 
+std::uint64_t free_bytes;  // of the device in the tests below
+
+tt_device_functions with_memory(HostDevice::Common& common) {
+  tt_device_functions functions = HostDevice::functions(common);
+  functions.memory = [](void*, uint64_t* free, uint64_t* total) {
+    if (free_bytes == 0) return tt_device_fail(TT_BACKEND_ERROR, "the device is lost.");
+    *free = free_bytes, *total = 24'000'000'000;
+    return tt_status{TT_OK};
+  };
+  return functions;
+}
+
+void test_memory_is_asked_before_it_is_allocated() {
+  Fixture fixture;
+  fixture.settings.scratch_bytes = 3'000'000;
+  const ContextMemory each = context_memory(tracing_shape(), fixture.settings);
+  const std::uint64_t size = each.device + 3'000'000;
+  CHECK(each.device > 0 && each.pinned > 0);
+  const DeviceBackend backend(
+      with_memory(fixture.common), tracing_shape(), fixture.settings,
+      [&](const std::string& message) { fixture.messages.push_back(message); });
+  free_bytes = 4 * size;
+  CHECK(backend.fitting_batches(2, 2) == 2 && fixture.messages.empty());
+  free_bytes = 4 * size - 1;
+  CHECK(backend.fitting_batches(2, 2) == 1 && backend.fitting_batches(3, 2) == 1);
+  CHECK(contains(fixture.messages.front(), "memory for 1 of 2 batches per worker"));
+  free_bytes = 2 * size - 1;
+  CHECK(contains(error_of([&] { backend.fitting_batches(2, 2); }),
+                 "of 24000 MB are free, and 2 workers need "));
+  CHECK(backend.fitting_batches(1, 2) == 1);
+  free_bytes = size - 1;
+  const std::string error = error_of([&] { backend.batch(greedy(), 2); });
+  CHECK(contains(error, " are free, and a batch needs "));
+  CHECK(contains(error, "3 MB of scratch memory for the engines). Lower workers"));
+  free_bytes = 0;
+  CHECK(error_of([&] { backend.batch(greedy(), 2); }) == "the device is lost.");
+  CHECK(fixture.common.devices.empty());
+  free_bytes = size;
+  CHECK(backend.batch(greedy(), 2)->update({}, sources({9})).second == Rows({0}));
+}
+
+void test_functions_of_an_older_header() {
+  HostDevice::Common common;
+  free_bytes = 1;
+  tt_device_functions older = with_memory(common);
+  CHECK(complete(older).memory != nullptr);
+  older.struct_size = offsetof(tt_device_functions, memory);
+  const tt_device_functions functions = complete(older);
+  CHECK(functions.memory == nullptr && functions.replay == older.replay);
+  CHECK(functions.struct_size == sizeof(functions));
+}
+
 void test_steps_that_cannot_be_captured() {
   Fixture fixture;
   fixture.common.refuse_capture = true;
@@ -363,6 +418,8 @@ void test_device_batch() {
   test_no_steps_ahead_beyond_the_longest_translation();
   test_capacity_of_profiles();
   test_contexts_are_used_again_unless_they_failed();
+  test_memory_is_asked_before_it_is_allocated();
+  test_functions_of_an_older_header();
   test_steps_that_cannot_be_captured();
   test_what_is_on_its_way_is_not_overwritten();
 }

@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
+from translate_trt.runtime import native
 from translate_trt.runtime.backends import needs_gpu
 from translate_trt.runtime.bundle.manifest import (
     Manifest,
@@ -30,9 +32,12 @@ from translate_trt.runtime.bundle.manifest import (
 from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.io.atomic_files import new_directory, write_bytes_atomically, write_json
 from translate_trt.runtime.io.outputs import Kind
+from translate_trt.runtime.native.core import engine_memory
 from translate_trt.runtime.serve.triton import interface
 from translate_trt.runtime.serve.triton.serving_options import ServerOptions
 from translate_trt.runtime.version import version
+
+log = logging.getLogger("translate_trt")
 
 _MODEL = '''"""Created by translate-trt triton: serves the bundle in Triton's Python backend."""
 
@@ -89,6 +94,8 @@ def write_repository(
     entry = manifest.target(target, shortlist)
     verify_files(bundle, manifest, entry.name)
     _check(manifest, entry, options)
+    if options.instances > 1 and needs_gpu(entry, options.device):
+        _warn_of_instances(bundle, entry, options)
     with new_directory(out, force, kind=REPOSITORY, inputs=[bundle]) as directory:
         model = directory / options.name
         (model / "1").mkdir(parents=True)
@@ -151,6 +158,25 @@ def _check(manifest: Manifest, entry: TargetEntry, options: ServerOptions) -> No
             f"max_characters ({options.max_characters}) with the bundle's default beam size of "
             f"{beam_size}; raise max_cost or lower max_characters."
         )
+
+
+def _warn_of_instances(bundle: Path, entry: TargetEntry, options: ServerOptions) -> None:
+    """Say what several instances on one GPU cost: the server starts them on every GPU."""
+    library = native.library()
+    batches = "memory for its own batches"
+    if entry.engine is not None and library is not None:
+        found = engine_memory(library, bundle, entry.name)
+        workers = options.workers or found.workers
+        batches = (
+            f"{workers * found.device_bytes / 1e9:.1f} GB or more for its {workers} workers' "
+            "batches"
+        )
+    log.warning(
+        "instances is %d: every GPU gets %d processes, each with its own copy of the weights and "
+        "%s. Raise workers instead, which share the weights, unless one process cannot keep the "
+        "GPU busy.",
+        options.instances, options.instances, batches,
+    )  # fmt: skip
 
 
 def _copy_bundle(bundle: Path, manifest: Manifest, entry: TargetEntry, copy: Path) -> None:
@@ -221,6 +247,7 @@ def configuration(
         "input": inputs,
         "output": [_tensor(one) for one in interface.OUTPUTS],
         "dynamic_batching": batching,
+        # Without a list of GPUs, `count` instances run on each GPU that the server finds.
         "instance_group": [
             {"count": options.instances, "kind": Name("KIND_GPU" if gpu else "KIND_CPU")}
         ],

@@ -84,6 +84,9 @@ typedef struct tt_device_functions {
   tt_status (*end_capture)(void* device, void** graph);
   /* Enqueues all work of a graph. */
   tt_status (*replay)(void* device, void* graph);
+  /* Sets the free and the total memory in bytes of the device that `open` would use. May be NULL;
+   * otherwise the library asks before it allocates, and refuses what does not fit. */
+  tt_status (*memory)(void* context, uint64_t* free_bytes, uint64_t* total_bytes);
 } tt_device_functions;
 
 /* An optimization profile: of the encoder, for all shapes up to these sizes; of the step, for
@@ -108,6 +111,8 @@ typedef struct tt_engines {
   size_t step_profile_count;
   int32_t poll_every;  /* steps between two checks for finished sentences, from 1 to 64 */
   int32_t cuda_graphs; /* 1: capture steps in CUDA graphs and replay them */
+  uint64_t scratch_bytes; /* device memory that `open` allocates, such as scratch memory of the
+                             engines; 0 if unknown */
 } tt_engines;
 
 /* Sets the calling thread's error message, which tt_last_error returns, and returns `status`. For

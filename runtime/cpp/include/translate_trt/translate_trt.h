@@ -223,6 +223,25 @@ typedef struct tt_statistics {
 TT_API tt_status tt_translator_statistics(const tt_translator* translator,
                                           tt_statistics* statistics, size_t struct_size);
 
+/* Memory that batches of an engine target need, in addition to the engines and their scratch
+ * memory. A stream context holds the buffers of one batch, for the largest profile. */
+typedef struct tt_engine_memory {
+  size_t struct_size;
+  uint64_t device_bytes; /* device memory of a stream context */
+  uint64_t pinned_bytes; /* pinned host memory of a stream context */
+  int32_t workers;       /* default of tt_load_options.workers */
+  int32_t batches;       /* default of tt_load_options.batches: there are at least as many stream
+                            contexts as workers, and at most workers x batches */
+} tt_engine_memory;
+
+/* Sets the first `struct_size` bytes of the memory that a target of a bundle needs. Needs no GPU.
+ *
+ * target: NULL takes the first target of the manifest.
+ *
+ * TT_BUNDLE_ERROR. TT_OPTION_ERROR: the target has no engines; or as for tt_options_default. */
+TT_API tt_status tt_bundle_engine_memory(const char* bundle, const char* target,
+                                         tt_engine_memory* memory, size_t struct_size);
+
 /* ---- blocking translation ----
  *
  * All calls and jobs of a translator share batches: new sentences join running batches as soon as

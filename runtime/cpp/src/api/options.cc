@@ -175,12 +175,20 @@ tt_engines complete(const tt_engines* given) {
   if (options.encoder_profiles == nullptr || options.encoder_profile_count == 0 ||
       options.step_profiles == nullptr || options.step_profile_count == 0 ||
       options.functions == nullptr ||
-      options.functions->struct_size != sizeof(tt_device_functions)) {
+      options.functions->struct_size < offsetof(tt_device_functions, memory) ||
+      options.functions->struct_size > sizeof(tt_device_functions)) {
     throw option_error(
         "tt_engines has no profiles, or its functions have a size that this library does not "
         "know.");
   }
   return options;
+}
+
+tt_device_functions complete(const tt_device_functions& given) {
+  tt_device_functions functions = {};
+  std::memcpy(&functions, &given, given.struct_size);
+  functions.struct_size = sizeof(functions);
+  return functions;
 }
 
 void write_default(tt_load_options* written, std::size_t size) {
@@ -191,6 +199,10 @@ void write_default(tt_load_options* written, std::size_t size) {
 
 void write_default(tt_submit_options* written, std::size_t size) {
   write(tt_submit_options{}, written, size, "tt_submit_options");
+}
+
+void write_memory(const tt_engine_memory& memory, tt_engine_memory* written, std::size_t size) {
+  write(memory, written, size, "tt_engine_memory");
 }
 
 void write_statistics(const tt_statistics& statistics, tt_statistics* written, std::size_t size) {

@@ -94,9 +94,15 @@ tt_load_options complete(const tt_load_options* given);
 tt_submit_options complete(const tt_submit_options* given);
 tt_engines complete(const tt_engines* given);
 
+// As above, for the functions of a completed tt_engines.
+tt_device_functions complete(const tt_device_functions& given);
+
 // Write the first `size` bytes of the default options.
 void write_default(tt_load_options* written, std::size_t size);
 void write_default(tt_submit_options* written, std::size_t size);
+
+// Writes the first `size` bytes of the memory.
+void write_memory(const tt_engine_memory& memory, tt_engine_memory* written, std::size_t size);
 
 // Writes the first `size` bytes of the statistics.
 void write_statistics(const tt_statistics& statistics, tt_statistics* written, std::size_t size);

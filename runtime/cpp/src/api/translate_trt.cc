@@ -322,6 +322,17 @@ tt_status tt_translator_statistics(const tt_translator* translator, tt_statistic
   });
 }
 
+tt_status tt_bundle_engine_memory(const char* bundle, const char* target, tt_engine_memory* memory,
+                                  size_t struct_size) {
+  return guarded([&] {
+    require(bundle != nullptr, "bundle");
+    std::optional<std::string> name;
+    if (target != nullptr) name = target;
+    const tt_engine_memory found = translate_trt::runtime::engine_memory(bundle, name);
+    translate_trt::runtime::write_memory(found, memory, struct_size);
+  });
+}
+
 const char* tt_translator_target(const tt_translator* translator) {
   return translator == nullptr ? "" : translator->translator.target().c_str();
 }

@@ -101,6 +101,13 @@ class Backend {
   // Source tokens of a batch if the caller sets none. On CPUs, batches of 512 tokens translate the
   // most text (docs/performance.md).
   virtual std::int64_t default_batch_tokens() const { return 512; }
+
+  // Maximum number of batches per worker that fit into the memory of the device, at most `batches`.
+  // Throws a backend error if not every worker's first one does.
+  virtual int fitting_batches(int workers, int batches) const {
+    static_cast<void>(workers);
+    return batches;
+  }
 };
 
 }  // namespace translate_trt::runtime

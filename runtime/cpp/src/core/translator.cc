@@ -7,6 +7,8 @@
 
 #include "backends/onnxruntime_backend.h"
 #include "core/errors.h"
+#include "bundle/engine_record.h"
+#include "engines/context_memory.h"
 #include "engines/device_batch.h"
 #include "engines/engine_loader.h"
 #include "text/segments.h"
@@ -92,6 +94,7 @@ EngineSettings engine_settings(const tt_engines& given) {
   settings.step_profiles = read(given.step_profiles, given.step_profile_count);
   settings.poll_every = static_cast<std::size_t>(given.poll_every);
   settings.cuda_graphs = given.cuda_graphs != 0;
+  settings.scratch_bytes = given.scratch_bytes;
   return settings;
 }
 
@@ -111,6 +114,18 @@ Translation without_text(const std::vector<std::vector<Hypothesis>>& sentences) 
 }
 
 }  // namespace
+
+tt_engine_memory engine_memory(const std::filesystem::path& bundle,
+                               const std::optional<std::string>& name) {
+  const Manifest manifest = read_manifest(bundle);
+  const TargetEntry target = manifest.target(name, false);
+  if (!is_static(target)) throw option_error(target.name + " has no engines.");
+  EngineSettings settings;
+  settings.step_profiles = read_engine_records(target, bundle).at("step").profiles;
+  const ContextMemory each = context_memory(target.contract, settings);
+  return {sizeof(tt_engine_memory), each.device, each.pinned, kOfGpus.workers,
+          kOfGpus.batches};
+}
 
 Translator::Translator(const std::filesystem::path& bundle, const tt_load_options& options,
                        std::function<ArrayPlace()> place) {
@@ -141,9 +156,9 @@ Translator::Translator(const std::filesystem::path& bundle, const tt_load_option
   load_backend(bundle, options.engines, settings);
   batch_tokens_ =
       options.batch_tokens > 0 ? options.batch_tokens : backend_->default_batch_tokens();
-  const Service::Settings service_settings = {
-      workers_, options.batches > 0 ? options.batches : defaults.batches,
-      static_cast<std::size_t>(options.capacity)};
+  const int batches = options.batches > 0 ? options.batches : defaults.batches;
+  const Service::Settings service_settings = {workers_, backend_->fitting_batches(workers_, batches),
+                                              static_cast<std::size_t>(options.capacity)};
   const auto make_search = [this](const SearchOptions& shared) {
     const ModelDescription& model = manifest_.model;
     return std::make_unique<Search>(*backend_, shared, batch_tokens_, model.start_token,
@@ -163,7 +178,7 @@ void Translator::load_backend(const std::filesystem::path& bundle, const tt_engi
     backend_ = std::move(backend);
   } else if (engines != nullptr && is_static(target_)) {
     const tt_engines given = complete(engines);
-    backend_ = std::make_unique<DeviceBackend>(*given.functions, target_.contract,
+    backend_ = std::make_unique<DeviceBackend>(complete(*given.functions), target_.contract,
                                                engine_settings(given), settings.log);
   } else if (is_engine(target_)) {
     backend_ = load_engines(bundle, target_, settings);

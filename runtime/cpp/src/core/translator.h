@@ -22,6 +22,10 @@ namespace translate_trt::runtime {
 struct ArrayPlace;
 struct Settings;
 
+// Memory that a target with engines needs. name: of the target; nullopt: the first one.
+tt_engine_memory engine_memory(const std::filesystem::path& bundle,
+                               const std::optional<std::string>& name);
+
 // A loaded bundle. Thread-safe.
 class Translator {
  public:

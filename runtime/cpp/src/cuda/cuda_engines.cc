@@ -48,6 +48,10 @@ tt_status tt_cuda_functions(const tt_cuda_engines* engines, tt_device_functions*
     rt::check_gpu(engines->gpu);
     *functions = rt::cuda_device_functions();
     functions->context = const_cast<tt_cuda_engines*>(engines);
+    functions->memory = [](void* context, uint64_t* free_bytes, uint64_t* total_bytes) {
+      const int gpu = static_cast<tt_cuda_engines*>(context)->gpu;
+      return rt::device_status([=] { rt::read_gpu_memory(gpu, free_bytes, total_bytes); });
+    };
     functions->open = [](void* context, void** device) {
       return rt::device_status([=] {
         rt::CudaDevice* made = new rt::CallerDevice(*static_cast<tt_cuda_engines*>(context));

@@ -68,6 +68,14 @@ std::string compute_capability(int gpu) {
          std::to_string(attribute_of(gpu, cudaDevAttrComputeCapabilityMinor));
 }
 
+void read_gpu_memory(int gpu, std::uint64_t* free_bytes, std::uint64_t* total_bytes) {
+  on_gpu(gpu, [=] {
+    std::size_t free = 0, total = 0;
+    check_cuda(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+    *free_bytes = free, *total_bytes = total;
+  });
+}
+
 std::string gpu_name(int gpu) {
   cudaDeviceProp properties = {};
   check_cuda(cudaGetDeviceProperties(&properties, gpu), "cudaGetDeviceProperties");

@@ -31,6 +31,9 @@ std::string gpu_name(int gpu);
 // Number of streaming multiprocessors of a GPU.
 int multiprocessors(int gpu);
 
+// Sets the free and the total memory of a GPU in bytes. The caller's current GPU does not change.
+void read_gpu_memory(int gpu, std::uint64_t* free_bytes, std::uint64_t* total_bytes);
+
 // Runs `work` on a GPU in a temporary thread and waits for it. The caller's current GPU, which
 // belongs to the host program, does not change.
 void on_gpu(int gpu, const std::function<void()>& work);

@@ -7,46 +7,42 @@
 
 namespace translate_trt::runtime {
 
-namespace {
-
-void check(tt_status status) {
+void check_device(tt_status status) {
   if (status == TT_OK) return;
   const bool known = status > TT_OK && status <= TT_FORKED;
   throw Error(known ? status : TT_BACKEND_ERROR, tt_last_error());
 }
 
-}  // namespace
-
 Device::Device(const tt_device_functions& functions) : functions_(functions) {
-  check(functions_.open(functions_.context, &device_));
+  check_device(functions_.open(functions_.context, &device_));
 }
 
 Device::~Device() { functions_.close(device_); }
 
-void Device::activate() { check(functions_.activate(device_)); }
+void Device::activate() { check_device(functions_.activate(device_)); }
 
 Address Device::allocate(std::size_t size) {
   Address address = 0;
-  check(functions_.allocate(device_, size, &address));
+  check_device(functions_.allocate(device_, size, &address));
   return address;
 }
 
 std::byte* Device::pin(std::size_t size) {
   void* memory = nullptr;
-  check(functions_.pin(device_, size, &memory));
+  check_device(functions_.pin(device_, size, &memory));
   return static_cast<std::byte*>(memory);
 }
 
 void Device::copy_in(Address target, const std::byte* source, std::size_t size) {
-  check(functions_.copy_in(device_, target, source, size));
+  check_device(functions_.copy_in(device_, target, source, size));
 }
 
 void Device::copy_out(std::byte* target, Address source, std::size_t size) {
-  check(functions_.copy_out(device_, target, source, size));
+  check_device(functions_.copy_out(device_, target, source, size));
 }
 
 void Device::copy(Address target, Address source, std::size_t size) {
-  check(functions_.copy(device_, target, source, size, 1, 0, 0));
+  check_device(functions_.copy(device_, target, source, size, 1, 0, 0));
 }
 
 void Device::copy_rows(Address target, std::size_t target_pitch, Address source,
@@ -55,11 +51,11 @@ void Device::copy_rows(Address target, std::size_t target_pitch, Address source,
     copy(target, source, width * height);
     return;
   }
-  check(functions_.copy(device_, target, source, width, height, target_pitch, source_pitch));
+  check_device(functions_.copy(device_, target, source, width, height, target_pitch, source_pitch));
 }
 
 void Device::fill(Address target, int value, std::size_t size) {
-  check(functions_.fill(device_, target, value, size));
+  check_device(functions_.fill(device_, target, value, size));
 }
 
 void Device::launch(int engine, std::size_t profile, const std::vector<DeviceTensor>& tensors) {
@@ -70,26 +66,26 @@ void Device::launch(int engine, std::size_t profile, const std::vector<DeviceTen
     given.push_back({one.name.c_str(), shape, one.shape.size(), one.address});
   }
   const tt_launch work = {engine, static_cast<std::int32_t>(profile), given.size(), given.data()};
-  check(functions_.launch(device_, &work));
+  check_device(functions_.launch(device_, &work));
 }
 
 Event Device::record() {
   Event event = nullptr;
-  check(functions_.record(device_, &event));
+  check_device(functions_.record(device_, &event));
   return event;
 }
 
-void Device::wait(Event event) { check(functions_.wait(device_, event)); }
+void Device::wait(Event event) { check_device(functions_.wait(device_, event)); }
 
-void Device::begin_capture() { check(functions_.begin_capture(device_)); }
+void Device::begin_capture() { check_device(functions_.begin_capture(device_)); }
 
 DeviceGraph Device::end_capture() {
   DeviceGraph graph = nullptr;
-  check(functions_.end_capture(device_, &graph));
+  check_device(functions_.end_capture(device_, &graph));
   return graph;
 }
 
-void Device::replay(DeviceGraph graph) { check(functions_.replay(device_, graph)); }
+void Device::replay(DeviceGraph graph) { check_device(functions_.replay(device_, graph)); }
 
 Upload::Upload(Device& device, std::size_t size)
     : device_(&device), target_(device.allocate(size)), staging_(device.pin(size)) {}

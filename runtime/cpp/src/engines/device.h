@@ -23,6 +23,9 @@ struct DeviceTensor {
   Address address;
 };
 
+// Throws the error of a device function that has failed.
+void check_device(tt_status status);
+
 // A point in a device's queue. It may be waited for once.
 using Event = void*;
 

@@ -35,6 +35,10 @@ std::vector<Run> runs_of(const Rows& rows) {
 
 std::size_t unsigned_of(std::int64_t value) { return static_cast<std::size_t>(value); }
 
+std::string megabytes(std::uint64_t bytes) {
+  return std::to_string((bytes + 999'999) / 1'000'000) + " MB";
+}
+
 }  // namespace
 
 // ---- stream contexts ----
@@ -45,6 +49,7 @@ StreamContextPool::StreamContextPool(const tt_device_functions& functions, const
     : functions_(functions),
       contract_(contract),
       settings_(std::move(settings)),
+      each_(context_memory(contract_, settings_)),
       steps_(settings_.step_profiles, *contract.slots()),
       log_(std::move(log)) {
   for (const Profile& bucket : steps_.buckets()) {
@@ -67,7 +72,45 @@ std::unique_ptr<StreamContext> StreamContextPool::acquire() {
       return context;
     }
   }
+  // One at a time: memory that another context is about to allocate is still free.
+  const std::lock_guard lock(creation_);
+  if (const auto memory = device_memory()) check_fits(*memory, 1);
   return std::make_unique<StreamContext>(functions_, contract_, settings_, steps_, log_);
+}
+
+std::optional<GpuMemory> StreamContextPool::device_memory() const {
+  if (functions_.memory == nullptr) return std::nullopt;
+  GpuMemory found;
+  check_device(functions_.memory(functions_.context, &found.free, &found.total));
+  return found;
+}
+
+void StreamContextPool::check_fits(const GpuMemory& memory, std::uint64_t contexts) const {
+  const std::uint64_t size = each_.device + settings_.scratch_bytes;
+  if (contexts * size <= memory.free) return;
+  const bool one = contexts == 1;
+  throw backend_error(
+      "the GPU has too little memory: " + megabytes(memory.free) + " of " +
+      megabytes(memory.total) + " are free, and " +
+      (one ? "a batch needs " : std::to_string(contexts) + " workers need ") +
+      megabytes(contexts * size) + " (" + (one ? "" : "each ") + megabytes(each_.device) +
+      " of state and " + megabytes(settings_.scratch_bytes) +
+      " of scratch memory for the engines). Lower workers, or export engines with a smaller "
+      "--max-batch or --profiles.");
+}
+
+int StreamContextPool::fitting_batches(int workers, int batches) {
+  const auto memory = device_memory();
+  if (!memory) return batches;
+  check_fits(*memory, static_cast<std::uint64_t>(workers));
+  const std::uint64_t size = each_.device + settings_.scratch_bytes;
+  const std::uint64_t each = memory->free / size / static_cast<std::uint64_t>(workers);
+  if (each >= static_cast<std::uint64_t>(batches)) return batches;
+  log_("the GPU has memory for " + std::to_string(each) + " of " + std::to_string(batches) +
+       " batches per worker, of " + megabytes(size) + " each (" + megabytes(memory->free) + " of " +
+       megabytes(memory->total) +
+       " are free): sentences that cannot share a batch wait for each other");
+  return static_cast<int>(each);
 }
 
 void StreamContextPool::release(std::unique_ptr<StreamContext> context) {

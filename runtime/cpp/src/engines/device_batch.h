@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "backends/backend.h"
+#include "engines/context_memory.h"
 #include "engines/stream_context.h"
 
 namespace translate_trt::runtime {
@@ -35,13 +36,20 @@ class StreamContextPool {
 
   const Profiles& buckets() const { return steps_.buckets(); }  // of the step engine
 
+  // See Backend::fitting_batches.
+  int fitting_batches(int workers, int batches);
+
  private:
+  std::optional<GpuMemory> device_memory() const;
+  void check_fits(const GpuMemory& memory, std::uint64_t contexts) const;
+
   const tt_device_functions functions_;
   const Contract contract_;
   const EngineSettings settings_;
+  const ContextMemory each_;  // memory of a stream context
   const StepProfiles steps_;
   LogOnce log_;
-  std::mutex mutex_;
+  std::mutex mutex_, creation_;
   std::vector<std::unique_ptr<StreamContext>> free_;
 };
 
@@ -132,6 +140,10 @@ class DeviceBackend : public Backend {
   // The tokens of the largest profile: a step takes the time of all rows of its bucket, whether
   // they are in use or not, so only the profiles should limit a batch.
   std::int64_t default_batch_tokens() const override;
+
+  int fitting_batches(int workers, int batches) const override {
+    return pool_->fitting_batches(workers, batches);
+  }
 
  private:
   std::shared_ptr<StreamContextPool> pool_;

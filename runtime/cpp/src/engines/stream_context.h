@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -21,6 +22,7 @@ struct EngineSettings {
   Profiles encoder_profiles, step_profiles;  // at least one each
   std::size_t poll_every = 4;
   bool cuda_graphs = true;
+  std::uint64_t scratch_bytes = 0;  // device memory that the device functions allocate in `open`
 };
 
 // Logs every distinct message once. Thread-safe.

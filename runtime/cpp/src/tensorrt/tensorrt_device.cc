@@ -76,6 +76,10 @@ class TensorRtBackend : public Backend {
 
   std::int64_t default_batch_tokens() const override { return backend_.default_batch_tokens(); }
 
+  int fitting_batches(int workers, int batches) const override {
+    return backend_.fitting_batches(workers, batches);
+  }
+
  private:
   std::shared_ptr<TensorRtEngines> engines_;
   DeviceBackend backend_;
@@ -96,12 +100,16 @@ TensorRtEngines::TensorRtEngines(int index, Profiles of_encoder, Profiles of_ste
   step.check_aliases(contract.caches());
 }
 
+std::size_t TensorRtEngines::scratch_bytes() const {
+  return std::max(encoder.scratch_bytes(), step.scratch_bytes());
+}
+
 // ---- the device ----
 
 TensorRtDevice::TensorRtDevice(std::shared_ptr<TensorRtEngines> engines)
     : CudaDevice(engines->gpu),
       engines_(std::move(engines)),
-      scratch_bytes_(std::max(engines_->encoder.scratch_bytes(), engines_->step.scratch_bytes())),
+      scratch_bytes_(engines_->scratch_bytes()),
       scratch_(scratch_bytes_ > 0 ? queue().allocate(scratch_bytes_) : 0) {}
 
 TensorRtDevice::~TensorRtDevice() {
@@ -150,6 +158,10 @@ nvinfer1::IExecutionContext& TensorRtDevice::context(int role, std::size_t profi
 tt_device_functions tensorrt_functions(std::shared_ptr<TensorRtEngines>& engines) {
   tt_device_functions table = cuda_device_functions();
   table.context = &engines;
+  table.memory = [](void* context, uint64_t* free_bytes, uint64_t* total_bytes) {
+    const int gpu = (*static_cast<std::shared_ptr<TensorRtEngines>*>(context))->gpu;
+    return device_status([=] { read_gpu_memory(gpu, free_bytes, total_bytes); });
+  };
   table.open = [](void* context, void** device) {
     return device_status([=] {
       CudaDevice* made =
@@ -185,6 +197,7 @@ std::unique_ptr<Backend> load_engines(const std::filesystem::path& bundle,
     engines = {loaded.release(),
                [gpu](TensorRtEngines* last) { free_on_gpu(gpu, [=] { delete last; }); }};
   });
+  how.scratch_bytes = engines->scratch_bytes();
   return std::make_unique<TensorRtBackend>(std::move(engines), target.contract, std::move(how),
                                            settings.log);
 }

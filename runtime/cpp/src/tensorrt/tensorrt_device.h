@@ -27,6 +27,9 @@ struct TensorRtEngines {
   Profiles encoder_profiles, step_profiles;
   TensorRtEngine encoder, step;
 
+  // Size in bytes of the scratch memory of a device.
+  std::size_t scratch_bytes() const;
+
   TensorRtEngine& engine(int role) { return role == TT_ENGINE_STEP ? step : encoder; }
   const Profiles& profiles(int role) const {
     return role == TT_ENGINE_STEP ? step_profiles : encoder_profiles;
