@@ -18,6 +18,7 @@ from translate_trt.export.passes.int8 import DynamicInt8
 from translate_trt.export.passes.mixed_precision import MixedPrecision
 from translate_trt.export.passes.multi_head import FuseMultiHeadAttention
 from translate_trt.export.passes.simplify import KeepSizes, Simplify
+from translate_trt.export.passes.softmax_lookup import SoftmaxLookup
 from translate_trt.export.passes.top_k import TopKFirst
 from translate_trt.export.passes.weights import (
     FoldMatmulScales,
@@ -65,9 +66,10 @@ _STATIC = {
     "bf16": (*_STATIC_PASSES, *_BF16),
     "fp32": _STATIC_PASSES,
 }
-# After the precision of attention has been decided, sums replace the operator in TensorRT's step.
+# For TensorRT's step, after precision has been decided.
 _TENSORRT = {
-    precision: (*passes, AttentionSums(), Simplify()) for precision, passes in _STATIC.items()
+    precision: (*passes, AttentionSums(), SoftmaxLookup(), Simplify())
+    for precision, passes in _STATIC.items()
 }
 
 

@@ -19,26 +19,58 @@ from translate_trt.export.passes.expectations import Expected
 
 _FP32 = ir.DataType.FLOAT
 _KEYS_TRANSPOSED = [0, 1, 3, 2]
+# Up to this number of queries, each has a sum of its own: TensorRT-RTX fuses the sums into one
+# kernel, which loads keys and values once. The kernel of one sum for all loads them for each query.
+_MOST_SUMS = 8
+
+_Numbers = dict[int, ir.Value]
 
 
 class _Sums(Rule):
     """Base of the rules, with the two matmuls of an attention in FP32."""
 
-    def axes(self, op: Any) -> dict[int, ir.Value]:
-        """Constants for axes, made once in a rewrite."""
-        return {axis: self.store_integers(op, f"axis_{axis}", axis) for axis in (2, 3, 4)}
+    def numbers(self, op: Any, query: ir.Value) -> _Numbers:
+        """Constants of axes and of queries, made once in a rewrite."""
+        largest = max(4, _queries(query))
+        return {n: self.store_integers(op, f"number_{n}", n) for n in range(largest + 1)}
 
-    def scores(self, op: Any, query: ir.Value, key: ir.Value, at: dict[int, ir.Value]) -> Any:
+    def scores(self, op: Any, query: ir.Value, key: ir.Value, numbers: _Numbers) -> Any:
         """Query [N, H, T, D], key [N, H, S, D] -> scores [N, H, T, S]."""
-        rows = op.Unsqueeze(op.Cast(query, to=int(_FP32)), at[3])
-        columns = op.Unsqueeze(op.Cast(key, to=int(_FP32)), at[2])
-        return op.ReduceSum(op.Mul(rows, columns), at[4], keepdims=0)  # over [N, H, T, S, D]
+        rows, keys = op.Cast(query, to=int(_FP32)), op.Cast(key, to=int(_FP32))
+        count = _queries(query)
+        if count > _MOST_SUMS:
+            terms = op.Mul(op.Unsqueeze(rows, numbers[3]), op.Unsqueeze(keys, numbers[2]))
+            return op.ReduceSum(terms, numbers[4], keepdims=0)  # over [N, H, T, S, D]
+        sums = [
+            op.Unsqueeze(op.ReduceSum(op.Mul(row, keys), numbers[3], keepdims=0), numbers[2])
+            for row in _split(op, rows, count, numbers)
+        ]
+        return op.Concat(*sums, axis=2)
 
-    def mean(self, op: Any, weights: Any, value: ir.Value, at: dict[int, ir.Value]) -> Any:
-        """Weights [N, H, T, S], value [N, H, S, D] -> weighted means [N, H, T, D]."""
-        factors = op.Unsqueeze(op.Cast(weights, to=int(_FP32)), at[4])
-        rows = op.Unsqueeze(op.Cast(value, to=int(_FP32)), at[2])
-        return op.ReduceSum(op.Mul(factors, rows), at[3], keepdims=0)  # over [N, H, T, S, D]
+    def mean(self, op: Any, weights: Any, count: int, value: ir.Value, numbers: _Numbers) -> Any:
+        """Weights [N, H, T, S] of `count` queries, value [N, H, S, D] -> means [N, H, T, D]."""
+        factors, rows = op.Cast(weights, to=int(_FP32)), op.Cast(value, to=int(_FP32))
+        if count > _MOST_SUMS:
+            terms = op.Mul(op.Unsqueeze(factors, numbers[4]), op.Unsqueeze(rows, numbers[2]))
+            return op.ReduceSum(terms, numbers[3], keepdims=0)  # over [N, H, T, S, D]
+        columns = [
+            op.Transpose(one, perm=_KEYS_TRANSPOSED)  # [N, H, S, 1]
+            for one in _split(op, factors, count, numbers)
+        ]
+        sums = [op.ReduceSum(op.Mul(one, rows), numbers[2], keepdims=1) for one in columns]
+        return op.Concat(*sums, axis=2)
+
+
+def _split(op: Any, values: Any, count: int, numbers: _Numbers) -> list[Any]:
+    """Values [N, H, T, X] -> T values [N, H, 1, X]."""
+    return [op.Slice(values, numbers[n], numbers[n + 1], numbers[2]) for n in range(count)]
+
+
+def _queries(value: ir.Value) -> int:
+    """Return the static number of queries of [N, H, T, X], which `_unfit` has checked."""
+    count = (axes(value) or ())[2]
+    assert isinstance(count, int)
+    return count
 
 
 def _type(value: ir.Value) -> int:
@@ -69,9 +101,9 @@ class _Attention(_Sums):
     def rewrite(
         self, op: Any, query: ir.Value, key: ir.Value, value: ir.Value, bias: ir.Value
     ) -> Any:
-        at = self.axes(op)
-        scores = op.Add(self.scores(op, query, key, at), op.Cast(bias, to=int(_FP32)))
-        means = self.mean(op, op.Softmax(scores, axis=-1), value, at)
+        numbers = self.numbers(op, query)
+        scores = op.Add(self.scores(op, query, key, numbers), op.Cast(bias, to=int(_FP32)))
+        means = self.mean(op, op.Softmax(scores, axis=-1), _queries(query), value, numbers)
         return op.Cast(means, to=_type(query))
 
 
@@ -85,7 +117,7 @@ class _Scores(_Sums):
         return _unfit(query, key)
 
     def rewrite(self, op: Any, query: ir.Value, key: ir.Value) -> Any:
-        return op.Cast(self.scores(op, query, key, self.axes(op)), to=_type(query))
+        return op.Cast(self.scores(op, query, key, self.numbers(op, query)), to=_type(query))
 
 
 class _Mean(_Sums):
@@ -100,7 +132,8 @@ class _Mean(_Sums):
         return _unfit(weights, value)
 
     def rewrite(self, op: Any, weights: ir.Value, value: ir.Value) -> Any:
-        return op.Cast(self.mean(op, weights, value, self.axes(op)), to=_type(value))
+        means = self.mean(op, weights, _queries(weights), value, self.numbers(op, weights))
+        return op.Cast(means, to=_type(value))
 
 
 class AttentionSums(RewritePass):

@@ -17,7 +17,8 @@ QUERIES: Axes = ["N", 4, 3, 8]
 INPUTS: dict[str, Axes] = {
     "q": QUERIES, "k": ["N", 4, "S", 8], "v": ["N", 4, "S", 8], "bias": ["N", 1, 3, "S"],
 }  # fmt: skip
-SUMS = {"Mul": 2, "ReduceSum": 2, "Softmax": 1, "Add": 1, "Unsqueeze": 4}
+# Of each query; the weights are computed once.
+SUMS = {"Mul": 6, "ReduceSum": 6, "Slice": 6, "Concat": 2, "Softmax": 1, "Add": 1}
 
 
 def attention(
@@ -37,6 +38,12 @@ def test_attention_becomes_sums(bias: Axes) -> None:
     left = assert_rewrites(AttentionSums(), model, 1)
     assert {name: left[name] for name in SUMS} == SUMS
     assert "Attention" not in left
+
+
+def test_many_queries_have_one_sum() -> None:
+    inputs: dict[str, Axes] = {**INPUTS, "q": ["N", 4, 9, 8], "bias": ["N", 1, 9, "S"]}
+    left = assert_rewrites(AttentionSums(), attention(inputs), 1)
+    assert (left["ReduceSum"], left["Slice"]) == (2, 0)
 
 
 def test_keys_and_values_of_different_sizes() -> None:
@@ -66,7 +73,7 @@ def test_several_attentions_share_their_constants() -> None:
     again = node("Attention", "y k v bias", "z", scale=1.0)
     model = attention(more=[again], outputs=("y", "z"))
     assert_rewrites(AttentionSums(), model, 2)
-    assert len(model.graph.initializers) == 3  # the axes
+    assert len(model.graph.initializers) == 5  # axes and queries, from 0 to 4
 
 
 def test_weights_that_are_an_output() -> None:
