@@ -34,7 +34,6 @@ from translate_trt.train.config import ModelConfig
 LIMITS = Limits(32, 82)
 CHECKPOINTS = Limits(48, 98)  # of all bundles of the checkpoint, whose graphs are traced once
 PROFILES = (Profile(1, 32), Profile(8, 32))
-TWO_LENGTHS = EngineOptions(profiles=PROFILES, target_lengths=(16,), cache=None)
 A10, A100 = Gpu("NVIDIA A10", "8.6", 72), Gpu("NVIDIA A100/40 GB", "8.0", 108)
 H100, T4 = Gpu("NVIDIA H100 PCIe", "9.0", 114), Gpu("Tesla T4", "7.5", 40)
 V100 = Gpu("Tesla V100", "7.0", 80)
@@ -106,9 +105,12 @@ def test_layers_as_wide_as_the_base_model_s_build(rtx: Builder) -> None:
 
 
 def profiles_of(graph: Graph, limits: Limits) -> tuple[Profile, ...]:
+    longest = limits.max_source_length
+    profiles = (Profile(1, longest), Profile(8, longest))
+    options = EngineOptions(profiles=profiles, target_lengths=(16,))
     if graph.name == "encoder":
-        return TWO_LENGTHS.encoder_profiles(limits)
-    return TWO_LENGTHS.step_profiles(limits, GRAPH_BEAMS)
+        return options.encoder_profiles(limits)
+    return options.step_profiles(limits, GRAPH_BEAMS)
 
 
 def assert_engine_keeps_the_contract(engine: Engine, graph: Graph) -> None:
