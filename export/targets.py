@@ -18,7 +18,6 @@ from translate_trt.export.passes.int8 import DynamicInt8
 from translate_trt.export.passes.mixed_precision import MixedPrecision
 from translate_trt.export.passes.multi_head import FuseMultiHeadAttention
 from translate_trt.export.passes.simplify import KeepSizes, Simplify
-from translate_trt.export.passes.softmax_lookup import SoftmaxLookup
 from translate_trt.export.passes.top_k import TopKFirst
 from translate_trt.export.passes.weights import (
     FoldMatmulScales,
@@ -68,8 +67,7 @@ _STATIC = {
 }
 # For TensorRT's step, after precision has been decided.
 _TENSORRT = {
-    precision: (*passes, AttentionSums(), SoftmaxLookup(), Simplify())
-    for precision, passes in _STATIC.items()
+    precision: (*passes, AttentionSums(), Simplify()) for precision, passes in _STATIC.items()
 }
 
 

@@ -123,6 +123,11 @@ class Translator:
         self._reference: Reference | None = None
         self.core: Core | None = None
         settings = Settings(threads, limited, device, trust_code=trust_code)
+        if self.target.precision == "int8" and settings.gpu is not None:
+            raise OptionError(
+                f"{self.target.name} runs on a CPU only, and device is {device!r}. Choose "
+                "onnx-fp16 or onnx-fp32, or leave device out."
+            )
         has_engines = self.target.backend in (*PACKAGES, TORCH)
         on_core = has_engines or self.target.backend == "onnxruntime"
         library = native.library() if on_core else None

@@ -317,6 +317,11 @@ def test_load_options_out_of_range(probe: Probe, compiled_bundle: Path) -> None:
         ({"device": "gpu"}, "TT_OPTION_ERROR", "device is 'gpu'"),
         ({"device": "cuda:x"}, "TT_OPTION_ERROR", "device is 'cuda:x'"),
         ({"device": "cuda"}, "TT_BACKEND_ERROR", "cannot use the device cuda"),
+        (
+            {"device": "cuda", "target": "onnx-int8"},
+            "TT_OPTION_ERROR",
+            "onnx-int8 runs on a CPU only, and device is 'cuda'. Choose onnx-fp16",
+        ),
         ({"device": "tensorrt"}, "TT_OPTION_ERROR", "Write cuda or tensorrt-rtx"),
         (
             {"device": "tensorrt-rtx"},

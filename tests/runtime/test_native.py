@@ -394,6 +394,8 @@ def test_onnxruntime_on_a_gpu_runs_in_the_library(
     core: Path, compiled_bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backend = importlib.import_module("translate_trt.runtime.backends.onnxruntime")
+    with pytest.raises(OptionError, match="onnx-int8 runs on a CPU only, and device is 'cuda'"):
+        Translator(compiled_bundle, "onnx-int8", threads=1, device="cuda")
     with pytest.raises(BackendError, match="is the package for CPUs, and device is cuda:1"):
         Translator(compiled_bundle, threads=1, device="cuda:1")
     monkeypatch.setattr(backend.ort, "get_available_providers", lambda: [backend._CUDA])

@@ -64,8 +64,8 @@ FUSED = {
 LAST: dict[str, list[str]] = {
     "onnxruntime": [],
     "torch": [],
-    "tensorrt": ["attention-sums", "softmax-lookup", "simplify"],
-    "tensorrt_rtx": ["attention-sums", "softmax-lookup", "simplify"],
+    "tensorrt": ["attention-sums", "simplify"],
+    "tensorrt_rtx": ["attention-sums", "simplify"],
 }
 
 

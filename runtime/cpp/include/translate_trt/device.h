@@ -109,8 +109,8 @@ typedef struct tt_engines {
   size_t encoder_profile_count;
   const tt_profile* step_profiles;
   size_t step_profile_count;
-  int32_t poll_every;  /* steps between two checks for finished sentences, from 1 to 64 */
-  int32_t cuda_graphs; /* 1: capture steps in CUDA graphs and replay them */
+  int32_t poll_every;     /* steps between two checks for finished sentences, from 1 to 64 */
+  int32_t cuda_graphs;    /* 1: capture steps in CUDA graphs and replay them */
   uint64_t scratch_bytes; /* device memory that `open` allocates, such as scratch memory of the
                              engines; 0 if unknown */
 } tt_engines;

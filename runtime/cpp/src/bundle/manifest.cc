@@ -157,7 +157,7 @@ TargetEntry read_target(const std::string& name, const Fields& fields) {
   target.name = name;
   target.backend = fields.text("backend");
   if (target.backend.rfind("onnx", 0) == 0) files.object("encoder"), files.object("step");
-  fields.text("precision");
+  target.precision = fields.text("precision");
   for (const auto& [role, entry] : files.objects()) {
     target.files.emplace_back(role, read_entry(entry));
   }

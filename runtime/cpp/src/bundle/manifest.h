@@ -40,6 +40,7 @@ struct FileEntry {
 
 struct TargetEntry {
   std::string name, backend;
+  std::string precision;                                 // such as "fp32" or "int8"
   std::vector<std::pair<std::string, FileEntry>> files;  // by role
   Contract contract;
   std::string engine;  // JSON: engine records by role (engine_record.h), or null

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "backends/onnxruntime_backend.h"
-#include "core/errors.h"
 #include "bundle/engine_record.h"
+#include "core/errors.h"
 #include "engines/context_memory.h"
 #include "engines/device_batch.h"
 #include "engines/engine_loader.h"
@@ -123,8 +123,7 @@ tt_engine_memory engine_memory(const std::filesystem::path& bundle,
   EngineSettings settings;
   settings.step_profiles = read_engine_records(target, bundle).at("step").profiles;
   const ContextMemory each = context_memory(target.contract, settings);
-  return {sizeof(tt_engine_memory), each.device, each.pinned, kOfGpus.workers,
-          kOfGpus.batches};
+  return {sizeof(tt_engine_memory), each.device, each.pinned, kOfGpus.workers, kOfGpus.batches};
 }
 
 Translator::Translator(const std::filesystem::path& bundle, const tt_load_options& options,
@@ -157,7 +156,8 @@ Translator::Translator(const std::filesystem::path& bundle, const tt_load_option
   batch_tokens_ =
       options.batch_tokens > 0 ? options.batch_tokens : backend_->default_batch_tokens();
   const int batches = options.batches > 0 ? options.batches : defaults.batches;
-  const Service::Settings service_settings = {workers_, backend_->fitting_batches(workers_, batches),
+  const Service::Settings service_settings = {workers_,
+                                              backend_->fitting_batches(workers_, batches),
                                               static_cast<std::size_t>(options.capacity)};
   const auto make_search = [this](const SearchOptions& shared) {
     const ModelDescription& model = manifest_.model;
@@ -170,6 +170,11 @@ Translator::Translator(const std::filesystem::path& bundle, const tt_load_option
 void Translator::load_backend(const std::filesystem::path& bundle, const tt_engines* engines,
                               const Settings& settings) {
   if (target_.backend == "onnxruntime") {
+    if (settings.device.provider != Provider::kCpu && target_.precision == "int8") {
+      throw option_error(target_.name + " runs on a CPU only, and device is " +
+                         in_quotes(settings.device.name) +
+                         ". Choose onnx-fp16 or onnx-fp32, or leave device out.");
+    }
     auto backend = std::make_unique<OnnxRuntimeBackend>(target_.file("encoder").locate(bundle),
                                                         target_.file("step").locate(bundle),
                                                         target_.contract, settings);
