@@ -90,6 +90,7 @@ def load_cuda(settings: Settings) -> None:
     Raises:
         BackendError: No such GPU is available, or a required package is not installed.
     """
+    _refuse_xpu(settings)
     _onnxruntime().load_cuda(settings)
 
 

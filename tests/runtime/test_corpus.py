@@ -825,3 +825,29 @@ def test_work_survives_json(job: Job) -> None:
     options = CorpusOptions(shard_lines=7), WorkerOptions(workers=2, device="cuda")
     work = cluster.Work("b", "t", SearchOptions(beam_size=2), *options, job)
     assert cluster.Work.from_json(json.loads(json.dumps(work.to_json()))) == work
+
+
+@pytest.mark.parametrize(
+    ("address", "error", "attempts"),
+    [
+        ("local", "the current node timed out during startup", 3),
+        ("local", "no space left on device", 1),
+        ("127.0.0.1:6379", "timed out", 1),
+    ],
+)
+def test_ray_is_started_again_if_this_machine_was_too_slow(
+    address: str, error: str, attempts: int
+) -> None:
+    calls: list[str] = []
+
+    def init(**settings: Any) -> None:
+        calls.append(settings["address"])
+        raise RuntimeError(error)
+
+    ray = SimpleNamespace(init=init, shutdown=lambda: None)
+    with pytest.raises(RuntimeError, match=error):
+        cluster._start(ray, {"address": address})
+    assert calls == [address] * attempts
+    ray.init = lambda **settings: calls.append("started")
+    cluster._start(ray, {"address": address})
+    assert calls[-1] == "started"

@@ -478,7 +478,7 @@ def test_onnx_runtime_for_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backend.ort, "preload_dlls", lambda: preloaded.append("cuda"))
     monkeypatch.setattr(backend, "find_gpu", {1: A10}.get)
     (provider, options), cpu = backend._providers(Settings(device="cuda:1"))
-    assert (provider, options, cpu) == (both[0], {"device_id": 1}, both[1])
+    assert (provider, options, cpu) == (both[0], {"device_id": 1, "use_tf32": 0}, both[1])
     assert preloaded == ["cuda"]
     with pytest.raises(BackendError, match="device is cuda, but the driver shows no such NVIDIA"):
         backend._providers(Settings(device="cuda"))

@@ -40,6 +40,7 @@ _ERRORS_SHOWN = 3
 _CONNECT_SECONDS = 10.0
 _LOOPBACK = ("127.", "localhost:", "[::1]:")
 _GCS_SECONDS = 5  # timeout for the GCS of a cluster on this machine, which is not restarted
+_STARTS = 3  # attempts to start Ray on this machine
 _LOST = "its worker was lost; it may have run out of memory"
 
 OnFinished = Callable[[Shard, ShardRecord], None]
@@ -291,7 +292,7 @@ def _connected(address: str | None, work: Work) -> Iterator[int]:
 
     try:
         try:
-            ray.init(log_to_driver=False, logging_level=logging.WARNING, **_settings(address, work))
+            _start(ray, _settings(address, work))
             resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
         except Exception as error:
             raise BackendError(
@@ -302,6 +303,20 @@ def _connected(address: str | None, work: Work) -> Iterator[int]:
         yield _worker_count(work, resources)
     finally:
         ray.shutdown()
+
+
+def _start(ray: Any, settings: dict[str, Any]) -> None:
+    """Connect to a cluster, or start one; on a busy machine Ray's 30 s for that may not suffice."""
+    for attempt in range(1, _STARTS + 1):
+        try:
+            ray.init(log_to_driver=False, logging_level=logging.WARNING, **settings)
+            return
+        except Exception as error:
+            own = settings["address"] == "local" and "timed out" in str(error)
+            if not own or attempt == _STARTS:
+                raise
+            log.warning("Ray did not start in time on this machine; starting it again")
+            ray.shutdown()
 
 
 def _check_address(address: str) -> None:
