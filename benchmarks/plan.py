@@ -9,12 +9,11 @@ from execution plans, until a GPU has been measured.
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import math
 from dataclasses import dataclass
 
-from tables import table
+from tables import read_inputs, table
 
 
 @dataclass(frozen=True)
@@ -192,14 +191,7 @@ def text(given: Inputs) -> str:
 
 def main() -> None:
     """Print the plan for the given inputs."""
-    options = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    for field in dataclasses.fields(Inputs):
-        options.add_argument(
-            f"--{field.name.replace('_', '-')}", type=type(field.default), default=field.default
-        )
-    print(text(Inputs(**vars(options.parse_args()))))
+    print(text(read_inputs(Inputs, __doc__)))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,13 @@
-"""Markdown: tables, the description of a machine, and generated parts of pages."""
+"""Markdown: tables, the description of a machine, and generated parts of pages; their inputs."""
 
 from __future__ import annotations
 
+import argparse
+import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 END = "<!-- end -->"
 
@@ -12,6 +16,18 @@ def table(header: list[str], rows: list[list[str]]) -> str:
     """Format a Markdown table."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+def read_inputs(kind: type[T], description: str | None) -> T:
+    """Read the fields of a dataclass, all of which have defaults, from the command line."""
+    options = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    for field in dataclasses.fields(kind):
+        options.add_argument(
+            f"--{field.name.replace('_', '-')}", type=type(field.default), default=field.default
+        )
+    return kind(**vars(options.parse_args()))
 
 
 def where(report: dict[str, Any]) -> str:

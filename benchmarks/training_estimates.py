@@ -10,7 +10,6 @@ times an assumed share. docs/train.md has the table for the default inputs.
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import functools
 import math
@@ -18,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from tables import table
+from tables import read_inputs, table
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from translate_trt.train.config import PRESETS, ModelConfig
@@ -188,14 +187,7 @@ def text(given: Inputs) -> str:
 
 def main() -> None:
     """Print the estimates for the given inputs."""
-    options = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    for field in dataclasses.fields(Inputs):
-        options.add_argument(
-            f"--{field.name.replace('_', '-')}", type=type(field.default), default=field.default
-        )
-    print(text(Inputs(**vars(options.parse_args()))))
+    print(text(read_inputs(Inputs, __doc__)))
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from translate_trt.export.passes.weights import (
     MergeMatmuls,
     StoreWeights,
 )
-from translate_trt.runtime.backends.packages import TORCH
+from translate_trt.runtime.backends.packages import TORCH, extra
 from translate_trt.runtime.bundle.contract import ShortlistForm
 from translate_trt.runtime.bundle.manifest import SHORTLIST
 from translate_trt.runtime.errors import OptionError
@@ -132,7 +132,7 @@ TARGETS: dict[str, Target] = {
         "ONNX Runtime, GPU (a CPU computes in FP32)",
     ),
     **{
-        f"{package.replace('_', '-')}-{precision}": Target(
+        f"{extra(package)}-{precision}": Target(
             package, precision, passes, f"{name} engines", package, static=True
         )
         for package, name in (("tensorrt", "TensorRT"), ("tensorrt_rtx", "TensorRT-RTX"))

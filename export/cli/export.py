@@ -79,8 +79,8 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--target-lengths",
-    help="Engines: tokens of translations at which a step starts to read more of the caches. "
-    "Default: 32,64,128. The longest translation is always added.",
+    help="Engines, torch: translation lengths in tokens. A step reads as many cache slots as the "
+    "smallest that holds its batch. Default: 32,64,128; --max-target-length is always added.",
 )
 @click.option(
     "--optimization-level",

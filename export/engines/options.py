@@ -28,8 +28,8 @@ class EngineOptions:
     # ---- shapes ----
     max_batch: int | None = None  # sentences; None for the largest profile, or 64
     profiles: tuple[Profile, ...] = ()  # empty for two profiles: 1 and max_batch sentences
-    # Lengths of translations at which a step starts to read more cache slots; the longest is
-    # always added. Empty for 32, 64 and 128.
+    # Translation lengths in tokens, each of which gives a number of cache slots that steps read;
+    # max_target_length is always added. Empty for 32, 64 and 128.
     target_lengths: tuple[int, ...] = ()
 
     # ---- speed ----

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
+from translate_trt.runtime.backends.packages import extra, install_command
 from translate_trt.runtime.errors import BackendError
 
 
@@ -32,12 +33,12 @@ def load_cuda(package: str) -> Cuda:
     except ImportError as error:
         raise BackendError(
             f"{package} engines need cuda-python, which is missing ({error}). "
-            f"Install it: pip install 'translate-trt[{package.replace('_', '-')}]'"
+            f"Install it: {install_command(package)}"
         ) from error
     if not hasattr(utilities, "get_cuda_native_handle"):
         raise BackendError(
             f"{package} engines need cuda-bindings 12.9.1 or newer. "
-            f"Upgrade it: pip install -U 'translate-trt[{package.replace('_', '-')}]'"
+            f"Upgrade it: pip install -U 'translate-trt[{extra(package)}]'"
         )
     cuda = Cuda(runtime, utilities.get_cuda_native_handle)
     try:
