@@ -84,7 +84,7 @@ def make_contract(
             ),
         ),
         request=(
-            TensorSpec("forced_tokens", "int64", ("N",)),  # or FREE, or a token marked by `given`
+            TensorSpec("forced_tokens", "int64", ("N",)),  # or FREE, or `unscored` of a token
             TensorSpec("min_lengths", "int64", ("N",)),
             TensorSpec("max_lengths", "int64", ("N",)),
             TensorSpec("length_penalty_alpha", "float32", ("N",)),
