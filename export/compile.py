@@ -227,6 +227,8 @@ class Compiler:
         options = self._options.engines
         if role == "encoder":
             return options.encoder_profiles(self._limits)
+        if self._model.config.is_recurrent:  # no cache, whose slots profiles differ by
+            return tuple(replace(one, slots=0) for one in options.encoder_profiles(self._limits))
         return options.step_profiles(self._limits, self._options.beam_size)
 
     def contract(self, name: str) -> Contract:

@@ -38,8 +38,16 @@ def model_contract(
         attention: Whether the step graph also returns cross-attention weights.
         layout: Layout of the graphs.
     """
-    sizes = (config.decoder_layers, config.heads, config.d_k, config.d_v)
-    return make_contract(*sizes, attention=attention, layout=layout)
+    return make_contract(
+        config.decoder_layers,
+        config.heads,
+        config.d_k,
+        config.d_v,
+        attention=attention,
+        layout=layout,
+        cross_layers=config.distinct_decoder_layers,
+        recurrent_size=config.d_model if config.is_recurrent else 0,
+    )
 
 
 def make_contract(
@@ -49,6 +57,8 @@ def make_contract(
     value_size: int,
     attention: bool = False,
     layout: GraphLayout = GraphLayout(),
+    cross_layers: int = 0,
+    recurrent_size: int = 0,
 ) -> Contract:
     """The contract of a model with these sizes.
 
@@ -59,17 +69,36 @@ def make_contract(
         value_size: Columns of a head's values.
         attention: Whether the step graph also returns cross-attention weights.
         layout: Layout of the graphs.
+        cross_layers: Number of layers with cross-attention keys and values of their own; 0: all.
+        recurrent_size: Size of the state of layers that are recurrent; 0: they have self-attention.
     """
     k: str | int = layout.beams or "K"
-    capacity: str | int = layout.slots or "P"
-    kinds = [
-        (kind, layer, size)
-        for layer in range(decoder_layers)
-        for kind, size in (("key", key_size), ("value", value_size))
-    ]
+    kinds = (("key", key_size), ("value", value_size))
     shortlist = (TensorSpec("shortlist", "int64", ("N", "W")),)
-    # Cache slots for the tokens of the live beams: K free ones.
-    slots = (TensorSpec("slots", "int64", ("N", k), "ascending"),)
+    full: tuple[TensorSpec, ...] = ()
+    if recurrent_size:
+        past: tuple[TensorSpec, ...] = tuple(
+            TensorSpec(f"ssru_state_{layer}", "float32", ("N", k, recurrent_size))
+            for layer in range(decoder_layers)
+        )
+    else:
+        # 0 for slots in a beam's past, MASKED for all others.
+        past = (TensorSpec("ancestry", "float32", ("N", k, "P"), "masked"),)
+        if layout.slots is None:
+            # Cache slots for the tokens of the live beams: K free ones.
+            past += (TensorSpec("slots", "int64", ("N", k), "ascending"),)
+            # Whether fewer than K slots are free, so that the next step needs a larger P.
+            full = (TensorSpec("full", "bool", ("N",)),)
+        past += tuple(
+            TensorSpec(
+                f"self_{kind}_{layer}",
+                layout.cache_type,
+                ("N", heads, layout.slots or "P", size),
+                in_place=True,
+            )
+            for layer in range(decoder_layers)
+            for kind, size in kinds
+        )
     return Contract(
         encoder_inputs=(
             TensorSpec("source_ids", "int64", ("N", "S")),
@@ -80,7 +109,8 @@ def make_contract(
             *(shortlist if layout.shortlist is not None else ()),
             *(
                 TensorSpec(f"cross_{kind}_{layer}", layout.cache_type, ("N", heads, "S", size))
-                for kind, layer, size in kinds
+                for layer in range(cross_layers or decoder_layers)
+                for kind, size in kinds
             ),
         ),
         request=(
@@ -105,23 +135,11 @@ def make_contract(
             # The live beam that each hypothesis ended from or, if it was cut off, is.
             TensorSpec("finished_parents", "int64", ("N", k)),
             TensorSpec("finished_truncated", "bool", ("N", k)),  # whether it was cut off
-            # 0 for slots in a beam's past, MASKED for all others.
-            TensorSpec("ancestry", "float32", ("N", k, "P"), "masked"),
-            *(slots if layout.slots is None else ()),
-            *(
-                TensorSpec(
-                    f"self_{kind}_{layer}",
-                    layout.cache_type,
-                    ("N", heads, capacity, size),
-                    in_place=True,
-                )
-                for kind, layer, size in kinds
-            ),
+            *past,
         ),
         results=(
             TensorSpec("parents", "int64", ("N", k)),
-            # Whether fewer than K slots are free, so that the next step needs a larger P.
-            *((TensorSpec("full", "bool", ("N",)),) if layout.slots is None else ()),
+            *full,
             *((TensorSpec("attention", "float32", ("N", k, "S")),) if attention else ()),
         ),
         shortlist=layout.shortlist,

@@ -6,7 +6,7 @@ Their inputs and outputs are those of export/contract.py, with the letters that 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 import torch
@@ -82,9 +82,9 @@ class EncoderGraph(nn.Module):
         for layer in self.model.encoder_layers:
             x = _encoder_layer(layer, x, bias)
         memory = self.model.encoder_norm(x)
-        attentions = [layer.cross_attention for layer in self.model.decoder_layers]
+        layers = [cast(DecoderLayer, layer) for layer in self.model.decoder]
         shortlist = () if self.shortlist is None else (self.shortlist(source_ids, is_padding),)
-        keys_values = [x for attention in attentions for x in attention.keys_values(memory)]
+        keys_values = [x for layer in layers for x in layer.cross_attention.keys_values(memory)]
         return (bias, *shortlist, *keys_values)
 
 
@@ -237,15 +237,11 @@ class StepGraph(nn.Module):
         position = F.embedding(positions, self.position_table)[:, None]  # [N, 1, d_model]
         x = self.model.look_up(self.model.embedding, tokens) + position  # [N, K, d_model]
         x = self.model.embedding_norm(x)
-        caches = self._caches(named)
-        ancestry = caches.extend(named["ancestry"])  # [N, K, P]
-        written: list[Tensor] = []
+        past = self._past(named)
         weights = x
         for index, layer in enumerate(self.model.decoder_layers):
-            x, keys, values, weights = self._layer(
-                index, layer, x, ancestry[:, None], caches, named
-            )
-            written += (keys, values)
+            x = past.mix(index, layer, x)
+            x, weights = self._rest_of_layer(index, layer, x, named)
         x = self.model.decoder_norm(x)
         request = Request(*(named[name] for name in Request._fields))
         state = State(*(named[name] for name in State._fields))
@@ -255,12 +251,9 @@ class StepGraph(nn.Module):
         else:
             candidates = self._shortlist_candidates(x, named["shortlist"], named["forced_tokens"])
             parents, following = self.search.select(candidates, request, state)
-        ancestry = ancestry.gather(1, parents[..., None].expand_as(ancestry))
-        free, full = [], []
-        if isinstance(caches, SharedSlots):
-            free, full = ([value] for value in caches.next_slots(ancestry))
+        of_past, full = past.following(parents)
         attention = (weights.mean(1),) if contract.attention else ()
-        return (parents, *following, ancestry, *free, *written, *full, *attention)
+        return (parents, *following, *of_past, *full, *attention)
 
     def _shortlist_candidates(
         self, x: Tensor, shortlist: Tensor, forced_tokens: Tensor
@@ -292,45 +285,100 @@ class StepGraph(nn.Module):
         )
         return Candidates(*found)
 
-    def _caches(self, named: dict[str, Tensor]) -> SharedSlots | StaticCaches:
-        beams = self.contract.beams
+    def _past(self, named: dict[str, Tensor]) -> RecurrentPast | AttentionPast:
+        config, beams = self.model.config, self.contract.beams
+        if config.is_recurrent:
+            return RecurrentPast(named)
         if beams is None:
-            return SharedSlots(named["slots"], self.model.config.heads)
-        return StaticCaches(named["positions"], beams)
+            return AttentionPast(named, SharedSlots(named["slots"], config.heads))
+        return AttentionPast(named, StaticCaches(named["positions"], beams))
 
-    def _layer(
-        self, index: int, layer: DecoderLayer, x: Tensor, bias: Tensor,
-        caches: SharedSlots | StaticCaches, named: dict[str, Tensor],
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-        """Run a decoder layer for one position; the beams are the query positions.
+    def _rest_of_layer(
+        self, index: int, layer: DecoderLayer, x: Tensor, named: dict[str, Tensor]
+    ) -> tuple[Tensor, Tensor]:
+        """Run the cross-attention and the feed-forward block; the beams are the query positions.
 
         Args:
             index: Index of the layer.
             layer: The layer.
             x: [N, K, d_model].
-            bias: Bias of the self-attention [N, 1, K, P].
-            caches: Writer of the self-attention caches.
             named: Inputs of the step by name.
 
         Returns:
-            The new x, keys and values in all slots of the caches, and cross-attention weights
-            [N, H, K, S].
+            The new x, and cross-attention weights [N, H, K, S].
         """
-        y = layer.self_attention_norm.before(x)
-        query = layer.self_attention.queries(y)  # [N, H, K, D]
-        key, value = layer.self_attention.keys_values(y)  # [N, H, K, D]
-        keys = caches.write(named[f"self_key_{index}"], key)
-        values = caches.write(named[f"self_value_{index}"], value)
-        live_keys, live_values = (caches.live(cache, bias[:, 0]) for cache in (keys, values))
-        attended, _ = attend(layer.self_attention, query, live_keys, live_values, bias)
-        x = layer.self_attention_norm.after(x, attended)
         y = layer.cross_attention_norm.before(x)
-        cross = named[f"cross_key_{index}"], named[f"cross_value_{index}"]
+        own = self.model.config.decoder_weights[index]
+        cross = named[f"cross_key_{own}"], named[f"cross_value_{own}"]
         query = layer.cross_attention.queries(y)
         attended, weights = attend(layer.cross_attention, query, *cross, named["source_bias"])
         x = layer.cross_attention_norm.after(x, attended)
         y = layer.feed_forward_norm.before(x)
-        return layer.feed_forward_norm.after(x, layer.feed_forward(y)), keys, values, weights
+        return layer.feed_forward_norm.after(x, layer.feed_forward(y)), weights
+
+
+class AttentionPast:
+    """Past of the beams in caches of keys and values.
+
+    Args:
+        named: Inputs of the step by name.
+        caches: Writer of the caches.
+    """
+
+    def __init__(self, named: dict[str, Tensor], caches: SharedSlots | StaticCaches) -> None:
+        self._named, self._caches = named, caches
+        self._ancestry = caches.extend(named["ancestry"])  # [N, K, P]
+        self._written: list[Tensor] = []
+
+    def mix(self, index: int, layer: DecoderLayer, x: Tensor) -> Tensor:
+        """Run the self-attention block of a layer for x [N, K, d_model]."""
+        caches, bias = self._caches, self._ancestry[:, None]  # [N, 1, K, P]
+        y = layer.self_attention_norm.before(x)
+        query = layer.self_attention.queries(y)  # [N, H, K, D]
+        key, value = layer.self_attention.keys_values(y)  # [N, H, K, D]
+        keys = caches.write(self._named[f"self_key_{index}"], key)
+        values = caches.write(self._named[f"self_value_{index}"], value)
+        self._written += (keys, values)
+        live_keys, live_values = (caches.live(cache, self._ancestry) for cache in (keys, values))
+        attended, _ = attend(layer.self_attention, query, live_keys, live_values, bias)
+        return layer.self_attention_norm.after(x, attended)
+
+    def following(self, parents: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+        """Return the past of the next step's beams, and `full` where slots are dynamic.
+
+        Args:
+            parents: [N, K] beam that each beam of the next step continues.
+        """
+        expanded = parents[..., None].expand_as(self._ancestry)
+        ancestry = self._ancestry.gather(1, expanded)
+        if not isinstance(self._caches, SharedSlots):
+            return [ancestry, *self._written], []
+        slots, full = self._caches.next_slots(ancestry)
+        return [ancestry, slots, *self._written], [full]
+
+
+class RecurrentPast:
+    """Past of the beams in the states of recurrent layers.
+
+    Args:
+        named: Inputs of the step by name.
+    """
+
+    def __init__(self, named: dict[str, Tensor]) -> None:
+        self._named = named
+        self._states: list[Tensor] = []
+
+    def mix(self, index: int, layer: DecoderLayer, x: Tensor) -> Tensor:
+        """Run the SSRU block of a layer for x [N, K, d_model]."""
+        y = layer.ssru_norm.before(x)
+        output, state = layer.ssru.step(y, self._named[f"ssru_state_{index}"])
+        self._states.append(state)
+        return layer.ssru_norm.after(x, output)
+
+    def following(self, parents: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+        """See `AttentionPast.following`."""
+        indices = parents[..., None]
+        return [state.gather(1, indices.expand_as(state)) for state in self._states], []
 
 
 class Candidates(NamedTuple):

@@ -8,18 +8,23 @@ Polygraphy and Netron find them; `taps` records them in PyTorch.
 
 from __future__ import annotations
 
+from translate_trt.train.config import ModelConfig
+
 #: Name of the tensor after the residual stream, in graphs with logits of the whole vocabulary.
 LOGITS = "logits"
 #: Stack that each graph runs, by the name of the graph.
 STACKS = {"encoder": "encoder", "step": "decoder"}
-#: Sub-layers of a layer in order, by stack.
-SUBLAYERS = {
-    "encoder": ("self_attention", "feed_forward"),
-    "decoder": ("self_attention", "cross_attention", "feed_forward"),
-}
 
 
-def stream(stack: str, layers: int) -> tuple[str, ...]:
+def sublayers(config: ModelConfig, stack: str) -> tuple[str, ...]:
+    """Names of the sub-layers of a stack's layers, in order."""
+    if stack == "encoder":
+        return ("self_attention", "feed_forward")
+    return ("ssru" if config.is_recurrent else "self_attention", "cross_attention", "feed_forward")
+
+
+def stream(config: ModelConfig, stack: str) -> tuple[str, ...]:
     """Names of a stack's residual stream: the embedding, then each sub-layer, bottom first."""
-    sublayers = (f"{stack}.{i}.{name}" for i in range(layers) for name in SUBLAYERS[stack])
-    return (f"{stack}.embedding", *sublayers)
+    layers = config.encoder_layers if stack == "encoder" else config.decoder_layers
+    names = sublayers(config, stack)
+    return (f"{stack}.embedding", *(f"{stack}.{i}.{name}" for i in range(layers) for name in names))

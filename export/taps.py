@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from torch import Tensor, nn
 
 from translate_trt.export.graphs import StepGraph
-from translate_trt.export.residual_stream import LOGITS, STACKS, SUBLAYERS, stream
+from translate_trt.export.residual_stream import LOGITS, STACKS, stream, sublayers
 from translate_trt.train.model import Residual, Transformer
 
 
@@ -25,20 +26,25 @@ def recording(model: Transformer, stack: str) -> Iterator[dict[str, Tensor]]:
         The tensors of the latest run by name, in the order of `stream`.
     """
     layers: list[Any] = getattr(model, f"{stack}_layers")
+    kinds = sublayers(model.config, stack)
     residuals: list[Residual] = [
-        getattr(layer, f"{name}_norm") for layer in layers for name in SUBLAYERS[stack]
+        getattr(layer, f"{kind}_norm") for layer in layers for kind in kinds
     ]
-    names = stream(stack, len(layers))
+    names = stream(model.config, stack)
     found: dict[str, Tensor] = {}
+    hooks = []
     if model.config.norm == "pre":  # the residual sum is the input of the next norm
         norms = [*(residual.norm for residual in residuals), getattr(model, f"{stack}_norm")]
-        hooks = [_on_input(norm, name, found) for norm, name in zip(norms, names, strict=True)]
+        for norm, of_norm in _by_module(norms, names):
+            hooks.append(_on_input(norm, of_norm, found))
     else:
-        hooks = [_on_input(layers[0].self_attention.query, names[0], found)]
-        hooks += [
-            _on_output(residual.norm, name, found)
-            for residual, name in zip(residuals, names[1:], strict=True)
-        ]
+        first = getattr(layers[0], kinds[0])
+        inputs = [first.forget if kinds[0] == "ssru" else first.query] * layers.count(layers[0])
+        skipped = [""] * (len(inputs) - 1)  # of later layers with the same weights
+        for module, of_module in _by_module(inputs, [names[0], *skipped]):
+            hooks.append(_on_input(module, of_module, found))
+        for norm, of_norm in _by_module([residual.norm for residual in residuals], names[1:]):
+            hooks.append(_on_output(norm, of_norm, found))
     try:
         yield found
     finally:
@@ -58,13 +64,13 @@ def tapped(module: nn.Module, model: Transformer, graph: str) -> Iterator[tuple[
     Yields:
         The names of the tapped tensors, in order.
     """
-    names = stream(STACKS[graph], len(getattr(model, f"{STACKS[graph]}_layers")))
+    names = stream(model.config, STACKS[graph])
     with recording(model, STACKS[graph]) as found:
         hooks = []
         # With a shortlist there are no logits of the whole vocabulary.
         if isinstance(module, StepGraph) and module.contract.shortlist is None:
             names = (*names, LOGITS)
-            hooks.append(_on_input(module.search, LOGITS, found))
+            hooks.append(_on_input(module.search, itertools.repeat(LOGITS), found))
         hooks.append(
             module.register_forward_hook(
                 lambda _, __, outputs: (*outputs, *(found[name] for name in names))
@@ -77,19 +83,39 @@ def tapped(module: nn.Module, model: Transformer, graph: str) -> Iterator[tuple[
                 remove()
 
 
-def _on_input(module: nn.Module, name: str, found: dict[str, Tensor]) -> Callable[[], None]:
-    """Record a module's input; return a function that removes the hook."""
+def _by_module(
+    modules: Sequence[nn.Module], names: Sequence[str]
+) -> list[tuple[nn.Module, Iterator[str]]]:
+    """Assign names to the calls of modules, of which some run several times, in order.
+
+    Returns:
+        Each distinct module with the names of its calls, over and over.
+    """
+    named: dict[nn.Module, list[str]] = {}
+    for module, name in zip(modules, names, strict=True):
+        named.setdefault(module, []).append(name)
+    return [(module, itertools.cycle(of_module)) for module, of_module in named.items()]
+
+
+def _on_input(
+    module: nn.Module, names: Iterator[str], found: dict[str, Tensor]
+) -> Callable[[], None]:
+    """Record a module's input in each call; return a function that removes the hook."""
 
     def hook(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        found[name] = inputs[0]
+        if name := next(names):
+            found[name] = inputs[0]
 
     return module.register_forward_pre_hook(hook).remove
 
 
-def _on_output(module: nn.Module, name: str, found: dict[str, Tensor]) -> Callable[[], None]:
-    """Record a module's output; return a function that removes the hook."""
+def _on_output(
+    module: nn.Module, names: Iterator[str], found: dict[str, Tensor]
+) -> Callable[[], None]:
+    """Record a module's output in each call; return a function that removes the hook."""
 
     def hook(_: nn.Module, __: tuple[Tensor, ...], output: Tensor) -> None:
-        found[name] = output
+        if name := next(names):
+            found[name] = output
 
     return module.register_forward_hook(hook).remove

@@ -95,7 +95,7 @@ class Batch:
         max_lengths = np.array([one.max_length for one in sentences], dtype=np.int64)
         self._inputs |= request_values([one.options for one in sentences], max_lengths)
         # Rule 1: one live hypothesis per sentence.
-        slots = contract.slots or _slot_capacity(beams)
+        slots = _slot_capacity(beams) if contract.slots is None else contract.slots
         self._inputs |= contract.initial_state(count, beams, start_token, slots)
 
     @property

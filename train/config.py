@@ -59,6 +59,15 @@ def _positive(config: Any, *names: str) -> None:
             raise OptionError(f"{name} is {getattr(config, name)}; it must be greater than 0.")
 
 
+def _check_ties(ties: str, layers: int) -> None:
+    numbers = ties.split(",") if ties else []
+    if ties and (len(numbers) != layers or not all(n.isascii() and n.isdigit() for n in numbers)):
+        raise OptionError(
+            f"decoder_ties {ties!r}: give each of the {layers} decoder layers a number, separated "
+            "by commas, such as 1,1,2,2 for four layers of which two and two share weights."
+        )
+
+
 @dataclass(frozen=True)
 class ModelConfig:
     """Shape of a Transformer, with the symbols of the paper's Table 3. Defaults are `base`.
@@ -71,6 +80,9 @@ class ModelConfig:
     decoder_layers: int = _setting(6, "N: layers of the decoder.")
     d_model: int = _setting(512, "Width of every layer's input and output.")
     d_ff: int = _setting(2048, "Inner width of the feed-forward layers.")
+    decoder_d_ff: int = _setting(
+        0, "Inner width of the decoder's feed-forward layers; 0: d_ff.", added=True
+    )
     heads: int = _setting(8, "h: attention heads, with values of d_v = d_model / h columns.")
     key_size: int = _setting(0, "d_k: columns of a head's queries and keys; 0: d_v.")
     dropout: float = _setting(0.1, "P_drop: dropout of sub-layer outputs and embedding sums.")
@@ -85,6 +97,15 @@ class ModelConfig:
         ("sinusoidal", "learned"),
     )  # fmt: skip
     max_positions: int = _setting(512, "Rows of a table of learned positions.")
+    decoder_mixer: str = _setting(
+        "self-attention", "First sub-layer of decoder layers: self-attention (the paper), or ssru, "
+        "a recurrent unit whose state is one vector (Kim et al. 2019).",
+        ("self-attention", "ssru"), added=True,
+    )  # fmt: skip
+    decoder_ties: str = _setting(
+        "", "A number for each decoder layer, such as 1,1,2,2: layers of the same number share "
+        "their weights; empty: none do.", added=True,
+    )  # fmt: skip
 
     # ---- settings of imported models only ----
     source_vocabulary_size: int = _setting(
@@ -133,8 +154,10 @@ class ModelConfig:
         _at_least(self, 1, "vocabulary_size", "encoder_layers", "decoder_layers")
         _at_least(self, 1, "d_model", "d_ff", "heads", "max_positions")
         _at_least(self, 0, "key_size", "source_vocabulary_size", "first_position")
+        _at_least(self, 0, "decoder_d_ff")
         _positive(self, "layer_norm_epsilon")
         _one_of_its_choices(self)
+        _check_ties(self.decoder_ties, self.decoder_layers)
         if self.source_vocabulary_size and self.shares_input:
             raise OptionError(
                 f"tied {self.tied}: a separate source vocabulary needs a separate embedding "
@@ -163,6 +186,29 @@ class ModelConfig:
     def d_v(self) -> int:
         """Columns of a head's values."""
         return self.d_model // self.heads
+
+    @property
+    def is_recurrent(self) -> bool:
+        """Whether decoder layers have an SSRU in place of self-attention."""
+        return self.decoder_mixer == "ssru"
+
+    @property
+    def decoder_inner(self) -> int:
+        """Inner width of the decoder's feed-forward layers."""
+        return self.decoder_d_ff or self.d_ff
+
+    @property
+    def decoder_weights(self) -> tuple[int, ...]:
+        """Index of each decoder layer's weights among those of the distinct layers."""
+        ties = self.decoder_ties.split(",") if self.decoder_ties else range(self.decoder_layers)
+        numbers = [int(number) for number in ties]
+        distinct: dict[int, int] = {}
+        return tuple(distinct.setdefault(number, len(distinct)) for number in numbers)
+
+    @property
+    def distinct_decoder_layers(self) -> int:
+        """Number of decoder layers with weights of their own."""
+        return len(set(self.decoder_weights))
 
     @property
     def shares_input(self) -> bool:
@@ -298,6 +344,19 @@ PRESETS: dict[str, Preset] = {
         {"d_model": 1_024, "d_ff": 4_096, "heads": 16, "dropout": 0.3},
         {"steps": 300_000, "checkpoint_every": 600, "average_checkpoints": 20},
     ),
+    # Students of production translation: shapes of Bergamot's tiny11 and Mozilla's base-memory.
+    "student-tiny": _preset(
+        {"vocabulary_size": 32_000, "decoder_layers": 2, "d_model": 256, "d_ff": 1_536}
+        | {"decoder_mixer": "ssru"},
+        {},
+    ),
+    "student-base-memory": _preset(
+        {"vocabulary_size": 32_000, "decoder_layers": 4, "d_model": 384, "d_ff": 1_536}
+        | {"decoder_mixer": "ssru"},
+        {},
+    ),
+    # Kasai et al. 2021, "Deep Encoder, Shallow Decoder".
+    "deep-shallow": _preset({"encoder_layers": 12, "decoder_layers": 1}, {}),
 }
 
 

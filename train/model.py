@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import cast
+from typing import TypeAlias, cast
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +20,7 @@ from torch.nn import functional as F
 from translate_trt.runtime.bundle.contract import MASKED
 from translate_trt.runtime.errors import OptionError
 from translate_trt.train.config import BANNED_BIAS, PAD, ModelConfig
+from translate_trt.train.ssru import SSRU
 
 
 def scaled_dot_product_attention(
@@ -86,6 +87,11 @@ def source_padding_bias(source: Tensor, lengths: Tensor) -> Tensor | None:
     """Return the `padding_bias` of source [N, S]; None without padding."""
     full = bool((lengths == source.shape[1]).all())
     return None if full else padding_bias(lengths, source.shape[1])
+
+
+#: What a decoder layer keeps of previous positions: keys and values [N, H, P, D] of its
+#: self-attention, or the state [N, d_model] of its SSRU.
+Past: TypeAlias = tuple[Tensor, ...]
 
 
 class Dropout(nn.Module):
@@ -155,10 +161,10 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 class FeedForward(nn.Module):
     """max(0, x W_1 + b_1) W_2 + b_2 (equation 2), or with another activation."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, width: int) -> None:
         super().__init__()
-        self.inner = nn.Linear(config.d_model, config.d_ff)
-        self.outer = nn.Linear(config.d_ff, config.d_model)
+        self.inner = nn.Linear(config.d_model, width)
+        self.outer = nn.Linear(width, config.d_model)
         self.activation = ACTIVATIONS[config.activation]
 
     def forward(self, x: Tensor) -> Tensor:
@@ -195,7 +201,7 @@ class EncoderLayer(nn.Module):
         super().__init__()
         self.self_attention = MultiHeadAttention(config)
         self.self_attention_norm = Residual(config)
-        self.feed_forward = FeedForward(config)
+        self.feed_forward = FeedForward(config, config.d_ff)
         self.feed_forward_norm = Residual(config)
 
     def forward(self, x: Tensor, bias: Tensor | None) -> Tensor:
@@ -208,51 +214,70 @@ class EncoderLayer(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """Masked self-attention, cross-attention, feed-forward (figure 1, right)."""
+    """Masked self-attention or SSRU, cross-attention, feed-forward (figure 1, right).
+
+    Attributes:
+        is_recurrent: Whether the layer has `ssru` and `ssru_norm` instead of `self_attention` and
+            `self_attention_norm`.
+    """
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.self_attention = MultiHeadAttention(config)
-        self.self_attention_norm = Residual(config)
+        self.is_recurrent = config.is_recurrent
+        if self.is_recurrent:
+            self.ssru = SSRU(config.d_model)
+            self.ssru_norm = Residual(config)
+        else:
+            self.self_attention = MultiHeadAttention(config)
+            self.self_attention_norm = Residual(config)
         self.cross_attention = MultiHeadAttention(config)
         self.cross_attention_norm = Residual(config)
-        self.feed_forward = FeedForward(config)
+        self.feed_forward = FeedForward(config, config.decoder_inner)
         self.feed_forward_norm = Residual(config)
 
     def forward(
         self,
         x: Tensor,
-        past: tuple[Tensor, Tensor] | None,
+        past: Past | None,
         cross_keys_values: tuple[Tensor, Tensor],
         source_bias: Tensor | None,
         record: list[Tensor] | None = None,
-    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    ) -> tuple[Tensor, Past]:
         """Run the layer on a whole sentence, or on the next position.
 
         Args:
             x: [N, T, d_model].
-            past: Keys and values [N, H, P, D] of the P previous positions, with T = 1. None if x is
-                the whole sentence, which is then masked causally.
+            past: What the layer keeps of previous positions, with T = 1. None if x is the whole
+                sentence, in which no position sees a later one.
             cross_keys_values: Keys and values [N, H, S, D] of the encoder output.
             source_bias: [N, 1, 1, S].
             record: List to which cross-attention weights [N, H, T, S] are appended.
 
         Returns:
-            The new x, and the keys and values [N, H, P + T, D] of the self-attention.
+            The new x, and the past of the next position.
         """
-        y = self.self_attention_norm.before(x)
-        key, value = self.self_attention.keys_values(y)
-        if past is not None:
-            key, value = torch.cat((past[0], key), dim=2), torch.cat((past[1], value), dim=2)
-        attended = self.self_attention.attend(y, key, value, None, causal=past is None)
-        x = self.self_attention_norm.after(x, attended)
+        if self.is_recurrent:
+            y = self.ssru_norm.before(x)
+            mixed, state = self.ssru(y, None if past is None else past[0])
+            x, past = self.ssru_norm.after(x, mixed), (state,)
+        else:
+            x, past = self._attend_to_past(x, past)
         y = self.cross_attention_norm.before(x)
         if record is not None:
             record.append(self.cross_attention.weights(y, cross_keys_values[0], source_bias))
         attended = self.cross_attention.attend(y, *cross_keys_values, source_bias)
         x = self.cross_attention_norm.after(x, attended)
         y = self.feed_forward_norm.before(x)
-        return self.feed_forward_norm.after(x, self.feed_forward(y)), (key, value)
+        return self.feed_forward_norm.after(x, self.feed_forward(y)), past
+
+    def _attend_to_past(self, x: Tensor, past: Past | None) -> tuple[Tensor, Past]:
+        """Run the self-attention block; see `forward`."""
+        y = self.self_attention_norm.before(x)
+        key, value = self.self_attention.keys_values(y)
+        if past is not None:
+            key, value = torch.cat((past[0], key), dim=2), torch.cat((past[1], value), dim=2)
+        attended = self.self_attention.attend(y, key, value, None, causal=past is None)
+        return self.self_attention_norm.after(x, attended), (key, value)
 
 
 def sinusoid(positions: Tensor, d_model: int, kind: str = "interleaved") -> Tensor:
@@ -280,9 +305,10 @@ class DecoderCache:
     """Decoder cache of N rows (sentences or beams), for decoding token by token.
 
     Attributes:
-        cross: Projected keys and values of the encoder output per layer, [N, H, S, D] each.
+        cross: Projected keys and values of the encoder output per layer, [N, H, S, D] each; layers
+            that share weights share them.
         source_bias: [N, 1, 1, S].
-        past: Keys and values of the previous tokens per layer, [N, H, T, D] each.
+        past: Past of each layer; those of self-attention have T positions.
         length: T.
         attention: Cross-attention of the last position and layer, averaged over heads, [N, S]; set
             if `record_attention`.
@@ -290,7 +316,7 @@ class DecoderCache:
 
     cross: list[tuple[Tensor, Tensor]]
     source_bias: Tensor | None
-    past: list[tuple[Tensor, Tensor]] = field(default_factory=list)
+    past: list[Past] = field(default_factory=list)
     length: int = 0
     record_attention: bool = False
     attention: Tensor | None = None
@@ -300,7 +326,7 @@ class DecoderCache:
         return DecoderCache(
             [(key[rows], value[rows]) for key, value in self.cross],
             None if self.source_bias is None else self.source_bias[rows],
-            [(key[rows], value[rows]) for key, value in self.past],
+            [tuple(tensor[rows] for tensor in past) for past in self.past],
             self.length,
             self.record_attention,
         )
@@ -375,7 +401,9 @@ class Transformer(nn.Module):
         self.own_target_positions = Positions(config) if own else None
         self.dropout = Dropout(config.dropout)
         self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
-        self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
+        self.decoder = nn.ModuleList(
+            DecoderLayer(config) for _ in range(config.distinct_decoder_layers)
+        )
         self.encoder_norm = self._last_norm()
         self.decoder_norm = self._last_norm()
         self.reset_parameters()
@@ -434,8 +462,8 @@ class Transformer(nn.Module):
 
     @property
     def decoder_layers(self) -> list[DecoderLayer]:
-        """Layers of the decoder, bottom first."""
-        return cast(list[DecoderLayer], list(self.decoder))
+        """Layers of the decoder, bottom first; layers that share weights are the same object."""
+        return [cast(DecoderLayer, self.decoder[index]) for index in self.config.decoder_weights]
 
     def reset_parameters(self) -> None:
         """Xavier-uniform matrices, zero biases, embeddings of standard deviation d_model^-0.5."""
@@ -443,7 +471,7 @@ class Transformer(nn.Module):
             if parameter.dim() > 1:
                 nn.init.xavier_uniform_(parameter)
         for module in self.modules():
-            if isinstance(module, nn.Linear):
+            if isinstance(module, nn.Linear) and module.bias is not None:
                 nn.init.zeros_(module.bias)
         tables = [self.embedding.weight, *self.positions.parameters()]
         others = (self.source_embedding, self.own_target_positions)
@@ -496,8 +524,10 @@ class Transformer(nn.Module):
             [N, T, d_model].
         """
         x = self.embed(target)
-        for layer in self.decoder_layers:
-            x, _ = layer(x, None, layer.cross_attention.keys_values(memory), source_bias)
+        for layer, keys_values in zip(
+            self.decoder_layers, self.cross_keys_values(memory), strict=True
+        ):
+            x, _ = layer(x, None, keys_values, source_bias)
         return cast(Tensor, self.decoder_norm(x))
 
     def project(self, hidden: Tensor) -> Tensor:
@@ -519,9 +549,18 @@ class Transformer(nn.Module):
             source_lengths = source_lengths - 1  # hides the end symbol like padding
         bias = source_padding_bias(source, source_lengths)
         memory = self.encode(source, bias)
-        cross = [layer.cross_attention.keys_values(memory) for layer in self.decoder_layers]
-        key, value = (x[:, :, :0] for x in cross[0])
-        return DecoderCache(cross, bias, [(key, value) for _ in self.decoder])
+        cross = self.cross_keys_values(memory)
+        if self.config.is_recurrent:
+            past: Past = (memory.new_zeros(memory[:, 0].shape),)
+        else:
+            past = tuple(x[:, :, :0] for x in cross[0])
+        return DecoderCache(cross, bias, [past for _ in cross])
+
+    def cross_keys_values(self, memory: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """Project the encoder output [N, S, d_model] to keys and values [N, H, S, D] per layer."""
+        layers = cast(list[DecoderLayer], list(self.decoder))
+        distinct = [layer.cross_attention.keys_values(memory) for layer in layers]
+        return [distinct[index] for index in self.config.decoder_weights]
 
     def decode_next(self, tokens: Tensor, cache: DecoderCache) -> Tensor:
         """Logits [N, V] of the token after `tokens` [N]; the cache grows by one position."""

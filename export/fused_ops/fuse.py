@@ -62,12 +62,17 @@ class FuseOps(Pass):
         # The matmuls and the attention of a layer; one matmul of all cross-attentions, and the
         # keys and values that are split from it.
         encoder=lambda model: (
-            (4 + model.equal_heads) * model.encoder_layers + 1 + 2 * model.decoder_layers
+            (4 + model.equal_heads) * model.encoder_layers + 1 + 2 * model.cross_layers
         ),
-        # The matmuls and both attentions of a layer; the embedding, two of the search, two of the
-        # ancestry; and, unless a shortlist is traced as a fused op, two for the candidates.
+        # The matmuls and both attentions of a layer, or with an SSRU one attention and, post-norm,
+        # the sum after the unit; the embedding, two of the search; two of the ancestry; and, unless
+        # a shortlist is traced as a fused op, two for the candidates.
         step=lambda model: (
-            (6 + 2 * model.equal_heads) * model.decoder_layers + (5 if model.shortlist else 7)
+            (6 + 2 * model.equal_heads) * model.self_attentions
+            + (5 + model.equal_heads + model.post_norm) * model.ssrus
+            + 3
+            + 2 * (model.self_attentions > 0)
+            + 2 * (not model.shortlist)
         ),
     )
 

@@ -40,7 +40,12 @@ class _FuseAttention(Rule):
 
 
 class _TransposedTwice(Rule):
-    """Transpose(Transpose(x)) -> one Transpose, or x itself."""
+    """Transpose(Transpose(x)) -> one Transpose, or x itself.
+
+    Layers with the same weights share the inner one.
+    """
+
+    remove_nodes = False
 
     def pattern(self, op: Any, x: Any, first: Any, second: Any) -> Any:
         return op.Transpose(op.Transpose(x, perm=first), perm=second)
@@ -59,7 +64,7 @@ class FuseAttention(RewritePass):
     expected = Expected(
         encoder=lambda model: model.encoder_layers,
         # The last cross-attention stays as it is if its weights are an output.
-        step=lambda model: 2 * model.decoder_layers - model.attention,
+        step=lambda model: model.self_attentions + model.decoder_layers - model.attention,
     )
     rules = (_FuseAttention,)
 

@@ -144,7 +144,7 @@ class AttentionSums(RewritePass):
     expected = Expected(
         encoder=lambda _: 0,
         # The attention whose weights are an output is two matmuls.
-        step=lambda model: 2 * model.decoder_layers + model.attention,
+        step=lambda model: model.self_attentions + model.decoder_layers + model.attention,
     )
     rules = (_Attention, _Scores, _Mean)
     commute = False

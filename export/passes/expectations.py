@@ -20,16 +20,24 @@ class ModelShape:
     Attributes:
         encoder_layers: Number of encoder layers.
         decoder_layers: Number of decoder layers.
+        cross_layers: Number of decoder layers with cross-attention keys and values of their own.
+        self_attentions: Number of decoder layers with self-attention.
+        ssrus: Number of decoder layers with an SSRU.
+        post_norm: Whether LayerNorm follows the residual sums.
         scaled_queries: Whether queries are multiplied by 1 / sqrt(d_k), which is 1 if d_k is 1.
         scaled_embeddings: Whether embeddings are multiplied by sqrt(d_model).
         equal_heads: Whether keys and values have the same size.
         attention: Whether the step returns cross-attention weights.
         shortlist: Whether the encoder makes a shortlist and the step chooses from it.
-        static_caches: Whether the KV caches have a fixed size.
+        static_caches: Whether the beams and the KV caches have a fixed size.
     """
 
     encoder_layers: int
     decoder_layers: int
+    cross_layers: int
+    self_attentions: int
+    ssrus: int
+    post_norm: bool
     scaled_queries: bool
     scaled_embeddings: bool
     equal_heads: bool
@@ -43,12 +51,16 @@ class ModelShape:
         return cls(
             encoder_layers=config.encoder_layers,
             decoder_layers=config.decoder_layers,
+            cross_layers=config.distinct_decoder_layers,
+            self_attentions=0 if config.is_recurrent else config.decoder_layers,
+            ssrus=config.decoder_layers if config.is_recurrent else 0,
+            post_norm=config.norm == "post",
             scaled_queries=config.d_k > 1,
             scaled_embeddings=config.scale_embedding,
             equal_heads=config.d_k == config.d_v,
             attention=contract.attention,
             shortlist=contract.shortlist is not None,
-            static_caches=contract.slots is not None,
+            static_caches=contract.beams is not None,
         )
 
 

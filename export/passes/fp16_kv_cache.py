@@ -32,7 +32,8 @@ class Fp16KvCache(Pass):
     required = True  # the layout of the target's graphs says so
     # Keys and values of cross-attention; in the step also of self-attention, read and written.
     expected = Expected(
-        encoder=lambda model: 2 * model.decoder_layers, step=lambda model: 6 * model.decoder_layers
+        encoder=lambda model: 2 * model.cross_layers,
+        step=lambda model: 2 * model.cross_layers + 4 * model.self_attentions,
     )
 
     def run(self, model: ir.Model) -> Outcome:

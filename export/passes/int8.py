@@ -102,7 +102,7 @@ class DynamicInt8(Pass):
     # and the embedding table.
     expected = Expected(
         encoder=lambda model: 4 * model.encoder_layers + 2,
-        step=lambda model: 6 * model.decoder_layers + 2,
+        step=lambda model: 6 * model.self_attentions + 5 * model.ssrus + 2,
     )
     roots = ("MatMul", "Gather")
 

@@ -71,7 +71,9 @@ class MixedPrecision(Pass):
         self.expected = Expected(
             encoder=lambda model: 5 * model.encoder_layers + 1,
             # The attention whose weights are an output is two matmuls, or computes them beside it.
-            step=lambda model: 8 * model.decoder_layers + model.attention + logits,
+            step=lambda model: (
+                8 * model.self_attentions + 6 * model.ssrus + model.attention + logits
+            ),
         )
 
     def with_input_bounds(self, bounds: Mapping[str, Bound]) -> MixedPrecision:

@@ -110,6 +110,6 @@ class FuseMultiHeadAttention(RewritePass):
     summary = "heads, matmuls, bias and softmax become one operator of ONNX Runtime"
     expected = Expected(
         encoder=lambda model: model.encoder_layers,
-        step=lambda model: 2 * model.decoder_layers if model.equal_heads else 0,
+        step=lambda model: (model.self_attentions + model.decoder_layers) * model.equal_heads,
     )
     rules = (_Encoder, _Step)

@@ -86,9 +86,11 @@ class KeepSizes(RewritePass):
     summary = "reshape by constant shapes if only the batch and the beams are unknown"
     expected = Expected(
         # Queries, keys, values and the joined heads of a layer; keys and values for the decoder.
-        encoder=lambda model: 4 * model.encoder_layers + 2 * model.decoder_layers + model.shortlist,
+        encoder=lambda model: 4 * model.encoder_layers + 2 * model.cross_layers + model.shortlist,
         # The heads of a layer; the candidates of all beams. Sizes of static caches are constant.
-        step=lambda model: 0 if model.static_caches else 6 * model.decoder_layers + 2,
+        step=lambda model: (
+            (not model.static_caches) * (6 * model.self_attentions + 2 * model.ssrus + 2)
+        ),
     )
     rules = (_KeepSizes,)
     commute = False

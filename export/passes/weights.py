@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 import onnx_ir as ir
+from numpy.typing import NDArray
 
+from translate_trt.export.fused_ops.matching import other, reader
 from translate_trt.export.passes.base import (
     Outcome,
     Pass,
@@ -76,9 +78,9 @@ class StoreWeights(RewritePass):
     name = "store-weights"
     summary = "store matrices as matmuls read them; Gemm becomes MatMul and Add"
     expected = Expected(
-        encoder=lambda model: 6 * model.encoder_layers + 2 * model.decoder_layers,
+        encoder=lambda model: 6 * model.encoder_layers + 2 * model.cross_layers,
         # A shortlist reads the rows of the vocabulary matrix as they are.
-        step=lambda model: 8 * model.decoder_layers + (not model.shortlist),
+        step=lambda model: 8 * model.self_attentions + 6 * model.ssrus + (not model.shortlist),
     )
     rules = (_TransposeOnce, _GemmToMatMul)
     commute = False
@@ -175,6 +177,10 @@ def _query_scales(attentions: int, model: ModelShape) -> int:
     return 3 * attentions * model.scaled_queries
 
 
+def _step_query_scales(model: ModelShape) -> int:
+    return _query_scales(model.self_attentions + model.decoder_layers, model)
+
+
 class FoldScales(RewritePass):
     """Fold 1 / sqrt(d_k) into query projections and sqrt(d_model) into embedding tables."""
 
@@ -182,7 +188,7 @@ class FoldScales(RewritePass):
     summary = "fold constant factors into weights"
     expected = Expected(
         encoder=lambda model: _query_scales(model.encoder_layers, model) + model.scaled_embeddings,
-        step=lambda model: _query_scales(2 * model.decoder_layers, model) + model.scaled_embeddings,
+        step=lambda model: _step_query_scales(model) + model.scaled_embeddings,
     )
     rules: tuple[type[Rule], ...] = (
         _BeforeTranspose,
@@ -197,23 +203,29 @@ class FoldMatmulScales(FoldScales):
 
     expected = Expected(
         encoder=lambda model: _query_scales(model.encoder_layers, model),
-        step=lambda model: _query_scales(2 * model.decoder_layers, model),
+        step=_step_query_scales,
     )
     rules = (_BeforeTranspose, _BeforeReshape, _IntoBiasedProduct)
 
 
 @dataclass(frozen=True)
 class _Projection:
-    """The nodes and constants of x W + b."""
+    """The nodes and constants of x W + b, or of x W."""
 
     matmul: ir.Node
     weights: ir.Value
-    bias: ir.Value
-    addition: ir.Node
+    bias: ir.Value | None
+    addition: ir.Node | None
 
     @property
     def output(self) -> ir.Value:
-        return self.addition.outputs[0]
+        return (self.addition or self.matmul).outputs[0]
+
+    @property
+    def bias_values(self) -> NDArray[np.generic]:
+        array = constant(self.weights if self.bias is None else self.bias)
+        assert array is not None
+        return array if self.bias is not None else np.zeros(array.shape[1], array.dtype)
 
     @property
     def columns(self) -> int:
@@ -225,8 +237,9 @@ class _Projection:
 class MergeMatmuls(Pass):
     """x W_1 + b_1, x W_2 + b_2, ... -> Split(x [W_1 W_2 ...] + [b_1 b_2 ...]).
 
-    Merges queries, keys and values of a self-attention and, in the encoder, the cross-attention
-    keys and values of all decoder layers, which read the encoder's output. Any number of
+    Merges queries, keys and values of a self-attention, both projections of an SSRU, of which one
+    has no bias, and, in the encoder, the cross-attention keys and values of all decoder layers,
+    which read the encoder's output. Any number of
     projections may share an input, which no pattern of the rewriter expresses.
     """
 
@@ -261,21 +274,19 @@ def _projection(node: ir.Node) -> _Projection | str | None:
     assert weights is not None
     if node.outputs[0].is_graph_output():
         return "the matmul without its bias is an output of the graph"
-    readers = list(node.outputs[0].uses())
-    if len(readers) != 1 or readers[0].node.op_type != "Add":
-        return "the matmul does not have exactly one bias"
-    addition = readers[0].node
-    (bias,) = (value for value in addition.inputs if value is not node.outputs[0])
+    addition = reader(node.outputs[0], "Add")
+    if addition is None:
+        return _Projection(node, weights, None, None)
+    bias = other(addition, node.outputs[0])
     array = constant(bias)
     if array is None or array.shape != matrix(weights).shape[1:]:  # type: ignore[union-attr]
         return "the bias of the matmul is not a constant vector"
-    assert bias is not None
     return _Projection(node, weights, bias, addition)
 
 
 def _merge(graph: ir.Graph, x: ir.Value, group: list[_Projection]) -> None:
     weights = np.concatenate([constant(p.weights) for p in group], axis=1)
-    biases = np.concatenate([constant(p.bias) for p in group])
+    biases = np.concatenate([p.bias_values for p in group])
     name = f"{group[0].weights.name}_and_{len(group) - 1}_more"
     sizes = np.array([p.columns for p in group], dtype=np.int64)
     matmul = ir.node("MatMul", [x, add_constant(graph, name, weights)])
@@ -294,4 +305,5 @@ def _merge(graph: ir.Graph, x: ir.Value, group: list[_Projection]) -> None:
     graph.insert_before(group[0].matmul, [matmul, addition, split])
     for projection, value in zip(group, split.outputs, strict=True):
         substitute(value, projection.output)
-        graph.remove([projection.addition, projection.matmul], safe=True)
+        nodes = [node for node in (projection.addition, projection.matmul) if node is not None]
+        graph.remove(nodes, safe=True)

@@ -47,7 +47,7 @@ class Profile:
     Attributes:
         batch: Batch size N.
         source_length: Source length S in tokens, end symbol included.
-        slots: Number P of cache slots that a step reads; None for an encoder.
+        slots: Number P of cache slots that a step reads, 0 without caches; None for an encoder.
     """
 
     batch: int
@@ -56,7 +56,7 @@ class Profile:
 
     def __str__(self) -> str:
         bucket = f"{self.batch}x{self.source_length}"
-        return bucket if self.slots is None else f"{bucket} with {self.slots} slots"
+        return f"{bucket} with {self.slots} slots" if self.slots else bucket
 
     def ranges(self) -> dict[str, tuple[int, int, int]]:
         """Return the minimum, optimum and maximum of each dynamic axis.
@@ -144,7 +144,7 @@ class EngineRecord:
                 Profile(
                     one.integer("batch", 1),
                     one.integer("source_length", 1),
-                    None if one.is_null("slots") else one.integer("slots", 1),
+                    None if one.is_null("slots") else one.integer("slots", 0),
                 )
                 for _, one in fields.object("profiles").objects(at_least_one=True)
             ),

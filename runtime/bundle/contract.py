@@ -17,6 +17,9 @@ beam's own history, and only this mask follows the beams when they are re-ranked
 (docs/adr/0002-ancestry-mask.md). A slot outside every beam's history is free for a new token, and
 beams share the slots of their common history (docs/adr/0003-shared-slots.md has the measurement).
 
+Decoders with recurrent layers have neither caches nor an ancestry: the state of each beam is one
+vector per layer (`ssru_state_0`), which the step reorders by `parents`.
+
 Each row along an axis N belongs to one sentence: a host may drop, swap or replace rows between two
 steps.
 """
@@ -164,10 +167,10 @@ class Contract:
         """Static number of cache slots C, enough for every step; None if it is dynamic.
 
         With a static number, beam k of step t writes slot t * K + k. Otherwise a step writes to
-        free slots and reports when too few are left for the next step.
+        free slots and reports when too few are left for the next step. 0 without caches.
         """
         caches = self.caches
-        return _size(caches, caches[0].name, 2) if caches else None
+        return _size(caches, caches[0].name, 2) if caches else 0
 
     @property
     def attention(self) -> bool:
@@ -231,7 +234,7 @@ class Contract:
         sizes: dict[str | int, int] = {
             "N": sentences,
             "K": beams,
-            "P": slots or self.slots or beams,
+            "P": (beams if self.slots is None else self.slots) if slots is None else slots,
         }
         state: dict[str, NDArray[np.generic]] = {}
         for spec in self.state:

@@ -67,9 +67,8 @@ def from_json(fields: Fields) -> Contract:
         for group in _GROUPS
     }
     beams = _size(fields.object("state"), groups["state"], "tokens", 1, "K")
-    slots = next(
-        (x.axes[2] for x in groups["state"].values() if x.in_place and len(x.axes) > 2), "P"
-    )
+    caches = [x for x in groups["state"].values() if x.in_place]
+    slots = next((x.axes[2] for x in caches if len(x.axes) > 2), "P" if caches else 0)
     attention = "attention" in groups["results"]
     for group, (required, accepts) in _expected(beams, slots, attention, shortlist).items():
         inside = fields.object(group)
@@ -127,9 +126,10 @@ def _expected(
         "finished_lengths": f"int64 {beams}",
         "finished_parents": f"int64 {beams}",
         "finished_truncated": f"bool {beams}",
-        "ancestry": f"float32 [N, {k}, P]",
     }
     outputs, results = {"source_bias": "float32 [N, 1, 1, S]"}, {"parents": f"int64 {beams}"}
+    if capacity:  # 0 without caches
+        state["ancestry"] = f"float32 [N, {k}, P]"
     if capacity == "P":
         state["slots"], results["full"] = f"int64 {beams}", "bool [N]"
     if attention:

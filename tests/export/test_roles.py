@@ -44,9 +44,9 @@ def operators(model: ir.Model) -> Counter[str]:
 
 
 def test_embeddings_and_the_residual_stream_have_roles(checkpoint: Checkpoint) -> None:
-    graphs, layers = traced(checkpoint, norm="pre"), checkpoint.model.encoder_layers
-    assert named(graphs["encoder"], RESIDUAL) == set(stream("encoder", layers))
-    assert named(graphs["step"], RESIDUAL) == set(stream("decoder", layers))
+    graphs, config = traced(checkpoint, norm="pre"), checkpoint.model
+    assert named(graphs["encoder"], RESIDUAL) == set(stream(config, "encoder"))
+    assert named(graphs["step"], RESIDUAL) == set(stream(config, "decoder"))
     for graph in graphs.values():
         assert named(graph, EMBEDDING) == {"model.embedding.weight"}
 

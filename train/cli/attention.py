@@ -85,6 +85,11 @@ def attention(
 
     opened = open_checkpoint(checkpoint)
     config = opened.model
+    if kind == "decoder" and config.is_recurrent:
+        raise OptionError(
+            f"the decoder of {checkpoint} has recurrent layers and no self-attention; choose "
+            "--kind cross or encoder."
+        )
     stack = "encoder" if kind == "encoder" else "decoder"
     count = config.encoder_layers if kind == "encoder" else config.decoder_layers
     layers = _numbers("--layer", layer or str(count), count, f"layers of the {stack}")

@@ -29,7 +29,8 @@ class AttentionWeights:
 
     Attributes:
         encoder: Self-attention of the encoder, [N, H, S, S] each.
-        decoder: Masked self-attention of the decoder, [N, H, T, T] each.
+        decoder: Masked self-attention of the decoder, [N, H, T, T] each; empty if its layers are
+            recurrent.
         cross: Cross-attention, [N, H, T, S] each.
     """
 
@@ -67,9 +68,10 @@ def attention_weights(
     x = model.embed(target)  # [N, T, d_model]
     causal = x.new_full((x.shape[1], x.shape[1]), MASKED).triu(1)  # broadcast over N and H
     for layer in model.decoder_layers:
-        attention = layer.self_attention
-        y = layer.self_attention_norm.before(x)
-        found.decoder.append(attention.weights(y, attention.keys_values(y)[0], causal))
+        if not layer.is_recurrent:
+            attention = layer.self_attention
+            y = layer.self_attention_norm.before(x)
+            found.decoder.append(attention.weights(y, attention.keys_values(y)[0], causal))
         cross = layer.cross_attention.keys_values(memory)
         x, _ = layer(x, None, cross, source_bias, record=found.cross)
     return found

@@ -19,15 +19,19 @@ def forward_flops(config: ModelConfig, source_lengths: list[int], target_lengths
     width, heads = config.d_model, config.heads
     keys, values = heads * config.d_k, heads * config.d_v
     own = width * (2 * keys + values) + values * width  # weights of self-attention
-    feed_forward = 2 * width * config.d_ff
+    past = 2 * width * width if config.is_recurrent else own
+    feed_forward, decoder_feed_forward = 2 * width * config.d_ff, 2 * width * config.decoder_inner
     source, target = sum(source_lengths), sum(target_lengths)
     pairs = list(zip(source_lengths, target_lengths, strict=True))
     weights = config.encoder_layers * (own + feed_forward) * source
-    weights += config.decoder_layers * (own + feed_forward + width * keys + values * width) * target
-    weights += config.decoder_layers * width * (keys + values) * source  # cross keys and values
+    cross = width * keys + values * width
+    weights += config.decoder_layers * (past + decoder_feed_forward + cross) * target
+    # Cross keys and values, which layers of the same weights share.
+    weights += config.distinct_decoder_layers * width * (keys + values) * source
     weights += width * config.vocabulary_size * target
     scores = config.encoder_layers * sum(s * s for s in source_lengths)
-    scores += config.decoder_layers * sum(t * t + s * t for s, t in pairs)
+    own_scores = 0 if config.is_recurrent else sum(t * t for t in target_lengths)
+    scores += config.decoder_layers * (own_scores + sum(s * t for s, t in pairs))
     return 2 * weights + 2 * (keys + values) * scores
 
 

@@ -42,15 +42,22 @@ def activation_bytes(config: ModelConfig, dtype: torch.dtype) -> int:
     block = (4 + 1) * width  # the residual sum, and the mask of its dropout
     attended = a * values + 4 * config.heads  # what attention returns, and its log-sum-exp
     own = inputs(3) + a * (2 * keys + values) + attended + block
-    inner = a * config.d_ff * (1 if config.activation == "relu" else 2)
-    feed_forward = inputs(1) + inner + block
+    # An SSRU keeps both gates, the candidate and its output; the recurrence, in float32, its
+    # factors and states.
+    recurrent = inputs(2) + (4 * a + 4 + (4 if mixed else 0)) * width + block
+    inner = a * (1 if config.activation == "relu" else 2)  # per column
+    feed_forward, decoder_feed_forward = (
+        inputs(1) + inner * columns + block for columns in (config.d_ff, config.decoder_inner)
+    )
     cross = inputs(1) + a * keys + attended + block
     memory = a * (keys + values) + (inputs(2) if mixed else 0)
     layers = config.encoder_layers * (own + feed_forward)
-    layers += config.decoder_layers * (own + cross + memory + feed_forward)
+    past = recurrent if config.is_recurrent else own
+    layers += config.decoder_layers * (past + cross + decoder_feed_forward)
+    layers += config.distinct_decoder_layers * memory
     embeddings = 2 * block if config.norm_embedding else 2 * width
     outputs = (4 + 4 + 2 * a) * width  # of the encoder and the decoder; the loss's, and gradients
-    gradients = 2 * a * config.d_ff + 8 * width
+    gradients = 2 * a * max(config.d_ff, config.decoder_inner) + 8 * width
     return layers + embeddings + outputs + gradients
 
 

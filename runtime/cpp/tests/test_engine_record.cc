@@ -35,7 +35,7 @@ void test_records_are_read() {
 void test_records_that_cannot_be_read() {
   const Json no_profiles = Json::object();
   const Json empty_profile = {{"0", {{"batch", 0}, {"source_length", 4}, {"slots", nullptr}}}};
-  const Json no_slots = {{"0", {{"batch", 1}, {"source_length", 4}, {"slots", 0}}}};
+  const Json no_slots = {{"0", {{"batch", 1}, {"source_length", 4}, {"slots", -1}}}};
   const std::tuple<const char*, std::optional<Json>, const char*> bad[] = {
       {"package", "onnx", "must be one of tensorrt, tensorrt_rtx, torch, not \"onnx\""},
       {"package", std::nullopt, "is missing"},
@@ -47,7 +47,7 @@ void test_records_that_cannot_be_read() {
       {"compute_capabilities", "8.6", "a list of strings"},
       {"profiles", no_profiles, "is empty"},
       {"profiles", empty_profile, "at least 1"},
-      {"profiles", no_slots, "at least 1"},
+      {"profiles", no_slots, "at least 0"},
       {"layers", Json({{"CAST", "many"}}), "whole number"},
       {"tensors", Json({{"tokens", 1}}), "must be a string"},
       {"options", 3, "must be an object"},

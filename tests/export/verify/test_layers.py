@@ -23,11 +23,13 @@ from translate_trt.export.verify.layers import STEPS, TOLERANCES, compare_layers
 from translate_trt.runtime.bundle.manifest import hash_file, read_manifest, write_manifest
 from translate_trt.runtime.errors import BundleError, InputError
 from translate_trt.train.checkpoint import Checkpoint, open_checkpoint
+from translate_trt.train.config import ModelConfig
 from translate_trt.train.model import pad
 
 LINES = ["the cat runs.", "", "a big dog sleeps under the tree", "Haus Hund läuft."]
 CROSS = tuple(f"cross_{kind}_{layer}" for layer in (0, 1) for kind in ("key", "value"))
-ALL = (*stream("encoder", 2), *CROSS, *stream("decoder", 2), "logits")
+SIZES = ModelConfig(encoder_layers=2, decoder_layers=2)
+ALL = (*stream(SIZES, "encoder"), *CROSS, *stream(SIZES, "decoder"), "logits")
 
 
 def change(bundle: Path, target: str, role: str, edit: object) -> None:
@@ -189,8 +191,8 @@ def test_what_is_recorded_is_the_residual_stream(checkpoint: Checkpoint) -> None
             x = layer.feed_forward_norm.norm(x + layer.feed_forward(x))
             expected.append(x)
         model.encode(ids, None)
-    assert sorted(found) == sorted(stream("encoder", 2))
-    for name, tensor in zip(stream("encoder", 2), expected, strict=True):
+    assert sorted(found) == sorted(stream(SIZES, "encoder"))
+    for name, tensor in zip(stream(SIZES, "encoder"), expected, strict=True):
         torch.testing.assert_close(found[name], tensor)
     before = dict(found)
     model.encode(ids + 1, None)  # nothing is recorded any more

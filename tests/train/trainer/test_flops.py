@@ -12,7 +12,15 @@ from translate_trt.train.trainer.flops import forward_flops, training_flops
 from translate_trt.train.trainer.objective import Objective
 
 
-@pytest.mark.parametrize("changes", [{}, {"key_size": 3}, {"norm": "pre", "decoder_layers": 3}])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"key_size": 3},
+        {"norm": "pre", "decoder_layers": 3},
+        {"decoder_mixer": "ssru", "decoder_layers": 3, "decoder_ties": "1,1,2", "decoder_d_ff": 11},
+    ],
+)
 def test_flops_equal_those_counted_by_torch(changes: dict[str, int]) -> None:
     config = ModelConfig(
         **{"vocabulary_size": 50, "encoder_layers": 2, "decoder_layers": 1, "d_model": 16,

@@ -90,6 +90,7 @@ def peak_bytes(model: Transformer, dtype: torch.dtype, sentences: int, length: i
         {"activation": "gelu"},
         {"encoder_layers": 4, "decoder_layers": 1, "norm_embedding": True},
         {"encoder_layers": 1, "decoder_layers": 4, "heads": 8},
+        {"decoder_mixer": "ssru", "decoder_layers": 4, "decoder_d_ff": 512},
     ],
 )
 def test_the_estimate_is_a_close_upper_bound_of_measured_peaks(

@@ -70,6 +70,16 @@ Specs without(const Specs& specs, const Specs& others) {
   return left;
 }
 
+// State of recurrent layers: vectors of the beams, which the host does not read.
+Specs recurrent_state(const Contract& contract) {
+  Specs specs;
+  std::copy_if(contract.state.begin(), contract.state.end(), std::back_inserter(specs),
+               [](const TensorSpec& spec) {
+                 return !spec.in_place && spec.axes.size() > 2 && spec.name != "ancestry";
+               });
+  return specs;
+}
+
 // Numbers of consecutive sentences to encode together.
 std::vector<std::size_t> encoder_groups(const std::vector<Tokens>& sentences, std::size_t most) {
   std::vector<std::size_t> counts;
@@ -128,8 +138,10 @@ HostBatch::HostBatch(std::unique_ptr<Graphs> graphs, const Contract& contract,
       place_(std::move(place)),
       encoder_outputs_(contract.encoder_outputs),
       caches_(contract.caches()),
+      recurrent_(recurrent_state(contract)),
       request_(contract.request),
-      small_state_(without(contract.state, caches_)),
+      small_state_(without(without(contract.state, caches_), recurrent_)),
+      swapped_(place_.in_place ? without(contract.state, caches_) : contract.state),
       slots_(contract.slots()),
       encoder_blocks_(std::make_shared<BlockPool>(place_.device)) {
   for (TensorSpec& spec : contract_.step_inputs()) {
@@ -215,10 +227,7 @@ const StepResults& HostBatch::step(const std::vector<std::int64_t>& forced) {
   runs_[0]();
   graph_seconds_ += thread_seconds() - start;
   std::swap(runs_[0], runs_[1]);
-  for (const TensorSpec& spec : small_state_) std::swap(now_.at(spec.name), other_.at(spec.name));
-  if (!place_.in_place) {
-    for (const TensorSpec& spec : caches_) std::swap(now_.at(spec.name), other_.at(spec.name));
-  }
+  for (const TensorSpec& spec : swapped_) std::swap(now_.at(spec.name), other_.at(spec.name));
   if (mirror_) mirror_->receive();
   keep_result();
   grow_if_full();
@@ -258,13 +267,10 @@ void HostBatch::leave(const TensorSpec& spec, const Tensor& array, std::int64_t 
 // Binds the step graph in both directions between the two copies of the state.
 void HostBatch::bind() {
   runs_.clear();
-  Specs swapped = small_state_;
-  if (!place_.in_place) {
-    swapped.insert(swapped.end(), caches_.begin(), caches_.end());
-    for (const TensorSpec& spec : caches_) {
-      Array& other = other_[spec.name];
-      if (other == nullptr || other->shape() != now_.at(spec.name)->shape()) other = make(spec);
-    }
+  for (const TensorSpec& spec : swapped_) {
+    if (!is_large(spec)) continue;
+    Array& other = other_[spec.name];
+    if (other == nullptr || other->shape() != now_.at(spec.name)->shape()) other = make(spec);
   }
   if (place_.device != nullptr) mirror_.emplace(place_.device, now_, other_, results_);
   const auto on_device = [&](Arrays arrays) {
@@ -274,7 +280,7 @@ void HostBatch::bind() {
   };
   for (const auto& [from, to] : {std::pair{&now_, &other_}, std::pair{&other_, &now_}}) {
     Arrays inputs = now_, outputs = results_;
-    for (const TensorSpec& spec : swapped) {
+    for (const TensorSpec& spec : swapped_) {
       inputs[spec.name] = from->at(spec.name);
       outputs[kNext + spec.name] = to->at(spec.name);
     }
@@ -306,7 +312,11 @@ void HostBatch::allocate_small() {
 
 bool HostBatch::is_source(const TensorSpec& spec) const { return has(encoder_outputs_, spec.name); }
 
-bool HostBatch::is_large(const TensorSpec& spec) const { return spec.in_place || is_source(spec); }
+bool HostBatch::is_recurrent(const TensorSpec& spec) const { return has(recurrent_, spec.name); }
+
+bool HostBatch::is_large(const TensorSpec& spec) const {
+  return spec.in_place || is_source(spec) || is_recurrent(spec);
+}
 
 // Creates an array of zeros, or a large array that reuses the contents of another of its type:
 // masked values need only be finite. All source positions are masked, and
@@ -374,6 +384,7 @@ void HostBatch::start(const Rows& rows, const Sources& arriving) {
   }
   for (std::size_t i = 0; i < rows.size(); ++i) {
     reset(rows[i]);
+    for (const TensorSpec& spec : recurrent_) now_.at(spec.name)->clear(rows[i]);
     const SearchOptions* own = arriving.options.empty() ? nullptr : arriving.options[i];
     request(rows[i], own == nullptr ? options_ : *own, arriving.max_lengths[i]);
   }

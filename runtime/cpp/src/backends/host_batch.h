@@ -92,6 +92,7 @@ class HostBatch : public Batch {
   void start(const Rows& rows, const Sources& arriving);
   void encode(const Rows& rows, const Sources& arriving, std::size_t first, std::size_t count);
   bool is_source(const TensorSpec& spec) const;
+  bool is_recurrent(const TensorSpec& spec) const;
   bool is_large(const TensorSpec& spec) const;
   Array make(const TensorSpec& spec);
   void reset(std::int64_t row);  // resets the state to that before the first step
@@ -106,12 +107,13 @@ class HostBatch : public Batch {
   SearchOptions options_;
   std::int64_t start_token_;
   ArrayPlace place_;
-  Specs encoder_outputs_, caches_, request_, small_state_, by_sentence_;
+  Specs encoder_outputs_, caches_, recurrent_, request_, small_state_, by_sentence_;
+  Specs swapped_;  // state of which there are two copies, which change places with every step
   std::optional<std::int64_t> slots_;  // if fixed
   Sizes sizes_;
   std::vector<std::int64_t> lengths_;    // source tokens by row
   Arrays now_;                           // all inputs of the next step
-  Arrays other_;                         // targets of state that a step does not update in place
+  Arrays other_;                         // the copies of swapped_ that the next step writes
   Arrays results_;                       // outputs other than the state
   std::optional<StateMirror> mirror_;    // of the small arrays, if the arrays are on a device
   StepResults result_ = StepResults(1);  // of the last step

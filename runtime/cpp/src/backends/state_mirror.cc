@@ -85,11 +85,13 @@ void StateMirror::receive_ancestry() {
 }
 
 void StateMirror::copy_in(Range range) {
+  if (range.begin == range.end) return;
   device_->copy_in(block_->address() + range.begin, host_.get() + range.begin,
                    range.end - range.begin);
 }
 
 void StateMirror::copy_out(Range range) {
+  if (range.begin == range.end) return;
   device_->copy_out(host_.get() + range.begin, block_->address() + range.begin,
                     range.end - range.begin);
 }

@@ -81,7 +81,7 @@ std::optional<std::int64_t> Contract::slots() const {
   for (const TensorSpec& spec : state) {
     if (spec.in_place) return spec.axes[2] > 0 ? std::optional(spec.axes[2]) : std::nullopt;
   }
-  return std::nullopt;
+  return 0;
 }
 
 bool Contract::attention() const {

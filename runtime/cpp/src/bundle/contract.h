@@ -73,7 +73,8 @@ struct Contract {
   Specs results;  // outputs of a step other than its state; the first is `parents`
   std::optional<ShortlistSize> shortlist = std::nullopt;
 
-  // The number of beams or cache slots, if the graphs were compiled for a fixed one.
+  // The number of beams or cache slots, if the graphs were compiled for a fixed one. A contract
+  // without caches has 0 slots.
   std::optional<std::int64_t> beams() const;
   std::optional<std::int64_t> slots() const;
 

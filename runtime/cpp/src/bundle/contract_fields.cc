@@ -143,12 +143,15 @@ std::vector<std::int64_t> letters_of(const TensorSpec& spec) {
   return letters;
 }
 
-// Number of slots of the caches, or kP.
+// Number of slots of the caches, or kP; 0 without caches.
 std::int64_t slots_of_caches(const Specs& state) {
+  std::int64_t slots = 0;
   for (const TensorSpec& spec : state) {
-    if (spec.in_place && spec.axes.size() > 2) return spec.axes[2];
+    if (!spec.in_place) continue;
+    if (spec.axes.size() > 2) return spec.axes[2];
+    slots = kP;  // a cache of wrong axes, which is refused later
   }
-  return kP;
+  return slots;
 }
 
 using Axes = std::vector<std::int64_t>;
@@ -209,9 +212,9 @@ Contract read_contract(const Fields& fields) {
                     {"finished_scores", Type::kFloat32, {kN, k}},
                     {"finished_lengths", Type::kInt64, {kN, k}},
                     {"finished_parents", Type::kInt64, {kN, k}},
-                    {"finished_truncated", Type::kBool, {kN, k}},
-                    {"ancestry", Type::kFloat32, {kN, k, kP}}};
+                    {"finished_truncated", Type::kBool, {kN, k}}};
   Specs of_results = {{"parents", Type::kInt64, {kN, k}}};
+  if (capacity != 0) of_state.push_back({"ancestry", Type::kFloat32, {kN, k, kP}});
   if (capacity == kP) {
     of_state.push_back({"slots", Type::kInt64, {kN, k}});
     of_results.push_back({"full", Type::kBool, {kN}});

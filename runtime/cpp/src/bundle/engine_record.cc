@@ -47,7 +47,7 @@ EngineRecord read_record(const Fields& fields) {
   record.weights_stripped = fields.boolean("weights_stripped");
   for (const auto& [index, profile] : fields.object("profiles").objects(true)) {
     record.profiles.push_back({profile.integer("batch", 1), profile.integer("source_length", 1),
-                               profile.is_null("slots") ? 0 : profile.integer("slots", 1)});
+                               profile.is_null("slots") ? 0 : profile.integer("slots", 0)});
   }
   fields.object("layers").all_integers(0);
   fields.object("tensors").check_texts();

@@ -58,7 +58,7 @@ StepProfiles::StepProfiles(const Profiles& profiles, std::int64_t capacity) : pr
   }
   std::sort(slots_.begin(), slots_.end());
   slots_.erase(std::unique(slots_.begin(), slots_.end()), slots_.end());
-  if (slots_.empty() || slots_.front() < 1 || slots_.back() != capacity) {
+  if (slots_.empty() || (slots_.front() < 1 && capacity > 0) || slots_.back() != capacity) {
     throw bundle_error("the profiles of the step engine read up to " +
                        std::to_string(slots_.empty() ? 0 : slots_.back()) + " of the " +
                        std::to_string(capacity) + " cache slots; export the bundle again.");
