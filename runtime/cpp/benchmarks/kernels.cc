@@ -136,6 +136,11 @@ const std::vector<Sizes> kMatrices = {
     {256, 512, 512}, {256, 512, 2048}, {256, 2048, 512},
 };
 
+const std::vector<Sizes> kColdMatrices = {
+    {1, 512, 2048},  {2, 512, 2048},  {4, 512, 2048},  {6, 512, 2048},  {12, 512, 2048},
+    {20, 512, 2048}, {36, 512, 2048}, {20, 2048, 512}, {36, 2048, 512},
+};
+
 void measure_matrices(const Kernels& kernels, Benchmark& benchmark, Serial& executor) {
   Numbers numbers;
   for (const auto& size : kMatrices) {
@@ -159,6 +164,32 @@ void measure_matrices(const Kernels& kernels, Benchmark& benchmark, Serial& exec
     const Linear linear{{weights.data(), size.inputs, size.outputs, size.outputs / 64}, epilogue};
     benchmark.measure("linear", size.text(), bytes + 4 * weights.size(), size.operations(),
                       [&] { kernels.linear(linear, x.data(), size.rows, y.data(), executor); });
+  }
+}
+
+// A step multiplies by the weights of all layers in turn, which come from the shared cache or from
+// memory.
+void measure_cold_matrices(const Kernels& kernels, Benchmark& benchmark, Serial& executor) {
+  constexpr std::size_t kCopies = 40;
+  Numbers numbers;
+  for (const auto& size : kColdMatrices) {
+    const auto x = numbers.floats(size.rows * size.inputs);
+    const auto bias = numbers.floats(size.outputs);
+    std::vector<float> y(size.rows * size.outputs);
+    const Epilogue epilogue{bias.data(), Activation::relu, nullptr, nullptr, nullptr};
+    const std::size_t one = size.inputs * size.outputs;
+    const auto weights = numbers.bytes(kCopies * one);
+    const std::vector<float> scales(size.outputs, 0.01F);
+    const std::vector<std::int32_t> sums(size.outputs);
+    std::size_t copy = 0;
+    benchmark.measure(
+        "linear8_cold", size.text(), 4 * (x.size() + y.size()) + one, size.operations(), [&] {
+          const Matrix8 matrix{
+              weights.data() + copy * one, scales.data(), sums.data(), size.inputs, size.outputs,
+              size.outputs / 16,           true};
+          copy = (copy + 1) % kCopies;
+          kernels.linear8({matrix, false, epilogue}, x.data(), size.rows, y.data(), executor);
+        });
   }
 }
 
@@ -360,6 +391,7 @@ void measure_all(const Options& options) {
   Serial executor;
   if (kernels.linear != nullptr) {
     measure_matrices(kernels, benchmark, executor);
+    measure_cold_matrices(kernels, benchmark, executor);
     measure_candidates(kernels, benchmark, executor);
     measure_attention("attention", kernels, kernels.attention, benchmark, executor);
     measure_attention("attention16", kernels, kernels.attention16, benchmark, executor);

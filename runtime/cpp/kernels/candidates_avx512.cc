@@ -73,7 +73,6 @@ TopKStates matmul_topk(const Rows8& x, const Matrix8& matrix, const float* bias,
                        Executor& executor, Arena& arena) {
   const auto& kernel = *x.kernel;
   const auto panels = ceiling(matrix.blocks, kPanel);
-  const auto tiles = ceiling(x.count, kernel.rows);
   const auto parts = std::min(panels, kMaxParts);
   const auto shared = x.count < kManyRows ? 1 : std::min<std::size_t>(parts, 2);
   const auto states = make_topk_states(parts, shared, x.count, count, arena);
@@ -95,7 +94,7 @@ TopKStates matmul_topk(const Rows8& x, const Matrix8& matrix, const float* bias,
       for (std::size_t row = 0; row < x.count; row += kernel.rows) {
         const auto height = std::min(kernel.rows, x.count - row);
         Sums sums;
-        const auto prefetch = next_panel_prefetch(kernel, matrix, last, row / kernel.rows, tiles);
+        const auto prefetch = next_panel_prefetch(kernel, matrix, last, row, x.count);
         kernel.tile(x, matrix, row, height, block, last, prefetch, sums);
         for (std::size_t i = 0; i < height; ++i) {
           const __m512 scale = _mm512_set1_ps(x.scales[row + i]);

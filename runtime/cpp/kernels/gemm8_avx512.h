@@ -55,10 +55,11 @@ constexpr Prefetch kNoPrefetch = {nullptr, 0};
 
 // A micro-kernel that computes tiles, and its tuning parameters.
 struct GemmKernel {
-  std::size_t min_rows;            // minimum rows of an input
-  std::size_t min_prefetch_tiles;  // minimum tiles per panel for prefetching the next panel
-  std::size_t rows;                // rows of a tile, at most kMaxTileRows
-  std::size_t rows_per_task;       // rows of a task, in whole tiles; amortizes reading the weights
+  std::size_t min_rows;  // minimum rows of an input
+  // Minimum rows for prefetching the next panel, of weights in the cache and of streamed weights.
+  std::size_t min_prefetch_rows[2];
+  std::size_t rows;           // rows of a tile, at most kMaxTileRows
+  std::size_t rows_per_task;  // rows of a task, in whole tiles; amortizes reading the weights
   // Called by each thread before and after its tiles (see TileScope); may be null.
   void (*begin)();
   void (*end)();
@@ -75,14 +76,19 @@ struct GemmKernel {
   }
 };
 
-// The share of the next panel that one of `tiles` tiles of the current panel prefetches.
+// The share of the next panel that a tile of the current panel prefetches: the tile from `row` on,
+// of `rows` rows. All of the panel, a half or a quarter, so that a tile prefetches as many lines at
+// every step.
 inline Prefetch next_panel_prefetch(const GemmKernel& kernel, const Matrix8& matrix,
-                                    std::size_t last, std::size_t tile, std::size_t tiles) {
-  if (last + kPanel > matrix.blocks || tiles < kernel.min_prefetch_tiles) return kNoPrefetch;
-  const auto lines = ceiling(matrix.inputs, tiles);  // 64 bytes for four inputs and a block
-  const auto first = std::min(matrix.inputs, tile * lines);
-  return {matrix.weights + last * matrix.inputs * kLanes + first * 64,
-          std::min(lines, matrix.inputs - first)};
+                                    std::size_t last, std::size_t row, std::size_t rows) {
+  const auto min_rows = kernel.min_prefetch_rows[matrix.streamed ? 1 : 0];
+  if (last + kPanel > matrix.blocks || rows < min_rows) return kNoPrefetch;
+  const auto tiles = ceiling(rows, kernel.rows), tile = row / kernel.rows;
+  const std::size_t shares = tiles < 4 ? std::min<std::size_t>(tiles, 2) : 4;
+  if (tile >= shares) return kNoPrefetch;
+  const auto lines = matrix.inputs / shares;  // 64 bytes for four inputs and a block
+  return {matrix.weights + (last * kLanes + tile * kPanel * kLanes / shares) * matrix.inputs,
+          lines};
 }
 
 extern const GemmKernel kU8S8Vnni;

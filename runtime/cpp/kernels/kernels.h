@@ -42,6 +42,7 @@ struct Matrix8 {
   std::size_t inputs;               // a multiple of 4
   std::size_t outputs;              // of the matrix; the last block may be padded
   std::size_t blocks;               // of 16 columns
+  bool streamed = false;  // whether all weights in use exceed the CPU cache and come from memory
 };
 
 // Layer normalization (section 5.4 of the paper; Ba et al. 2016).

@@ -105,12 +105,10 @@ void linear8(const GemmKernel& best, const Linear8& linear, const float* input, 
     const auto block = task / chunks * kPanel, begin = task % chunks * kernel.rows_per_task;
     const auto last = std::min(matrix.blocks, block + kPanel);
     const auto end = std::min(x.count, begin + kernel.rows_per_task);
-    const auto tiles = ceiling(end - begin, kernel.rows);
     for (auto row = begin; row < end; row += kernel.rows) {
       const auto height = std::min(kernel.rows, end - row);
       Sums sums;
-      const auto prefetch =
-          next_panel_prefetch(kernel, matrix, last, (row - begin) / kernel.rows, tiles);
+      const auto prefetch = next_panel_prefetch(kernel, matrix, last, row - begin, end - begin);
       kernel.tile(x, matrix, row, height, block, last, prefetch, sums);
       finish(linear, x, row, height, block, last, sums, y);
     }

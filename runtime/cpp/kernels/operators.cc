@@ -1,6 +1,7 @@
 #include "operators.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <numeric>
 #include <string>
@@ -24,6 +25,17 @@ struct ConstantFloats {
   }
 };
 
+// Bytes of the 8-bit weights of all sessions.
+std::atomic<std::size_t> weights_in_use = 0;
+
+// Whether a step must read its weights from memory again, because the CPU cache does not hold all
+// of them. CPUs report the last-level cache of a whole socket; this is the share of it that a
+// process can count on.
+bool weights_are_streamed() {
+  constexpr std::size_t kCache = std::size_t{16} << 20;
+  return weights_in_use.load(std::memory_order_relaxed) > kCache;
+}
+
 // A constant 8-bit matrix and its column sums.
 class Weights8 {
  public:
@@ -35,17 +47,27 @@ class Weights8 {
     sums_.resize(static_cast<std::size_t>(shape_[0]) * 16);
     auto matrix = with(tensor.GetTensorData<std::int8_t>(), nullptr, sums_.size());
     kernels.column_sums(matrix, sums_.data());
+    weights_in_use += bytes();
   }
+  ~Weights8() { weights_in_use -= bytes(); }
+  Weights8(const Weights8&) = delete;
+  Weights8& operator=(const Weights8&) = delete;
 
   std::size_t columns() const { return sums_.size(); }
 
   Matrix8 with(const std::int8_t* weights, const float* scales, std::size_t outputs) const {
-    return {weights,      scales,
-            sums_.data(), static_cast<std::size_t>(shape_[1]) * 4,
-            outputs,      static_cast<std::size_t>(shape_[0])};
+    return {weights,
+            scales,
+            sums_.data(),
+            static_cast<std::size_t>(shape_[1]) * 4,
+            outputs,
+            static_cast<std::size_t>(shape_[0]),
+            weights_are_streamed()};
   }
 
  private:
+  std::size_t bytes() const { return element_count(shape_, 0, shape_.size()); }
+
   Shape shape_;
   std::vector<std::int32_t> sums_;
 };
