@@ -227,9 +227,8 @@ class Compiler:
         options = self._options.engines
         if role == "encoder":
             return options.encoder_profiles(self._limits)
-        if self._model.config.is_recurrent:  # no cache, whose slots profiles differ by
-            return tuple(replace(one, slots=0) for one in options.encoder_profiles(self._limits))
-        return options.step_profiles(self._limits, self._options.beam_size)
+        caches = not self._model.config.is_recurrent
+        return options.step_profiles(self._limits, self._options.beam_size, caches)
 
     def contract(self, name: str) -> Contract:
         """Contract of the graphs of the target of that name."""

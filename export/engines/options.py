@@ -106,12 +106,13 @@ class EngineOptions:
             )
         return tuple(sorted(set(chosen), key=lambda p: (p.batch, p.source_length)))
 
-    def step_profiles(self, limits: Limits, beams: int) -> tuple[Profile, ...]:
+    def step_profiles(self, limits: Limits, beams: int, caches: bool = True) -> tuple[Profile, ...]:
         """Return the profiles of the step: each of the encoder's with each number of cache slots.
 
         Args:
             limits: Limits of the bundle.
             beams: Beam size, which is the number of cache slots per token.
+            caches: Whether the model has caches; a recurrent one has not, and 0 slots.
 
         Raises:
             OptionError: See `encoder_profiles`, or a target length exceeds max_target_length.
@@ -124,6 +125,8 @@ class EngineOptions:
                     "max_target_length or remove that length."
                 )
         lengths = {x for x in self.target_lengths or _TARGET_LENGTHS if x < longest} | {longest}
+        if not caches:
+            lengths = {0}
         return tuple(
             replace(profile, slots=beams * length)
             for profile in self.encoder_profiles(limits)

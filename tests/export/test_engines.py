@@ -93,6 +93,17 @@ def test_a_tiny_model_builds(rtx: Builder, precision: str, checkpoint: Checkpoin
     assert "ATTENTION_INPUT" not in layers["step"]
 
 
+def test_a_recurrent_model_builds(rtx: Builder, checkpoint: Checkpoint) -> None:
+    config = replace(checkpoint.model, decoder_mixer="ssru")
+    _, graphs = transformer_graphs(config, "tensorrt-rtx-fp16", CHECKPOINTS)
+    step = graphs["step"]
+    profiles = profiles_of(step, CHECKPOINTS)
+    assert [one.slots for one in profiles] == [0, 0]
+    engine = build_engine(rtx, step, profiles, uncached())
+    assert_engine_keeps_the_contract(engine, step)
+    assert "KV_CACHE_UPDATE" not in engine.record.layers
+
+
 @pytest.mark.slow
 def test_layers_as_wide_as_the_base_model_s_build(rtx: Builder) -> None:
     # Two of six equal layers; the tiny model above covers all precisions.
@@ -110,7 +121,8 @@ def profiles_of(graph: Graph, limits: Limits) -> tuple[Profile, ...]:
     options = EngineOptions(profiles=profiles, target_lengths=(16,))
     if graph.name == "encoder":
         return options.encoder_profiles(limits)
-    return options.step_profiles(limits, GRAPH_BEAMS)
+    caches = any(spec.name == "ancestry" for spec in graph.inputs)
+    return options.step_profiles(limits, GRAPH_BEAMS, caches)
 
 
 def assert_engine_keeps_the_contract(engine: Engine, graph: Graph) -> None:

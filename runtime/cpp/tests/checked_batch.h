@@ -25,11 +25,16 @@ class ReferenceSentence {
       : contract_(contract),
         encoder_outputs_(vectors(contract.encoder_outputs)),
         caches_(contract.caches()),
+        recurrent_(recurrent(contract)),
         source_(std::move(source)),
         options_(options),
         max_length_(max_length),
         prefix_(std::move(prefix)),
         past_(static_cast<std::size_t>(options.beam_size)) {
+    for (const TensorSpec& spec : recurrent_) {
+      hidden_[spec.name].assign(past_.size(),
+                                std::vector<float>(static_cast<std::size_t>(spec.axes[2]), 0));
+    }
     const std::size_t k = past_.size();
     const float impossible = -std::numeric_limits<float>::infinity();
     state_.tokens.assign(k, start_token);
@@ -63,13 +68,16 @@ class ReferenceSentence {
       common.add(std::uint64_t{place});
       add(common, encoder_outputs_, of_source(source_, static_cast<std::int64_t>(place)));
     }
-    const std::vector<std::int64_t> slots = next_slots();
+    const std::vector<std::int64_t> slots = caches_.empty() ? Rows() : next_slots();
     std::vector<Digest> beams;
     attention_.clear();
     for (std::size_t beam = 0; beam < past_.size(); ++beam) {
-      slots_[slots[beam]] = Digest(common).add(static_cast<std::uint64_t>(state_.tokens[beam]));
-      past_[beam].insert(slots[beam]);
       Digest digest = common;
+      for (const TensorSpec& spec : recurrent_) digest.add(hidden_.at(spec.name)[beam]);
+      if (!caches_.empty()) {
+        slots_[slots[beam]] = Digest(common).add(static_cast<std::uint64_t>(state_.tokens[beam]));
+        past_[beam].insert(slots[beam]);
+      }
       for (const std::int64_t slot : past_[beam]) {
         digest.add(static_cast<std::uint64_t>(slot));
         add(digest, caches_, slots_.at(slot));
@@ -85,6 +93,14 @@ class ReferenceSentence {
       past.push_back(past_[static_cast<std::size_t>(parent)]);
     }
     past_ = std::move(past);
+    for (auto& [name, vectors] : hidden_) {
+      for (std::size_t beam = 0; beam < parents_.size(); ++beam) {
+        const Digest& parent = beams[static_cast<std::size_t>(parents_[beam])];
+        for (std::size_t i = 0; i < vectors[beam].size(); ++i) {
+          vectors[beam][i] = recurrent_element(parent, name, i);
+        }
+      }
+    }
   }
 
  private:
@@ -111,7 +127,7 @@ class ReferenceSentence {
   }
 
   Contract contract_;
-  Specs encoder_outputs_, caches_;
+  Specs encoder_outputs_, caches_, recurrent_;
   Tokens source_;
   SearchOptions options_;
   std::int64_t max_length_;
@@ -119,6 +135,7 @@ class ReferenceSentence {
   DigestState state_;
   std::vector<std::set<std::int64_t>> past_;  // by beam, the slots of its tokens
   std::map<std::int64_t, Digest> slots_;
+  std::map<std::string, std::vector<std::vector<float>>> hidden_;  // recurrent state by beam
   std::vector<std::int64_t> parents_;
   std::vector<float> attention_;
 };

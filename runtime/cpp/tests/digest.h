@@ -69,6 +69,20 @@ inline Specs vectors(const Specs& specs) {
   return found;
 }
 
+// State of recurrent layers.
+inline Specs recurrent(const Contract& contract) {
+  Specs found;
+  for (const TensorSpec& spec : contract.state) {
+    if (spec.name.rfind("ssru_state_", 0) == 0) found.push_back(spec);
+  }
+  return found;
+}
+
+// An element of the state of a beam that continues a beam with that digest.
+inline float recurrent_element(const Digest& parent, const std::string& name, std::size_t index) {
+  return static_cast<float>(Digest(parent).add(name).below(1000, index));
+}
+
 // Number of layers, heads and columns to distinguish.
 inline DecoderShape digest_shape() {
   DecoderShape shape = {2, 2, 2, 1, false, {}};

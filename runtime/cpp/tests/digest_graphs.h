@@ -46,6 +46,7 @@ class DigestGraphs : public Graphs {
       : contract_(contract),
         encoder_outputs_(vectors(contract.encoder_outputs)),
         caches_(contract.caches()),
+        recurrent_(recurrent(contract)),
         log_(log) {}
 
   void encode(const Arrays& inputs, const Arrays& outputs) override {
@@ -80,7 +81,7 @@ class DigestGraphs : public Graphs {
     return [this, inputs, outputs] {
       if (log_.keep_inputs) log_.inputs = inputs;
       if (log_.on_step) log_.on_step(inputs);
-      const Step step{contract_, encoder_outputs_, caches_, inputs, outputs};
+      const Step step{contract_, encoder_outputs_, caches_, recurrent_, inputs, outputs};
       step.check_arrays();
       for (std::int64_t row = 0; row < inputs.at("tokens")->axis(0); ++row) step.run(row);
     };
@@ -123,7 +124,7 @@ class DigestGraphs : public Graphs {
   // A run of the step graph.
   struct Step {
     const Contract& contract;
-    const Specs &crossing, &caches;
+    const Specs &crossing, &caches, &recurrent;
     const Arrays &inputs, &outputs;
 
     template <class T>
@@ -144,7 +145,7 @@ class DigestGraphs : public Graphs {
     void check_arrays() const {
       const Sizes sizes =
           contract.with_source({inputs.at("tokens")->axis(0), inputs.at("tokens")->axis(1), 0,
-                                inputs.at("ancestry")->axis(2)},
+                                caches.empty() ? 0 : inputs.at("ancestry")->axis(2)},
                                inputs.at("source_bias")->axis(3));
       for (const TensorSpec& spec : contract.step_inputs()) {
         CHECK(inputs.at(spec.name)->shape() == spec.sized(sizes));
@@ -183,11 +184,16 @@ class DigestGraphs : public Graphs {
     // The contents of idle rows must not matter.
     void idle(std::int64_t row) const {
       write_vectors(caches, inputs, row, 0, std::nullopt);
+      for (const TensorSpec& spec : recurrent) {
+        std::fill_n(out<float>(kNext + spec.name, row), outputs.at(kNext + spec.name)->row_size(),
+                    1e30f);
+      }
       if (!contract.slots()) out<char>("full", row)[0] = 1;
     }
 
     void advance(std::int64_t row) const {
-      const std::int64_t k = inputs.at("ancestry")->axis(1), slots = inputs.at("ancestry")->axis(2);
+      const std::int64_t k = inputs.at("tokens")->axis(1);
+      const std::int64_t slots = caches.empty() ? 0 : inputs.at("ancestry")->axis(2);
       DigestState state = {
           values<std::int64_t>("tokens", row),
           values<float>("log_probs", row),
@@ -206,6 +212,17 @@ class DigestGraphs : public Graphs {
       std::vector<Digest> beams;
       std::vector<std::vector<float>> ancestry;
       for (std::int64_t beam = 0; beam < k; ++beam) {
+        if (caches.empty()) {
+          Digest digest = common;
+          for (const TensorSpec& spec : recurrent) {
+            const std::int64_t size = spec.axes[2];
+            const float* own = in<float>(spec.name.c_str(), row) + beam * size;
+            digest.add(std::vector<float>(own, own + size));
+          }
+          beams.push_back(digest);
+          if (contract.attention()) attend(row, beam, digest);
+          continue;
+        }
         const std::int64_t slot =
             contract.slots() ? state.position * k + beam : in<std::int64_t>("slots", row)[beam];
         CHECK(slot >= 0 && slot < slots);
@@ -224,6 +241,16 @@ class DigestGraphs : public Graphs {
           state, beams, in<std::int64_t>("min_lengths", row)[0],
           in<std::int64_t>("max_lengths", row)[0], in<std::int64_t>("forced_tokens", row)[0]);
       write(row, state, parents);
+      for (const TensorSpec& spec : recurrent) {
+        float* next = out<float>(kNext + spec.name, row);
+        for (const std::int64_t parent : parents) {
+          for (std::int64_t i = 0; i < spec.axes[2]; ++i) {
+            *next++ = recurrent_element(beams[static_cast<std::size_t>(parent)], spec.name,
+                                        static_cast<std::size_t>(i));
+          }
+        }
+      }
+      if (caches.empty()) return;
       for (std::int64_t beam = 0; beam < k; ++beam) {
         const auto& own =
             ancestry[static_cast<std::size_t>(parents[static_cast<std::size_t>(beam)])];
@@ -291,7 +318,7 @@ class DigestGraphs : public Graphs {
   };
 
   Contract contract_;
-  Specs encoder_outputs_, caches_;
+  Specs encoder_outputs_, caches_, recurrent_;
   GraphLog& log_;
 };
 

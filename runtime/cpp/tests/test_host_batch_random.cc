@@ -21,6 +21,7 @@ struct RandomCase {
   std::optional<ShortlistSize> shortlist = {};
   bool attention = false;
   Place place = Place::kHost;
+  std::int64_t recurrent_size = 0;
 };
 
 constexpr std::int64_t kLongestTranslation = 40;
@@ -33,6 +34,7 @@ DecoderShape shape_of(const RandomCase& one) {
   shape.form.slots = one.fixed_slots;
   shape.form.cache_type = one.cache_type;
   shape.form.shortlist = one.shortlist;
+  shape.recurrent_size = one.recurrent_size;
   return shape;
 }
 
@@ -114,6 +116,27 @@ void test_host_batch_random() {
                       Place::kTwoCopies},
            RandomCase{
                "fixed slots on a device", 3, slots, 0, Type::kFloat32, {}, true, Place::kTwoCopies},
+           RandomCase{"recurrent", 3, std::nullopt, 0, Type::kFloat32, {}, false, Place::kHost, 5},
+           RandomCase{"recurrent and all else", 2, std::nullopt, 16, Type::kFloat16, shortlist,
+                      true, Place::kHost, 3},
+           RandomCase{"recurrent on a device",
+                      3,
+                      std::nullopt,
+                      0,
+                      Type::kFloat32,
+                      {},
+                      false,
+                      Place::kDevice,
+                      5},
+           RandomCase{"recurrent in buckets",
+                      2,
+                      std::nullopt,
+                      0,
+                      Type::kFloat32,
+                      {},
+                      true,
+                      Place::kBuckets,
+                      4},
        }) {
     test_at_random(one);
   }
