@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from translate_trt.export.engines.options import EngineOptions
 from translate_trt.export.targets import TARGETS, pass_names
-from translate_trt.runtime.bundle.manifest import Limits
+from translate_trt.runtime.bundle.manifest import SHORTLIST, Limits
 from translate_trt.runtime.errors import OptionError
 
 # An engine's caches hold a token per beam and position: with 256 beams, a base model already needs
 # more than a gigabyte per sentence.
 _MOST_BEAMS = 256
+_DEFAULT = "onnx-fp32"
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,8 @@ class BuildOptions:
         OptionError: A value is out of range.
     """
 
-    targets: tuple[str, ...] = ("onnx-fp32",)  # the first is the bundle's default
+    # The first is the bundle's default. Empty: onnx-fp32, with the shortlist if there is one.
+    targets: tuple[str, ...] = ()
     # Tokens including the end symbol. Sinusoidal positions allow any length, but a model is at its
     # best up to the lengths it was trained on: None takes the training's --max-pair-length.
     max_source_length: int | None = None
@@ -34,23 +36,16 @@ class BuildOptions:
     disabled_passes: tuple[str, ...] = ()  # names of passes to leave out
     dump: Path | None = None  # directory for every graph after every pass
     engines: EngineOptions = field(default_factory=EngineOptions)  # how engines are built
-    shortlist: Path | None = None  # shortlist table, for targets with a shortlist
+    # Shortlist table, for targets with a shortlist; None: that of the checkpoint.
+    shortlist: Path | None = None
 
     def __post_init__(self) -> None:
-        if not self.targets:
-            raise OptionError(f"no target; choose from {', '.join(TARGETS)}.")
         for name in self.targets:
             if name not in TARGETS:
                 raise OptionError(f"no target {name!r}; choose from {', '.join(TARGETS)}.")
         if len(set(self.targets)) < len(self.targets):
             raise OptionError(f"a target is named twice in {', '.join(self.targets)}.")
-        with_shortlist = [name for name in self.targets if TARGETS[name].shortlist]
-        if with_shortlist and self.shortlist is None:
-            raise OptionError(
-                f"{with_shortlist[0]} needs a table: make one with translate-trt shortlist and "
-                "give it with --shortlist."
-            )
-        if self.shortlist is not None and not with_shortlist:
+        if self.shortlist is not None and self.targets and not self._with_shortlist:
             raise OptionError(
                 "a shortlist table is given, but no target uses it; add "
                 + " or ".join(name for name, target in TARGETS.items() if target.shortlist)
@@ -66,6 +61,29 @@ class BuildOptions:
                 f"max_source_length is {self.max_source_length}; it must be at least 2: one token "
                 "and the end symbol."
             )
+
+    @property
+    def _with_shortlist(self) -> list[str]:
+        return [name for name in self.targets if TARGETS[name].shortlist]
+
+    def for_model(self, shortlist: Path | None) -> BuildOptions:
+        """Fill in the default targets and the shortlist of a model.
+
+        Args:
+            shortlist: The model's own shortlist, if it has one.
+
+        Raises:
+            OptionError: A target needs a shortlist, and there is none.
+        """
+        table = self.shortlist or shortlist
+        default = _DEFAULT if table is None else f"{_DEFAULT}{SHORTLIST}"
+        options = replace(self, targets=self.targets or (default,))
+        if options._with_shortlist and table is None:
+            raise OptionError(
+                f"{options._with_shortlist[0]} needs a table: make one with translate-trt "
+                "shortlist and give it with --shortlist."
+            )
+        return replace(options, shortlist=table if options._with_shortlist else None)
 
     def limits(self, trained_length: int, longest: int | None) -> Limits:
         """Compute the lengths to compile for.

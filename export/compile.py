@@ -93,6 +93,7 @@ def compile_bundle(
         OutputError: `out` exists, overlaps an input, or the disk is full.
         TranslateTrtError: The model cannot be compiled for a target; the message says why.
     """
+    options = options.for_model(checkpoint.shortlist)
     limits = options.limits(int(checkpoint.train.get("max_length", 256)), checkpoint.model.longest)
     if limits.max_source_length < checkpoint.prompt.source_length + 2:
         raise OptionError(

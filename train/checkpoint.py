@@ -7,6 +7,7 @@ run/
   checkpoint-averaged/        the same three files; `translate-trt export run/` takes this one
 
 Models with a tokenizer per language have source.spm and target.spm instead of tokenizer.spm.
+Checkpoints may have a lexical shortlist, shortlist.safetensors.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from translate_trt.train.hashed_files import (
     recorded_hashes,
 )
 from translate_trt.train.model import Transformer
+from translate_trt.train.shortlist.table import Shortlist
 from translate_trt.train.training_state import TrainingState
 
 FORMAT_VERSION = 1
@@ -46,6 +48,7 @@ TOKENIZERS = ("source.spm", "target.spm")  # of models with a tokenizer per lang
 PREFIX = "checkpoint-"
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
+SHORTLIST = "shortlist.safetensors"
 
 
 def checkpoint_files(directory: Path) -> set[str] | None:
@@ -75,6 +78,7 @@ CHECKPOINT_FILES = {
     "model.safetensors",
     TOKENIZER,
     *TOKENIZERS,
+    SHORTLIST,
     "training/optimizer.safetensors",
     "training/state.json",
 }
@@ -206,6 +210,12 @@ class Checkpoint(DecodingDefaults):
             CheckpointError: The file is missing.
         """
         return hash_file(self.path / WEIGHTS)
+
+    @property
+    def shortlist(self) -> Path | None:
+        """File of the model's lexical shortlist, if the checkpoint has one."""
+        path = self.path / SHORTLIST
+        return path if path.is_file() else None
 
 
 def read_weights(checkpoint: Path) -> dict[str, Tensor]:
@@ -406,6 +416,7 @@ def save_imported(
     languages: tuple[str | None, str | None] = (None, None),
     force: bool = False,
     inputs: Sequence[Path] = (),
+    shortlist: Shortlist | None = None,
 ) -> None:
     """Write a checkpoint of an imported model.
 
@@ -419,6 +430,7 @@ def save_imported(
         languages: Source and target language codes, for the record.
         force: Replace an existing imported checkpoint.
         inputs: Files and directories that the model was read from.
+        shortlist: Lexical shortlist of the model.
 
     Raises:
         OutputError: The directory exists or overlaps the inputs, or the disk is full or not
@@ -427,3 +439,5 @@ def save_imported(
     decoding = DecodingDefaults(*languages, search, prompt)
     with new_directory(path, force, kind=IMPORTED, inputs=inputs) as directory:
         _write(directory, model.state_dict(), model.config, origin, tokenizers, decoding)
+        if shortlist is not None:
+            shortlist.save(directory / SHORTLIST)

@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     "--target",
     "targets",
     multiple=True,
-    default=("onnx-fp32",),
-    show_default=True,
     help="onnx-fp32, onnx-int8, onnx-fp16, or tensorrt-, tensorrt-rtx- with fp16, bf16 or fp32; "
-    "the first two also with -shortlist; may be given several times, the first is the default.",
+    "the first two also with -shortlist; may be given several times, the first is the default. "
+    "Default: onnx-fp32, or onnx-fp32-shortlist if there is a shortlist.",
 )
 @click.option(
     "--shortlist",
     type=click.Path(path_type=Path),
-    help="Table made by translate-trt shortlist, for targets that end in -shortlist.",
+    help="Table made by translate-trt shortlist, for targets that end in -shortlist. Default: that "
+    "of the checkpoint; imported models may have one.",
 )
 @click.option(
     "--max-source-length",

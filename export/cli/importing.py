@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from translate_trt.runtime.cli.names import output_option
+from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.io.outputs import check_apart
 
 if TYPE_CHECKING:
@@ -188,25 +189,66 @@ def opennmt_py(
 @import_.command()
 @click.argument("model", type=_PATH)
 @click.option(
-    "--vocab", type=_PATH, required=True,
-    help="Vocabulary of the source: .yml, .json, .txt, or .spm, which is also its tokenizer.",
+    "--vocab", type=_PATH,
+    help="Vocabulary of the source: .yml, .json, .txt, or .spm, which is also its tokenizer. "
+    "Required, unless MODEL is a directory.",
 )  # fmt: skip
 @click.option("--target-vocab", type=_PATH, help="Vocabulary of the target. Default: the source's.")
+@click.option(
+    "--shortlist", type=_PATH,
+    help="Lexical shortlist: lex.s2t of extract_lex, or lex.bin of marian-conv. Default: that of "
+    "the decoder's settings or the directory.",
+)  # fmt: skip
+@click.option(
+    "--frequent", type=click.IntRange(min=1), default=100, show_default=True,
+    help="With --shortlist lex.s2t: number of target tokens that are in every list.",
+)  # fmt: skip
+@click.option(
+    "--best", type=click.IntRange(min=1), default=100, show_default=True,
+    help="With --shortlist lex.s2t: maximum number of translations of a source token.",
+)  # fmt: skip
 @_spm_options
 @_destination
 def marian(
     model: Path,
-    vocab: Path,
+    vocab: Path | None,
     target_vocab: Path | None,
+    shortlist: Path | None,
+    frequent: int,
+    best: int,
     source_spm: Path | None,
     target_spm: Path | None,
     **destination: Any,
 ) -> None:
-    """Import MODEL, the model.npz of a Transformer that Marian trained."""
-    from translate_trt.export.importers.marian.npz import import_marian_npz
+    """Import MODEL, a Transformer that Marian trained.
+
+    MODEL is model.npz, a .bin file of marian-conv, or the directory of a student of Firefox or
+    Bergamot: model*.bin, vocab*.spm, lex*.bin, and a configuration.
+    """
+    from translate_trt.export.importers.marian.lexical_table import ShortlistFile
+    from translate_trt.export.importers.marian.model import import_marian_model
+    from translate_trt.export.importers.marian.model_folder import ModelFolder
 
     tokenizers = source_spm, target_spm
-    _save(import_marian_npz(model, vocab, target_vocab, tokenizers), **destination)
+    file = None if shortlist is None else ShortlistFile(shortlist, frequent, best)
+    if model.is_dir():
+        if vocab is not None or target_vocab is not None:
+            raise OptionError(
+                "--vocab and --target-vocab are for a model's file; leave them out, or pass the "
+                f"file in {model} instead of the directory."
+            )
+        folder = ModelFolder.find(model)
+        imported = import_marian_model(
+            folder.model, *folder.vocabularies, tokenizers, file or folder.shortlist, folder.decoder
+        )
+    elif vocab is None:
+        raise OptionError(
+            "--vocab is missing: pass the vocabulary of the source, or a directory with a model, "
+            "its vocabularies and its shortlist."
+        )
+    else:
+        imported = import_marian_model(model, vocab, target_vocab, tokenizers, file)
+    _save(imported, **destination)
 
 
 def _save(
@@ -215,7 +257,8 @@ def _save(
     imported.save(out, languages, force, _inputs(click.get_current_context().params))
     config = imported.model.config
     parameters = sum(parameter.numel() for parameter in imported.model.parameters())
+    shortlist = "" if imported.shortlist is None else ", with its shortlist"
     click.echo(
         f"{out}: {config.encoder_layers} + {config.decoder_layers} layers, {parameters:,} "
-        "parameters"
+        f"parameters{shortlist}"
     )

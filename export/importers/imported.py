@@ -15,6 +15,7 @@ from translate_trt.runtime.errors import InputError
 from translate_trt.train.checkpoint import save_imported
 from translate_trt.train.config import ModelConfig
 from translate_trt.train.model import Transformer, sinusoid
+from translate_trt.train.shortlist.table import Shortlist
 
 # Other toolkits compute their sinusoids in float32 or better.
 _SINUSOID_TOLERANCE = 1e-4
@@ -32,6 +33,7 @@ class Imported:
         origin: Name of the toolkit, recorded in the checkpoint.
         search: Decoding defaults as fields of `SearchOptions`.
         prompt: Tokens before source and target texts.
+        shortlist: Lexical shortlist of the model, if it has one.
     """
 
     model: Transformer
@@ -39,6 +41,7 @@ class Imported:
     origin: str
     search: dict[str, Any]
     prompt: Prompt = field(default_factory=Prompt)
+    shortlist: Shortlist | None = None
 
     def save(
         self,
@@ -56,7 +59,7 @@ class Imported:
         origin = {"imported_from": self.origin}
         save_imported(
             path, self.model, self.tokenizers, origin, self.search, self.prompt, languages, force,
-            inputs,
+            inputs, self.shortlist,
         )  # fmt: skip
 
 
@@ -78,8 +81,13 @@ def build_model(config: ModelConfig, weights: Mapping[str, Tensor], path: Path) 
         InputError: Weights are missing, have the wrong shape, or are not finite.
     """
     # On the meta device, so that a damaged file cannot exhaust memory by the sizes it declares.
-    with torch.device("meta"):
-        expected = Transformer(config).state_dict()
+    try:
+        with torch.device("meta"):
+            expected = Transformer(config).state_dict()
+    except (RuntimeError, TypeError, OverflowError) as error:
+        raise InputError(
+            f"{path}: the settings declare sizes that no tensor can have; the file is damaged."
+        ) from error
     for name in sorted(set(expected) ^ set(weights)):
         problem = "is missing from" if name in expected else "is unexpected in"
         raise InputError(f"{path}: {name} {problem} the model.")

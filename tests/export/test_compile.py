@@ -51,7 +51,6 @@ def test_what_a_bundle_says_of_itself(compiled_bundle: Path, checkpoint: Checkpo
     ("options", "message"),
     [
         ({"targets": ("onnx-fp64",)}, "no target 'onnx-fp64'; choose from onnx-fp32, onnx-int8"),
-        ({"targets": ()}, "no target"),
         ({"targets": ("onnx-int8", "onnx-int8")}, "named twice"),
         ({"max_source_length": 1}, "max_source_length"),
     ],

@@ -250,7 +250,18 @@ def test_more_beams_than_lists_have_tokens_for(translator: Translator) -> None:
 
 def test_a_target_without_its_table() -> None:
     with pytest.raises(OptionError, match="onnx-fp32-shortlist needs a table"):
-        BuildOptions(("onnx-fp32-shortlist",))
+        BuildOptions(("onnx-fp32-shortlist",)).for_model(None)
+
+
+def test_default_target(tmp_path: Path) -> None:
+    """A model's own shortlist is used, unless the targets exclude it."""
+    own, given = tmp_path / "own", tmp_path / "given"
+    assert BuildOptions().for_model(None) == BuildOptions(("onnx-fp32",))
+    expected = BuildOptions(("onnx-fp32-shortlist",), shortlist=own)
+    assert BuildOptions().for_model(own) == expected
+    assert BuildOptions(shortlist=given).for_model(own).shortlist == given
+    assert BuildOptions(("onnx-int8-shortlist",)).for_model(own).shortlist == own
+    assert BuildOptions(("onnx-int8",)).for_model(own) == BuildOptions(("onnx-int8",))
 
 
 def test_a_table_without_a_target(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import os
 import random
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -80,17 +81,38 @@ class MarianModel:
         directory: where its files go.
         options: of `marian train`: the architecture.
         vocabularies: names of the vocabularies, which Marian makes from the text.
+        words: of the source and target text.
     """
 
-    def __init__(self, directory: Path, options: list[str], vocabularies: tuple[str, str]) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        options: list[str],
+        vocabularies: tuple[str, str],
+        words: tuple[list[str], list[str]] = (SOURCE, TARGET),
+    ) -> None:
         self.directory, self.path = directory, directory / "model.npz"
         self.vocabularies = [directory / name for name in vocabularies]
-        self.lines = lines_of(SOURCE, 3)
-        for name, lines in (("s", lines_of(SOURCE, 1)), ("t", lines_of(TARGET, 2)),
+        self.lines = lines_of(words[0], 3)
+        for name, lines in (("s", lines_of(words[0], 1)), ("t", lines_of(words[1], 2)),
                             ("test", self.lines)):  # fmt: skip
             (directory / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
         run(directory, "train", *options, *_DIMENSIONS, *_TRAINING, "-m", self.path.name, "-t", "s",
             "t", "-v", *vocabularies)  # fmt: skip
+
+    def convert(self, kind: str) -> Path:
+        """Convert the model with marian-conv --gemm-type."""
+        path = self.directory / f"model.{kind}.bin"
+        run(self.directory, "convert", "-f", self.path.name, "-t", path.name, "-g", kind)
+        return path
+
+    def convert_shortlist(self, text: Path, frequent: int, best: int) -> Path:
+        """Convert a shortlist in text to a binary one."""
+        path = self.directory / "lex.bin"
+        names = [path.name for path in self.vocabularies]
+        run(self.directory, "convert", "-s", text.name, str(frequent), str(best), "0", "-d",
+            path.name, "-V", *names)  # fmt: skip
+        return path
 
     def arrays(self) -> dict[str, np.ndarray]:
         with np.load(self.path) as file:
@@ -126,12 +148,21 @@ class MarianModel:
         )  # fmt: skip
         return [float(line) for line in output.split()]
 
-    def translate(self, beam: int) -> list[list[Found]]:
-        """Return Marian's n best hypotheses of each line, best first."""
+    def translate(
+        self, beam: int, model: Path | None = None, options: Sequence[str] = ()
+    ) -> list[list[Found]]:
+        """Return Marian's n best hypotheses of each line, best first.
+
+        Args:
+            beam: the beam size.
+            model: another file of the model.
+            options: more options of `marian-decoder`.
+        """
         names = [path.name for path in self.vocabularies]
         output = run(
-            self.directory, "decode", "-m", self.path.name, "-v", *names, "-i", "test", "-b",
-            str(beam), "--normalize", "0", "--max-length-factor", str(FACTOR), *_DECODING,
+            self.directory, "decode", "-m", (model or self.path).name, "-v", *names, "-i", "test",
+            "-b", str(beam), "--normalize", "0", "--max-length-factor", str(FACTOR), *_DECODING,
+            *options,
         )  # fmt: skip
         found: list[list[Found]] = [[] for _ in self.lines]
         for line in output.splitlines():

@@ -31,8 +31,10 @@ class NumpyTransformer:
         activation: between the feed-forward matmuls.
         epsilon: LayerNorm's.
         linear: weight [in, out] and bias [out] by name: STACK.LAYER.{self,cross}.{query,key,value,
-            output}, STACK.LAYER.{inner,outer}.
+            output}, STACK.LAYER.{inner,outer}, and of recurrent decoders
+            STACK.LAYER.{forget,candidate}.
         norm: scale and bias: STACK.LAYER.{self,cross,feed}, and STACK of the last one.
+        recurrent: the decoder has an SSRU (Kim et al. 2019) in place of self-attention.
     """
 
     heads: int
@@ -41,6 +43,7 @@ class NumpyTransformer:
     epsilon: float
     linear: Callable[[str], tuple[Array, Array]]
     norm: Callable[[str], tuple[Array, Array]]
+    recurrent: bool = False
 
     def decode(self, source: Array, target: Array, layers: Sequence[int]) -> Array:
         """Return the output [T, d_model] for embeddings [S, d_model] and [T, d_model]."""
@@ -57,9 +60,14 @@ class NumpyTransformer:
         for index in range(count):
             layer = f"{stack}.{index}"
             hidden = np.triu(np.full((len(x), len(x)), -np.inf), 1) if memory is not None else 0.0
-            x = self._sublayer(
-                f"{layer}.self", x, lambda y, h=hidden, n=layer: self._attend(f"{n}.self", y, y, h)
-            )
+            if self.recurrent and memory is not None:
+                x = self._sublayer(f"{layer}.self", x, lambda y, n=layer: self._recur(n, y))
+            else:
+                x = self._sublayer(
+                    f"{layer}.self",
+                    x,
+                    lambda y, h=hidden, n=layer: self._attend(f"{n}.self", y, y, h),
+                )
             if memory is not None:
                 x = self._sublayer(
                     f"{layer}.cross",
@@ -80,6 +88,15 @@ class NumpyTransformer:
 
     def _feed_forward(self, layer: str, x: Array) -> Array:
         return self._project(f"{layer}.outer", self.activation(self._project(f"{layer}.inner", x)))
+
+    def _recur(self, layer: str, x: Array) -> Array:
+        states, state = [], np.zeros(x.shape[-1])
+        for row in x:
+            forget = 1 / (1 + np.exp(-self._project(f"{layer}.forget", row).reshape(-1)))
+            candidate = self._project(f"{layer}.candidate", row).reshape(-1)
+            state = forget * state + (1 - forget) * candidate
+            states.append(np.maximum(state, 0))
+        return np.stack(states)
 
     def _attend(self, name: str, x: Array, memory: Array, hidden: Array | float) -> Array:
         query, key, value = (

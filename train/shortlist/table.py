@@ -182,13 +182,18 @@ def tokenizer_hash(source: Path, target: Path) -> str:
     Raises:
         InputError: A file cannot be read.
     """
-    hashes = {}
+    contents = []
     for path in (source, target):
         try:
-            hashes[hashlib.sha256(path.read_bytes()).hexdigest()] = path
+            contents.append(path.read_bytes())
         except OSError as error:
             raise InputError(f"cannot read the tokenizer {path}: {error.strerror}.") from error
-    return "+".join(hashes)
+    return content_hash(*contents)
+
+
+def content_hash(source: bytes, target: bytes) -> str:
+    """Return `tokenizer_hash` of the contents of the files."""
+    return "+".join(dict.fromkeys(hashlib.sha256(x).hexdigest() for x in (source, target)))
 
 
 def shared_copies(vocabulary_size: int) -> NDArray[np.int32]:
@@ -209,6 +214,69 @@ def copies_of(source: Sequence[str], target: Sequence[str]) -> NDArray[np.int32]
     copies = np.array([tokens.get(piece, PAD) for piece in source], dtype=np.int32)
     copies[: END + 1] = PAD
     return copies
+
+
+def no_copies(vocabulary_size: int) -> NDArray[np.int32]:
+    """Return `Shortlist.copies` of a source vocabulary of which no token is copied."""
+    return np.full(vocabulary_size, PAD, dtype=np.int32)
+
+
+def shortlist_of_entries(
+    sources: NDArray[np.int64],
+    targets: NDArray[np.int64],
+    probabilities: NDArray[np.float32],
+    frequent: NDArray[np.int64],
+    copies: NDArray[np.int32],
+    vocabulary_size: int,
+    tokenizer_sha256: str,
+) -> Shortlist:
+    """Make a shortlist from a given list of translations.
+
+    Counts of the frequent tokens and their probabilities as translations are unknown: they are 0,
+    and `truncated` keeps the frequent tokens of the lowest ids.
+
+    Args:
+        sources: [E] source token of each translation; translations of END are added to the frequent
+            tokens.
+        targets: [E] the translations, none of which is PAD or START.
+        probabilities: [E], of p(target | source).
+        frequent: [F] tokens of every list, in any order; END is added.
+        copies: [S], as in `Shortlist`.
+        vocabulary_size: V.
+        tokenizer_sha256: Hash of the tokenizers.
+    """
+    always = np.union1d(np.append(frequent, END), targets[sources == END]).astype(np.int32)
+    copied = np.flatnonzero(copies > PAD)
+    rows = np.concatenate((sources, copied))
+    tokens = np.concatenate((targets, copies[copied]))
+    values = np.concatenate((probabilities, np.zeros(len(copied), np.float32)))
+    kept = ~np.isin(tokens, always) & ~np.isin(rows, (PAD, START, END))
+    rows, tokens, values = rows[kept], tokens[kept], values[kept]
+    # Of equal translations, the first is the most probable one.
+    order = np.lexsort((-values, tokens, rows))
+    rows, tokens, values = rows[order], tokens[order], values[order]
+    first = np.ones(len(rows), dtype=bool)
+    first[1:] = (np.diff(rows) != 0) | (np.diff(tokens) != 0)
+    rows, tokens, values = rows[first], tokens[first], values[first]
+    order = np.lexsort((tokens, -values, rows))
+    rows, tokens, values = rows[order], tokens[order], values[order]
+    columns = np.arange(len(rows)) - np.searchsorted(rows, rows)
+    best = int(columns.max(initial=0)) + 1
+    translations = np.full((len(copies), best), PAD, dtype=np.int32)
+    found = np.zeros((len(copies), best), dtype=np.float32)
+    translations[rows, columns], found[rows, columns] = tokens, values
+    return Shortlist(
+        frequent=always,
+        frequent_counts=np.zeros(len(always), dtype=np.int64),
+        frequent_probabilities=np.zeros((len(copies), len(always)), dtype=np.float32),
+        translations=translations,
+        probabilities=found,
+        copies=copies,
+        vocabulary_size=vocabulary_size,
+        tokenizer_sha256=tokenizer_sha256,
+        pairs=0,
+        iterations=0,
+    )
 
 
 def by_frequency(tokens: NDArray[np.int32], counts: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -1,7 +1,7 @@
 """Decoding settings of a Marian model.
 
 Training writes MODEL.decoder.yml, and OPUS-MT's models come with a decoder.yml. Without either, the
-defaults of marian-decoder apply.
+defaults of marian-decoder apply. A model directory (`model_directory.py`) may have another file.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from translate_trt.export.importers.marian.files import read_settings
+from translate_trt.export.importers.marian.files import read_settings, sibling
+from translate_trt.export.importers.marian.lexical_table import ShortlistFile
 from translate_trt.runtime.errors import InputError, OptionError
 from translate_trt.runtime.options import SearchOptions
 
@@ -27,6 +28,8 @@ _WITHOUT_EFFECT = {
     "quiet", "quiet-translation", "log", "log-level", "log-time-zone", "seed", "port", "input",
     "output", "n-best", "alignment", "word-scores", "stat-freq", "optimize", "type", "version",
     "beam-size", "normalize", "allow-unk", "allow-special", "model-mmap", "tsv", "tsv-fields",
+    "shortlist", "gemm-precision", "bergamot-mode", "max-length-break", "ssplit-mode",
+    "cache-size",
 }  # fmt: skip
 # Unsupported settings, and their values without effect.
 _OFF: dict[str, tuple[Any, ...]] = {
@@ -43,7 +46,6 @@ _OFF: dict[str, tuple[Any, ...]] = {
     "gemm-type": ("float32",),
     "quantize-range": (0,),
     "weights": ([], [1], [1.0]),
-    "shortlist": ([],),
     "output-sampling": ([], False),
     "output-approx-knn": ([],),
 }
@@ -59,11 +61,13 @@ class DecoderSettings:
         search: The defaults as fields of `SearchOptions`.
         allows_unknown: Whether translations may contain the unknown token.
         allows_special: Whether translations may contain byte tokens of control characters.
+        shortlist: Lexical shortlist, if the settings name one that exists.
     """
 
     search: dict[str, Any]
     allows_unknown: bool = False
     allows_special: bool = False
+    shortlist: ShortlistFile | None = None
 
     @classmethod
     def read(cls, model: Path) -> DecoderSettings:
@@ -76,13 +80,26 @@ class DecoderSettings:
             InputError: The file is damaged, or a value is out of range.
         """
         path = _settings_path(model)
-        values = {} if path is None else _values(path)
+        values = {} if path is None else read_decoder_file(path)
         if path is not None and path.name == _NAME and not _names(values, model):
             log.warning(
                 "%s is for the models %s, not for %s; marian-decoder's defaults are used.",
                 path, values.get("models"), model.name,
             )  # fmt: skip
             values = {}
+        return cls.of_values(path or model.with_name(_NAME), values)
+
+    @classmethod
+    def of_values(cls, path: Path, values: dict[str, Any]) -> DecoderSettings:
+        """Check the values of a file, and log a warning for unsupported ones.
+
+        Args:
+            path: Path of the file; its directory holds the shortlist.
+            values: Values by name.
+
+        Raises:
+            InputError: A value is out of range.
+        """
         search = {
             "beam_size": values.get("beam-size", 12),
             "length_penalty": values.get("normalize", 0.0),
@@ -95,8 +112,12 @@ class DecoderSettings:
                 f"{path}: its beam-size or normalize is not supported: {error}"
             ) from error
         _warn(path, values)
-        flags = (values.get(name, False) is True for name in ("allow-unk", "allow-special"))
-        return cls(search, *flags)
+        return cls(
+            search,
+            allows_unknown=values.get("allow-unk") is True,
+            allows_special=values.get("allow-special") is True,
+            shortlist=_shortlist(path, values.get("shortlist")),
+        )
 
     def banned(self, path: Path, tokens: Sequence[str], unknown: int) -> list[int]:
         """Return the ids that marian-decoder bans.
@@ -119,7 +140,12 @@ def _settings_path(model: Path) -> Path | None:
     return None
 
 
-def _values(path: Path) -> dict[str, Any]:
+def read_decoder_file(path: Path) -> dict[str, Any]:
+    """Read the values of a file by name.
+
+    Raises:
+        InputError: The file cannot be read, or is not in the form that Marian writes.
+    """
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -135,14 +161,42 @@ def _names(values: dict[str, Any], model: Path) -> bool:
     return any(Path(str(name)).name == model.name for name in models)
 
 
-def _warn(path: Path | None, values: dict[str, Any]) -> None:
+def _shortlist(path: Path, values: Any) -> ShortlistFile | None:
+    """Return the shortlist of the settings: a file, and its options."""
+    if not values:
+        return None
+    name, *options = values if isinstance(values, list) else [values]
+    file = sibling(path.parent, name)
+    if file is None:
+        log.warning(
+            "%s names the shortlist %s, which is not in its directory; the model is imported "
+            "without it.", path, name,
+        )  # fmt: skip
+        return None
+    if options and isinstance(options[0], bool):  # of a binary file: whether to check it
+        return ShortlistFile(file)
+    defaults = ShortlistFile(file)
+    sizes = [*options, *(defaults.frequent, defaults.best, defaults.threshold)[len(options) :]]
+    frequent, best, threshold = sizes[:3]
+    if type(frequent) is not int or type(best) is not int or not isinstance(threshold, int | float):
+        raise InputError(
+            f"{path}: shortlist is {values!r:.60}; a file and the numbers of frequent tokens and "
+            "of translations are required."
+        )
+    return ShortlistFile(file, frequent, best, threshold)
+
+
+def _warn(path: Path, values: dict[str, Any]) -> None:
     models = values.get("models")
     if isinstance(models, list) and len(models) > 1:
         log.warning(
             "%s is for an ensemble of %d models; only one of them is imported.", path, len(models)
         )
+    greedy = values.get("beam-size") == 1
     for name, value in values.items():
         if name in _WITHOUT_EFFECT or value in _OFF.get(name, ()):
+            continue
+        if name == "skip-cost" and greedy:  # the best logit is the best probability
             continue
         log.warning(
             "%s: %s is %r, which translate-trt does not apply: translations may differ from "

@@ -26,6 +26,20 @@ _CHARACTERS = {
 }  # fmt: skip
 
 
+def sibling(directory: Path, name: Any) -> Path | None:
+    """Return the file in a directory that has the last part of a path as its name, if it exists.
+
+    Args:
+        directory: The directory.
+        name: Path on the machine of the settings' author.
+    """
+    path = directory / Path(str(name)).name
+    try:
+        return path if path.is_file() else None
+    except OSError:  # no file can have the name
+        return None
+
+
 def read_settings(path: Path, text: str, part: str = SETTINGS) -> dict[str, Any]:
     """Parse settings in YAML.
 
@@ -93,8 +107,13 @@ def read_vocabulary(path: Path) -> list[str]:
     """Read the tokens of a vocabulary in YAML, JSON, plain text or SentencePiece format (.spm).
 
     Raises:
-        InputError: The file is missing or damaged.
+        InputError: The file is missing or damaged, or has factors.
     """
+    if path.suffix == ".fsv":
+        raise InputError(
+            f"{path} is a vocabulary of factors (.fsv), which are not supported; train a model "
+            "without factors, such as a student of this one."
+        )
     try:
         if path.suffix == ".spm":
             return [str(piece.piece) for piece in read_sentencepiece(path).pieces]

@@ -22,7 +22,7 @@ from translate_trt.export.importers.hugging_face.directory import (
 )
 from translate_trt.export.importers.imported import build_model
 from translate_trt.export.importers.marian.files import read_vocabulary
-from translate_trt.export.importers.marian.npz import import_marian_npz
+from translate_trt.export.importers.marian.model import import_marian_model
 from translate_trt.export.importers.torch_file import read_torch_file, tensors_of
 from translate_trt.export.importers.vocabulary import (
     SpecialTokens,
@@ -92,7 +92,7 @@ def test_arrays_of_marian(message: str, tmp_path: Path) -> None:
     path = tmp_path / "model.npz"
     ARRAYS[message](path)
     with pytest.raises(InputError, match=message):
-        import_marian_npz(path, tmp_path / "vocab.yml")
+        import_marian_model(path, tmp_path / "vocab.yml")
 
 
 def expanded(path: Path) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import random
 import re
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from support.importing import tokenizer_of
@@ -23,10 +25,17 @@ from support.marian_peer import (
     search_like_marian,
 )
 
+from translate_trt.export.build_options import BuildOptions
+from translate_trt.export.compile import compile_bundle
 from translate_trt.export.importers.imported import Imported
-from translate_trt.export.importers.marian.files import read_vocabulary
-from translate_trt.export.importers.marian.npz import import_marian_npz
+from translate_trt.export.importers.marian.binary import read_binary
+from translate_trt.export.importers.marian.files import SETTINGS, read_vocabulary
+from translate_trt.export.importers.marian.lexical_table import ShortlistFile
+from translate_trt.export.importers.marian.model import import_marian_model
+from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.options import SearchOptions
+from translate_trt.runtime.translator import Translator
+from translate_trt.train.checkpoint import open_checkpoint
 from translate_trt.train.config import END, START, UNKNOWN
 from translate_trt.train.model import Transformer
 from translate_trt.train.search import beam_search
@@ -40,6 +49,7 @@ MOST_TIES = 2
 # Number of lines to translate with the search of docs/beam-search.md as well.
 GREEDY = 50
 _BYTES = ["--sentencepiece-options", "--byte_fallback=true --hard_vocab_limit=false"]
+_SSRU = ["--transformer-decoder-autoreg", "rnn", "--dec-cell", "ssru"]
 _PIECES = ["--sentencepiece-options", "--hard_vocab_limit=false"]
 
 
@@ -87,6 +97,21 @@ CASES = {
         {"norm": "pre", "activation": "swish", "tied": "none", "encoder_layers": 6,
          "decoder_layers": 1}, end=1.5, slow=False,
     ),
+    "SSRU, tied layers, 2+4, relu, one spm": Case(
+        ["--task", "transformer-base", "--tied-embeddings-all", "--transformer-ffn-activation",
+         "relu", *depth(2, 4), *sizes(90), *_PIECES, *_SSRU, "--transformer-tied-layers", "1", "1",
+         "2", "2", "--transformer-decoder-dim-ffn", "32"],
+        ("vocab.spm", "vocab.spm"),
+        {"norm": "post", "decoder_mixer": "ssru", "decoder_ties": "1,1,2,2", "decoder_d_ff": 32,
+         "decoder_layers": 4}, end=6.0,
+    ),
+    "SSRU, untied, pre-norm, 6+2, swish, two yml": Case(
+        ["--task", "transformer-base-prenorm", "--tied-embeddings-all=false",
+         "--transformer-ffn-activation", "swish", *depth(6, 2), *sizes(0), *_SSRU],
+        ("source.yml", "target.yml"),
+        {"norm": "pre", "activation": "swish", "tied": "none", "decoder_mixer": "ssru",
+         "decoder_layers": 2}, end=1.5, slow=False,
+    ),
     "tied output, post-norm, 6+1, swish, two spm": Case(
         ["--task", "transformer-base", "--tied-embeddings-all=false", "--tied-embeddings",
          "--transformer-ffn-activation", "swish", *depth(6, 1), *sizes(60), *_PIECES],
@@ -119,7 +144,7 @@ class Pair:
         tokens = read_vocabulary(self.theirs.vocabularies[1])
         control = [place for place, token in enumerate(tokens) if _CONTROL.fullmatch(token)]
         self.theirs.make_lively(case.end, [] if case.may_be_unknown else [1, *control])
-        self.imported: Imported = import_marian_npz(self.theirs.path, *self.theirs.vocabularies)
+        self.imported: Imported = import_marian_model(self.theirs.path, *self.theirs.vocabularies)
         tokenizer = tokenizer_of(self.imported.tokenizers)
         self.sources = [tokenizer.encode_source(line) for line in self.theirs.lines]
         names = tokenizer.target_pieces(range(tokenizer.vocabulary_size))
@@ -146,7 +171,7 @@ class Pair:
         assert model.output_bias is not None
         with torch.no_grad():
             model.output_bias[list(self.banned)] = bias[list(self.banned.values())]
-        if model.config.norm == "pre":
+        if model.config.norm == "pre" and not model.config.is_recurrent:
             for layer in model.decoder_layers:
                 layer.forward = partial(decode_like_marian, layer)  # type: ignore[method-assign]
         return model
@@ -206,7 +231,7 @@ def test_lists_and_scores(name: str, tmp_path: Path) -> None:
         assert_same(theirs, [[Found(pair.named(tokens), sum_) for tokens, sum_ in hypotheses]
                              for hypotheses in found])  # fmt: skip
         assert len({hypotheses[-1].tokens for hypotheses in theirs}) > 15
-        if beam == 1 and config.norm == "post":
+        if beam == 1 and (config.norm == "post" or config.is_recurrent):
             check_greedy_search(pair, theirs)
     targets = lines_of(TARGET, 4)
     model = pair.imported.model if not pair.case.may_be_unknown else pair.like_marian()
@@ -215,3 +240,90 @@ def test_lists_and_scores(name: str, tmp_path: Path) -> None:
             layer.__dict__.pop("forward", None)
     expected = pair.theirs.score(pair.theirs.lines, targets)
     assert score(pair, model, targets) == pytest.approx(expected, abs=TOLERANCE)
+
+
+SMALL = [
+    "--task", "transformer-base", "--tied-embeddings-all=false", "--transformer-ffn-activation",
+    "relu", *depth(1, 1), *sizes(0), *_SSRU,
+]  # fmt: skip
+WORDS = [f"s{n}" for n in range(60)], [f"t{n}" for n in range(60)]
+# Half a step of the integers: of 8 bits relative to the largest weight, of 16 bits absolutely.
+STEPS = {"intgemm8": 0.5 / 127, "intgemm8ssse3": 0.5 / 127, "intgemm16": 0.5 / 1024}
+
+
+def test_binaries_of_marian_conv(tmp_path: Path) -> None:
+    """Weights of every layout are close to those of the model, and float32 translates equally."""
+    needs_marian()
+    theirs = MarianModel(tmp_path, SMALL, ("source.yml", "target.yml"))
+    theirs.make_lively(1.0, [1])
+    arrays = theirs.arrays()
+    for kind, step in {"float32": 0.0, **STEPS}.items():
+        found = read_binary(theirs.convert(kind))
+        assert set(found) == set(arrays)
+        for name in set(arrays) - {SETTINGS}:
+            largest = 1.0 if kind == "intgemm16" else np.abs(arrays[name]).max()
+            np.testing.assert_allclose(found[name], arrays[name], atol=step * largest * 1.001)
+    for kind in ("packed16", "packed8avx2", "packed8avx512"):
+        with pytest.raises(InputError, match=f"is stored as {kind}, FBGEMM's layout"):
+            read_binary(theirs.convert(kind))
+    imported = import_marian_model(tmp_path / "model.float32.bin", *theirs.vocabularies)
+    tokenizer = tokenizer_of(imported.tokenizers)
+    names = tokenizer.target_pieces(range(tokenizer.vocabulary_size))
+    sources = [tokenizer.encode_source(line) for line in theirs.lines]
+    limits = [FACTOR * (len(source) + 1) for source in sources]
+    ours = beam_search(
+        imported.model, sources, SearchOptions(1, 0.0, "length", max_length=max(limits))
+    )
+    expected = theirs.translate(1, tmp_path / "model.float32.bin")
+    for [hypothesis], [their], limit in zip(ours, expected, limits, strict=True):
+        tokens = [names[t].removeprefix("\u2581") for t in hypothesis.tokens if t != END]
+        assert tuple(tokens[:limit]) == their.tokens
+
+
+@pytest.mark.slow
+def test_shortlists_of_marian(tmp_path: Path) -> None:
+    """Translations with a shortlist are equal, unless a token of Marian's padding is in them.
+
+    Marian adds tokens to each list until their number is a multiple of eight.
+    """
+    needs_marian()
+    theirs = MarianModel(tmp_path, SMALL, ("source.yml", "target.yml"), WORDS)
+    theirs.make_lively(1.0, [1])
+    rng = random.Random(7)
+    text = tmp_path / "lex.s2t"
+    lines = [
+        f"{target} {source} {rng.uniform(0.01, 0.5):.6f}"
+        for source in WORDS[0]
+        for target in rng.sample(WORDS[1], 7)
+    ]
+    text.write_text("\n".join(lines) + "\n")
+    binary = theirs.convert_shortlist(text, 10, 5)
+    imported = [
+        import_marian_model(theirs.path, *theirs.vocabularies, shortlist=file)
+        for file in (ShortlistFile(text, 10, 5), ShortlistFile(binary))
+    ]
+    tables = [one.shortlist for one in imported]
+    assert tables[0] is not None
+    assert tables[1] is not None
+    assert tables[0].frequent.tolist() == tables[1].frequent.tolist()
+    rows = [[set(row) for row in table.translations.tolist()] for table in tables if table]
+    assert rows[0] == rows[1]
+    imported[0].save(tmp_path / "checkpoint", (None, None))
+    compile_bundle(open_checkpoint(tmp_path / "checkpoint"), tmp_path / "bundle", BuildOptions())
+    translator = Translator(tmp_path / "bundle", threads=1)
+    assert translator.target.contract.shortlist is not None
+    tokenizer = tokenizer_of(imported[0].tokenizers)
+    names = tokenizer.target_pieces(range(tokenizer.vocabulary_size))
+    sources = [tokenizer.encode_source(line) for line in theirs.lines]
+    limits = [FACTOR * (len(source) + 1) for source in sources]
+    ours = translator.translate_ids(
+        sources, SearchOptions(1, 0.0, "length", max_length=max(limits))
+    )
+    expected = theirs.translate(1, options=["--shortlist", "lex.bin", "true"])
+    equal = 0
+    for source, [hypothesis], [their], limit in zip(sources, ours, expected, limits, strict=True):
+        tokens = [names[t].removeprefix("\u2581") for t in hypothesis.tokens if t != END][:limit]
+        listed = {names[t].removeprefix("\u2581") for t in tables[0].for_sentence([*source, END])}
+        equal += tuple(tokens) == their.tokens
+        assert tuple(tokens) == their.tokens or not set(their.tokens) <= listed
+    assert equal > 50

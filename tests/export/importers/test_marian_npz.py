@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import random
 import re
 from pathlib import Path
@@ -16,11 +15,21 @@ from click.testing import CliRunner
 from ctranslate2.converters import MarianConverter
 from support.ctranslate2_models import log_probabilities
 from support.importing import logits_of, tokenizer_of
-from support.numpy_transformer import ACTIVATIONS, NumpyTransformer
+from support.marian_files import (
+    OPTIONS,
+    OTHER,
+    SOURCE,
+    TARGET,
+    WIDTH,
+    expected_logits,
+    positions_of,
+    random_weights,
+    save,
+)
 
 from translate_trt.export.importers.languages import opus_prompt
 from translate_trt.export.importers.marian.files import read_settings
-from translate_trt.export.importers.marian.npz import import_marian_npz
+from translate_trt.export.importers.marian.model import import_marian_model
 from translate_trt.runtime.bundle.prompt import Prompt
 from translate_trt.runtime.cli import main
 from translate_trt.runtime.errors import InputError
@@ -28,150 +37,10 @@ from translate_trt.runtime.options import SearchOptions
 from translate_trt.train.checkpoint import open_checkpoint
 from translate_trt.train.config import BANNED_BIAS, PAD, START, UNKNOWN
 
-WIDTH, INNER, HEADS = 32, 48, 4
-SPECIAL = ["</s>", "<unk>"]
-SOURCE = [*SPECIAL, *(f"s{n}" for n in range(40)), '"', "'", ":", "#", "é", "a:", "null", "-"]
-TARGET = [*SPECIAL, *(f"t{n}" for n in range(30))]
-OPTIONS: dict[str, Any] = {
-    "type": "transformer", "dim-emb": WIDTH, "enc-depth": 2, "dec-depth": 1,
-    "transformer-heads": HEADS, "transformer-dim-ffn": INNER, "transformer-ffn-depth": 2,
-    "transformer-ffn-activation": "swish", "transformer-preprocess": "",
-    "transformer-postprocess": "dan", "transformer-postprocess-emb": "d",
-    "transformer-postprocess-top": "", "transformer-decoder-autoreg": "self-attention",
-    "transformer-no-projection": False, "transformer-tied-layers": [],
-    "transformer-train-position-embeddings": False, "tied-embeddings": True,
-    "tied-embeddings-all": False, "ulr": False, "lemma-dim-emb": 0,
+RECURRENT = {
+    "transformer-decoder-autoreg": "rnn", "dec-cell": "ssru", "layer-normalization": False,
+    "transformer-rnn-projection": False,
 }  # fmt: skip
-OTHER = {
-    "transformer-ffn-activation": "relu", "transformer-preprocess": "n",
-    "transformer-postprocess": "da", "transformer-postprocess-emb": "nd",
-    "transformer-postprocess-top": "n", "tied-embeddings": False, "version": "v1.12.42 b7be0e964",
-}  # fmt: skip
-
-
-def random_weights(options: dict[str, Any]) -> dict[str, np.ndarray]:
-    """Return random weights, named as in src/models/transformer.h."""
-    rng = np.random.default_rng(1)
-    found: dict[str, np.ndarray] = {}
-
-    def add(name: str, *shape: int) -> None:
-        found[name] = (rng.standard_normal(shape) * 0.3).astype(np.float32)
-
-    def add_linear(place: str, suffix: str, rows: int, columns: int) -> None:
-        add(f"{place}_W{suffix}", rows, columns)
-        add(f"{place}_b{suffix}", 1, columns)
-
-    def add_norm(name: str, end: str) -> None:
-        add(f"{name}_ln_scale{end}", 1, WIDTH)
-        add(f"{name}_ln_bias{end}", 1, WIDTH)
-        found[f"{name}_ln_scale{end}"] += 1
-
-    before = "_pre" if options["transformer-preprocess"] else ""
-    for stack, tokens in (("encoder", SOURCE), ("decoder", TARGET)):
-        add(f"{stack}_Wemb", len(tokens), WIDTH)
-        for layer in range(1, options[f"{stack[:3]}-depth"] + 1):
-            place = f"{stack}_l{layer}"
-            for part in ["self", "context"][: 1 + (stack == "decoder")]:
-                for letter in "qkvo":
-                    add_linear(f"{place}_{part}", letter, WIDTH, WIDTH)
-                add_norm(f"{place}_{part}_Wo", before)
-            add_linear(f"{place}_ffn", "1", WIDTH, INNER)
-            add_linear(f"{place}_ffn", "2", INNER, WIDTH)
-            add_norm(f"{place}_ffn_ffn", before)
-        if "n" in options["transformer-postprocess-emb"]:
-            add_norm(f"{stack}_emb", "_pre")
-        if options["transformer-postprocess-top"]:
-            add_norm(f"{stack}_top", "")
-    add("decoder_ff_logit_out_b", 1, len(TARGET))
-    if not options["tied-embeddings"]:
-        add("decoder_ff_logit_out_W", WIDTH, len(TARGET))
-    return found
-
-
-def yaml_of(options: dict[str, Any]) -> str:
-    """Format settings like yaml-cpp."""
-    lines = []
-    for name, value in options.items():
-        if isinstance(value, list):
-            lines += [f"{name}:", *(f"  - {item}" for item in value)] if value else [f"{name}: []"]
-        else:
-            shown = str(value).lower() if isinstance(value, bool) else value
-            lines.append(f"{name}: {shown if shown != '' else chr(34) * 2}")
-    return "\n".join(lines)
-
-
-def save(
-    directory: Path, options: dict[str, Any], weights: dict[str, np.ndarray]
-) -> tuple[Path, Path, Path]:
-    """Save a model.npz with its settings, and vocabularies in YAML."""
-    path = directory / "model.npz"
-    settings = np.frombuffer(yaml_of(options).encode() + b"\0", np.int8)
-    np.savez(path, **weights, **{"special:model.yml": settings})
-    files = []
-    for name, tokens in (("source.yml", SOURCE), ("target.yml", TARGET)):
-        lines = []
-        for place, token in enumerate(tokens):
-            quoted = json.dumps(token) if not token.isalnum() or token == "null" else token
-            quoted = quoted.replace("\\u00e9", "\\xe9")
-            lines.append(f"? {quoted}\n: {place}\n" if token == "s7" else f"{quoted}: {place}\n")
-        (directory / name).write_text("".join(lines), encoding="utf-8")
-        files.append(directory / name)
-    return path, files[0], files[1]
-
-
-def positions_of(count: int) -> np.ndarray:
-    """Compute sinusoidalPositionEmbeddings of src/graph/node_initializers.cpp."""
-    half = WIDTH // 2
-    angles = np.arange(count)[:, None] * np.exp(np.arange(half) * -(np.log(10_000) / (half - 1)))
-    return np.concatenate([np.sin(angles), np.cos(angles)], 1)
-
-
-def expected_logits(
-    options: dict[str, Any], weights: dict[str, np.ndarray], source: list[int], target: list[int]
-) -> np.ndarray:
-    """Return the logits of each next token, [T, V]; decoding starts with zeros."""
-    values = {name: array.astype(np.float64) for name, array in weights.items()}
-    pre = options["transformer-preprocess"] == "n"
-    attentions = {"self": "self", "cross": "context"}
-
-    def linear(name: str) -> tuple[np.ndarray, np.ndarray]:
-        stack, layer, *rest = name.split(".")
-        place = f"{stack}_l{int(layer) + 1}"
-        if len(rest) == 1:
-            number = {"inner": "1", "outer": "2"}[rest[0]]
-            return values[f"{place}_ffn_W{number}"], values[f"{place}_ffn_b{number}"]
-        place = f"{place}_{attentions[rest[0]]}"
-        return values[f"{place}_W{rest[1][0]}"], values[f"{place}_b{rest[1][0]}"]
-
-    def norm(name: str) -> tuple[np.ndarray, np.ndarray]:
-        stack, *rest = name.split(".")
-        end = "_pre" if pre else ""
-        if not rest:
-            place, end = f"{stack}_top", ""
-        elif rest == ["embedding"]:
-            place, end = f"{stack}_emb", "_pre"
-        else:
-            part = "ffn_ffn" if rest[1] == "feed" else f"{attentions[rest[1]]}_Wo"
-            place = f"{stack}_l{int(rest[0]) + 1}_{part}"
-        return values[f"{place}_ln_scale{end}"], values[f"{place}_ln_bias{end}"]
-
-    activation = ACTIVATIONS[options["transformer-ffn-activation"]]
-    model = NumpyTransformer(HEADS, pre, activation, 1e-6, linear, norm)
-
-    def embed(stack: str, rows: np.ndarray) -> np.ndarray:
-        x = np.sqrt(WIDTH) * rows + positions_of(len(rows))
-        emb = "n" in options["transformer-postprocess-emb"]
-        return model.layer_norm(f"{stack}.embedding", x) if emb else x
-
-    history = np.concatenate([np.zeros((1, WIDTH)), values["decoder_Wemb"][target]])
-    output = model.decode(
-        embed("encoder", values["encoder_Wemb"][[*source, 0]]), embed("decoder", history),
-        (options["enc-depth"], options["dec-depth"]),
-    )  # fmt: skip
-    matrix = values.get("decoder_ff_logit_out_W", values["decoder_Wemb"].T)
-    return output @ matrix + values["decoder_ff_logit_out_b"]
-
-
 MODELS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "as in the paper": (
         {},
@@ -181,6 +50,17 @@ MODELS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "all else": (
         OTHER, {"norm": "pre", "activation": "relu", "tied": "none", "norm_embedding": True},
     ),
+    "SSRU, tied layers": (
+        RECURRENT | {"dec-depth": 4, "transformer-tied-layers": [1, 3, 3, 1],
+                     "transformer-decoder-dim-ffn": 40},
+        {"decoder_mixer": "ssru", "decoder_ties": "1,2,2,1", "decoder_d_ff": 40},
+    ),
+    "SSRU, pre-norm": (
+        OTHER | RECURRENT | {"dec-depth": 2}, {"norm": "pre", "decoder_mixer": "ssru"},
+    ),
+    "tied layers": (
+        {"dec-depth": 3, "transformer-tied-layers": [1, 1, 2]}, {"decoder_ties": "1,1,2"},
+    ),
 }  # fmt: skip
 
 
@@ -189,7 +69,7 @@ def test_logits(name: str, tmp_path: Path) -> None:
     changes, fields = MODELS[name]
     options = OPTIONS | changes
     weights = random_weights(options)
-    imported = import_marian_npz(*save(tmp_path, options, weights))
+    imported = import_marian_model(*save(tmp_path, options, weights))
     config = imported.model.config
     assert {field: getattr(config, field) for field in fields} == fields
     assert imported.model.output_bias is not None
@@ -207,14 +87,14 @@ def test_logits(name: str, tmp_path: Path) -> None:
         np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", ["as in the paper", "all else"])
 def test_log_probabilities_of_ctranslate2(name: str, tmp_path: Path) -> None:
     """CTranslate2's converter reads the same layout; the test replaces its positions."""
     options = OPTIONS | MODELS[name][0] | {"transformer-guided-alignment-layer": "last"}
     weights = random_weights(options)
     weights["decoder_ff_logit_out_b"][0, 1] = -100  # the unknown token, which Marian forbids
     path, *vocabularies = save(tmp_path, options, weights)
-    imported = import_marian_npz(path, *vocabularies)
+    imported = import_marian_model(path, *vocabularies)
     save(tmp_path, options, weights | {"Wpos": positions_of(64).astype(np.float32)})
     MarianConverter(str(path), [str(file) for file in vocabularies]).convert(str(tmp_path / "ct2"))
     rng = random.Random(3)
@@ -259,7 +139,7 @@ def test_a_sentencepiece_vocabulary_by_the_command(tokenizer_model: Path, tmp_pa
 def test_languages_before_the_source(tmp_path: Path) -> None:
     path, source, target = save(tmp_path, OPTIONS, random_weights(OPTIONS))
     source.write_text(source.read_text().replace("s39:", '">>deu<<":'))
-    imported = import_marian_npz(path, source, target)
+    imported = import_marian_model(path, source, target)
     (token,) = tokenizer_of(imported.tokenizers).encode_source(">>deu<<")
     assert imported.prompt == Prompt(target_languages={"deu": token}, target_side="source")
 
@@ -280,8 +160,19 @@ def test_a_user_defined_symbol_is_not_a_language() -> None:
 REFUSED: dict[str, dict[str, Any]] = {
     "type is 's2s'": {"type": "s2s"},
     "transformer-ffn-activation is 'gelu'": {"transformer-ffn-activation": "gelu"},
-    "transformer-decoder-autoreg is 'rnn'": {"transformer-decoder-autoreg": "rnn"},
-    r"transformer-tied-layers is \[1, 1\]": {"transformer-tied-layers": [1, 1]},
+    "transformer-decoder-autoreg is 'average-attention'; supported": {
+        "transformer-decoder-autoreg": "average-attention"
+    },
+    "dec-cell is 'gru'; supported: 'ssru'": RECURRENT | {"dec-cell": "gru"},
+    "layer-normalization is True; supported: False": RECURRENT | {"layer-normalization": True},
+    "transformer-rnn-projection is True": RECURRENT | {"transformer-rnn-projection": True},
+    r"transformer-tied-layers is \[1, 1\]; a number for each of the decoder's 1 layers": {
+        "transformer-tied-layers": [1, 1]
+    },
+    r"transformer-tied-layers is \['a'\]; a list of": {"transformer-tied-layers": ["a"]},
+    r"transformer-tied-layers is \[1, 1, .* at most 256 tied": {
+        "transformer-tied-layers": [1] * 300, "dec-depth": 300
+    },
     "transformer-train-position-embeddings is True": {
         "transformer-train-position-embeddings": True
     },
@@ -289,7 +180,7 @@ REFUSED: dict[str, dict[str, Any]] = {
     "transformer-postprocess is 'da'.*-top ''; supported": {
         "transformer-preprocess": "n", "transformer-postprocess": "da"
     },
-    "transformer-decoder-dim-ffn is 64": {"transformer-decoder-dim-ffn": 64},
+    "transformer-decoder-dim-ffn is 'x'; an integer": {"transformer-decoder-dim-ffn": "x"},
     "transformer-heads is 'four'; an integer": {"transformer-heads": "four"},
     "version is 'v1.11.5'; pre-norm models": OTHER | {"version": "v1.11.5"},
     "version is None; pre-norm models": {
@@ -313,7 +204,7 @@ REFUSED: dict[str, dict[str, Any]] = {
 def test_unsupported_settings_are_named(message: str, tmp_path: Path) -> None:
     path = save(tmp_path, OPTIONS | REFUSED[message], random_weights(OPTIONS))
     with pytest.raises(InputError, match=message):
-        import_marian_npz(*path)
+        import_marian_model(*path)
 
 
 def test_forms_of_lists_in_yaml() -> None:
@@ -359,7 +250,7 @@ def test_settings_of_the_decoder(
     paths = save(tmp_path, OPTIONS, random_weights(OPTIONS))
     (tmp_path / file).write_text(text)
     expected = {"beam_size": 12, "length_penalty": 0.0, "length_penalty_form": "length"} | search
-    assert import_marian_npz(*paths).search == expected
+    assert import_marian_model(*paths).search == expected
     assert len(caplog.messages) == len(warnings)
     for found, warning in zip(caplog.messages, warnings, strict=True):
         assert re.search(warning, found)
@@ -374,7 +265,7 @@ def test_broken_settings_of_the_decoder(tmp_path: Path) -> None:
     ):
         (tmp_path / "decoder.yml").write_text(text)
         with pytest.raises(InputError, match=message):
-            import_marian_npz(*paths)
+            import_marian_model(*paths)
 
 
 def test_tokens_that_marian_bans(tokenizer_model: Path, tmp_path: Path) -> None:
@@ -389,7 +280,7 @@ def test_tokens_that_marian_bans(tokenizer_model: Path, tmp_path: Path) -> None:
     path, *_ = save(tmp_path, OPTIONS, weights)
 
     def banned() -> set[str]:
-        imported = import_marian_npz(path, spm)
+        imported = import_marian_model(path, spm)
         names = tokenizer_of(imported.tokenizers).target_pieces(range(rows))
         assert imported.model.banned_tokens is not None
         found = imported.model.banned_tokens.tolist()
@@ -414,26 +305,26 @@ def test_broken_models(tmp_path: Path) -> None:
     ):
         (tmp_path / name).write_text(text)
         with pytest.raises(InputError, match=message):
-            import_marian_npz(path, tmp_path / name, target)
+            import_marian_model(path, tmp_path / name, target)
     with pytest.raises(InputError, match=r"target's matrix has 32 rows, but .* 50 tokens"):
-        import_marian_npz(path, source)
+        import_marian_model(path, source)
     with pytest.raises(InputError, match=r"cannot read .*nothing: No such file"):
-        import_marian_npz(path, tmp_path / "nothing", target)
+        import_marian_model(path, tmp_path / "nothing", target)
     with pytest.raises(InputError, match=r"cannot read .*nothing: No such file"):
-        import_marian_npz(tmp_path / "nothing", source, target)
+        import_marian_model(tmp_path / "nothing", source, target)
     save(tmp_path, OPTIONS, weights | {"encoder_l1_adapter": np.zeros(1)})
     with pytest.raises(InputError, match="encoder_l1_adapter is part of the model"):
-        import_marian_npz(path, source, target)
+        import_marian_model(path, source, target)
     np.savez(path, **weights)
     with pytest.raises(InputError, match=r"has no special:model\.yml"):
-        import_marian_npz(path, source, target)
+        import_marian_model(path, source, target)
     np.savez(path, weights=np.array([{}], dtype=object))
     with pytest.raises(InputError, match=r"weights\.npy contains pickled objects"):
-        import_marian_npz(path, source, target)
+        import_marian_model(path, source, target)
     settings = np.frombuffer(b"type: transformer\n  <<: *x\0", np.int8)
     np.savez(path, **{"special:model.yml": settings})
     with pytest.raises(InputError, match=r"has the line '  <<: \*x'"):
-        import_marian_npz(path, source, target)
+        import_marian_model(path, source, target)
     path.write_bytes(b"nothing")
     with pytest.raises(InputError, match=r"cannot read .*npz"):
-        import_marian_npz(path, source, target)
+        import_marian_model(path, source, target)

@@ -1,0 +1,220 @@
+"""Importer of Marian's models: model.npz, and binaries of marian-conv.
+
+Decoding starts with a zero embedding, which becomes the start token's row. Positions are those of
+tensor2tensor (`sinusoidalPositionEmbeddings` in src/graph/node_initializers.cpp).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from translate_trt.export.importers.hugging_face.directory import Config, Tensors
+from translate_trt.export.importers.imported import Imported, ModelPart, build_model
+from translate_trt.export.importers.languages import is_opus_language, opus_prompt
+from translate_trt.export.importers.marian.binary import read_binary
+from translate_trt.export.importers.marian.decoder_settings import DecoderSettings
+from translate_trt.export.importers.marian.files import SETTINGS, read_vocabulary
+from translate_trt.export.importers.marian.lexical_table import ShortlistFile, import_shortlist
+from translate_trt.export.importers.marian.model_settings import (
+    decoder_numbers,
+    norm_of,
+    read_model_settings,
+    recurrent,
+)
+from translate_trt.export.importers.marian.npz import read_npz
+from translate_trt.export.importers.matrices import Matrices
+from translate_trt.export.importers.vocabulary import SpecialTokens, TokenMap, make_tokenizers
+from translate_trt.runtime.errors import InputError, OptionError
+from translate_trt.train.config import ModelConfig
+from translate_trt.train.shortlist.table import content_hash
+
+_STACKS = ("encoder", "decoder")
+# Names in src/data/types.h, and those of Nematus.
+_END, _UNKNOWN = ("</s>", "eos"), ("<unk>", "UNK")
+_EPSILON = 1e-6  # layerNorm in src/layers/generic.h
+# Suffix of the scale of a matrix's input, which Bergamot's int8 models have.
+_INPUT_SCALE = "_QuantMultA"
+
+
+def import_marian_model(
+    path: Path,
+    vocabulary: Path,
+    target_vocabulary: Path | None = None,
+    tokenizers: tuple[Path | None, Path | None] = (None, None),
+    shortlist: ShortlistFile | None = None,
+    decoder: DecoderSettings | None = None,
+) -> Imported:
+    """Import a model that marian or marian-conv wrote.
+
+    Args:
+        path: Path of the model: .bin, or an archive of arrays (.npz).
+        vocabulary: Vocabulary of the source: .yml, .json, .txt, or .spm, which is also the
+            tokenizer.
+        target_vocabulary: Vocabulary of the target. Default: the source's.
+        tokenizers: SentencePiece models of source and target. Default: the .spm vocabularies;
+            without any, tokens are words.
+        shortlist: Lexical shortlist. Default: that of the decoding settings.
+        decoder: Decoding settings. Default: those beside the model, or of marian-decoder.
+
+    Raises:
+        InputError: A file is missing or damaged, or the model is not supported.
+    """
+    arrays = (read_binary if path.suffix == ".bin" else read_npz)(path)
+    config = read_model_settings(path, arrays.pop(SETTINGS, None))
+    decoder = decoder or DecoderSettings.read(path)
+    tensors = Tensors(
+        path,
+        {
+            name: torch.from_numpy(array)
+            for name, array in arrays.items()
+            if not name.endswith(_INPUT_SCALE)
+        },
+    )
+    matrices = _matrices(tensors)
+    files = vocabulary, target_vocabulary or vocabulary
+    source = target = _token_map(files[0], len(matrices.source), decoder)
+    if target_vocabulary is not None and target_vocabulary != vocabulary:
+        own = _token_map(files[1], len(matrices.target), decoder)
+        target = source if own.names == source.names else own
+    matrices.check(path, source, target)
+    spm = [file if file.suffix == ".spm" else None for file in files]
+    tokenizers = tokenizers[0] or spm[0], tokenizers[1] or tokenizers[0] or spm[1]
+    (source, target), models = make_tokenizers(tokenizers, (source, target), is_opus_language)
+    model, weights = _convert(config, tensors, matrices.remap(source, target))
+    tensors.check_all_used(set())
+    made = build_model(model, weights, path)
+    prompt = opus_prompt(source.names, models[0])
+    shortlist = shortlist or decoder.shortlist
+    table = None
+    if shortlist is not None:
+        table = import_shortlist(shortlist, (source, target), content_hash(*models))
+    return Imported(made, models, "marian", decoder.search, prompt, table)
+
+
+def _matrices(tensors: Tensors) -> Matrices:
+    """Read the token matrices; the output's may be transposed, or tied to the target's."""
+    source, target = (tensors.table(f"{stack}_Wemb", "Wemb") for stack in _STACKS)
+    output = target
+    if "decoder_ff_logit_out_W" in tensors:
+        output = tensors.table("decoder_ff_logit_out_W").T.contiguous()
+    elif "decoder_ff_logit_out_Wt" in tensors:
+        output = tensors.table("decoder_ff_logit_out_Wt")
+    bias = None
+    if "decoder_ff_logit_out_b" in tensors:
+        bias = tensors.take("decoder_ff_logit_out_b").reshape(-1)
+        if len(bias) != len(output):
+            raise InputError(
+                f"{tensors.directory}: the output has {len(output):,} rows, but its bias has "
+                f"{len(bias):,}; the file is damaged."
+            )
+    return Matrices(source, target, output, bias)
+
+
+def _token_map(path: Path, rows: int, decoder: DecoderSettings) -> TokenMap:
+    """Map the tokens of a vocabulary; rows without a token are banned."""
+    tokens = read_vocabulary(path)
+    end, unknown = (
+        next((tokens.index(name) for name in names if name in tokens), None)
+        for names in (_END, _UNKNOWN)
+    )
+    if end is None or unknown is None:
+        raise InputError(
+            f"{path} lacks {_END[0]} or {_UNKNOWN[0]}; pass the vocabulary that Marian was trained "
+            "with."
+        )
+    spare = range(len(tokens), rows)
+    banned = [*decoder.banned(path, tokens, unknown), *spare]
+    tokens = [*tokens, *(f"<unused-{index}>" for index in spare)]
+    return TokenMap(tokens, SpecialTokens(None, unknown, None, end), banned)
+
+
+def _convert(
+    config: Config, tensors: Tensors, embeddings: ModelPart
+) -> tuple[ModelConfig, dict[str, Tensor]]:
+    """Return the configuration, and the weights by their names in `Transformer`."""
+    norm = norm_of(config)
+    operations = str(config.values.get("transformer-postprocess-emb", "")).replace("d", "")
+    if operations not in ("", "n"):
+        raise config.setting_error("transformer-postprocess-emb", "supported: d, n and nd")
+    # Of tied layers, the arrays have the number of the first layer that uses them, or any other.
+    numbers = list(decoder_numbers(config))
+    distinct = list(dict.fromkeys(numbers))
+    ties = [distinct.index(number) + 1 for number in numbers]
+    inner = config.integer("transformer-dim-ffn")
+    try:
+        model = ModelConfig(
+            encoder_layers=config.integer("enc-depth"),
+            decoder_layers=len(numbers),
+            d_ff=inner,
+            decoder_d_ff=_decoder_inner(config, inner),
+            decoder_mixer="ssru" if recurrent(config) else "self-attention",
+            decoder_ties=",".join(map(str, ties)) if len(distinct) < len(numbers) else "",
+            heads=config.integer("transformer-heads"),
+            dropout=0.0,
+            norm=norm,
+            activation=config.values["transformer-ffn-activation"],
+            layer_norm_epsilon=_EPSILON,
+            sinusoid="tensor2tensor",
+            norm_embedding=operations == "n",
+            **embeddings.fields,
+        )
+    except OptionError as error:
+        raise InputError(f"{config.path}: its settings do not fit together: {error}") from error
+    weights = dict(embeddings.weights)
+    before = "_pre" if norm == "pre" else ""
+    for stack, name, layers in (
+        ("encoder", "source_embedding_norm", range(1, model.encoder_layers + 1)),
+        ("decoder", "embedding_norm", distinct),
+    ):
+        if model.norm_embedding:
+            weights |= _norm(tensors, f"{stack}_emb", "_pre", name)
+        if norm == "pre":
+            weights |= _norm(tensors, f"{stack}_top", "", f"{stack}_norm")
+        for index, number in enumerate(layers):
+            weights |= _layer(tensors, f"{stack}_l{number}", f"{stack}.{index}", before, config)
+    return model, weights
+
+
+def _decoder_inner(config: Config, inner: int) -> int:
+    """Return the decoder's inner width; 0 for that of the encoder."""
+    name = "transformer-decoder-dim-ffn"
+    own = config.integer(name) if name in config.values else 0
+    return 0 if own == inner else own
+
+
+def _layer(tensors: Tensors, old: str, new: str, before: str, config: Config) -> dict[str, Tensor]:
+    weights: dict[str, Tensor] = {}
+    attentions = {"self": "self_attention", "context": "cross_attention"}
+    if new.startswith("encoder"):
+        del attentions["context"]
+    elif recurrent(config):
+        del attentions["self"]
+        weights |= _linear(tensors, f"{old}_rnn", "f", f"{new}.ssru.forget")
+        weights[f"{new}.ssru.input.weight"] = tensors.table(f"{old}_rnn_W").T.contiguous()
+        place = f"{old}_rnn" if before else f"{old}_rnn_ffn"
+        weights |= _norm(tensors, place, before, f"{new}.ssru_norm.norm")
+    for attention, ours in attentions.items():
+        for letter, part in (("q", "query"), ("k", "key"), ("v", "value"), ("o", "output")):
+            weights |= _linear(tensors, f"{old}_{attention}", letter, f"{new}.{ours}.{part}")
+        weights |= _norm(tensors, f"{old}_{attention}_Wo", before, f"{new}.{ours}_norm.norm")
+    for number, part in (("1", "inner"), ("2", "outer")):
+        weights |= _linear(tensors, f"{old}_ffn", number, f"{new}.feed_forward.{part}")
+    return weights | _norm(tensors, f"{old}_ffn_ffn", before, f"{new}.feed_forward_norm.norm")
+
+
+def _linear(tensors: Tensors, old: str, suffix: str, new: str) -> dict[str, Tensor]:
+    """Read a projection, stored as [in, out] and [1, out]."""
+    return {
+        f"{new}.weight": tensors.table(f"{old}_W{suffix}").T.contiguous(),
+        f"{new}.bias": tensors.take(f"{old}_b{suffix}").reshape(-1),
+    }
+
+
+def _norm(tensors: Tensors, old: str, before: str, new: str) -> dict[str, Tensor]:
+    return {
+        f"{new}.weight": tensors.take(f"{old}_ln_scale{before}").reshape(-1),
+        f"{new}.bias": tensors.take(f"{old}_ln_bias{before}").reshape(-1),
+    }

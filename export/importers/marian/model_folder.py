@@ -1,0 +1,136 @@
+"""Directories of a Marian student, as Firefox and Bergamot distribute them.
+
+model*.bin      weights of marian-conv (or model*.npz)
+vocab*.spm      vocabulary, or srcvocab*.spm and trgvocab*.spm
+lex*.bin        lexical shortlist (or lex*.s2t, text)
+config*.yml     settings of the decoder, which may name the other files
+
+Of the paths in the settings only the names are used: all files are in the directory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from translate_trt.export.importers.marian.decoder_settings import (
+    DecoderSettings,
+    read_decoder_file,
+)
+from translate_trt.export.importers.marian.files import sibling
+from translate_trt.export.importers.marian.lexical_table import ShortlistFile
+from translate_trt.runtime.errors import InputError
+
+# Files by their patterns; the first pattern that matches is used.
+_SETTINGS = ("decoder.yml", "config.yml", "config*.yml", "*.config.yml", "*.decoder.yml")
+_MODELS = ("model*.bin", "*.bin", "model*.npz", "*.npz")
+_SHORTLISTS = ("lex*.bin", "lex*.s2t", "lex*.txt")
+_VOCABULARIES = ("vocab*.spm", "vocab*.yml")
+_PAIRS = (("srcvocab*.spm", "trgvocab*.spm"), ("vocab.src*.spm", "vocab.trg*.spm"))
+_NOT_MODELS = ("lex*", "*.optimizer.npz", "quality*")
+_COMPRESSED = (".gz", ".zst", ".xz", ".zip")
+# Without settings: those of Firefox and of Bergamot's translator.
+_DEFAULTS: dict[str, Any] = {"beam-size": 1, "normalize": 1.0}
+
+
+@dataclass(frozen=True)
+class ModelFolder:
+    """Files of a model.
+
+    Attributes:
+        model: The weights.
+        vocabularies: Vocabularies of source and target; may be the same file.
+        shortlist: The lexical shortlist, if there is one.
+        decoder: Decoding settings.
+    """
+
+    model: Path
+    vocabularies: tuple[Path, Path]
+    shortlist: ShortlistFile | None
+    decoder: DecoderSettings
+
+    @classmethod
+    def find(cls, directory: Path) -> ModelFolder:
+        """Find the files of the model in a directory.
+
+        Raises:
+            InputError: A file is missing, or there are several of a kind; the message names them.
+        """
+        path = _one(directory, _SETTINGS, "settings", excluded=_VOCABULARIES)
+        values = _DEFAULTS if path is None else read_decoder_file(path)
+        decoder = DecoderSettings.of_values(path or directory / _SETTINGS[0], values)
+        model = _named(directory, path, values, "models")
+        vocabularies = _named(directory, path, values, "vocabs")
+        shortlist = decoder.shortlist
+        if shortlist is None:
+            file = _one(directory, _SHORTLISTS, "shortlists")
+            shortlist = None if file is None else ShortlistFile(file)
+        return cls(
+            model[0] if model else _model(directory),
+            (vocabularies[0], vocabularies[-1]) if vocabularies else _vocabularies(directory),
+            shortlist,
+            decoder,
+        )
+
+
+def _matches(directory: Path, pattern: str) -> list[Path]:
+    return sorted(path for path in directory.glob(pattern) if path.is_file())
+
+
+def _one(
+    directory: Path, patterns: Sequence[str], what: str, excluded: Sequence[str] = ()
+) -> Path | None:
+    """Return the file of the first pattern that matches any; None without a file."""
+    for pattern in patterns:
+        found = [
+            path
+            for path in _matches(directory, pattern)
+            if not any(path.match(other) for other in excluded)
+        ]
+        if len(found) > 1:
+            names = ", ".join(path.name for path in found)
+            raise InputError(
+                f"{directory} has several {what}: {names}. Pass the model itself, with --vocab "
+                "and --shortlist, or move the others away."
+            )
+        if found:
+            return found[0]
+    return None
+
+
+def _named(directory: Path, path: Path | None, values: dict[str, Any], name: str) -> list[Path]:
+    """Return the files that the settings name."""
+    names = values.get(name) or []
+    found = []
+    for name_of_file in names if isinstance(names, list) else [names]:
+        file = sibling(directory, name_of_file)
+        if file is None:
+            raise _missing(directory, f"{str(name_of_file)[:100]}, which {path} names under {name}")
+        found.append(file)
+    return found
+
+
+def _model(directory: Path) -> Path:
+    found = _one(directory, _MODELS, "models", excluded=_NOT_MODELS)
+    if found is None:
+        raise _missing(directory, "a model: model*.bin or model*.npz")
+    return found
+
+
+def _vocabularies(directory: Path) -> tuple[Path, Path]:
+    for patterns in _PAIRS:
+        source, target = (_one(directory, (x,), "vocabularies") for x in patterns)
+        if source is not None and target is not None:
+            return source, target
+    found = _one(directory, _VOCABULARIES, "vocabularies")
+    if found is None:
+        raise _missing(directory, "a vocabulary: vocab*.spm, or srcvocab*.spm and trgvocab*.spm")
+    return found, found
+
+
+def _missing(directory: Path, what: str) -> InputError:
+    compressed = sorted(path.name for path in directory.iterdir() if path.suffix in _COMPRESSED)
+    advice = f" Decompress {', '.join(compressed[:4])} first." if compressed else ""
+    return InputError(f"{directory} lacks {what}.{advice}")

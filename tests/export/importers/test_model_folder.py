@@ -1,0 +1,206 @@
+"""Directories of Marian students: `translate-trt import marian DIRECTORY`, and the shortlist."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import sentencepiece
+from click.testing import CliRunner
+from support.marian_files import OPTIONS, WIDTH, random_weights, save_binary, shortlist_of
+
+from translate_trt.export.importers.marian.model_folder import ModelFolder
+from translate_trt.runtime.cli import main
+from translate_trt.runtime.errors import InputError
+from translate_trt.runtime.options import SearchOptions
+from translate_trt.runtime.translator import Translator
+from translate_trt.train.checkpoint import open_checkpoint
+
+FREQUENT = 30
+CONFIG = """relative-paths: true
+models:
+  - model.ende.intgemm.alphas.bin
+vocabs:
+  - vocab.ende.spm
+  - vocab.ende.spm
+shortlist:
+  - lex.50.50.ende.s2t.bin
+  - false
+beam-size: 1
+normalize: 1.0
+word-penalty: 0
+max-length-break: 128
+mini-batch-words: 1024
+workspace: 128
+max-length-factor: 3
+skip-cost: true
+cpu-threads: 0
+quiet: true
+quiet-translation: true
+gemm-precision: int8shiftAlphaAll
+alignment: soft
+"""
+
+
+def make_folder(directory: Path, tokenizer_model: Path, **options: Any) -> Path:
+    """Write the files that Firefox loads."""
+    directory.mkdir()
+    vocabulary = directory / "vocab.ende.spm"
+    vocabulary.write_bytes(tokenizer_model.read_bytes())
+    pieces = sentencepiece.SentencePieceProcessor(model_file=str(vocabulary))
+    size = pieces.get_piece_size()
+    weights = {n: a for n, a in random_weights(OPTIONS).items() if not n.endswith("Wemb")}
+    rng = np.random.default_rng(2)
+    weights["Wemb"] = rng.normal(size=(size, WIDTH)).astype(np.float32)
+    weights["decoder_ff_logit_out_b"] = np.zeros((1, size), np.float32)
+    model = directory / "model.ende.intgemm.alphas.bin"
+    save_binary(model, OPTIONS | options, weights, "intgemm8", bergamot=True)
+    lists = [
+        [] if token == pieces.eos_id() else rng.integers(40, 60, 4).tolist()
+        for token in range(size)
+    ]
+    (directory / "lex.50.50.ende.s2t.bin").write_bytes(shortlist_of(lists, FREQUENT, 50))
+    return directory
+
+
+@pytest.fixture
+def folder(tokenizer_model: Path, tmp_path: Path) -> Path:
+    return make_folder(tmp_path / "ende", tokenizer_model)
+
+
+def run(*arguments: str | Path) -> str:
+    done = CliRunner().invoke(main, [str(argument) for argument in arguments])
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def test_import_and_export_with_the_shortlist(folder: Path, tmp_path: Path) -> None:
+    """The shortlist of the directory is that of the exported bundle's default target."""
+    checkpoint, bundle = tmp_path / "checkpoint", tmp_path / "bundle"
+    output = run("import", "marian", folder, "--output", checkpoint, "--languages", "en", "de")
+    assert "with its shortlist" in output
+    opened = open_checkpoint(checkpoint)
+    assert SearchOptions(**opened.search) == SearchOptions(1, 1.0, "length")
+    assert opened.shortlist is not None
+    assert "onnx-fp32-shortlist" in run("export", checkpoint, "--output", bundle)
+    translator = Translator(bundle, threads=1)
+    assert translator.target.contract.shortlist is not None
+    assert translator.target.contract.shortlist.always == FREQUENT
+    [translation] = translator.translate(["The dog walks over the river."])
+    assert translation.text
+    run("export", checkpoint, "--output", bundle, "--target", "onnx-fp32", "--force")
+    assert Translator(bundle, threads=1).target.contract.shortlist is None
+    # A replaced checkpoint keeps nothing of the former one.
+    (folder / "lex.50.50.ende.s2t.bin").unlink()
+    assert "shortlist" not in run("import", "marian", folder, "--output", checkpoint, "--force")
+    assert open_checkpoint(checkpoint).shortlist is None
+
+
+def test_without_settings(folder: Path) -> None:
+    """Firefox and Bergamot decode greedily."""
+    found = ModelFolder.find(folder)
+    assert found.model.name == "model.ende.intgemm.alphas.bin"
+    assert {path.name for path in found.vocabularies} == {"vocab.ende.spm"}
+    assert found.shortlist is not None
+    assert found.shortlist.path.name == "lex.50.50.ende.s2t.bin"
+    assert found.decoder.search == {
+        "beam_size": 1, "length_penalty": 1.0, "length_penalty_form": "length",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["decoder.yml", "config.intgemm8bitalpha.yml", "a.config.yml"])
+def test_settings(name: str, folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The settings of Firefox log no warning, and choose among several files."""
+    for other in ("model.other.bin", "vocab.other.spm", "lex.other.bin"):
+        (folder / other).write_bytes(b"")
+    with pytest.raises(InputError, match="has several"):
+        ModelFolder.find(folder)
+    (folder / name).write_text(CONFIG)
+    found = ModelFolder.find(folder)
+    assert found.model.name == "model.ende.intgemm.alphas.bin"
+    assert found.shortlist is not None
+    assert found.shortlist.path.name == "lex.50.50.ende.s2t.bin"
+    assert found.decoder.search["beam_size"] == 1
+    assert not caplog.messages
+
+
+def test_two_vocabularies(folder: Path) -> None:
+    (folder / "vocab.ende.spm").rename(folder / "srcvocab.ende.spm")
+    with pytest.raises(InputError, match=r"lacks a vocabulary: vocab\*\.spm, or srcvocab\*\.spm"):
+        ModelFolder.find(folder)
+    (folder / "trgvocab.ende.spm").write_bytes((folder / "srcvocab.ende.spm").read_bytes())
+    names = [path.name for path in ModelFolder.find(folder).vocabularies]
+    assert names == ["srcvocab.ende.spm", "trgvocab.ende.spm"]
+
+
+def test_paths_outside_of_the_directory(folder: Path) -> None:
+    """Settings name files, wherever the author of the settings had them."""
+    text = CONFIG.replace("- vocab", "- ../../etc/vocab").replace("- lex", "- /home/a/lex")
+    (folder / "config.yml").write_text(text.replace("- model", "- ../model"))
+    found = ModelFolder.find(folder)
+    assert found.shortlist is not None
+    files = {found.model, *found.vocabularies, found.shortlist.path}
+    assert {path.parent for path in files} == {folder}
+
+
+def test_incomplete_directories(folder: Path) -> None:
+    model = folder / "model.ende.intgemm.alphas.bin"
+    compressed = folder / "model.ende.intgemm.alphas.bin.gz"
+    model.rename(compressed)
+    with pytest.raises(
+        InputError, match=r"lacks a model: .*Decompress model\.ende\.intgemm\.alphas\.bin\.gz first"
+    ):
+        ModelFolder.find(folder)
+    (folder / "config.yml").write_text(CONFIG)
+    with pytest.raises(
+        InputError, match=r"lacks .*model\.ende.*, which .*config\.yml names under mo"
+    ):
+        ModelFolder.find(folder)
+
+
+def test_text_by_the_settings(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Options of --shortlist in the settings, and a file that is missing."""
+    (folder / "lex.s2t").write_text("a b 0.5\n")
+    lines = {
+        "[lex.s2t, 50, 60, 0.1]": (50, 60, 0.1), "[lex.s2t, 50]": (50, 100, 0.0),
+        "lex.s2t": (100, 100, 0.0),
+    }  # fmt: skip
+    for line, expected in lines.items():
+        (folder / "config.yml").write_text(f"shortlist: {line}\n")
+        shortlist = ModelFolder.find(folder).decoder.shortlist
+        assert shortlist is not None
+        assert (shortlist.frequent, shortlist.best, shortlist.threshold) == expected
+    (folder / "config.yml").write_text("shortlist: [lex.s2t, many]\n")
+    with pytest.raises(InputError, match=r"shortlist is \['lex\.s2t', 'many'\]; a file and"):
+        ModelFolder.find(folder)
+    (folder / "config.yml").write_text("shortlist: [/a/gone.s2t, 100]\n")
+    assert ModelFolder.find(folder).decoder.shortlist is None
+    assert "names the shortlist /a/gone.s2t, which is not in its directory" in caplog.text
+
+
+def test_options_of_the_command(folder: Path, tmp_path: Path) -> None:
+    arguments = ["import", "marian", str(folder), "--output", str(tmp_path / "out")]
+    done = CliRunner().invoke(main, [*arguments, "--vocab", str(folder / "vocab.ende.spm")])
+    assert done.exit_code != 0
+    assert "--vocab and --target-vocab are for a model's file" in done.output
+    arguments[2] = str(folder / "model.ende.intgemm.alphas.bin")
+    done = CliRunner().invoke(main, arguments)
+    assert done.exit_code != 0
+    assert "--vocab is missing" in done.output
+    run(*arguments, "--vocab", folder / "vocab.ende.spm", "--shortlist",
+        folder / "lex.50.50.ende.s2t.bin")  # fmt: skip
+    assert open_checkpoint(tmp_path / "out").shortlist is not None
+
+
+def test_factors(folder: Path, tmp_path: Path) -> None:
+    (folder / "vocab.fsv").write_text("_lemma\n")
+    model = folder / "model.ende.intgemm.alphas.bin"
+    done = CliRunner().invoke(
+        main,
+        ["import", "marian", str(model), "--vocab", str(folder / "vocab.fsv"), "--output",
+         str(tmp_path / "out")],
+    )  # fmt: skip
+    assert done.exit_code != 0
+    assert "vocab.fsv is a vocabulary of factors (.fsv), which are not supported" in done.output
