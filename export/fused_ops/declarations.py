@@ -265,6 +265,15 @@ def _norm_and_embedding() -> Iterator[FusedOp]:
         attributes=("epsilon",),
         body="add_norm",
     )
+    yield FusedOp(
+        name="RecurrentUnit",
+        summary="the state of a decoder layer's recurrent unit (SSRU) and its output: `gates` are "
+        "the logits of the forget gate and, beside them, the input",
+        rule="recurrent_unit",
+        inputs=_floats("gates", "state"),
+        outputs=_floats("next_state", "y"),
+        body="recurrent_unit",
+    )
     indices = {"tokens": _INT64, "positions": _INT64}
     yield FusedOp(
         name="Embed",
@@ -350,6 +359,15 @@ def _search() -> Iterator[FusedOp]:
         rule="follow_ancestry",
         inputs={"ancestry": _FLOAT, "parents": _INT64},
         outputs={"next_ancestry": _FLOAT, "next_slots": _INT64, "full": _BOOL},
+        portable=True,
+    )
+    yield FusedOp(
+        name="FollowParents",
+        summary="the state of each beam's parent",
+        rule="follow_parents",
+        inputs={"state": _FLOAT, "parents": _INT64},
+        outputs=_floats("next_state"),
+        body="follow_parents",
         portable=True,
     )
 

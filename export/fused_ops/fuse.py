@@ -27,6 +27,7 @@ from translate_trt.export.fused_ops.match_matmul import (
     linear,
     top_logits,
 )
+from translate_trt.export.fused_ops.match_recurrence import follow_parents, recurrent_unit
 from translate_trt.export.fused_ops.match_search import (
     extend_ancestry,
     follow_ancestry,
@@ -64,12 +65,13 @@ class FuseOps(Pass):
         encoder=lambda model: (
             (4 + model.equal_heads) * model.encoder_layers + 1 + 2 * model.cross_layers
         ),
-        # The matmuls and both attentions of a layer, or with an SSRU one attention and, post-norm,
-        # the sum after the unit; the embedding, two of the search; two of the ancestry; and, unless
-        # a shortlist is traced as a fused op, two for the candidates.
+        # The matmuls and both attentions of a layer, or with an SSRU one attention, the unit, the
+        # order of its state and, post-norm, the sum after the unit; the embedding, two of the
+        # search; two of the ancestry; and, unless a shortlist is traced as a fused op, two for the
+        # candidates.
         step=lambda model: (
             (6 + 2 * model.equal_heads) * model.self_attentions
-            + (5 + model.equal_heads + model.post_norm) * model.ssrus
+            + (7 + model.equal_heads + model.post_norm) * model.ssrus
             + 3
             + 2 * (model.self_attentions > 0)
             + 2 * (not model.shortlist)
@@ -141,4 +143,6 @@ RULES: tuple[tuple[str, Callable[[ir.Node], FusedNode | str | None]], ...] = (
     *((name, rule) for name in CANDIDATES for rule in (select_beams, forced_columns)),
     ("GatherElements", extend_ancestry),
     ("GatherElements", follow_ancestry),
+    ("Sigmoid", recurrent_unit),
+    ("GatherElements", follow_parents),
 )

@@ -8,11 +8,14 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import onnxruntime as ort
 import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
+from translate_trt.export.fused_ops.declarations import function
+from translate_trt.export.targets import DYNAMIC_OPSET
 from translate_trt.runtime import kernels
 from translate_trt.runtime.bundle.contract import FREE, MASKED, unscored
 from translate_trt.runtime.bundle.manifest import read_manifest
@@ -33,6 +36,7 @@ OUTPUTS = {
     "SelectBeams": "iifibfiib",
     "ExtendAncestry": "f",
     "FollowAncestry": "fib",
+    "FollowParents": "f",
 }
 
 
@@ -43,6 +47,8 @@ def functions(compiled_bundle: Path) -> dict[str, onnx.FunctionProto]:
     for target in ("onnx-fp32", "onnx-int8"):
         path = manifest.target(target).files["step"].locate(compiled_bundle)
         found |= {one.name: one for one in onnx.load(path).functions}
+    # Of recurrent models, which the bundle is not.
+    found["FollowParents"] = ir.to_proto(function("FollowParents", DYNAMIC_OPSET))
     return found
 
 
@@ -327,6 +333,27 @@ def test_ancestry_refuses_what_is_out_of_range(
     kernel(name, inputs)
     with pytest.raises(Exception, match=message):
         kernel(name, inputs | {key: np.asarray(value) for key, value in changed.items()})
+
+
+@pytest.mark.parametrize(("n", "k", "size"), [(1, 1, 1), (3, 1, 8), (5, 4, 37)])
+def test_state_follows_the_beams(both: Any, n: int, k: int, size: int) -> None:
+    rng = np.random.default_rng(size)
+    state, parents = rng.standard_normal((n, k, size), np.float32), rng.integers(0, k, (n, k))
+    (following,) = assert_equal(both("FollowParents", {"state": state, "parents": parents}))
+    np.testing.assert_array_equal(following, np.take_along_axis(state, parents[..., None], 1))
+
+
+@pytest.mark.parametrize(
+    ("parents", "message"),
+    [([[0, 2]], "out of range"), ([[-1, 0]], "out of range"), ([[0, 1, 1]], "do not match")],
+)
+def test_state_refuses_what_is_out_of_range(
+    kernel: Any, parents: list[list[int]], message: str
+) -> None:
+    state = np.zeros((1, 2, 5), np.float32)
+    kernel("FollowParents", {"state": state, "parents": np.array([[0, 1]])})
+    with pytest.raises(Exception, match=message):
+        kernel("FollowParents", {"state": state, "parents": np.array(parents)})
 
 
 # ---- embedding ----

@@ -80,6 +80,15 @@ inline __m512 swish(__m512 x) {
   return _mm512_div_ps(x, _mm512_add_ps(one, power));
 }
 
+// 1 / (1 + e^-x); zero where e^-x overflows.
+inline __m512 sigmoid(__m512 x) {
+  const __m512 one = _mm512_set1_ps(1);
+  // Keeps the exponent within the range of power_of_two; NaN, the second operand, stays.
+  const __m512 bounded = _mm512_max_ps(_mm512_set1_ps(-100), x);
+  return _mm512_div_ps(
+      one, _mm512_add_ps(one, exponential(_mm512_sub_ps(_mm512_setzero_ps(), bounded))));
+}
+
 // Horizontal sums: lane i of the result is the sum of the lanes of rows[i].
 inline __m512 sums_of_rows(const __m512 (&rows)[16]) {
   __m512 quads[4];

@@ -44,12 +44,14 @@ const std::vector<Declaration>& declarations() {
       {"SplitHeads", {kFloat}, {kFloat}, {"begin", "end", "head_shape"}},
       {"SplitHeads16", {kFloat}, {kHalf}, {"begin", "end", "head_shape"}},
       {"AddNorm", {kFloat, kFloat, kFloat, kFloat}, {kFloat}, {"epsilon"}},
+      {"RecurrentUnit", {kFloat, kFloat}, {kFloat, kFloat}, {}},
       {"Embed", {kFloat, kFloat, kInt64, kInt64}, {kFloat}, {"factor"}},
       {"Embed8", {kInt8, kFloat, kFloat, kInt64, kInt64}, {kFloat}, {"factor"}},
       {"ForcedColumns", {kInt64, kInt64}, {kInt64, kInt64}, {}},
       {"SelectBeams", {kFloat, kInt64, kFloat, kInt64, kInt64, kInt64, kInt64, kFloat, kFloat, kBool, kFloat, kInt64, kBool, kFloat, kInt64, kInt64, kBool}, {kInt64, kInt64, kFloat, kInt64, kBool, kFloat, kInt64, kInt64, kBool}, {}},
       {"ExtendAncestry", {kFloat, kInt64}, {kFloat}, {}},
       {"FollowAncestry", {kFloat, kInt64}, {kFloat, kInt64, kBool}, {}},
+      {"FollowParents", {kFloat, kInt64}, {kFloat}, {}},
   };
   return all;
 }

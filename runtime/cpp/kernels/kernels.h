@@ -176,6 +176,10 @@ struct Kernels {
   void (*to_half)(const float* x, std::size_t count, Half* y) = nullptr;
   void (*add_norm)(const float* x, const float* residual, std::size_t rows, std::size_t columns,
                    const Norm&, float* y, Executor&) = nullptr;
+  // A recurrent unit (SSRU): next = f * state + (1 - f) * x and y = max(next, 0), where
+  // f = 1 / (1 + e^-g). gates: [rows, 2 * columns], g and beside it x; others: [rows, columns].
+  void (*recurrent_unit)(const float* gates, const float* state, std::size_t rows,
+                         std::size_t columns, float* next, float* y, Executor&) = nullptr;
 };
 
 // The best kernels for this CPU.

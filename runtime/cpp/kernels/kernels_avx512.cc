@@ -24,6 +24,8 @@ void attention(const Attention<float>&, Executor&);
 void attention16(const Attention<Half>&, Executor&);
 void to_half(const float*, std::size_t, Half*);
 void add_norm(const float*, const float*, std::size_t, std::size_t, const Norm&, float*, Executor&);
+void recurrent_unit(const float*, const float*, std::size_t, std::size_t, float*, float*,
+                    Executor&);
 #ifdef TRANSLATE_TRT_AMX
 extern const GemmKernel kU8S8Amx;
 bool same_sums(const GemmKernel&, const GemmKernel&);
@@ -62,6 +64,7 @@ constexpr Kernels with(const char* name) {
       avx512::attention16,
       avx512::to_half,
       avx512::add_norm,
+      avx512::recurrent_unit,
   };
 }
 

@@ -400,6 +400,28 @@ class AddNormNode {
   const float epsilon_;
 };
 
+class RecurrentUnitNode {
+ public:
+  using Variant = NoVariant;
+
+  RecurrentUnitNode(const Kernels& kernels, const Variant&, const NodeInfo&) : kernels_(kernels) {}
+
+  void run(OperatorContext& context) const {
+    const auto shape = context.shape(1);
+    require(!shape.empty(), "the state of a recurrent unit must have columns");
+    auto gates = shape;
+    gates.back() *= 2;
+    require(context.shape(0) == gates, "the gates must be twice as wide as the state");
+    kernels_.recurrent_unit(context.input<float>(0), context.input<float>(1),
+                            element_count(shape, 0, shape.size() - 1),
+                            static_cast<std::size_t>(shape.back()), context.output<float>(0, shape),
+                            context.output<float>(1, shape), context);
+  }
+
+ private:
+  const Kernels& kernels_;
+};
+
 void add_linear_operators(Registry& registry) {
   registry.add<LinearNode>("Linear", EpilogueKind::nothing);
   registry.add<LinearNode>("LinearRelu", EpilogueKind::relu);
@@ -449,6 +471,7 @@ const Registry& registry(const Kernels& kernels) {
     if (kernels.linear8 != nullptr) add_linear8_operators(*result);
     add_candidates_operators(*result);
     if (kernels.add_norm != nullptr) result->add<AddNormNode>("AddNorm");
+    if (kernels.recurrent_unit != nullptr) result->add<RecurrentUnitNode>("RecurrentUnit");
     add_attention_operators(*result);
     return result;
   }();

@@ -144,6 +144,19 @@ void add_norm(const float* x, const float* residual, std::size_t rows, std::size
   });
 }
 
+void recurrent_unit(const float* gates, const float* state, std::size_t rows, std::size_t columns,
+                    float* next, float* y, Executor& executor) {
+  parallel_for(executor, rows, [&](std::size_t row) {
+    for (std::size_t i = 0; i < columns; ++i) {
+      const auto* gate = gates + 2 * row * columns + i;
+      const auto at = row * columns + i;
+      const float kept = 1 / (1 + std::exp(-*gate));
+      next[at] = kept * state[at] + (1 - kept) * gate[columns];
+      y[at] = std::max(next[at], 0.0F);
+    }
+  });
+}
+
 // ---- matmuls ----
 
 void linear(const Linear& linear, const float* x, std::size_t rows, float* y, Executor& executor) {
@@ -504,6 +517,7 @@ const Kernels plain = {
     attention16,
     to_half,
     add_norm,
+    recurrent_unit,
 };
 
 }  // namespace translate_trt

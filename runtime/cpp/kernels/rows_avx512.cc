@@ -52,4 +52,22 @@ void finish_rows(const Epilogue& epilogue, std::size_t rows, std::size_t columns
   });
 }
 
+void recurrent_unit(const float* gates, const float* state, std::size_t rows, std::size_t columns,
+                    float* next, float* y, Executor& executor) {
+  for_rows(rows, executor, [&](std::size_t row) {
+    const auto* gate = gates + 2 * row * columns;
+    const auto begin = row * columns;
+    for (std::size_t i = 0; i < columns; i += kLanes) {
+      const auto mask = first_lanes(columns - i);
+      const __m512 kept = sigmoid(_mm512_maskz_loadu_ps(mask, gate + i));
+      const __m512 old = _mm512_mul_ps(kept, _mm512_maskz_loadu_ps(mask, state + begin + i));
+      const __m512 rest = _mm512_sub_ps(_mm512_set1_ps(1), kept);
+      const __m512 x = _mm512_maskz_loadu_ps(mask, gate + columns + i);
+      const __m512 sum = _mm512_add_ps(old, _mm512_mul_ps(rest, x));
+      _mm512_mask_storeu_ps(next + begin + i, mask, sum);
+      _mm512_mask_storeu_ps(y + begin + i, mask, _mm512_max_ps(sum, _mm512_setzero_ps()));
+    }
+  });
+}
+
 }  // namespace translate_trt::avx512

@@ -168,6 +168,28 @@ class FollowAncestryNode : public PortableNode {
   }
 };
 
+class FollowParentsNode : public PortableNode {
+ public:
+  using PortableNode::PortableNode;
+
+  void run(OperatorContext& context) const {
+    const auto shape = context.shape(0);
+    require(shape.size() == 3, "the state must be [N, K, columns]");
+    require(context.shape(1) == Shape{shape[0], shape[1]},
+            "the shapes of the state and of the parents do not match");
+    const auto beams = element_count(shape, 1, 2), columns = element_count(shape, 2, 3);
+    const auto rows = element_count(shape, 0, 2);
+    const auto* parents = context.input<std::int64_t>(1);
+    require(within(parents, rows, shape[1]), "a parent is out of range");
+    const auto* state = context.input<float>(0);
+    auto* next = context.output<float>(0, shape);
+    for (std::size_t row = 0; row < rows; ++row) {
+      const auto parent = row / beams * beams + static_cast<std::size_t>(parents[row]);
+      std::copy_n(state + parent * columns, columns, next + row * columns);
+    }
+  }
+};
+
 }  // namespace
 
 void add_search_operators(Registry& registry) {
@@ -177,6 +199,7 @@ void add_search_operators(Registry& registry) {
   registry.add<SelectBeamsNode>("SelectBeams");
   registry.add<ExtendAncestryNode>("ExtendAncestry");
   registry.add<FollowAncestryNode>("FollowAncestry");
+  registry.add<FollowParentsNode>("FollowParents");
 }
 
 }  // namespace translate_trt

@@ -27,6 +27,35 @@ void test_add_norm() {
   });
 }
 
+void test_recurrent_unit() {
+  in_all_ways([&](const Kernels& kernels, TestExecutor& executor, const std::string& way) {
+    Numbers numbers;
+    for (const std::size_t columns : {1, 15, 16, 17, 256}) {
+      for (const std::size_t rows : {0, 1, 3, 33}) {
+        const auto count = rows * columns;
+        auto gates = numbers.floats(2 * count, 8);
+        const auto state = numbers.floats(count, 3);
+        // e^-x overflows, or is zero.
+        if (count > 0) gates.front() = -1e6F;
+        if (columns > 1 && count > 0) gates[1] = 1e6F;
+        std::vector<float> next(count), y(count), expected(count), positive(count);
+        for (std::size_t i = 0; i < count; ++i) {
+          const auto gate = i / columns * 2 * columns + i % columns;
+          const double kept = 1 / (1 + std::exp(-static_cast<double>(gates[gate])));
+          expected[i] = static_cast<float>(kept * state[i] + (1 - kept) * gates[gate + columns]);
+        }
+        kernels.recurrent_unit(gates.data(), state.data(), rows, columns, next.data(), y.data(),
+                               executor);
+        const auto what =
+            way + "recurrent_unit " + std::to_string(rows) + " x " + std::to_string(columns);
+        check_close(what, next, expected, 1e-5, 1e-5);
+        for (std::size_t i = 0; i < count; ++i) positive[i] = std::max(next[i], 0.0F);
+        check_same(what + ", output", y, positive);
+      }
+    }
+  });
+}
+
 // A row of equal numbers is normalized to beta.
 void test_a_row_without_variance() {
   in_all_ways([&](const Kernels& kernels, TestExecutor& executor, const std::string& way) {
@@ -90,6 +119,7 @@ void test_to_half() {
 
 void test_kernel_rows() {
   test_add_norm();
+  test_recurrent_unit();
   test_a_row_without_variance();
   test_to_half();
 }

@@ -725,6 +725,66 @@ def test_another_embedding_is_left_alone() -> None:
     assert_left_alone(one, embedded(node("Neg", "place_row", "other")))
 
 
+# ---- recurrent units ----
+
+
+def recurrent(
+    *more: NodeProto, one: float = 1, sizes: tuple[int, int] = (8, 8), parts: str = "g x",
+    last: int = 2, parents: Axes = ("N", "K"), state: str = "state",
+) -> ir.Model:  # fmt: skip
+    """A recurrent unit whose next state is that of the beams' parents."""
+    nodes = [
+        node("Split", "gates sizes", parts, axis=-1), node("Sigmoid", "g", "f"),
+        node("Mul", f"f {state}", "kept"), node("Sub", "one f", "rest"),
+        node("Mul", "rest x", "new"), node("Add", "kept new", "sum"), node("Relu", "sum", "y"),
+        node("Unsqueeze", "parents last", "row"), node("Shape", "state", "shape"),
+        node("Expand", "row shape", "indices"),
+        node("GatherElements", "sum indices", "next", axis=1), *more,
+    ]  # fmt: skip
+    whole: Axes = ("N", "K", 8)
+    outputs = dict.fromkeys(["y", "next", *(n.output[0] for n in more)], whole)
+    inputs: dict[str, Axes] = {"gates": ["N", "K", sum(sizes)], "state": whole, "parents": parents}
+    constants = {"one": np.float32(one), "sizes": np.array(sizes), "last": np.array([last]),
+                 "vector": weights(8)}  # fmt: skip
+    return build(nodes, inputs, outputs, constants, DYNAMIC_OPSET, types={"parents": "int"})
+
+
+PARENTS = {"parents": np.array([[2, 0, 0], [1, 1, 2]])}
+
+
+@pytest.mark.parametrize("last", [-1, 2])
+def test_a_recurrent_unit_and_the_order_of_its_state(last: int) -> None:
+    model = recurrent(last=last)
+    left = assert_rewrites(FuseOps(), model, 2, given=PARENTS)
+    assert left == {"RecurrentUnit": 1, "FollowParents": 1}
+    unit, follow = fused(model)
+    assert [x.name for x in unit.inputs] == ["gates", "state"]
+    assert follow.inputs[0] is unit.outputs[0]
+    assert follow.inputs[1].name == "parents"
+
+
+def test_other_recurrences_are_left_alone() -> None:
+    for changed, reason in (
+        (recurrent(node("Neg", "f", "z")), None),
+        (recurrent(node("Neg", "rest", "z")), None),
+        (recurrent(one=2), None),
+        (recurrent(parts="x g"), "the logits of the forget gate and the input are not the halves "
+         "of one value"),
+        (recurrent(state="vector"), "the state is not an input of the graph with the axes of the "
+         "forget gate"),
+    ):  # fmt: skip
+        left = assert_rewrites(FuseOps(), changed, 1, (reason,) if reason else (), PARENTS)
+        assert left["FollowParents"] == left["Sigmoid"] == 1
+
+
+def test_rows_of_others_than_parents_are_left_alone() -> None:
+    model = recurrent(parents=("K", "N"))
+    given = {"parents": np.zeros((3, 2), np.int64)}
+    model.graph.inputs[2].shape = ir.Shape(["K", "N"])
+    assert isinstance(FuseOps().run(model), Outcome)
+    assert "FollowParents" not in {one.op_type for one in fused(model)}, given
+
+
 # ---- functions ----
 
 

@@ -240,6 +240,25 @@ def test_products_of_floats_refuse_what_does_not_fit(
         run(changed)
 
 
+def test_recurrent_unit(make_session: Callable[..., Session]) -> None:
+    rng = np.random.default_rng(3)
+    for rows, columns in ((1, 5), (33, 64), (4, 513)):
+        gates = rng.standard_normal((rows, 1, 2 * columns), dtype=np.float32) * 5
+        state = rng.standard_normal((rows, 1, columns), dtype=np.float32)
+        state_now, y = make_session("RecurrentUnit", {"gates": gates, "state": state}, 2)()
+        kept = 1 / (1 + np.exp(-gates[..., :columns].astype(np.float64)))
+        expected = kept * state + (1 - kept) * gates[..., columns:]
+        np.testing.assert_allclose(state_now, expected, rtol=2e-6, atol=2e-6)
+        np.testing.assert_array_equal(y, np.maximum(state_now, 0))
+
+
+def test_recurrent_units_refuse_what_does_not_fit(make_session: Callable[..., Session]) -> None:
+    values = {"gates": np.ones((2, 1, 8), np.float32), "state": np.ones((2, 1, 4), np.float32)}
+    run = make_session("RecurrentUnit", values, 2)
+    with pytest.raises(Exception, match="must be twice as wide as the state"):
+        run({"state": np.ones((2, 1, 3), np.float32)})
+
+
 def test_sum_and_normalization(make_session: Callable[..., Session]) -> None:
     rng = np.random.default_rng(2)
     for rows, columns in ((1, 5), (33, 64), (4, 513)):
