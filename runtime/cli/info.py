@@ -124,9 +124,14 @@ def _origin(manifest: Manifest) -> str:
 
 def _model_rows(manifest: Manifest) -> Rows:
     model, limits = manifest.model, manifest.limits
+    recurrent = all(not target.contract.caches for target in manifest.targets.values())
     return [
         ("parameters", f"{model.parameters:,}"),
-        ("layers", f"{model.encoder_layers} encoder, {model.decoder_layers} decoder"),
+        (
+            "layers",
+            f"{model.encoder_layers} encoder, {model.decoder_layers} decoder"
+            + (", recurrent" if recurrent else ""),
+        ),
         ("sizes", f"{model.model_size} model, {model.feed_forward_size} feed-forward"),
         ("attention", _attention(model)),
         ("vocabulary", _vocabulary(model)),
