@@ -254,8 +254,8 @@ void measure_attention(const std::string& kernel, const Kernels& kernels,
   };
   constexpr std::size_t kSize = kModel / kHeads;
   for (const auto& [sentences, queries, places, beams] :
-       {Case{1, kBeams, 64, true}, Case{16, kBeams, 64, true}, Case{16, kBeams, 200, true},
-        Case{16, 30, 30, false}}) {
+       {Case{32, 1, 16, true}, Case{1, kBeams, 64, true}, Case{16, kBeams, 64, true},
+        Case{16, kBeams, 200, true}, Case{16, 30, 30, false}}) {
     Numbers numbers;
     const auto query = numbers.floats(sentences * queries * kModel);
     const auto floats = numbers.floats(2 * sentences * places * kModel);
@@ -288,6 +288,16 @@ void measure_attention(const std::string& kernel, const Kernels& kernels,
 
 void measure_rows(const Kernels& kernels, Benchmark& benchmark, Serial& executor) {
   Numbers numbers;
+  for (const std::size_t rows : {1, 32}) {
+    constexpr std::size_t kColumns = 256;
+    const auto gates = numbers.floats(2 * rows * kColumns), state = numbers.floats(rows * kColumns);
+    std::vector<float> next(state.size()), y(state.size());
+    benchmark.measure("recurrent_unit", sizes({{"rows", rows}, {"columns", kColumns}}),
+                      20 * state.size(), 8 * state.size(), [&] {
+                        kernels.recurrent_unit(gates.data(), state.data(), rows, kColumns,
+                                               next.data(), y.data(), executor);
+                      });
+  }
   for (const std::size_t rows : {4, 256}) {
     const auto count = rows * kModel;
     const auto x = numbers.floats(count), residual = numbers.floats(count);
