@@ -13,6 +13,9 @@ from translate_trt.runtime.errors import CheckpointError, OptionError
 # Ids of the special tokens, fixed when train/data/vocabulary.py trains a vocabulary.
 PAD, UNKNOWN, START, END = 0, 1, 2, 3
 
+#: Fields of ModelConfig that do not affect the shape, and may change in fine-tuning.
+DROPOUTS = ("dropout", "attention_dropout", "activation_dropout")
+
 #: Logit bias of a banned token. Its probability is zero beside any logit, and FP16 can hold it.
 BANNED_BIAS = -1e4
 
@@ -53,6 +56,18 @@ def _one_of_its_choices(config: Any) -> None:
             raise OptionError(f"{field.name} {value!r}: choose {', '.join(choices)}.")
 
 
+def _share(config: Any, *names: str) -> None:
+    for name in names:
+        if not 0.0 <= getattr(config, name) < 1.0:
+            raise OptionError(f"{name} {getattr(config, name)} is outside [0, 1).")
+
+
+def _not_negative(config: Any, *names: str) -> None:
+    for name in names:
+        if not 0.0 <= getattr(config, name) < math.inf:
+            raise OptionError(f"{name} is {getattr(config, name)}; it must be at least 0.")
+
+
 def _positive(config: Any, *names: str) -> None:
     for name in names:
         if not 0.0 < getattr(config, name) < math.inf:
@@ -86,6 +101,14 @@ class ModelConfig:
     heads: int = _setting(8, "h: attention heads, with values of d_v = d_model / h columns.")
     key_size: int = _setting(0, "d_k: columns of a head's queries and keys; 0: d_v.")
     dropout: float = _setting(0.1, "P_drop: dropout of sub-layer outputs and embedding sums.")
+    attention_dropout: float = _setting(
+        0.0, "Dropout of attention weights; the paper has none (tensor2tensor, fairseq: "
+        "attention_dropout).", added=True,
+    )  # fmt: skip
+    activation_dropout: float = _setting(
+        0.0, "Dropout between the two matmuls of feed-forward layers; the paper has none "
+        "(tensor2tensor: relu_dropout; fairseq: activation_dropout).", added=True,
+    )  # fmt: skip
     norm: str = _setting(
         "post", "LayerNorm after each residual sum (post, the paper) or before each sub-layer "
         "(pre).",
@@ -174,8 +197,7 @@ class ModelConfig:
             raise OptionError(
                 f"d_model {self.d_model} is odd; positions come in sine-cosine pairs."
             )
-        if not 0.0 <= self.dropout < 1.0:
-            raise OptionError(f"dropout {self.dropout} is outside [0, 1).")
+        _share(self, *DROPOUTS)
 
     @property
     def d_k(self) -> int:
@@ -261,6 +283,10 @@ class TrainConfig:
     adam_beta1: float = _setting(0.9, "Adam's beta_1.")
     adam_beta2: float = _setting(0.98, "Adam's beta_2.")
     adam_epsilon: float = _setting(1e-9, "Adam's epsilon.")
+    clip_norm: float = _setting(
+        0.0, "Largest L2 norm of the gradients of a step, over all weights; larger gradients are "
+        "scaled down to it. 0: no limit.", added=True,
+    )  # fmt: skip
     label_smoothing: float = _setting(
         0.1, "Label smoothing: share of the target distribution spread over the vocabulary."
     )
@@ -291,11 +317,8 @@ class TrainConfig:
         _at_least(self, 1, "checkpoint_every", "average_checkpoints", "log_every")
         _at_least(self, 0, "micro_batch_tokens", "seed", "validate_every")
         _positive(self, "learning_rate_scale", "adam_epsilon")
-        if not 0.0 <= self.learning_rate < math.inf:
-            raise OptionError(f"learning_rate is {self.learning_rate}; it must be at least 0.")
-        for name in ("adam_beta1", "adam_beta2", "label_smoothing"):
-            if not 0.0 <= getattr(self, name) < 1.0:
-                raise OptionError(f"{name} {getattr(self, name)} is outside [0, 1).")
+        _not_negative(self, "learning_rate", "clip_norm")
+        _share(self, "adam_beta1", "adam_beta2", "label_smoothing")
         _one_of_its_choices(self)
 
 

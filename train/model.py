@@ -24,7 +24,12 @@ from translate_trt.train.ssru import SSRU
 
 
 def scaled_dot_product_attention(
-    query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None = None, causal: bool = False
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    bias: Tensor | None = None,
+    causal: bool = False,
+    dropout: Dropout | None = None,
 ) -> Tensor:
     """softmax(Q K^T / sqrt(d_k)) V (equation 1).
 
@@ -34,22 +39,32 @@ def scaled_dot_product_attention(
         value: [N, H, S, D].
         bias: Added to the scaled scores, broadcast to [N, H, T, S]: 0, or MASKED to hide a key.
         causal: Position t attends to positions up to t only.
+        dropout: Dropout of the weights; None for none.
 
     Returns:
         [N, H, T, D].
     """
-    if query.device.type == "cpu" and query.dtype == torch.bfloat16:
-        return _attention_by_matmuls(query, key, value, bias, causal)
-    return F.scaled_dot_product_attention(query, key, value, attn_mask=bias, is_causal=causal)
+    rate = dropout.rate if dropout is not None and dropout.training else 0.0
+    if query.device.type == "cpu" and (query.dtype == torch.bfloat16 or rate):
+        return _attention_by_matmuls(query, key, value, bias, causal, dropout)
+    return F.scaled_dot_product_attention(
+        query, key, value, attn_mask=bias, dropout_p=rate, is_causal=causal
+    )
 
 
 def _attention_by_matmuls(
-    query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, causal: bool
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    bias: Tensor | None,
+    causal: bool,
+    dropout: Dropout | None,
 ) -> Tensor:
     """Compute attention by separate matmuls.
 
     In bfloat16 on a CPU the gradient of torch's fused kernel took half of a training step, six
-    times as long as this (docs/adr/0008-training-on-a-cpu.md).
+    times as long as this (docs/adr/0008-training-on-a-cpu.md). With dropout, torch has no fused
+    kernel on a CPU.
     """
     scores = (query * query.shape[-1] ** -0.5) @ key.transpose(-1, -2)  # [N, H, T, S]
     if bias is not None:
@@ -57,7 +72,8 @@ def _attention_by_matmuls(
     if causal:
         hidden = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
         scores = scores.masked_fill(hidden, MASKED)
-    return torch.softmax(scores, -1) @ value
+    weights = torch.softmax(scores, -1)
+    return (weights if dropout is None else dropout(weights)) @ value
 
 
 def attention_weights(query: Tensor, key: Tensor, bias: Tensor | None) -> Tensor:
@@ -127,6 +143,7 @@ class MultiHeadAttention(nn.Module):
         self.key = nn.Linear(config.d_model, config.heads * config.d_k)
         self.value = nn.Linear(config.d_model, config.d_model)
         self.output = nn.Linear(config.d_model, config.d_model)
+        self.dropout = Dropout(config.attention_dropout)
 
     def keys_values(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Projected keys and values of x [N, S, d_model]: two of [N, H, S, D]."""
@@ -137,7 +154,9 @@ class MultiHeadAttention(nn.Module):
     ) -> Tensor:
         """Queries from x [N, T, d_model] over projected keys and values; [N, T, d_model]."""
         query = split_heads(self.query(x), self.heads)
-        context = scaled_dot_product_attention(query, key, value, bias, causal)  # [N, H, T, D]
+        context = scaled_dot_product_attention(  # [N, H, T, D]
+            query, key, value, bias, causal, self.dropout
+        )
         return cast(Tensor, self.output(context.transpose(1, 2).flatten(-2)))
 
     def queries(self, x: Tensor) -> Tensor:
@@ -166,9 +185,10 @@ class FeedForward(nn.Module):
         self.inner = nn.Linear(config.d_model, width)
         self.outer = nn.Linear(width, config.d_model)
         self.activation = ACTIVATIONS[config.activation]
+        self.dropout = Dropout(config.activation_dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        return cast(Tensor, self.outer(self.activation(self.inner(x))))
+        return cast(Tensor, self.outer(self.dropout(self.activation(self.inner(x)))))
 
 
 class Residual(nn.Module):

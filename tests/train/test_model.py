@@ -9,13 +9,15 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from translate_trt.runtime.bundle.contract import MASKED
-from translate_trt.train.config import ModelConfig, preset
+from translate_trt.train.config import DROPOUTS, ModelConfig, preset
 from translate_trt.train.model import (
     DecoderLayer,
     Dropout,
     EncoderLayer,
+    FeedForward,
     MultiHeadAttention,
     Residual,
     Transformer,
@@ -328,13 +330,74 @@ def test_dropout_scales_its_gradient_like_its_output() -> None:
 
 
 def test_dropout_is_applied_as_in_the_paper() -> None:
-    model = Transformer(SMALL)
-    assert sum(isinstance(module, Dropout) for module in model.modules()) == 1 + 2 * 2 + 2 * 3
+    model = Transformer(dataclasses.replace(SMALL, dropout=0.1))
+    assert active_dropouts(model) == 1 + 2 * 2 + 2 * 3
     for encoder_layer, decoder_layer in zip(
         model.encoder_layers, model.decoder_layers, strict=True
     ):
-        assert sum(isinstance(module, Dropout) for module in encoder_layer.modules()) == 2
-        assert sum(isinstance(module, Dropout) for module in decoder_layer.modules()) == 3
+        assert active_dropouts(encoder_layer) == 2
+        assert active_dropouts(decoder_layer) == 3
+
+
+def active_dropouts(module: nn.Module) -> int:
+    return sum(isinstance(part, Dropout) and part.rate > 0 for part in module.modules())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention_dropout_drops_weights_and_keeps_their_mean(
+    dtype: torch.dtype, causal: bool
+) -> None:
+    torch.manual_seed(5)
+    query, key = torch.randn(2, 1, 1, 6, 4, dtype=dtype)
+    value = torch.eye(6, dtype=dtype)[None, None]  # the output is the matrix of weights
+    bias = padding_bias(torch.tensor([5]), 6) if not causal else None
+    dropout = Dropout(0.25)
+    exact = scaled_dot_product_attention(query, key, value, bias, causal, dropout.eval())
+    expected = scaled_dot_product_attention(query, key, value, bias, causal)
+    assert torch.equal(exact, expected)
+    dropout.train()
+    draws = torch.stack(
+        [scaled_dot_product_attention(query, key, value, bias, causal, dropout) for _ in range(900)]
+    ).float()
+    kept = draws != 0
+    torch.testing.assert_close(
+        draws[kept], (expected.float() / 0.75).expand_as(draws)[kept], atol=0.01, rtol=0.02
+    )
+    attended = expected[0, 0] > 1e-3
+    shares = 1 - kept.float().mean(0)[0, 0][attended]
+    # 0.25 within 5 standard deviations of a share of 900 draws.
+    assert float((shares - 0.25).abs().max()) < 5 * math.sqrt(0.25 * 0.75 / 900)
+
+
+def test_attention_dropout_of_a_gpu_is_the_fused_operators(monkeypatch: pytest.MonkeyPatch) -> None:
+    rates: list[float] = []
+
+    def fused(*tensors: torch.Tensor, dropout_p: float, **_: object) -> torch.Tensor:
+        rates.append(dropout_p)
+        return tensors[0]
+
+    monkeypatch.setattr(F, "scaled_dot_product_attention", fused)
+    query = torch.empty(1, 1, 3, 4, device="meta")  # any device but a CPU
+    for mode in (Dropout(0.25).train(), Dropout(0.25).eval(), None):
+        scaled_dot_product_attention(query, query, query, dropout=mode)
+    assert rates == [0.25, 0.0, 0.0]
+
+
+def test_every_attention_and_feed_forward_has_its_dropout() -> None:
+    changes = {"attention_dropout": 0.25, "activation_dropout": 0.5, "dropout": 0.0}
+    model = Transformer(dataclasses.replace(SMALL, **changes))
+    attentions = [part for part in model.modules() if isinstance(part, MultiHeadAttention)]
+    assert [part.dropout.rate for part in attentions] == [0.25] * len(attentions)
+    inner = [part for part in model.modules() if isinstance(part, FeedForward)]
+    assert [part.dropout.rate for part in inner] == [0.5] * len(inner)
+
+
+def test_activation_dropout_acts_between_the_two_matmuls() -> None:
+    layer = FeedForward(dataclasses.replace(SMALL, activation_dropout=0.5), 24)
+    layer.dropout = Nothing()  # type: ignore[assignment]
+    found = layer(torch.randn(2, 3, 16))
+    torch.testing.assert_close(found, layer.outer.bias.expand(2, 3, 16))
 
 
 class Nothing(nn.Module):
@@ -358,7 +421,8 @@ def test_dropout_acts_on_the_sum_of_embedding_and_position(model: Transformer) -
 
 def test_nothing_else_drops() -> None:
     torch.manual_seed(7)
-    model = Transformer(dataclasses.replace(SMALL, dropout=0.5)).eval()
+    rates = dict.fromkeys(DROPOUTS, 0.5)
+    model = Transformer(dataclasses.replace(SMALL, **rates)).eval()
     source, lengths = pad([[5, 6, 3], [7, 3]])
     target = torch.tensor([[2, 8], [2, 9]])
     expected = run(model, source, lengths, target)

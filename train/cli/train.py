@@ -74,7 +74,7 @@ def _check_ranges(name: str, is_new: bool, overrides: dict[str, Any]) -> None:
     type=_FILES,
     metavar="CHECKPOINT",
     help="Checkpoint or run to fine-tune, imported or trained. Its shape and its tokenizers are "
-    "kept; --dropout and the flags of the recipe may be given.",
+    "kept; the dropout rates and the flags of the recipe may be given.",
 )
 @click.option("--train", "train_files", nargs=2, type=_FILES, help="Source, target for training.")
 @click.option("--valid", "valid_files", nargs=2, type=_FILES, help="Source, target for validation.")

@@ -84,6 +84,8 @@ class Trainer:
         # log-likelihood; skipped steps in the current streak, in the longest streak, and in total.
         self._sums = torch.zeros(2, dtype=torch.float64, device=group.device)
         self._skipped = torch.zeros(3, dtype=torch.int64, device=group.device)
+        # Since the last report: sum of gradient norms, steps in the sum, steps that were clipped.
+        self._norms = torch.zeros(3, dtype=torch.float64, device=group.device)
         if resume or job.settings.origin is not None:
             self._resume()
         fuse = self.config.compile == "on" or (
@@ -138,7 +140,15 @@ class Trainer:
             group["lr"] = rate
         self.scaler.unscale_(self.optimizer)
         gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
-        bad = ~torch.isfinite(nn.utils.get_total_norm(gradients))
+        # The gradients are those of the whole step: summed over its micro-batches and exchanged
+        # between processes, so the norm is the same in all of them.
+        norm = nn.utils.get_total_norm(gradients)
+        bad = ~torch.isfinite(norm)
+        if self.config.clip_norm:
+            nn.utils.clip_grads_with_norm_(self.model.parameters(), self.config.clip_norm, norm)
+        clipped = (norm > self.config.clip_norm) * bool(self.config.clip_norm)
+        counts = torch.stack((norm.double(), torch.ones_like(norm).double(), clipped.double()))
+        self._norms += torch.where(bad, 0.0, counts)
         # A fused optimizer skips its update if found_inf, which GradScaler normally sets, is 1.
         self.optimizer.found_inf = bad.float()  # type: ignore[attr-defined]
         self.scaler.step(self.optimizer)
@@ -254,6 +264,8 @@ class Trainer:
         """Record the mean loss and the speed since the last report."""
         loss, likelihood = (self.group.sum(self._sums) / max(1, meter.tokens)).tolist()
         self._sums.zero_()
+        norms, steps, clipped = self._norms.tolist()
+        self._norms.zero_()
         speed = meter.tokens / meter.seconds
         left = (self.config.steps - self.step) * meter.seconds / max(1, meter.steps)
         meter.restart()
@@ -266,6 +278,8 @@ class Trainer:
             "log_likelihood": -likelihood,
             "target_tokens_per_second": speed,
             "learning_rate": self.optimizer.param_groups[0]["lr"],
+            "gradient_norm": norms / max(1.0, steps),
+            **({"clipped_share": clipped / max(1.0, steps)} if self.config.clip_norm else {}),
             "skipped_steps": int(self._skipped[2]),
         }
         metrics.progress(entry, perplexity(likelihood), left)

@@ -31,7 +31,8 @@ def activation_bytes(config: ModelConfig, dtype: torch.dtype) -> int:
     gradients around the widest one. Letters: a and 4 bytes per element in the dtype of the matmuls
     and in float32. Residual sums and LayerNorm are float32. Each matmul keeps its input: in lower
     precision a copy of it, of which there are three for queries, keys and values; in float32 the
-    output of LayerNorm, once.
+    output of LayerNorm, once. Fused attention keeps no mask of its dropout, but the state of the
+    random numbers.
     """
     a, mixed = dtype.itemsize, dtype != torch.float32
     width, keys, values = config.d_model, config.heads * config.d_k, config.heads * config.d_v
@@ -46,6 +47,8 @@ def activation_bytes(config: ModelConfig, dtype: torch.dtype) -> int:
     # factors and states.
     recurrent = inputs(2) + (4 * a + 4 + (4 if mixed else 0)) * width + block
     inner = a * (1 if config.activation == "relu" else 2)  # per column
+    if config.activation_dropout:  # what the activation keeps, what dropout returns, and its mask
+        inner = 2 * a + 1
     feed_forward, decoder_feed_forward = (
         inputs(1) + inner * columns + block for columns in (config.d_ff, config.decoder_inner)
     )

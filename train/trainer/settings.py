@@ -18,6 +18,7 @@ from translate_trt.train.checkpoint import (
     tokenizer_names,
 )
 from translate_trt.train.config import (
+    DROPOUTS,
     ModelConfig,
     TrainConfig,
     apply,
@@ -107,28 +108,28 @@ def fine_tuning_settings(
         checkpoint: Checkpoint to begin with.
         recipe_name: "fine-tune", or a preset whose recipe is taken.
         corpus: Name of the corpus, if it has one.
-        overrides: `dropout`, fields of TrainConfig, and LANGUAGES, by name.
+        overrides: `DROPOUTS`, fields of TrainConfig, and LANGUAGES, by name.
 
     Raises:
         OptionError: A setting is out of range or would change the model's shape; a language is
             unknown to the model, or missing for a multilingual one.
         CheckpointError: The tokenizers do not fit the weights.
     """
-    shape = {field.name for field in dataclasses.fields(ModelConfig)} - {"dropout"}
+    shape = {field.name for field in dataclasses.fields(ModelConfig)}.difference(DROPOUTS)
     changed = ["--" + name.replace("_", "-") for name in overrides if name in shape]
     if changed:
         raise OptionError(
             f"{', '.join(changed)}: with --from, the shape of the model is that of "
-            f"{checkpoint.path}. Leave these options out; --dropout and the options of the recipe "
-            "may be given."
+            f"{checkpoint.path}. Leave these options out; the dropout rates and the options of the "
+            "recipe may be given."
         )
     _check_vocabularies(checkpoint)
     search = checkpoint.search | {name: overrides[name] for name in LANGUAGES if name in overrides}
     decoding = dataclasses.replace(checkpoint.decoding, search=search)
     checkpoint.check_languages(decoding.greedy)
-    dropout = overrides.get("dropout", checkpoint.model.dropout or _DROPOUT)
+    model = dataclasses.replace(checkpoint.model, dropout=checkpoint.model.dropout or _DROPOUT)
     return Settings(
-        dataclasses.replace(checkpoint.model, dropout=dropout),
+        apply(model, overrides),
         apply(recipe(recipe_name, corpus), overrides),
         checkpoint.tokenizers,
         decoding,

@@ -468,6 +468,41 @@ def test_gradients_accumulate(text: Text, settings: Settings, tmp_path: Path) ->
         torch.testing.assert_close(first, second, atol=1e-5, rtol=1e-5)
 
 
+def test_the_norm_of_a_whole_steps_gradients_is_clipped(
+    text: Text, settings: Settings, tmp_path: Path
+) -> None:
+    def updated(
+        clip_norm: float, *slices: tuple[int, int]
+    ) -> tuple[list[torch.Tensor], list[float]]:
+        """Gradients that the optimizer gets, and the recorded norm, steps and clipped steps."""
+        job = prepare_job(text, tmp_path / str(next(numbers)), "tiny",
+                          {**settings, "dropout": 0.0, "clip_norm": clip_norm})  # fmt: skip
+        trainer = Trainer(job, CPU)
+        found: list[torch.Tensor] = []
+        update = trainer.scaler.step
+        trainer.scaler.step = lambda optimizer: (  # type: ignore[method-assign]
+            found.extend(p.grad.clone() for p in trainer.model.parameters()),
+            update(optimizer),
+        )
+        trainer._optimizer_step(a_step(job, *slices))
+        return found, trainer._norms.tolist()
+
+    numbers = itertools.count()
+    plain, (norm, steps, clipped) = updated(0.0, (0, 60))
+    assert (steps, clipped) == (1, 0)
+    assert norm == pytest.approx(float(torch.cat([g.flatten() for g in plain]).norm()), rel=1e-5)
+    # Of a step of four micro-batches, the sum is clipped, not each.
+    for slices in ([(0, 60)], [(0, 10), (10, 30), (30, 35), (35, 60)]):
+        found, (seen, _, clipped) = updated(norm / 4, *slices)
+        assert (seen, clipped) == (pytest.approx(norm, rel=1e-4), 1)
+        for first, second in zip(plain, found, strict=True):
+            torch.testing.assert_close(second, first / 4, atol=1e-5, rtol=1e-4)
+    below, (_, _, clipped) = updated(norm * 1.01, (0, 60))
+    assert clipped == 0
+    for first, second in zip(plain, below, strict=True):
+        assert torch.equal(first, second)
+
+
 def test_the_learning_rate_is_the_schedules(text: Text, settings: Settings, tmp_path: Path) -> None:
     job = prepare_job(text, tmp_path / "run", "tiny", settings)
     trainer = Trainer(job, CPU)
@@ -538,10 +573,13 @@ def poison(trainer: Trainer, steps: Callable[[int], bool]) -> None:
     trainer.objective = Poisoned()
 
 
+@pytest.mark.parametrize("clip_norm", [0.0, 0.5])
 def test_a_non_finite_gradient_skips_only_its_step(
-    text: Text, settings: Settings, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    job = prepare_job(text, tmp_path / "run", "tiny", {**settings, "steps": 3, "log_every": 1})
+    clip_norm: float, text: Text, settings: Settings, tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    settings |= {"steps": 3, "log_every": 1, "clip_norm": clip_norm}
+    job = prepare_job(text, tmp_path / "run", "tiny", settings)
     trainer = Trainer(job, CPU)
     poison(trainer, lambda step: step == 2)
     trained: list[list[torch.Tensor]] = []
@@ -559,6 +597,10 @@ def test_a_non_finite_gradient_skips_only_its_step(
     assert same == [True, False]
     assert all(torch.isfinite(x).all() for x in trained[-1])
     assert [entry.get("skipped_steps") for entry in entries(job.out)][:3] == [0, 1, 1]
+    norms = [entry["gradient_norm"] for entry in entries(job.out)[:3]]
+    assert norms[1] == 0  # of no step
+    assert norms[0] > 0
+    assert norms[2] > 0
     assert caplog.text.count("1 steps were skipped because") == 1
     state = json.loads((job.out / "checkpoint-00000003/training/state.json").read_text())
     assert state["skipped"] == 1

@@ -43,13 +43,14 @@ def operators_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Run a GPU's attention and dropout, which keep other tensors than those for a CPU."""
 
     def attention(
-        query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None = None, causal: bool = False
-    ) -> Tensor:
+        query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None = None, causal: bool = False,
+        dropout: Dropout | None = None,
+    ) -> Tensor:  # fmt: skip
         mask = None if bias is None else bias.to(query.dtype)
         return F.scaled_dot_product_attention(query, key, value, mask, is_causal=causal)
 
     def dropout(self: Dropout, x: Tensor) -> Tensor:
-        return torch.native_dropout(x, self.rate, True)[0]
+        return torch.native_dropout(x, self.rate, True)[0] if self.rate else x
 
     monkeypatch.setattr(model_module, "scaled_dot_product_attention", attention)
     monkeypatch.setattr(Dropout, "forward", dropout)
@@ -88,6 +89,8 @@ def peak_bytes(model: Transformer, dtype: torch.dtype, sentences: int, length: i
         {},
         {"norm": "pre", "d_ff": 512},
         {"activation": "gelu"},
+        {"activation_dropout": 0.1},
+        {"activation": "gelu", "activation_dropout": 0.1},
         {"encoder_layers": 4, "decoder_layers": 1, "norm_embedding": True},
         {"encoder_layers": 1, "decoder_layers": 4, "heads": 8},
         {"decoder_mixer": "ssru", "decoder_layers": 4, "decoder_d_ff": 512},
