@@ -43,6 +43,7 @@ from translate_trt.train.training_state import TrainingState
 
 FORMAT_VERSION = 1
 AVERAGED = "checkpoint-averaged"
+BEST = "checkpoint-best"
 TOKENIZER = "tokenizer.spm"
 TOKENIZERS = ("source.spm", "target.spm")  # of models with a tokenizer per language
 PREFIX = "checkpoint-"
@@ -245,9 +246,15 @@ def load_weights(model: Transformer, checkpoint: Path) -> None:
 
 
 def numbered_checkpoints(run: Path) -> list[Path]:
-    """Return the checkpoints of a run by ascending step, without the averaged one."""
+    """Return the checkpoints of a run by ascending step, without the averaged and the best one."""
     found = (path for path in run.glob(f"{PREFIX}*") if path.name[len(PREFIX) :].isdecimal())
     return sorted((path for path in found if path.is_dir()), key=step_of)
+
+
+def selected_scores(run: Path) -> dict[str, Any] | None:
+    """Return the step and the validation scores of a run's best checkpoint, if it has one."""
+    selected = (_recipe(run / BEST) or {}).get("selected")
+    return selected if isinstance(selected, dict) else None
 
 
 def step_of(checkpoint: Path) -> int:
@@ -359,6 +366,7 @@ def save_checkpoint(
     decoding: DecodingDefaults,
     state: TrainingState | None = None,
     origin: dict[str, Any] | None = None,
+    selected: dict[str, Any] | None = None,
 ) -> None:
     """Write a checkpoint atomically.
 
@@ -371,12 +379,15 @@ def save_checkpoint(
         decoding: Decoding defaults.
         state: Training state for resuming; None for a checkpoint that is not resumed.
         origin: Checkpoint that the training began with, for the record.
+        selected: Step and validation scores of the best checkpoint (`selected_scores`).
 
     Raises:
         OutputError: The disk is full or not writable; an existing checkpoint is untouched.
     """
     models = tokenizers[0].read_bytes(), tokenizers[1].read_bytes()
-    train = dataclasses.asdict(train_config) | ({"from": origin} if origin else {})
+    train = dataclasses.asdict(train_config)
+    train |= {"from": origin} if origin else {}
+    train |= {"selected": selected} if selected else {}
     with new_directory(path, force=True, kind=CHECKPOINT) as directory:
         _write(directory, model, model_config, train, models, decoding)
         if state is not None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from translate_trt.runtime.errors import CheckpointError, OptionError
+from translate_trt.train.selection import METRICS
 
 # Ids of the special tokens, fixed when train/data/vocabulary.py trains a vocabulary.
 PAD, UNKNOWN, START, END = 0, 1, 2, 3
@@ -308,18 +309,35 @@ class TrainConfig:
     # ---- checkpoints, validation and logging ----
     checkpoint_every: int = _setting(1_500, "Steps between checkpoints.")
     average_checkpoints: int = _setting(5, "Number of last checkpoints to keep and average.")
-    validate_every: int = _setting(15_000, "Steps between validations; 0: only at the end.")
+    validate_every: int = _setting(
+        15_000, "Steps between validations; the last step is validated, too. 0: only the average "
+        "of the last checkpoints.",
+    )  # fmt: skip
+    best_metric: str = _setting(
+        "bleu", "Validation metric that selects checkpoint-best: loss, or the BLEU or chrF of "
+        "greedy search.",
+        tuple(METRICS), added=True,
+    )  # fmt: skip
+    patience: int = _setting(
+        0, "Stop after this many validations in a row without a better best_metric. 0: never.",
+        added=True,
+    )  # fmt: skip
     log_every: int = _setting(50, "Steps between lines of metrics.jsonl.")
 
     def __post_init__(self) -> None:
         _at_least(self, 1, "batch_tokens", "max_length")
         _at_least(self, 1, "steps", "warmup_steps")
         _at_least(self, 1, "checkpoint_every", "average_checkpoints", "log_every")
-        _at_least(self, 0, "micro_batch_tokens", "seed", "validate_every")
+        _at_least(self, 0, "micro_batch_tokens", "seed", "validate_every", "patience")
         _positive(self, "learning_rate_scale", "adam_epsilon")
         _not_negative(self, "learning_rate", "clip_norm")
         _share(self, "adam_beta1", "adam_beta2", "label_smoothing")
         _one_of_its_choices(self)
+        if self.patience and not self.validate_every:
+            raise OptionError(
+                f"patience {self.patience} counts validations, but validate_every is 0; set it, or "
+                "leave patience out."
+            )
 
 
 Config = TypeVar("Config", ModelConfig, TrainConfig)

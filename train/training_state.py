@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from safetensors.torch import save_file
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from translate_trt.runtime.errors import CheckpointError
 from translate_trt.train.hashed_files import file_hashes, read_json, read_tensors, recorded_hashes
+from translate_trt.train.selection import Selection
 
 OPTIMIZER = "optimizer.safetensors"
 
@@ -29,12 +30,14 @@ class TrainingState:
     skipped: int  # steps skipped because of a non-finite gradient
     scaler: dict[str, float]  # state of the loss scaler; empty unless precision is fp16
     optimizer: dict[str, Tensor]
+    selection: Selection = field(default_factory=Selection)  # best validation so far
 
     def save(self, directory: Path) -> None:
         """Write `optimizer.safetensors` and `state.json`."""
         directory.mkdir()
         save_file(self.optimizer, directory / OPTIMIZER)
         values = {key: value for key, value in vars(self).items() if key != "optimizer"}
+        values["selection"] = self.selection.to_json()
         values["sha256"] = file_hashes(directory / OPTIMIZER)
         (directory / "state.json").write_text(json.dumps(values, indent=1), encoding="utf-8")
 
@@ -50,7 +53,8 @@ class TrainingState:
         tensors = read_tensors(directory / OPTIMIZER, recorded_hashes(file, values).get(OPTIMIZER))
         values.pop("sha256", None)
         try:
-            return cls(**values, optimizer=tensors)
+            selection = Selection.from_json(values.pop("selection", {}))
+            return cls(**values, optimizer=tensors, selection=selection)
         except TypeError as error:
             raise CheckpointError(
                 f"{directory} lacks part of the training state ({error}); use another checkpoint."

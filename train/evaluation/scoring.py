@@ -143,6 +143,11 @@ def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
     return make_metric("bleu", references)(hypotheses)
 
 
+def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
+    """chrF2 with sacrebleu's defaults: character 6-grams, no words."""
+    return make_metric("chrf", references)(hypotheses)
+
+
 @dataclass(frozen=True)
 class Difference:
     """Difference of two systems in BLEU (Koehn 2004).

@@ -1,4 +1,4 @@
-"""Training curves: loss, BLEU, learning rate and speed by step."""
+"""Training curves: loss, BLEU and chrF, learning rate and speed by step."""
 
 from __future__ import annotations
 
@@ -72,11 +72,13 @@ _PANELS = (
         from_zero=False,
     ),
     _Panel(
-        "validation BLEU",
-        "BLEU, greedy search",
+        "validation BLEU and chrF",
+        "score, greedy search",
         (
-            _Line("validation/bleu", "validation", "--", "."),
-            _Line("averaged/bleu", "averaged checkpoint", "", "*"),
+            _Line("validation/bleu", "BLEU", "--", "."),
+            _Line("validation/chrf", "chrF", ":", "."),
+            _Line("averaged/bleu", "BLEU, averaged checkpoint", "", "*"),
+            _Line("averaged/chrf", "chrF, averaged checkpoint", "", "P"),
         ),
     ),
     _Panel("learning rate", "learning rate", (_Line("train/learning_rate", "training"),)),

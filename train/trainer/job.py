@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
@@ -34,14 +35,19 @@ class Job:
         return self.data.train.fingerprint()
 
     def save_checkpoint(
-        self, path: Path, weights: dict[str, Tensor], state: TrainingState | None = None
+        self,
+        path: Path,
+        weights: dict[str, Tensor],
+        state: TrainingState | None = None,
+        selected: dict[str, Any] | None = None,
     ) -> None:
         """Write a checkpoint of the run.
 
         Args:
             path: Directory of the checkpoint.
             weights: Weights by name.
-            state: Training state for resuming; None for the averaged checkpoint.
+            state: Training state for resuming; None for the averaged and the best checkpoint.
+            selected: Step and validation scores of the best checkpoint.
 
         Raises:
             OutputError: The disk is full or not writable.
@@ -49,5 +55,5 @@ class Job:
         settings = self.settings
         save_checkpoint(
             path, weights, settings.model, settings.train, self.data.tokenizers,
-            settings.decoding, state, settings.origin,
+            settings.decoding, state, settings.origin, selected,
         )  # fmt: skip

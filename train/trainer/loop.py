@@ -19,13 +19,15 @@ from translate_trt.runtime.io.atomic_files import clear_leftovers_in
 from translate_trt.runtime.text.tokenizer import Tokenizer
 from translate_trt.train.checkpoint import (
     AVERAGED,
+    BEST,
     PREFIX,
     load_weights,
     numbered_checkpoints,
+    selected_scores,
     step_of,
 )
 from translate_trt.train.data.batches import Batch, FingerprintCheck
-from translate_trt.train.evaluation.scoring import bleu
+from translate_trt.train.evaluation.scoring import bleu, chrf
 from translate_trt.train.evaluation.validation import (
     perplexity,
     translate_reference,
@@ -33,6 +35,7 @@ from translate_trt.train.evaluation.validation import (
 )
 from translate_trt.train.model import Transformer
 from translate_trt.train.schedule import learning_rate
+from translate_trt.train.selection import METRICS, Selection, is_better
 from translate_trt.train.shutdown import StopRequest
 from translate_trt.train.trainer.checkpoints import (
     CheckpointWriter,
@@ -79,6 +82,7 @@ class Trainer:
             fused=True,
         )
         self.step = self.epoch = self.epoch_step = 0
+        self.selection = Selection()
         self._writer = CheckpointWriter()
         # Kept on the device to avoid a synchronization per step. Sums of smoothed loss and negative
         # log-likelihood; skipped steps in the current streak, in the longest streak, and in total.
@@ -225,11 +229,13 @@ class Trainer:
         check: FingerprintCheck | None,
     ) -> int:
         """Train until the last step or a signal; return the signal's number, or 0."""
-        if self.step == 0 and self.job.settings.origin is not None:
-            self.validate("validation", metrics)  # the baseline of fine-tuning
+        if self._validation_is_due():  # the baseline of fine-tuning, or a signal came before
+            self._validate_and_select(metrics)
+            if self.step:
+                self.save()
         config, meter, steps = self.config, Meter(), iter(loader)
         skipped = int(self._skipped[2])
-        while self.step < config.steps:
+        while self.step < config.steps and not self.stops_early:
             step = next(steps)
             if check is not None:
                 check.poll()
@@ -243,15 +249,17 @@ class Trainer:
                 self._report(meter, metrics)
             # Read once per step: a later signal takes effect after the next step.
             number = self._agreed(stop)
+            if not number and self._validation_is_due():
+                before = time.perf_counter()
+                self._validate_and_select(metrics)
+                meter.skip(time.perf_counter() - before)
+                last = last or self.stops_early
+            # After the validation, whose result is part of the state.
             if last or number or self.step % config.checkpoint_every == 0:
                 skipped = self._check_skipped(skipped)
                 self.save(required=bool(last or number))
             if number:
                 return number
-            if config.validate_every and self.step % config.validate_every == 0 and not last:
-                before = time.perf_counter()
-                self.validate("validation", metrics)
-                meter.skip(time.perf_counter() - before)
         return 0
 
     def _agreed(self, stop: StopRequest) -> int:
@@ -284,8 +292,57 @@ class Trainer:
         }
         metrics.progress(entry, perplexity(likelihood), left)
 
-    def validate(self, name: str, metrics: Metrics | None) -> None:
-        """Record loss and greedy BLEU on the validation set, in the leading process."""
+    # ---- validation ----
+
+    def _validation_is_due(self) -> bool:
+        """Whether the weights of this step are to be validated, and have not been."""
+        if self.step <= self.selection.validated:
+            return False
+        if self.step == 0:
+            return self.job.settings.origin is not None
+        every = self.config.validate_every
+        return every > 0 and (self.step % every == 0 or self.step == self.config.steps)
+
+    @property
+    def stops_early(self) -> bool:
+        """Whether as many validations as `patience` have brought no improvement."""
+        return 0 < self.config.patience <= self.selection.since
+
+    def _validate_and_select(self, metrics: Metrics | None) -> None:
+        """Validate the weights of this step, and save them if they are the best so far."""
+        scores = self.validate("validation", metrics)
+        if not self.config.validate_every:  # only the baseline of fine-tuning
+            return
+        if scores is not None:
+            self.selection = self.selection.after(self.step, scores, self.config.best_metric)
+            if self.selection.improved:
+                self._save_best()
+        since = self.group.largest(self.selection.since if self.group.leads else 0)
+        if metrics is None:  # other processes know no scores, but stop with the leading one
+            self.selection = Selection(since=since, validated=self.step)
+            return
+        best = {"step": self.selection.step, **self.selection.scores, "validations_since": since}
+        stopped = {"stopped_early": 1} if self.stops_early else {}
+        metrics.write({"step": self.step, "best": best, **stopped})
+        if self.stops_early:
+            log.info(
+                "stopping early at step %d: no better %s in %d validations since step %d",
+                self.step, METRICS[self.config.best_metric], since, self.selection.step,
+            )  # fmt: skip
+
+    def _save_best(self) -> None:
+        """Save the weights as the best checkpoint, apart from the numbered ones."""
+        weights, path = _copy(self.model.state_dict()), self.job.out / BEST
+        selected = {"step": self.step, "metric": self.config.best_metric, **self.selection.scores}
+        self._writer.start(path, lambda: self.job.save_checkpoint(path, weights, selected=selected))
+
+    def validate(self, name: str, metrics: Metrics | None) -> dict[str, float] | None:
+        """Record loss, greedy BLEU and chrF on the validation set, in the leading process.
+
+        Returns:
+            The scores by metric; None in other processes.
+        """
+        scores = None
         if metrics is not None:
             self.model.eval()
             tokenizer = Tokenizer(*self.job.data.tokenizers)
@@ -296,14 +353,17 @@ class Trainer:
                 texts, _ = translate_reference(
                     self.model, tokenizer, validation.source, decoding.greedy, decoding.prompt
                 )
-            score = bleu(texts, validation.reference)
+            found = bleu(texts, validation.reference), chrf(texts, validation.reference)
             self.model.train()
             log.info(
-                "%s at step %d: loss %.3f, perplexity %.2f, greedy BLEU %.2f (%s)",
-                name, self.step, loss, perplexity(loss), score.score, score.signature,
+                "%s at step %d: loss %.3f, perplexity %.2f, greedy BLEU %.2f (%s), chrF %.2f (%s)",
+                name, self.step, loss, perplexity(loss),
+                *(part for score in found for part in (score.score, score.signature)),
             )  # fmt: skip
-            metrics.write({"step": self.step, name: {"loss": loss, "bleu": score.score}})
+            scores = {"loss": loss, "bleu": found[0].score, "chrf": found[1].score}
+            metrics.write({"step": self.step, name: scores})
         self.group.wait()
+        return scores
 
     # ---- checkpoints ----
 
@@ -324,7 +384,7 @@ class Trainer:
             state = TrainingState(
                 self.step, self.epoch, self.epoch_step, self.job.fingerprint,
                 int(self._skipped[2]), self.scaler.state_dict(),
-                _copy(self._optimizer_tensors()),
+                _copy(self._optimizer_tensors()), self.selection,
             )  # fmt: skip
 
             def write() -> None:
@@ -393,6 +453,7 @@ class Trainer:
             }
         self.step, self.epoch, self.epoch_step = state.step, state.epoch, state.epoch_step
         self._skipped[2] = state.skipped
+        self.selection = state.selection
         if state.step:
             self.scaler.load_state_dict(state.scaler)
 
@@ -406,8 +467,25 @@ class Trainer:
             weights = average_weights(trained[-self.config.average_checkpoints :])
             self.model.load_state_dict(weights)
             self.job.save_checkpoint(path, weights)
-        self.validate("averaged", metrics)
+        scores = self.validate("averaged", metrics)
+        self._writer.finish()
+        if scores is not None:
+            self._compare(scores)
         return path
+
+    def _compare(self, averaged: dict[str, float]) -> None:
+        """Report the best checkpoint beside the averaged one."""
+        best = selected_scores(self.job.out)
+        if best is None:
+            return
+        metric = self.config.best_metric
+        better = is_better(metric, best[metric], averaged[metric])
+        log.info(
+            "best at step %d: loss %.3f, greedy BLEU %.2f, chrF %.2f; by %s %s than averaged. Of a "
+            "run, other commands take %s; for the best, name %s",
+            best["step"], best["loss"], best["bleu"], best["chrf"], METRICS[metric],
+            "better" if better else "not better", AVERAGED, self.job.out / BEST,
+        )  # fmt: skip
 
 
 def _copy(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -15,6 +15,7 @@ from translate_trt.runtime.io.locks import TEMPORARY
 from translate_trt.runtime.io.outputs import foreign_file
 from translate_trt.train.checkpoint import (
     AVERAGED,
+    BEST,
     TOKENIZER,
     TOKENIZERS,
     checkpoint_files,
@@ -56,8 +57,9 @@ class RunDirectory:
         if resume:
             if not begun:
                 log.warning("%s holds no run to resume; starting a new one", self.path)
-            elif (averaged := self.path / AVERAGED).is_dir():  # found now, not after days
-                _check_is_ours(averaged)
+            for name in (AVERAGED, BEST) if begun else ():
+                if (self.path / name).is_dir():  # found now, not after days
+                    _check_is_ours(self.path / name)
             return begun
         if self.path.exists() and (not self.path.is_dir() or not self._is_empty()):
             if not force:
@@ -121,7 +123,7 @@ def _check_is_ours(directory: Path) -> None:
 
 def _run_files(out: Path) -> Iterator[Path]:
     """Existing files of the run in a directory; run.json, which makes it a run, comes first."""
-    names = (SETTINGS, METRICS, DAMAGED, TOKENIZER, *TOKENIZERS, AVERAGED, TENSORBOARD)
+    names = (SETTINGS, METRICS, DAMAGED, TOKENIZER, *TOKENIZERS, AVERAGED, BEST, TENSORBOARD)
     for path in (*(out / name for name in names), *numbered_checkpoints(out)):
         if path.exists():
             yield path

@@ -34,6 +34,9 @@ SETTINGS = "run.json"
 #: Search options that select the languages in which a multilingual model is fine-tuned.
 LANGUAGES = ("source_language", "target_language")
 
+#: Settings that a resumed run may change: they decide only when it ends.
+MAY_CHANGE = ("steps", "patience")
+
 # Dropout for checkpoints without one, such as most imported models: that of `base` (section 5.4).
 _DROPOUT = 0.1
 
@@ -142,7 +145,7 @@ def fine_tuning_settings(
 
 
 def resumed_settings(out: Path, overrides: dict[str, Any], start: Path | None = None) -> Settings:
-    """Read the settings of the run in `out`, of which only `steps` may change.
+    """Read the settings of the run in `out`, of which only those of MAY_CHANGE may change.
 
     Args:
         out: Directory of the run.
@@ -161,7 +164,9 @@ def resumed_settings(out: Path, overrides: dict[str, Any], start: Path | None = 
     before = {**dataclasses.asdict(model), **dataclasses.asdict(train)}
     before |= {name: decoding.search.get(name) for name in LANGUAGES}
     changed = [
-        name for name, value in overrides.items() if name != "steps" and value != before[name]
+        name
+        for name, value in overrides.items()
+        if name not in MAY_CHANGE and value != before[name]
     ]
     # The vocabulary may be smaller than requested, and run.json has the size that was chosen for 0.
     changed = [
@@ -179,7 +184,7 @@ def resumed_settings(out: Path, overrides: dict[str, Any], start: Path | None = 
         _check_origin(out, origin, start)
     return Settings(
         model,
-        apply(train, {k: v for k, v in overrides.items() if k == "steps"}),
+        apply(train, {k: v for k, v in overrides.items() if k in MAY_CHANGE}),
         named_tokenizers(path, values),
         decoding,
         origin,

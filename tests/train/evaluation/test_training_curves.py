@@ -40,8 +40,10 @@ def entries(first: float) -> list[dict[str, Any]]:
             }
         )
         if index % 2 == 0:
-            found.append({"step": step, "validation": {"loss": first - 0.1, "bleu": first + index}})
-    found.append({"step": 40, "averaged": {"loss": first - 0.2, "bleu": first + 9}})
+            scores = {"loss": first - 0.1, "bleu": first + index, "chrf": 2 * first + index}
+            found.append({"step": step, "validation": scores})
+    scores = {"loss": first - 0.2, "bleu": first + 9, "chrf": 2 * first + 9}
+    found.append({"step": 40, "averaged": scores})
     return found
 
 
@@ -68,7 +70,7 @@ def panels(figure: Figure) -> dict[str, Axes]:
 def test_the_curves_are_the_numbers_of_the_runs(make_run: Callable[..., Path]) -> None:
     paths = [make_run("one", entries(8.0)), make_run("two", entries(20.0))]
     figure = draw_curves(read_runs(paths))
-    assert list(panels(figure)) == ["loss", "validation BLEU", "learning rate", "speed"]
+    assert list(panels(figure)) == ["loss", "validation BLEU and chrF", "learning rate", "speed"]
     loss, bleu, rate, speed = (points(axes) for axes in figure.axes)
     for index, path in enumerate(paths):
         steps = [entry for entry in read_metrics(path) if "loss" in entry]
@@ -80,15 +82,17 @@ def test_the_curves_are_the_numbers_of_the_runs(make_run: Callable[..., Path]) -
             [(entry["step"], entry["validation"]["loss"]) for entry in checks],
             [(last["step"], last["averaged"]["loss"])],
         ]
-        assert bleu[2 * index : 2 * index + 2] == [
+        assert bleu[4 * index : 4 * index + 4] == [
             [(entry["step"], entry["validation"]["bleu"]) for entry in checks],
+            [(entry["step"], entry["validation"]["chrf"]) for entry in checks],
             [(last["step"], last["averaged"]["bleu"])],
+            [(last["step"], last["averaged"]["chrf"])],
         ]
         assert rate[index] == [(entry["step"], entry["learning_rate"]) for entry in steps]
         assert speed[index] == [
             (entry["step"], entry["target_tokens_per_second"]) for entry in steps
         ]
-    assert [len(found) for found in (loss, bleu, rate, speed)] == [8, 4, 2, 2]
+    assert [len(found) for found in (loss, bleu, rate, speed)] == [8, 8, 2, 2]
 
 
 def test_a_run_has_one_colour_and_its_name_in_the_legend(make_run: Callable[..., Path]) -> None:
@@ -114,7 +118,7 @@ def test_a_run_that_has_just_begun(make_run: Callable[..., Path], tmp_path: Path
     path = make_run("run", entries(8.0)[:1])
     figure = draw_curves(read_runs([path]))
     found = panels(figure)
-    assert [text.get_text() for text in found["validation BLEU"].texts] == ["no numbers"]
+    assert [text.get_text() for text in found["validation BLEU and chrF"].texts] == ["no numbers"]
     (line,) = found["speed"].get_lines()
     assert line.get_marker() == "."  # a line through a single point is invisible
     save_picture(figure, tmp_path / "curves.png")

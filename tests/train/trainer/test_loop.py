@@ -24,9 +24,21 @@ import torch
 from safetensors.torch import load_file, save_file
 from support.models import flip_bit, forget_hashes
 
-from translate_trt.runtime.errors import CheckpointError, OutputError, TranslateTrtError
+from translate_trt.runtime.errors import (
+    CheckpointError,
+    OptionError,
+    OutputError,
+    TranslateTrtError,
+)
 from translate_trt.train import checkpoint as checkpoint_module
-from translate_trt.train.checkpoint import AVERAGED, numbered_checkpoints
+from translate_trt.train.checkpoint import (
+    AVERAGED,
+    BEST,
+    numbered_checkpoints,
+    open_checkpoint,
+    selected_scores,
+    step_of,
+)
 from translate_trt.train.data.batches import Batch
 from translate_trt.train.shutdown import StopRequest, exit_on_sigterm
 from translate_trt.train.trainer import loop as trainer_module
@@ -124,7 +136,7 @@ def test_training_reduces_the_loss(run: Run, tmp_path: Path) -> None:
     losses = [entry["loss"] for entry in logged if "loss" in entry]
     assert [entry["step"] for entry in logged if "loss" in entry] == list(range(4, 121, 4))
     assert losses[-1] < 0.6 * losses[0]
-    assert [entry["step"] for entry in logged if "validation" in entry] == [60]
+    assert [entry["step"] for entry in logged if "validation" in entry] == [60, 120]
     assert logged[-1]["averaged"]["loss"] < losses[0]
     assert 0 <= logged[-1]["averaged"]["bleu"] <= 100
 
@@ -621,3 +633,108 @@ def test_ten_skipped_steps_in_a_row_stop_the_run(
     assert saved_step(job.out) == 20
     kept = weights(numbered_checkpoints(job.out)[-1])
     assert all(torch.isfinite(tensor).all() for tensor in kept.values())
+
+
+SCORES = {4: 10.0, 8: 12.0, 12: 11.0, 16: 12.0, 20: 11.5, 24: 30.0}
+
+
+@pytest.fixture
+def scripted(monkeypatch: pytest.MonkeyPatch) -> dict[int, float]:
+    """Give validations the BLEU of SCORES by step; the test may change it."""
+    values = dict(SCORES)
+
+    def validate(self: Trainer, name: str, metrics: Any) -> dict[str, float] | None:
+        found = {"loss": 1.0, "bleu": values.get(self.step, 0.0), "chrf": 2.0}
+        metrics.write({"step": self.step, name: found})
+        return found
+
+    monkeypatch.setattr(Trainer, "validate", validate)
+    return values
+
+
+EARLY = {"steps": 24, "validate_every": 4, "patience": 3, "average_checkpoints": 2}
+
+
+@pytest.mark.usefixtures("scripted")
+def test_the_best_checkpoint_is_kept_and_training_stops_early(
+    run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="translate_trt")
+    out = tmp_path / "run"
+    run(out, **EARLY)
+    # Best at 8; the tie of step 16 is no improvement, so steps 12, 16 and 20 end the run.
+    assert [step_of(path) for path in numbered_checkpoints(out)] == [16, 20]
+    run(tmp_path / "plain", **(EARLY | {"steps": 8, "patience": 0}))
+    assert_equal_tensors(
+        out / BEST / "model.safetensors",
+        tmp_path / "plain/checkpoint-00000008/model.safetensors",
+    )
+    assert selected_scores(out) == {
+        "step": 8, "metric": "bleu", "loss": 1.0, "bleu": 12.0, "chrf": 2.0,
+    }  # fmt: skip
+    assert not (out / BEST / "training").exists()
+    assert open_checkpoint(out / BEST).train["selected"]["step"] == 8
+    assert open_checkpoint(out).path == out / AVERAGED  # other commands take this one
+    logged = [entry for entry in entries(out) if "best" in entry]
+    assert [(e["step"], e["best"]["step"], e["best"]["validations_since"]) for e in logged] == [
+        (4, 4, 0), (8, 8, 0), (12, 8, 1), (16, 8, 2), (20, 8, 3),
+    ]  # fmt: skip
+    assert [entry.get("stopped_early") for entry in logged] == [None] * 4 + [1]
+    assert "stopping early at step 20: no better BLEU in 3 validations since step 8" in caplog.text
+    assert "best at step 8: loss 1.000, greedy BLEU 12.00" in caplog.text
+
+
+def test_stopping_early_is_resumed_exactly(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scripted: dict[int, float]
+) -> None:
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    run(whole, **EARLY)
+    update = Trainer._optimizer_step
+    for last in (8, 9, 16, 18):  # a step that is validated, and one between; before the checkpoint
+
+        def die(self: Trainer, step: Step, last: int = last) -> None:
+            if self.step == last:
+                raise RuntimeError("killed")
+            update(self, step)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Trainer, "_optimizer_step", die)
+            with pytest.raises(RuntimeError, match="killed"):
+                run(parts, resume=parts.exists(), **EARLY)
+    run(parts, resume=True, **EARLY)
+    for name in ("checkpoint-00000016", "checkpoint-00000020", BEST, AVERAGED):
+        assert_equal(whole / name, parts / name)
+    best = [[entry for entry in entries(out) if "best" in entry] for out in (whole, parts)]
+    assert best[0] == best[1]
+    # A finished run stays at its end; more patience continues it.
+    run(parts, resume=True, **EARLY)
+    assert [entry for entry in entries(parts) if "best" in entry] == best[0]
+    run(parts, resume=True, **(EARLY | {"patience": 4}))
+    assert selected_scores(parts) == {
+        "step": 24, "metric": "bleu", "loss": 1.0, "bleu": 30.0, "chrf": 2.0,
+    }  # fmt: skip
+
+
+def test_a_signal_at_a_step_to_validate_delays_the_validation(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scripted: dict[int, float]
+) -> None:
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    run(whole, **EARLY)
+    agreed = Trainer._agreed
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            Trainer, "_agreed",
+            lambda self, stop: signal.SIGINT if self.step == 12 else agreed(self, stop),
+        )  # fmt: skip
+        with pytest.raises(KeyboardInterrupt):
+            run(parts, **EARLY)
+    assert [entry["step"] for entry in entries(parts) if "best" in entry] == [4, 8]
+    run(parts, resume=True, **EARLY)
+    for name in ("checkpoint-00000020", BEST, AVERAGED):
+        assert_equal(whole / name, parts / name)
+    assert [e for e in entries(whole) if "best" in e] == [e for e in entries(parts) if "best" in e]
+
+
+def test_patience_needs_validations(text: Text, settings: Settings, tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="patience 2 counts validations, but validate_every is 0"):
+        prepare_job(text, tmp_path / "run", "tiny", settings | {"patience": 2})
