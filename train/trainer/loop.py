@@ -322,9 +322,9 @@ class Trainer:
             self.selection = Selection(since=since, validated=self.step)
             return
         best = {"step": self.selection.step, **self.selection.scores, "validations_since": since}
-        stopped = {"stopped_early": 1} if self.stops_early else {}
-        metrics.write({"step": self.step, "best": best, **stopped})
-        if self.stops_early:
+        stops = self.stops_early and self.step < self.config.steps
+        metrics.write({"step": self.step, "best": best, **({"stopped_early": 1} if stops else {})})
+        if stops:
             log.info(
                 "stopping early at step %d: no better %s in %d validations since step %d",
                 self.step, METRICS[self.config.best_metric], since, self.selection.step,
