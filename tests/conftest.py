@@ -38,7 +38,7 @@ from translate_trt.runtime.bundle.manifest import (
 from translate_trt.runtime.bundle.prompt import Prompt
 
 pytest_plugins = ["support.shared", "support.bundles", "support.collection",
-                  "support.cpp_library", "support.kernels", "support.operators",
+                  "support.cpp_library", "support.kernels", "support.limits", "support.operators",
                   "support.static_bundles", "support.traces", "support.triton_server"]  # fmt: skip
 
 # A shell that runs the tests in the background makes them and their children ignore Ctrl-C.
