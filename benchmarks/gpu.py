@@ -39,7 +39,7 @@ from torch import Tensor
 from translate_trt.export.build_options import BuildOptions
 from translate_trt.export.compile import compile_bundle
 from translate_trt.export.engines.options import EngineOptions
-from translate_trt.export.graphs import EncoderGraph, StaticCaches, StepGraph
+from translate_trt.export.graphs import AttentionPast, EncoderGraph, StaticCaches, StepGraph
 from translate_trt.runtime import native
 from translate_trt.runtime.backends import Settings, load_engines
 from translate_trt.runtime.backends.engines import Profile, check_engines
@@ -78,9 +78,9 @@ class InPlace(StaticCaches):
 class TorchStep(StepGraph):
     """Step graph with PyTorch's caches."""
 
-    def _caches(self, named: dict[str, Tensor]) -> InPlace:
+    def _past(self, named: dict[str, Tensor]) -> AttentionPast:
         assert self.contract.beams is not None
-        return InPlace(named["positions"], self.contract.beams)
+        return AttentionPast(named, InPlace(named["positions"], self.contract.beams))
 
 
 class TorchSearch:
