@@ -11,12 +11,14 @@ import argparse
 import contextlib
 import dataclasses
 import statistics
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import marian
 from harness import parser
 from processes import Process
 from roofline import Peaks, work
@@ -33,10 +35,12 @@ from translate_trt.train.shortlist.table import Shortlist
 
 #: Peers by precision.
 PEERS = {
-    "int8": ("ctranslate2", "onnx-host-search"),
-    "fp32": ("ctranslate2", "onnx-host-search", "torch", "torch-compiled"),
+    "int8": ("ctranslate2", "marian", "onnx-host-search"),
+    "fp32": ("ctranslate2", "marian", "onnx-host-search", "torch", "torch-compiled"),
 }
 DEFAULT = ("ctranslate2",)
+#: Systems with lexical shortlists.
+WITH_SHORTLISTS = (OURS, "ctranslate2", "marian")
 
 #: Timed parts of a translation: tokenization, search, detokenization.
 PARTS = ("encode", "translate", "decode")
@@ -86,7 +90,7 @@ def options(description: str | None) -> argparse.ArgumentParser:
     found.add_argument("--source", type=Path, required=True, help="lines to translate")
     found.add_argument("--reference", type=Path, required=True, help="reference translations")
     found.add_argument(
-        "--shortlist", type=Path, help="also run ours and CTranslate2 with this table"
+        "--shortlist", type=Path, help="also run ours, CTranslate2 and Marian with this table"
     )
     found.add_argument("--name", default="", help="suffix of the report's name")
     found.add_argument("--lines", type=int, default=500, help="number of lines, spread evenly")
@@ -97,6 +101,10 @@ def options(description: str | None) -> argparse.ArgumentParser:
     found.add_argument(
         "--peer", action="append", choices=[name for name in SYSTEMS if name != OURS],
         help=f"may be repeated; default: {', '.join(DEFAULT)}",
+    )  # fmt: skip
+    found.add_argument(
+        "--pymarian", type=Path, metavar="DIR",
+        help=f"folder with the package pymarian, if it is elsewhere; default: ${marian.VARIABLE}",
     )  # fmt: skip
     return found
 
@@ -116,15 +124,18 @@ def test_set(given: argparse.Namespace) -> TestSet:
 
 def systems(given: argparse.Namespace) -> list[Setting]:
     """Return the systems that the options ask for, ours first, with their initial settings."""
+    asked = given.peer or DEFAULT
+    if "marian" in asked and not marian.locate(given.pymarian):
+        print(marian.NOT_INSTALLED, file=sys.stderr)
+        asked = [peer for peer in asked if peer != "marian"]
     found = []
     for precision in given.precision or ("int8", "fp32"):
         found += [Setting(OURS, precision), Setting(OURS, precision, paper_rule=True)]
-        asked = given.peer or DEFAULT
         found += [Setting(peer, precision) for peer in PEERS[precision] if peer in asked]
         if given.shortlist is not None:
             found += [
                 Setting(system, precision, shortlist=True)
-                for system in (OURS, "ctranslate2")
+                for system in WITH_SHORTLISTS
                 if system == OURS or system in asked
             ]
     return [dataclasses.replace(one, beam_size=given.beam_size) for one in found]
@@ -153,6 +164,13 @@ def convert(setting: Setting, made: Models, shortlist: Path | None = None) -> No
     """Convert the checkpoint for a peer; `shortlist` is the table for settings that use one."""
     import peers
 
+    if setting.system == "marian":
+        out = marian.folder_of(setting, made)
+        if not out.exists():
+            marian.convert(
+                made.checkpoint, out, setting.precision, shortlist if setting.shortlist else None
+            )
+        return
     converter = peers.CONVERTERS.get(setting.system)
     out = made.converted / f"{setting.system}-{setting.precision}"
     if converter is not None and not out.exists():
@@ -202,12 +220,16 @@ def splits(setting: Setting, cores: int) -> list[dict[str, Any]]:
     """Return the ways to use the cores: one batch at a time on all, or one batch on each."""
     together = {"workers": 1, "threads": cores}
     apart = {"workers": cores, "threads": 1}
+    if setting.system == "marian":  # a batch runs on one thread
+        return [apart]
     divides = setting.system in (OURS, "ctranslate2")
     return [together, apart] if divides and cores > 1 else [together]
 
 
 def libraries(setting: Setting) -> list[dict[str, Any]]:
-    """Return environment variables that choose between the matmul libraries of a system."""
+    """Return what chooses between the matmul libraries of a system."""
+    if setting.system == "marian" and setting.precision == "int8":
+        return [{"weights": name} for name in marian.int8_weights()]
     if setting.system != "ctranslate2":
         return [{}]
     return [{"environment": (("CT2_USE_MKL", value),)} for value in ("0", "1")]
@@ -221,7 +243,8 @@ def throughput_stages(setting: Setting, cores: int) -> Stages:
 
 def latency_stages(setting: Setting, cores: int) -> Stages:
     """Return the settings to try for sentences one at a time."""
-    return [libraries(setting), [{"threads": count} for count in dict.fromkeys((1, cores))]]
+    counts = (1,) if setting.system == "marian" else dict.fromkeys((1, cores))
+    return [libraries(setting), [{"threads": count} for count in counts]]
 
 
 def best_setting(
@@ -312,8 +335,10 @@ def described(setting: Setting) -> str:
 def cores_and_batch(setting: Setting) -> str:
     """Describe what `best_setting` varies."""
     variables = "".join(f", {name}={value}" for name, value in setting.environment)
+    weights = f", {setting.weights}" if setting.weights else ""
     return (
-        f"{setting.workers} x {setting.threads} threads, {setting.batch_tokens} tokens{variables}"
+        f"{setting.workers} x {setting.threads} threads, {setting.batch_tokens} tokens"
+        f"{weights}{variables}"
     )
 
 

@@ -47,6 +47,7 @@ PACKAGES = (
     "onnx",
     "onnxruntime",
     "ctranslate2",
+    "pymarian",
     "joeynmt",
     "ray",
 )

@@ -1,6 +1,7 @@
 """Peers that translate with the same weights, tokens and search as ours.
 
 - `ctranslate2`: CTranslate2, converted from our checkpoint through its own converter API.
+- `marian`: Marian, see `marian.py`.
 - `torch`, `torch-compiled`: PyTorch with the reference beam search, its layers eager or compiled.
 - `onnx-host-search`: the usual export, an encoder and a decoder that returns logits, run by ONNX
   Runtime; the beam search is in Python, and the caches cross the boundary and are reordered by
@@ -11,6 +12,7 @@ A peer's libraries are imported only in the process that runs the peer.
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -140,6 +142,8 @@ def _fill_spec(spec: Any, model: Any) -> None:
         side.position_encodings.encodings = positions
         if model.config.norm == "pre":
             _fill_norm(side.layer_norm, norm)
+    if model.output_bias is not None:
+        spec.decoder.projection.bias = model.output_bias.detach().numpy()
     for layer, ours in zip(spec.encoder.layer, model.encoder_layers, strict=True):
         _fill_self_attention(layer, ours)
         _fill_feed_forward(layer, ours)
@@ -226,6 +230,16 @@ def convert_host_search(checkpoint: Path, out: Path, precision: str) -> None:
     from host_search import export_host_search
 
     export_host_search(checkpoint, out, precision)
+
+
+#: Optional packages, by system.
+PACKAGES = {"ctranslate2": "ctranslate2", "marian": "_pymarian"}
+
+
+def installed(system: str) -> bool:
+    """Return whether a system can run in this environment."""
+    package = PACKAGES.get(system)
+    return package is None or importlib.util.find_spec(package) is not None
 
 
 #: Converters of checkpoints by system; systems without one load the checkpoint itself.

@@ -109,6 +109,73 @@ def latency_table(systems: dict[str, Any]) -> str:
     return table([*header, "of the limit", "this row / first row"], rows)
 
 
+def render_peers(report: Report) -> str:
+    """Render peer_table.py's report: throughput, single sentences, equal translations."""
+    settings, results = report["settings"], report["results"]
+    tables = [
+        _throughput_of_peers(results),
+        _latency_of_peers(results),
+        _equality_of_peers(results),
+    ]
+    return (
+        f"{where(report)} {settings['lines']:,} lines and {settings['sentences']:,} single "
+        f"sentences, {settings['rounds']} rounds in turn.\n\n" + "\n".join(filter(None, tables))
+    )
+
+
+def _throughput_of_peers(results: dict[str, Any]) -> str:
+    rows = []
+    for row in results.values():
+        for cores, systems in row.get("cores", {}).items():
+            for label, system in systems.items():
+                tokens = system["target_tokens"]
+                rows.append(
+                    [
+                        row["title"],
+                        cores,
+                        label,
+                        system["setting"]["weights"],
+                        f"{tokens / system['seconds'][0]:.0f}",
+                        f"{tokens / system['processor_seconds'][0]:.0f}",
+                        ratio(system["first / this"]),
+                        ratio(system["first / this, processor"]),
+                        f"{system['equal']} of {system['sentences']}",
+                        f"{system['bleu']:.2f}",
+                    ]
+                )
+    header = ["row", "cores", "system, model", "weights", "tokens/s", "tokens/processor s"]
+    header += ["first / this", "first / this, processor", "equal", "BLEU"]
+    return table(header, rows) if rows else ""
+
+
+def _latency_of_peers(results: dict[str, Any]) -> str:
+    rows = [
+        [
+            row["title"],
+            label,
+            system["setting"]["weights"],
+            str(system["setting"]["threads"]),
+            *(f"{value:.1f}" for value in system["milliseconds"]),
+            ratio(system["this / first"]),
+        ]
+        for row in results.values()
+        if row["kind"] == "one sentence"
+        for label, system in row["systems"].items()
+    ]
+    header = ["one sentence", "system, model", "weights", "threads", "p50, ms", "p95, ms"]
+    return table([*header, "p99, ms", "this / first"], rows) if rows else ""
+
+
+def _equality_of_peers(results: dict[str, Any]) -> str:
+    rows = [
+        [row["title"], label, f"{system['equal']} of {system['sentences']}"]
+        for row in results.values()
+        if row["kind"] == "equality"
+        for label, system in row["systems"].items()
+    ]
+    return table(["the same weights", "system, model", "equal translations"], rows) if rows else ""
+
+
 def render_startup(report: Report) -> str:
     """Render the time from the start of a process to its first translation."""
     rows = [
@@ -210,6 +277,7 @@ PARTS_OF_PAGE: dict[str, Callable[[Report], str]] = {
     "throughput-shortlist": render_throughput,
     "throughput-vnni": render_throughput,
     "throughput-beam-1": render_throughput,
+    "peers": render_peers,
     "latency": render_latency,
     "latency-no-tiles": render_latency,
     "latency-newstest": render_latency,

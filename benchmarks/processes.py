@@ -17,7 +17,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 from types import TracebackType
 from typing import Any
 
@@ -52,20 +52,26 @@ class Served:
         self._texts, self._sources = None, sources
 
     def translate(self, rows: list[int]) -> dict[str, Any]:
-        """Translate those rows; return seconds of each part and numbers of target tokens."""
+        """Translate those rows; return seconds of each part and numbers of target tokens.
+
+        "processor" is the processor time of the search, on all threads of this process.
+        """
         sources = [self._sources[row] for row in rows]
         times = [perf_counter()]
         if self._texts is not None:
             sources = self._tokenizer.encode_source_batch([self._texts[row] for row in rows])
+        begin = process_time()
         times.append(perf_counter())
         self._last = self._system.translate(sources)
         times.append(perf_counter())
+        processor = process_time() - begin
         if self._texts is not None:
             self._tokenizer.decode_batch(self._last)
         times.append(perf_counter())
         encode, translate, decode = (b - a for a, b in pairwise(times))
         tokens = [len(tokens) for tokens in self._last]
-        return {"encode": encode, "translate": translate, "decode": decode, "tokens": tokens}
+        seconds = {"encode": encode, "translate": translate, "decode": decode}
+        return {**seconds, "processor": processor, "tokens": tokens}
 
     def last(self) -> dict[str, Any]:
         """Return token ids and text of the last translations."""

@@ -142,11 +142,12 @@ def work(
             source, steps = sources[row] + 1, targets[row] + 1
             matmuls += 2 * source * (encoder + cross) + 2 * beams * steps * decoder
             columns = config.heads * (config.d_k + config.d_v)
-            looked_at = steps * (steps + 1) / 2 + steps * source  # positions, by one beam
+            own = 0 if config.is_recurrent else steps * (steps + 1) / 2
+            looked_at = own + steps * source  # positions, by one beam
             attention += 2 * columns * config.encoder_layers * source**2
             attention += 2 * columns * config.decoder_layers * beams * looked_at
             # Caches: of the beams' own tokens, and once per sentence of the source's.
-            seen = beams * steps * (steps + 1) / 2 + steps * source
+            seen = beams * own + steps * source
             moved += 4 * columns * config.decoder_layers * seen
     return Work(matmuls, attention, moved)
 
@@ -156,8 +157,10 @@ def _parameters(config: ModelConfig) -> tuple[int, int, int]:
     width, keys = config.d_model, config.heads * config.d_k
     attention = 2 * width * keys + 2 * width * width
     feed_forward = 2 * width * config.d_ff
+    decoder_feed_forward = 2 * width * config.decoder_inner
+    mixer = 2 * width * width if config.is_recurrent else attention
     encoder = config.encoder_layers * (attention + feed_forward)
     cross = config.decoder_layers * (width * keys + width * width)
-    per_layer = attention + width * keys + width * width + feed_forward
+    per_layer = mixer + width * keys + width * width + decoder_feed_forward
     decoder = config.decoder_layers * per_layer + width * config.vocabulary_size
     return encoder, cross, decoder

@@ -24,6 +24,7 @@ class Setting:
     workers: int = 1  # batches translated side by side
     threads: int = 1  # of each worker
     batch_tokens: int = 512  # source tokens of a batch, padding included
+    weights: str = ""  # format of packed int8 weights, where a system has several (Marian)
     environment: tuple[
         tuple[str, str], ...
     ] = ()  # variables that the system reads when it is imported
@@ -96,6 +97,7 @@ class Ours:
 SYSTEMS = {
     OURS: ("systems", "Ours"),
     "ctranslate2": ("peers", "CTranslate2"),
+    "marian": ("marian", "Marian"),
     "torch": ("peers", "Torch"),
     "torch-compiled": ("peers", "CompiledTorch"),
     "onnx-host-search": ("peers", "HostSearch"),

@@ -68,7 +68,9 @@ def compare(running: dict[str, Process], texts: TestSet, rounds: int) -> dict[st
         last = process.ask("last")
         found["systems"][label] = {
             "tokens": samples[label][-1]["tokens"],
-            "rounds": [{part: one[part] for part in PARTS} for one in samples[label]],
+            "rounds": [
+                {part: one[part] for part in (*PARTS, "processor")} for one in samples[label]
+            ],
             "bleu": bleu(last["texts"], texts.reference).score,
             "memory": process.memory(),
             "ids": last["ids"],
@@ -81,10 +83,12 @@ def seconds_of_rounds(system: dict[str, Any], parts: Sequence[str] = ("translate
     return [sum(one[part] for part in parts) for one in system["rounds"]]
 
 
-def speed_ratios(one: dict[str, Any], other: dict[str, Any]) -> list[float]:
+def speed_ratios(
+    one: dict[str, Any], other: dict[str, Any], parts: Sequence[str] = ("translate",)
+) -> list[float]:
     """Return the spread of how many times as many tokens per second `one` reaches as `other`."""
     scale = sum(other["tokens"]) / sum(one["tokens"])
-    pairs = zip(seconds_of_rounds(one), seconds_of_rounds(other), strict=True)
+    pairs = zip(seconds_of_rounds(one, parts), seconds_of_rounds(other, parts), strict=True)
     return spread(theirs / ours / scale for ours, theirs in pairs)
 
 
@@ -99,6 +103,7 @@ def summarize(samples: dict[str, Any]) -> dict[str, Any]:
             "target_tokens": sum(found["tokens"]),
             "seconds": spread(seconds_of_rounds(found)),
             "seconds_with_tokenization": spread(seconds_of_rounds(found, PARTS)),
+            "processor_seconds": spread(seconds_of_rounds(found, ("processor",))),
             "first / this": speed_ratios(ours, found),
             **{name: found[name] for name in kept},
         }

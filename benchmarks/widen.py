@@ -17,8 +17,9 @@ numbers.
 
 Depth. The sub-layers of added layers compute zero: their weights are dense and random, but those of
 the last matmul are w for one copy of its input and -w for the next, which cancel exactly, in int8
-as well. The LayerNorm that was the last one now only normalizes, added ones find normalized
-vectors, and the new last one scales and shifts.
+as well. An added SSRU forgets nothing and takes nothing in: its forget gate is exactly 1 in
+float32, so its state and its output stay zero. The LayerNorm that was the last one now only
+normalizes, added ones find normalized vectors, and the new last one scales and shifts.
 
 Vocabulary. --vocabulary-size adds pieces that occur in no text and no translation. The shift of the
 last LayerNorm rises in one copy and falls by as much in the next, which cancels in matmuls with
@@ -52,6 +53,7 @@ from translate_trt.train.model import (
     Residual,
     Transformer,
 )
+from translate_trt.train.ssru import SSRU
 
 Layer = EncoderLayer | DecoderLayer
 
@@ -68,13 +70,18 @@ def wide_config(small: ModelConfig, target: ModelConfig, max_positions: int) -> 
             "the checkpoint is pre-norm; only post-norm models can be widened, because added "
             "layers vanish between LayerNorms. Train one with --norm post."
         )
+    if small.decoder_ties:
+        raise OptionError(
+            f"the checkpoint ties decoder layers ({small.decoder_ties}); a layer that is used more "
+            "than once cannot be the last of a stack and another one. Train one without ties."
+        )
     if target.d_model % small.d_model:
         raise OptionError(
             f"d_model {target.d_model} is not a multiple of the checkpoint's {small.d_model}; "
             f"train one whose d_model divides {target.d_model}."
         )
     factor = target.d_model // small.d_model
-    for name in ("d_ff", "heads"):
+    for name in ("d_ff", "decoder_inner", "heads"):
         wanted, given = getattr(target, name), getattr(small, name)
         if given * factor != wanted:
             raise OptionError(
@@ -96,6 +103,7 @@ def wide_config(small: ModelConfig, target: ModelConfig, max_positions: int) -> 
     return dataclasses.replace(
         small,
         **{name: getattr(target, name) for name in shape},
+        decoder_d_ff=target.decoder_inner,
         positions="learned",
         max_positions=max_positions,
     )
@@ -134,7 +142,7 @@ def widen(
     ):
         for ours, theirs in zip(grown[: len(given)], given, strict=True):
             _widen_layer(ours, theirs, factor)
-        _hand_up(grown, len(given), factor)
+        hand_up(grown, len(given), factor)
     last = wide.decoder_layers[-1].feed_forward_norm.norm
     last.weight /= math.sqrt(factor)
     last.bias /= math.sqrt(factor)
@@ -156,6 +164,8 @@ def _check_vocabulary(given: int, wanted: int, factor: int) -> None:
 # Logit of every added piece. Exponentials of a trained model's logits sum to e^9 and more, and
 # 30,000 times e^-16 is 0.003.
 _ADDED_LOGIT = -16.0
+# Forget gate's bias of an added SSRU: sigmoid(x) is 1 in float32 from x = 17 on.
+_CLOSED = 60.0
 # Change of the last shift: small beside the shifted values, and large enough that added rows are no
 # larger than others.
 _SHIFT = 0.5
@@ -198,12 +208,18 @@ def _widen_layer(wide: Layer, small: Layer, factor: int) -> None:
             module.weight.copy_(weight.repeat(factor, 1))
         if isinstance(module, nn.LayerNorm):
             module.weight.copy_(_copies(modules[name].weight, factor))
-        if isinstance(module, nn.Linear | nn.LayerNorm):
+        if isinstance(module, nn.Linear | nn.LayerNorm) and module.bias is not None:
             module.bias.copy_(_copies(modules[name].bias, factor))
 
 
-def _hand_up(layers: list[EncoderLayer] | list[DecoderLayer], given: int, factor: int) -> None:
-    """Make the layers from `given` on compute the identity."""
+def hand_up(layers: list[EncoderLayer] | list[DecoderLayer], given: int, factor: int) -> None:
+    """Make the layers from `given` on compute the identity.
+
+    Args:
+        layers: All layers of a stack.
+        given: Number of layers that compute something.
+        factor: Number of equal parts of a sub-layer's inner vectors, which cancel.
+    """
     if given == len(layers):
         return
     last, final = (layers[index].feed_forward_norm.norm for index in (given - 1, -1))
@@ -219,6 +235,8 @@ def _hand_up(layers: list[EncoderLayer] | list[DecoderLayer], given: int, factor
             elif isinstance(module, FeedForward):
                 _repeat_outputs(module.inner, factor)
                 _cancel(module.outer, factor)
+            elif isinstance(module, SSRU):
+                nn.init.constant_(module.forget.bias, _CLOSED)
             elif isinstance(module, Residual):
                 # LayerNorm divides by sqrt(1 + epsilon) where the variance is 1 already.
                 nn.init.constant_(module.norm.weight, math.sqrt(1 + module.norm.eps))

@@ -107,6 +107,20 @@ def test_work_of_one_sentence_by_hand() -> None:
     assert found.seconds("int8", Peaks(1e9, 1e9, 10.0)) == found.bytes / 10
 
 
+def test_a_recurrent_decoder_has_less_work() -> None:
+    from roofline import work
+
+    config = ModelConfig(
+        vocabulary_size=10, d_model=4, d_ff=8, heads=2, encoder_layers=1, decoder_layers=2,
+        decoder_mixer="ssru", decoder_d_ff=6,
+    )  # fmt: skip
+    found = work(config, "int8", [2], [1], beams=3, batch_tokens=100)
+    encoder, cross = 4 * 16 + 2 * 32, 2 * 2 * 16
+    decoder = 2 * (4 * 16 + 2 * 24) + 40
+    assert found.matmuls == 2 * 3 * (encoder + cross) + 2 * 3 * 2 * decoder
+    assert found.attention == 2 * 8 * (1 * 9 + 2 * 3 * 6)
+
+
 def test_two_sentences_of_a_batch_read_the_weights_once() -> None:
     from roofline import work
 
