@@ -147,7 +147,11 @@ def start(cluster: RayCluster, bundle: Path, text: Path) -> Iterator[Callable[..
     yield start
     for one in runs:
         one.process.kill()
-        one.process.communicate()
+        one.process.wait()
+        # Not until the end of the pipes, which a process that it started may hold.
+        for pipe in (one.process.stdout, one.process.stderr):
+            assert pipe is not None
+            pipe.close()
 
 
 @pytest.fixture
@@ -181,7 +185,7 @@ def test_a_worker_and_then_the_run_killed(
     for worker in first.at_work():  # else they do much of what is left before they notice
         with contextlib.suppress(ProcessLookupError):
             os.kill(worker, signal.SIGKILL)
-    first.process.communicate()
+    first.process.wait()
     time.sleep(1)  # all its workers end
     kept = first.records()
     assert not (tmp_path / "out/b.txt").exists()
@@ -422,7 +426,7 @@ def test_the_commands_of_the_docs(cluster: RayCluster, bundle: Path, tmp_path: P
         command = block.replace("HEAD:6379", cluster.address)
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", command], cwd=tmp_path, capture_output=True,
-            text=True, check=False, env={**os.environ, "PATH": path},
+            text=True, check=False, env={**os.environ, "PATH": path}, timeout=WAIT,
         )  # fmt: skip
         assert done.returncode == 0, f"{command}\n{done.stderr}"
     translator = Translator(bundle, threads=1)

@@ -7,16 +7,24 @@ its id, "add" starts one. It ends everything at the end of its input.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+import queue
 import subprocess
 import sys
+import threading
+import time
 
 ENVIRONMENT = {
     # Loopback only; see runtime/serve/corpus/cluster.py.
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
 }
+
+
+#: Seconds that the cluster has to start, or to obey.
+WAIT = 300.0
 
 
 class RayCluster:
@@ -30,16 +38,33 @@ class RayCluster:
             stdout=subprocess.PIPE,
             text=True,
         )
-        self.address = self._answer("address")
+        self._lines: queue.Queue[str] = queue.Queue()  # the last one is empty
+        threading.Thread(target=self._read, daemon=True).start()
+        try:
+            self.address = self._answer("address")
+        except RuntimeError:
+            self.stop()
+            raise
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._lines.put(line)
+        self._lines.put("")
 
     def _answer(self, to: str) -> str:
         """Read lines until one begins with a word; return its rest. Ray may print others."""
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
+        end = time.monotonic() + WAIT
+        while True:
+            try:
+                line = self._lines.get(timeout=max(0.0, end - time.monotonic()))
+            except queue.Empty:
+                raise RuntimeError(f"the cluster has no answer to {to} in {WAIT:g} s") from None
+            if not line:
+                raise RuntimeError("the cluster has ended")
             word, _, rest = line.strip().partition(" ")
             if word == to:
                 return rest
-        raise RuntimeError("the cluster has ended")
 
     def ask(self, command: str) -> str:
         assert self._process.stdin is not None
@@ -50,10 +75,9 @@ class RayCluster:
     def stop(self) -> None:
         assert self._process.stdin is not None
         self._process.stdin.close()
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(30)
-        finally:
-            self._process.kill()
+        self._process.kill()
 
 
 def serve(nodes: int) -> None:
