@@ -170,7 +170,9 @@ class Contract:
         free slots and reports when too few are left for the next step. 0 without caches.
         """
         caches = self.caches
-        return _size(caches, caches[0].name, 2) if caches else 0
+        if not caches and not any(spec.name == "ancestry" for spec in self.state):
+            return 0
+        return _size(caches, caches[0].name, 2) if caches else None
 
     @property
     def attention(self) -> bool:

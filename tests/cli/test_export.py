@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from support.models import save_model
 
 from translate_trt.export.targets import PASSES
 from translate_trt.runtime.backends import engines
@@ -17,7 +19,8 @@ from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.cli import main
 from translate_trt.runtime.errors import BundleError
 from translate_trt.runtime.translator import Translator
-from translate_trt.train.checkpoint import Checkpoint
+from translate_trt.train.checkpoint import Checkpoint, open_checkpoint
+from translate_trt.train.model import Transformer
 
 
 def export(checkpoint: Checkpoint, out: Path, *flags: object) -> Result:
@@ -42,8 +45,16 @@ def test_explain_has_a_line_for_every_pass_and_graph(
     assert matches == expected
     assert matches > 0
     assert after < before
-    reason = "logits: the matmul does not have exactly one bias"
-    assert f"step, merge-matmuls left alone {reason}" in done.stdout
+
+
+def test_explain_says_what_a_pass_has_left_alone(
+    checkpoint: Checkpoint, tokenizer_model: Path, tmp_path: Path
+) -> None:
+    model = Transformer(replace(checkpoint.model, norm="pre"))
+    pre_norm = open_checkpoint(save_model(model, tmp_path / "checkpoint", tokenizer_model))
+    done = export(pre_norm, tmp_path / "b", "--explain")
+    assert done.exit_code == 0, done.output
+    assert "step, fuse-ops left alone layer_norm: the sum is read elsewhere too" in done.stdout
 
 
 def test_stages_are_kept(checkpoint: Checkpoint, tmp_path: Path) -> None:
@@ -78,7 +89,10 @@ def test_stages_are_kept(checkpoint: Checkpoint, tmp_path: Path) -> None:
         (["--profiles", "many"], "'many' is not a profile"),
         (["--optimization-level", 9], "must be from 0 to 5"),
         (["--target", "onnx-int8-shortlist"], "make one with translate-trt shortlist"),
-        (["--shortlist", "t.safetensors"], "add onnx-fp32-shortlist or onnx-int8-shortlist"),
+        (
+            ["--target", "onnx-fp32", "--shortlist", "t.safetensors"],
+            "add onnx-fp32-shortlist or onnx-int8-shortlist",
+        ),
         (["--target", "onnx-fp32-shortlist", "--shortlist", "t.safetensors"], "there is no file"),
     ],
 )
