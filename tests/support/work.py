@@ -5,8 +5,12 @@ from __future__ import annotations
 import os
 import sys
 import time
+from pathlib import Path
 
 from translate_trt.train.worker_processes import lines_from_parent
+
+#: Variable with the file that `work_on` writes to.
+SAID = "TRANSLATE_TRT_TEST_SAID"
 
 
 def double(number: int) -> int:
@@ -31,7 +35,14 @@ def refuse_the_second_line() -> None:
 
 
 def work_on() -> None:
-    """Print the process id after the first line, and continue after the last one."""
+    """Say the process id after the first line, and continue after the last one.
+
+    On standard error, or in the file that SAID names.
+    """
     for line in lines_from_parent():
-        print(os.getpid(), len(line), file=sys.stderr, flush=True)
+        said = f"{os.getpid()} {len(line)}\n"
+        if path := os.environ.get(SAID):
+            Path(path).write_text(said)
+        else:
+            print(said, end="", file=sys.stderr, flush=True)
     time.sleep(600)

@@ -7,10 +7,12 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
-from support.work import add, double, end_at_three, refuse_the_second_line, work_on
+from support.work import SAID, add, double, end_at_three, refuse_the_second_line, work_on
 
 from translate_trt.runtime.errors import TranslateTrtError
 from translate_trt.train.worker_processes import WorkerPool, available_cores, run_apart
@@ -87,18 +89,27 @@ def test_a_process_apart_may_end_before_the_last_line() -> None:
     assert next(lines) < b"line 99999"
 
 
-def first_line(capfd: pytest.CaptureFixture[str]) -> str:
-    """First line of another process's output, which may arrive in parts."""
-    said = ""
-    while "\n" not in said:
-        said += capfd.readouterr().err
-    return said
+@pytest.fixture
+def said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], str]:
+    """Wait for the line that `work_on` says in its process, and return it.
+
+    Not by capfd: pytest reads its file and then truncates it, and loses what comes in between.
+    """
+    path = tmp_path / "said"
+    monkeypatch.setenv(SAID, str(path))
+
+    def first_line() -> str:
+        while not path.exists() or "\n" not in path.read_text():
+            time.sleep(0.01)
+        return path.read_text()
+
+    return first_line
 
 
-def test_an_error_here_ends_the_process_apart(capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_error_here_ends_the_process_apart(said: Callable[[], str]) -> None:
     def lines() -> Iterator[bytes]:
         yield 100_000 * b"x"
-        raise ValueError(first_line(capfd))
+        raise ValueError(said())
 
     with pytest.raises(ValueError, match=" 100000") as raised:
         run_apart(work_on, lines())
@@ -106,10 +117,10 @@ def test_an_error_here_ends_the_process_apart(capfd: pytest.CaptureFixture[str])
         os.kill(int(str(raised.value).split()[0]), 0)
 
 
-def test_a_killed_separate_process_is_reported(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_killed_separate_process_is_reported(said: Callable[[], str]) -> None:
     def lines() -> Iterator[bytes]:
         yield 100_000 * b"x"
-        os.kill(int(first_line(capfd).split()[0]), signal.SIGKILL)
+        os.kill(int(said().split()[0]), signal.SIGKILL)
 
     assert run_apart(work_on, lines()) == (-signal.SIGKILL, b"")
 
