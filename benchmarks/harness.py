@@ -32,7 +32,7 @@ import platform
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any, TypeVar
 
 from translate_trt.runtime import kernels
@@ -93,6 +93,17 @@ def seconds_of(run: Callable[[], object]) -> Callable[[], float]:
         begin = perf_counter()
         run()
         return perf_counter() - begin
+
+    return timed
+
+
+def cpu_seconds_of(run: Callable[[], object]) -> Callable[[], float]:
+    """Wrap a callable in one that returns the CPU seconds of a run, of all its threads."""
+
+    def timed() -> float:
+        begin = process_time()
+        run()
+        return process_time() - begin
 
     return timed
 

@@ -14,12 +14,11 @@ from __future__ import annotations
 import argparse
 import functools
 import itertools
-import time
 from collections.abc import Callable
 from typing import Any
 
 import torch
-from harness import alternate, parser, seconds_of, spread, write
+from harness import alternate, cpu_seconds_of, parser, seconds_of, spread, write
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -74,17 +73,6 @@ def systems(device: torch.device, tokens: int, size: int) -> dict[str, Callable[
     for method, rows in itertools.product(methods, chunks):
         found[f"{method}, {rows}"] = functools.partial(in_chunks, method, rows)
     return found
-
-
-def cpu_seconds_of(run: Callable[[], object]) -> Callable[[], float]:
-    """Wrap a callable in one that returns the CPU seconds of a run."""
-
-    def timed() -> float:
-        begin = time.process_time()
-        run()
-        return time.process_time() - begin
-
-    return timed
 
 
 def peak_bytes(run: Callable[[], object], device: torch.device) -> int:

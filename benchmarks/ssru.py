@@ -10,11 +10,10 @@ methods a device uses.
 from __future__ import annotations
 
 import functools
-import time
 from collections.abc import Callable
 
 import torch
-from harness import alternate, parser, seconds_of, spread
+from harness import alternate, cpu_seconds_of, parser, seconds_of, spread
 from torch import Tensor
 
 from translate_trt.train import ssru
@@ -29,17 +28,6 @@ def run(method: str, factor: Tensor, added: Tensor) -> None:
     ssru.linear_recurrence(factor, added).sum().backward()
     if factor.device.type == "cuda":
         torch.cuda.synchronize()
-
-
-def cpu_seconds_of(work: Callable[[], object]) -> Callable[[], float]:
-    """Wrap a callable in one that returns the CPU seconds of a run."""
-
-    def timed() -> float:
-        begin = time.process_time()
-        work()
-        return time.process_time() - begin
-
-    return timed
 
 
 def main() -> None:

@@ -18,7 +18,6 @@ Times are CPU times of ONNX Runtime's MatMulInteger for both, in batches of 16 s
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 import torch
-from harness import parser, spread, write
+from harness import cpu_seconds_of, parser, spread, write
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
 from torch import Tensor, nn
@@ -105,19 +104,29 @@ def train(selector: Selector, pairs: Pairs, epochs: int) -> None:
 
 
 @torch.inference_mode()
-def selected(selector: Selector, pairs: Pairs, threshold: float) -> Coverage:
-    """Measure the coverage of the lists at a threshold; the end symbol is in each."""
-    tokens = inside = whole = list_tokens = 0
+def probabilities(selector: Selector, pairs: Pairs) -> list[tuple[Pairs, Tensor]]:
+    """Compute the probabilities [N, V] of the tokens of each batch; that of the end symbol is 1."""
+    found = []
     for batch in batches(pairs):
-        chosen = selector([source for source, _ in batch]).sigmoid() > threshold
-        chosen[:, END] = True
+        values = selector([source for source, _ in batch]).sigmoid()
+        values[:, END] = 1.0
+        found.append((batch, values))
+    return found
+
+
+def selected(found: list[tuple[Pairs, Tensor]], threshold: float) -> Coverage:
+    """Measure the coverage of the lists at a threshold."""
+    tokens = inside = whole = list_tokens = 0
+    for batch, values in found:
+        chosen = values > threshold
         for row, (_, target) in zip(chosen, batch, strict=True):
-            found = int(row[target].sum())
+            covered = int(row[target].sum())
             tokens += len(target)
-            inside += found
-            whole += found == len(target)
+            inside += covered
+            whole += covered == len(target)
             list_tokens += int(row.sum())
-    return Coverage(tokens, inside, len(pairs), whole, list_tokens)
+    sentences = sum(len(batch) for batch, _ in found)
+    return Coverage(tokens, inside, sentences, whole, list_tokens)
 
 
 def figures(found: Coverage) -> dict[str, float]:
@@ -149,12 +158,8 @@ def milliseconds(rows: int, width: int, columns: int, given: argparse.Namespace)
     """Measure a matmul: median, least and most CPU time in ms."""
     session = matmul(rows, width, columns, given.threads)
     x: NDArray[Any] = np.random.default_rng(1).integers(0, 256, (rows, width)).astype(np.uint8)
-    samples = []
-    for _ in range(max(3, given.rounds)):
-        begin = time.process_time()
-        session.run(None, {"x": x})
-        samples.append(1e3 * (time.process_time() - begin))
-    return spread(samples)
+    timed = cpu_seconds_of(lambda: session.run(None, {"x": x}))
+    return spread(1e3 * timed() for _ in range(max(3, given.rounds)))
 
 
 def main() -> None:
@@ -174,8 +179,9 @@ def main() -> None:
     test = encoded(given.test, tokenizer)
     selector = Selector(checkpoint.load_model().eval())
     train(selector, encoded(given.train, tokenizer), given.epochs)
+    computed = probabilities(selector, test)
     results: dict[str, Any] = {
-        f"neural, threshold {threshold}": figures(selected(selector, test, threshold))
+        f"neural, threshold {threshold}": figures(selected(computed, threshold))
         for threshold in THRESHOLDS
     }
     table = Shortlist.load(given.shortlist)
