@@ -230,6 +230,10 @@ def marian(
     from translate_trt.export.importers.marian.model_folder import ModelFolder
 
     tokenizers = source_spm, target_spm
+    source = click.get_current_context().get_parameter_source
+    for name in ("frequent", "best"):
+        if shortlist is None and source(name) is click.core.ParameterSource.COMMANDLINE:
+            raise OptionError(f"--{name} is for a file of --shortlist; add that, or leave it out.")
     file = None if shortlist is None else ShortlistFile(shortlist, frequent, best)
     if model.is_dir():
         if vocab is not None or target_vocab is not None:

@@ -204,3 +204,14 @@ def test_factors(folder: Path, tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.exit_code != 0
     assert "vocab.fsv is a vocabulary of factors (.fsv), which are not supported" in done.output
+
+
+@pytest.mark.parametrize("flag", ["--frequent", "--best"])
+def test_sizes_of_a_list_need_the_file_that_they_are_for(
+    flag: str, tokenizer_model: Path, tmp_path: Path
+) -> None:
+    folder = make_folder(tmp_path / "firefox", tokenizer_model)
+    arguments = ["import", "marian", str(folder), "--output", str(tmp_path / "out"), flag, "50"]
+    done = CliRunner().invoke(main, arguments)
+    assert done.exit_code == 2
+    assert f"{flag} is for a file of --shortlist; add that, or leave it out." in done.output
