@@ -72,7 +72,7 @@ def test_processes_end_with_their_parent_however_it_ends(code: str, sent: int) -
         worker = int(first[0]) if len(first) > 1 else parent.pid  # the pool's are of its group
         try:
             parent.send_signal(sent)
-            parent.communicate(timeout=20)  # stderr ends when all processes have closed it
+            parent.communicate(timeout=300)  # stderr ends when all processes have closed it
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(worker, signal.SIGKILL)
