@@ -39,10 +39,11 @@ def recording(model: Transformer, stack: str) -> Iterator[dict[str, Tensor]]:
             hooks.append(_on_input(norm, of_norm, found))
     else:
         first = getattr(layers[0], kinds[0])
-        inputs = [first.forget if kinds[0] == "ssru" else first.query] * layers.count(layers[0])
-        skipped = [""] * (len(inputs) - 1)  # of later layers with the same weights
-        for module, of_module in _by_module(inputs, [names[0], *skipped]):
-            hooks.append(_on_input(module, of_module, found))
+        skipped = [""] * (layers.count(layers[0]) - 1)  # of later layers with the same weights
+        embedding = itertools.cycle([names[0], *skipped])
+        hooks.append(
+            _on_input(first.forget if kinds[0] == "ssru" else first.query, embedding, found)
+        )
         for norm, of_norm in _by_module([residual.norm for residual in residuals], names[1:]):
             hooks.append(_on_output(norm, of_norm, found))
     try:
@@ -100,7 +101,11 @@ def _by_module(
 def _on_input(
     module: nn.Module, names: Iterator[str], found: dict[str, Tensor]
 ) -> Callable[[], None]:
-    """Record a module's input in each call; return a function that removes the hook."""
+    """Record a module's input in each call, unless its name is empty.
+
+    Returns:
+        A function that removes the hook.
+    """
 
     def hook(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         if name := next(names):
@@ -115,7 +120,6 @@ def _on_output(
     """Record a module's output in each call; return a function that removes the hook."""
 
     def hook(_: nn.Module, __: tuple[Tensor, ...], output: Tensor) -> None:
-        if name := next(names):
-            found[name] = output
+        found[next(names)] = output
 
     return module.register_forward_hook(hook).remove

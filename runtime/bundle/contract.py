@@ -169,10 +169,9 @@ class Contract:
         With a static number, beam k of step t writes slot t * K + k. Otherwise a step writes to
         free slots and reports when too few are left for the next step. 0 without caches.
         """
-        caches = self.caches
-        if not caches and not any(spec.name == "ancestry" for spec in self.state):
-            return 0
-        return _size(caches, caches[0].name, 2) if caches else None
+        if caches := self.caches:
+            return _size(caches, caches[0].name, 2)
+        return None if any(spec.name == "ancestry" for spec in self.state) else 0
 
     @property
     def attention(self) -> bool:
@@ -233,11 +232,9 @@ class Contract:
             slots: Number of cache slots P, at least K; None means all slots of static caches, and
                 K slots of dynamic ones.
         """
-        sizes: dict[str | int, int] = {
-            "N": sentences,
-            "K": beams,
-            "P": (beams if self.slots is None else self.slots) if slots is None else slots,
-        }
+        if slots is None:
+            slots = beams if self.slots is None else self.slots
+        sizes: dict[str | int, int] = {"N": sentences, "K": beams, "P": slots}
         state: dict[str, NDArray[np.generic]] = {}
         for spec in self.state:
             shape = tuple(sizes.get(axis, axis) for axis in spec.axes)
