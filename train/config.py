@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -221,7 +220,7 @@ class ModelConfig:
         """Inner width of the decoder's feed-forward layers."""
         return self.decoder_d_ff or self.d_ff
 
-    @cached_property  # which the reference search asks for in every step
+    @property
     def decoder_weights(self) -> tuple[int, ...]:
         """Index of each decoder layer's weights among those of the distinct layers."""
         ties = self.decoder_ties.split(",") if self.decoder_ties else range(self.decoder_layers)
