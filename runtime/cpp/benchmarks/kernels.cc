@@ -222,21 +222,24 @@ void measure_candidates(const Kernels& kernels, Benchmark& benchmark, Serial& ex
                       4 * logits.size(), logits.size(),
                       [&] { kernels.top_logits(logits.data(), rows, kVocabulary, out, executor); });
   }
-  for (const std::size_t sentences : {1, 16}) {
+  struct Lists {
+    std::size_t sentences, beams;
+  };
+  for (const auto& [sentences, beams] : {Lists{1, 1}, Lists{32, 1}, Lists{1, 4}, Lists{16, 4}}) {
     constexpr std::size_t kListed = 256;
-    const auto rows = sentences * kBeams;
+    const auto rows = sentences * beams;
     const auto tokens = numbers.integers(sentences * kListed, kVocabulary);
     const auto x = numbers.floats(rows * kModel);
-    Found found(rows, kCandidates);
+    Found found(rows, 2 * beams + 1);
     const auto out = found.candidates();
-    const Shortlists lists{sentences, kBeams, kListed, kModel, tokens.data(), nullptr};
+    const Shortlists lists{sentences, beams, kListed, kModel, tokens.data(), nullptr};
     const auto text = sizes(
-        {{"sentences", sentences}, {"beams", kBeams}, {"tokens", kListed}, {"inputs", kModel}});
+        {{"sentences", sentences}, {"beams", beams}, {"tokens", kListed}, {"inputs", kModel}});
     const auto numbers_read = sentences * kListed * kModel;
-    benchmark.measure("listed", text, 4 * numbers_read, 2 * kBeams * numbers_read, [&] {
+    benchmark.measure("listed", text, 4 * numbers_read, 2 * beams * numbers_read, [&] {
       kernels.shortlist_candidates(lists, columns.data(), x.data(), out, executor);
     });
-    benchmark.measure("listed8", text, numbers_read, 2 * kBeams * numbers_read, [&] {
+    benchmark.measure("listed8", text, numbers_read, 2 * beams * numbers_read, [&] {
       kernels.shortlist_candidates8(lists, weights.data(), scales.data(), sums.data(), x.data(),
                                     out, executor);
     });

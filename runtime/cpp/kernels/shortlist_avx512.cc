@@ -14,6 +14,7 @@ void top_logits(const float* logits, std::size_t rows, std::size_t columns, cons
 namespace {
 
 constexpr std::size_t kTokens = 4, kBeams = 4;  // per tile: 16 registers of sums
+constexpr std::size_t kGreedyTokens = 16;       // per tile of a single beam
 constexpr float kMasked = -1e9F;                // runtime/bundle/contract.py
 
 // Arithmetic of a tile with 8-bit operands, whose sums are [token][beam].
@@ -98,6 +99,55 @@ __attribute__((noinline)) auto tile(const typename Numbers::Weight* const (&rows
     }
   }
   return Numbers::total(sums);
+}
+
+// Sums of sixteen rows and one beam. A beam sums in the same order as in `tile`, which would
+// compute a single beam four times.
+template <class Numbers>
+__attribute__((noinline)) auto greedy_tile(
+    const typename Numbers::Weight* const (&rows)[kGreedyTokens],
+    const typename Numbers::Input* beam, std::size_t inputs) {
+  auto none = Numbers::zero();
+  decltype(none) sums[kGreedyTokens];
+  std::fill_n(sums, kGreedyTokens, none);
+  for (std::size_t i = 0; i < inputs; i += Numbers::kStep) {
+    const auto rest = inputs - i;
+    const auto input = Numbers::inputs(beam + i, rest);
+    if (rest >= Numbers::kStep) {
+#pragma GCC unroll 16
+      for (std::size_t t = 0; t < kGreedyTokens; ++t) {
+        sums[t] = Numbers::add(sums[t], input, Numbers::weights(rows[t] + i, Numbers::kStep));
+      }
+    } else {
+#pragma GCC unroll 16
+      for (std::size_t t = 0; t < kGreedyTokens; ++t) {
+        sums[t] = Numbers::add(sums[t], input, Numbers::weights(rows[t] + i, rest));
+      }
+    }
+  }
+  return Numbers::total(sums);
+}
+
+// Calls emit(i, sums) for all tokens of a sentence with one beam: lane t is the sum of
+// tokens[i + t]. Lanes beyond the last token repeat it.
+template <class Numbers, class Emit>
+void multiply_greedy(const typename Numbers::Weight* rows, const std::int64_t* tokens,
+                     std::size_t count, const typename Numbers::Input* input, std::size_t size,
+                     const Emit& emit) {
+  const auto row = [&](std::size_t i) {
+    return rows + static_cast<std::size_t>(tokens[std::min(i, count - 1)]) * size;
+  };
+  const typename Numbers::Weight* next[kGreedyTokens];
+  for (std::size_t t = 0; t < kGreedyTokens; ++t) next[t] = row(t);
+  for (std::size_t i = 0; i < count; i += kGreedyTokens) {
+    const typename Numbers::Weight* here[kGreedyTokens];
+    for (std::size_t t = 0; t < kGreedyTokens; ++t) {
+      here[t] = next[t];
+      next[t] = row(i + kGreedyTokens + t);
+      prefetch(next[t], size * sizeof(typename Numbers::Weight));
+    }
+    emit(i, greedy_tile<Numbers>(here, input, size));
+  }
 }
 
 // Calls emit(i, beam, lanes) for all tokens and beams: lane t * 4 + b is the sum of tokens[i + t]
@@ -190,6 +240,17 @@ void shortlist_candidates(const Shortlists& shortlists, const float* matrix, con
   topk_of_shortlists(
       shortlists, out, executor, workspace.arena,
       [&](std::size_t n, const std::int64_t* tokens, std::size_t count, const auto& emit) {
+        if (shortlists.beams == 1) {
+          multiply_greedy<Floats>(
+              matrix, tokens, count, inputs[n], shortlists.inputs, [&](std::size_t i, __m512 sums) {
+                alignas(64) float lanes[kLanes];
+                _mm512_store_ps(lanes, sums);
+                for (std::size_t t = 0; t < std::min(kGreedyTokens, count - i); ++t) {
+                  emit(i + t, 0, lanes[t]);
+                }
+              });
+          return;
+        }
         multiply<Floats>(matrix, tokens, count, inputs + n * shortlists.beams, shortlists.beams,
                          shortlists.inputs, [&](std::size_t i, std::size_t beam, __m512 sums) {
                            alignas(64) float lanes[kLanes];
@@ -222,6 +283,20 @@ void shortlist_candidates8(const Shortlists& shortlists, const std::int8_t* matr
       shortlists, out, executor, workspace.arena,
       [&](std::size_t n, const std::int64_t* tokens, std::size_t count, const auto& emit) {
         const auto* row_scales = input_scales + n * shortlists.beams;
+        if (shortlists.beams == 1) {
+          multiply_greedy<Bytes>(
+              matrix, tokens, count, inputs[n], shortlists.inputs,
+              [&](std::size_t i, __m512i sums) {
+                alignas(64) std::int32_t lanes[kLanes];
+                _mm512_store_si512(lanes, sums);
+                for (std::size_t t = 0; t < std::min(kGreedyTokens, count - i); ++t) {
+                  const auto token = static_cast<std::size_t>(tokens[i + t]);
+                  const auto sum = lanes[t] - x.zero * row_sums[token];
+                  emit(i + t, 0, static_cast<float>(sum) * row_scales[0] * scales[token]);
+                }
+              });
+          return;
+        }
         multiply<Bytes>(matrix, tokens, count, inputs + n * shortlists.beams, shortlists.beams,
                         shortlists.inputs, [&](std::size_t i, std::size_t beam, __m512i sums) {
                           alignas(64) std::int32_t lanes[kLanes];
