@@ -3,25 +3,33 @@
 
     python scripts/compare_marian.py MODEL VOCABULARY TEXT [--shortlist lex.bin] [--lines 200]
 
-MODEL is model.npz or a .bin file of marian-conv; source and target share VOCABULARY (.spm). Prints
-a row of a Markdown table for each target: identical lines, and for the others the difference of the
-log-probabilities of the two tokens where the translations part, by the imported weights in float32.
-Needs pymarian.
+MODEL is model.npz or a .bin file of marian-conv. Prints a row of a Markdown table for each target:
+identical lines, and the margins of the others. A second table shows each differing line: the two
+tokens where the translations part and their log-probabilities, and the scores of both translations
+(log-probabilities divided by length, as greedy search reports them). All are computed from the
+imported weights in float32, over the whole vocabulary.
+
+The margin of a line is the difference of the log-probabilities of the two tokens, on which greedy
+search decides. A difference with a margin of at most --limit is a near tie. The exit code is 1 if
+any difference is not. Needs pymarian.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from translate_trt.export.build_options import BuildOptions
 from translate_trt.export.compile import compile_bundle
-from translate_trt.export.importers.imported import Imported
 from translate_trt.export.importers.marian.lexical_table import ShortlistFile
 from translate_trt.export.importers.marian.model import import_marian_model
 from translate_trt.runtime.options import SearchOptions
@@ -29,23 +37,54 @@ from translate_trt.runtime.text.tokenizer import Tokenizer
 from translate_trt.runtime.translator import Translator
 from translate_trt.train.checkpoint import open_checkpoint
 from translate_trt.train.config import END, START
+from translate_trt.train.model import Transformer
 
 _OPTIONS = (
     "--beam-size", "1", "--normalize", "1", "--cpu-threads", "1", "--mini-batch", "1", "--quiet",
     "--no-spm-decode", "-w", "128",
 )  # fmt: skip
-_SEARCH = SearchOptions(beam_size=1, length_penalty=1.0, length_penalty_form="length")
+# As marian-decoder with these options.
+SEARCH = SearchOptions(beam_size=1, length_penalty=1.0, length_penalty_form="length")
+# Largest margin of a near tie: the more probable token has at most 1.65 times the probability of
+# the other.
+_LIMIT = 0.5
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Line with two translations, and where they part.
+
+    Attributes:
+        line: Number of the line, from 1.
+        place: Number of the first differing token, from 1.
+        tokens: Our token and Marian's at that place.
+        log_probabilities: Those of the two tokens, after the same prefix.
+        scores: Scores of our translation and Marian's.
+    """
+
+    line: int
+    place: int
+    tokens: tuple[int, int]
+    log_probabilities: tuple[float, float]
+    scores: tuple[float, float]
+
+    @property
+    def margin(self) -> float:
+        """Absolute difference of the log-probabilities of the two tokens."""
+        return abs(self.log_probabilities[0] - self.log_probabilities[1])
 
 
 def marian_translations(arguments: argparse.Namespace, lines: list[str]) -> list[list[str]]:
     """Translate lines with marian-decoder, one at a time, into pieces."""
     shortlist = arguments.shortlist
+    source = arguments.vocabulary
+    vocabularies = source, arguments.target_vocabulary or source
     with tempfile.TemporaryDirectory() as name:
         text = Path(name) / "text"
         text.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         found = subprocess.run(
             [sys.executable, "-m", "pymarian", "decode", "-m", arguments.model, "-v",
-             arguments.vocabulary, arguments.vocabulary, "-i", text, *_OPTIONS,
+             *vocabularies, "-i", text, *_OPTIONS,
              *(("--shortlist", shortlist, "false") if shortlist else ())],
             stdout=subprocess.PIPE, check=True, encoding="utf-8",
         )  # fmt: skip
@@ -53,14 +92,56 @@ def marian_translations(arguments: argparse.Namespace, lines: list[str]) -> list
 
 
 @torch.inference_mode()
-def margin(imported: Imported, source: list[int], ours: list[int], theirs: list[int]) -> float:
-    """Return the log-probability of our token minus theirs where two translations part."""
-    pairs = zip([*ours, END], [*theirs, END], strict=False)
-    place = next(index for index, (a, b) in enumerate(pairs) if a != b)
-    prefix = torch.tensor([[START, *ours[:place]]])
-    logits = imported.model.project(imported.model(torch.tensor([[*source, END]]), None, prefix))
-    scores = logits[0, -1].log_softmax(-1)
-    return float(scores[[*ours, END][place]] - scores[[*theirs, END][place]])
+def compare(
+    model: Transformer, line: int, source: list[int], ours: list[int], theirs: list[int]
+) -> Difference | None:
+    """Score two translations, given without end tokens; return None if they are equal."""
+    if ours == theirs:
+        return None
+    first, second = [*ours, END], [*theirs, END]
+    place = next(i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b)
+    of_ours, of_theirs = (
+        model.project(
+            model(torch.tensor([[*source, END]]), None, torch.tensor([[START, *found]]))
+        ).log_softmax(-1)[0]
+        for found in (ours, theirs)
+    )
+    tokens = first[place], second[place]
+    return Difference(
+        line,
+        place + 1,
+        tokens,
+        (float(of_ours[place, tokens[0]]), float(of_ours[place, tokens[1]])),
+        (_score(of_ours, first), _score(of_theirs, second)),
+    )
+
+
+def _score(log_probabilities: Tensor, tokens: list[int]) -> float:
+    """Return the mean log-probability of the tokens, of rows [T, V]."""
+    return float(log_probabilities[torch.arange(len(tokens)), tokens].mean())
+
+
+def summary(model: str, target: str, lines: int, found: Sequence[Difference], limit: float) -> str:
+    """Return the row of a target."""
+    margins = [one.margin for one in found]
+    shown = f"{max(margins):.2f}, {sum(margins) / len(margins):.2f}" if margins else "-"
+    ties = sum(margin <= limit for margin in margins)
+    return (
+        f"| {model} | {target} | {lines} | {lines - len(found)} | {ties} | {len(found) - ties} | "
+        f"{shown} |"
+    )
+
+
+def details(target: str, one: Difference, pieces: Sequence[str], limit: float) -> str:
+    """Return the row of a differing line."""
+    first, second = (f"`{pieces[token]}`".replace("|", "\\|") for token in one.tokens)
+    scores = one.scores
+    return (
+        f"| {target} | {one.line} | {one.place} | {first} {one.log_probabilities[0]:.3f} "
+        f"| {second} {one.log_probabilities[1]:.3f} | {one.margin:.3f} "
+        f"| {scores[0]:.4f} | {scores[1]:.4f} | {scores[0] - scores[1]:+.4f} "
+        f"| {'near tie' if one.margin <= limit else 'NO near tie'} |"
+    )
 
 
 def main() -> int:
@@ -69,43 +150,55 @@ def main() -> int:
     parser.add_argument("model", type=Path)
     parser.add_argument("vocabulary", type=Path)
     parser.add_argument("text", type=Path)
+    parser.add_argument("--target-vocabulary", type=Path, help="default: VOCABULARY")
     parser.add_argument("--shortlist", type=Path, help="lex.bin of marian-conv")
     parser.add_argument("--lines", type=int, default=200)
+    parser.add_argument("--limit", type=float, default=_LIMIT, help="largest margin of a near tie")
     arguments = parser.parse_args()
+    if not (math.isfinite(arguments.limit) and arguments.limit >= 0):
+        parser.error("--limit must be a finite number, and not negative")
     lines = arguments.text.read_text(encoding="utf-8").split("\n")[: arguments.lines]
     expected = marian_translations(arguments, lines)
     file = None if arguments.shortlist is None else ShortlistFile(arguments.shortlist)
-    imported = import_marian_model(arguments.model, arguments.vocabulary, shortlist=file)
+    imported = import_marian_model(
+        arguments.model, arguments.vocabulary, arguments.target_vocabulary, shortlist=file
+    )
     suffix = "" if file is None else "-shortlist"
-    print("| model | target | lines | the same | largest, mean difference of the others |")
-    print("|---|---|---|---|---|")
+    rows = []
+    print(
+        "| model | target | lines | the same | near ties | no near ties | largest, mean margin |\n"
+        "|---|---|---|---|---|---|---|"
+    )
     with tempfile.TemporaryDirectory() as name:
         checkpoint, bundle = Path(name) / "checkpoint", Path(name) / "bundle"
         imported.save(checkpoint, (None, None))
         targets = tuple(f"onnx-{precision}{suffix}" for precision in ("fp32", "int8"))
         compile_bundle(open_checkpoint(checkpoint), bundle, BuildOptions(targets))
         tokenizer = Tokenizer(*open_checkpoint(checkpoint).tokenizers)
-        ids = {
-            piece: index
-            for index, piece in enumerate(tokenizer.target_pieces(range(tokenizer.vocabulary_size)))
-        }
+        pieces = list(tokenizer.target_pieces(range(tokenizer.vocabulary_size)))
+        ids = {piece: index for index, piece in enumerate(pieces)}
         theirs = [[ids[piece] for piece in line] for line in expected]
         sources = [tokenizer.encode_source(line) for line in lines]
+        failed = False
         for target in targets:
             translator = Translator(bundle, target, threads=1)
-            found = translator.translate_ids(sources, _SEARCH)
-            ours = [[t for t in one.tokens if t != END] for [one] in found]
-            margins = [
-                abs(margin(imported, source, a, b))
-                for source, a, b in zip(sources, ours, theirs, strict=True)
-                if a != b
-            ]
-            shown = f"{max(margins):.2f}, {sum(margins) / len(margins):.2f}" if margins else "-"
-            print(
-                f"| {arguments.model.name} | {target} | {len(lines)} | {len(lines) - len(margins)} "
-                f"| {shown} |", flush=True,
-            )  # fmt: skip
-    return 0
+            results = translator.translate_ids(sources, SEARCH)
+            ours = [[t for t in one.tokens if t != END] for [one] in results]
+            numbered = enumerate(zip(sources, ours, theirs, strict=True), 1)
+            compared = (compare(imported.model, number, *three) for number, three in numbered)
+            found = [one for one in compared if one is not None]
+            failed = failed or any(one.margin > arguments.limit for one in found)
+            rows += [details(target, one, pieces, arguments.limit) for one in found]
+            name = arguments.model.name
+            print(summary(name, target, len(lines), found, arguments.limit), flush=True)
+    if rows:
+        print(
+            "\n| target | line | token | ours, log-probability | Marian's, log-probability "
+            "| margin | our score | Marian's score | difference of scores | |\n"
+            "|---|---|---|---|---|---|---|---|---|---|"
+        )
+        print("\n".join(rows))
+    return int(failed)
 
 
 if __name__ == "__main__":
