@@ -157,7 +157,8 @@ def main() -> int:
     arguments = parser.parse_args()
     if not (math.isfinite(arguments.limit) and arguments.limit >= 0):
         parser.error("--limit must be a finite number, and not negative")
-    lines = arguments.text.read_text(encoding="utf-8").split("\n")[: arguments.lines]
+    lines = arguments.text.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    lines = lines[: arguments.lines]
     expected = marian_translations(arguments, lines)
     file = None if arguments.shortlist is None else ShortlistFile(arguments.shortlist)
     imported = import_marian_model(
