@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import logging
 import signal
 import sys
@@ -19,14 +18,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.cli.bundle_flags import BATCH_TOKENS_HELP, bundle_flag, target_flags
 from translate_trt.runtime.cli.output import open_output
 from translate_trt.runtime.cli.search_flags import replace_options, search_flags
-from translate_trt.runtime.io.outputs import check_apart
 from translate_trt.runtime.io.report import columns
 
 if TYPE_CHECKING:
-    from translate_trt.runtime.serve.corpus.cluster import Work
     from translate_trt.runtime.serve.corpus.job import InputRecord, ShardRecord
 
 log = logging.getLogger("translate_trt")
@@ -82,6 +80,17 @@ _EXIT_TERMINATED = 128 + signal.SIGTERM  # which shells report after SIGTERM
     help="Allow version-compatible engines to run the machine code that they contain.",
 )
 @search_flags
+@click.option(
+    "--n-best",
+    "num_hypotheses",
+    type=int,
+    help="Number of best hypotheses to write; more than 1 implies --json.",
+)
+@click.option(
+    "--json",
+    is_flag=True,
+    help="Write one JSON object per line, with all hypotheses, as `translate --json` does.",
+)
 @click.option("--no-progress", is_flag=True, help="Show no progress.")
 def corpus(
     bundle: Path,
@@ -99,21 +108,29 @@ def corpus(
 
     INPUT are files or quoted patterns: text with one sentence per line (also .gz), or .parquet with
     a column of text. Every input becomes a file of the same name in the --output directory. A
-    Parquet file keeps its columns and gets an additional one, translation.
+    Parquet file keeps its columns and gets an additional one, translation; with --json it contains
+    the objects as text.
 
     After Ctrl-C or the loss of a machine, the same command continues where the run stopped. Lines
     that cannot be translated are left empty, counted, and listed in NAME.bad.jsonl.
     """
     if not (named or more):
         raise click.UsageError("nothing to translate; name inputs, such as 'data/*.txt'.")
-    work, sources = _prepare(bundle, target, shortlist, (*named, *more), output, flags)
-    from translate_trt.runtime.serve.corpus.job import open_job
-    from translate_trt.runtime.serve.corpus.run import run
+    from translate_trt.runtime.serve.corpus.run import prepare_work, translate_inputs
+    from translate_trt.runtime.serve.corpus.run_options import CorpusOptions, WorkerOptions
 
+    options = CorpusOptions(**_take(flags, CorpusOptions))
+    workers = WorkerOptions(**_take(flags, WorkerOptions))
+    search = replace_options(read_manifest(bundle).search_options(), flags)
+    work, sources = prepare_work(
+        bundle, target, shortlist, (*named, *more), output, search, options, workers
+    )
     progress = _Progress(no_progress)
-    with open_job(work.job, sources, force), _exit_on_sigterm():
+    with _exit_on_sigterm():
         try:
-            complete = run(sources, work, progress.planned, progress.finished, address)
+            complete = translate_inputs(
+                sources, work, progress.planned, progress.finished, address, force
+            )
         except (KeyboardInterrupt, SystemExit):
             progress.close()
             log.warning("stopped; %s; run the same command to continue", progress.state())
@@ -126,37 +143,6 @@ def corpus(
         if record.bad:
             reasons = ", ".join(f"{count} {reason}" for reason, count in record.bad.items())
             log.warning("%s: %s; see %s", name, reasons, output / f"{name}.bad.jsonl")
-
-
-def _prepare(
-    bundle: Path,
-    target: str | None,
-    shortlist: bool,
-    inputs: tuple[str, ...],
-    output: Path,
-    flags: dict[str, Any],
-) -> tuple[Work, list[Any]]:
-    """Check everything that can be checked before workers start."""
-    for package in ("ray", "pyarrow"):  # not imported yet: Ray reads its settings on import
-        if importlib.util.find_spec(package) is None:
-            raise ModuleNotFoundError(f"No module named {package!r}", name=package)
-    from translate_trt.runtime.bundle.manifest import read_manifest, verify_files
-    from translate_trt.runtime.serve.corpus.cluster import Work
-    from translate_trt.runtime.serve.corpus.job import Job, make_settings
-    from translate_trt.runtime.serve.corpus.plan import find_inputs
-    from translate_trt.runtime.serve.corpus.run_options import CorpusOptions, WorkerOptions
-
-    options = CorpusOptions(**_take(flags, CorpusOptions))
-    workers = WorkerOptions(**_take(flags, WorkerOptions))
-    manifest = read_manifest(bundle)
-    entry = manifest.target(target, shortlist)
-    verify_files(bundle, manifest, entry.name)
-    search = replace_options(manifest.search_options(), flags)
-    manifest.check_languages(search)
-    sources = find_inputs(inputs, options.column)
-    check_apart(output, [bundle])
-    job = Job(output.resolve(), make_settings(manifest, entry.name, search, options))
-    return Work(str(bundle.resolve()), entry.name, search, options, workers, job), sources
 
 
 def _take(flags: dict[str, Any], options: type[Any]) -> dict[str, Any]:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import json
 import logging
-import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -31,7 +29,8 @@ from translate_trt.runtime.io.lines import (
     read_chunks,
     read_lines,
 )
-from translate_trt.runtime.results import TextHypothesis, Translation
+from translate_trt.runtime.json_lines import json_line
+from translate_trt.runtime.results import Translation
 
 if TYPE_CHECKING:
     from tqdm import tqdm
@@ -165,7 +164,7 @@ def translate(
         chunks = _read(inputs, chunk_lines)
         prefixes = stack.enter_context(_Prefixes(target_prefix))
         as_json = as_json or options.num_hypotheses > 1 or bool(search["return_attention"])
-        form = _json_line if as_json else _scored_line if scores else _plain_line
+        form = json_line if as_json else _scored_line if scores else _plain_line
         bar = stack.enter_context(_progress(inputs, no_progress, to_file=output is not None))
         count = cut = 0
         for chunk in chunks:
@@ -278,32 +277,6 @@ def _plain_line(source: str, translation: Translation) -> str:
 
 def _scored_line(source: str, translation: Translation) -> str:
     return f"{translation.score:.6f}\t{translation.text}"
-
-
-def _json_line(source: str, translation: Translation) -> str:
-    hypotheses = [_json_hypothesis(hypothesis) for hypothesis in translation.hypotheses]
-    # JSON escapes line ends within strings, and readers of JSON lines ignore U+2028.
-    return json.dumps({"source": source, "hypotheses": hypotheses}, ensure_ascii=False)
-
-
-def _json_hypothesis(hypothesis: TextHypothesis) -> dict[str, Any]:
-    value: dict[str, Any] = {
-        "text": hypothesis.text,
-        "score": _json_number(hypothesis.score),
-        "token_log_probs": [_json_number(number) for number in hypothesis.token_log_probs],
-        "truncated": hypothesis.truncated,
-    }
-    attention = [
-        segment.attention for segment in hypothesis.segments if segment.attention is not None
-    ]
-    if attention:
-        value["attention"] = [matrix.astype(float).round(6).tolist() for matrix in attention]
-    return value
-
-
-def _json_number(number: float) -> float | None:
-    """Convert a number to JSON, which has no infinity: the log-probability of 0 becomes null."""
-    return float(number) if math.isfinite(number) else None
 
 
 def _progress(inputs: Sequence[str], hidden: bool, to_file: bool) -> tqdm[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import gzip
 import io
 import json
@@ -14,12 +15,14 @@ from typing import Any
 
 import pytest
 
+from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.errors import BackendError, InputError, OptionError, OutputError
 from translate_trt.runtime.io.lines import read_lines
+from translate_trt.runtime.json_lines import read_json_lines
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import Hypothesis, TextHypothesis, Translation
 from translate_trt.runtime.serve.corpus import cluster, driver, run
-from translate_trt.runtime.serve.corpus.job import Job, ShardRecord, open_job
+from translate_trt.runtime.serve.corpus.job import Job, ShardRecord, make_settings, open_job
 from translate_trt.runtime.serve.corpus.join import join_parts
 from translate_trt.runtime.serve.corpus.plan import Input, Shard, find_inputs, plan
 from translate_trt.runtime.serve.corpus.records import BadRecord, read_records
@@ -80,11 +83,13 @@ def records(source: Input, options: CorpusOptions = OPTIONS, size: int = 2) -> l
     ]
 
 
-def translate(job: Job, source: Input, translator: Any = None) -> list[ShardRecord]:
+def translate(
+    job: Job, source: Input, translator: Any = None, options: CorpusOptions = OPTIONS
+) -> list[ShardRecord]:
     """Translate all shards of an input and join its output."""
     translator = translator or Upper()
-    shards = plan(source, OPTIONS)
-    found = [translate_shard(shard, job, translator, SEARCH, OPTIONS) for shard in shards]
+    shards = plan(source, options)
+    found = [translate_shard(shard, job, translator, SEARCH, options) for shard in shards]
     join_parts(job, source, shards, found)
     return found
 
@@ -327,6 +332,56 @@ def test_a_finished_shard_is_not_done_again(tmp_path: Path, job: Job) -> None:
     assert translate_shard(shard, job, again, SEARCH, OPTIONS) == first
     assert again.lines == []
     assert (first.pid, first.begin, first.end) == (os.getpid(), 0, 4)
+
+
+def test_json_lines_of_text(tmp_path: Path, job: Job) -> None:
+    source = write(tmp_path / "t", b"a \xe2\x80\xa8 b\n\xff\nc\n" + b"x" * 50 + b"\nd\n")
+    found = translate(job, source, options=dataclasses.replace(OPTIONS, json=True))
+    assert sum(sum(record.bad.values()) for record in found) == 2
+    result = job.result(source)
+    first = result.read_text(encoding="utf-8").split("\n")[0]
+    assert json.loads(first) == {
+        "source": "a \u2028 b",
+        "hypotheses": [
+            {"text": "A \u2028 B", "score": 0.0, "token_log_probs": [0.0] * 3, "truncated": False}
+        ],
+    }
+    read = list(read_json_lines(result))
+    assert [source for source, _ in read] == ["a \u2028 b", None, "c", None, "d"]
+    assert [[one.text for one in found] for _, found in read] == [
+        ["A \u2028 B"], [], ["C"], [], ["D"],
+    ]  # fmt: skip
+
+
+def test_json_lines_in_a_parquet_column(tmp_path: Path, job: Job) -> None:
+    source = write_parquet(tmp_path / "t.parquet", {"text": ["a", None, "b"], "id": [1, 2, 3]})
+    translate(job, source, options=dataclasses.replace(OPTIONS, json=True))
+    table = parquet.read_table(job.result(source))
+    column = table.column("translation").to_pylist()
+    assert column[1] is None
+    assert [json.loads(column[row])["hypotheses"][0]["text"] for row in (0, 2)] == ["A", "B"]
+    assert table.column("id").to_pylist() == [1, 2, 3]
+
+
+def test_the_form_of_the_output_is_a_setting_of_the_run(make_bundle: Callable[..., Path]) -> None:
+    manifest = read_manifest(make_bundle())
+    target = next(iter(manifest.targets))
+    plain = make_settings(manifest, target, SEARCH, OPTIONS)
+    assert "json" not in plain["corpus"]  # runs of earlier versions continue
+    as_json = make_settings(manifest, target, SEARCH, dataclasses.replace(OPTIONS, json=True))
+    assert as_json["corpus"]["json"] is True
+
+
+def test_several_hypotheses_imply_json(make_bundle: Callable[..., Path], tmp_path: Path) -> None:
+    (tmp_path / "t").write_text("a\n")
+    search = SearchOptions(beam_size=2, num_hypotheses=2)
+    work, (source,) = run.prepare_work(
+        make_bundle(), None, False, [str(tmp_path / "t")], tmp_path / "out", search, OPTIONS,
+        WorkerOptions(),
+    )  # fmt: skip
+    assert work.options.json
+    assert work.job.settings["corpus"]["json"] is True
+    assert source.name == "t"
 
 
 @pytest.mark.parametrize("what", ["part", "size", "record", "settings", "input"])

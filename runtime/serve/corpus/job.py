@@ -229,6 +229,9 @@ def make_settings(
     The results of `verify` in the manifest are excluded.
     """
     entry = manifest.target(target)
+    others = dataclasses.asdict(options)
+    if not options.json:  # runs of versions without this option have the same settings
+        del others["json"]
     return {
         "bundle": {
             "target": target,
@@ -237,7 +240,7 @@ def make_settings(
             "limits": dataclasses.asdict(manifest.limits),
         },
         "search": dataclasses.asdict(search),
-        "corpus": dataclasses.asdict(options),
+        "corpus": others,
     }
 
 

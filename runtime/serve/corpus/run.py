@@ -2,19 +2,98 @@
 
 from __future__ import annotations
 
+import dataclasses
+import importlib.util
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from translate_trt.runtime.bundle.manifest import read_manifest, verify_files
 from translate_trt.runtime.errors import BackendError
+from translate_trt.runtime.io.outputs import check_apart
+from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.serve.corpus.cluster import Work
 from translate_trt.runtime.serve.corpus.driver import translate_shards
-from translate_trt.runtime.serve.corpus.job import InputRecord, ShardRecord
+from translate_trt.runtime.serve.corpus.job import (
+    InputRecord,
+    Job,
+    ShardRecord,
+    make_settings,
+    open_job,
+)
 from translate_trt.runtime.serve.corpus.join import join_parts
-from translate_trt.runtime.serve.corpus.plan import Input, Shard, plan
+from translate_trt.runtime.serve.corpus.plan import Input, Shard, find_inputs, plan
+from translate_trt.runtime.serve.corpus.run_options import CorpusOptions, WorkerOptions
 
 #: Called with the number of shards and the number of those finished before.
 OnPlanned = Callable[[int, int], None]
 OnFinished = Callable[[ShardRecord], None]
+
+
+def prepare_work(
+    bundle: Path,
+    target: str | None,
+    shortlist: bool,
+    inputs: Sequence[str],
+    output: Path,
+    search: SearchOptions,
+    options: CorpusOptions,
+    workers: WorkerOptions,
+) -> tuple[Work, list[Input]]:
+    """Check everything that can be checked before workers start.
+
+    Args:
+        bundle: Directory of the bundle.
+        target: Name of a target; None for the bundle's default.
+        shortlist: Take the shortlist variant of the default target.
+        inputs: Paths of files, or patterns.
+        output: Directory of the translations.
+        search: Search options; more than one hypothesis implies JSON lines.
+        options: Options that affect the result.
+        workers: Options of the workers.
+
+    Raises:
+        ModuleNotFoundError: Ray or pyarrow is missing.
+        TranslateTrtError: The bundle, an input or an option is unsuitable.
+    """
+    for package in ("ray", "pyarrow"):  # not imported yet: Ray reads its settings on import
+        if importlib.util.find_spec(package) is None:
+            raise ModuleNotFoundError(f"No module named {package!r}", name=package)
+    options = dataclasses.replace(options, json=options.json or search.num_hypotheses > 1)
+    manifest = read_manifest(bundle)
+    entry = manifest.target(target, shortlist)
+    verify_files(bundle, manifest, entry.name)
+    manifest.check_languages(search)
+    sources = find_inputs(inputs, options.column)
+    check_apart(output, [bundle])
+    job = Job(output.resolve(), make_settings(manifest, entry.name, search, options))
+    return Work(str(bundle.resolve()), entry.name, search, options, workers, job), sources
+
+
+def translate_inputs(
+    inputs: Sequence[Input],
+    work: Work,
+    on_planned: OnPlanned,
+    on_finished: OnFinished,
+    address: str | None = None,
+    force: bool = False,
+) -> dict[str, InputRecord]:
+    """Open the output directory of a run and translate what is unfinished.
+
+    Args:
+        inputs: Inputs of `prepare_work`.
+        work: Description of the run of `prepare_work`.
+        on_planned: See `run`.
+        on_finished: See `run`.
+        address: See `run`.
+        force: Discard the results of a run with other settings.
+
+    Raises:
+        OutputError: Another run is active or has used other settings, or an output exists that no
+            run has written; see also `run`.
+    """
+    with open_job(work.job, list(inputs), force):
+        return run(inputs, work, on_planned, on_finished, address)
 
 
 @dataclass

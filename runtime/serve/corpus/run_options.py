@@ -18,6 +18,7 @@ class CorpusOptions:
     shard_lines: int = 10_000  # approximate lines per shard of a text, rows of a Parquet file
     column: str = "text"  # column of Parquet files to translate
     max_characters: int = 10_000  # longer records are bad: no sentences, and hours of work
+    json: bool = False  # JSON lines with all hypotheses (runtime/json_lines.py) in place of text
 
     def __post_init__(self) -> None:
         for name in ("shard_lines", "max_characters"):

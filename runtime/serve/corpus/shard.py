@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any, BinaryIO, Protocol, Self
 
 from translate_trt.runtime.io.atomic_files import new_file, write_json, write_text_atomically
+from translate_trt.runtime.json_lines import UNTRANSLATED, json_line
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import Translation
 from translate_trt.runtime.serve.corpus.job import Job, ShardRecord, file_hash
@@ -44,8 +45,8 @@ def translate_shard(
 ) -> ShardRecord:
     """Translate a shard unless it is finished, and write its part, bad records and record.
 
-    A bad record becomes an empty line of a text or a null of a Parquet file, which keeps
-    translations aligned with the input.
+    A bad record becomes an empty line of a text (`json_lines.UNTRANSLATED` of JSON lines) or a null
+    of a Parquet file, which keeps translations aligned with the input.
 
     Raises:
         InputError: The input cannot be read, or has changed.
@@ -58,11 +59,11 @@ def translate_shard(
     records = tokens = 0
     bad: list[dict[str, Any]] = []
     job.parts(shard.source).mkdir(parents=True, exist_ok=True)
-    with _new_part(shard, job) as write:
+    with _new_part(shard, job, options.json) as write:
         for chunk in read_records(shard, options, CHUNK_LINES):
             bad += _bad_records(chunk, records)
             records += len(chunk.records)
-            texts, count = _translate(chunk, translator, search)
+            texts, count = _translate(chunk, translator, search, options.json)
             tokens += count
             write(chunk, texts)
     _write_bad(shard, job, bad)
@@ -87,13 +88,18 @@ def translate_shard(
 
 
 def _translate(
-    chunk: Chunk, translator: Translates, search: SearchOptions
+    chunk: Chunk, translator: Translates, search: SearchOptions, as_json: bool
 ) -> tuple[list[str | None], int]:
-    """Translate a chunk; return texts, None for bad records, and the number of tokens."""
+    """Translate a chunk.
+
+    Returns:
+        Texts or JSON lines, None for bad records; and the number of tokens of the best hypotheses.
+    """
     good = [record for record in chunk.records if isinstance(record, str)]
     translations = translator.translate(good, search) if good else []
     tokens = sum(len(one.hypotheses[0].token_log_probs) for one in translations)
-    texts = iter([one.text for one in translations])
+    pairs = zip(good, translations, strict=True)
+    texts = iter([json_line(*pair) if as_json else pair[1].text for pair in pairs])
     return [None if isinstance(one, BadRecord) else next(texts) for one in chunk.records], tokens
 
 
@@ -115,10 +121,10 @@ def _write_bad(shard: Shard, job: Job, bad: list[dict[str, Any]]) -> None:
 
 
 @contextmanager
-def _new_part(shard: Shard, job: Job) -> Iterator[Write]:
+def _new_part(shard: Shard, job: Job, as_json: bool) -> Iterator[Write]:
     with new_file(job.part(shard)) as file:
         if shard.source.kind != PARQUET:
-            yield _TextWriter(file)
+            yield _TextWriter(file, UNTRANSLATED if as_json else "")
         else:
             with open_parquet(shard.source) as parquet:
                 schema = parquet.schema_arrow
@@ -127,13 +133,14 @@ def _new_part(shard: Shard, job: Job) -> Iterator[Write]:
 
 
 class _TextWriter:
-    """Writer of one line per record."""
+    """Writer of one line per record, with the line `bad` for bad records."""
 
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
+    def __init__(self, file: BinaryIO, bad: str) -> None:
+        self._file, self._bad = file, bad
 
     def __call__(self, chunk: Chunk, texts: Sequence[str | None]) -> None:
-        self._file.write("".join(f"{text or ''}\n" for text in texts).encode("utf-8"))
+        lines = (self._bad if text is None else text for text in texts)
+        self._file.write("".join(f"{line}\n" for line in lines).encode("utf-8"))
 
 
 class ParquetOutput:
