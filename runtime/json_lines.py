@@ -11,10 +11,10 @@ import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from translate_trt.runtime.errors import InputError
-from translate_trt.runtime.io.lines import open_input, read_lines
+from translate_trt.runtime.io.lines import open_input, reading_gzip, text_lines
 from translate_trt.runtime.results import TextHypothesis, Translation
 
 #: The line of a text that could not be translated.
@@ -65,34 +65,68 @@ def _json_number(number: float) -> float | None:
 
 
 def read_json_lines(path: Path) -> Iterator[tuple[str | None, list[ScoredText]]]:
-    """Iterate over the sources and hypotheses of a file of JSON lines.
+    """Iterate over the sources and hypotheses of a file of JSON lines, which may be gzip.
+
+    Other fields, such as attention, are ignored.
 
     Raises:
-        InputError: The file cannot be read, or a line is damaged.
+        InputError: The file cannot be read, or a line is damaged. Bytes that are not UTF-8 are
+            damage, too, because these files are written by programs.
     """
-    with open_input(str(path)) as stream:
-        for number, line in enumerate(read_lines(stream, str(path)), start=1):
-            try:
-                value = json.loads(line)
-                source = value["source"]
-                if not isinstance(source, str | None):
-                    raise TypeError("source")
-                found = [_scored_text(one) for one in value["hypotheses"]]
-            except (ValueError, TypeError, KeyError, RecursionError) as error:
-                raise InputError(
-                    f"{path}, line {number} is no translation as `translate-trt translate --json` "
-                    f"writes it ({type(error).__name__}: {error})."
-                ) from error
-            yield source, found
+    name = str(path)
+    with open_input(name) as stream, reading_gzip(name):
+        try:
+            for number, raw in enumerate(text_lines(stream, name), start=1):
+                yield _parse(raw, name, number)
+        except OSError as error:
+            raise InputError(f"cannot read {name}: {error.strerror or error}.") from error
+
+
+def _parse(raw: bytes, name: str, number: int) -> tuple[str | None, list[ScoredText]]:
+    try:
+        text = raw.rstrip(b"\r\n").decode("utf-8")
+        value = json.loads(text, parse_constant=_refuse_constant)
+        source = _field(value, "source", str | None, "a string or null")
+        found = _field(value, "hypotheses", list, "a list")
+        return source, [_scored_text(one) for one in found]
+    except (ValueError, OverflowError, RecursionError) as error:
+        reason = str(error)
+        if isinstance(error, json.JSONDecodeError):  # its message has a line number of its own
+            reason = f"{error.msg.removesuffix(' at')} at column {error.colno}"
+        raise InputError(
+            f"{name}, line {number} is no translation as `translate-trt translate --json` writes "
+            f"it ({reason}); the file is damaged or of another kind."
+        ) from error
+
+
+def _refuse_constant(text: str) -> NoReturn:
+    raise ValueError(f"{text} is no number of JSON")
 
 
 def _scored_text(value: Any) -> ScoredText:
-    text, truncated = value["text"], value["truncated"]
-    if not isinstance(text, str) or not isinstance(truncated, bool):
-        raise TypeError("text or truncated")
-    log_probs = [_number(one) for one in value["token_log_probs"]]
-    return ScoredText(text, _number(value["score"]), log_probs, truncated)
+    log_probs = _field(value, "token_log_probs", list, "a list")
+    return ScoredText(
+        text=_field(value, "text", str, "a string"),
+        score=_number("score", _field(value, "score", object, "")),
+        token_log_probs=[_number("token_log_probs", one) for one in log_probs],
+        truncated=_field(value, "truncated", bool, "true or false"),
+    )
 
 
-def _number(value: Any) -> float:
-    return -math.inf if value is None else float(value)
+def _field(value: Any, name: str, kind: Any, kind_name: str) -> Any:
+    """Return a field of an object; ValueError if it is missing or of another type."""
+    if not isinstance(value, dict):
+        raise ValueError(f"{type(value).__name__} instead of an object")
+    if name not in value:
+        raise ValueError(f"{name} is missing")
+    if not isinstance(value[name], kind):
+        raise ValueError(f"{name} is not {kind_name}")
+    return value[name]
+
+
+def _number(name: str, value: Any) -> float:
+    if value is None:
+        return -math.inf
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"{name} has a value that is no number")
+    return float(value)

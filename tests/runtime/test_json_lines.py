@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
+import gzip
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from translate_trt.runtime.errors import InputError
@@ -27,15 +28,67 @@ def test_a_line_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert second == (None, [])
 
 
+@pytest.mark.parametrize("compressed", [False, True])
+def test_other_fields_and_compression(tmp_path: Path, compressed: bool) -> None:
+    segment = Hypothesis((5,), -0.5, (-0.5, -0.5), attention=np.eye(2, dtype=np.float32))
+    line = json_line("x", Translation((TextHypothesis("a", -0.5, (segment,)),)))
+    assert "attention" in line
+    content = f"{line}\n".encode()
+    path = tmp_path / "t.jsonl"
+    path.write_bytes(gzip.compress(content) if compressed else content)
+    assert list(read_json_lines(path)) == [("x", [("a", -0.5, [-0.5, -0.5], False)])]
+
+
+HYPOTHESIS = '{"text": "a", "score": 0, "token_log_probs": [], "truncated": false}'
+TRANSLATION = f'{{"source": "x", "hypotheses": [{HYPOTHESIS}]}}'
+
+
 @pytest.mark.parametrize(
-    "line",
+    ("line", "reason"),
     [
-        "no JSON", "[]", "{}", '{"source": "x"}', '{"source": 3, "hypotheses": []}',
-        '{"source": "x", "hypotheses": [{"text": "a"}]}', "[" * 100_000,
+        ("", "Expecting value at column 1"),
+        ('{"source": "x", "hypo', "Unterminated string starting at column 17"),
+        ("[]", "list instead of an object"),
+        ('{"line": 3, "reason": "too long"}', "source is missing"),
+        ('{"source": "x"}', "hypotheses is missing"),
+        ('{"source": 3, "hypotheses": []}', "source is not a string or null"),
+        ('{"source": "x", "hypotheses": ""}', "hypotheses is not a list"),
+        ('{"source": "x", "hypotheses": ["a"]}', "str instead of an object"),
+        ('{"source": "\xff", "hypotheses": []}', "can't decode byte 0xff"),
+        *(
+            (TRANSLATION.replace(old, new), reason)
+            for old, new, reason in (
+                ('"text": "a"', '"text": null', "text is not a string"),
+                ('"score": 0, ', "", "score is missing"),
+                ('"score": 0', '"score": "0"', "score has a value that is no number"),
+                ('"score": 0', '"score": true', "score has a value that is no number"),
+                ('"score": 0', '"score": NaN', "NaN is no number of JSON"),
+                ('"score": 0', '"score": 1' + "0" * 400, "too large to convert to float"),
+                ('probs": []', 'probs": "12"', "token_log_probs is not a list"),
+                ('probs": []', 'probs": [[]]', "token_log_probs has a value that is no number"),
+                ("false", "0", "truncated is not true or false"),
+            )
+        ),
     ],
 )  # fmt: skip
-def test_damaged_lines_are_refused_by_number(line: str, tmp_path: Path) -> None:
+def test_damaged_lines_are_refused_by_number(line: str, reason: str, tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
-    path.write_text(f"{json.dumps({'source': 'x', 'hypotheses': []})}\n{line}\n")
-    with pytest.raises(InputError, match="line 2 is no translation"):
+    path.write_bytes(f"{TRANSLATION}\n{line}\n".encode("latin-1"))
+    lines = read_json_lines(path)
+    assert next(lines) == ("x", [("a", 0.0, [], False)])  # before the damage is read
+    with pytest.raises(InputError) as caught:
+        next(lines)
+    assert str(caught.value).startswith(f"{path}, line 2 is no translation as ")
+    assert reason in str(caught.value)
+
+
+def test_damaged_files_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    with pytest.raises(InputError, match="there is no file"):
+        list(read_json_lines(path))
+    path.write_text("[" * 100_000)
+    with pytest.raises(InputError, match=r"line 1 is no translation as .*recursion"):
+        list(read_json_lines(path))
+    path.write_bytes(gzip.compress(f"{TRANSLATION}\n".encode() * 9)[:-9])
+    with pytest.raises(InputError, match="damaged or incomplete"):
         list(read_json_lines(path))
