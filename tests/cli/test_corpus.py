@@ -88,6 +88,44 @@ def test_files_and_a_table_of_them(
     assert len(shards) == 1
 
 
+def test_json_lines_are_those_of_translate(
+    corpus: Callable[..., Result], shards: list[Any], text: Path
+) -> None:
+    (text / "c.txt").write_bytes(b"a b\n\nc d e\n")
+    given = ["translate", "--bundle", text / "bundle", "--n-best", 2, text / "c.txt"]
+    expected = CliRunner().invoke(main, list(map(str, given))).stdout
+    run = corpus(text / "c.txt", "--n-best", 2, "--shard-lines", 2)
+    assert run.exit_code == 0, run.output
+    assert (text / "out/c.txt").read_text() == expected
+    # Tokens of the best hypotheses: 3 of "a b", 4 of "c d e", with their end symbols.
+    assert run.stdout.splitlines()[1].split() == ["c.txt", "3", "0", "7"]
+    # The flag is implied, so it makes no other run.
+    again = corpus(text / "c.txt", "--n-best", 2, "--shard-lines", 2, "--json")
+    assert again.stdout.endswith("all shards were already finished\n")
+    one = corpus(text / "b.txt", "--json", "--output", text / "one")
+    assert one.exit_code == 0, one.output
+    (line,) = (text / "one/b.txt").read_text().splitlines()
+    assert [found["text"] for found in json.loads(line)["hypotheses"]] == ["g f"]
+
+
+def test_another_form_is_another_run(
+    corpus: Callable[..., Result], shards: list[Any], text: Path
+) -> None:
+    assert corpus(text / "*.txt").exit_code == 0
+    plain = (text / "out/a.txt").read_text()
+    refused = corpus(text / "*.txt", "--json")
+    assert refused.exit_code == 1
+    assert "has a run with other settings (json unset there, True here)" in refused.stderr
+    assert (text / "out/a.txt").read_text() == plain
+    assert corpus(text / "*.txt", "--json", "--force").exit_code == 0
+    lines = [json.loads(line) for line in (text / "out/a.txt").read_text().splitlines()]
+    assert [(one["source"], len(one["hypotheses"])) for one in lines[:4]] == [
+        ("a b", 1), (None, 0), ("", 1), ("c d e", 1),
+    ]  # fmt: skip
+    assert corpus(text / "*.txt", "--force").exit_code == 0
+    assert (text / "out/a.txt").read_text() == plain
+
+
 def test_what_is_asked_of_the_cluster(
     corpus: Callable[..., Result], shards: list[Any], text: Path
 ) -> None:

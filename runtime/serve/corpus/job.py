@@ -320,7 +320,11 @@ def _differences(there: Any, here: Any, name: str = "") -> Iterator[str]:
         if short.startswith(("files", "tokenizer")):
             yield f"another {short.replace('.', ' ')}"
         else:
-            yield f"{short} {there} there, {here} here"
+            yield f"{short} {_shown(there)} there, {_shown(here)} here"
+
+
+def _shown(value: Any) -> str:
+    return "unset" if value is None else str(value)
 
 
 def _check_result(job: Job, source: Input, force: bool) -> None:
