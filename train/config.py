@@ -355,6 +355,16 @@ def _preset(model: dict[str, Any], train: dict[str, Any]) -> Preset:
     return Preset(ModelConfig(**model), TrainConfig(**train))
 
 
+# Recipe of Firefox's students (mozilla/firefox-translations-training, its file
+# pipeline/train/configs/training/student.train.yml): a learning rate of 3e-4 after 16,000 steps of
+# warm-up, validation every 5,000 steps, the end after 20 validations without progress, and neither
+# dropout nor label smoothing, since a teacher's translations of millions of lines need none.
+_STUDENT_RECIPE: dict[str, Any] = {
+    "steps": 500_000, "warmup_steps": 16_000, "learning_rate": 3e-4, "label_smoothing": 0.0,
+    "validate_every": 5_000, "patience": 20,
+}  # fmt: skip
+
+
 #: Differences from the paper's `base`.
 PRESETS: dict[str, Preset] = {
     "tiny": _preset(
@@ -388,13 +398,13 @@ PRESETS: dict[str, Preset] = {
     # Students of production translation: shapes of Bergamot's tiny11 and Mozilla's base-memory.
     "student-tiny": _preset(
         {"vocabulary_size": 32_000, "decoder_layers": 2, "d_model": 256, "d_ff": 1_536}
-        | {"decoder_mixer": "ssru"},
-        {},
+        | {"decoder_mixer": "ssru", "dropout": 0.0},
+        _STUDENT_RECIPE,
     ),
     "student-base-memory": _preset(
         {"vocabulary_size": 32_000, "decoder_layers": 4, "d_model": 384, "d_ff": 1_536}
-        | {"decoder_mixer": "ssru"},
-        {},
+        | {"decoder_mixer": "ssru", "dropout": 0.0},
+        _STUDENT_RECIPE,
     ),
     # Kasai et al. 2021, "Deep Encoder, Shallow Decoder".
     "deep-shallow": _preset({"encoder_layers": 12, "decoder_layers": 1}, {}),

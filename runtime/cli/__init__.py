@@ -51,6 +51,12 @@ SUBCOMMANDS = {
     "shortlist": Subcommand(
         f"{_TRAIN}.shortlist", "shortlist", "Learn a table of likely target tokens.", "train"
     ),
+    "distill": Subcommand(
+        f"{_EXPORT}.distill",
+        "distill",
+        "Train fast students on a bundle's translations.",
+        "distill",
+    ),
     "import": Subcommand(
         f"{_EXPORT}.importing", "import_", "Convert a model of another toolkit.", "export"
     ),
@@ -74,7 +80,12 @@ SUBCOMMANDS = {
     "info": Subcommand(f"{_RUNTIME}.info", "info", "Show the contents of a bundle and verify it."),
 }
 
-_PACKAGES_OF_EXTRA = {"train": "training", "export": "export", "corpus": "cluster"}
+_PACKAGES_OF_EXTRA = {
+    "train": "training",
+    "export": "export",
+    "corpus": "cluster",
+    "distill": "distillation",
+}
 
 
 class _Main(click.Group):

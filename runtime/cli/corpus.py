@@ -125,7 +125,7 @@ def corpus(
     work, sources = prepare_work(
         bundle, target, shortlist, (*named, *more), output, search, options, workers
     )
-    progress = _Progress(no_progress)
+    progress = Progress(no_progress)
     with _exit_on_sigterm():
         try:
             complete = translate_inputs(
@@ -171,7 +171,7 @@ def _exit_on_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, previous)
 
 
-class _Progress:
+class Progress:
     """Progress of a run: a bar on a terminal, a line on stderr every 30 s elsewhere."""
 
     def __init__(self, hidden: bool, clock: Callable[[], float] = time.monotonic) -> None:

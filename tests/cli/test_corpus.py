@@ -149,7 +149,7 @@ def test_progress_without_a_terminal(
 
     command = importlib.import_module("translate_trt.runtime.cli.corpus")
 
-    translate, line = run.translate_shards, command._Progress.line
+    translate, line = run.translate_shards, command.Progress.line
     told = threading.Event()
 
     def after_a_line(*arguments: Any) -> None:
@@ -161,7 +161,7 @@ def test_progress_without_a_terminal(
         return line(self)
 
     monkeypatch.setattr(run, "translate_shards", after_a_line)
-    monkeypatch.setattr(command._Progress, "line", note)
+    monkeypatch.setattr(command.Progress, "line", note)
     monkeypatch.setattr(command, "_SECONDS_BETWEEN_LINES", 0.01)
     timeout = 60.0
     result = corpus("--input", text / "b.txt")
@@ -177,10 +177,10 @@ def test_progress_without_a_terminal(
 
 
 def test_the_time_left() -> None:
-    from translate_trt.runtime.cli.corpus import _Progress
+    from translate_trt.runtime.cli.corpus import Progress
 
     now = 100.0
-    progress = _Progress(hidden=True, clock=lambda: now)
+    progress = Progress(hidden=True, clock=lambda: now)
     progress.planned(50, 10)
     now += 20.0
     assert progress.line() == "10 of 50 shards are finished, none in the 20 s so far"

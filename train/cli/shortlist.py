@@ -146,17 +146,13 @@ def _text(
     pool: WorkerPool,
 ) -> tuple[TokenPairs, tuple[Path, Path]]:
     """Load the text to learn from, and its tokenizers of source and target."""
-    from translate_trt.train.shortlist.ibm_model1 import TokenPairs
-    from translate_trt.train.shortlist.learning import find_tokenizers, read_pairs
+    from translate_trt.train.shortlist.learning import find_tokenizers, prepared_pairs, read_pairs
 
     if prepared is not None:
         from translate_trt.train.data.token_files import open_prepared
 
         opened = open_prepared(prepared)
-        opened.check("train")  # before hours of counting
-        train = opened.split("train")
-        sides = (train.source.tokens, train.source.offsets, train.target.tokens)
-        return TokenPairs(*sides, train.target.offsets), (opened.tokenizer, opened.tokenizer)
+        return prepared_pairs(opened), (opened.tokenizer, opened.tokenizer)
     source, target = files
     if source is None or target is None or tokenizer is None:
         raise OptionError(

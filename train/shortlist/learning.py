@@ -17,6 +17,7 @@ from translate_trt.runtime.text.tokenizer import Tokenizer
 from translate_trt.train.config import END, PAD, START, UNKNOWN
 from translate_trt.train.data.encode import Encoded, encode_lines, token_type
 from translate_trt.train.data.text_sources import TextSource, read_line_chunks
+from translate_trt.train.data.token_files import PreparedData
 from translate_trt.train.shortlist.ibm_model1 import TokenPairs, TranslationTable, learn_table
 from translate_trt.train.shortlist.table import (
     Shortlist,
@@ -254,6 +255,18 @@ def read_pairs(
         (np.frombuffer(b"".join(tokens[side]), kind), _offsets(lengths[side])) for side in (0, 1)
     ]
     return TokenPairs(*sides[0], *sides[1])
+
+
+def prepared_pairs(prepared: PreparedData) -> TokenPairs:
+    """Open the training split of prepared data, after comparing it with its checksum.
+
+    Raises:
+        InputError: The files are missing or damaged.
+    """
+    prepared.check("train")  # before hours of counting
+    train = prepared.split("train")
+    sides = (train.source.tokens, train.source.offsets, train.target.tokens)
+    return TokenPairs(*sides, train.target.offsets)
 
 
 def _offsets(lengths: list[NDArray[np.int64]]) -> NDArray[np.int64]:

@@ -1,0 +1,209 @@
+"""`translate-trt distill`: train fast students on the translations of a compiled teacher."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+# No torch yet: this module is imported for --help too.
+from translate_trt.export.distillation.options import TARGETS, DistillationOptions, Student
+from translate_trt.export.distillation.selection_options import METRICS, SelectionOptions
+from translate_trt.runtime.bundle.manifest import read_manifest
+from translate_trt.runtime.cli.corpus import Progress
+from translate_trt.runtime.cli.names import field_option, output_option
+from translate_trt.runtime.cli.output import open_output
+from translate_trt.runtime.cli.search_flags import replace_options, search_flags
+from translate_trt.runtime.cli.verbosity import is_quiet
+from translate_trt.train.config import DROPOUTS, ModelConfig, TrainConfig, preset
+from translate_trt.train.data.corpora import PrepareOptions
+
+log = logging.getLogger("translate_trt")
+
+_PATH = click.Path(path_type=Path)
+_TYPES: dict[str, type] = {"int": int, "float": float, "str": str}
+#: Fields of PrepareOptions with flags; they are settings of the training, too, where it has them.
+_OF_DATA = tuple(field.name for field in dataclasses.fields(PrepareOptions))
+
+
+def _settings(command: Callable[..., None]) -> Callable[..., None]:
+    """Add a flag for every field of the recipe, the dropout rates, and the data."""
+    fields = [
+        *(field for field in dataclasses.fields(TrainConfig) if field.name not in _OF_DATA),
+        *(field for field in dataclasses.fields(ModelConfig) if field.name in DROPOUTS),
+    ]
+    for field in reversed(fields):
+        choices = field.metadata["choices"]
+        command = field_option(
+            field,
+            type=click.Choice(choices) if choices else _TYPES[str(field.type)],
+            help=f"{field.metadata['help']} [the student's preset]",
+        )(command)
+    for field in reversed(dataclasses.fields(PrepareOptions)):
+        text = str(field.metadata["help"])
+        if field.type == "bool":
+            command = field_option(field, is_flag=True, help=text)(command)
+        else:
+            default = "that of the first student" if field.name == "vocabulary_size" else (
+                f"{field.default:,}" if isinstance(field.default, int) else field.default
+            )  # fmt: skip
+            kind = _TYPES[str(field.type)]
+            command = field_option(field, type=kind, help=f"{text} [{default}]")(command)
+    return command
+
+
+@click.command()
+@click.option("--teacher", type=_PATH, required=True, help="Bundle of the teacher.")
+@click.option(
+    "--teacher-target", help="Target of the teacher, such as onnx-int8. [the bundle's first]"
+)
+@click.option(
+    "--source", "sources", type=_PATH, multiple=True, required=True,
+    help="Text to translate, one sentence per line, plain or gzip; repeatable.",
+)  # fmt: skip
+@click.option(
+    "--reference", "references", type=_PATH, multiple=True,
+    help="Reference translations of the --source at the same position; repeatable. Of the "
+    "teacher's hypotheses, the one nearest to the reference is taken.",
+)  # fmt: skip
+@click.option(
+    "--valid", nargs=2, type=_PATH, required=True, help="Source, reference for validation."
+)
+@click.option(
+    "--test", nargs=2, type=_PATH, default=None,
+    help="Source, reference for verification and the table. [those of --valid]",
+)  # fmt: skip
+@click.option(
+    "--student", "students", multiple=True, default=("student-tiny",), show_default=True,
+    metavar="PRESET[,SETTING=VALUE...]",
+    help="Student to train; repeatable. Settings are those of `train`, such as "
+    "student-tiny,decoder-mixer=self-attention.",
+)  # fmt: skip
+@output_option("Directory for all results.")
+@click.option("--force", is_flag=True, help="Repeat stages whose inputs or settings have changed.")
+@click.option(
+    "--n-best", "hypotheses", type=click.IntRange(min=1),
+    help="Hypotheses of the teacher per line. [8 with references, else 1]",
+)  # fmt: skip
+@click.option(
+    "--metric", type=click.Choice(METRICS), default="bleu", show_default=True,
+    help="Sentence metric that compares hypotheses with the reference.",
+)  # fmt: skip
+@click.option(
+    "--keep", type=float, default=1.0, show_default=True,
+    help="Share of the pairs to keep: those that the teacher finds most probable per token.",
+)  # fmt: skip
+@click.option("--keep-references", is_flag=True, help="Train on the references, too.")
+@click.option(
+    "--target", "targets", multiple=True, default=TARGETS, show_default=True,
+    help="Target of the students' bundles, the default first; repeatable.",
+)  # fmt: skip
+@click.option(
+    "--beam", "beams", type=click.IntRange(min=1), multiple=True, default=(1, 4),
+    show_default=True,
+    help="Beam size of the table; repeatable. The first is the students' default.",
+)  # fmt: skip
+@click.option(
+    "--rounds", type=click.IntRange(min=1), default=3, show_default=True,
+    help="Translations of the test set by each system of the table; the median counts.",
+)  # fmt: skip
+@click.option("--workers", type=click.IntRange(min=1), help="Number of processes. [all cores]")
+@click.option("--address", help="Ray cluster that translates, host:port or auto. [this machine]")
+@click.option(
+    "--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True,
+    help="Device of the training.",
+)  # fmt: skip
+@click.option(
+    "--processes", type=click.IntRange(min=1), default=1, show_default=True,
+    help="Processes that train a student together, one per GPU.",
+)  # fmt: skip
+@click.option("--no-progress", is_flag=True, help="Show no progress of the translation.")
+@search_flags
+@_settings
+@click.pass_context
+def distill(
+    ctx: click.Context,
+    /,
+    teacher: Path,
+    teacher_target: str | None,
+    sources: tuple[Path, ...],
+    references: tuple[Path, ...],
+    valid: tuple[Path, Path],
+    test: tuple[Path, Path] | None,
+    students: tuple[str, ...],
+    out: Path,
+    force: bool,
+    hypotheses: int | None,
+    metric: str,
+    keep: float,
+    keep_references: bool,
+    targets: tuple[str, ...],
+    beams: tuple[int, ...],
+    rounds: int,
+    no_progress: bool,
+    **flags: Any,
+) -> None:
+    """Train fast students on the translations of a compiled teacher.
+
+    The teacher translates --source; of its hypotheses, one per line is selected. The students are
+    trained on the pairs, compiled with a shortlist, and verified. The result is a table of quality
+    and speed of teacher and students: an asterisk marks the Pareto front of BLEU and words per
+    second.
+
+    After Ctrl-C or a failure, the same command continues where it stopped. Changed inputs or
+    settings are refused by name; --force repeats their stages.
+
+    \b
+    translate-trt distill --teacher bundle/ --source train.en --reference train.de \\
+        --valid val.en val.de --test test.en test.de --student student-tiny --output distilled/
+    """  # noqa: D301
+    if not is_quiet(ctx):
+        log.setLevel(min(log.level or logging.INFO, logging.INFO))  # show progress
+    parsed = tuple(Student.parse(text) for text in students)
+    prepare = {name: flags.pop(name) for name in _OF_DATA}
+    prepare = {name: value for name, value in prepare.items() if value is not None}
+    prepare.setdefault("vocabulary_size", preset(parsed[0].preset).model.vocabulary_size)
+    training = {
+        field.name: value
+        for kind in (TrainConfig, ModelConfig)
+        for field in dataclasses.fields(kind)
+        if field.name in flags and (value := flags.pop(field.name)) is not None
+    }
+    names = ("workers", "address", "device", "processes")
+    resources = {name: flags.pop(name) for name in names}
+    options = DistillationOptions(
+        teacher=teacher,
+        sources=sources,
+        valid=valid,
+        students=parsed,
+        references=references,
+        test=test,
+        teacher_target=teacher_target,
+        search=replace_options(read_manifest(teacher).search_options(), flags),
+        selection=SelectionOptions(hypotheses or 0, metric, keep, keep_references),
+        prepare=PrepareOptions(**prepare),
+        training=training,
+        targets=targets,
+        beams=beams,
+        rounds=rounds,
+    )
+    from translate_trt.export.distillation.pareto import table
+    from translate_trt.export.distillation.pipeline import Distillation, Resources
+    from translate_trt.train.shutdown import exit_on_sigterm
+
+    progress = Progress(no_progress)
+    work = Distillation(
+        options, out, Resources(**resources, quiet=is_quiet(ctx)), force, progress.planned,
+        progress.finished,
+    )  # fmt: skip
+    try:
+        with exit_on_sigterm():
+            rows = work.run()
+    finally:
+        progress.close()
+    with open_output(None, force=False) as output:
+        output.write(table(rows))

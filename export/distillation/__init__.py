@@ -1,0 +1,1 @@
+"""Distillation of a compiled teacher into students (`translate-trt distill`)."""

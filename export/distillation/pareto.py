@@ -1,0 +1,131 @@
+"""Table of quality and speed of a teacher and its students, and their Pareto front."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from translate_trt.runtime.benchmark import BenchOptions, bench
+from translate_trt.runtime.bundle.manifest import read_manifest
+from translate_trt.runtime.io.report import columns
+from translate_trt.runtime.options import SearchOptions
+from translate_trt.runtime.translator import Translator
+from translate_trt.train.evaluation.scoring import bleu, chrf
+
+
+@dataclass(frozen=True)
+class System:
+    """System of the table.
+
+    Attributes:
+        name: Name of the teacher or student.
+        bundle: Its bundle.
+        target: Target of the bundle.
+        search: Search options.
+    """
+
+    name: str
+    bundle: Path
+    target: str
+    search: SearchOptions
+
+
+@dataclass(frozen=True)
+class Row:
+    """Row of the table.
+
+    Attributes:
+        system: Name of the teacher or student.
+        target: Target of its bundle.
+        beam_size: Beam size.
+        bleu: BLEU of the test set.
+        chrf: chrF of the test set.
+        words_per_second: Source words per second, one single-threaded worker per core.
+        milliseconds: Median latency of a single line, on all cores.
+        megabytes: Size of the target's files in 10^6 bytes.
+        on_front: Whether no other row has at least its BLEU and at least its speed, one of them
+            higher.
+    """
+
+    system: str
+    target: str
+    beam_size: int
+    bleu: float
+    chrf: float
+    words_per_second: float
+    milliseconds: float
+    megabytes: float
+    on_front: bool = False
+
+
+def measure(
+    systems: Sequence[System],
+    source: Sequence[str],
+    reference: Sequence[str],
+    options: BenchOptions,
+) -> list[Row]:
+    """Measure systems one after the other on a test set.
+
+    Args:
+        systems: Systems to measure.
+        source: Lines to translate, at least one of them with text.
+        reference: Reference of each line.
+        options: Rounds, cores and lines for latency.
+    """
+    text = [line for line in source if line.strip()]
+    words = sum(len(line.split()) for line in text)
+    rows = []
+    for one in systems:
+        texts = _translate(one, source, options)
+        (speed,) = bench(one.bundle, text, [one.target], one.search, options)
+        files = read_manifest(one.bundle).target(one.target).files.values()
+        rows.append(
+            Row(
+                one.name, one.target, one.search.beam_size,
+                bleu(texts, reference).score, chrf(texts, reference).score,
+                words * statistics.median(speed.lines_per_second) / len(text),
+                speed.latency_ms[50], sum(file.bytes for file in files) / 1e6,
+            )
+        )  # fmt: skip
+    return mark_front(rows)
+
+
+def _translate(system: System, source: Sequence[str], options: BenchOptions) -> list[str]:
+    translator = Translator(system.bundle, system.target, threads=options.cores)
+    return [one.text for one in translator.translate(source, system.search)]
+
+
+def mark_front(rows: Sequence[Row]) -> list[Row]:
+    """Mark the rows that no other row dominates in BLEU and words per second."""
+    return [
+        dataclasses.replace(
+            row, on_front=not any(_dominates(other, row) for other in rows if other is not row)
+        )
+        for row in rows
+    ]
+
+
+def _dominates(one: Row, other: Row) -> bool:
+    pairs = (one.bleu, other.bleu), (one.words_per_second, other.words_per_second)
+    return all(a >= b for a, b in pairs) and any(a > b for a, b in pairs)
+
+
+def table(rows: Sequence[Row]) -> list[str]:
+    """Format the rows as lines with aligned columns; speeds are relative to the first row, too."""
+    head = (
+        "system", "target", "beam", "BLEU", "chrF", "words/s", "relative", "ms/sentence", "MB",
+        "front",
+    )  # fmt: skip
+    first = rows[0].words_per_second
+    lines = [
+        (
+            row.system, row.target, str(row.beam_size), f"{row.bleu:.2f}", f"{row.chrf:.2f}",
+            f"{row.words_per_second:,.0f}", f"{row.words_per_second / first:.2f}x",
+            f"{row.milliseconds:.1f}", f"{row.megabytes:.1f}", "*" if row.on_front else "",
+        )
+        for row in rows
+    ]  # fmt: skip
+    return columns([head, *lines])

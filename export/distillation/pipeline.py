@@ -1,0 +1,411 @@
+"""Stages of a distillation, each of which a later run of the same command skips or continues.
+
+OUT/
+  stages/               a record per stage
+  translations/         the teacher's hypotheses, as JSON lines
+  pairs/                selected training pairs
+  data/                 prepared data with the students' vocabulary
+  shortlist.safetensors
+  students/NAME/run     training run
+  students/NAME/bundle  verified bundle
+  table.json            quality and speed of teacher and students
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from translate_trt.export.build_options import BuildOptions
+from translate_trt.export.compile import compile_bundle
+from translate_trt.export.distillation.options import DistillationOptions, Student
+from translate_trt.export.distillation.pareto import Row, System, measure
+from translate_trt.export.distillation.records import Records, Stage, hash_input, hash_of
+from translate_trt.export.distillation.selection import (
+    COUNTS,
+    SOURCE,
+    TARGET,
+    Candidate,
+    Translated,
+    select,
+)
+from translate_trt.export.distillation.student_training import best_checkpoint, train_student
+from translate_trt.export.verify.parity import verify
+from translate_trt.runtime.benchmark import BenchOptions
+from translate_trt.runtime.bundle.manifest import SHORTLIST, Manifest, read_manifest
+from translate_trt.runtime.errors import InputError, TranslateTrtError
+from translate_trt.runtime.io.atomic_files import write_json
+from translate_trt.runtime.io.lines import open_input, read_lines, read_parallel
+from translate_trt.runtime.io.locks import locked_directory
+from translate_trt.runtime.io.outputs import check_apart
+from translate_trt.runtime.json_lines import ScoredText, read_json_lines
+from translate_trt.runtime.options import SearchOptions
+from translate_trt.runtime.serve.corpus.job import ShardRecord
+from translate_trt.runtime.serve.corpus.run import prepare_work, translate_inputs
+from translate_trt.runtime.serve.corpus.run_options import CorpusOptions, WorkerOptions
+from translate_trt.train.checkpoint import WEIGHTS, Checkpoint, open_checkpoint
+from translate_trt.train.config import preset
+from translate_trt.train.data.prepare import INDEX, TOKENIZER, Preparation, prepare
+from translate_trt.train.data.text_sources import TextSource, language_of
+from translate_trt.train.data.token_files import open_prepared
+from translate_trt.train.shortlist.learning import (
+    ShortlistSize,
+    Vocabularies,
+    build_shortlist,
+    prepared_pairs,
+)
+from translate_trt.train.worker_processes import WorkerPool, available_cores
+
+log = logging.getLogger("translate_trt")
+
+#: Size of the students' shortlist and iterations of its learning: `translate-trt shortlist`'s.
+_SHORTLIST = ShortlistSize(frequent=100, best=100, min_probability=1e-5)
+_ITERATIONS = 5
+_TABLE = "table.json"
+
+Hashes = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Resources:
+    """Machines and processes of a distillation, which do not affect its result.
+
+    Attributes:
+        workers: Processes; None: all cores.
+        address: Address of a Ray cluster for the translation; None: this machine.
+        device: Device of the training: auto, cpu or cuda.
+        processes: Processes that train together, one per GPU.
+        quiet: Show errors only.
+    """
+
+    workers: int | None = None
+    address: str | None = None
+    device: str = "auto"
+    processes: int = 1
+    quiet: bool = False
+
+
+class Distillation:
+    """Distillation of one teacher into students.
+
+    Args of the constructor:
+        options: Inputs and options.
+        out: Directory of all results.
+        resources: Machines and processes.
+        force: Repeat stages whose inputs or settings have changed.
+        on_planned: Called with the numbers of shards to translate and of finished ones.
+        on_finished: Called with the record of each translated shard.
+    """
+
+    def __init__(
+        self,
+        options: DistillationOptions,
+        out: Path,
+        resources: Resources,
+        force: bool = False,
+        on_planned: Callable[[int, int], None] = lambda *_: None,
+        on_finished: Callable[[ShardRecord], None] = lambda _: None,
+    ) -> None:
+        self._options, self._out, self._resources = options, out.resolve(), resources
+        self._records = Records(self._out, force)
+        self._callbacks = on_planned, on_finished
+        self._manifest: Manifest = read_manifest(options.teacher)
+        self._target = self._manifest.target(options.teacher_target).name
+        search = options.search or self._manifest.search_options()
+        beams = max(search.beam_size, options.hypotheses)
+        self._search = dataclasses.replace(search, beam_size=beams, num_hypotheses=1)
+
+    def run(self) -> list[Row]:
+        """Run all stages that have not finished.
+
+        Returns:
+            The rows of the table.
+
+        Raises:
+            OutputError: The directory has stages with other inputs or settings, holds other files,
+                or cannot be written.
+            TranslateTrtError: An input is unsuitable, a stage failed, or a student's target missed
+                its acceptance thresholds.
+        """
+        options = self._options
+        texts = [*options.sources, *options.references, *options.valid, *(options.test or ())]
+        check_apart(self._out, [options.teacher, *texts])
+        hashes = {str(path): hash_input(path) for path in texts}
+        with locked_directory(self._out):
+            translated = self._translate(hashes)
+            pairs = self._select(hashes, translated)
+            data = self._prepare(hashes, pairs)
+            shortlist = self._learn_shortlist(data)
+            bundles = {
+                student.name: self._make(student, hashes, data, shortlist)
+                for student in options.students
+            }
+            return self._measure(hashes, bundles)
+
+    # ---- training data ----
+
+    def _teacher(self) -> dict[str, str]:
+        """Return the hashes of the teacher's files, without its evidence of verification."""
+        files = self._manifest.target(self._target).files
+        hashes = {role: file.sha256 for role, file in files.items()}
+        hashes |= {side: file.sha256 for side, file in self._manifest.tokenizer.items()}
+        return {"the teacher": hash_of(hashes)}
+
+    def _translate(self, hashes: Hashes) -> Hashes:
+        """Translate the sources with the teacher."""
+        out, sources = self._out / "translations", self._options.sources
+        search = dataclasses.replace(self._search, num_hypotheses=self._options.hypotheses)
+        work, inputs = prepare_work(
+            self._options.teacher, self._target, False, [str(path) for path in sources], out,
+            search, CorpusOptions(json=True), WorkerOptions(workers=self._resources.workers),
+        )  # fmt: skip
+
+        def run(resume: bool, replace: bool) -> list[Path]:
+            complete = translate_inputs(
+                inputs, work, *self._callbacks, self._resources.address, force=replace
+            )
+            bad = sum(sum(record.bad.values()) for record in complete.values())
+            if bad:
+                log.warning("%d lines could not be translated; %s lists them", bad, out)
+            return [work.job.result(source) for source in inputs]
+
+        stage = Stage(
+            "translate",
+            self._teacher() | {str(path): hashes[str(path)] for path in sources},
+            {"target": self._target, **dataclasses.asdict(search)},
+        )
+        return self._records.run(stage, run)
+
+    def _select(self, hashes: Hashes, translated: Hashes) -> Hashes:
+        """Select the training pairs."""
+        references = self._options.references
+
+        def run(resume: bool, replace: bool) -> list[Path]:
+            files = [self._out / name for name in translated]
+            lines = itertools.chain.from_iterable(map(_read_translations, files))
+            with WorkerPool(self._workers) as pool:
+                counts = select(
+                    lines, _read_references(references) if references else None,
+                    self._options.selection, self._out / "pairs", pool,
+                )  # fmt: skip
+            log.info(
+                "%d of %d lines are selected; dropped: %s", counts["kept"], counts["read"],
+                ", ".join(f"{n} {name}" for name, n in counts.items() if name not in _KEPT),
+            )  # fmt: skip
+            return [self._out / "pairs" / name for name in (SOURCE, TARGET, COUNTS)]
+
+        inputs = dict(translated) | {str(path): hashes[str(path)] for path in references}
+        settings = dataclasses.asdict(self._options.selection)
+        del settings["keep_references"], settings["hypotheses"]  # of other stages
+        return self._records.run(Stage("select", inputs, settings), run)
+
+    def _prepare(self, hashes: Hashes, pairs: Hashes) -> Hashes:
+        """Clean the pairs, train the vocabulary, and tokenize."""
+        options, out = self._options, self._out / "data"
+        train = [(self._out / "pairs" / SOURCE, self._out / "pairs" / TARGET)]
+        if options.selection.keep_references:
+            train += list(zip(options.sources, options.references, strict=True))
+        texts = [*options.valid, *itertools.chain.from_iterable(train[1:])]
+        languages = self._languages()
+
+        def run(resume: bool, replace: bool) -> list[Path]:
+            preparation = Preparation(
+                "distilled", languages,
+                [(TextSource(source), TextSource(target)) for source, target in train],
+                (TextSource(options.valid[0]), TextSource(options.valid[1])), None,
+                options.prepare,
+            )  # fmt: skip
+            with locked_directory(out):
+                prepare(preparation, out, self._workers, force=True)
+            names = [f"train.{side}.{part}" for side in ("source", "target") for part in _PARTS]
+            return [out / name for name in (INDEX, TOKENIZER, *names)]
+
+        settings = {**dataclasses.asdict(options.prepare), "languages": languages}
+        inputs = {**pairs, **{str(path): hashes[str(path)] for path in texts}}
+        return self._records.run(Stage("prepare", inputs, settings), run)
+
+    def _languages(self) -> tuple[str | None, str | None]:
+        """Return the languages of the text: the search's, the teacher's, or the file's ending."""
+        named = (
+            self._search.source_language or self._manifest.source_language,
+            self._search.target_language or self._manifest.target_language,
+        )
+        return named[0] or language_of(self._options.valid[0]), named[1] or language_of(
+            self._options.valid[1]
+        )
+
+    def _learn_shortlist(self, data: Hashes) -> Hashes:
+        """Learn the students' shortlist, if a target has one."""
+        if not any(target.endswith(SHORTLIST) for target in self._options.targets):
+            return {}
+        path = self._out / "shortlist.safetensors"
+
+        def run(resume: bool, replace: bool) -> list[Path]:
+            prepared = open_prepared(self._out / "data")
+            vocabularies = Vocabularies.of(prepared.tokenizer, prepared.tokenizer)
+            with WorkerPool(self._workers) as pool:
+                pairs = prepared_pairs(prepared)
+                build_shortlist(pairs, vocabularies, _SHORTLIST, _ITERATIONS, pool).save(path)
+            return [path]
+
+        settings = {**dataclasses.asdict(_SHORTLIST), "iterations": _ITERATIONS}
+        return self._records.run(Stage("shortlist", data, settings), run)
+
+    # ---- students ----
+
+    def _make(self, student: Student, hashes: Hashes, data: Hashes, shortlist: Hashes) -> Hashes:
+        """Train, compile and verify a student; return the hashes of its target files."""
+        home = self._out / "students" / student.name
+        training = self._train(student, home / "run", data)
+        bundle = self._compile(student, home, training, shortlist)
+        self._verify(student, home, hashes, {**bundle, **training})
+        return bundle
+
+    def _train(self, student: Student, run: Path, data: Hashes) -> Hashes:
+        prepared = self._options.prepare
+        common = {"max_length": prepared.max_length, "seed": prepared.seed}
+        with_common = student.with_settings(self._options.training)
+        flags = ("--device", self._resources.device, *(["--quiet"] * self._resources.quiet))
+
+        def work(resume: bool, replace: bool) -> list[Path]:
+            train_student(
+                with_common, self._out / "data", run, common, resume,
+                self._resources.processes, flags,
+            )  # fmt: skip
+            chosen = best_checkpoint(run)
+            log.info("%s: %s is exported", student.name, chosen)
+            return [chosen / WEIGHTS]
+
+        # The effective settings: a preset of another version is another training.
+        chosen = preset(student.preset)
+        settings = dataclasses.asdict(chosen.model) | dataclasses.asdict(chosen.train)
+        settings |= with_common.settings | common
+        del settings["vocabulary_size"]  # that of the data
+        return self._records.run(Stage(f"train {student.name}", data, settings), work)
+
+    def _checkpoint(self, training: Hashes) -> Checkpoint:
+        """Open the chosen checkpoint, with greedy search as a student's default."""
+        (weights,) = training
+        checkpoint = open_checkpoint((self._out / weights).parent)
+        search = checkpoint.search | {"beam_size": self._options.beams[0]}
+        return dataclasses.replace(checkpoint, search=search)
+
+    def _compile(self, student: Student, home: Path, training: Hashes, shortlist: Hashes) -> Hashes:
+        def run(resume: bool, replace: bool) -> list[Path]:
+            table = self._out / next(iter(shortlist)) if shortlist else None
+            options = BuildOptions(targets=self._options.targets, shortlist=table)
+            # A bundle whose stage has no record was left by an interrupted run.
+            force = (home / "bundle").exists()
+            compiled = compile_bundle(self._checkpoint(training), home / "bundle", options, force)
+            targets = compiled.manifest.targets.values()
+            return sorted({
+                file.locate(home / "bundle") for target in targets for file in target.files.values()
+            })  # fmt: skip
+
+        settings = {"targets": self._options.targets, "beam_size": self._options.beams[0]}
+        stage = Stage(f"export {student.name}", {**training, **shortlist}, settings)
+        return self._records.run(stage, run)
+
+    def _verify(self, student: Student, home: Path, hashes: Hashes, made: Hashes) -> None:
+        source, reference = self._options.test_set
+
+        def run(resume: bool, replace: bool) -> list[Path]:
+            lines = list(read_parallel(source, reference))
+            training = {name: one for name, one in made.items() if name.endswith(WEIGHTS)}
+            found = verify(
+                home / "bundle", self._checkpoint(training),
+                [line for line, _ in lines], [line for _, line in lines],
+            )  # fmt: skip
+            for name, parity in found.items():
+                log.info(
+                    "%s, %s: BLEU %.2f, %+.2f of PyTorch's", student.name, name, parity.bleu,
+                    parity.bleu_difference,
+                )  # fmt: skip
+            if failed := [name for name, parity in found.items() if not parity.passed]:
+                raise TranslateTrtError(
+                    f"{', '.join(failed)} of {home / 'bundle'} missed the acceptance thresholds "
+                    f"({found[failed[0]].gate}); do not deploy. translate-trt info shows the "
+                    "evidence."
+                )
+            return []
+
+        texts = {str(path): hashes[str(path)] for path in (source, reference)}
+        self._records.run(Stage(f"verify {student.name}", {**made, **texts}), run)
+
+    # ---- the table ----
+
+    def _systems(self) -> list[System]:
+        """Return the teacher with its own beam size first, then all systems by beam size."""
+        options = self._options
+        beams = dict.fromkeys((self._search.beam_size, *options.beams))
+        systems = [
+            System("teacher", options.teacher, self._target, _with_beam(self._search, beam))
+            for beam in beams
+        ]
+        for student in options.students:
+            bundle = self._out / "students" / student.name / "bundle"
+            manifest = read_manifest(bundle)
+            search = manifest.search_options()
+            systems += [
+                System(student.name, bundle, target, _with_beam(search, beam))
+                for target in manifest.targets
+                for beam in options.beams
+            ]
+        return systems
+
+    def _measure(self, hashes: Hashes, bundles: Mapping[str, Hashes]) -> list[Row]:
+        path, test = self._out / _TABLE, self._options.test_set
+
+        def run(resume: bool, replace: bool) -> list[Path]:
+            lines = list(read_parallel(*test))
+            rows = measure(
+                self._systems(), [line for line, _ in lines], [line for _, line in lines],
+                BenchOptions(rounds=self._options.rounds, cores=self._resources.workers),
+            )  # fmt: skip
+            write_json(path, [dataclasses.asdict(row) for row in rows])
+            return [path]
+
+        inputs = self._teacher() | {str(file): hashes[str(file)] for file in test}
+        inputs |= {name: hash_of(files) for name, files in bundles.items()}
+        settings = {
+            "target": self._target, "beams": self._options.beams, "rounds": self._options.rounds,
+            "search": dataclasses.asdict(self._search),
+        }  # fmt: skip
+        self._records.run(Stage("measure", inputs, settings), run)
+        try:
+            return [Row(**row) for row in json.loads(path.read_bytes())]
+        except (OSError, ValueError, TypeError) as error:
+            raise InputError(f"{path} is damaged; delete it to measure again.") from error
+
+    @property
+    def _workers(self) -> int:
+        return self._resources.workers or available_cores()
+
+
+_KEPT = ("read", "kept")
+_PARTS = ("offsets", "tokens")
+
+
+def _with_beam(search: SearchOptions, beam: int) -> SearchOptions:
+    return dataclasses.replace(search, beam_size=beam, num_hypotheses=1)
+
+
+def _read_translations(path: Path) -> Iterator[Translated]:
+    for source, found in read_json_lines(path):
+        yield source or "", [_candidate(one) for one in found]
+
+
+def _candidate(found: ScoredText) -> Candidate:
+    log_probs = found.token_log_probs
+    return Candidate(found.text, sum(log_probs) / max(1, len(log_probs)), found.truncated)
+
+
+def _read_references(paths: tuple[Path, ...]) -> Iterator[str]:
+    for path in paths:
+        with open_input(str(path)) as stream:
+            yield from read_lines(stream, str(path))

@@ -1,0 +1,73 @@
+"""Students and options of a distillation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from translate_trt.export.distillation.options import DistillationOptions, Student
+from translate_trt.export.distillation.selection_options import SelectionOptions
+from translate_trt.runtime.errors import OptionError
+
+PAIR = (Path("a"), Path("b"))
+
+
+def options(**changes: Any) -> DistillationOptions:
+    given: dict[str, Any] = {
+        "teacher": Path("t"), "sources": (Path("s"),), "valid": PAIR,
+        "students": (Student("student-tiny"),),
+    }  # fmt: skip
+    return DistillationOptions(**(given | changes))
+
+
+def test_a_student_with_settings() -> None:
+    student = Student.parse("student-tiny,decoder-mixer=self-attention, steps=100,dropout=0.1")
+    assert student == Student(
+        "student-tiny", {"decoder_mixer": "self-attention", "steps": 100, "dropout": 0.1}
+    )
+    assert "/" not in student.name
+    assert student.with_settings({"steps": 5, "patience": 2}).settings["steps"] == 100
+    assert Student.parse("tiny").name == "tiny"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("huge", "no preset 'huge'"),
+        ("student-tiny,steps", "write PRESET,SETTING=VALUE"),
+        ("student-tiny,steps=many", "steps is 'many'; it must be int"),
+        ("student-tiny,colour=red", "colour is not a setting"),
+        ("student-tiny,vocabulary-size=9", "vocabulary_size is not a setting"),
+        ("student-tiny,heads=7", "not a multiple of heads 7"),
+        ("student-tiny,dropout=1", "dropout 1.0 is outside"),
+        ("student-tiny,source-end=false", "only imported models have this setting"),
+    ],
+)
+def test_students_that_cannot_be(text: str, message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        Student.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"sources": ()}, "give --source"),
+        ({"references": PAIR}, "1 texts to translate and 2 references"),
+        ({"selection": SelectionOptions(keep_references=True)}, "keep_references needs"),
+        ({"students": ()}, "name each student once"),
+        ({"students": (Student("tiny"), Student("tiny"))}, "name each student once"),
+        ({"beams": (0,)}, "must be at least 1"),
+        ({"training": {"patience": 1, "validate_every": 0}}, "patience 1"),
+    ],
+)
+def test_options_that_contradict_each_other(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        options(**changes)
+
+
+def test_number_of_hypotheses() -> None:
+    assert options().hypotheses == 1
+    assert options(references=(Path("r"),)).hypotheses == 8
+    assert options(selection=SelectionOptions(hypotheses=3)).hypotheses == 3

@@ -1,0 +1,103 @@
+"""Records of stages: what is skipped, continued, repeated and refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from translate_trt.export.distillation.records import Records, Stage
+from translate_trt.runtime.errors import OutputError
+
+STAGE = Stage("train x", {"the text": "1" * 64}, {"steps": 100, "sizes": (1, 2)})
+
+
+class Work:
+    """Work that writes a file and notes how it was called."""
+
+    def __init__(self, root: Path, content: str = "x") -> None:
+        self.root, self.content = root, content
+        self.calls: list[tuple[bool, bool]] = []
+
+    def __call__(self, resume: bool, replace: bool) -> list[Path]:
+        self.calls.append((resume, replace))
+        if self.content == "fail":
+            raise ValueError("failed")
+        (self.root / "out").write_text(self.content)
+        return [self.root / "out"]
+
+
+def test_a_finished_stage_is_skipped(tmp_path: Path) -> None:
+    work = Work(tmp_path)
+    first = Records(tmp_path).run(STAGE, work)
+    assert Records(tmp_path).run(STAGE, work) == first
+    assert list(first) == ["out"]
+    assert work.calls == [(False, False)]
+
+
+def test_an_interrupted_stage_continues(tmp_path: Path) -> None:
+    failing = Work(tmp_path, "fail")
+    with pytest.raises(ValueError, match="failed"):
+        Records(tmp_path).run(STAGE, failing)
+    work = Work(tmp_path)
+    Records(tmp_path).run(STAGE, work)
+    assert work.calls == [(True, False)]
+
+
+@pytest.mark.parametrize(
+    ("stage", "difference"),
+    [
+        (
+            Stage("train x", STAGE.inputs, {"steps": 200, "sizes": (1, 2)}),
+            "steps 100 there, 200 here",
+        ),
+        (Stage("train x", {"the text": "2" * 64}, STAGE.settings), "other content of the text"),
+        (Stage("train x", STAGE.inputs, {"sizes": (1, 2)}), "steps 100 there, None here"),
+    ],
+)
+@pytest.mark.parametrize("content", ["x", "fail"])
+def test_changes_are_refused_by_name_or_forced(
+    stage: Stage, difference: str, content: str, tmp_path: Path
+) -> None:
+    try:
+        Records(tmp_path).run(STAGE, Work(tmp_path, content))
+    except ValueError:
+        assert content == "fail"
+    work = Work(tmp_path, "y")
+    with pytest.raises(OutputError, match=difference):
+        Records(tmp_path).run(stage, work)
+    assert not work.calls
+    Records(tmp_path, force=True).run(stage, work)
+    assert work.calls == [(False, True)]
+    Records(tmp_path).run(stage, work)
+    assert len(work.calls) == 1
+
+
+def test_missing_outputs_are_made_again(tmp_path: Path) -> None:
+    work = Work(tmp_path)
+    Records(tmp_path).run(STAGE, work)
+    (tmp_path / "out").unlink()
+    Records(tmp_path).run(STAGE, work)
+    assert work.calls == [(False, False), (False, True)]
+
+
+def test_changed_outputs_are_not_replaced_without_force(tmp_path: Path) -> None:
+    work = Work(tmp_path)
+    Records(tmp_path).run(STAGE, work)
+    (tmp_path / "out").write_text("edited")
+    with pytest.raises(OutputError, match="out has been changed since it was written"):
+        Records(tmp_path).run(STAGE, work)
+    Records(tmp_path, force=True).run(STAGE, work)
+    assert (tmp_path / "out").read_text() == "x"
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "[]", "{}", "null", '{"format_version": 2}', '{"format_version": 1, "identity": 3}',
+     '{"format_version": 1, "identity": {"inputs": {}, "settings": {}}, "outputs": {"a": {}}}'],
+)  # fmt: skip
+def test_damaged_records_are_refused(content: str, tmp_path: Path) -> None:
+    (tmp_path / "stages").mkdir()
+    (tmp_path / "stages" / "train-x.json").write_text(content)
+    with pytest.raises(OutputError, match=r"train-x\.json is damaged"):
+        Records(tmp_path).run(STAGE, Work(tmp_path))
