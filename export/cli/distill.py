@@ -198,7 +198,7 @@ def distill(
     progress = Progress(no_progress)
     work = Distillation(
         options, out, Resources(**resources, quiet=is_quiet(ctx)), force, progress.planned,
-        progress.finished,
+        progress.finished, progress.close,
     )  # fmt: skip
     try:
         with exit_on_sigterm():

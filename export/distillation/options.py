@@ -77,7 +77,7 @@ class Student:
     def name(self) -> str:
         """Name of the student's directory: preset and settings."""
         parts = [f"{key.replace('_', '-')}-{value}" for key, value in self.settings.items()]
-        return re.sub(r"[^A-Za-z0-9.-]", "-", "_".join([self.preset, *parts]).replace("_", "--"))
+        return re.sub(r"[^A-Za-z0-9.-]", "-", "--".join([self.preset, *parts]))
 
     def with_settings(self, settings: dict[str, Any]) -> Student:
         """Return the student with further settings, which its own settings override."""

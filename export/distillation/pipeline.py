@@ -100,6 +100,7 @@ class Distillation:
         force: Repeat stages whose inputs or settings have changed.
         on_planned: Called with the numbers of shards to translate and of finished ones.
         on_finished: Called with the record of each translated shard.
+        on_translated: Called when no shard is left to translate.
     """
 
     def __init__(
@@ -110,15 +111,16 @@ class Distillation:
         force: bool = False,
         on_planned: Callable[[int, int], None] = lambda *_: None,
         on_finished: Callable[[ShardRecord], None] = lambda _: None,
+        on_translated: Callable[[], None] = lambda: None,
     ) -> None:
         self._options, self._out, self._resources = options, out.resolve(), resources
         self._records = Records(self._out, force)
-        self._callbacks = on_planned, on_finished
+        self._on_planned, self._on_finished = on_planned, on_finished
+        self._on_translated = on_translated
         self._manifest: Manifest = read_manifest(options.teacher)
         self._target = self._manifest.target(options.teacher_target).name
         search = options.search or self._manifest.search_options()
-        beams = max(search.beam_size, options.hypotheses)
-        self._search = dataclasses.replace(search, beam_size=beams, num_hypotheses=1)
+        self._search = dataclasses.replace(search, num_hypotheses=1)
 
     def run(self) -> list[Row]:
         """Run all stages that have not finished.
@@ -138,6 +140,7 @@ class Distillation:
         hashes = {str(path): hash_input(path) for path in texts}
         with locked_directory(self._out):
             translated = self._translate(hashes)
+            self._on_translated()
             pairs = self._select(hashes, translated)
             data = self._prepare(hashes, pairs)
             shortlist = self._learn_shortlist(data)
@@ -159,7 +162,12 @@ class Distillation:
     def _translate(self, hashes: Hashes) -> Hashes:
         """Translate the sources with the teacher."""
         out, sources = self._out / "translations", self._options.sources
-        search = dataclasses.replace(self._search, num_hypotheses=self._options.hypotheses)
+        hypotheses = self._options.hypotheses
+        search = dataclasses.replace(
+            self._search,
+            beam_size=max(self._search.beam_size, hypotheses),
+            num_hypotheses=hypotheses,
+        )
         work, inputs = prepare_work(
             self._options.teacher, self._target, False, [str(path) for path in sources], out,
             search, CorpusOptions(json=True), WorkerOptions(workers=self._resources.workers),
@@ -167,7 +175,7 @@ class Distillation:
 
         def run(resume: bool, replace: bool) -> list[Path]:
             complete = translate_inputs(
-                inputs, work, *self._callbacks, self._resources.address, force=replace
+                inputs, work, self._on_planned, self._on_finished, self._resources.address, replace
             )
             bad = sum(sum(record.bad.values()) for record in complete.values())
             if bad:
@@ -335,7 +343,8 @@ class Distillation:
             return []
 
         texts = {str(path): hashes[str(path)] for path in (source, reference)}
-        self._records.run(Stage(f"verify {student.name}", {**made, **texts}), run)
+        stage = Stage(f"verify {student.name}", {**made, **texts}, repeats=True)
+        self._records.run(stage, run)
 
     # ---- the table ----
 
@@ -376,7 +385,7 @@ class Distillation:
             "target": self._target, "beams": self._options.beams, "rounds": self._options.rounds,
             "search": dataclasses.asdict(self._search),
         }  # fmt: skip
-        self._records.run(Stage("measure", inputs, settings), run)
+        self._records.run(Stage("measure", inputs, settings, repeats=True), run)
         try:
             return [Row(**row) for row in json.loads(path.read_bytes())]
         except (OSError, ValueError, TypeError) as error:

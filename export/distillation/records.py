@@ -33,11 +33,14 @@ class Stage:
         name: Name in messages and of the record, such as "train student-tiny".
         inputs: SHA-256 of each input by its name in messages.
         settings: JSON object of all settings that affect the outputs.
+        repeats: Repeat the stage if they have changed, even if that is not forced: it takes minutes
+            and loses nothing.
     """
 
     name: str
     inputs: Mapping[str, str]
     settings: Mapping[str, Any] = field(default_factory=dict)
+    repeats: bool = False
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -104,7 +107,7 @@ class Records:
         return {name: entry["sha256"] for name, entry in outputs.items()}
 
     def _check_forced(self, stage: Stage, difference: str) -> None:
-        if not self.force:
+        if not self.force and not stage.repeats:
             raise OutputError(
                 f"{self.root} has the stage '{stage.name}' of a run that differs ({difference}); "
                 "use the same inputs and settings, choose another --output, or add --force to "
@@ -164,11 +167,20 @@ def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> Iterator[
     for name in sorted({*inputs[0], *inputs[1]}):
         if inputs[0].get(name) != inputs[1].get(name):
             yield f"other content of {name}"
-    settings = there["settings"], here["settings"]
+    settings = _flat(there["settings"]), _flat(here["settings"])
     for name in sorted({*settings[0], *settings[1]}):
         values = [setting.get(name) for setting in settings]
         if values[0] != values[1]:
             yield f"{name} {values[0]} there, {values[1]} here"
+
+
+def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings with the names of nested objects before those of their fields."""
+    flat: dict[str, Any] = {}
+    for name, value in settings.items():
+        nested = value if isinstance(value, dict) else None
+        flat |= {name: value} if nested is None else {f"{name}.{k}": v for k, v in nested.items()}
+    return flat
 
 
 def hash_input(path: Path) -> str:

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,6 @@ from translate_trt.runtime.text.tokenizer import Tokenizer
 from translate_trt.train.config import END, PAD, START, UNKNOWN
 from translate_trt.train.data.encode import Encoded, encode_lines, token_type
 from translate_trt.train.data.text_sources import TextSource, read_line_chunks
-from translate_trt.train.data.token_files import PreparedData
 from translate_trt.train.shortlist.ibm_model1 import TokenPairs, TranslationTable, learn_table
 from translate_trt.train.shortlist.table import (
     Shortlist,
@@ -27,6 +27,9 @@ from translate_trt.train.shortlist.table import (
     tokenizer_hash,
 )
 from translate_trt.train.worker_processes import WorkerPool
+
+if TYPE_CHECKING:
+    from translate_trt.train.data.token_files import PreparedData  # which imports torch
 
 log = logging.getLogger("translate_trt")
 

@@ -73,6 +73,16 @@ def test_changes_are_refused_by_name_or_forced(
     assert len(work.calls) == 1
 
 
+def test_a_cheap_stage_is_repeated_without_force(tmp_path: Path) -> None:
+    work = Work(tmp_path)
+    for beam in (1, 4):
+        settings = {"search": {"beam_size": beam}}
+        Records(tmp_path).run(Stage("measure", {}, settings, repeats=True), work)
+    assert work.calls == [(False, False), (False, True)]
+    with pytest.raises(OutputError, match=r"search\.beam_size 4 there, 5 here"):
+        Records(tmp_path).run(Stage("measure", {}, {"search": {"beam_size": 5}}), work)
+
+
 def test_missing_outputs_are_made_again(tmp_path: Path) -> None:
     work = Work(tmp_path)
     Records(tmp_path).run(STAGE, work)

@@ -1,0 +1,96 @@
+"""A whole distillation, from a compiled teacher to the table, with an interruption."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+
+from translate_trt.export.distillation import pipeline
+from translate_trt.export.distillation.options import DistillationOptions, Student
+from translate_trt.export.distillation.pareto import Row
+from translate_trt.export.distillation.pipeline import Distillation, Resources
+from translate_trt.runtime.bundle.manifest import read_manifest
+from translate_trt.runtime.errors import OutputError, TranslateTrtError
+from translate_trt.runtime.translator import Translator
+from translate_trt.train.data.corpora import PrepareOptions
+
+pytest.importorskip("ray", reason="Ray, of the extra `distill`, is not installed")
+
+pytestmark = pytest.mark.slow
+
+LINES = ["the cat runs", "a big dog sleeps", "Haus Hund läuft", "the house", "small river"]
+TRAINING = {
+    "steps": 4, "warmup_steps": 2, "validate_every": 2, "checkpoint_every": 1, "batch_tokens": 256,
+    "patience": 0, "log_every": 1,
+}  # fmt: skip
+SHAPE = {"encoder_layers": 1, "d_model": 32, "d_ff": 48, "heads": 4, "decoder_layers": 1}
+
+
+@pytest.fixture
+def options(tmp_path: Path, compiled_bundle: Path) -> DistillationOptions:
+    words = sorted({word for line in LINES for word in line.split()})
+    text = [*LINES, *(f"{a} {b}" for a in words for b in words), ""]
+    for name, lines in (("train", text), ("valid", LINES)):
+        for side in ("en", "de"):
+            (tmp_path / f"{name}.{side}").write_text("".join(f"{line}\n" for line in lines))
+    valid = tmp_path / "valid.en", tmp_path / "valid.de"
+    return DistillationOptions(
+        teacher=compiled_bundle,
+        sources=(tmp_path / "train.en",),
+        valid=valid,
+        students=(Student("student-tiny", SHAPE),),
+        references=(tmp_path / "train.de",),
+        prepare=PrepareOptions(vocabulary_size=300, max_length_ratio=99.0),
+        training=TRAINING,
+        beams=(1,),
+        rounds=1,
+    )
+
+
+def test_a_distillation_continues_and_refuses_changes(
+    options: DistillationOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+
+    def distill(changed: DistillationOptions = options, force: bool = False) -> list[Row]:
+        return Distillation(changed, out, Resources(1, device="cpu"), force).run()
+
+    def fail(*_: object) -> None:
+        raise TranslateTrtError("the training was stopped")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pipeline, "train_student", fail)
+        with pytest.raises(TranslateTrtError, match="the training was stopped"):
+            distill()
+    translations = out / "translations" / "train.en"
+    first = translations.stat().st_mtime_ns
+    hypotheses = [json.loads(line)["hypotheses"] for line in translations.read_text().splitlines()]
+    assert {len(found) for found in hypotheses[:-1]} == {8}
+
+    rows = distill()
+    assert [(row.system, row.beam_size) for row in rows if row.system == "teacher"] == [
+        ("teacher", 4), ("teacher", 1),
+    ]  # fmt: skip
+    assert [row.target for row in rows[2:]] == ["onnx-int8-shortlist", "onnx-int8"]
+    assert any(row.on_front for row in rows)
+    assert translations.stat().st_mtime_ns == first
+
+    (student,) = (out / "students").iterdir()
+    manifest = read_manifest(student / "bundle")
+    assert manifest.search_options().beam_size == 1
+    assert all(target.parity["passed"] for target in manifest.targets.values())
+    Translator(student / "bundle").translate(LINES)
+
+    with monkeypatch.context() as patch:  # nothing is left to do
+        for name in ("translate_inputs", "select", "prepare", "train_student", "measure"):
+            patch.setattr(pipeline, name, fail)
+        assert distill() == rows
+        longer = dataclasses.replace(options, training=TRAINING | {"steps": 5})
+        with pytest.raises(OutputError, match="steps 4 there, 5 here"):
+            distill(longer)
+        (tmp_path / "train.de").write_text("other\n" * len(hypotheses))
+        with pytest.raises(OutputError, match=r"other content of .*train\.de"):
+            distill()
