@@ -17,7 +17,7 @@ import dataclasses
 import itertools
 import json
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,6 +46,7 @@ from translate_trt.runtime.io.outputs import check_apart
 from translate_trt.runtime.json_lines import ScoredText, read_json_lines
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.serve.corpus.job import ShardRecord
+from translate_trt.runtime.serve.corpus.plan import PARQUET
 from translate_trt.runtime.serve.corpus.run import prepare_work, translate_inputs
 from translate_trt.runtime.serve.corpus.run_options import CorpusOptions, WorkerOptions
 from translate_trt.train.checkpoint import WEIGHTS, Checkpoint, open_checkpoint
@@ -69,6 +70,7 @@ _ITERATIONS = 5
 _TABLE = "table.json"
 
 Hashes = Mapping[str, str]
+TextHashes = Mapping[Path, str]
 
 
 @dataclass(frozen=True)
@@ -137,7 +139,7 @@ class Distillation:
         options = self._options
         texts = [*options.sources, *options.references, *options.valid, *(options.test or ())]
         check_apart(self._out, [options.teacher, *texts])
-        hashes = {str(path): hash_input(path) for path in texts}
+        hashes = {path: hash_input(path) for path in texts}
         with locked_directory(self._out):
             translated = self._translate(hashes)
             self._on_translated()
@@ -159,7 +161,7 @@ class Distillation:
         hashes |= {side: file.sha256 for side, file in self._manifest.tokenizer.items()}
         return {"the teacher": hash_of(hashes)}
 
-    def _translate(self, hashes: Hashes) -> Hashes:
+    def _translate(self, hashes: TextHashes) -> Hashes:
         """Translate the sources with the teacher."""
         out, sources = self._out / "translations", self._options.sources
         hypotheses = self._options.hypotheses
@@ -173,6 +175,10 @@ class Distillation:
             search, CorpusOptions(json=True), WorkerOptions(workers=self._resources.workers),
         )  # fmt: skip
 
+        for one in inputs:
+            if one.kind == PARQUET:
+                raise InputError(f"{one.path} is a Parquet table; give its text as lines.")
+
         def run(resume: bool, replace: bool) -> list[Path]:
             complete = translate_inputs(
                 inputs, work, self._on_planned, self._on_finished, self._resources.address, replace
@@ -184,12 +190,12 @@ class Distillation:
 
         stage = Stage(
             "translate",
-            self._teacher() | {str(path): hashes[str(path)] for path in sources},
+            self._teacher() | _inputs("source", sources, hashes),
             {"target": self._target, **dataclasses.asdict(search)},
         )
         return self._records.run(stage, run)
 
-    def _select(self, hashes: Hashes, translated: Hashes) -> Hashes:
+    def _select(self, hashes: TextHashes, translated: Hashes) -> Hashes:
         """Select the training pairs."""
         references = self._options.references
 
@@ -207,18 +213,18 @@ class Distillation:
             )  # fmt: skip
             return [self._out / "pairs" / name for name in (SOURCE, TARGET, COUNTS)]
 
-        inputs = dict(translated) | {str(path): hashes[str(path)] for path in references}
+        inputs = dict(translated) | _inputs("reference", references, hashes)
         settings = dataclasses.asdict(self._options.selection)
         del settings["keep_references"], settings["hypotheses"]  # of other stages
         return self._records.run(Stage("select", inputs, settings), run)
 
-    def _prepare(self, hashes: Hashes, pairs: Hashes) -> Hashes:
+    def _prepare(self, hashes: TextHashes, pairs: Hashes) -> Hashes:
         """Clean the pairs, train the vocabulary, and tokenize."""
         options, out = self._options, self._out / "data"
         train = [(self._out / "pairs" / SOURCE, self._out / "pairs" / TARGET)]
         if options.selection.keep_references:
             train += list(zip(options.sources, options.references, strict=True))
-        texts = [*options.valid, *itertools.chain.from_iterable(train[1:])]
+        texts = itertools.chain(options.valid, *train[1:])
         languages = self._languages()
 
         def run(resume: bool, replace: bool) -> list[Path]:
@@ -234,7 +240,7 @@ class Distillation:
             return [out / name for name in (INDEX, TOKENIZER, *names)]
 
         settings = {**dataclasses.asdict(options.prepare), "languages": languages}
-        inputs = {**pairs, **{str(path): hashes[str(path)] for path in texts}}
+        inputs = {**pairs, **_inputs("text", texts, hashes)}
         return self._records.run(Stage("prepare", inputs, settings), run)
 
     def _languages(self) -> tuple[str | None, str | None]:
@@ -266,7 +272,9 @@ class Distillation:
 
     # ---- students ----
 
-    def _make(self, student: Student, hashes: Hashes, data: Hashes, shortlist: Hashes) -> Hashes:
+    def _make(
+        self, student: Student, hashes: TextHashes, data: Hashes, shortlist: Hashes
+    ) -> Hashes:
         """Train, compile and verify a student; return the hashes of its target files."""
         home = self._out / "students" / student.name
         training = self._train(student, home / "run", data)
@@ -319,7 +327,7 @@ class Distillation:
         stage = Stage(f"export {student.name}", {**training, **shortlist}, settings)
         return self._records.run(stage, run)
 
-    def _verify(self, student: Student, home: Path, hashes: Hashes, made: Hashes) -> None:
+    def _verify(self, student: Student, home: Path, hashes: TextHashes, made: Hashes) -> None:
         source, reference = self._options.test_set
 
         def run(resume: bool, replace: bool) -> list[Path]:
@@ -342,7 +350,7 @@ class Distillation:
                 )
             return []
 
-        texts = {str(path): hashes[str(path)] for path in (source, reference)}
+        texts = _inputs("test text", (source, reference), hashes)
         stage = Stage(f"verify {student.name}", {**made, **texts}, repeats=True)
         self._records.run(stage, run)
 
@@ -367,7 +375,7 @@ class Distillation:
             ]
         return systems
 
-    def _measure(self, hashes: Hashes, bundles: Mapping[str, Hashes]) -> list[Row]:
+    def _measure(self, hashes: TextHashes, bundles: Mapping[str, Hashes]) -> list[Row]:
         path, test = self._out / _TABLE, self._options.test_set
 
         def run(resume: bool, replace: bool) -> list[Path]:
@@ -379,7 +387,7 @@ class Distillation:
             write_json(path, [dataclasses.asdict(row) for row in rows])
             return [path]
 
-        inputs = self._teacher() | {str(file): hashes[str(file)] for file in test}
+        inputs = self._teacher() | _inputs("test text", test, hashes)
         inputs |= {name: hash_of(files) for name, files in bundles.items()}
         settings = {
             "target": self._target, "beams": self._options.beams, "rounds": self._options.rounds,
@@ -398,6 +406,11 @@ class Distillation:
 
 _KEPT = ("read", "kept")
 _PARTS = ("offsets", "tokens")
+
+
+def _inputs(role: str, paths: Iterable[Path], hashes: TextHashes) -> dict[str, str]:
+    """Return the hashes of texts by role and number: their paths do not matter."""
+    return {f"{role} {number}": hashes[path] for number, path in enumerate(paths, start=1)}
 
 
 def _with_beam(search: SearchOptions, beam: int) -> SearchOptions:
