@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Trains a teacher on Multi30k, task 1 (English to German), and distills it into students, on a CPU; prints
+# the table of quality and speed on test_2016_flickr.
+#
+#   bash scripts/distill_multi30k.sh DATA [OUT] [FLAGS OF distill]
+#
+# DATA holds train.en train.de val.en val.de test_2016_flickr.en test_2016_flickr.de, as for
+# scripts/multi30k.sh. Run the script again to continue it. Measure on a machine that does nothing else.
+source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+
+[ $# -ge 1 ] || { sed -n '2,9s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+data=$1 out=${2:-$root/distill-multi30k}
+shift $(($# < 2 ? $# : 2))
+make_environment distill
+
+say "training the teacher"
+again=()
+[ ! -e "$out/teacher/run.json" ] || again=(--resume)
+translate-trt train --config small --output "$out/teacher" ${again[@]+"${again[@]}"} \
+    --train "$data/train.en" "$data/train.de" --valid "$data/val.en" "$data/val.de"
+[ -d "$out/teacher/checkpoint-averaged" ] || exit 1  # stopped by SIGTERM
+
+say "exporting the teacher"
+[ -d "$out/bundle" ] ||
+    translate-trt export "$out/teacher" --output "$out/bundle" --target onnx-int8 --max-source-length 128
+
+say "distilling"
+# A tenth of a student's usual vocabulary and some thousand steps suit 29,000 short pairs; the references are
+# kept because there is so little text.
+translate-trt distill --teacher "$out/bundle" --output "$out/distilled" \
+    --source "$data/train.en" --reference "$data/train.de" --keep-references \
+    --valid "$data/val.en" "$data/val.de" \
+    --test "$data/test_2016_flickr.en" "$data/test_2016_flickr.de" \
+    --vocabulary-size 8000 --batch-tokens 4096 --steps 2000 --warmup-steps 500 --learning-rate 0.001 \
+    --dropout 0.1 --validate-every 250 --checkpoint-every 50 "$@"
