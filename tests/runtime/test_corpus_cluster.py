@@ -23,6 +23,7 @@ from support.ray_cluster import RayCluster
 from support.ray_hosts import Host
 
 from translate_trt.runtime import Translator
+from translate_trt.runtime.json_lines import read_json_lines
 
 pytest.importorskip("ray", reason="ray, of the extra `corpus`, is not installed")
 pytest.importorskip("torch", reason="the export packages are needed")
@@ -439,4 +440,8 @@ def test_the_commands_of_the_docs(cluster: RayCluster, bundle: Path, tmp_path: P
         "id": [1, 2],
         "translation": [cat, None],
     }
-    assert len(blocks) == 4
+    found = list(read_json_lines(tmp_path / "nbest/a.txt"))
+    assert [source for source, _ in found] == ["the cat runs", "", "the dog walks"]
+    assert [len(hypotheses) for _, hypotheses in found] == [4, 1, 4]
+    assert [hypotheses[0].text for _, hypotheses in found] == [cat, "", dog]
+    assert len(blocks) == 5
