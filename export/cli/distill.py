@@ -11,7 +11,11 @@ from typing import Any
 import click
 
 # No torch yet: this module is imported for --help too.
-from translate_trt.export.distillation.options import TARGETS, DistillationOptions, Student
+from translate_trt.export.distillation.distillation_options import (
+    TARGETS,
+    DistillationOptions,
+    Student,
+)
 from translate_trt.export.distillation.selection_options import METRICS, SelectionOptions
 from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.cli.corpus import Progress
@@ -192,7 +196,7 @@ def distill(
         rounds=rounds,
     )
     from translate_trt.export.distillation.pareto import table
-    from translate_trt.export.distillation.pipeline import Distillation, Resources
+    from translate_trt.export.distillation.stages import Distillation, Resources
     from translate_trt.train.shutdown import exit_on_sigterm
 
     progress = Progress(no_progress)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from translate_trt.export.distillation.options import Student
+from translate_trt.export.distillation.distillation_options import Student
 from translate_trt.runtime.errors import TranslateTrtError
 from translate_trt.train.checkpoint import AVERAGED, BEST, open_checkpoint, selected_scores
 from translate_trt.train.config import ModelConfig, TrainConfig, config_from_json

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from translate_trt.export.build_options import BuildOptions
 from translate_trt.export.compile import compile_bundle
-from translate_trt.export.distillation.options import DistillationOptions, Student
+from translate_trt.export.distillation.distillation_options import DistillationOptions, Student
 from translate_trt.export.distillation.pareto import Row, System, measure
 from translate_trt.export.distillation.records import Records, Stage, hash_input, hash_of
 from translate_trt.export.distillation.selection import (

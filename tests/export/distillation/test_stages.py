@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from translate_trt.export.distillation import pipeline
-from translate_trt.export.distillation.options import DistillationOptions, Student
+from translate_trt.export.distillation import stages
+from translate_trt.export.distillation.distillation_options import DistillationOptions, Student
 from translate_trt.export.distillation.pareto import Row
-from translate_trt.export.distillation.pipeline import Distillation, Resources
+from translate_trt.export.distillation.stages import Distillation, Resources
 from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.errors import InputError, OutputError, TranslateTrtError
 from translate_trt.runtime.translator import Translator
@@ -62,7 +62,7 @@ def test_a_distillation_continues_and_refuses_changes(
         raise TranslateTrtError("the training was stopped")
 
     with monkeypatch.context() as patch:
-        patch.setattr(pipeline, "train_student", fail)
+        patch.setattr(stages, "train_student", fail)
         with pytest.raises(TranslateTrtError, match="the training was stopped"):
             distill()
     translations = out / "translations" / "train.en"
@@ -86,7 +86,7 @@ def test_a_distillation_continues_and_refuses_changes(
 
     with monkeypatch.context() as patch:  # nothing is left to do
         for name in ("translate_inputs", "select", "prepare", "train_student", "measure"):
-            patch.setattr(pipeline, name, fail)
+            patch.setattr(stages, name, fail)
         assert distill() == rows
         longer = dataclasses.replace(options, training=TRAINING | {"steps": 5})
         with pytest.raises(OutputError, match="steps 4 there, 5 here"):
