@@ -21,6 +21,8 @@ from translate_trt.runtime.translator import Translator
 from translate_trt.train.checkpoint import Checkpoint, open_checkpoint
 from translate_trt.train.search import beam_search
 
+pytestmark = pytest.mark.slow  # its bundles take most of a minute
+
 TARGETS = ("onnx-fp32", "onnx-int8", "torch-fp32")
 PROFILES = (Profile(2, 16), Profile(6, 48))
 
