@@ -41,11 +41,11 @@ from translate_trt.train.data.vocabulary import train_tokenizer
 from translate_trt.train.model import Transformer
 from translate_trt.train.schedule import learning_rate
 from translate_trt.train.shortlist.learning import (
-    ShortlistSize,
     Vocabularies,
     build_shortlist,
     read_pairs,
 )
+from translate_trt.train.shortlist.shortlist_size import ITERATIONS, ShortlistSize
 from translate_trt.train.trainer.objective import Objective
 from translate_trt.train.trainer.precision import processor_multiplies_bf16
 from translate_trt.train.worker_processes import WorkerPool
@@ -53,9 +53,6 @@ from translate_trt.train.worker_processes import WorkerPool
 PIECES = 8_000
 #: Source tokens of a long line, the end symbol excluded, and the number of such lines.
 LONG, LONG_LINES = 24, 200
-#: Defaults of `translate-trt shortlist`.
-SHORTLIST = ShortlistSize(frequent=100, best=100, min_probability=1e-5)
-ITERATIONS = 5
 #: Logit bias of added vocabulary entries. It is far below the logits of a trained model, which an
 #: added row of average length changes by a few units, and above that of banned tokens.
 ADDED_BIAS = -60.0
@@ -196,7 +193,9 @@ def make(name: str, data: Path, out: Path, steps: int) -> None:
     )  # fmt: skip
     with WorkerPool(1) as pool:
         pairs = read_pairs(*files, (added, added), pool)
-        table = build_shortlist(pairs, Vocabularies.of(added, added), SHORTLIST, ITERATIONS, pool)
+        table = build_shortlist(
+            pairs, Vocabularies.of(added, added), ShortlistSize(), ITERATIONS, pool
+        )
     table.save(out / f"shortlist-{name}.safetensors")
     write_texts(data, tokenizer, out)
 

@@ -14,6 +14,7 @@ from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.io.atomic_files import claimed_file
 from translate_trt.runtime.io.lines import read_parallel
 from translate_trt.runtime.io.report import columns
+from translate_trt.train.shortlist.shortlist_size import ITERATIONS, ShortlistSize
 
 if TYPE_CHECKING:
     from translate_trt.train.shortlist.ibm_model1 import TokenPairs
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("translate_trt")
 
 _PATH = click.Path(path_type=Path)
+_DEFAULT = ShortlistSize()
 
 
 @click.command()
@@ -46,28 +48,28 @@ _PATH = click.Path(path_type=Path)
 @click.option(
     "--frequent",
     type=click.IntRange(min=1),
-    default=100,
+    default=_DEFAULT.frequent,
     show_default=True,
     help="F: number of most frequent target tokens, which are in every list.",
 )
 @click.option(
     "--best",
     type=click.IntRange(min=1),
-    default=100,
+    default=_DEFAULT.best,
     show_default=True,
     help="C: maximum number of translations of a source token.",
 )
 @click.option(
     "--min-probability",
     type=float,
-    default=1e-5,
+    default=_DEFAULT.min_probability,
     show_default=True,
     help="Minimum probability of a translation.",
 )
 @click.option(
     "--iterations",
     type=click.IntRange(min=1),
-    default=5,
+    default=ITERATIONS,
     show_default=True,
     help="Iterations of expectation maximization.",
 )
@@ -111,7 +113,6 @@ def shortlist(
     """  # noqa: D301
     from translate_trt.runtime.text.tokenizer import Tokenizer
     from translate_trt.train.shortlist.learning import (
-        ShortlistSize,
         Vocabularies,
         build_shortlist,
         measure_coverage,

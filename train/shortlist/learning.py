@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from translate_trt.runtime.bundle.manifest import MANIFEST_NAME, read_manifest
-from translate_trt.runtime.errors import InputError, OptionError
+from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.text.tokenizer import Tokenizer
 from translate_trt.train.config import END, PAD, START, UNKNOWN
 from translate_trt.train.data.encode import Encoded, encode_lines, token_type
 from translate_trt.train.data.text_sources import TextSource, read_line_chunks
 from translate_trt.train.shortlist.ibm_model1 import TokenPairs, TranslationTable, learn_table
+from translate_trt.train.shortlist.shortlist_size import ShortlistSize
 from translate_trt.train.shortlist.table import (
     Shortlist,
     best_translations,
@@ -38,30 +39,6 @@ log = logging.getLogger("translate_trt")
 _MAX_LENGTH = 256
 _CHUNK_PAIRS = 10_000
 _COUNTED_TOKENS = 1 << 22  # tokens per call of np.bincount, which widens them to 64 bits
-
-
-@dataclass(frozen=True)
-class ShortlistSize:
-    """Size of a shortlist's table.
-
-    Attributes:
-        frequent: F: number of most frequent target tokens, which are in every list.
-        best: C: maximum number of translations of a source token.
-        min_probability: Minimum probability of a translation.
-    """
-
-    frequent: int
-    best: int
-    min_probability: float
-
-    def __post_init__(self) -> None:
-        for name in ("frequent", "best"):
-            if getattr(self, name) < 1:
-                raise OptionError(f"{name} is {getattr(self, name)}; it must be at least 1.")
-        if not 0.0 < self.min_probability < 1.0:
-            raise OptionError(
-                f"min_probability is {self.min_probability}; it must be between 0 and 1."
-            )
 
 
 @dataclass(frozen=True)

@@ -21,13 +21,13 @@ from translate_trt.train.data.batches import TokenArray
 from translate_trt.train.shortlist import ibm_model1
 from translate_trt.train.shortlist.ibm_model1 import TokenPairs, TranslationTable, learn_table
 from translate_trt.train.shortlist.learning import (
-    ShortlistSize,
     Vocabularies,
     build_shortlist,
     find_tokenizers,
     measure_coverage,
     read_pairs,
 )
+from translate_trt.train.shortlist.shortlist_size import ShortlistSize
 from translate_trt.train.shortlist.table import (
     Shortlist,
     best_translations,
