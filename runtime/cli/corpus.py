@@ -21,7 +21,7 @@ import click
 from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.cli.bundle_flags import BATCH_TOKENS_HELP, bundle_flag, target_flags
 from translate_trt.runtime.cli.output import open_output
-from translate_trt.runtime.cli.search_flags import replace_options, search_flags
+from translate_trt.runtime.cli.search_flags import n_best_flag, replace_options, search_flags
 from translate_trt.runtime.io.report import columns
 
 if TYPE_CHECKING:
@@ -80,12 +80,7 @@ _EXIT_TERMINATED = 128 + signal.SIGTERM  # which shells report after SIGTERM
     help="Allow version-compatible engines to run the machine code that they contain.",
 )
 @search_flags
-@click.option(
-    "--n-best",
-    "num_hypotheses",
-    type=int,
-    help="Number of best hypotheses to write; more than 1 implies --json.",
-)
+@n_best_flag
 @click.option(
     "--json",
     is_flag=True,

@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,39 @@ class Renamed(click.Option):
             self.opts = shown
 
 
+_TYPES: dict[str, type] = {"int": int, "float": float, "str": str}
+
+
+def flag_of(field: dataclasses.Field[Any]) -> str:
+    """Return the flag that sets a field of a configuration."""
+    return str(field.metadata["flag"] or "--" + field.name.replace("_", "-"))
+
+
+def field_options(
+    fields: Iterable[dataclasses.Field[Any]], default: Callable[[dataclasses.Field[Any]], str]
+) -> Callable[..., Any]:
+    """Create the options that set fields of configurations, with the fields' help texts.
+
+    Args:
+        fields: Fields in the order of the help.
+        default: Returns the note on a field's default, which ends its help text.
+    """
+
+    def add(command: Callable[..., Any]) -> Callable[..., Any]:
+        for field in reversed(list(fields)):
+            text = str(field.metadata["help"])
+            if field.type == "bool":
+                option = field_option(field, is_flag=True, help=text)
+            else:
+                choices = field.metadata.get("choices")
+                kind = click.Choice(choices) if choices else _TYPES[str(field.type)]
+                option = field_option(field, type=kind, help=f"{text} {default(field)}")
+            command = option(command)
+        return command
+
+    return add
+
+
 def field_option(field: dataclasses.Field[Any], **settings: Any) -> Callable[..., Any]:
     """Create the option that sets a field of a configuration.
 
@@ -51,10 +84,10 @@ def field_option(field: dataclasses.Field[Any], **settings: Any) -> Callable[...
         field: Field of a dataclass.
         settings: Arguments of `click.option`.
     """
-    flag, chosen = "--" + field.name.replace("_", "-"), field.metadata["flag"]
-    if chosen is None:
+    flag, own = flag_of(field), "--" + field.name.replace("_", "-")
+    if flag == own:
         return click.option(flag, field.name, default=None, **settings)
-    return click.option(chosen, field.name, cls=Renamed, former=(flag,), default=None, **settings)
+    return click.option(flag, field.name, cls=Renamed, former=(own,), default=None, **settings)
 
 
 def output_option(help: str, required: bool = True) -> Callable[..., Any]:

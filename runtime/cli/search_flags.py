@@ -41,6 +41,16 @@ def search_flags(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
+def n_best_flag(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the number of hypotheses to write."""
+    return click.option(
+        "--n-best",
+        "num_hypotheses",
+        type=int,
+        help="Number of best hypotheses to write; more than 1 implies --json.",
+    )(command)
+
+
 def language_flags(command: Callable[..., None]) -> Callable[..., None]:
     """Add the language options of multilingual models."""
     for side in ("target", "source"):

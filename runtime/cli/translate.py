@@ -17,7 +17,7 @@ from translate_trt.runtime import kernels
 from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.cli.bundle_flags import BATCH_TOKENS_HELP, bundle_flag, target_flags
 from translate_trt.runtime.cli.output import open_output
-from translate_trt.runtime.cli.search_flags import replace_options, search_flags
+from translate_trt.runtime.cli.search_flags import n_best_flag, replace_options, search_flags
 from translate_trt.runtime.errors import InputError, OptionError
 from translate_trt.runtime.io.lines import (
     STDIN,
@@ -57,12 +57,7 @@ class Chunk(NamedTuple):
 @click.option("--output", type=click.Path(path_type=Path), help="File to write. [standard output]")
 @click.option("--force", is_flag=True, help="Replace an existing output file.")
 @search_flags
-@click.option(
-    "--n-best",
-    "num_hypotheses",
-    type=int,
-    help="Number of best hypotheses to write; more than 1 implies --json.",
-)
+@n_best_flag
 @click.option(
     "--attention",
     "return_attention",

@@ -6,13 +6,12 @@ import dataclasses
 import itertools
 import json
 import logging
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from translate_trt.runtime.cli.names import field_option, output_option
+from translate_trt.runtime.cli.names import field_options, output_option
 from translate_trt.runtime.cli.output import open_output
 from translate_trt.runtime.cli.verbosity import is_quiet
 from translate_trt.runtime.errors import OptionError
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("translate_trt")
 
 _FILES = click.Path(path_type=Path)
-_TYPES: dict[str, type] = {"int": int, "float": float, "str": str}
 
 
 @click.group()
@@ -36,18 +34,8 @@ def data() -> None:
     """Prepare parallel text as memory-mapped token files."""
 
 
-def _settings(command: Callable[..., None]) -> Callable[..., None]:
-    """Add a flag for every field of PrepareOptions, with the field's help text."""
-    for field in reversed(dataclasses.fields(PrepareOptions)):
-        text = str(field.metadata["help"])
-        if field.type == "bool":
-            option = field_option(field, is_flag=True, help=text)
-        else:
-            default = f"{field.default:,}" if isinstance(field.default, int) else field.default
-            kind = _TYPES[str(field.type)]
-            option = field_option(field, type=kind, help=f"{text} [{default}]")
-        command = option(command)
-    return command
+def _default(field: dataclasses.Field[Any]) -> str:
+    return f"[{field.default:,}]" if isinstance(field.default, int) else f"[{field.default}]"
 
 
 @data.command()
@@ -69,7 +57,7 @@ def _settings(command: Callable[..., None]) -> Callable[..., None]:
 @click.option("--mirror", default=BASE_URL, show_default=True, help="Server to download from.")
 @click.option("--workers", type=click.IntRange(min=1), help="Number of processes. [all cores]")
 @click.option("--force", is_flag=True, help="Replace complete data in --output.")
-@_settings
+@field_options(dataclasses.fields(PrepareOptions), _default)
 @click.pass_context
 def prepare(
     ctx: click.Context,

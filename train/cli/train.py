@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import click
 
 # No torch yet: this module is imported for --help too.
-from translate_trt.runtime.cli.names import field_option, output_option
+from translate_trt.runtime.cli.names import field_options, output_option
 from translate_trt.runtime.cli.search_flags import language_flags
 from translate_trt.runtime.cli.verbosity import is_quiet
 from translate_trt.runtime.errors import OptionError
@@ -33,22 +32,15 @@ log = logging.getLogger("translate_trt")
 _RESTART_LOCK_SECONDS = 60.0
 
 _FILES = click.Path(path_type=Path)
-_TYPES: dict[str, type] = {"int": int, "float": float, "str": str}
 
 
-def _settings(command: Callable[..., None]) -> Callable[..., None]:
-    """Add a flag for every field of ModelConfig and TrainConfig, with the field's help text."""
-    for kind in (TrainConfig, ModelConfig):
-        for field in reversed(dataclasses.fields(kind)):
-            if field.metadata["imported"]:
-                continue
-            choices = field.metadata["choices"]
-            command = field_option(
-                field,
-                type=click.Choice(choices) if choices else _TYPES[str(field.type)],
-                help=f"{field.metadata['help']} (base: {field.default})",
-            )(command)
-    return command
+#: Every setting of a new model and of the recipe.
+_SETTINGS = [
+    field
+    for kind in (ModelConfig, TrainConfig)
+    for field in dataclasses.fields(kind)
+    if not field.metadata["imported"]
+]
 
 
 def _check_ranges(name: str, is_new: bool, overrides: dict[str, Any]) -> None:
@@ -95,7 +87,7 @@ def _check_ranges(name: str, is_new: bool, overrides: dict[str, Any]) -> None:
 )
 @click.option("--threads", type=click.IntRange(min=1), help="CPU threads; default: all cores.")
 @language_flags
-@_settings
+@field_options(_SETTINGS, lambda field: f"(base: {field.default})")
 @click.pass_context
 def train(
     ctx: click.Context,
