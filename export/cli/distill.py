@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from translate_trt.export.distillation.distillation_options import (
 from translate_trt.export.distillation.selection_options import METRICS, SelectionOptions
 from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.cli.corpus import Progress
-from translate_trt.runtime.cli.names import field_option, output_option
+from translate_trt.runtime.cli.names import field_options, output_option
 from translate_trt.runtime.cli.output import open_output
 from translate_trt.runtime.cli.search_flags import replace_options, search_flags
 from translate_trt.runtime.cli.verbosity import is_quiet
@@ -29,35 +28,20 @@ from translate_trt.train.data.corpora import PrepareOptions
 log = logging.getLogger("translate_trt")
 
 _PATH = click.Path(path_type=Path)
-_TYPES: dict[str, type] = {"int": int, "float": float, "str": str}
-#: Fields of PrepareOptions with flags; they are settings of the training, too, where it has them.
-_OF_DATA = tuple(field.name for field in dataclasses.fields(PrepareOptions))
+#: Settings of the data; they are settings of the training, too, where it has them.
+_DATA = dataclasses.fields(PrepareOptions)
+_OF_DATA = tuple(field.name for field in _DATA)
+#: Settings of the training that apply to every student.
+_TRAINING = [
+    *(field for field in dataclasses.fields(TrainConfig) if field.name not in _OF_DATA),
+    *(field for field in dataclasses.fields(ModelConfig) if field.name in DROPOUTS),
+]
 
 
-def _settings(command: Callable[..., None]) -> Callable[..., None]:
-    """Add a flag for every field of the recipe, the dropout rates, and the data."""
-    fields = [
-        *(field for field in dataclasses.fields(TrainConfig) if field.name not in _OF_DATA),
-        *(field for field in dataclasses.fields(ModelConfig) if field.name in DROPOUTS),
-    ]
-    for field in reversed(fields):
-        choices = field.metadata["choices"]
-        command = field_option(
-            field,
-            type=click.Choice(choices) if choices else _TYPES[str(field.type)],
-            help=f"{field.metadata['help']} [the student's preset]",
-        )(command)
-    for field in reversed(dataclasses.fields(PrepareOptions)):
-        text = str(field.metadata["help"])
-        if field.type == "bool":
-            command = field_option(field, is_flag=True, help=text)(command)
-        else:
-            default = "that of the first student" if field.name == "vocabulary_size" else (
-                f"{field.default:,}" if isinstance(field.default, int) else field.default
-            )  # fmt: skip
-            kind = _TYPES[str(field.type)]
-            command = field_option(field, type=kind, help=f"{text} [{default}]")(command)
-    return command
+def _default(field: dataclasses.Field[Any]) -> str:
+    if field.name == "vocabulary_size":
+        return "[that of the first student]"
+    return f"[{field.default:,}]" if isinstance(field.default, int) else f"[{field.default}]"
 
 
 @click.command()
@@ -127,7 +111,8 @@ def _settings(command: Callable[..., None]) -> Callable[..., None]:
 )  # fmt: skip
 @click.option("--no-progress", is_flag=True, help="Show no progress of the translation.")
 @search_flags
-@_settings
+@field_options(_DATA, _default)
+@field_options(_TRAINING, lambda _: "[the student's preset]")
 @click.pass_context
 def distill(
     ctx: click.Context,
@@ -172,10 +157,7 @@ def distill(
     prepare = {name: value for name, value in prepare.items() if value is not None}
     prepare.setdefault("vocabulary_size", preset(parsed[0].preset).model.vocabulary_size)
     training = {
-        field.name: value
-        for kind in (TrainConfig, ModelConfig)
-        for field in dataclasses.fields(kind)
-        if field.name in flags and (value := flags.pop(field.name)) is not None
+        field.name: value for field in _TRAINING if (value := flags.pop(field.name)) is not None
     }
     names = ("workers", "address", "device", "processes")
     resources = {name: flags.pop(name) for name in names}
@@ -188,7 +170,7 @@ def distill(
         test=test,
         teacher_target=teacher_target,
         search=replace_options(read_manifest(teacher).search_options(), flags),
-        selection=SelectionOptions(hypotheses or 0, metric, keep, keep_references),
+        selection=SelectionOptions(hypotheses, metric, keep, keep_references),
         prepare=PrepareOptions(**prepare),
         training=training,
         targets=targets,

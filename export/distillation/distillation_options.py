@@ -21,7 +21,6 @@ _TYPES = {
     for kind in (ModelConfig, TrainConfig)
     for field in dataclasses.fields(kind)
 }
-_TRUE, _FALSE = ("true", "1"), ("false", "0")
 
 #: Targets of a student: with the shortlist, which is the default, and with the whole vocabulary.
 TARGETS = ("onnx-int8-shortlist", "onnx-int8")
@@ -86,10 +85,6 @@ class Student:
 
 def _value(text: str, key: str, kind: str, value: str) -> Any:
     try:
-        if kind == "bool":
-            if value not in (*_TRUE, *_FALSE):
-                raise ValueError
-            return value in _TRUE
         return {"int": int, "float": float}.get(kind, str)(value)
     except ValueError as error:
         raise OptionError(f"student {text!r}: {key} is {value!r}; it must be {kind}.") from error

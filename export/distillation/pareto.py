@@ -10,6 +10,7 @@ from pathlib import Path
 
 from translate_trt.runtime.benchmark import BenchOptions, bench
 from translate_trt.runtime.bundle.manifest import read_manifest
+from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.io.report import columns
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.translator import Translator
@@ -71,11 +72,16 @@ def measure(
 
     Args:
         systems: Systems to measure.
-        source: Lines to translate, at least one of them with text.
+        source: Lines to translate.
         reference: Reference of each line.
         options: Rounds, cores and lines for latency.
+
+    Raises:
+        InputError: No line has text.
     """
     text = [line for line in source if line.strip()]
+    if not text:
+        raise InputError("the test set has no line with text; give another one.")
     words = sum(len(line.split()) for line in text)
     rows = []
     for one in systems:

@@ -1,4 +1,4 @@
-"""Records of the stages of a distillation, by which a later run of the same command continues.
+"""Stage records for resuming a distillation.
 
 A stage is identified by the hashes of its inputs and its settings. Its record is written when it
 begins and again, with the hashes of its outputs, when it has finished. The inputs of a stage are
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from translate_trt.runtime.errors import InputError, OutputError
+from translate_trt.runtime.errors import OutputError
 from translate_trt.runtime.io.atomic_files import write_json
 from translate_trt.runtime.io.hashing import sha256_of_file
 from translate_trt.runtime.version import version
@@ -181,18 +181,6 @@ def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
         nested = value if isinstance(value, dict) else None
         flat |= {name: value} if nested is None else {f"{name}.{k}": v for k, v in nested.items()}
     return flat
-
-
-def hash_input(path: Path) -> str:
-    """Return the SHA-256 of an input file.
-
-    Raises:
-        InputError: The file cannot be read.
-    """
-    try:
-        return sha256_of_file(path)[0]
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}.") from error
 
 
 def hash_of(hashes: Mapping[str, str]) -> str:

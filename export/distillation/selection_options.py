@@ -15,7 +15,7 @@ class SelectionOptions:
     """Options of the selection.
 
     Attributes:
-        hypotheses: Hypotheses of the teacher per line; 0: 8 with references, 1 without.
+        hypotheses: Hypotheses of the teacher per line; None: 8 with references, 1 without.
         metric: Sentence metric that compares hypotheses with the reference.
         keep: Share of the pairs to keep, those with the highest log-probability per token.
         keep_references: Train on the references, too.
@@ -24,13 +24,13 @@ class SelectionOptions:
         OptionError: A value is out of range.
     """
 
-    hypotheses: int = 0
+    hypotheses: int | None = None
     metric: str = "bleu"
     keep: float = 1.0
     keep_references: bool = False
 
     def __post_init__(self) -> None:
-        if self.hypotheses < 0:
+        if self.hypotheses is not None and self.hypotheses < 1:
             raise OptionError(f"hypotheses is {self.hypotheses}; it must be at least 1.")
         if self.metric not in METRICS:
             raise OptionError(f"metric {self.metric!r}: choose {' or '.join(METRICS)}.")

@@ -1,4 +1,4 @@
-"""Stages of a distillation, each of which a later run of the same command skips or continues.
+"""Resumable stages of a distillation.
 
 OUT/
   stages/               a record per stage
@@ -25,7 +25,7 @@ from translate_trt.export.build_options import BuildOptions
 from translate_trt.export.compile import compile_bundle
 from translate_trt.export.distillation.distillation_options import DistillationOptions, Student
 from translate_trt.export.distillation.pareto import Row, System, measure
-from translate_trt.export.distillation.records import Records, Stage, hash_input, hash_of
+from translate_trt.export.distillation.records import Records, Stage, hash_of
 from translate_trt.export.distillation.selection import (
     COUNTS,
     SOURCE,
@@ -40,6 +40,7 @@ from translate_trt.runtime.benchmark import BenchOptions
 from translate_trt.runtime.bundle.manifest import SHORTLIST, Manifest, read_manifest
 from translate_trt.runtime.errors import InputError, TranslateTrtError
 from translate_trt.runtime.io.atomic_files import write_json
+from translate_trt.runtime.io.hashing import file_hash
 from translate_trt.runtime.io.lines import open_input, read_lines, read_parallel
 from translate_trt.runtime.io.locks import locked_directory
 from translate_trt.runtime.io.outputs import check_apart
@@ -55,18 +56,15 @@ from translate_trt.train.data.prepare import INDEX, TOKENIZER, Preparation, prep
 from translate_trt.train.data.text_sources import TextSource, language_of
 from translate_trt.train.data.token_files import open_prepared
 from translate_trt.train.shortlist.learning import (
-    ShortlistSize,
     Vocabularies,
     build_shortlist,
     prepared_pairs,
 )
+from translate_trt.train.shortlist.shortlist_size import ITERATIONS, ShortlistSize
 from translate_trt.train.worker_processes import WorkerPool, available_cores
 
 log = logging.getLogger("translate_trt")
 
-#: Size of the students' shortlist and iterations of its learning: `translate-trt shortlist`'s.
-_SHORTLIST = ShortlistSize(frequent=100, best=100, min_probability=1e-5)
-_ITERATIONS = 5
 _TABLE = "table.json"
 
 Hashes = Mapping[str, str]
@@ -139,7 +137,7 @@ class Distillation:
         options = self._options
         texts = [*options.sources, *options.references, *options.valid, *(options.test or ())]
         check_apart(self._out, [options.teacher, *texts])
-        hashes = {path: hash_input(path) for path in texts}
+        hashes = {path: file_hash(path) for path in texts}
         with locked_directory(self._out):
             translated = self._translate(hashes)
             self._on_translated()
@@ -245,29 +243,27 @@ class Distillation:
 
     def _languages(self) -> tuple[str | None, str | None]:
         """Return the languages of the text: the search's, the teacher's, or the file's ending."""
-        named = (
-            self._search.source_language or self._manifest.source_language,
-            self._search.target_language or self._manifest.target_language,
-        )
-        return named[0] or language_of(self._options.valid[0]), named[1] or language_of(
-            self._options.valid[1]
+        search, manifest, valid = self._search, self._manifest, self._options.valid
+        return (
+            search.source_language or manifest.source_language or language_of(valid[0]),
+            search.target_language or manifest.target_language or language_of(valid[1]),
         )
 
     def _learn_shortlist(self, data: Hashes) -> Hashes:
         """Learn the students' shortlist, if a target has one."""
         if not any(target.endswith(SHORTLIST) for target in self._options.targets):
             return {}
-        path = self._out / "shortlist.safetensors"
+        path, size = self._out / "shortlist.safetensors", ShortlistSize()
 
         def run(resume: bool, replace: bool) -> list[Path]:
             prepared = open_prepared(self._out / "data")
             vocabularies = Vocabularies.of(prepared.tokenizer, prepared.tokenizer)
             with WorkerPool(self._workers) as pool:
                 pairs = prepared_pairs(prepared)
-                build_shortlist(pairs, vocabularies, _SHORTLIST, _ITERATIONS, pool).save(path)
+                build_shortlist(pairs, vocabularies, size, ITERATIONS, pool).save(path)
             return [path]
 
-        settings = {**dataclasses.asdict(_SHORTLIST), "iterations": _ITERATIONS}
+        settings = {**dataclasses.asdict(size), "iterations": ITERATIONS}
         return self._records.run(Stage("shortlist", data, settings), run)
 
     # ---- students ----

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import signal
 import subprocess
 import sys
@@ -10,19 +11,19 @@ from pathlib import Path
 from typing import Any
 
 from translate_trt.export.distillation.distillation_options import Student
+from translate_trt.runtime.cli.names import flag_of
 from translate_trt.runtime.errors import TranslateTrtError
 from translate_trt.train.checkpoint import AVERAGED, BEST, open_checkpoint, selected_scores
 from translate_trt.train.config import ModelConfig, TrainConfig, config_from_json
 from translate_trt.train.hashed_files import read_json
 from translate_trt.train.selection import is_better
-from translate_trt.train.shutdown import exit_on_sigterm
 from translate_trt.train.trainer.metrics import read_metrics
 from translate_trt.train.trainer.settings import SETTINGS
 
 _FLAGS = {
-    field.name: field.metadata["flag"] or f"--{field.name.replace('_', '-')}"
+    field.name: flag_of(field)
     for kind in (ModelConfig, TrainConfig)
-    for field in kind.__dataclass_fields__.values()
+    for field in dataclasses.fields(kind)
 }
 
 
@@ -75,9 +76,8 @@ def _run_command(arguments: list[str], processes: int) -> int:
     command += ["-m", "translate_trt.runtime.cli", *arguments]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     try:
-        with exit_on_sigterm():
-            return process.wait()
-    except SystemExit:
+        return process.wait()
+    except SystemExit:  # SIGTERM, by `exit_on_sigterm` of the command
         process.send_signal(signal.SIGTERM)
         raise
     finally:

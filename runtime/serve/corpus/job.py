@@ -31,14 +31,13 @@ from pathlib import Path
 from typing import Any, Self
 
 from translate_trt.runtime.bundle.manifest import Manifest
-from translate_trt.runtime.errors import InputError, OutputError
+from translate_trt.runtime.errors import OutputError
 from translate_trt.runtime.io.atomic_files import (
     clear_leftovers,
     clear_leftovers_in,
     output_error,
     write_json,
 )
-from translate_trt.runtime.io.hashing import sha256_of_file
 from translate_trt.runtime.io.locks import locked
 from translate_trt.runtime.io.outputs import check_apart
 from translate_trt.runtime.options import SearchOptions
@@ -361,15 +360,3 @@ def read_object(path: Path) -> dict[str, Any]:
         if isinstance(value, dict):
             return value
     return {}
-
-
-def file_hash(path: Path) -> str:
-    """Return the SHA-256 of a file.
-
-    Raises:
-        InputError: The file cannot be read.
-    """
-    try:
-        return sha256_of_file(path)[0]
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}.") from error

@@ -14,7 +14,8 @@ from typing import BinaryIO
 
 from translate_trt.runtime.errors import OutputError
 from translate_trt.runtime.io.atomic_files import new_file, write_json
-from translate_trt.runtime.serve.corpus.job import InputRecord, Job, ShardRecord, file_hash
+from translate_trt.runtime.io.hashing import file_hash
+from translate_trt.runtime.serve.corpus.job import InputRecord, Job, ShardRecord
 from translate_trt.runtime.serve.corpus.plan import PARQUET, Input, Shard
 
 _BLOCK_BYTES = 1 << 20

@@ -13,10 +13,11 @@ from contextlib import contextmanager
 from typing import Any, BinaryIO, Protocol, Self
 
 from translate_trt.runtime.io.atomic_files import new_file, write_json, write_text_atomically
+from translate_trt.runtime.io.hashing import file_hash
 from translate_trt.runtime.json_lines import UNTRANSLATED, json_line
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import Translation
-from translate_trt.runtime.serve.corpus.job import Job, ShardRecord, file_hash
+from translate_trt.runtime.serve.corpus.job import Job, ShardRecord
 from translate_trt.runtime.serve.corpus.plan import PARQUET, TRANSLATION, Shard, open_parquet
 from translate_trt.runtime.serve.corpus.records import BadRecord, Chunk, read_records
 from translate_trt.runtime.serve.corpus.run_options import CorpusOptions

@@ -110,7 +110,7 @@ def test_repetitive_text(text: str, expected: bool) -> None:
     ("options", "message"),
     [
         ({"keep": 0.0}, "keep is 0.0"), ({"keep": 1.1}, "keep is 1.1"),
-        ({"metric": "ter"}, "choose bleu or chrf"), ({"hypotheses": -1}, "hypotheses is -1"),
+        ({"metric": "ter"}, "choose bleu or chrf"), ({"hypotheses": 0}, "hypotheses is 0"),
     ],
 )  # fmt: skip
 def test_options_out_of_range(options: dict[str, Any], message: str) -> None:

@@ -23,8 +23,8 @@ pytestmark = pytest.mark.slow
 
 LINES = ["the cat runs", "a big dog sleeps", "Haus Hund läuft", "the house", "small river"]
 TRAINING = {
-    "steps": 4, "warmup_steps": 2, "validate_every": 2, "checkpoint_every": 1, "batch_tokens": 256,
-    "patience": 0, "log_every": 1,
+    "steps": 120, "warmup_steps": 10, "validate_every": 60, "checkpoint_every": 20,
+    "batch_tokens": 512, "learning_rate": 5e-3, "patience": 0,
 }  # fmt: skip
 SHAPE = {"encoder_layers": 1, "d_model": 32, "d_ff": 48, "heads": 4, "decoder_layers": 1}
 
@@ -88,8 +88,8 @@ def test_a_distillation_continues_and_refuses_changes(
         for name in ("translate_inputs", "select", "prepare", "train_student", "measure"):
             patch.setattr(stages, name, fail)
         assert distill() == rows
-        longer = dataclasses.replace(options, training=TRAINING | {"steps": 5})
-        with pytest.raises(OutputError, match="steps 4 there, 5 here"):
+        longer = dataclasses.replace(options, training=TRAINING | {"steps": 121})
+        with pytest.raises(OutputError, match="steps 120 there, 121 here"):
             distill(longer)
         (tmp_path / "train.de").write_text("other\n" * len(hypotheses))
         with pytest.raises(OutputError, match="other content of reference 1"):
