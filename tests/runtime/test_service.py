@@ -222,8 +222,11 @@ def test_statistics(start: Start, compiled_bundle: Path) -> None:
     assert statistics.target_tokens == sum(len(one.tokens) for one in best)
 
 
-def test_lines_in_work_are_counted(start: Start, held: Held, each_runtime: str) -> None:
-    service = start()
+def test_lines_in_work_are_counted(
+    start: Start, held: Held, each_runtime: str, compiled_bundle: Path
+) -> None:
+    # The library counts from when the bundle was loaded.
+    service = start(Translator(compiled_bundle, threads=1))
     held.submit(service, LINES[0])
     for _ in range(2):
         service.submit(LINES[0])

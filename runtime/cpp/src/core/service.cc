@@ -237,6 +237,9 @@ void Service::found(const Group& group, const SentencePtr& sentence,
   const std::shared_ptr<Job> job(sentence, sentence->job);
   std::optional<Error> error;
   bool last = false;
+  // Before the job may finish: who has waited for it reads statistics without its sentences, even if
+  // another worker finishes it.
+  scheduler_->done(group, *sentence);
   try {
     // This error fails the sentence, not its batch.
     if (hypotheses.empty()) throw no_hypothesis(*sentence);
@@ -247,7 +250,6 @@ void Service::found(const Group& group, const SentencePtr& sentence,
   } catch (const std::exception& thrown) {
     error = Error(TT_INTERNAL_ERROR, thrown.what());
   }
-  scheduler_->done(group, *sentence);
   if (last || error) finish(job, error ? &*error : nullptr);
 }
 
