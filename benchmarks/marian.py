@@ -106,7 +106,7 @@ class Marian:
 
     def translate(self, sources: Sequence[Sequence[int]]) -> list[list[int]]:
         """Translate token ids, see `System`."""
-        lines = [" ".join(map(_word, source)) for source in sources]
+        lines = [" ".join(map(word, source)) for source in sources]
         found = self._translator.translate(lines)
         return [[int(word[1:]) for word in line.split()] for line in found]
 
@@ -154,7 +154,7 @@ def marian_order(size: int, frequent: Sequence[int]) -> NDArray[np.int64]:
 def write_vocabulary(order: NDArray[np.int64], path: Path) -> None:
     """Write Marian's number of each token as YAML."""
     with path.open("w", encoding="utf-8", newline="\n") as file:
-        file.writelines(f"{_word(token)}: {index}\n" for index, token in enumerate(order))
+        file.writelines(f"{word(token)}: {index}\n" for index, token in enumerate(order))
 
 
 def write_lexicon(table: Any, path: Path) -> None:
@@ -165,7 +165,7 @@ def write_lexicon(table: Any, path: Path) -> None:
                 if token:
                     # Marian drops candidates of probability 0; a copy of the source may have it.
                     shown = max(float(probability), 1e-7)
-                    file.write(f"{_word(token)} {_word(source)} {shown:.9f}\n")
+                    file.write(f"{word(token)} {word(source)} {shown:.9f}\n")
 
 
 def write_model(model: Any, order: NDArray[np.int64], path: Path) -> None:
@@ -296,7 +296,7 @@ def _feed_forward(name: str, layer: Any) -> dict[str, NDArray[np.float32]]:
     )
 
 
-def _word(token: int) -> str:
+def word(token: int) -> str:
     """Return a token as Marian reads and writes it."""
     return {END: "</s>", UNKNOWN: "<unk>"}.get(int(token), f"w{token}")
 

@@ -1,11 +1,11 @@
-"""Plots (SVG) of how speed and memory grow, from the reports of scaling.py and serving.py."""
+"""Plots (SVG), from the reports of scaling.py, serving.py and front.py."""
 
 from __future__ import annotations
 
 import io
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -132,6 +132,66 @@ def plot_serving(report: dict[str, Any], directory: Path) -> None:
     _save(figure, directory / "serving-clients.svg")
 
 
+def plot_front(report: dict[str, Any], path: Path) -> None:
+    """Draw BLEU and chrF against throughput and latency of a teacher and its students.
+
+    A line joins the beam sizes of a target. Colours are sizes; of the markers, circles are SSRU
+    decoders and squares self-attention, and filled ones have a shortlist.
+    """
+    results = report["results"]
+    systems = results["systems"]
+    sizes = list(dict.fromkeys(one["size"] for one in systems.values()))
+    figure = _figure(report, 10, 7)
+    grid = figure.subplots(2, 2, sharey="row")
+    for row, (quality, name) in enumerate((("bleu", "BLEU"), ("chrf", "chrF"))):
+        for axes, (speed, unit) in zip(
+            grid[row],
+            (("words_per_second", "words/s"), ("milliseconds", "ms per sentence")),
+            strict=True,
+        ):
+            for system, target in dict.fromkeys(
+                (r["system"], r["target"]) for r in results["rows"]
+            ):
+                points = [
+                    (one[speed], one[quality])
+                    for one in results["rows"]
+                    if (one["system"], one["target"]) == (system, target)
+                ]
+                colour = PALETTE[sizes.index(systems[system]["size"])]
+                axes.plot(
+                    *zip(*sorted(points), strict=True), color=colour, linewidth=1,
+                    marker="o" if systems[system]["decoder"] == "ssru" else "s", markersize=5,
+                    markerfacecolor=colour if target.endswith("shortlist") else "none",
+                )  # fmt: skip
+            plain_axes(axes, INK)
+            axes.set_facecolor("none")
+            _logarithmic(axes, "x")
+            if row == 1:
+                axes.set_xlabel(unit)
+        grid[row][0].set_ylabel(name)
+    figure.legend(
+        handles=list(_legend(sizes)), loc="outside lower center", ncols=4, frameon=False,
+        labelcolor=INK, fontsize="small",
+    )  # fmt: skip
+    _save(figure, path)
+
+
+def _legend(sizes: Sequence[str]) -> Iterator[Any]:
+    """Create the samples of the legend."""
+    from matplotlib.lines import Line2D
+
+    for colour, size in zip(PALETTE, sizes, strict=False):
+        yield Line2D([], [], color=colour, linewidth=2, label=size)
+    for marker, filled, label in (
+        ("o", True, "SSRU, shortlist"), ("o", False, "SSRU"),
+        ("s", True, "self-attention, shortlist"), ("s", False, "self-attention"),
+    ):  # fmt: skip
+        yield Line2D(
+            [], [], color=INK, linestyle="", marker=marker, label=label,
+            markerfacecolor=INK if filled else "none",
+        )  # fmt: skip
+
+
 def _figure(report: dict[str, Any], width: float, height: float) -> Any:
     """Return an empty figure on a transparent background."""
     import matplotlib as mpl
@@ -149,14 +209,15 @@ def _doubling(axes: Any, numbers: Sequence[float]) -> None:
     axes.xaxis.set_ticks([], minor=True)
 
 
-def _logarithmic(axes: Any) -> None:
-    """Show the y-axis logarithmically, with plain round numbers: 10, 20, 50, 100 ..."""
-    axes.set_yscale("log")
-    low, high = axes.get_ylim()
-    found = (digit * 10.0**power for power in range(7) for digit in (1, 2, 5))
+def _logarithmic(axes: Any, name: str = "y") -> None:
+    """Show an axis logarithmically, with plain round numbers: 10, 20, 50, 100 ..."""
+    axes.set(**{f"{name}scale": "log"})
+    low, high = getattr(axes, f"get_{name}lim")()
+    found = (digit * 10.0**power for power in range(-1, 7) for digit in (1, 2, 5))
     numbers = [number for number in found if low <= number <= high]
-    axes.yaxis.set_ticks(numbers, [f"{number:,g}" for number in numbers])
-    axes.yaxis.set_ticks([], minor=True)
+    axis = getattr(axes, f"{name}axis")
+    axis.set_ticks(numbers, [f"{number:,g}" for number in numbers])
+    axis.set_ticks([], minor=True)
 
 
 def _label_ends(axes: Any, x: float, ends: Sequence[tuple[float, str, str]]) -> None:

@@ -15,13 +15,14 @@ import plan
 import training_estimates
 from harness import RESULTS, read_reports
 from performance_tables import PARTS_OF_PAGE, render_readme
-from plots import PLOT_DIRECTORY, plot_scaling, plot_serving
+from plots import PLOT_DIRECTORY, plot_front, plot_scaling, plot_serving
 from results_tables import (
     render_compiling,
     render_corpus,
     render_cpp_library,
     render_device_rows,
     render_exact,
+    render_front,
     render_graph_choices,
     render_independence,
     render_loss,
@@ -63,6 +64,7 @@ SECTIONS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "run-multi30k": ("Multi30k English-German, test_2016_flickr", render_run),
     "run-multi30k-fr": ("Multi30k English-French, test_2016_flickr", render_run),
     "run-quickstart": ("The quickstart's generated corpus", render_run),
+    "front-multi30k": ("Students of a Multi30k English-German teacher", render_front),
     "training": ("Training speed beside JoeyNMT", render_training),
     "training-without-bf16": (
         "Training speed beside JoeyNMT, on a processor without bf16 instructions",
@@ -119,6 +121,8 @@ def main() -> None:
             fill(PERFORMANCE, name, render(reports[name]))
     if "scaling" in reports:
         plot_scaling(reports["scaling"], PLOT_DIRECTORY)
+    if "front-multi30k" in reports:
+        plot_front(reports["front-multi30k"], PLOT_DIRECTORY / "front.svg")
     if "corpus" in reports:
         fill(SCALE, "corpus", render_corpus(reports["corpus"]))
     if "serving" in reports:

@@ -114,6 +114,45 @@ def render_table3(report: Report) -> str:
     )
 
 
+def render_front(report: Report) -> str:
+    """Render the table of a distillation."""
+    settings, results = report["settings"], report["results"]
+    systems, rows = results["systems"], results["rows"]
+    teacher = rows[0]
+    lines = []
+    for row in rows:
+        system = systems[row["system"]]
+        speed = row["words_per_second"] / teacher["words_per_second"]
+        latency = teacher["milliseconds"] / row["milliseconds"]
+        lines.append(
+            [
+                system["decoder"] or "teacher",
+                system["size"],
+                "yes" if row["target"].endswith("shortlist") else "no",
+                str(row["beam_size"]),
+                f"{row['bleu']:.2f}",
+                f"{row['chrf']:.2f}",
+                f"{row['words_per_second']:,.0f}",
+                f"{speed:.1f}x",
+                f"{row['milliseconds']:.1f}",
+                f"{latency:.1f}x",
+                f"{row['megabytes']:.1f}",
+                "*" if row["on_front"] else "",
+            ]
+        )
+    header = ["decoder", "size", "shortlist", "beam", "BLEU", "chrF", "words/s", "teacher's"]
+    header += ["ms/sentence", "teacher's", "MB", "front"]
+    counts = results["selection"]
+    return (
+        f"`{settings['command']}`\n\n{where(report)}{note_of(report)} Int8; {settings['test']}; "
+        f"{counts['kept']:,} of {counts['read']:,} translated lines were selected. Words are the "
+        "source's, with a single-threaded worker on each core; ms per sentence is the median of "
+        "single lines on all cores; ratios are to the teacher's first row. An asterisk marks the "
+        "Pareto front of BLEU and words per second.\n\n"
+        f"{table(header, lines)}"
+    )
+
+
 # ---- training speed ----
 
 

@@ -178,7 +178,10 @@ def main() -> int:
         tokenizer = Tokenizer(*open_checkpoint(checkpoint).tokenizers)
         pieces = list(tokenizer.target_pieces(range(tokenizer.vocabulary_size)))
         ids = {piece: index for index, piece in enumerate(pieces)}
-        theirs = [[ids[piece] for piece in line] for line in expected]
+        if (arguments.target_vocabulary or arguments.vocabulary).suffix == ".spm":
+            theirs = [[ids[piece] for piece in line] for line in expected]
+        else:  # words
+            theirs = [tokenizer.encode_target(" ".join(line)) for line in expected]
         sources = [tokenizer.encode_source(line) for line in lines]
         failed = False
         for target in targets:

@@ -30,7 +30,8 @@ say "distilling"
 # A quarter of a student's usual vocabulary and some thousand steps suit 29,000 short pairs; the references are
 # kept because there is so little text.
 students=()
-for size in student-tiny,encoder-layers=3,d-model=128,d-ff=512,heads=4 student-tiny,encoder-layers=3 student-tiny; do
+shallow=student-tiny,encoder-layers=3
+for size in student-tiny "$shallow" "$shallow,d-model=128,d-ff=512,heads=4"; do
     students+=(--student "$size" --student "$size,decoder-mixer=self-attention")
 done
 translate-trt distill --teacher "$out/bundle" --output "$out/distilled" \
