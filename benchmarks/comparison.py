@@ -180,15 +180,15 @@ def convert(setting: Setting, made: Models, shortlist: Path | None = None) -> No
 
 
 def searched(
-    given: argparse.Namespace, made: Models, setting: Setting, texts: Sequence[str]
+    shortlist: Path | None, made: Models, setting: Setting, texts: Sequence[str]
 ) -> ModelConfig:
     """Return the model's shape; with a shortlist, the vocabulary is as large as its mean list."""
     config = open_checkpoint(made.checkpoint).model
-    if not setting.shortlist:
+    if not setting.shortlist or shortlist is None:
         return config
     path = made.checkpoint / "tokenizer.spm"
-    shortlist, encode = Shortlist.load(given.shortlist), Tokenizer(path, path).encode_source
-    sizes = [len(shortlist.for_sentence(encode(text))) for text in texts]
+    table, encode = Shortlist.load(shortlist), Tokenizer(path, path).encode_source
+    sizes = [len(table.for_sentence(encode(text))) for text in texts]
     return dataclasses.replace(config, vocabulary_size=round(statistics.mean(sizes)))
 
 

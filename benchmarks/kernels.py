@@ -50,6 +50,13 @@ def runs(program: Path, kernel: str | None) -> Callable[[], Results]:
     return run
 
 
+def vnni_limit() -> float | None:
+    """Return the 8-bit operations per second of AVX-512 VNNI on one core; None without it."""
+    build()
+    found = fastest([runs(PROGRAM, "vnni_limit")()])
+    return max((1e9 * one["giga_operations_per_second"] for one in found.values()), default=None)
+
+
 def fastest(rounds: list[Results]) -> dict[tuple[str, str], dict[str, Any]]:
     """Return the fastest call of all rounds for each kernel and shape."""
     best: dict[tuple[str, str], dict[str, Any]] = {}

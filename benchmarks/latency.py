@@ -126,7 +126,7 @@ def main() -> None:
             samples = compare(running, texts, given.rounds)
             for label, process in running.items():
                 samples["systems"][label]["memory"] = process.memory()
-        shapes = [searched(given, made, setting, texts.source) for setting in settings]
+        shapes = [searched(given.shortlist, made, setting, texts.source) for setting in settings]
     peaks = measure_peaks(given.threads)
     samples["peaks"] = dataclasses.asdict(peaks)
     for setting, shape in zip(settings, shapes, strict=True):

@@ -12,7 +12,9 @@ the settings it found in MODELS/work, so that a later run measures only; `--prep
 anew.
 
 Throughput is measured on one core and on all of them, a batch on each. Tokens are target tokens
-without the end symbol; processor seconds are those of all threads of the system. One sentence:
+without the end symbol; processor seconds are those of all threads of the system. Operations are
+those of the matmuls with weights, per processor second, and their share of what AVX-512 VNNI allows
+a core, which the kernel benchmark measures with registers alone. One sentence:
 every sentence goes to each system in turn. `equal` counts translations that are token for token
 those of the first system of the row; rows of kind "equality" only count.
 """
@@ -29,6 +31,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import kernels
 import latency
 import marian
 import throughput
@@ -39,12 +42,14 @@ from comparison import (
     convert,
     latency_stages,
     libraries,
+    searched,
     sentences_per_second,
     tokens_per_second,
 )
 from harness import parser, spread, write
 from peers import installed
 from processes import Process
+from roofline import work
 from systems import OURS, Models, Setting
 
 from translate_trt.export.build_options import BuildOptions
@@ -52,6 +57,7 @@ from translate_trt.export.compile import compile_bundle
 from translate_trt.runtime.bundle.manifest import SHORTLIST
 from translate_trt.runtime.io.lines import read_parallel
 from translate_trt.train.checkpoint import open_checkpoint
+from translate_trt.train.config import ModelConfig
 
 THROUGHPUT, LATENCY, EQUALITY = "throughput", "one sentence", "equality"
 #: Words of the lines of "twelve".
@@ -276,7 +282,14 @@ def measure(
             with running(place, row, known, workers) as processes:
                 samples = throughput.compare(processes, texts, given.rounds)
                 settings = {label: one.setting for label, one in processes.items()}
-            found[str(workers)] = throughputs(samples, settings)
+            shapes = {
+                label: searched(
+                    place.shortlist(entry.model), place.made(entry.model), settings[label],
+                    texts.source,
+                )
+                for label, entry in zip(settings, row.entries, strict=True)
+            }  # fmt: skip
+            found[str(workers)] = throughputs(samples, settings, shapes)
         return {"source_tokens": sum(samples["source_tokens"]), "cores": found}
     if row.kind == LATENCY:
         texts = place.texts(row.text, given.sentences)
@@ -292,15 +305,31 @@ def measure(
         return {"systems": equalities(processes, texts)}
 
 
-def throughputs(samples: dict[str, Any], settings: dict[str, Setting]) -> dict[str, Any]:
-    """Return speed, equal translations and ratios to the first system."""
+def throughputs(
+    samples: dict[str, Any], settings: dict[str, Setting], shapes: dict[str, ModelConfig]
+) -> dict[str, Any]:
+    """Return speed, operations, equal translations and ratios to the first system.
+
+    Args:
+        samples: Measurements of `throughput.compare`.
+        settings: Setting of each system.
+        shapes: Shape of each system's model, see `searched`.
+    """
     first = next(iter(samples["systems"].values()))
+    operations = {
+        label: work(
+            shapes[label], one.precision, samples["source_tokens"],
+            samples["systems"][label]["tokens"], one.beam_size, one.batch_tokens,
+        ).matmuls
+        for label, one in settings.items()
+    }  # fmt: skip
     return {
         label: {
             "sentences": len(one["tokens"]),
             "target_tokens": sum(one["tokens"]),
             "seconds": spread(throughput.seconds_of_rounds(one)),
             "processor_seconds": spread(throughput.seconds_of_rounds(one, ("processor",))),
+            "operations": operations[label],
             "first / this": throughput.speed_ratios(first, one),
             "first / this, processor": throughput.speed_ratios(first, one, ("processor",)),
             "equal": equal(one["ids"], first["ids"]),
@@ -398,6 +427,7 @@ def main() -> None:
             for name in dict.fromkeys(entry.model for row in rows.values() for entry in row.entries)
         },
         "trials": {key: one["trials"] for key, one in known.items() if key in keys},
+        "vnni_limit": kernels.vnni_limit(),
     }
     results: dict[str, Any] = {}
     for name, row in rows.items():

@@ -113,7 +113,7 @@ def render_peers(report: Report) -> str:
     """Render peer_table.py's report: throughput, single sentences, equal translations."""
     settings, results = report["settings"], report["results"]
     tables = [
-        _throughput_of_peers(results),
+        _throughput_of_peers(results, settings.get("vnni_limit")),
         _latency_of_peers(results),
         _equality_of_peers(results),
     ]
@@ -123,7 +123,7 @@ def render_peers(report: Report) -> str:
     )
 
 
-def _throughput_of_peers(results: dict[str, Any]) -> str:
+def _throughput_of_peers(results: dict[str, Any], limit: float | None) -> str:
     rows = []
     for row in results.values():
         for cores, systems in row.get("cores", {}).items():
@@ -141,11 +141,25 @@ def _throughput_of_peers(results: dict[str, Any]) -> str:
                         ratio(system["first / this, processor"]),
                         f"{system['equal']} of {system['sentences']}",
                         f"{system['bleu']:.2f}",
+                        _share(system, limit),
                     ]
                 )
     header = ["row", "cores", "system, model", "weights", "tokens/s", "tokens/processor s"]
-    header += ["first / this", "first / this, processor", "equal", "BLEU"]
+    header += ["first / this", "first / this, processor", "equal", "BLEU", "GOP/s of a core"]
     return table(header, rows) if rows else ""
+
+
+def _share(system: dict[str, Any], limit: float | None) -> str:
+    """Format the operations per processor second and their share of the processor's limit."""
+    if "operations" not in system:  # a report of an older version
+        return ""
+    speed = system["operations"] / system["processor_seconds"][0]
+    share = (
+        f" ({100 * speed / limit:.0f} %)"
+        if limit and "int8" in system["setting"]["precision"]
+        else ""
+    )
+    return f"{speed / 1e9:.0f}{share}"
 
 
 def _latency_of_peers(results: dict[str, Any]) -> str:

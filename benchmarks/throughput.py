@@ -136,7 +136,7 @@ def main() -> None:
         settings: list[Setting] = [best for best, _ in chosen.values()]
         with processes(settings, made) as running:
             samples = compare(running, texts, given.rounds)
-        shapes = [searched(given, made, setting, texts.source) for setting in settings]
+        shapes = [searched(given.shortlist, made, setting, texts.source) for setting in settings]
     peaks = measure_peaks(given.threads)
     samples["peaks"] = dataclasses.asdict(peaks)
     first = next(iter(samples["systems"].values()))

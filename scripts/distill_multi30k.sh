@@ -18,7 +18,7 @@ say "training the teacher"
 again=()
 [ ! -e "$out/teacher/run.json" ] || again=(--resume)
 translate-trt train --config small --output "$out/teacher" ${again[@]+"${again[@]}"} \
-    --batch-tokens 2048 --steps 2500 \
+    --batch-tokens 2048 --steps 4000 \
     --train "$data/train.en" "$data/train.de" --valid "$data/val.en" "$data/val.de"
 [ -d "$out/teacher/checkpoint-averaged" ] || exit 1  # stopped by SIGTERM
 
@@ -38,5 +38,5 @@ translate-trt distill --teacher "$out/bundle" --output "$out/distilled" \
     --source "$data/train.en" --reference "$data/train.de" --keep-references \
     --valid "$data/val.en" "$data/val.de" \
     --test "$data/test_2016_flickr.en" "$data/test_2016_flickr.de" \
-    --vocabulary-size 8000 --batch-tokens 2048 --steps 2000 --warmup-steps 500 --learning-rate 0.001 \
-    --dropout 0.1 --validate-every 250 --checkpoint-every 50 "${students[@]}" "$@"
+    --vocabulary-size 8000 --batch-tokens 1024 --steps 4000 --warmup-steps 800 --learning-rate 0.001 \
+    --dropout 0.1 --validate-every 500 --checkpoint-every 100 "${students[@]}" "$@"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,7 @@ def test_rows_are_measured_and_rendered(
 
     save_models(tmp_path, tokenizer_model)
     monkeypatch.setattr(peer_table, "BATCHES", (512,))
+    monkeypatch.setattr(peer_table.kernels, "vnni_limit", lambda: 1e12)
     names = ("base-1-short", "base-4-sentence", "equality-base")
     rows = [argument for name in names for argument in ("--row", name)]
     out = tmp_path / "report.json"
@@ -108,8 +110,10 @@ def test_rows_are_measured_and_rendered(
     for label, system in short["2"].items():
         assert system["setting"]["workers"] == 2, label
         assert system["processor_seconds"][0] > 0
+        assert system["operations"] > 0
     known = json.loads((tmp_path / "work" / "settings.json").read_text())
     assert set(report["settings"]["trials"]) == set(known)
     text = render_peers(report)
     for row in ("base, beam 1, short lines", "base, beam 4", "base, beam 1, fp32"):
         assert f"| {row} |" in text
+    assert re.search(r"\| \d+ \(\d+ %\) \|$", text, re.MULTILINE)

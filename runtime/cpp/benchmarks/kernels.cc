@@ -6,6 +6,10 @@
 // minimum time, counting only necessary bytes and operations. With --calls, each case runs exactly
 // N times without timing, for tools that count instructions.
 
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -317,6 +321,33 @@ void measure_rows(const Kernels& kernels, Benchmark& benchmark, Serial& executor
   }
 }
 
+#ifdef __x86_64__
+// 8-bit dot products of registers alone. Sixteen independent sums hide the latency.
+[[gnu::target("avx512f,avx512vnni")]] void multiply_registers(std::size_t rounds, void* sums) {
+  constexpr std::size_t kSums = 16;
+  __m512i all[kSums];
+  const __m512i factors = _mm512_loadu_si512(sums);
+  for (auto& one : all) one = factors;
+  for (std::size_t round = 0; round < rounds; ++round) {
+#pragma GCC unroll 16
+    for (auto& one : all) one = _mm512_dpbusd_epi32(one, factors, factors);
+  }
+  __m512i total = all[0];
+  for (const auto& one : all) total = _mm512_xor_si512(total, one);
+  _mm512_storeu_si512(sums, total);
+}
+
+// The limit of a processor for 8-bit matmuls with AVX-512 VNNI.
+void measure_limit(Benchmark& benchmark) {
+  if (!__builtin_cpu_supports("avx512vnni")) return;
+  constexpr std::size_t kRounds = 4096;
+  std::vector<std::int32_t> sums(16, 0x01010101);
+  // Each instruction adds 64 products.
+  benchmark.measure("vnni_limit", sizes({{"rounds", kRounds}}), 0, kRounds * 16 * 64 * 2,
+                    [&] { multiply_registers(kRounds, sums.data()); });
+}
+#endif
+
 // Measures the portable kernels.
 void measure_search(Benchmark& benchmark) {
   constexpr std::size_t kSentences = 64, kSlots = 64;
@@ -402,6 +433,9 @@ void measure_all(const Options& options) {
   std::cerr << "kernels: " << kernels.name << "\n";
   Benchmark benchmark(options);
   Serial executor;
+#ifdef __x86_64__
+  measure_limit(benchmark);
+#endif
   if (kernels.linear != nullptr) {
     measure_matrices(kernels, benchmark, executor);
     measure_cold_matrices(kernels, benchmark, executor);
