@@ -17,10 +17,10 @@ from translate_trt.export.distillation.distillation_options import (
 )
 from translate_trt.export.distillation.selection_options import METRICS, SelectionOptions
 from translate_trt.runtime.bundle.manifest import read_manifest
-from translate_trt.runtime.cli.corpus import Progress
 from translate_trt.runtime.cli.names import field_options, output_option
 from translate_trt.runtime.cli.output import open_output
 from translate_trt.runtime.cli.search_flags import replace_options, search_flags
+from translate_trt.runtime.cli.shard_progress import ShardProgress
 from translate_trt.runtime.cli.verbosity import is_quiet
 from translate_trt.train.config import DROPOUTS, ModelConfig, TrainConfig, preset
 from translate_trt.train.data.corpora import PrepareOptions
@@ -181,7 +181,7 @@ def distill(
     from translate_trt.export.distillation.stages import Distillation, Resources
     from translate_trt.train.shutdown import exit_on_sigterm
 
-    progress = Progress(no_progress)
+    progress = ShardProgress(no_progress)
     work = Distillation(
         options, out, Resources(**resources, quiet=is_quiet(ctx)), force, progress.planned,
         progress.finished, progress.close,

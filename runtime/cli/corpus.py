@@ -5,13 +5,10 @@ from __future__ import annotations
 import dataclasses
 import logging
 import signal
-import sys
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from datetime import timedelta
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -22,14 +19,14 @@ from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.cli.bundle_flags import BATCH_TOKENS_HELP, bundle_flag, target_flags
 from translate_trt.runtime.cli.output import open_output
 from translate_trt.runtime.cli.search_flags import n_best_flag, replace_options, search_flags
+from translate_trt.runtime.cli.shard_progress import ShardProgress
 from translate_trt.runtime.io.report import columns
 
 if TYPE_CHECKING:
-    from translate_trt.runtime.serve.corpus.job import InputRecord, ShardRecord
+    from translate_trt.runtime.serve.corpus.job import InputRecord
 
 log = logging.getLogger("translate_trt")
 
-_SECONDS_BETWEEN_LINES = 30.0
 _EXIT_TERMINATED = 128 + signal.SIGTERM  # which shells report after SIGTERM
 
 
@@ -120,7 +117,7 @@ def corpus(
     work, sources = prepare_work(
         bundle, target, shortlist, (*named, *more), output, search, options, workers
     )
-    progress = Progress(no_progress)
+    progress = ShardProgress(no_progress)
     with _exit_on_sigterm():
         try:
             complete = translate_inputs(
@@ -164,74 +161,6 @@ def _exit_on_sigterm() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, previous)
-
-
-class Progress:
-    """Progress of a run: a bar on a terminal, a line on stderr every 30 s elsewhere."""
-
-    def __init__(self, hidden: bool, clock: Callable[[], float] = time.monotonic) -> None:
-        terminal = sys.stderr.isatty()
-        self._bar_hidden = hidden or not terminal
-        self._lines_hidden = hidden or terminal or not log.isEnabledFor(logging.WARNING)
-        self._bar: Any = None
-        self._shards = self._before = self._now = 0
-        self._records = self._tokens = 0
-        self._clock = clock
-        self._begun = clock()
-        self._ended = threading.Event()
-
-    def planned(self, shards: int, finished: int) -> None:
-        from tqdm import tqdm
-
-        self._shards, self._before = shards, finished
-        if finished:
-            log.info("%d of %d shards are already finished", finished, shards)
-        self._bar = tqdm(
-            total=shards, initial=finished, unit=" shards", disable=self._bar_hidden,
-            file=sys.stderr,
-        )  # fmt: skip
-        if not self._lines_hidden:
-            threading.Thread(target=self._write_lines, daemon=True).start()
-
-    def finished(self, record: ShardRecord) -> None:
-        self._now += 1
-        self._records += record.records
-        self._tokens += record.target_tokens
-        self._bar.set_postfix_str(self._speed())
-        self._bar.update()
-
-    def _write_lines(self) -> None:
-        # At fixed intervals: a log should also show a run that finishes no shards.
-        while not self._ended.wait(_SECONDS_BETWEEN_LINES):
-            click.echo(f"translate-trt: {self.line()}", err=True)
-
-    def line(self) -> str:
-        """Return finished shards, speed and remaining time."""
-        if not self._now:
-            return f"{self.state()}, none in the {self._clock() - self._begun:.0f} s so far"
-        left = (self._shards - self._before - self._now) * self._seconds() / self._now
-        return f"{self.state()}, {self._speed()}, {timedelta(seconds=round(left))} left"
-
-    def _seconds(self) -> float:
-        return max(self._clock() - self._begun, 1e-9)
-
-    def _speed(self) -> str:
-        seconds = self._seconds()
-        return (
-            f"{self._records / seconds:,.1f} lines/s, {self._tokens / seconds:,.0f} target tokens/s"
-        )
-
-    def state(self) -> str:
-        return f"{self._before + self._now} of {self._shards} shards are finished"
-
-    def summary(self) -> str:
-        made = f"{self._records:,} lines translated in {self._seconds():.1f} s: {self._speed()}"
-        return made if self._now else "all shards were already finished"
-
-    def close(self) -> None:
-        self._ended.set()
-        if self._bar is not None:
-            self._bar.close()
 
 
 def _table(complete: dict[str, InputRecord]) -> list[str]:

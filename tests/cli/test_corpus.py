@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import importlib.util
 import json
 import signal
@@ -145,11 +144,10 @@ def test_progress_without_a_terminal(
     corpus: Callable[..., Result], shards: list[Any], text: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Print a progress line at every interval, unless progress is hidden."""
+    from translate_trt.runtime.cli import shard_progress
     from translate_trt.runtime.serve.corpus import run
 
-    command = importlib.import_module("translate_trt.runtime.cli.corpus")
-
-    translate, line = run.translate_shards, command.Progress.line
+    translate, line = run.translate_shards, shard_progress.ShardProgress.line
     told = threading.Event()
 
     def after_a_line(*arguments: Any) -> None:
@@ -161,8 +159,8 @@ def test_progress_without_a_terminal(
         return line(self)
 
     monkeypatch.setattr(run, "translate_shards", after_a_line)
-    monkeypatch.setattr(command.Progress, "line", note)
-    monkeypatch.setattr(command, "_SECONDS_BETWEEN_LINES", 0.01)
+    monkeypatch.setattr(shard_progress.ShardProgress, "line", note)
+    monkeypatch.setattr(shard_progress, "_SECONDS_BETWEEN_LINES", 0.01)
     timeout = 60.0
     result = corpus("--input", text / "b.txt")
     assert "translate-trt: 0 of 1 shards are finished, none in the " in result.stderr
@@ -177,10 +175,11 @@ def test_progress_without_a_terminal(
 
 
 def test_the_time_left() -> None:
-    from translate_trt.runtime.cli.corpus import Progress
+    from translate_trt.runtime.cli.shard_progress import ShardProgress
 
     now = 100.0
-    progress = Progress(hidden=True, clock=lambda: now)
+    progress = ShardProgress(hidden=True, clock=lambda: now)
+    assert progress.state() == "no shard was planned yet"
     progress.planned(50, 10)
     now += 20.0
     assert progress.line() == "10 of 50 shards are finished, none in the 20 s so far"

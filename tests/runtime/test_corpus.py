@@ -384,6 +384,15 @@ def test_several_hypotheses_imply_json(make_bundle: Callable[..., Path], tmp_pat
     assert source.name == "t"
 
 
+def test_attention_is_refused(make_bundle: Callable[..., Path], tmp_path: Path) -> None:
+    search = SearchOptions(return_attention=True)
+    with pytest.raises(OptionError, match="translate-trt translate --attention"):
+        run.prepare_work(
+            make_bundle(), None, False, [str(tmp_path / "t")], tmp_path / "out", search, OPTIONS,
+            WorkerOptions(),
+        )  # fmt: skip
+
+
 @pytest.mark.parametrize("what", ["part", "size", "record", "settings", "input"])
 def test_what_does_not_count_as_finished(tmp_path: Path, job: Job, what: str) -> None:
     source = write(tmp_path / "a", b"a\nb\n")

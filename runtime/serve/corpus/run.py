@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from translate_trt.runtime.bundle.manifest import read_manifest, verify_files
-from translate_trt.runtime.errors import BackendError
+from translate_trt.runtime.errors import BackendError, OptionError
 from translate_trt.runtime.io.outputs import check_apart
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.serve.corpus.cluster import Work
@@ -59,6 +59,11 @@ def prepare_work(
     for package in ("ray", "pyarrow"):  # not imported yet: Ray reads its settings on import
         if importlib.util.find_spec(package) is None:
             raise ModuleNotFoundError(f"No module named {package!r}", name=package)
+    if search.return_attention:
+        raise OptionError(
+            "return_attention: the results of a corpus have no attention; translate the lines in "
+            "question with `translate-trt translate --attention`."
+        )
     options = dataclasses.replace(options, json=options.json or search.num_hypotheses > 1)
     manifest = read_manifest(bundle)
     entry = manifest.target(target, shortlist)
