@@ -187,18 +187,26 @@ def write_model(model: Any, order: NDArray[np.int64], path: Path) -> None:
         bias = _array(model.output_bias).copy()
     bias[[PAD, START]] = BANNED_BIAS
     arrays = {"Wemb": embedding[order], "decoder_ff_logit_out_b": bias[None, order]}
+    pre = config.norm == "pre"
+    if pre:
+        for stack, norm in (("encoder", model.encoder_norm), ("decoder", model.decoder_norm)):
+            arrays |= _norm(f"{stack}_top", norm, "")
     for number, layer in enumerate(model.encoder_layers, 1):
         name = f"encoder_l{number}"
-        arrays |= _attention(f"{name}_self", layer.self_attention, layer.self_attention_norm)
-        arrays |= _feed_forward(name, layer)
+        arrays |= _attention(f"{name}_self", layer.self_attention)
+        arrays |= _norm_of(f"{name}_self_Wo", layer.self_attention_norm, pre)
+        arrays |= _feed_forward(name, layer, pre)
     for number, layer in zip(_tied_layers(config), model.decoder_layers, strict=True):
         name = f"decoder_l{number}"
         if config.decoder_mixer == "ssru":
             arrays |= _ssru(name, layer)
+            arrays |= _norm_of(f"{name}_rnn{'' if pre else '_ffn'}", layer.ssru_norm, pre)
         else:
-            arrays |= _attention(f"{name}_self", layer.self_attention, layer.self_attention_norm)
-        arrays |= _attention(f"{name}_context", layer.cross_attention, layer.cross_attention_norm)
-        arrays |= _feed_forward(name, layer)
+            arrays |= _attention(f"{name}_self", layer.self_attention)
+            arrays |= _norm_of(f"{name}_self_Wo", layer.self_attention_norm, pre)
+        arrays |= _attention(f"{name}_context", layer.cross_attention)
+        arrays |= _norm_of(f"{name}_context_Wo", layer.cross_attention_norm, pre)
+        arrays |= _feed_forward(name, layer, pre)
     settings = "\n".join(f"{key}: {value}" for key, value in _settings(config).items())
     content = np.frombuffer(f"{settings}\n\0".encode(), np.int8)
     np.savez(path, **{"special:model.yml": content}, **arrays)
@@ -208,7 +216,7 @@ def _check(model: Any) -> None:
     """Raise an OptionError for models that Marian cannot compute."""
     config = model.config
     wanted = {
-        "norm": ("post",), "positions": ("sinusoidal",), "sinusoid": ("tensor2tensor",),
+        "norm": ("post", "pre"), "positions": ("sinusoidal",), "sinusoid": ("tensor2tensor",),
         "first_position": (0,), "tied": ("all",), "scale_embedding": (True,),
         "norm_embedding": (False,), "source_end": (True,), "activation": ("relu", "swish"),
         "layer_norm_epsilon": (_EPSILON,), "key_size": (0, config.d_v),
@@ -231,15 +239,16 @@ def _settings(config: Any) -> dict[str, str]:
     """Return the settings of special:model.yml; Marian takes its defaults for all others."""
     mixer = {"self-attention": "self-attention", "ssru": "rnn"}[config.decoder_mixer]
     ties = f"[{', '.join(map(str, _tied_layers(config)))}]" if config.decoder_ties else "[]"
-    size = config.vocabulary_size
+    size, pre = config.vocabulary_size, config.norm == "pre"
     values: dict[str, Any] = {
         "dec-cell": "ssru", "dec-depth": config.decoder_layers, "dim-emb": config.d_model,
         "dim-vocabs": f"[{size}, {size}]", "enc-depth": config.encoder_layers,
         "tied-embeddings-all": "true", "transformer-decoder-autoreg": mixer,
         "transformer-decoder-dim-ffn": config.decoder_inner, "transformer-dim-ffn": config.d_ff,
         "transformer-ffn-activation": config.activation, "transformer-heads": config.heads,
-        "transformer-postprocess": "dan", "transformer-postprocess-emb": "d",
-        "transformer-preprocess": '""', "transformer-postprocess-top": '""',
+        "transformer-postprocess": "da" if pre else "dan", "transformer-postprocess-emb": "d",
+        "transformer-preprocess": "n" if pre else '""',
+        "transformer-postprocess-top": "n" if pre else '""',
         "transformer-tied-layers": ties, "type": "transformer", "version": "v1.12.0",
     }  # fmt: skip
     return {key: str(value) for key, value in values.items()}
@@ -265,32 +274,33 @@ def _linear(name: str, suffix: str, linear: Any) -> dict[str, NDArray[np.float32
     return found
 
 
-def _norm(name: str, residual: Any) -> dict[str, NDArray[np.float32]]:
-    norm = residual.norm
+def _norm(name: str, norm: Any, suffix: str) -> dict[str, NDArray[np.float32]]:
     return {
-        f"{name}_ln_scale": _array(norm.weight)[None],
-        f"{name}_ln_bias": _array(norm.bias)[None],
+        f"{name}_ln_scale{suffix}": _array(norm.weight)[None],
+        f"{name}_ln_bias{suffix}": _array(norm.bias)[None],
     }
 
 
-def _attention(name: str, attention: Any, residual: Any) -> dict[str, NDArray[np.float32]]:
-    found = _norm(f"{name}_Wo", residual)
+def _norm_of(name: str, residual: Any, pre: bool) -> dict[str, NDArray[np.float32]]:
+    """Return the norm of a sublayer, before or after it."""
+    return _norm(name, residual.norm, "_pre" if pre else "")
+
+
+def _attention(name: str, attention: Any) -> dict[str, NDArray[np.float32]]:
+    found = {}
     for letter, part in zip("qkvo", ("query", "key", "value", "output"), strict=True):
         found |= _linear(name, letter, getattr(attention, part))
     return found
 
 
 def _ssru(name: str, layer: Any) -> dict[str, NDArray[np.float32]]:
-    return (
-        _norm(f"{name}_rnn_ffn", layer.ssru_norm)
-        | _linear(f"{name}_rnn", "f", layer.ssru.forget)
-        | _linear(f"{name}_rnn", "", layer.ssru.input)
-    )
+    ssru = layer.ssru
+    return _linear(f"{name}_rnn", "f", ssru.forget) | _linear(f"{name}_rnn", "", ssru.input)
 
 
-def _feed_forward(name: str, layer: Any) -> dict[str, NDArray[np.float32]]:
+def _feed_forward(name: str, layer: Any, pre: bool) -> dict[str, NDArray[np.float32]]:
     return (
-        _norm(f"{name}_ffn_ffn", layer.feed_forward_norm)
+        _norm_of(f"{name}_ffn_ffn", layer.feed_forward_norm, pre)
         | _linear(f"{name}_ffn", "1", layer.feed_forward.inner)
         | _linear(f"{name}_ffn", "2", layer.feed_forward.outer)
     )

@@ -30,14 +30,14 @@ from translate_trt.train.config import START, TrainConfig
 _ROWS = (".output.weight", ".outer.weight", ".forget.weight", ".input.weight")
 _COLUMNS = ("embedding.weight", ".query.weight", ".key.weight", ".value.weight", ".inner.weight",
             ".forget.weight", ".input.weight")  # fmt: skip
-_VECTORS = (".norm.weight", ".norm.bias", ".output.bias", ".outer.bias", ".forget.bias")
+_VECTORS = ("norm.weight", "norm.bias", ".output.bias", ".outer.bias", ".forget.bias")
 
 
 def permuted(weights: dict[str, Tensor], order: Tensor) -> dict[str, Tensor]:
     """Permute the axes of the residual stream: a model of the same function.
 
     Args:
-        weights: Weights of a post-norm `Transformer` without separate tables, by name.
+        weights: Weights of a `Transformer` without separate tables, by name.
         order: [d_model], the old number of each new axis.
     """
     found = {}

@@ -23,6 +23,7 @@ from results_tables import (
     render_device_rows,
     render_exact,
     render_front,
+    render_front_summary,
     render_graph_choices,
     render_independence,
     render_loss,
@@ -122,6 +123,7 @@ def main() -> None:
     if "scaling" in reports:
         plot_scaling(reports["scaling"], PLOT_DIRECTORY)
     if "front-multi30k" in reports:
+        fill(README, "front-multi30k", render_front_summary(reports["front-multi30k"]))
         plot_front(reports["front-multi30k"], PLOT_DIRECTORY / "front.svg")
     if "corpus" in reports:
         fill(SCALE, "corpus", render_corpus(reports["corpus"]))

@@ -114,6 +114,31 @@ def render_table3(report: Report) -> str:
     )
 
 
+def render_front_summary(report: Report) -> str:
+    """Render the teacher and each student as it is deployed: with its shortlist, greedily."""
+    results = report["results"]
+    systems, (teacher, *rows) = results["systems"], results["rows"]
+    deployed = [
+        row for row in rows if row["beam_size"] == 1 and row["target"].endswith("shortlist")
+    ]
+    lines = [
+        [
+            f"teacher, beam {row['beam_size']}" if row is teacher else system["decoder"],
+            system["size"],
+            f"{row['bleu']:.2f}",
+            f"{row['bleu'] - teacher['bleu']:+.2f}",
+            f"{row['words_per_second']:,.0f}",
+            f"{row['words_per_second'] / teacher['words_per_second']:.1f}x",
+            f"{row['milliseconds']:.1f}",
+            f"{row['megabytes']:.1f}",
+        ]
+        for row in (teacher, *deployed)
+        for system in [systems[row["system"]]]
+    ]
+    header = ["decoder", "size", "BLEU", "difference", "words/s", "relative", "ms/sentence", "MB"]
+    return f"{where(report)} {report['settings']['test']}, int8.\n\n{table(header, lines)}"
+
+
 def render_front(report: Report) -> str:
     """Render the table of a distillation."""
     settings, results = report["settings"], report["results"]

@@ -10,14 +10,17 @@ from translate_trt.train.config import ModelConfig
 from translate_trt.train.model import Transformer
 
 
+@pytest.mark.parametrize("norm", ["post", "pre"])
 @pytest.mark.parametrize("mixer", ["ssru", "self-attention"])
-def test_a_permuted_model_computes_the_same(mixer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_permuted_model_computes_the_same(
+    mixer: str, norm: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from marian_student import permuted
 
     torch.manual_seed(3)
     config = ModelConfig(
         vocabulary_size=40, encoder_layers=2, decoder_layers=2, d_model=16, d_ff=24, heads=4,
-        decoder_mixer=mixer, dropout=0.0,
+        decoder_mixer=mixer, norm=norm, dropout=0.0,
     )  # fmt: skip
     first = Transformer(config).eval()
     for weight in first.parameters():  # norms and biases begin as ones and zeros
