@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 import onnx
@@ -26,7 +27,7 @@ from translate_trt.export.passes.expectations import ModelShape
 from translate_trt.export.passes.pipeline import Report, run_passes
 from translate_trt.export.passes.value_bounds import Bound
 from translate_trt.export.residual_stream import LOGITS
-from translate_trt.export.roles import EMBEDDING, RESIDUAL, set_roles
+from translate_trt.export.roles import EMBEDDING, RESIDUAL, set_input_magnitudes, set_roles
 from translate_trt.export.taps import tapped
 from translate_trt.export.targets import TARGETS
 from translate_trt.export.trace import check, declare, trace
@@ -47,6 +48,7 @@ from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.io.atomic_files import new_directory
 from translate_trt.runtime.io.outputs import check_apart
 from translate_trt.runtime.version import version
+from translate_trt.train.activation_scales import matmul_weights
 from translate_trt.train.checkpoint import Checkpoint
 from translate_trt.train.config import END, PAD, START, UNKNOWN, ModelConfig
 from translate_trt.train.model import Transformer
@@ -117,7 +119,8 @@ def compile_bundle(
         inputs.append(options.dump)
     with new_directory(out, force, kind=BUNDLE, inputs=inputs) as directory:
         model = checkpoint.load_model()
-        compiler = Compiler(model, limits, options, shortlist)
+        scales = checkpoint.load_activation_scales(model)
+        compiler = Compiler(model, limits, options, shortlist, scales)
         manifest = Manifest(
             format_version=FORMAT_VERSION,
             created_by=f"translate-trt {version()}",
@@ -170,6 +173,8 @@ class Compiler:
         limits: Largest lengths of source and target.
         options: Options of the build.
         shortlist: Shortlist table, for targets with a shortlist.
+        activation_scales: Recorded largest magnitude of the input of each matmul, by the names of
+            `matmul_weights`, for int8 targets. Default: scales per row.
 
     Attributes:
         reports: Reports of the passes on both graphs, by target.
@@ -181,9 +186,11 @@ class Compiler:
         limits: Limits,
         options: BuildOptions,
         shortlist: Shortlist | None = None,
+        activation_scales: Mapping[str, float] | None = None,
     ) -> None:
         self._model, self._limits, self._options = model, limits, options
         self._shortlist = shortlist
+        self._activation_scales = activation_scales or {}
         self._traced: dict[tuple[Contract, int], dict[str, ir.Model]] = {}
         self._dumps = {
             name: Dump(options.dump / name) for name in options.targets if options.dump is not None
@@ -283,8 +290,9 @@ class Compiler:
         opset = TARGETS[name].opset
         if (contract, opset) not in self._traced:
             self._traced[contract, opset] = trace_graphs(
-                self._model, self._limits, contract, opset, self._shortlist
-            )
+                self._model, self._limits, contract, opset, self._shortlist,
+                self._activation_scales,
+            )  # fmt: skip
         return self._traced[contract, opset]
 
 
@@ -333,26 +341,34 @@ def trace_graphs(
     contract: Contract,
     opset: int,
     shortlist: Shortlist | None = None,
+    activation_scales: Mapping[str, float] = MappingProxyType({}),
 ) -> dict[str, ir.Model]:
-    """Trace both graphs in FP32 and set the roles of their tensors."""
+    """Trace both graphs in FP32, and set the roles and input magnitudes of their tensors."""
     table = shortlist if contract.shortlist is not None else None
     modules = {
         "encoder": EncoderGraph(model, limits.max_source_length, table),
         "step": StepGraph(model, limits.max_target_length, contract),
     }
+    matrices = matmul_weights(model)
     traced = {}
     for name, (inputs, outputs) in contract.graphs.items():
         log.info("tracing the %s graph", name)
         module = modules[name]
         with tapped(module, model, name) as tensors:
             graph = trace(module, inputs, outputs, name, opset, tensors)
+        tensors_by_name = module.state_dict(keep_vars=True)
         tables = (model.source_table.weight, model.embedding.weight)
         names = {
             name
-            for name, tensor in module.state_dict(keep_vars=True).items()
+            for name, tensor in tensors_by_name.items()
             if any(tensor is table for table in tables)
         }
         set_roles(graph, EMBEDDING, names)
+        magnitudes = {id(matrices[name]): x for name, x in activation_scales.items()}
+        set_input_magnitudes(graph, {
+            name: magnitudes[id(tensor)]
+            for name, tensor in tensors_by_name.items() if id(tensor) in magnitudes
+        })  # fmt: skip
         set_roles(graph, RESIDUAL, set(tensors) - {LOGITS})
         traced[name] = graph
     return traced

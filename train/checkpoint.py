@@ -7,7 +7,8 @@ run/
   checkpoint-averaged/        the same three files; `translate-trt export run/` takes this one
 
 Models with a tokenizer per language have source.spm and target.spm instead of tokenizer.spm.
-Checkpoints may have a lexical shortlist, shortlist.safetensors.
+Checkpoints may have a lexical shortlist, shortlist.safetensors. Imported checkpoints may have
+recorded activation scales, activation_scales.json.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from translate_trt.runtime.errors import BundleError, CheckpointError, OptionErr
 from translate_trt.runtime.io.atomic_files import new_directory
 from translate_trt.runtime.io.outputs import Kind
 from translate_trt.runtime.options import SearchOptions
+from translate_trt.train.activation_scales import parse_activation_scales, write_activation_scales
 from translate_trt.train.config import ModelConfig, TrainConfig, config_from_json
 from translate_trt.train.hashed_files import (
     check_hash,
@@ -50,6 +52,7 @@ PREFIX = "checkpoint-"
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 SHORTLIST = "shortlist.safetensors"
+ACTIVATION_SCALES = "activation_scales.json"
 
 
 def checkpoint_files(directory: Path) -> set[str] | None:
@@ -80,6 +83,7 @@ CHECKPOINT_FILES = {
     TOKENIZER,
     *TOKENIZERS,
     SHORTLIST,
+    ACTIVATION_SCALES,
     "training/optimizer.safetensors",
     "training/state.json",
 }
@@ -217,6 +221,26 @@ class Checkpoint(DecodingDefaults):
         """File of the model's lexical shortlist, if the checkpoint has one."""
         path = self.path / SHORTLIST
         return path if path.is_file() else None
+
+    def load_activation_scales(self, model: Transformer) -> dict[str, float] | None:
+        """Load the recorded activation scales (activation_scales.py), if the checkpoint has them.
+
+        Args:
+            model: The model of the checkpoint.
+
+        Returns:
+            The largest magnitude of the input of each matmul by name; None if config.json lists no
+            file of them.
+
+        Raises:
+            CheckpointError: The file is missing or damaged.
+        """
+        config, path = self.path / CONFIG, self.path / ACTIVATION_SCALES
+        sha256 = recorded_hashes(config, read_json(config)).get(ACTIVATION_SCALES)
+        if sha256 is None:
+            return None
+        check_hash(path, sha256)
+        return parse_activation_scales(path, read_json(path), model)
 
 
 def read_weights(checkpoint: Path) -> dict[str, Tensor]:
@@ -401,17 +425,22 @@ def _write(
     train: dict[str, Any],
     tokenizers: tuple[bytes, bytes],
     decoding: DecodingDefaults,
+    activation_scales: Mapping[str, float] | None = None,
 ) -> None:
     weights = {name: tensor.contiguous() for name, tensor in model.items()}
     save_file(weights, directory / WEIGHTS)
     paths = write_tokenizers(directory, tokenizers)
+    hashed = [directory / WEIGHTS, *paths]
+    if activation_scales is not None:
+        hashed.append(directory / ACTIVATION_SCALES)
+        write_activation_scales(hashed[-1], activation_scales)
     config = {
         "format_version": FORMAT_VERSION,
         "model": dataclasses.asdict(model_config),
         "train": train,
         "tokenizers": tokenizer_names(paths),
         **decoding.to_json(),
-        "sha256": file_hashes(directory / WEIGHTS, *paths),
+        "sha256": file_hashes(*hashed),
     }
     text = json.dumps(config, indent=1, ensure_ascii=False)
     (directory / CONFIG).write_text(text + "\n", encoding="utf-8")
@@ -428,6 +457,7 @@ def save_imported(
     force: bool = False,
     inputs: Sequence[Path] = (),
     shortlist: Shortlist | None = None,
+    activation_scales: Mapping[str, float] | None = None,
 ) -> None:
     """Write a checkpoint of an imported model.
 
@@ -442,6 +472,8 @@ def save_imported(
         force: Replace an existing imported checkpoint.
         inputs: Files and directories that the model was read from.
         shortlist: Lexical shortlist of the model.
+        activation_scales: Largest magnitude of the input of each matmul, by the names of
+            `matmul_weights` (activation_scales.py), for a model that keeps recorded ones.
 
     Raises:
         OutputError: The directory exists or overlaps the inputs, or the disk is full or not
@@ -449,6 +481,9 @@ def save_imported(
     """
     decoding = DecodingDefaults(*languages, search, prompt)
     with new_directory(path, force, kind=IMPORTED, inputs=inputs) as directory:
-        _write(directory, model.state_dict(), model.config, origin, tokenizers, decoding)
+        _write(
+            directory, model.state_dict(), model.config, origin, tokenizers, decoding,
+            activation_scales,
+        )  # fmt: skip
         if shortlist is not None:
             shortlist.save(directory / SHORTLIST)

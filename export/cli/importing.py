@@ -207,6 +207,12 @@ def opennmt_py(
     "--best", type=click.IntRange(min=1), default=100, show_default=True,
     help="With --shortlist lex.s2t: maximum number of translations of a source token.",
 )  # fmt: skip
+@click.option(
+    "--recorded-activation-scales", "keep_scales", is_flag=True,
+    help="Keep the scales of activations that int8 models of Bergamot contain (*_QuantMultA), to "
+    "reproduce the rounding of Bergamot's engine. Default: int8 targets compute a scale per row, "
+    "which clips no value and is faster.",
+)  # fmt: skip
 @_spm_options
 @_destination
 def marian(
@@ -216,6 +222,7 @@ def marian(
     shortlist: Path | None,
     frequent: int,
     best: int,
+    keep_scales: bool,
     source_spm: Path | None,
     target_spm: Path | None,
     **destination: Any,
@@ -243,15 +250,18 @@ def marian(
             )
         folder = ModelFolder.find(model)
         imported = import_marian_model(
-            folder.model, *folder.vocabularies, tokenizers, file or folder.shortlist, folder.decoder
-        )
+            folder.model, *folder.vocabularies, tokenizers, file or folder.shortlist,
+            folder.decoder, keep_scales,
+        )  # fmt: skip
     elif vocab is None:
         raise OptionError(
             "--vocab is missing: pass the vocabulary of the source, or a directory with a model, "
             "its vocabularies and its shortlist."
         )
     else:
-        imported = import_marian_model(model, vocab, target_vocab, tokenizers, file)
+        imported = import_marian_model(
+            model, vocab, target_vocab, tokenizers, file, recorded_scales=keep_scales
+        )
     _save(imported, **destination)
 
 
@@ -262,7 +272,8 @@ def _save(
     config = imported.model.config
     parameters = sum(parameter.numel() for parameter in imported.model.parameters())
     shortlist = "" if imported.shortlist is None else ", with its shortlist"
+    scales = "" if imported.activation_scales is None else ", with its activation scales"
     click.echo(
         f"{out}: {config.encoder_layers} + {config.decoder_layers} layers, {parameters:,} "
-        f"parameters{shortlist}"
+        f"parameters{shortlist}{scales}"
     )

@@ -130,6 +130,7 @@ CANDIDATES = tuple(op.name for op in OPERATORS.values() if [*op.inputs][-2:] == 
 #: first of all candidates and then includes the vocabulary projection.
 RULES: tuple[tuple[str, Callable[[ir.Node], FusedNode | str | None]], ...] = (
     ("MatMulInteger", integer_linear),
+    ("MatMulIntegerToFloat", integer_linear),
     ("TopK", top_logits),
     ("TopLogits", integer_candidates),
     ("TopLogits", candidates),

@@ -58,8 +58,15 @@ def _blocks(weights: ir.Value) -> _Blocks | str | None:
 
 
 def integer_linear(node: ir.Node) -> FusedNode | str | None:
-    """Match an 8-bit matmul, as the int8 pass emits it, with its epilogue."""
+    """Match an 8-bit matmul, as the int8 pass emits it, with its epilogue.
+
+    Matmuls whose input has a recorded scale, MatMulIntegerToFloat, only get a reason.
+    """
     quantized = producer(node.inputs[0], "QuantizeLinear")
+    if quantized is not None and constant(quantized.inputs[1]) is not None:
+        return Unavoidable("its input has a recorded scale, and kernels compute a scale per row")
+    if node.op_type == "MatMulIntegerToFloat":
+        return None  # of the vocabulary, which `integer_candidates` matches
     weights, scaled = _blocks(operand(node, 1)), _scaled(node)
     zero_point = constant(node.inputs[2])
     if quantized is None or scaled is None or zero_point is None:

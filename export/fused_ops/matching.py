@@ -14,7 +14,7 @@ from translate_trt.export.passes.base import add_constant, axes, substitute
 
 
 class Unavoidable(str):
-    """A reason not to fuse that lies in the sizes of the model, not in how it was traced."""
+    """A reason not to fuse that lies in the model (sizes, scales), not in how it was traced."""
 
     __slots__ = ()
 

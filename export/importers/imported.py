@@ -34,6 +34,8 @@ class Imported:
         search: Decoding defaults as fields of `SearchOptions`.
         prompt: Tokens before source and target texts.
         shortlist: Lexical shortlist of the model, if it has one.
+        activation_scales: Largest magnitude of the input of each matmul, by the names of
+            `matmul_weights` (train/activation_scales.py), if the import keeps recorded ones.
     """
 
     model: Transformer
@@ -42,6 +44,7 @@ class Imported:
     search: dict[str, Any]
     prompt: Prompt = field(default_factory=Prompt)
     shortlist: Shortlist | None = None
+    activation_scales: Mapping[str, float] | None = None
 
     def save(
         self,
@@ -59,7 +62,7 @@ class Imported:
         origin = {"imported_from": self.origin}
         save_imported(
             path, self.model, self.tokenizers, origin, self.search, self.prompt, languages, force,
-            inputs, self.shortlist,
+            inputs, self.shortlist, self.activation_scales,
         )  # fmt: skip
 
 

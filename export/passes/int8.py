@@ -8,6 +8,11 @@ are unsigned with zero point 128 and weights are signed, which is the pair that 
 fast kernels for: signed activations are at least ten times slower, unsigned weights up to several
 times (docs/adr/0006-operators-of-onnx-runtime.md). The output of a ReLU has no sign to store: its
 zero point is 0 and its scale largest / 255, twice as fine. Embedding tables are quantized per row.
+
+If the matrices have recorded activation scales (train/activation_scales.py), all rows of an
+activation share the recorded scale, and larger values are clipped to it, as in Bergamot's engine:
+
+    q(x) - 128 = clip(round(x * multiplier), -127, 127)   with multiplier = 127 / largest magnitude
 """
 
 from __future__ import annotations
@@ -33,6 +38,7 @@ from translate_trt.export.passes.base import (
     substitute,
 )
 from translate_trt.export.passes.expectations import Expected
+from translate_trt.export.roles import input_magnitude
 from translate_trt.runtime.errors import TranslateTrtError
 
 _LARGEST = 127  # largest signed 8-bit value of a symmetric range
@@ -46,6 +52,8 @@ _HIDDEN = -1e30
 _COLUMNS = 16
 # Smallest scale of weights: avoids a division by zero for a column of zeros.
 _SMALLEST_SCALE = 1e-12
+# Largest distance of a number of steps from an integer that is a rounding error of float32.
+_ROUNDING = 1e-3
 
 
 def quantize_weights(
@@ -66,30 +74,69 @@ def quantize_weights(
     return quantized, scales.squeeze(axis)
 
 
-class _Logits(NamedTuple):
-    """Result of a matmul whose columns are only ranked, so that a column of -1e30 has no effect.
+def restore_integers(
+    weights: NDArray[np.float32], axis: int
+) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
+    """Quantize a matrix to 8 bits, without an error if it was stored in 8 bits before.
+
+    Marian stores a matrix with one scale, such that its largest magnitude is 127 steps. Each of the
+    matrices that were merged into one has its own scale. Columns (or rows) that are no multiples of
+    such a step are quantized as by `quantize_weights`.
+
+    Args:
+        weights: The matrix.
+        axis: As for `quantize_weights`.
+
+    Returns:
+        As `quantize_weights` does.
+    """
+    quantized, scales = quantize_weights(weights, axis)
+    by_vector = weights if axis == 0 else weights.T
+    integers = quantized if axis == 0 else quantized.T
+    largest = np.abs(by_vector).max(axis=0)
+    pending = largest > 0
+    while pending.any():
+        step = largest[pending].max() / np.float32(_LARGEST)
+        places = np.flatnonzero(pending)
+        steps = by_vector[:, places] / step
+        rounded = np.rint(steps)
+        exact = (np.abs(steps - rounded) < _ROUNDING).all(axis=0)
+        if not exact.any():
+            break
+        integers[:, places[exact]] = rounded[:, exact].astype(np.int8)
+        scales[places[exact]] = step
+        pending[places[exact]] = False
+    return quantized, scales
+
+
+class _Result(NamedTuple):
+    """Result of a matmul with the bias that is added to it.
 
     Attributes:
-        value: The logits.
-        bias: Bias that the logits include, if any.
+        value: The sum, or the result of the matmul itself if it has no bias.
+        bias: The bias, if any.
     """
 
     value: ir.Value
     bias: NDArray[np.float32] | None
 
 
-def _ranked(matmul: ir.Node) -> _Logits | None:
-    """Return the logits that a matmul computes, or None if its result is not ranked."""
-    value, bias = matmul.outputs[0], None
+def _result(matmul: ir.Node) -> _Result:
+    """Return the result of a matmul with its constant bias, if the sum is its only reader."""
+    value = matmul.outputs[0]
     addition = reader(value, "Add")
     if addition is not None:
         bias, columns = constant(other(addition, value)), matrix(matmul.inputs[1])
-        if bias is None or columns is None or bias.shape != columns.shape[1:]:
-            return None
-        value = addition.outputs[0]
-    readers = {use.node.op_type for use in value.uses()}
+        if bias is not None and columns is not None and bias.shape == columns.shape[1:]:
+            return _Result(addition.outputs[0], bias)
+    return _Result(value, None)
+
+
+def _is_ranked(result: _Result) -> bool:
+    """Whether the columns of a result are only ranked, so that a column of -1e30 has no effect."""
+    readers = {use.node.op_type for use in result.value.uses()}
     ranked = "TopK" in readers and readers <= {"TopK", "Softmax", "GatherElements"}
-    return _Logits(value, bias) if ranked and not value.is_graph_output() else None
+    return ranked and not result.value.is_graph_output()
 
 
 class DynamicInt8(Pass):
@@ -131,20 +178,25 @@ class _Quantizer:
     def __init__(self, graph: ir.Graph) -> None:
         self._graph = graph
         self._activations: dict[ir.Value, _Rows] = {}
+        self._clipped_activations: dict[tuple[ir.Value, float], ir.Value] = {}
+        self._recorded = False
         self._zeros: dict[str, ir.Value] = {}
         self._tables: dict[ir.Value, tuple[ir.Value, ir.Value]] = {}
         self._names = 0
 
     def run(self) -> int:
         """Quantize the graph; return the number of matmuls and lookups in 8 bits."""
+        self._recorded = self._has_recorded_scales()
         matmuls = lookups = 0
         for node in list(self._graph):
             if node.op_type == "MatMul" and matrix(node.inputs[1]) is not None:
-                logits = _ranked(node)
-                if logits is None:
-                    self._matmul(node)
+                result = _result(node)
+                if self._recorded:
+                    self._matmul_of_recorded_scale(node, result)
+                elif _is_ranked(result):
+                    self._logits(node, result)
                 else:
-                    self._logits(node, logits)
+                    self._matmul(node)
                 matmuls += 1
             elif node.op_type == "Gather" and is_embedding(node):
                 self._lookup(node)
@@ -158,6 +210,26 @@ class _Quantizer:
             )
         drop_unused_constants(self._graph)
         return matmuls + lookups
+
+    def _has_recorded_scales(self) -> bool:
+        """Whether the matrices of the graph's matmuls have recorded activation scales.
+
+        Raises:
+            TranslateTrtError: Only some of them have: a pass lost the others.
+        """
+        matrices = [
+            node.inputs[1]
+            for node in self._graph
+            if node.op_type == "MatMul" and matrix(node.inputs[1]) is not None
+        ]
+        lacking = [one for one in matrices if one is not None and input_magnitude(one) is None]
+        if lacking and len(lacking) < len(matrices):
+            raise TranslateTrtError(
+                f"the {self._graph.name} graph lacks the recorded activation scale of "
+                f"{lacking[0].name}, which an earlier pass lost. Import the model without "
+                "--recorded-activation-scales, and please report it."
+            )
+        return bool(matrices) and not lacking
 
     # ---- rewriting ----
 
@@ -173,7 +245,66 @@ class _Quantizer:
         rows = self._quantized(activation, weights.shape[0], node)
         return rows, str(constant.name), padded, scales
 
-    def _logits(self, node: ir.Node, logits: _Logits) -> None:
+    def _matmul_of_recorded_scale(self, node: ir.Node, result: _Result) -> None:
+        """Quantize a matmul whose input has one scale: the kernel scales and adds the bias."""
+        activation, constant = node.inputs
+        weights, magnitude = matrix(constant), input_magnitude(constant)
+        assert activation is not None
+        assert constant is not None
+        assert weights is not None
+        assert magnitude is not None
+        name, ranked = str(constant.name), _is_ranked(result)
+        quantized, scales = restore_integers(weights, axis=0)
+        columns = len(scales)
+        padding = -columns % _COLUMNS
+        bias = np.zeros(columns, np.float32) if result.bias is None else result.bias
+        bias = np.pad(bias, (0, padding), constant_values=_HIDDEN if ranked else 0)
+        inputs: list[ir.Value | None] = [
+            self._clipped(activation, magnitude, node),
+            self._constant(f"{name}_int8", np.pad(quantized, ((0, 0), (0, padding)))),
+            self._constant(f"{name}_input_scale", np.array(magnitude / _LARGEST, np.float32)),
+            self._constant(f"{name}_scale", np.pad(scales, (0, padding))),
+            self._constant("signed_zero_point", np.array(_ZERO_POINT, dtype=np.uint8)),
+        ]
+        if result.bias is not None or (ranked and padding):
+            inputs += [None, self._constant(f"{name}_bias", bias)]
+        found = self._add(node, "MatMulIntegerToFloat", inputs, domain="com.microsoft")
+        if padding and not ranked:
+            found = self._first_columns(node, found, columns, f"{name}_columns")
+        substitute(found, result.value)
+        last = result.value.producer()
+        assert last is not None
+        self._graph.remove({node, last}, safe=True)
+
+    def _clipped(self, x: ir.Value, magnitude: float, before: ir.Node) -> ir.Value:
+        """Quantize an activation with a recorded scale, once for all matmuls with that scale.
+
+        QuantizeLinear divides by its scale. Multiplying by the recorded multiplier instead rounds
+        as Bergamot's engine does, also halfway between two steps.
+        """
+        if (x, magnitude) not in self._clipped_activations:
+            multiplier = np.array(_LARGEST / magnitude, dtype=np.float32)
+            ends = [
+                self._constant(f"{name}_step", np.array(step, dtype=np.float32))
+                for name, step in (("first", -_LARGEST), ("last", _LARGEST))
+            ]
+            scaled = self._add(
+                before, "Mul", [x, self._constant(f"{x.name}_multiplier", multiplier)]
+            )
+            clipped = self._add(before, "Clip", [scaled, *ends])
+            self._clipped_activations[x, magnitude] = self._add(
+                before,
+                "QuantizeLinear",
+                [
+                    clipped,
+                    self._constant("one", np.array(1, dtype=np.float32)),
+                    self._constant("signed_zero_point", np.array(_ZERO_POINT, dtype=np.uint8)),
+                ],
+                ir.DataType.UINT8,
+            )
+        return self._clipped_activations[x, magnitude]
+
+    def _logits(self, node: ir.Node, logits: _Result) -> None:
         """Quantize the vocabulary matmul, whose result is so wide that every pass over it counts.
 
         The kernel scales columns in registers. Padding columns get a bias that no candidate
@@ -209,9 +340,7 @@ class _Quantizer:
         inputs = [rows.values, self._constant(f"{name}_int8", weights), rows.zero_point]
         integer = self._add(node, "MatMulInteger", inputs, ir.DataType.INT32)
         if weights.shape[1] > columns:
-            bounds = (("first_column", 0), (f"{name}_columns", columns), ("last_axis", -1))
-            slicing = [self._constant(n, np.array([i], dtype=np.int64)) for n, i in bounds]
-            integer = self._add(node, "Slice", [integer, *slicing], ir.DataType.INT32)
+            integer = self._first_columns(node, integer, columns, f"{name}_columns")
         # DequantizeLinear casts and scales rows at once: a block is a whole row.
         scaled = self._add(
             node, "DequantizeLinear", [integer, rows.scale], axis=-1, block_size=columns
@@ -219,6 +348,16 @@ class _Quantizer:
         self._replace(
             node, self._add(node, "Mul", [scaled, self._constant(f"{name}_scale", scales)])
         )
+
+    def _first_columns(
+        self, before: ir.Node, matrix: ir.Value, columns: int, name: str
+    ) -> ir.Value:
+        """Cut off padding columns; `name` is that of the constant with the number of the others."""
+        bounds = (("first_column", 0), (name, columns), ("last_axis", -1))
+        slicing = [self._constant(n, np.array([i], dtype=np.int64)) for n, i in bounds]
+        dtype = matrix.dtype
+        assert dtype is not None
+        return self._add(before, "Slice", [matrix, *slicing], dtype)
 
     def _quantized(self, x: ir.Value, width: int, before: ir.Node) -> _Rows:
         """Quantize an activation, once for all matmuls that read it."""
@@ -279,7 +418,8 @@ class _Quantizer:
         if table not in self._tables:
             weights = matrix(table)
             assert weights is not None
-            quantized, scales = quantize_weights(weights, axis=1)
+            quantize = restore_integers if self._recorded else quantize_weights
+            quantized, scales = quantize(weights, axis=1)
             rows = self._constant(f"{table.name}_int8", quantized)
             self._tables[table] = rows, self._constant(f"{table.name}_scale", scales[:, None])
         return self._tables[table]

@@ -22,7 +22,7 @@ from translate_trt.export.passes.base import (
     substitute,
 )
 from translate_trt.export.passes.expectations import Expected, ModelShape
-from translate_trt.export.roles import copy_role
+from translate_trt.export.roles import copy_input_magnitude, copy_role
 
 
 class _TransposeOnce(Rule):
@@ -38,7 +38,9 @@ class _TransposeOnce(Rule):
         array = constant(weights)
         assert array is not None
         transposed = np.ascontiguousarray(array.transpose(perm.as_ints()))
-        return self.store(op, transposed, f"{weights.name}_transposed")
+        stored = self.store(op, transposed, f"{weights.name}_transposed")
+        copy_input_magnitude([weights], stored)
+        return stored
 
 
 class _GemmToMatMul(Rule):
@@ -151,8 +153,9 @@ class _IntoBiasedProduct(_IntoWeights):
     def rewrite(
         self, op: Any, x: ir.Value, weights: ir.Value, bias: ir.Value, factor: ir.Value
     ) -> Any:
-        matmul = op.MatMul(x, self.scaled(op, weights, factor))
-        return op.Add(matmul, self.scaled(op, bias, factor))
+        scaled = self.scaled(op, weights, factor)
+        copy_input_magnitude([weights], scaled)
+        return op.Add(op.MatMul(x, scaled), self.scaled(op, bias, factor))
 
 
 class _IntoTable(_IntoWeights):
@@ -289,7 +292,9 @@ def _merge(graph: ir.Graph, x: ir.Value, group: list[_Projection]) -> None:
     biases = np.concatenate([p.bias_values for p in group])
     name = f"{group[0].weights.name}_and_{len(group) - 1}_more"
     sizes = np.array([p.columns for p in group], dtype=np.int64)
-    matmul = ir.node("MatMul", [x, add_constant(graph, name, weights)])
+    stored = add_constant(graph, name, weights)
+    copy_input_magnitude([projection.weights for projection in group], stored)
+    matmul = ir.node("MatMul", [x, stored])
     addition = ir.node("Add", [matmul.outputs[0], add_constant(graph, f"{name}_bias", biases)])
     split = ir.node(
         "Split",

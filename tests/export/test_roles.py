@@ -11,13 +11,23 @@ import pytest
 
 from translate_trt.export.compile import trace_graphs
 from translate_trt.export.contract import model_contract
-from translate_trt.export.passes.base import is_embedding
+from translate_trt.export.passes.base import constant, is_embedding
+from translate_trt.export.passes.expectations import ModelShape
 from translate_trt.export.passes.pipeline import run_passes
 from translate_trt.export.residual_stream import stream
-from translate_trt.export.roles import EMBEDDING, RESIDUAL, has_role, remove_roles
+from translate_trt.export.roles import (
+    EMBEDDING,
+    RESIDUAL,
+    copy_input_magnitude,
+    has_role,
+    input_magnitude,
+    remove_roles,
+    set_input_magnitudes,
+)
 from translate_trt.export.targets import DYNAMIC_OPSET, TARGETS
 from translate_trt.export.trace import check
 from translate_trt.runtime.bundle.manifest import Limits
+from translate_trt.train.activation_scales import matmul_weights
 from translate_trt.train.checkpoint import Checkpoint
 from translate_trt.train.model import Transformer
 
@@ -79,3 +89,90 @@ def test_names_do_not_decide_on_a_fusion(checkpoint: Checkpoint) -> None:
             run_passes(graph, TARGETS["onnx-int8"].passes)
         assert operators(renamed) == operators(model)
         assert operators(bare) != operators(model), role
+
+
+# ---- input magnitudes ----
+
+
+def test_the_largest_magnitude_of_merged_matrices() -> None:
+    matrices = [ir.Value(name=name) for name in ("a", "b", "c")]
+    graph = ir.Graph([], [], nodes=[], initializers=[])
+    merged, partial = ir.Value(name="merged"), ir.Value(name="partial")
+    for value in matrices[:2]:
+        value.const_value = ir.tensor([1.0], name=value.name)
+        graph.register_initializer(value)
+    set_input_magnitudes(ir.Model(graph, ir_version=10), {"a": 1.25, "b": 0.1, "other": 3.0})
+    copy_input_magnitude(matrices[:2], merged)
+    copy_input_magnitude(matrices, partial)
+    assert [input_magnitude(value) for value in (*matrices, merged, partial, None)] == [
+        1.25, 0.1, None, 1.25, None, None,
+    ]  # fmt: skip
+
+
+SHAPES: dict[str, dict[str, Any]] = {
+    "post": {}, "pre, tied layers": {"norm": "pre", "decoder_layers": 3, "decoder_ties": "1,2,1"},
+    "marian": {"output_bias": True, "activation": "swish", "sinusoid": "tensor2tensor"},
+    "ssru": {"decoder_mixer": "ssru", "output_bias": True, "encoder_layers": 1},
+    "ssru, pre, untied": {"norm": "pre", "decoder_mixer": "ssru", "tied": "none"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_matmul_has_its_recorded_scale(shape: str, checkpoint: Checkpoint) -> None:
+    """No pass loses a scale, and no expected match is missing, whatever the model's shape."""
+    config = dataclasses.replace(checkpoint.model, **SHAPES[shape])
+    model, contract = Transformer(config).eval(), model_contract(config)
+    names = list(matmul_weights(model))
+    magnitudes = {name: 1 + index / len(names) for index, name in enumerate(names)}
+    graphs = trace_graphs(model, Limits(48, 98), contract, DYNAMIC_OPSET, None, magnitudes)
+    counts = {"encoder": config.encoder_layers, "decoder": config.distinct_decoder_layers}
+
+    def largest(stack: str, *parts: str) -> list[float]:
+        return [
+            max(magnitudes[f"{stack}.{layer}.{part}"] for part in parts)
+            for layer in range(counts[stack])
+        ]
+
+    merged = tuple(f"self_attention.{part}" for part in ("query", "key", "value"))
+    feed_forward = [("feed_forward.inner",), ("feed_forward.outer",)]
+    of_encoder = [merged, ("self_attention.output",), *feed_forward]
+    of_step = [("cross_attention.query",), ("cross_attention.output",), *feed_forward]
+    if config.is_recurrent:
+        of_step.append(("ssru.forget", "ssru.input"))
+    else:
+        of_step += [merged, ("self_attention.output",)]
+    memory = max(largest("decoder", "cross_attention.key", "cross_attention.value"))
+    expected = {
+        "encoder": [*(x for parts in of_encoder for x in largest("encoder", *parts)), memory],
+        "step": [magnitudes["projection"]],
+    }
+    for parts in of_step:
+        of_layers = largest("decoder", *parts)
+        expected["step"] += [of_layers[index] for index in config.decoder_weights]
+    for role, graph in graphs.items():
+        passes = TARGETS["onnx-int8"].passes
+        reports, _ = run_passes(graph, passes, shape=ModelShape.of(config, contract))
+        refused = reports[-1].refused
+        assert sum("a recorded scale" in reason for reason in refused) == len(expected[role])
+        nodes = [node for node in graph.graph if node.op_type == "MatMulIntegerToFloat"]
+        scales = [constant(node.inputs[2]) for node in nodes]
+        found = sorted(127 * float(scale) for scale in scales if scale is not None)
+        assert found == pytest.approx(sorted(expected[role]), rel=1e-6)
+        assert not {node.op_type for node in graph.graph} & {"MatMulInteger", "Candidates8"}
+        assert not any(node.op_type.startswith("Linear8") for node in graph.graph)
+        assert b"input_magnitude" not in check(graph).SerializeToString()
+
+
+def test_other_precisions_ignore_recorded_scales(checkpoint: Checkpoint) -> None:
+    config, limits = checkpoint.model, Limits(48, 98)
+    model, contract = Transformer(config).eval(), model_contract(config)
+    magnitudes = dict.fromkeys(matmul_weights(model), 2.0)
+    plain = trace_graphs(model, limits, contract, DYNAMIC_OPSET)
+    recorded = trace_graphs(model, limits, contract, DYNAMIC_OPSET, None, magnitudes)
+    for target in ("onnx-fp32", "onnx-fp16"):
+        for role in plain:
+            pair = [graphs[role].clone() for graphs in (plain, recorded)]
+            for graph in pair:
+                run_passes(graph, TARGETS[target].passes)
+            first, second = (check(graph).SerializeToString() for graph in pair)
+            assert first == second

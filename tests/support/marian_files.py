@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -248,6 +248,7 @@ def save_binary(
     weights: dict[str, np.ndarray],
     name: str = "float32",
     bergamot: bool = False,
+    multipliers: Mapping[str, float] | None = None,
 ) -> dict[str, np.ndarray]:
     """Save a binary model; return the weights that its integers stand for.
 
@@ -258,8 +259,15 @@ def save_binary(
         name: of the type of matrices, as in marian-conv's --gemm-type.
         bergamot: in the layout of Bergamot's fork, with quantized embeddings, scales of
             activations, and data that are not aligned.
+        multipliers: recorded activation scales by the names of matrices; those of others are as by
+            `multiplier_of`.
     """
     items, stands_for = [], dict(weights)
+
+    def multiplier_of(matrix: str) -> float:
+        default = 19.5 if matrix == "none" else 6.5 if "Wemb" in matrix else 25.5
+        return (multipliers or {}).get(matrix, default)
+
     for array_name, array in sorted(weights.items()):
         embedding = "Wemb" in array_name
         is_matrix = array_name[-3:-1] == "_W" or array_name[-2:] == "_W"
@@ -271,16 +279,14 @@ def save_binary(
             items.append((array_name, kind, array.shape, content))
             if bergamot:
                 scale = f"{array_name}_QuantMultA"
-                data = (
-                    intgemm_data(np.float32([[6.5]]), name)
-                    if embedding
-                    else np.float32(25.5).tobytes()
-                )
+                recorded = np.float32([[multiplier_of(array_name)]])
+                data = intgemm_data(recorded, name) if embedding else recorded.tobytes()
                 items.append((scale, kind if embedding else FLOAT32, (1, 1), data))
         else:
             items.append((array_name, FLOAT32, array.shape, array.astype("<f4").tobytes()))
     if bergamot:
-        items.append(("none_QuantMultA", FLOAT32, (1, 1), np.float32(19.5).tobytes()))
+        recorded = np.float32([[multiplier_of("none")]])
+        items.append(("none_QuantMultA", FLOAT32, (1, 1), recorded.tobytes()))
     settings = settings_of(options).tobytes()
     items.append((SETTINGS, SETTINGS_TYPE, (len(settings),), settings))
     path.write_bytes(binary_of(items, 1 if bergamot else 256))

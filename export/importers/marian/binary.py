@@ -108,19 +108,32 @@ def read_binary(path: Path) -> dict[str, NDArray[Any]]:
     Raises:
         InputError: The file is missing, damaged, encrypted, or of an unsupported type.
     """
+    found: dict[str, NDArray[Any]] = {}
+    for item in _items(_Cursor(path, _content(path))):
+        if item.name in found:
+            raise _damaged(path, f"it contains {shown(item.name)} twice")
+        found[item.name] = _array(path, item)
+    return found
+
+
+def matrix_types(path: Path) -> set[str]:
+    """Return the names of the types in which a binary model stores its quantized matrices.
+
+    Raises:
+        InputError: See `read_binary`.
+    """
+    items = _items(_Cursor(path, _content(path)))
+    return {_INTGEMM[item.kind].name for item in items if item.kind in _INTGEMM}
+
+
+def _content(path: Path) -> bytes:
     try:
-        content = path.read_bytes()
+        return path.read_bytes()
     except OSError as error:
         raise InputError(
             f"cannot read {path}: {error.strerror}; pass the model that marian or marian-conv "
             "wrote."
         ) from error
-    found: dict[str, NDArray[Any]] = {}
-    for item in _items(_Cursor(path, content)):
-        if item.name in found:
-            raise _damaged(path, f"it contains {shown(item.name)} twice")
-        found[item.name] = _array(path, item)
-    return found
 
 
 def _items(cursor: _Cursor) -> Iterator[_Item]:

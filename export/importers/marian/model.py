@@ -25,9 +25,16 @@ from translate_trt.export.importers.marian.model_settings import (
     recurrent,
 )
 from translate_trt.export.importers.marian.npz import read_npz
+from translate_trt.export.importers.marian.recorded_scales import (
+    MULTIPLIER,
+    SHORTLISTED,
+    check_has_recorded_scales,
+    read_magnitudes,
+)
 from translate_trt.export.importers.matrices import Matrices
 from translate_trt.export.importers.vocabulary import SpecialTokens, TokenMap, make_tokenizers
 from translate_trt.runtime.errors import InputError, OptionError
+from translate_trt.train.activation_scales import PROJECTION
 from translate_trt.train.config import ModelConfig
 from translate_trt.train.shortlist.table import content_hash
 
@@ -35,8 +42,8 @@ _STACKS = ("encoder", "decoder")
 # Names in src/data/types.h, and those of Nematus.
 _END, _UNKNOWN = ("</s>", "eos"), ("<unk>", "UNK")
 _EPSILON = 1e-6  # layerNorm in src/layers/generic.h
-# Suffix of the scale of a matrix's input, which Bergamot's int8 models have.
-_INPUT_SCALE = "_QuantMultA"
+# Names of the output matrix: its own, and those of an embedding to which it is tied.
+_OUTPUTS = ("decoder_ff_logit_out_W", "decoder_ff_logit_out_Wt", "decoder_Wemb", "Wemb")
 
 
 def import_marian_model(
@@ -46,6 +53,7 @@ def import_marian_model(
     tokenizers: tuple[Path | None, Path | None] = (None, None),
     shortlist: ShortlistFile | None = None,
     decoder: DecoderSettings | None = None,
+    recorded_scales: bool = False,
 ) -> Imported:
     """Import a model that marian or marian-conv wrote.
 
@@ -58,10 +66,14 @@ def import_marian_model(
             without any, tokens are words.
         shortlist: Lexical shortlist. Default: that of the decoding settings.
         decoder: Decoding settings. Default: those beside the model, or of marian-decoder.
+        recorded_scales: Keep the recorded activation scales of an int8 model of Bergamot's fork.
 
     Raises:
-        InputError: A file is missing or damaged, or the model is not supported.
+        InputError: A file is missing or damaged, or the model is not supported, or lacks recorded
+            activation scales that should be kept.
     """
+    if recorded_scales:
+        check_has_recorded_scales(path)
     arrays = (read_binary if path.suffix == ".bin" else read_npz)(path)
     config = read_model_settings(path, arrays.pop(SETTINGS, None))
     decoder = decoder or DecoderSettings.read(path)
@@ -70,10 +82,10 @@ def import_marian_model(
         {
             name: torch.from_numpy(array)
             for name, array in arrays.items()
-            if not name.endswith(_INPUT_SCALE)
+            if not name.endswith(MULTIPLIER)
         },
     )
-    matrices = _matrices(tensors)
+    matrices = _token_matrices(tensors)
     files = vocabulary, target_vocabulary or vocabulary
     source = target = _token_map(files[0], len(matrices.source), decoder)
     if target_vocabulary is not None and target_vocabulary != vocabulary:
@@ -91,10 +103,13 @@ def import_marian_model(
     table = None
     if shortlist is not None:
         table = import_shortlist(shortlist, (source, target), content_hash(*models))
-    return Imported(made, models, "marian", decoder.search, prompt, table)
+    scales = None
+    if recorded_scales:
+        scales = read_magnitudes(path, arrays, _matrix_names(config))
+    return Imported(made, models, "marian", decoder.search, prompt, table, scales)
 
 
-def _matrices(tensors: Tensors) -> Matrices:
+def _token_matrices(tensors: Tensors) -> Matrices:
     """Read the token matrices; the output's may be transposed, or tied to the target's."""
     source, target = (tensors.table(f"{stack}_Wemb", "Wemb") for stack in _STACKS)
     output = target
@@ -139,9 +154,7 @@ def _convert(
     operations = str(config.values.get("transformer-postprocess-emb", "")).replace("d", "")
     if operations not in ("", "n"):
         raise config.setting_error("transformer-postprocess-emb", "supported: d, n and nd")
-    # Of tied layers, the arrays have the number of the first layer that uses them, or any other.
-    numbers = list(decoder_numbers(config))
-    distinct = list(dict.fromkeys(numbers))
+    numbers, distinct = decoder_numbers(config), _distinct_layers(config)
     ties = [distinct.index(number) + 1 for number in numbers]
     inner = config.integer("transformer-dim-ffn")
     try:
@@ -185,32 +198,66 @@ def _decoder_inner(config: Config, inner: int) -> int:
     return 0 if own == inner else own
 
 
-def _layer(tensors: Tensors, old: str, new: str, before: str, config: Config) -> dict[str, Tensor]:
-    weights: dict[str, Tensor] = {}
+def _distinct_layers(config: Config) -> list[int]:
+    """Return the numbers of the decoder layers with arrays of their own.
+
+    Of tied layers, the arrays have the number of the first layer that uses them, or any other.
+    """
+    return list(dict.fromkeys(decoder_numbers(config)))
+
+
+def _attentions(stack: str, config: Config) -> dict[str, str]:
+    """Return our names of a layer's attentions, by Marian's."""
     attentions = {"self": "self_attention", "context": "cross_attention"}
-    if new.startswith("encoder"):
+    if stack == "encoder":
         del attentions["context"]
     elif recurrent(config):
         del attentions["self"]
-        weights |= _linear(tensors, f"{old}_rnn", "f", f"{new}.ssru.forget")
-        weights[f"{new}.ssru.input.weight"] = tensors.table(f"{old}_rnn_W").T.contiguous()
+    return attentions
+
+
+def _matrices(stack: str, config: Config) -> dict[str, str]:
+    """Return Marian's names of a layer's matrices, without the layer, by our names of the modules.
+
+    The bias of a matrix has the same name with b in place of W.
+    """
+    found: dict[str, str] = {}
+    if stack == "decoder" and recurrent(config):
+        found |= {"ssru.forget": "rnn_Wf", "ssru.input": "rnn_W"}
+    for attention, ours in _attentions(stack, config).items():
+        for letter, part in (("q", "query"), ("k", "key"), ("v", "value"), ("o", "output")):
+            found[f"{ours}.{part}"] = f"{attention}_W{letter}"
+    return found | {"feed_forward.inner": "ffn_W1", "feed_forward.outer": "ffn_W2"}
+
+
+def _matrix_names(config: Config) -> dict[str, list[str]]:
+    """Return Marian's names of the matrix of each matmul, by our names (`matmul_weights`)."""
+    names = {}
+    for stack, layers in (
+        ("encoder", range(1, config.integer("enc-depth") + 1)),
+        ("decoder", _distinct_layers(config)),
+    ):
+        for index, number in enumerate(layers):
+            for ours, matrix in _matrices(stack, config).items():
+                names[f"{stack}.{index}.{ours}"] = [f"{stack}_l{number}_{matrix}"]
+    return names | {PROJECTION: [SHORTLISTED, *_OUTPUTS]}
+
+
+def _layer(tensors: Tensors, old: str, new: str, before: str, config: Config) -> dict[str, Tensor]:
+    weights: dict[str, Tensor] = {}
+    stack = new.split(".")[0]
+    for ours, matrix in _matrices(stack, config).items():
+        name = f"{old}_{matrix}"
+        weights[f"{new}.{ours}.weight"] = tensors.table(name).T.contiguous()  # stored as [in, out]
+        if ours != "ssru.input":
+            bias = tensors.take(name.replace("_W", "_b"))
+            weights[f"{new}.{ours}.bias"] = bias.reshape(-1)
+    if stack == "decoder" and recurrent(config):
         place = f"{old}_rnn" if before else f"{old}_rnn_ffn"
         weights |= _norm(tensors, place, before, f"{new}.ssru_norm.norm")
-    for attention, ours in attentions.items():
-        for letter, part in (("q", "query"), ("k", "key"), ("v", "value"), ("o", "output")):
-            weights |= _linear(tensors, f"{old}_{attention}", letter, f"{new}.{ours}.{part}")
+    for attention, ours in _attentions(stack, config).items():
         weights |= _norm(tensors, f"{old}_{attention}_Wo", before, f"{new}.{ours}_norm.norm")
-    for number, part in (("1", "inner"), ("2", "outer")):
-        weights |= _linear(tensors, f"{old}_ffn", number, f"{new}.feed_forward.{part}")
     return weights | _norm(tensors, f"{old}_ffn_ffn", before, f"{new}.feed_forward_norm.norm")
-
-
-def _linear(tensors: Tensors, old: str, suffix: str, new: str) -> dict[str, Tensor]:
-    """Read a projection, stored as [in, out] and [1, out]."""
-    return {
-        f"{new}.weight": tensors.table(f"{old}_W{suffix}").T.contiguous(),
-        f"{new}.bias": tensors.take(f"{old}_b{suffix}").reshape(-1),
-    }
 
 
 def _norm(tensors: Tensors, old: str, before: str, new: str) -> dict[str, Tensor]:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 import sentencepiece
 from click.testing import CliRunner
@@ -97,6 +98,46 @@ def test_import_and_export_with_the_shortlist(folder: Path, tmp_path: Path) -> N
     (folder / "lex.50.50.ende.s2t.bin").unlink()
     assert "shortlist" not in run("import", "marian", folder, "--output", checkpoint, "--force")
     assert open_checkpoint(checkpoint).shortlist is None
+
+
+@pytest.mark.slow
+def test_recorded_activation_scales(folder: Path, tmp_path: Path) -> None:
+    """From the directory to verified translations with the scales that the model contains."""
+    checkpoint, bundle = tmp_path / "checkpoint", tmp_path / "bundle"
+    text, reference = tmp_path / "text", tmp_path / "reference"
+    output = run(
+        "import", "marian", folder, "--output", checkpoint, "--languages", "en", "de",
+        "--recorded-activation-scales",
+    )  # fmt: skip
+    assert "with its shortlist, with its activation scales" in output
+    targets = ("onnx-int8", "onnx-int8-shortlist")
+    options = [option for target in targets for option in ("--target", target)]
+    explained = run("export", checkpoint, "--output", bundle, *options, "--explain")
+    assert "its input has a recorded scale" in explained
+    lines = ["The dog walks over the river.", "A house.", "She sees a man in the garden."]
+    text.write_text("".join(f"{line}\n" for line in lines))
+    for target in targets:
+        graphs = [
+            onnx.load(bundle / f"targets/{target}/{role}.onnx").graph
+            for role in ("encoder", "step")
+        ]
+        operators = [[node.op_type for node in graph.node] for graph in graphs]
+        # Two encoder layers and the keys and values of the decoder layer; the decoder layer and,
+        # without a shortlist, the vocabulary.
+        counts = [names.count("MatMulIntegerToFloat") for names in operators]
+        assert counts == [2 * 4 + 1, 6 + (target == "onnx-int8")]
+        assert all(names.count("Clip") <= names.count("QuantizeLinear") for names in operators)
+        assert ("ListedCandidates8" in str(operators)) == (target != "onnx-int8")
+        translator = Translator(bundle, target, threads=1)
+        together = translator.translate(lines)
+        assert [translator.translate(line) for line in lines] == together
+        assert all(translation.text for translation in together)
+    # Words that a random model does not say: BLEU is 0 on every machine.
+    reference.write_text("\u6f22\u5b57\n" * len(lines), encoding="utf-8")
+    found = run(
+        "verify", bundle, "--checkpoint", checkpoint, "--source", text, "--reference", reference,
+    )  # fmt: skip
+    assert found.count("passed") == 2
 
 
 def test_without_settings(folder: Path) -> None:

@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from translate_trt.export.fused_ops.declarations import DOMAIN, SHORTLIST_CANDIDATES
+from translate_trt.export.fused_ops.fuse import FuseOps
 from translate_trt.export.passes import int8 as dynamic_int8
-from translate_trt.export.passes.int8 import DynamicInt8, quantize_weights
-from translate_trt.export.roles import EMBEDDING, set_roles
+from translate_trt.export.passes.int8 import DynamicInt8, quantize_weights, restore_integers
+from translate_trt.export.roles import EMBEDDING, set_input_magnitudes, set_roles
 from translate_trt.export.targets import DYNAMIC_OPSET
 from translate_trt.runtime.backends.onnxruntime import EXACT_INT8
 from translate_trt.runtime.bundle.manifest import read_manifest
@@ -382,6 +383,142 @@ def test_a_column_of_zeros() -> None:
     quantized, scales = quantize_weights(np.zeros((4, 2), np.float32), axis=0)
     assert (quantized == 0).all()
     assert (scales > 0).all()
+
+
+# ---- recorded activation scales ----
+
+
+def steps_of(x: NDArray[np.float32], multiplier: float) -> NDArray[np.float32]:
+    """Quantize an activation as intgemm does."""
+    return np.clip(np.rint(x * np.float32(multiplier)), -127, 127)
+
+
+def output_of(given: ir.Model, operator: str) -> list[ir.Value]:
+    """Make the results of an operator outputs of the graph, and return them."""
+    found = [node.outputs[0] for node in given.graph if node.op_type == operator]
+    for value in found:
+        value.shape = ir.Shape(["N", "T", 24])
+        given.graph.outputs.append(value)
+    return found
+
+
+def test_a_recorded_scale_rounds_and_clips_as_intgemm_does() -> None:
+    multiplier = 42.5
+    given = matmuls()
+    set_input_magnitudes(given, {"w": 127 / multiplier, "v": 127 / multiplier})
+    assert DynamicInt8().run(given).matches == 2
+    assert len(output_of(given, "QuantizeLinear")) == 1  # once for both readers
+    x = (4 * RANDOM.standard_normal((3, 50, 24))).astype(np.float32)
+    # Halfway between two steps, and where the integers end.
+    x[0, 0, :8] = np.float32([0.5, 1.5, -0.5, -2.5, 126.5, -126.5, 127.5, -127.5]) / 42.5
+    x[0, 1, :4] = [1e9, -1e9, 127.49 / multiplier, -128 / multiplier]
+    y, z, quantized = run(given, x)
+    expected = steps_of(x, multiplier)
+    assert quantized.dtype == np.uint8
+    np.testing.assert_array_equal(quantized.astype(int) - 128, expected)
+    assert (np.abs(x * multiplier) > 127.5).mean() > 0.2  # clipped
+    assert quantized.min() == 1
+    for found, weights in ((y, WEIGHTS), (z, OTHER)):
+        integers, scales = restore_integers(weights, axis=0)
+        np.testing.assert_allclose(
+            found, expected @ integers * scales / np.float32(multiplier), rtol=1e-5, atol=1e-5
+        )
+
+
+def test_activations_of_other_scales_are_quantized_apart() -> None:
+    given = matmuls()
+    set_input_magnitudes(given, {"w": 2.0, "v": 3.0})
+    DynamicInt8().run(given)
+    x = RANDOM.standard_normal((1, 4, 24)).astype(np.float32) * 2
+    output_of(given, "QuantizeLinear")
+    *_, of_w, of_v = run(given, x)
+    np.testing.assert_array_equal(of_w.astype(int) - 128, steps_of(x, 127 / 2))
+    np.testing.assert_array_equal(of_v.astype(int) - 128, steps_of(x, 127 / 3))
+
+
+@pytest.mark.parametrize("columns", [10, 32])
+@pytest.mark.parametrize("of_relu", [False, True])
+def test_a_bias_belongs_to_a_matmul_of_a_recorded_scale(columns: int, of_relu: bool) -> None:
+    weights = RANDOM.standard_normal((24, columns)).astype(np.float32)
+    bias = RANDOM.standard_normal(columns).astype(np.float32)
+    nodes = [
+        helper.make_node("Relu" if of_relu else "Identity", ["x"], ["input"]),
+        helper.make_node("MatMul", ["input", "w"], ["matmul"]),
+        helper.make_node("Add", ["matmul", "b"], ["y"]),
+    ]
+    given = model(nodes, ["y"], w=weights, b=bias)
+    set_input_magnitudes(given, {"w": 2.5})
+    DynamicInt8().run(given)
+    assert operators(given).count("Add") == 0
+    x = RANDOM.standard_normal((2, 9, 24)).astype(np.float32)
+    (found,) = run(given, x)
+    integers, scales = restore_integers(weights, axis=0)
+    steps = steps_of(np.maximum(x, 0) if of_relu else x, 127 / 2.5)
+    expected = steps @ integers * scales * np.float32(2.5 / 127) + bias
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+    for row in np.ndindex(2, 9):  # no row depends on others
+        (alone,) = run(given, x[row][None, None])
+        np.testing.assert_array_equal(alone[0, 0], found[row])
+
+
+@pytest.mark.parametrize("columns", [32, 333])
+@pytest.mark.parametrize("biased", [False, True])
+def test_a_vocabulary_with_a_recorded_scale(columns: int, biased: bool) -> None:
+    bias = RANDOM.standard_normal(columns).astype(np.float32) if biased else None
+    given = ranked(columns, k=columns, bias=bias)
+    set_input_magnitudes(given, {"w": 3.5})
+    x = RANDOM.standard_normal((2, 3, 24)).astype(np.float32)
+    right = run(given, x)
+    assert DynamicInt8().run(given).matches == 1
+    names = operators(given)
+    assert names.count("MatMulIntegerToFloat") == names.count("QuantizeLinear") == 1
+    assert names.count("Slice") == names.count("Add") == 0
+    best, column, share = run(given, x)
+    expected = np.broadcast_to(np.arange(columns), column.shape)
+    np.testing.assert_array_equal(np.sort(column, -1), expected)
+    np.testing.assert_allclose(share.sum(-1), 1, rtol=1e-5)
+    assert np.abs(best - right[0]).max() <= 0.05 * np.abs(right[0]).max()
+
+
+def test_scales_that_a_pass_lost_are_an_error() -> None:
+    given = matmuls()
+    set_input_magnitudes(given, {"w": 2.0})
+    with pytest.raises(TranslateTrtError, match="lacks the recorded activation scale of v"):
+        DynamicInt8().run(given)
+
+
+def test_fused_operators_leave_recorded_scales_alone() -> None:
+    given = matmuls()
+    set_input_magnitudes(given, {"w": 2.0, "v": 2.0})
+    DynamicInt8().run(given)
+    outcome = FuseOps().run(given)
+    assert outcome.matches == 0
+    assert outcome.unavoidable == 2
+    assert all("its input has a recorded scale" in reason for reason in outcome.refused)
+
+
+def test_integers_of_merged_matrices_are_restored() -> None:
+    """Matrices of one scale each, of which no column but one has the largest integer."""
+    integers = RANDOM.integers(-90, 91, (24, 30)).astype(np.int8)
+    integers[3, 4], integers[5, 17], integers[0, 29] = 127, -127, 127
+    integers[:, 8] = 0
+    scales = np.repeat(np.float32([0.013, 0.0007, 3.3]), 10)
+    weights = (integers * scales).astype(np.float32)
+    for axis, one in ((0, weights), (1, weights.T)):
+        found, steps = restore_integers(one, axis)
+        np.testing.assert_array_equal(found, integers if axis == 0 else integers.T)
+        some = np.arange(30) != 8
+        np.testing.assert_allclose(steps[some], scales[some], rtol=1e-6)
+    rounded, _ = quantize_weights(weights, axis=0)
+    assert (rounded != integers).any()
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_other_matrices_are_quantized_per_column_or_per_row(axis: int) -> None:
+    for found, expected in zip(
+        restore_integers(WEIGHTS, axis), quantize_weights(WEIGHTS, axis), strict=True
+    ):
+        np.testing.assert_array_equal(found, expected)
 
 
 def test_every_matmul_of_the_real_graphs_is_in_8_bits(compiled_bundle: Path) -> None:
