@@ -54,6 +54,8 @@ _COLUMNS = 16
 _SMALLEST_SCALE = 1e-12
 # Largest distance of a number of steps from an integer that is a rounding error of float32.
 _ROUNDING = 1e-3
+# Largest number of scales to look for in a matrix: keys and values of 32 decoder layers.
+_MOST_SCALES = 64
 
 
 def quantize_weights(
@@ -95,7 +97,9 @@ def restore_integers(
     integers = quantized if axis == 0 else quantized.T
     largest = np.abs(by_vector).max(axis=0)
     pending = largest > 0
-    while pending.any():
+    for _ in range(_MOST_SCALES):
+        if not pending.any():
+            break
         step = largest[pending].max() / np.float32(_LARGEST)
         places = np.flatnonzero(pending)
         steps = by_vector[:, places] / step
@@ -262,9 +266,9 @@ class _Quantizer:
         inputs: list[ir.Value | None] = [
             self._clipped(activation, magnitude, node),
             self._constant(f"{name}_int8", np.pad(quantized, ((0, 0), (0, padding)))),
-            self._constant(f"{name}_input_scale", np.array(magnitude / _LARGEST, np.float32)),
+            self._number(f"{name}_input_scale", magnitude / _LARGEST),
             self._constant(f"{name}_scale", np.pad(scales, (0, padding))),
-            self._constant("signed_zero_point", np.array(_ZERO_POINT, dtype=np.uint8)),
+            self._signed_zero_point(),
         ]
         if result.bias is not None or (ranked and padding):
             inputs += [None, self._constant(f"{name}_bias", bias)]
@@ -283,26 +287,16 @@ class _Quantizer:
         as Bergamot's engine does, also halfway between two steps.
         """
         if (x, magnitude) not in self._clipped_activations:
-            multiplier = np.array(_LARGEST / magnitude, dtype=np.float32)
-            ends = [
-                self._constant(f"{name}_step", np.array(step, dtype=np.float32))
-                for name, step in (("first", -_LARGEST), ("last", _LARGEST))
-            ]
-            scaled = self._add(
-                before, "Mul", [x, self._constant(f"{x.name}_multiplier", multiplier)]
-            )
-            clipped = self._add(before, "Clip", [scaled, *ends])
-            self._clipped_activations[x, magnitude] = self._add(
-                before,
-                "QuantizeLinear",
-                [
-                    clipped,
-                    self._constant("one", np.array(1, dtype=np.float32)),
-                    self._constant("signed_zero_point", np.array(_ZERO_POINT, dtype=np.uint8)),
-                ],
-                ir.DataType.UINT8,
-            )
+            multiplier = self._number(f"{x.name}_multiplier", _LARGEST / magnitude)
+            ends = self._number("first_step", -_LARGEST), self._number("last_step", _LARGEST)
+            steps = self._add(before, "Clip", [self._add(before, "Mul", [x, multiplier]), *ends])
+            inputs = [steps, self._number("one", 1), self._signed_zero_point()]
+            values = self._add(before, "QuantizeLinear", inputs, ir.DataType.UINT8)
+            self._clipped_activations[x, magnitude] = values
         return self._clipped_activations[x, magnitude]
+
+    def _signed_zero_point(self) -> ir.Value:
+        return self._constant("signed_zero_point", np.array(_ZERO_POINT, dtype=np.uint8))
 
     def _logits(self, node: ir.Node, logits: _Result) -> None:
         """Quantize the vocabulary matmul, whose result is so wide that every pass over it counts.
@@ -438,6 +432,9 @@ class _Quantizer:
 
     def _constant(self, name: str, value: NDArray[np.generic]) -> ir.Value:
         return add_constant(self._graph, name, value)
+
+    def _number(self, name: str, value: float) -> ir.Value:
+        return self._constant(name, np.array(value, dtype=np.float32))
 
     def _add(
         self,
