@@ -342,7 +342,7 @@ void measure_limit(Benchmark& benchmark) {
   if (!__builtin_cpu_supports("avx512vnni")) return;
   constexpr std::size_t kRounds = 4096;
   std::vector<std::int32_t> sums(16, 0x01010101);
-  // Each instruction adds 64 products.
+  // Each instruction multiplies and adds 64 pairs of bytes.
   benchmark.measure("vnni_limit", sizes({{"rounds", kRounds}}), 0, kRounds * 16 * 64 * 2,
                     [&] { multiply_registers(kRounds, sums.data()); });
 }
