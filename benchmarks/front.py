@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +33,13 @@ def shape_of(model: dict[str, Any]) -> str:
     return f"{layers}, d_model {model['d_model']}, d_ff {model['d_ff']}"
 
 
-def read_systems(distilled: Path, teacher: Path) -> dict[str, dict[str, Any]]:
+def read_systems(distilled: Path, teacher: Path, names: Iterable[str]) -> dict[str, dict[str, Any]]:
     """Return size, decoder and parameters of the teacher and each student, by name.
 
     Args:
         distilled: Output of `translate-trt distill`.
         teacher: Bundle of the teacher.
+        names: Systems of the table; other students may be unfinished.
     """
     model = read_manifest(teacher).model
     fields = {
@@ -45,9 +47,12 @@ def read_systems(distilled: Path, teacher: Path) -> dict[str, dict[str, Any]]:
         "d_model": model.model_size, "d_ff": model.feed_forward_size,
     }  # fmt: skip
     found = {TEACHER: {"size": shape_of(fields), "decoder": "", "parameters": model.parameters}}
-    for home in sorted((distilled / "students").iterdir()):
+    for name in names:
+        if name == TEACHER:
+            continue
+        home = distilled / "students" / name
         config = json.loads((home / "run" / SETTINGS).read_text())["model"]
-        found[home.name] = {
+        found[name] = {
             "size": shape_of(config),
             "decoder": config["decoder_mixer"],
             "parameters": read_manifest(home / "bundle").model.parameters,
@@ -70,10 +75,12 @@ def main() -> None:
     given = options.parse_args()
     settings = {"command": given.command, "test": given.test, "note": given.note}
     selection = given.distilled / "pairs" / "selection.json"
+    rows = json.loads((given.distilled / "table.json").read_text())
+    names = dict.fromkeys(row["system"] for row in rows)
     results = {
         "selection": json.loads(selection.read_text()),
-        "systems": read_systems(given.distilled, given.teacher),
-        "rows": json.loads((given.distilled / "table.json").read_text()),
+        "systems": read_systems(given.distilled, given.teacher, names),
+        "rows": rows,
     }
     print(write(f"front-{given.name}", settings, results, given))
 

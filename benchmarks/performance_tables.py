@@ -146,6 +146,8 @@ def _throughput_of_peers(results: dict[str, Any], limit: float | None) -> str:
                 )
     header = ["row", "cores", "system, model", "weights", "tokens/s", "tokens/processor s"]
     header += ["first / this", "first / this, processor", "equal", "BLEU", "GOP/s of a core"]
+    if not any(row[-1] for row in rows):  # a report of an older version
+        header, rows = header[:-1], [row[:-1] for row in rows]
     return table(header, rows) if rows else ""
 
 
