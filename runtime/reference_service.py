@@ -92,14 +92,25 @@ class PlainService:
         self._own_thread.here = True
         with self._changed:
             self._running += 1
-        try:
-            resolve(future, lambda: self._translator.translate_prepared(segments))
-        finally:
-            with self._changed:
+
+        def work() -> Translation:
+            try:
+                found = self._translator.translate_prepared(segments)
+                with self._changed:
+                    self._count(segments, found)
+            finally:
+                # Before the future is resolved: whoever waits for it may read the statistics.
+                self._release(future)
+            return found
+
+        resolve(future, work)
+        self._release(future)  # it was cancelled, and `work` did not run
+
+    def _release(self, future: Future[Translation]) -> None:
+        """Stop counting a line as running; a second call has no effect."""
+        with self._changed:
+            if self._lines.pop(future, None) is not None:
                 self._running -= 1
-                del self._lines[future]
-                if not future.cancelled() and future.exception() is None:
-                    self._count(segments, future.result())
                 self._changed.notify_all()
 
     def _count(self, segments: Sequence[Sentence], found: Translation) -> None:

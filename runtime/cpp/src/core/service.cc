@@ -237,8 +237,8 @@ void Service::found(const Group& group, const SentencePtr& sentence,
   const std::shared_ptr<Job> job(sentence, sentence->job);
   std::optional<Error> error;
   bool last = false;
-  // Before the job may finish: who has waited for it reads statistics without its sentences, even
-  // if another worker finishes it.
+  // Before the job may finish, by this worker or another one: whoever waits for it may read the
+  // statistics.
   scheduler_->done(group, *sentence);
   try {
     // This error fails the sentence, not its batch.
