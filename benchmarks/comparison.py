@@ -184,8 +184,9 @@ def searched(
 ) -> ModelConfig:
     """Return the model's shape; with a shortlist, the vocabulary is as large as its mean list."""
     config = open_checkpoint(made.checkpoint).model
-    if not setting.shortlist or shortlist is None:
+    if not setting.shortlist:
         return config
+    assert shortlist is not None
     path = made.checkpoint / "tokenizer.spm"
     table, encode = Shortlist.load(shortlist), Tokenizer(path, path).encode_source
     sizes = [len(table.for_sentence(encode(text))) for text in texts]

@@ -51,8 +51,14 @@ def runs(program: Path, kernel: str | None) -> Callable[[], Results]:
 
 
 def vnni_limit() -> float | None:
-    """Return the 8-bit operations per second of AVX-512 VNNI on one core; None without it."""
-    build()
+    """Return the 8-bit operations per second of AVX-512 VNNI on one core.
+
+    None on other processors, and where the benchmark cannot be built.
+    """
+    try:
+        build()
+    except subprocess.CalledProcessError:  # the build has said what it lacks
+        return None
     found = fastest([runs(PROGRAM, "vnni_limit")()])
     return max((1e9 * one["giga_operations_per_second"] for one in found.values()), default=None)
 

@@ -77,10 +77,8 @@ def main() -> None:
     convert(saved, given.out / "marian", "int8")
     tokenizer = Tokenizer(*tokenizers)
     with open_input(str(given.text)) as stream:
-        lines = [
-            " ".join(word(token) for token in tokenizer.encode_source(line))
-            for line in read_lines(stream, str(given.text))
-        ]
+        found = tokenizer.encode_source_batch(list(read_lines(stream, str(given.text))))
+    lines = [" ".join(map(word, tokens)) for tokens in found]
     (given.out / "text").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     print(given.out)
 

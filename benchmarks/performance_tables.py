@@ -156,12 +156,10 @@ def _share(system: dict[str, Any], limit: float | None) -> str:
     if "operations" not in system:  # a report of an older version
         return ""
     speed = system["operations"] / system["processor_seconds"][0]
-    share = (
-        f" ({100 * speed / limit:.0f} %)"
-        if limit and "int8" in system["setting"]["precision"]
-        else ""
-    )
-    return f"{speed / 1e9:.0f}{share}"
+    shown = f"{speed / 1e9:.0f}"
+    if limit is None or system["setting"]["precision"] != "int8":
+        return shown
+    return f"{shown} ({100 * speed / limit:.0f} %)"
 
 
 def _latency_of_peers(results: dict[str, Any]) -> str:

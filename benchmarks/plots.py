@@ -141,6 +141,9 @@ def plot_front(report: dict[str, Any], path: Path) -> None:
     results = report["results"]
     systems = results["systems"]
     sizes = list(dict.fromkeys(one["size"] for one in systems.values()))
+    targets: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for one in results["rows"]:
+        targets.setdefault((one["system"], one["target"]), []).append(one)
     figure = _figure(report, 10, 7)
     grid = figure.subplots(2, 2, sharey="row")
     for row, (quality, name) in enumerate((("bleu", "BLEU"), ("chrf", "chrF"))):
@@ -149,18 +152,12 @@ def plot_front(report: dict[str, Any], path: Path) -> None:
             (("words_per_second", "words/s"), ("milliseconds", "ms per sentence")),
             strict=True,
         ):
-            for system, target in dict.fromkeys(
-                (r["system"], r["target"]) for r in results["rows"]
-            ):
-                points = [
-                    (one[speed], one[quality])
-                    for one in results["rows"]
-                    if (one["system"], one["target"]) == (system, target)
-                ]
+            for (system, target), rows in targets.items():
+                points = sorted((one[speed], one[quality]) for one in rows)
                 colour = PALETTE[sizes.index(systems[system]["size"])]
                 axes.plot(
-                    *zip(*sorted(points), strict=True), color=colour, linewidth=1,
-                    marker="o" if systems[system]["decoder"] == "ssru" else "s", markersize=5,
+                    *zip(*points, strict=True), color=colour, linewidth=1, markersize=5,
+                    marker="o" if systems[system]["decoder"] == "ssru" else "s",
                     markerfacecolor=colour if target.endswith("shortlist") else "none",
                 )  # fmt: skip
             plain_axes(axes, INK)

@@ -165,14 +165,14 @@ def render_front(report: Report) -> str:
                 "*" if row["on_front"] else "",
             ]
         )
-    header = ["decoder", "size", "shortlist", "beam", "BLEU", "chrF", "words/s", "teacher's"]
-    header += ["ms/sentence", "teacher's", "MB", "front"]
+    header = ["decoder", "size", "shortlist", "beam", "BLEU", "chrF", "words/s", "relative"]
+    header += ["ms/sentence", "relative", "MB", "front"]
     counts = results["selection"]
     return (
         f"`{settings['command']}`\n\n{where(report)}{note_of(report)} Int8; {settings['test']}; "
         f"{counts['kept']:,} of {counts['read']:,} translated lines were selected. Words are the "
         "source's, with a single-threaded worker on each core; ms per sentence is the median of "
-        "single lines on all cores; ratios are to the teacher's first row. An asterisk marks the "
+        "single lines on all cores; relative speeds are to the first row. An asterisk marks the "
         "Pareto front of BLEU and words per second.\n\n"
         f"{table(header, lines)}"
     )
