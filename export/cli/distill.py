@@ -17,7 +17,7 @@ from translate_trt.export.distillation.distillation_options import (
 )
 from translate_trt.export.distillation.selection_options import METRICS, SelectionOptions
 from translate_trt.runtime.bundle.manifest import read_manifest
-from translate_trt.runtime.cli.names import field_options, output_option
+from translate_trt.runtime.cli.names import default_note, field_options, output_option
 from translate_trt.runtime.cli.output import open_output
 from translate_trt.runtime.cli.search_flags import replace_options, search_flags
 from translate_trt.runtime.cli.shard_progress import ShardProgress
@@ -41,7 +41,7 @@ _TRAINING = [
 def _default(field: dataclasses.Field[Any]) -> str:
     if field.name == "vocabulary_size":
         return "[that of the first student]"
-    return f"[{field.default:,}]" if isinstance(field.default, int) else f"[{field.default}]"
+    return default_note(field)
 
 
 @click.command()

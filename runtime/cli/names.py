@@ -49,6 +49,11 @@ def flag_of(field: dataclasses.Field[Any]) -> str:
     return str(field.metadata["flag"] or "--" + field.name.replace("_", "-"))
 
 
+def default_note(field: dataclasses.Field[Any]) -> str:
+    """Return the default of a field in brackets, as help texts end."""
+    return f"[{field.default:,}]" if isinstance(field.default, int) else f"[{field.default}]"
+
+
 def field_options(
     fields: Iterable[dataclasses.Field[Any]], default: Callable[[dataclasses.Field[Any]], str]
 ) -> Callable[..., Any]:

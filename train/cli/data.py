@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from translate_trt.runtime.cli.names import field_options, output_option
+from translate_trt.runtime.cli.names import default_note, field_options, output_option
 from translate_trt.runtime.cli.output import open_output
 from translate_trt.runtime.cli.verbosity import is_quiet
 from translate_trt.runtime.errors import OptionError
@@ -34,10 +34,6 @@ def data() -> None:
     """Prepare parallel text as memory-mapped token files."""
 
 
-def _default(field: dataclasses.Field[Any]) -> str:
-    return f"[{field.default:,}]" if isinstance(field.default, int) else f"[{field.default}]"
-
-
 @data.command()
 @click.argument("name", type=click.Choice(list(CORPORA)), required=False)
 @output_option("Directory to create.")
@@ -57,7 +53,7 @@ def _default(field: dataclasses.Field[Any]) -> str:
 @click.option("--mirror", default=BASE_URL, show_default=True, help="Server to download from.")
 @click.option("--workers", type=click.IntRange(min=1), help="Number of processes. [all cores]")
 @click.option("--force", is_flag=True, help="Replace complete data in --output.")
-@field_options(dataclasses.fields(PrepareOptions), _default)
+@field_options(dataclasses.fields(PrepareOptions), default_note)
 @click.pass_context
 def prepare(
     ctx: click.Context,
