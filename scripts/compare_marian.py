@@ -12,6 +12,9 @@ imported weights in float32, over the whole vocabulary.
 The margin of a line is the difference of the log-probabilities of the two tokens, on which greedy
 search decides. A difference with a margin of at most --limit is a near tie. The exit code is 1 if
 any difference is not. Needs pymarian.
+
+With --original MODEL, the last row of the first table counts the lines that marian-decoder itself
+translates in the same way with that model, such as the model.npz that MODEL was made of.
 """
 
 from __future__ import annotations
@@ -74,7 +77,9 @@ class Difference:
         return abs(self.log_probabilities[0] - self.log_probabilities[1])
 
 
-def marian_translations(arguments: argparse.Namespace, lines: list[str]) -> list[list[str]]:
+def marian_translations(
+    model: Path, arguments: argparse.Namespace, lines: list[str]
+) -> list[list[str]]:
     """Translate lines with marian-decoder, one at a time, into pieces."""
     shortlist = arguments.shortlist
     source = arguments.vocabulary
@@ -83,7 +88,7 @@ def marian_translations(arguments: argparse.Namespace, lines: list[str]) -> list
         text = Path(name) / "text"
         text.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         found = subprocess.run(
-            [sys.executable, "-m", "pymarian", "decode", "-m", arguments.model, "-v",
+            [sys.executable, "-m", "pymarian", "decode", "-m", model, "-v",
              *vocabularies, "-i", text, *_OPTIONS,
              *(("--shortlist", shortlist, "false") if shortlist else ())],
             stdout=subprocess.PIPE, check=True, encoding="utf-8",
@@ -152,6 +157,7 @@ def main() -> int:
     parser.add_argument("text", type=Path)
     parser.add_argument("--target-vocabulary", type=Path, help="default: VOCABULARY")
     parser.add_argument("--shortlist", type=Path, help="lex.bin of marian-conv")
+    parser.add_argument("--original", type=Path, help="model to compare marian-decoder with")
     parser.add_argument("--lines", type=int, default=200)
     parser.add_argument("--limit", type=float, default=_LIMIT, help="largest margin of a near tie")
     arguments = parser.parse_args()
@@ -159,7 +165,7 @@ def main() -> int:
         parser.error("--limit must be a finite number, and not negative")
     lines = arguments.text.read_text(encoding="utf-8").removesuffix("\n").split("\n")
     lines = lines[: arguments.lines]
-    expected = marian_translations(arguments, lines)
+    expected = marian_translations(arguments.model, arguments, lines)
     file = None if arguments.shortlist is None else ShortlistFile(arguments.shortlist)
     imported = import_marian_model(
         arguments.model, arguments.vocabulary, arguments.target_vocabulary, shortlist=file
@@ -195,6 +201,11 @@ def main() -> int:
             rows += [details(target, one, pieces, arguments.limit) for one in found]
             name = arguments.model.name
             print(summary(name, target, len(lines), found, arguments.limit), flush=True)
+    if arguments.original is not None:
+        original = marian_translations(arguments.original, arguments, lines)
+        same = sum(one == other for one, other in zip(expected, original, strict=True))
+        names = f"{arguments.model.name} | Marian's {arguments.original.name}"
+        print(f"| {names} | {len(lines)} | {same} | | | |")
     if rows:
         print(
             "\n| target | line | token | ours, log-probability | Marian's, log-probability "

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Trains a teacher on Multi30k, task 1 (English to German), and distills it into students of three sizes, each
-# with and without SSRU, on a CPU; prints the table of quality and speed on test_2016_flickr. Two cores with
-# bf16 instructions take about two hours.
+# with and without SSRU, on a CPU; prints the table of quality and speed on test_2016_flickr. Two cores take
+# hours.
 #
 #   bash scripts/distill_multi30k.sh DATA [OUT] [FLAGS OF distill]
 #
