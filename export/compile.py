@@ -350,6 +350,7 @@ def trace_graphs(
         "step": StepGraph(model, limits.max_target_length, contract),
     }
     matrices = matmul_weights(model)
+    magnitudes = {id(matrices[name]): x for name, x in activation_scales.items()}
     traced = {}
     for name, (inputs, outputs) in contract.graphs.items():
         log.info("tracing the %s graph", name)
@@ -364,7 +365,6 @@ def trace_graphs(
             if any(tensor is table for table in tables)
         }
         set_roles(graph, EMBEDDING, names)
-        magnitudes = {id(matrices[name]): x for name, x in activation_scales.items()}
         set_input_magnitudes(graph, {
             name: magnitudes[id(tensor)]
             for name, tensor in tensors_by_name.items() if id(tensor) in magnitudes

@@ -40,7 +40,7 @@ from translate_trt.runtime.benchmark import BenchOptions
 from translate_trt.runtime.bundle.manifest import SHORTLIST, Manifest, read_manifest
 from translate_trt.runtime.errors import InputError, TranslateTrtError
 from translate_trt.runtime.io.atomic_files import write_json
-from translate_trt.runtime.io.hashing import file_hash
+from translate_trt.runtime.io.hashing import input_hash
 from translate_trt.runtime.io.lines import open_input, read_lines, read_parallel
 from translate_trt.runtime.io.locks import locked_directory
 from translate_trt.runtime.io.outputs import check_apart
@@ -137,7 +137,7 @@ class Distillation:
         options = self._options
         texts = [*options.sources, *options.references, *options.valid, *(options.test or ())]
         check_apart(self._out, [options.teacher, *texts])
-        hashes = {path: file_hash(path) for path in texts}
+        hashes = {path: input_hash(path) for path in texts}
         with locked_directory(self._out):
             translated = self._translate(hashes)
             self._on_translated()

@@ -19,7 +19,7 @@ def sha256_of_file(path: Path) -> tuple[str, int]:
         return digest.hexdigest(), file.tell()
 
 
-def file_hash(path: Path) -> str:
+def input_hash(path: Path) -> str:
     """Return the SHA-256 of an input file.
 
     Raises:

@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 from translate_trt.runtime.errors import OutputError
 from translate_trt.runtime.io.atomic_files import new_file, write_json
-from translate_trt.runtime.io.hashing import file_hash
+from translate_trt.runtime.io.hashing import input_hash
 from translate_trt.runtime.serve.corpus.job import InputRecord, Job, ShardRecord
 from translate_trt.runtime.serve.corpus.plan import PARQUET, Input, Shard
 
@@ -52,7 +52,7 @@ def join_parts(
         target_tokens=sum(one.target_tokens for one in records),
         seconds=sum(one.seconds for one in records),
         output_bytes=result.stat().st_size,
-        sha256=file_hash(result),
+        sha256=input_hash(result),
         shards=len(shards),
     )
     job.done(source).parent.mkdir(exist_ok=True)
@@ -88,7 +88,7 @@ def _join_parquet(
         writer = None
         for shard, record in zip(shards, records, strict=True):
             part = job.part(shard)
-            _check(part, file_hash(part), record)
+            _check(part, input_hash(part), record)
             with pyarrow.parquet.ParquetFile(part) as rows:
                 if writer is None:
                     writer = stack.enter_context(

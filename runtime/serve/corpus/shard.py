@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any, BinaryIO, Protocol, Self
 
 from translate_trt.runtime.io.atomic_files import new_file, write_json, write_text_atomically
-from translate_trt.runtime.io.hashing import file_hash
+from translate_trt.runtime.io.hashing import input_hash
 from translate_trt.runtime.json_lines import UNTRANSLATED, json_line
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import Translation
@@ -78,7 +78,7 @@ def translate_shard(
         target_tokens=tokens,
         seconds=time.perf_counter() - begun,
         output_bytes=part.stat().st_size,
-        sha256=file_hash(part),
+        sha256=input_hash(part),
         begin=shard.begin,
         end=shard.end,
         host=platform.node(),
