@@ -99,7 +99,7 @@ class PlainService:
                 with self._changed:
                     self._count(segments, found)
             finally:
-                # Before the future is resolved: whoever waits for it may read the statistics.
+                # Before the future is resolved: its caller may read the statistics next.
                 self._release(future)
             return found
 

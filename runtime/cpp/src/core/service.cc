@@ -237,8 +237,8 @@ void Service::found(const Group& group, const SentencePtr& sentence,
   const std::shared_ptr<Job> job(sentence, sentence->job);
   std::optional<Error> error;
   bool last = false;
-  // Before the job may finish, by this worker or another one: whoever waits for it may read the
-  // statistics.
+  // Before the job may finish, by this worker or another one: a caller that waits for it may read
+  // the statistics.
   scheduler_->done(group, *sentence);
   try {
     // This error fails the sentence, not its batch.
