@@ -4,21 +4,37 @@
 # hours.
 #
 #   bash scripts/distill_multi30k.sh DATA [OUT] [FLAGS OF distill]
+#   TEACHER=wide bash scripts/distill_multi30k.sh DATA [OUT] [FLAGS OF distill]
+#
+# The usual teacher is small itself (d_model 256). TEACHER=wide trains one of d_model 512, the width of the
+# paper's base model, and distills it into the middle student with SSRU.
 #
 # DATA holds train.en train.de val.en val.de test_2016_flickr.en test_2016_flickr.de, as for
 # scripts/multi30k.sh. Run the script again to continue it. Measure on a machine that does nothing else.
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
-[ $# -ge 1 ] || { sed -n '2,10s/^# \{0,1\}//p' "$0" >&2; exit 2; }
-data=$1 out=${2:-$root/distill-multi30k}
+[ $# -ge 1 ] || { sed -n '2,14s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+data=$1 teacher=${TEACHER:-small}
+out=${2:-$root/distill-multi30k-$teacher}
 shift $(($# < 2 ? $# : 2))
+case $teacher in
+    small) recipe=(--config small --steps 4000) ;;
+    wide)
+        recipe=(--config base --norm pre --encoder-layers 3 --decoder-layers 3 --vocabulary-size 8000
+            --dropout 0.3 --learning-rate 0.0008 --warmup-steps 500 --steps 2500
+            --checkpoint-every 100 --validate-every 500)
+        ;;
+    *)
+        echo "TEACHER is small or wide, not $teacher." >&2
+        exit 2
+        ;;
+esac
 make_environment distill
 
 say "training the teacher"
 again=()
 [ ! -e "$out/teacher/run.json" ] || again=(--resume)
-translate-trt train --config small --output "$out/teacher" ${again[@]+"${again[@]}"} \
-    --batch-tokens 2048 --steps 4000 \
+translate-trt train --output "$out/teacher" ${again[@]+"${again[@]}"} "${recipe[@]}" --batch-tokens 2048 \
     --train "$data/train.en" "$data/train.de" --valid "$data/val.en" "$data/val.de"
 [ -d "$out/teacher/checkpoint-averaged" ] || exit 1  # stopped by SIGTERM
 
@@ -29,12 +45,18 @@ say "exporting the teacher"
 say "distilling"
 # A quarter of a student's usual vocabulary, small batches, some thousand steps and pre-norm suit 29,000 short
 # pairs: with post-norm, six encoder layers learn hardly anything in so few steps.
+tiny=student-tiny,norm=pre
 students=()
-for mixer in ssru self-attention; do
-    tiny=student-tiny,norm=pre,decoder-mixer=$mixer
-    students+=(--student "$tiny" --student "$tiny,encoder-layers=3"
-        --student "$tiny,encoder-layers=3,d-model=128,d-ff=512,heads=4")
-done
+case $teacher in
+    small)
+        for mixer in ssru self-attention; do
+            one=$tiny,decoder-mixer=$mixer
+            students+=(--student "$one" --student "$one,encoder-layers=3"
+                --student "$one,encoder-layers=3,d-model=128,d-ff=512,heads=4")
+        done
+        ;;
+    wide) students=(--student "$tiny,encoder-layers=3") ;;
+esac
 translate-trt distill --teacher "$out/bundle" --output "$out/distilled" \
     --source "$data/train.en" --reference "$data/train.de" \
     --valid "$data/val.en" "$data/val.de" \

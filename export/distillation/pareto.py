@@ -8,13 +8,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from translate_trt.runtime.benchmark import BenchOptions, bench
+from translate_trt.runtime.benchmark import BenchOptions, BenchResult, bench
 from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.io.report import columns
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.translator import Translator
 from translate_trt.train.evaluation.scoring import bleu, chrf
+
+_TURNS = 3
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class Row:
         bleu: BLEU of the test set.
         chrf: chrF of the test set.
         words_per_second: Source words per second, one single-threaded worker per core.
-        milliseconds: Median latency of a single line, on all cores.
+        milliseconds: Median latency of a single line, on all cores; of several turns, their median.
         megabytes: Size of the target's files in 10^6 bytes.
         on_front: Whether no other row has at least its BLEU and at least its speed, one of them
             higher.
@@ -68,7 +70,10 @@ def measure(
     reference: Sequence[str],
     options: BenchOptions,
 ) -> list[Row]:
-    """Measure systems one after the other on a test set.
+    """Measure systems on a test set.
+
+    The rounds of each system are spread over up to three turns: a slow minute of the machine then
+    affects one turn of several systems, and not all rounds of one.
 
     Args:
         systems: Systems to measure.
@@ -83,20 +88,32 @@ def measure(
     if not text:
         raise InputError("the test set has no line with text; give another one.")
     words = sum(len(line.split()) for line in text)
+    turns: list[list[BenchResult]] = [[] for _ in systems]
+    for rounds in _turns(options.rounds):
+        for one, results in zip(systems, turns, strict=True):
+            turn = dataclasses.replace(options, rounds=rounds)
+            results += bench(one.bundle, text, [one.target], one.search, turn)
     rows = []
-    for one in systems:
+    for one, results in zip(systems, turns, strict=True):
         texts = _translate(one, source, options)
-        (speed,) = bench(one.bundle, text, [one.target], one.search, options)
+        rates = [rate for result in results for rate in result.lines_per_second]
         files = read_manifest(one.bundle).target(one.target).files.values()
         rows.append(
             Row(
                 one.name, one.target, one.search.beam_size,
                 bleu(texts, reference).score, chrf(texts, reference).score,
-                words * statistics.median(speed.lines_per_second) / len(text),
-                speed.latency_ms[50], sum(file.bytes for file in files) / 1e6,
+                words * statistics.median(rates) / len(text),
+                statistics.median(result.latency_ms[50] for result in results),
+                sum(file.bytes for file in files) / 1e6,
             )
         )  # fmt: skip
     return mark_front(rows)
+
+
+def _turns(rounds: int) -> list[int]:
+    """Divide the rounds into up to `_TURNS` turns."""
+    turns = min(_TURNS, rounds)
+    return [rounds // turns + (turn < rounds % turns) for turn in range(turns)]
 
 
 def _translate(system: System, source: Sequence[str], options: BenchOptions) -> list[str]:
