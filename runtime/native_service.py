@@ -73,10 +73,11 @@ class CoreService:
         options: SearchOptions,
         target_prefix: str | Sequence[int],
         request: int | None,
+        score: bool,
     ) -> Future[Translation]:
         """See `TranslationService`."""
         check_process(self._process)
-        self._translator.check(options)
+        self._translator.check(options, score=score)
         if not isinstance(source, str):
             source = token_ids("the line", source)
         if not isinstance(target_prefix, str):
@@ -89,13 +90,13 @@ class CoreService:
                 raise closed_error()
             if self._ended:
                 raise _ended_error()
-            if not isinstance(source, str) and not source:
+            if not isinstance(source, str) and not source and not score:
                 future.set_result(self._translator.join([]))  # the same as for a blank line
                 return future
             key, number = next(self._keys), self.new_request() if request is None else request
             line = self._lines[key] = _Line(future, number, isinstance(source, str))
         try:
-            job = self._submit(source, options, target_prefix, number, key)
+            job = self._submit(source, options, target_prefix, number, key, score)
         except BaseException:
             self._forget(key)
             raise
@@ -149,11 +150,13 @@ class CoreService:
 
     def _submit(
         self, source: str | Sequence[int], options: SearchOptions,
-        target_prefix: str | Sequence[int], caller: int, key: int,
+        target_prefix: str | Sequence[int], caller: int, key: int, score: bool,
     ) -> Job:  # fmt: skip
-        shared: dict[str, Any] = {"caller": caller, "completions": self._completions, "key": key}
+        shared: dict[str, Any] = {
+            "caller": caller, "completions": self._completions, "key": key, "score": score,
+        }  # fmt: skip
         if isinstance(source, str):
-            prefixes: Any = [target_prefix] if len(target_prefix) else None
+            prefixes: Any = [target_prefix] if score or len(target_prefix) else None
             return self._core.submit([source], options, prefixes, **shared)
         if isinstance(target_prefix, str):
             (target_prefix,) = self._translator.tokenizer.encode_target_batch([target_prefix])

@@ -41,10 +41,11 @@ class PlainService:
         options: SearchOptions,
         target_prefix: str | Sequence[int],
         request: int | None,
+        score: bool,
     ) -> Future[Translation]:
         """See `TranslationService`."""
         check_process(self._process)
-        segments = self._translator.prepare(source, options, target_prefix)
+        segments = self._translator.prepare(source, options, target_prefix, score)
         future = Future[Translation]()
         with self._changed:
             while len(self._lines) >= (self._capacity or float("inf")) and not self._closed:

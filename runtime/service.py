@@ -59,6 +59,7 @@ class TranslationService:
         target_prefix: str | Sequence[int] = "",
         *,
         request: int | None = None,
+        score: bool = False,
     ) -> Future[Translation]:
         """Submit one line of text, or its tokens.
 
@@ -68,6 +69,8 @@ class TranslationService:
             target_prefix: Text or target token ids that the translation must begin with.
             request: Number from `new_request`. Lines of one request share its scheduling turns;
                 None gives the line turns of its own.
+            score: The target prefix is a whole translation, which is scored
+                (`Translator.score`).
 
         Returns:
             A future of the translation. It can be cancelled until the line is finished; without
@@ -83,7 +86,7 @@ class TranslationService:
                 this process was forked from.
         """
         return self._service.submit(
-            source, options or self._translator.default_options, target_prefix, request
+            source, options or self._translator.default_options, target_prefix, request, score
         )
 
     def new_request(self) -> int:

@@ -359,23 +359,96 @@ class Translator:
         self,
         lines: Sequence[str],
         options: SearchOptions | None,
-        target_prefixes: Sequence[str] | None = None,
+        targets: Sequence[str] | None = None,
         first: int = 1,
+        score: bool = False,
     ) -> list[Translation]:
-        """Translate lines; `first` is the number of the first line in error messages."""
+        """Translate lines, or score their translations.
+
+        Args:
+            lines: Lines of text.
+            options: Search options; None uses the bundle's defaults.
+            targets: Text that each translation must begin with, or the whole translations.
+            first: Number of the first line in error messages.
+            score: Whether the targets are whole translations.
+        """
         self._check_open()
-        options = self._checked(options)
-        if target_prefixes is not None and len(target_prefixes) != len(lines):
-            raise InputError(f"{len(target_prefixes)} target prefixes for {len(lines)} lines.")
+        options = self._checked(options, score)
+        if targets is not None and len(targets) != len(lines):
+            kind = "translations" if score else "target prefixes"
+            raise InputError(f"{len(targets)} {kind} for {len(lines)} lines.")
         if (core := self.core) is not None:
-            return core.submit(lines, options, target_prefixes, first=first).result()
-        prefixes = self._prefix_tokens(target_prefixes, len(lines))
+            return core.submit(lines, options, targets, first=first, score=score).result()
+        tokens = self._target_tokens(targets, len(lines))
         segments = [
-            self._segments(f"line {number} of this call", line, prefix, options)
-            for number, (line, prefix) in enumerate(zip(lines, prefixes, strict=True), first)
+            self._segments(f"line {number} of this call", line, target, options, score)
+            for number, (line, target) in enumerate(zip(lines, tokens, strict=True), first)
         ]
         found = iter(self._search([segment for line in segments for segment in line]))
         return [self.join([next(found) for _ in line]) for line in segments]
+
+    @overload
+    def score(  # type: ignore[overload-overlap]
+        self,
+        lines: str,
+        translations: str,
+        options: SearchOptions | None = None,
+        *,
+        first_line: int = 1,
+    ) -> TextHypothesis: ...
+
+    @overload
+    def score(
+        self,
+        lines: Iterable[str],
+        translations: Iterable[str],
+        options: SearchOptions | None = None,
+        *,
+        first_line: int = 1,
+    ) -> list[TextHypothesis]: ...
+
+    def score(
+        self,
+        lines: str | Iterable[str],
+        translations: str | Iterable[str],
+        options: SearchOptions | None = None,
+        *,
+        first_line: int = 1,
+    ) -> TextHypothesis | list[TextHypothesis]:
+        """Score given translations of one line of text or several (forced decoding).
+
+        The translations are tokenized, and forced token by token through the step graph. A score
+        is log P divided by the length penalty, as of a hypothesis that the search has found; with
+        a length penalty of 0 it is log P. Log-probabilities of a shortlist target are normalized
+        over the shortlist.
+
+        Args:
+            lines: A string, or an iterable of strings.
+            translations: The translation of each line.
+            options: Length penalty, languages and `return_attention`; None uses the bundle's
+                defaults. Other options have no effect.
+            first_line: Number of the first line in error messages.
+
+        Returns:
+            One hypothesis for a string, or a list of them in the order of the lines: the
+            translation as its tokens spell it, its score, the log-probability of each token and
+            the end symbol, and the attention, if requested.
+
+        Raises:
+            InputError: A line is not a string, or has more tokens than the bundle allows; its
+                translation has; a blank line has a translation; or the numbers of lines differ.
+            OptionError: The bundle was not compiled for an option, or its value is out of range.
+            BackendError: The backend failed; libtranslate_trt has retried each sentence once.
+        """
+        if isinstance(lines, str):
+            if not isinstance(translations, str):
+                raise InputError("lines is one string, and so must translations be.")
+            (found,) = self._translate([lines], options, [translations], first_line, score=True)
+            return found.hypotheses[0]
+        texts = list(checked_texts("lines", "line", lines))
+        targets = list(checked_texts("translations", "translation", translations))
+        scored = self._translate(texts, options, targets, first_line, score=True)
+        return [one.hypotheses[0] for one in scored]
 
     def translate_ids(
         self,
@@ -404,19 +477,55 @@ class Translator:
         prefixes: list[Sequence[int]] = [()] * len(sources)
         if target_prefixes is not None:
             prefixes = list(checked_iterable("target_prefixes", "token lists", target_prefixes))
-        if len(prefixes) != len(sources):
-            raise InputError(f"{len(prefixes)} target prefixes for {len(sources)} sources.")
-        options = self._checked(options)
+        return self._translate_ids(sources, options, prefixes)
+
+    def score_ids(
+        self,
+        sources: Iterable[Sequence[int]],
+        translations: Iterable[Sequence[int]],
+        options: SearchOptions | None = None,
+    ) -> list[Hypothesis]:
+        """Score given translations of token sequences; otherwise like `score`.
+
+        Args:
+            sources: Token ids of each text, without the end symbol and the model's `Prompt`.
+            translations: Target token ids of each source, likewise.
+            options: See `score`.
+
+        Returns:
+            The given translation of each source as a hypothesis.
+
+        Raises:
+            InputError: A token is outside the vocabulary, a source or translation exceeds the
+                bundle's limits, or only a source is empty.
+            OptionError: The bundle was not compiled for an option, or its value is out of range.
+            BackendError: The backend failed; libtranslate_trt has retried each sentence once.
+        """
+        self._check_open()
+        sources = list(checked_iterable("sources", "token lists", sources))
+        targets = list(checked_iterable("translations", "token lists", translations))
+        return [one for (one,) in self._translate_ids(sources, options, targets, score=True)]
+
+    def _translate_ids(
+        self,
+        sources: Sequence[Sequence[int]],
+        options: SearchOptions | None,
+        targets: Sequence[Sequence[int]],
+        score: bool = False,
+    ) -> list[list[Hypothesis]]:
+        kind = "translation" if score else "target prefix"
+        if len(targets) != len(sources):
+            plural = "translations" if score else "target prefixes"
+            raise InputError(f"{len(targets)} {plural} for {len(sources)} sources.")
+        options = self._checked(options, score)
         tokens = [token_ids(f"source {n}", one) for n, one in enumerate(sources)]
-        forced = [
-            token_ids(f"the target prefix of source {n}", one) for n, one in enumerate(prefixes)
-        ]
+        forced = [token_ids(f"the {kind} of source {n}", one) for n, one in enumerate(targets)]
         if (core := self.core) is not None:
-            found = core.submit_ids(tokens, options, forced).result()
+            found = core.submit_ids(tokens, options, forced, score=score).result()
             return [[one.segments[0] for one in line.hypotheses] for line in found]
         sentences = [
-            self._sentence(f"source {n}", source, prefix, options)
-            for n, (source, prefix) in enumerate(zip(tokens, forced, strict=True))
+            self._sentence(f"source {n}", source, target, options, score)
+            for n, (source, target) in enumerate(zip(tokens, forced, strict=True))
         ]
         return self._search(sentences)
 
@@ -425,6 +534,7 @@ class Translator:
         options: SearchOptions,
         source: Sequence[int] | None = None,
         name: str = "the source",
+        score: bool = False,
     ) -> None:
         """Validate options and tokens without translating.
 
@@ -432,36 +542,49 @@ class Translator:
             options: Search options.
             source: Source token ids, as for `translate_ids`; None for text, which is always valid.
             name: Name of the source in error messages.
+            score: The options are for `score`, where some have no effect.
 
         Raises:
             InputError: A token is outside the vocabulary, or the source exceeds the bundle's limit.
             OptionError: The bundle was not compiled for an option, or its value is out of range.
         """
-        options = self._checked(options)
+        options = self._checked(options, score)
         if source is not None:
             self._sentence(name, token_ids(name, source), (), options)
 
     # ---- interface for `TranslationService` ----
 
     def prepare(
-        self, source: str | Sequence[int], options: SearchOptions, prefix: str | Sequence[int]
+        self,
+        source: str | Sequence[int],
+        options: SearchOptions,
+        target: str | Sequence[int],
+        score: bool = False,
     ) -> list[Sentence]:
         """Convert a line, given as text or tokens, into the sentences to search for.
+
+        Args:
+            source: Text or tokens of the line.
+            options: Search options.
+            target: Text or tokens that the translation must begin with, or the whole translation.
+            score: Whether the target is a whole translation.
 
         Raises:
             InputError: A token is outside the vocabulary, or the line exceeds the bundle's limit.
             OptionError: The bundle was not compiled for an option, or its value is out of range.
         """
         self._check_open()
-        options = self._checked(options)
-        if isinstance(prefix, str):
-            (prefix,) = self._prefix_tokens([prefix] if prefix else None, 1)
+        options = self._checked(options, score)
+        if isinstance(target, str):
+            (target,) = self._target_tokens([target] if target else None, 1)
         else:
-            prefix = token_ids("the target prefix of the line", prefix)
+            target = token_ids(f"{_target_name(score)} the line", target)
         if isinstance(source, str):
-            return self._segments("the line", source, prefix, options)
+            return self._segments("the line", source, target, options, score)
         tokens = token_ids("the line", source)
-        return [self._sentence("the line", tokens, prefix, options)] if tokens else []
+        if not tokens and not (score and target):
+            return []
+        return [self._sentence("the line", tokens, target, options, score)]
 
     def translate_prepared(self, segments: Sequence[Sentence]) -> Translation:
         """Translate the segments of one line that `prepare` returned.
@@ -498,46 +621,80 @@ class Translator:
         return [next(found) if len(one.tokens) else [_EMPTY] for one in sentences]
 
     def _segments(
-        self, name: str, line: str, prefix: Sequence[int], options: SearchOptions
+        self, name: str, line: str, target: Sequence[int], options: SearchOptions, score: bool
     ) -> list[Sentence]:
-        """Cut a line into segments and check them; only the first begins with the prefix."""
+        """Cut a line into segments and check them; only the first begins with the target.
+
+        Raises:
+            InputError: A line to score has several segments, or none and a translation.
+        """
         text, options = self.manifest.prompt.of_line(line, options)
-        sources = split_text(text, self.tokenizer.encode_source, max_segment_length(self.manifest))
+        longest = max_segment_length(self.manifest)
+        sources = split_text(text, self.tokenizer.encode_source, longest)
+        if score and (len(sources) > 1 or (not sources and target)):
+            problem = (
+                f"has more than the {longest} tokens that this bundle takes"
+                if sources
+                else "is blank, and its translation is not"
+            )
+            raise InputError(
+                f"{name} {problem}; only the translation of a single sentence has a score."
+            )
         return [
-            self._sentence(name, source, () if number else prefix, options)
+            self._sentence(name, source, () if number else target, options, score)
             for number, source in enumerate(sources)
         ]
 
     def _sentence(
-        self, name: str, source: Sequence[int], prefix: Sequence[int], options: SearchOptions
+        self,
+        name: str,
+        source: Sequence[int],
+        target: Sequence[int],
+        options: SearchOptions,
+        score: bool = False,
     ) -> Sentence:
-        """Check the tokens and the prefix, and add the model's prompt to both.
+        """Check the tokens of a text and its prefix or translation, and add the model's prompt.
 
         Raises:
-            InputError: A token is outside the vocabulary, or the source exceeds the bundle's limit.
+            InputError: A token is outside the vocabulary, or a text exceeds the bundle's limit.
             OptionError: The prefix is as long as the maximum length of the translation.
         """
-        check_tokens(self.manifest, name, source, prefix)
+        target_name = f"{_target_name(score)} {name}"
+        check_tokens(self.manifest, name, source, target_name, target)
         if not len(source):
+            if score and len(target):
+                raise InputError(f"{name} is empty, and its translation is not; it has no score.")
             return Sentence((), (), options)
-        prompt = self.manifest.prompt
-        forced = [*prompt.of_target(options), *map(unscored, prefix)]
-        sentence = Sentence([*prompt.of_source(options), *source], forced, options)
-        if len(forced) >= sentence.max_length:
+        prompt, end = self.manifest.prompt, self.manifest.model.end_token
+        tokens = [*prompt.of_source(options), *source]
+        if score:
+            forced = [*prompt.of_target(options), *target, end]
+            longest = self.manifest.limits.max_target_length
+            if len(forced) > longest:
+                raise InputError(
+                    f"{target_name} has {len(forced)} tokens with the end symbol; this bundle "
+                    f"takes up to {longest}. Split it, or export with a larger "
+                    "--max-target-length."
+                )
+            return Sentence(tokens, forced, replace(options, max_length=len(forced)))
+        sentence = Sentence(tokens, [*prompt.of_target(options), *map(unscored, target)], options)
+        if len(sentence.prefix) >= sentence.max_length:
             raise OptionError(
-                f"the target prefix of {name} has {len(forced)} tokens, which leaves no room in "
-                f"the maximum length of {sentence.max_length}; raise max_length or shorten the "
-                "prefix."
+                f"{target_name} has {len(sentence.prefix)} tokens, which leaves no room in the "
+                f"maximum length of {sentence.max_length}; raise max_length or shorten the prefix."
             )
         return sentence
 
-    def _prefix_tokens(self, prefixes: Sequence[str] | None, lines: int) -> list[list[int]]:
-        if prefixes is None:
+    def _target_tokens(self, targets: Sequence[str] | None, lines: int) -> list[list[int]]:
+        if targets is None:
             return [[] for _ in range(lines)]
-        return self.tokenizer.encode_target_batch(prefixes)
+        return self.tokenizer.encode_target_batch(targets)
 
-    def _checked(self, options: SearchOptions | None) -> SearchOptions:
-        """Check the options; those not given, and languages not named, are the bundle's."""
+    def _checked(self, options: SearchOptions | None, score: bool = False) -> SearchOptions:
+        """Check the options; those not given, and languages not named, are the bundle's.
+
+        A translation is scored with as few beams as the target allows.
+        """
         defaults = self.default_options
         if options is None:
             options = defaults
@@ -549,6 +706,11 @@ class Translator:
             if getattr(options, name) is None
         }
         options = replace(options, **languages)
+        if score:
+            beams = self.target.contract.beams or 1
+            options = replace(
+                options, beam_size=beams, num_hypotheses=1, max_length=None, min_length=0
+            )
         check_options(self.manifest, self.target, options)
         if options.beam_size > WARN_BEAM_SIZE and not self._warned_of_beams:
             self._warned_of_beams = True
@@ -563,3 +725,7 @@ class Translator:
 
 def _closed_error() -> TranslateTrtError:
     return TranslateTrtError("the translator was closed; make another Translator.")
+
+
+def _target_name(score: bool) -> str:
+    return "the translation of" if score else "the target prefix of"

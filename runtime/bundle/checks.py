@@ -54,7 +54,7 @@ def check_options(manifest: Manifest, target: TargetEntry, options: SearchOption
 
 
 def check_tokens(
-    manifest: Manifest, name: str, source: Sequence[int], prefix: Sequence[int]
+    manifest: Manifest, name: str, source: Sequence[int], target_name: str, target: Sequence[int]
 ) -> None:
     """Refuse tokens outside the vocabulary and sources that exceed the bundle's limit.
 
@@ -62,7 +62,8 @@ def check_tokens(
         manifest: Manifest of the bundle.
         name: Name of the sentence in messages.
         source: Source tokens without the end symbol and the prompt.
-        prefix: Forced target tokens.
+        target_name: Name of its prefix or translation in messages.
+        target: Forced target tokens.
 
     Raises:
         InputError: The tokens cannot be translated.
@@ -75,12 +76,12 @@ def check_tokens(
         )
     for side, tokens, vocabulary_size in (
         (name, source, model.input_vocabulary_size),
-        (f"the target prefix of {name}", prefix, model.vocabulary_size),
+        (target_name, target, model.vocabulary_size),
     ):
         wrong = [token for token in tokens if not 0 <= token < vocabulary_size]
         if wrong:
             raise InputError(
                 f"{side} has token {wrong[0]}, outside the vocabulary of {vocabulary_size} pieces."
             )
-    if model.end_token in prefix:
-        raise InputError(f"the target prefix of {name} contains the end symbol; leave it out.")
+    if model.end_token in target:
+        raise InputError(f"{target_name} contains the end symbol; leave it out.")

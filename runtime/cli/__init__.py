@@ -64,6 +64,7 @@ SUBCOMMANDS = {
         f"{_EXPORT}.export", "export", "Compile a checkpoint into a bundle.", "export"
     ),
     "translate": Subcommand(f"{_RUNTIME}.translate", "translate", "Translate lines of text."),
+    "score": Subcommand(f"{_RUNTIME}.score", "score", "Score given translations of lines."),
     "corpus": Subcommand(
         f"{_RUNTIME}.corpus", "corpus", "Translate many files on one or more machines.", "corpus"
     ),

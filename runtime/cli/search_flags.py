@@ -15,14 +15,7 @@ def search_flags(command: Callable[..., None]) -> Callable[..., None]:
     """Add an option for each field of `SearchOptions` that affects the search itself."""
     flags = (
         click.option("--beam-size", type=int, help="Number of beams; 1 is greedy search."),
-        click.option(
-            "--length-penalty", type=float, help="Length penalty alpha; 0 favours short output."
-        ),
-        click.option(
-            "--length-penalty-form",
-            type=click.Choice(list(LENGTH_PENALTY_BETA)),
-            help="gnmt: ((5 + n) / 6) ** alpha, as in the paper; length: n ** alpha.",
-        ),
+        length_penalty_flags,
         click.option(
             "--early-stopping/--no-early-stopping",
             default=None,
@@ -39,6 +32,19 @@ def search_flags(command: Callable[..., None]) -> Callable[..., None]:
     for flag in reversed(flags):
         command = flag(command)
     return command
+
+
+def length_penalty_flags(command: Callable[..., None]) -> Callable[..., None]:
+    """Add alpha and the form of the length penalty."""
+    form = click.option(
+        "--length-penalty-form",
+        type=click.Choice(list(LENGTH_PENALTY_BETA)),
+        help="gnmt: ((5 + n) / 6) ** alpha, as in the paper; length: n ** alpha.",
+    )
+    alpha = click.option(
+        "--length-penalty", type=float, help="Length penalty alpha; 0 favours short output."
+    )
+    return alpha(form(command))
 
 
 def n_best_flag(command: Callable[..., None]) -> Callable[..., None]:

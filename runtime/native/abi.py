@@ -94,6 +94,7 @@ class SubmitOptions(ctypes.Structure):
         ("completions", c_void_p),
         ("first_line", c_uint64),
         ("prefix_tokens", POINTER(Tokens)),
+        ("score", c_int32),
     )
 
 

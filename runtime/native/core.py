@@ -243,6 +243,7 @@ class Core:
         caller: int = 0,
         completions: Completions | None = None,
         key: int = 0,
+        score: bool = False,
     ) -> Job:
         """Submit lines of text.
 
@@ -254,14 +255,16 @@ class Core:
             caller: Number shared by jobs that take scheduling turns together; 0 for none.
             completions: Queue that receives `key` once the job has finished.
             key: Positive number chosen by the caller.
+            score: The prefixes are whole translations, which are scored.
 
         Raises:
             TranslateTrtError: See `Translator.translate`.
         """
         forced = None if prefixes is None else _prefixes(prefixes)
         return self._submit(
-            self.calls.tt_submit, _texts(lines), forced, options, first, caller, completions, key
-        )
+            self.calls.tt_submit, _texts(lines), forced, options, first, caller, completions, key,
+            score,
+        )  # fmt: skip
 
     def submit_ids(
         self,
@@ -272,12 +275,13 @@ class Core:
         caller: int = 0,
         completions: Completions | None = None,
         key: int = 0,
+        score: bool = False,
     ) -> Job:
         """Submit token sequences; see `submit` for the arguments."""
         forced = None if prefixes is None else _token_lists(prefixes)
         return self._submit(
             self.calls.tt_submit_ids, _token_lists(sources), forced, options, 0, caller,
-            completions, key,
+            completions, key, score,
         )  # fmt: skip
 
     def statistics(self) -> Statistics:
@@ -338,12 +342,12 @@ class Core:
 
     def _submit(
         self, call: Any, sources: Any, prefixes: Any, options: SearchOptions, first: int,
-        caller: int, completions: Completions | None, key: int,
+        caller: int, completions: Completions | None, key: int, score: bool,
     ) -> Job:  # fmt: skip
         search, submit, handle = _options(options), abi.SubmitOptions(), c_void_p()
         submit.struct_size = ctypes.sizeof(submit)
         submit.options = ctypes.pointer(search)
-        submit.caller, submit.first_line = caller, first
+        submit.caller, submit.first_line, submit.score = caller, first, score
         if completions is not None:
             submit.completions, submit.finished_context = completions.handle, key
         if call is self.calls.tt_submit and prefixes is not None and prefixes._type_ is abi.Tokens:

@@ -168,6 +168,14 @@ def test_prefixes(machine: Machine, reference: Translator) -> None:
     assert_same(found, reference.translate_ids(sources, SEARCH, prefixes))
 
 
+def test_scores(machine: Machine, reference: Translator) -> None:
+    """Of given translations, with the beam size that the engines are made for."""
+    sources, targets = random_sources(9, seed=15, longest=14), random_sources(9, seed=16, longest=9)
+    found = machine.translator().score_ids(sources, targets[::-1])
+    expected = reference.score_ids(sources, targets[::-1])
+    assert_same([[one] for one in found], [[one] for one in expected])
+
+
 def test_attention(machine: Machine, reference: Translator) -> None:
     options = dataclasses.replace(SEARCH, return_attention=True)
     sources = random_sources(10)

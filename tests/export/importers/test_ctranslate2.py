@@ -106,6 +106,16 @@ def test_the_trained_model_as_a_bundle(trained: Path, checkpoint: Checkpoint, bu
             assert ours.hypotheses[0].score == pytest.approx(other.scores[0], abs=1e-4)
 
 
+def test_scores_of_given_translations(trained: Path, bundle: Path) -> None:
+    lines = [*random_words(trained, 30), *EXPECTED]
+    targets = [text for text in EXPECTED.values() for _ in range(len(lines))][: len(lines)]
+    found = Translator(bundle, "onnx-fp32", threads=1).score(lines, targets)
+    theirs = ctranslate2.Translator(str(trained), compute_type="float32", intra_threads=1)
+    expected = theirs.score_batch([line.split() for line in lines], [t.split() for t in targets])
+    for ours, other in zip(found, expected, strict=True):
+        assert ours.token_log_probs == pytest.approx(other.log_probs, abs=1e-4)
+
+
 @pytest.mark.parametrize("end", PRECISIONS)
 def test_the_trained_model_in_every_precision(trained: Path, end: str) -> None:
     directory = trained.with_name(trained.name + end)

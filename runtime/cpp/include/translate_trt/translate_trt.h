@@ -335,6 +335,11 @@ typedef struct tt_submit_options {
   uint64_t first_line;            /* number of the first line in error messages; 0 means 1 */
   const tt_tokens* prefix_tokens; /* one prefix per line, as tokens instead of text; NULL: no
                                      prefixes, or prefixes as text */
+  int32_t score; /* 1: the prefixes are whole translations, and the job scores them instead of
+                    translating: its result has one hypothesis per line, the given one, with the
+                    log-probability that the model gives each token and the end symbol. Beam size,
+                    lengths and num_hypotheses have no effect. A line that would be split, and a
+                    blank line with a translation, are input errors */
 } tt_submit_options;
 
 /* Sets the defaults, as tt_options_default does. */

@@ -152,6 +152,7 @@ struct SubmitOptions {
   std::uint64_t caller = 0;
   std::optional<std::chrono::duration<double>> timeout;
   std::function<void()> finished;  // see tt_finished_function; must not throw
+  bool score = false;              // the prefixes are whole translations to score
 };
 
 // A hypothesis of one segment of a line; see tt_result_... for the fields.
@@ -470,6 +471,7 @@ class Translator {
       given.options = &search;
     }
     given.caller = options.caller;
+    given.score = options.score ? 1 : 0;
     // In C, 0 means "no timeout"; pass an explicit 0 as the shortest timeout.
     if (options.timeout) {
       given.timeout = options.timeout->count() == 0 ? 1e-9 : options.timeout->count();

@@ -156,6 +156,7 @@ tt_submit_options complete(const tt_submit_options* given) {
   tt_submit_options options = {};
   options.struct_size = sizeof(options);
   if (given != nullptr) options = completed(given, options, "tt_submit_options");
+  is_true("score", options.score);
   if (!(options.timeout >= 0)) {  // also true for NaN
     throw option_error("timeout is " + shown(options.timeout) + "; it must be at least 0.");
   }

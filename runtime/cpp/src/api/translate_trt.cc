@@ -30,6 +30,7 @@
 using translate_trt::runtime::Clock;
 using translate_trt::runtime::Deadline;
 using translate_trt::runtime::Error;
+using translate_trt::runtime::Forced;
 using translate_trt::runtime::Hypothesis;
 using translate_trt::runtime::Job;
 using translate_trt::runtime::SearchOptions;
@@ -162,30 +163,41 @@ tt_result* as_result(std::vector<Translation> translations) {
   return result.release();
 }
 
+Forced forced_by(const tt_submit_options& options, bool has_targets, std::size_t count) {
+  if (options.score == 0) return Forced::kPrefix;
+  if (!has_targets && count > 0) {
+    throw translate_trt::runtime::input_error(
+        "score is 1, and no translations are given; pass them as the prefixes.");
+  }
+  return Forced::kTranslation;
+}
+
 std::shared_ptr<Job> job_of(const Translator& translator, const tt_text* lines, std::size_t count,
                             const SearchOptions& options, const tt_text* prefixes,
-                            const tt_submit_options& given) {
+                            const tt_submit_options& submitted) {
   require(lines != nullptr || count == 0, "lines");
-  if (prefixes != nullptr && given.prefix_tokens != nullptr) {
+  const tt_tokens* tokens = submitted.prefix_tokens;
+  if (prefixes != nullptr && tokens != nullptr) {
     throw translate_trt::runtime::input_error(
         "prefixes and prefix_tokens are both given; leave one of them out.");
   }
+  const Forced forced = forced_by(submitted, prefixes != nullptr || tokens != nullptr, count);
   const auto of_text = texts(prefixes, prefixes == nullptr ? 0 : count, "the text of a prefix");
-  auto of_tokens = token_lists(given.prefix_tokens, given.prefix_tokens == nullptr ? 0 : count,
-                               "the list of a prefix");
+  auto of_tokens = token_lists(tokens, tokens == nullptr ? 0 : count, "the list of a prefix");
   return translator.job(
       texts(lines, count, "the text of a line"), options,
-      prefixes == nullptr ? std::move(of_tokens) : translator.encode_prefixes(of_text),
-      given.first_line == 0 ? 1 : given.first_line);
+      prefixes == nullptr ? std::move(of_tokens) : translator.encode_prefixes(of_text), forced,
+      submitted.first_line == 0 ? 1 : submitted.first_line);
 }
 
 std::shared_ptr<Job> job_of(const Translator& translator, const tt_tokens* sources,
                             std::size_t count, const SearchOptions& options,
-                            const tt_tokens* prefixes, const tt_submit_options&) {
+                            const tt_tokens* prefixes, const tt_submit_options& submitted) {
   require(sources != nullptr || count == 0, "sources");
   return translator.job_of_ids(
       token_lists(sources, count, "the list of a source"), options,
-      token_lists(prefixes, prefixes == nullptr ? 0 : count, "the list of a prefix"));
+      token_lists(prefixes, prefixes == nullptr ? 0 : count, "the list of a prefix"),
+      forced_by(submitted, prefixes != nullptr, count));
 }
 
 // The deadline in that many seconds; none if the number is too large for the clock.

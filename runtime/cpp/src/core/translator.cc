@@ -201,27 +201,27 @@ std::vector<Tokens> Translator::encode_prefixes(const std::vector<std::string_vi
 }
 
 std::shared_ptr<Job> Translator::job(const std::vector<std::string_view>& lines,
-                                     const SearchOptions& options, std::vector<Tokens> prefixes,
-                                     std::size_t first) const {
-  check_options(options);
-  prefixes.resize(lines.size());
+                                     const SearchOptions& options, std::vector<Tokens> targets,
+                                     Forced forced, std::size_t first) const {
+  const SearchOptions of_sentences = checked(options, forced);
+  targets.resize(lines.size());
   auto made = std::make_shared<Job>([this](const auto& sentences) { return join(sentences); });
   for (std::size_t line = 0; line < lines.size(); ++line) {
     const std::string name = "line " + std::to_string(line + first) + " of this call";
-    made->add_line(sentences(name, lines[line], prefixes[line], options));
+    made->add_line(sentences(name, lines[line], targets[line], forced, of_sentences));
   }
   return made;
 }
 
 std::shared_ptr<Job> Translator::job_of_ids(const std::vector<Tokens>& sources,
                                             const SearchOptions& options,
-                                            std::vector<Tokens> prefixes) const {
-  check_options(options);
-  prefixes.resize(sources.size());
+                                            std::vector<Tokens> targets, Forced forced) const {
+  const SearchOptions of_sentences = checked(options, forced);
+  targets.resize(sources.size());
   auto made = std::make_shared<Job>(without_text);
   for (std::size_t i = 0; i < sources.size(); ++i) {
     const std::string name = "source " + std::to_string(i);
-    Sentence one = sentence(name, sources[i], prefixes[i], options);
+    Sentence one = sentence(name, sources[i], targets[i], forced, of_sentences);
     std::vector<Sentence> of_line;
     if (!one.tokens.empty()) of_line.push_back(std::move(one));
     made->add_line(std::move(of_line));
@@ -229,32 +229,70 @@ std::shared_ptr<Job> Translator::job_of_ids(const std::vector<Tokens>& sources,
   return made;
 }
 
+SearchOptions Translator::checked(const SearchOptions& options, Forced forced) const {
+  SearchOptions of_sentences = options;
+  if (forced == Forced::kTranslation) {
+    of_sentences.beam_size = static_cast<int>(target_.contract.beams().value_or(1));
+    of_sentences.num_hypotheses = 1;
+    of_sentences.max_length.reset();  // that of each translation
+    of_sentences.min_length = 0;
+  }
+  check_options(of_sentences);
+  return of_sentences;
+}
+
 std::vector<Sentence> Translator::sentences(const std::string& name, std::string_view line,
-                                            const Tokens& prefix,
+                                            const Tokens& target, Forced forced,
                                             const SearchOptions& options) const {
   const std::u32string characters = decode_utf8(line);
   const auto [text, of_line] = manifest_.prompt.of_line(characters, options);
   const auto encode = [this](const std::string& part) { return tokenizer_->encode_source(part); };
+  const auto sources = split_text(text, encode, static_cast<std::size_t>(longest_text()));
+  if (forced == Forced::kTranslation && sources.size() != 1) {
+    if (sources.empty() && target.empty()) return {};
+    throw input_error(name +
+                      (sources.empty() ? " is blank, and its translation is not"
+                                       : " has more than the " + number(longest_text()) +
+                                             " tokens that this bundle takes") +
+                      "; only the translation of a single sentence has a score.");
+  }
   std::vector<Sentence> found;
-  for (const Tokens& source : split_text(text, encode, static_cast<std::size_t>(longest_text()))) {
-    found.push_back(sentence(name, source, found.empty() ? prefix : Tokens(), of_line));
+  for (const Tokens& source : sources) {
+    found.push_back(sentence(name, source, found.empty() ? target : Tokens(), forced, of_line));
   }
   return found;
 }
 
-Sentence Translator::sentence(const std::string& name, const Tokens& source, const Tokens& prefix,
-                              const SearchOptions& options) const {
-  check_tokens(name, source, prefix);
+Sentence Translator::sentence(const std::string& name, const Tokens& source, const Tokens& target,
+                              Forced forced, const SearchOptions& options) const {
+  const bool scored = forced == Forced::kTranslation;
+  const std::string target_name = (scored ? "the translation of " : "the target prefix of ") + name;
+  check_tokens(name, source, target_name, target);
+  if (source.empty() && scored && !target.empty()) {
+    throw input_error(name + " is empty, and its translation is not; it has no score.");
+  }
   Sentence made = {};
   if (source.empty()) return made;
   made.tokens = manifest_.prompt.of_source(options);
   made.tokens.insert(made.tokens.end(), source.begin(), source.end());
   made.prefix = manifest_.prompt.of_target(options);
-  std::transform(prefix.begin(), prefix.end(), std::back_inserter(made.prefix), unscored);
   made.options = options;
+  if (scored) {
+    made.prefix.insert(made.prefix.end(), target.begin(), target.end());
+    made.prefix.push_back(manifest_.model.end_token);
+    if (length(made.prefix) > manifest_.limits.max_target_length) {
+      throw input_error(target_name + " has " + number(length(made.prefix)) +
+                        " tokens with the end symbol; this bundle takes up to " +
+                        number(manifest_.limits.max_target_length) +
+                        ". Split it, or export with a larger --max-target-length.");
+    }
+    made.options.max_length = static_cast<int>(made.prefix.size());
+    return made;
+  }
+  std::transform(target.begin(), target.end(), std::back_inserter(made.prefix), unscored);
   const std::int64_t longest = options.max_length_for(made.length());
   if (length(made.prefix) >= longest) {
-    throw option_error("the target prefix of " + name + " has " + number(length(made.prefix)) +
+    throw option_error(target_name + " has " + number(length(made.prefix)) +
                        " tokens, which leaves no room in the maximum length of " + number(longest) +
                        "; raise max_length or shorten the prefix.");
   }
@@ -340,7 +378,7 @@ void Translator::check_options(const SearchOptions& options) const {
 }
 
 void Translator::check_tokens(const std::string& name, const Tokens& source,
-                              const Tokens& prefix) const {
+                              const std::string& target_name, const Tokens& target) const {
   const ModelDescription& model = manifest_.model;
   if (length(source) > longest_text()) {
     throw input_error(name + " has " + number(length(source)) +
@@ -348,18 +386,17 @@ void Translator::check_tokens(const std::string& name, const Tokens& source,
                       " and the end symbol. Split it, or export with a larger "
                       "--max-source-length.");
   }
-  const std::string prefix_name = "the target prefix of " + name;
   for (const auto& [side, list, pieces] :
        {std::tuple{&name, &source, model.input_vocabulary_size},
-        std::tuple{&prefix_name, &prefix, model.vocabulary_size}}) {
+        std::tuple{&target_name, &target, model.vocabulary_size}}) {
     for (const std::int64_t token : *list) {
       if (token >= 0 && token < pieces) continue;
       throw input_error(*side + " has token " + number(token) + ", outside the vocabulary of " +
                         number(pieces) + " pieces.");
     }
   }
-  if (std::find(prefix.begin(), prefix.end(), model.end_token) != prefix.end()) {
-    throw input_error(prefix_name + " contains the end symbol; leave it out.");
+  if (std::find(target.begin(), target.end(), model.end_token) != target.end()) {
+    throw input_error(target_name + " contains the end symbol; leave it out.");
   }
 }
 

@@ -22,6 +22,12 @@ namespace translate_trt::runtime {
 struct ArrayPlace;
 struct Settings;
 
+// How a job forces target tokens.
+enum class Forced {
+  kPrefix,       // a translation begins with them; their log-probabilities do not count
+  kTranslation,  // they are the whole translation, which is scored
+};
+
 // Memory that a target with engines needs. name: of the target; nullopt: the first one.
 tt_engine_memory engine_memory(const std::filesystem::path& bundle,
                                const std::optional<std::string>& name);
@@ -37,15 +43,17 @@ class Translator {
   // Tokenizes target prefixes.
   std::vector<Tokens> encode_prefixes(const std::vector<std::string_view>& texts) const;
 
-  // Creates a job that translates lines. prefixes: empty, or one per line. first: number of the
-  // first line in error messages.
+  // Creates a job that translates lines, or scores translations of them. targets: one per line, or
+  // empty for no prefixes. first: number of the first line in error messages.
   std::shared_ptr<Job> job(const std::vector<std::string_view>& lines, const SearchOptions& options,
-                           std::vector<Tokens> prefixes, std::size_t first = 1) const;
+                           std::vector<Tokens> targets, Forced forced = Forced::kPrefix,
+                           std::size_t first = 1) const;
 
-  // Creates a job that translates token sequences, which exclude the end symbol and the prompt. Its
-  // translations have no text. prefixes: empty, or one per source.
+  // Creates a job of token sequences, which exclude the end symbol and the prompt. Its translations
+  // have no text. targets: one per source, or empty for no prefixes.
   std::shared_ptr<Job> job_of_ids(const std::vector<Tokens>& sources, const SearchOptions& options,
-                                  std::vector<Tokens> prefixes) const;
+                                  std::vector<Tokens> targets,
+                                  Forced forced = Forced::kPrefix) const;
 
   // The service that runs the jobs of this translator.
   Service& service() const { return *service_; }
@@ -60,12 +68,16 @@ class Translator {
   const std::string& onnxruntime() const { return onnxruntime_; }  // its version; "" if not in use
 
  private:
-  // Splits a line into sentences; only the first one gets the prefix.
+  // Splits a line into sentences; only the first one gets the prefix. A line to score is not split.
   std::vector<Sentence> sentences(const std::string& name, std::string_view line,
-                                  const Tokens& prefix, const SearchOptions& options) const;
-  // Checks the tokens of a text and its prefix, and adds the prompt. name: of the text in errors.
-  Sentence sentence(const std::string& name, const Tokens& source, const Tokens& prefix,
-                    const SearchOptions& options) const;
+                                  const Tokens& target, Forced forced,
+                                  const SearchOptions& options) const;
+  // Checks the tokens of a text and its prefix or translation, and adds the prompt. name: of the
+  // text in errors.
+  Sentence sentence(const std::string& name, const Tokens& source, const Tokens& target,
+                    Forced forced, const SearchOptions& options) const;
+  // The options of sentences: a translation is scored with as few beams as the target allows.
+  SearchOptions checked(const SearchOptions& options, Forced forced) const;
   // Maximum number of tokens of a text that is not split.
   std::int64_t longest_text() const;
   // Joins the i-th best hypotheses of a line's sentences to the i-th best of the line.
@@ -74,7 +86,8 @@ class Translator {
                     const Settings& settings);
   void check_tokenizer() const;
   void check_options(const SearchOptions& options) const;
-  void check_tokens(const std::string& name, const Tokens& source, const Tokens& prefix) const;
+  void check_tokens(const std::string& name, const Tokens& source, const std::string& target_name,
+                    const Tokens& target) const;
 
   Manifest manifest_;
   std::vector<std::string> source_languages_, target_languages_;
