@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from translate_trt.runtime.errors import InputError
-from translate_trt.runtime.io.lines import open_input, reading_gzip, text_lines
+from translate_trt.runtime.io.compression import reading_compressed
+from translate_trt.runtime.io.lines import open_input, text_lines
 from translate_trt.runtime.results import TextHypothesis, Translation
 
 #: The line of a text that could not be translated.
@@ -39,16 +40,21 @@ class ScoredText(NamedTuple):
 
 def json_line(source: str, translation: Translation) -> str:
     """Format the translation of a line as JSON, without a line end."""
-    hypotheses = [_json_hypothesis(hypothesis) for hypothesis in translation.hypotheses]
     # JSON escapes line ends within strings, and readers of JSON lines ignore U+2028.
-    return json.dumps({"source": source, "hypotheses": hypotheses}, ensure_ascii=False)
+    value = {"source": source, "hypotheses": json_hypotheses(translation)}
+    return json.dumps(value, ensure_ascii=False)
+
+
+def json_hypotheses(translation: Translation) -> list[dict[str, Any]]:
+    """Convert the hypotheses of a translation to JSON objects."""
+    return [_json_hypothesis(hypothesis) for hypothesis in translation.hypotheses]
 
 
 def _json_hypothesis(hypothesis: TextHypothesis) -> dict[str, Any]:
     value: dict[str, Any] = {
         "text": hypothesis.text,
-        "score": _json_number(hypothesis.score),
-        "token_log_probs": [_json_number(number) for number in hypothesis.token_log_probs],
+        "score": json_number(hypothesis.score),
+        "token_log_probs": [json_number(number) for number in hypothesis.token_log_probs],
         "truncated": hypothesis.truncated,
     }
     attention = [
@@ -59,13 +65,13 @@ def _json_hypothesis(hypothesis: TextHypothesis) -> dict[str, Any]:
     return value
 
 
-def _json_number(number: float) -> float | None:
+def json_number(number: float) -> float | None:
     """Convert a number to JSON, which has no infinity: the log-probability of 0 becomes null."""
     return float(number) if math.isfinite(number) else None
 
 
 def read_json_lines(path: Path) -> Iterator[tuple[str | None, list[ScoredText]]]:
-    """Iterate over the sources and hypotheses of a file of JSON lines, which may be gzip.
+    """Iterate over the sources and hypotheses of a file of JSON lines, which may be compressed.
 
     Other fields, such as attention, are ignored.
 
@@ -74,7 +80,7 @@ def read_json_lines(path: Path) -> Iterator[tuple[str | None, list[ScoredText]]]
             damage, too, because these files are written by programs.
     """
     name = str(path)
-    with open_input(name) as stream, reading_gzip(name):
+    with open_input(name) as stream, reading_compressed(name):
         try:
             for number, raw in enumerate(text_lines(stream, name), start=1):
                 yield _parse(raw, name, number)
@@ -90,13 +96,17 @@ def _parse(raw: bytes, name: str, number: int) -> tuple[str | None, list[ScoredT
         found = _field(value, "hypotheses", list, "a list")
         return source, [_scored_text(one) for one in found]
     except (ValueError, OverflowError, RecursionError) as error:
-        reason = str(error)
-        if isinstance(error, json.JSONDecodeError):  # its message has a line number of its own
-            reason = f"{error.msg.removesuffix(' at')} at column {error.colno}"
         raise InputError(
             f"{name}, line {number} is no translation as `translate-trt translate --json` writes "
-            f"it ({reason}); the file is damaged or of another kind."
+            f"it ({json_reason(error)}); the file is damaged or of another kind."
         ) from error
+
+
+def json_reason(error: Exception) -> str:
+    """Return what is wrong with a line of JSON, for messages, without the line number 1."""
+    if isinstance(error, json.JSONDecodeError):
+        return f"{error.msg.removesuffix(' at')} at column {error.colno}"
+    return "nested too deeply" if isinstance(error, RecursionError) else str(error)
 
 
 def _refuse_constant(text: str) -> NoReturn:

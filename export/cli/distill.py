@@ -51,7 +51,7 @@ def _default(field: dataclasses.Field[Any]) -> str:
 )
 @click.option(
     "--source", "sources", type=_PATH, multiple=True, required=True,
-    help="Text to translate, one sentence per line, plain or gzip; repeatable.",
+    help="Text to translate, one sentence per line, plain, gzip or zstd; repeatable.",
 )  # fmt: skip
 @click.option(
     "--reference", "references", type=_PATH, multiple=True,

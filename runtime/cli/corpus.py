@@ -98,10 +98,10 @@ def corpus(
 ) -> None:
     """Translate files with many workers on this machine or on a Ray cluster.
 
-    INPUT are files or quoted patterns: text with one sentence per line (also .gz), or .parquet with
-    a column of text. Every input becomes a file of the same name in the --output directory. A
-    Parquet file keeps its columns and gets an additional one, translation; with --json it contains
-    the objects as text.
+    INPUT are files or quoted patterns: text with one sentence per line (also .gz and .zst), or
+    .parquet with a column of text. Every input becomes a file of the same name in the --output
+    directory. A Parquet file keeps its columns and gets an additional one, translation; with --json
+    it contains the objects as text.
 
     After Ctrl-C or the loss of a machine, the same command continues where the run stopped. Lines
     that cannot be translated are left empty, counted, and listed in NAME.bad.jsonl.

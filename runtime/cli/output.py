@@ -5,40 +5,67 @@ from __future__ import annotations
 import contextlib
 import errno
 import io
+import itertools
 import logging
 import os
 import re
 import secrets
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Literal
 
-from translate_trt.runtime.errors import OutputError
+from translate_trt.runtime.errors import InputError, OutputError
 from translate_trt.runtime.io.atomic_files import claimed_file, output_error
+from translate_trt.runtime.io.compression import (
+    Compressor,
+    compressor_for,
+    decompressed,
+    reading_compressed,
+)
 from translate_trt.runtime.io.locks import abandoned, try_lock
 from translate_trt.runtime.io.outputs import check_standard_output, is_text
 
 log = logging.getLogger("translate_trt")
 
+_BLOCK_BYTES = 1 << 16
+
 
 class LineOutput:
     """Writer of lines in UTF-8, independent of the locale."""
 
-    def __init__(self, stream: BinaryIO, name: str) -> None:
+    def __init__(self, stream: BinaryIO, name: str, compressor: Compressor | None = None) -> None:
         self._stream = stream
         self._name = name
+        self._compressor = compressor
 
     def write(self, lines: Sequence[str]) -> None:
         """Write the lines, each with a newline, and flush them.
+
+        A compressor is not flushed: its blocks would depend on the timing of a pipe.
 
         Raises:
             OutputError: Writing failed, for example because the disk is full.
             BrokenPipeError: The reader of the pipe has exited.
         """
+        content = "".join(f"{line}\n" for line in lines).encode("utf-8")
+        self._write(content if self._compressor is None else self._compressor.compress(content))
+
+    def finish(self) -> None:
+        """Write the end of a compressed stream; a second call does nothing.
+
+        Raises:
+            OutputError: Writing failed.
+            BrokenPipeError: The reader of the pipe has exited.
+        """
+        compressor, self._compressor = self._compressor, None
+        if compressor is not None:
+            self._write(compressor.flush())
+
+    def _write(self, content: bytes) -> None:
         try:
-            self._stream.write("".join(f"{line}\n" for line in lines).encode("utf-8"))
+            self._stream.write(content)
             self._stream.flush()
             self._check_is_there()
         except BrokenPipeError:
@@ -63,14 +90,16 @@ def open_output(
     same file. After an error or Ctrl-C, the partial file keeps the finished lines.
 
     Args:
-        path: Path of the file; None selects standard output.
+        path: Path of the file, which is compressed if its suffix says so; None selects standard
+            output.
         force: Replace an existing text file and the partial files of interrupted runs.
         inputs: Files that the lines are computed from.
 
     Raises:
         OutputError: The path exists and may not be replaced, overlaps an input, is being written by
-            another process, or is not writable.
+            another process, or is not writable, or the library of its compression is missing.
     """
+    compressor = None if path is None else compressor_for(str(path))
     if path is None:
         check_standard_output(inputs)
         with _standard_output() as output:
@@ -79,14 +108,16 @@ def open_output(
         # Devices and pipes, such as /dev/null and >(command), are written directly.
         stream = _open_binary(path, "wb")
         try:
-            yield LineOutput(stream, str(path))
+            output = LineOutput(stream, str(path), compressor)
+            yield output
+            output.finish()
         finally:
             _close_quietly(stream)
     else:
         path = path.resolve()
         with (
             claimed_file(path, force, is_text, "a text", inputs),
-            _file_in_steps(path, force) as output,
+            _file_in_steps(path, force, compressor) as output,
         ):
             yield output
 
@@ -114,7 +145,7 @@ def _buffered_stdout() -> BinaryIO:
 
 
 @contextmanager
-def _file_in_steps(path: Path, force: bool) -> Iterator[LineOutput]:
+def _file_in_steps(path: Path, force: bool, compressor: Compressor | None) -> Iterator[LineOutput]:
     for left in _left_partial(path):
         if not force:
             raise OutputError(
@@ -125,11 +156,15 @@ def _file_in_steps(path: Path, force: bool) -> Iterator[LineOutput]:
                 left.unlink(missing_ok=True)
     partial = path.with_name(f"{path.name}.{secrets.token_hex(4)}.partial")
     stream = _open_binary(partial, "xb")
+    output = LineOutput(stream, str(path), compressor)
     try:
         try_lock(stream.fileno())  # marks the file as in use for `abandoned`
-        yield LineOutput(stream, str(path))
+        yield output
+        output.finish()
         _finish(stream, partial, path)
     except BaseException:
+        with contextlib.suppress(OutputError):
+            output.finish()
         _close_quietly(stream)
         _keep_or_remove(partial)
         raise
@@ -160,7 +195,8 @@ def _keep_or_remove(partial: Path) -> None:
     try:
         lines, end = _whole_lines(partial)
         if lines:
-            os.truncate(partial, end)  # drops a line that a full disk has cut
+            if end is not None:
+                os.truncate(partial, end)  # drops a line that a full disk has cut
             log.warning("stopped early; the first %d lines are in %s", lines, partial)
         else:
             partial.unlink(missing_ok=True)
@@ -168,19 +204,25 @@ def _keep_or_remove(partial: Path) -> None:
         log.warning("the lines in %s are lost: %s", partial, error.strerror)
 
 
-def _whole_lines(path: Path) -> tuple[int, int]:
-    """Return the number of complete lines of a file and their total size in bytes.
+def _whole_lines(path: Path) -> tuple[int, int | None]:
+    """Return the number of complete lines of a file, and where the last one ends.
 
-    Counting in the file is exact even if Ctrl-C came right after a write.
+    Counting in the file is exact even if Ctrl-C came right after a write. The end is None for a
+    compressed file, which cannot be truncated there.
     """
     lines = size = end = 0
     with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            if newlines := block.count(b"\n"):
-                lines += newlines
-                end = size + block.rindex(b"\n") + 1
-            size += len(block)
-    return lines, end
+        head, stream = decompressed(file, "")
+        compressed = stream is not file
+        # read1, because read would lose what precedes damage.
+        read: Callable[[int], bytes] = stream.read1  # type: ignore[attr-defined]
+        with contextlib.suppress(InputError), reading_compressed(""):
+            for block in itertools.chain((head,), iter(lambda: read(_BLOCK_BYTES), b"")):
+                if newlines := block.count(b"\n"):
+                    lines += newlines
+                    end = size + block.rindex(b"\n") + 1
+                size += len(block)
+    return lines, None if compressed else end
 
 
 def _open_binary(path: Path, mode: Literal["wb", "xb"]) -> BinaryIO:

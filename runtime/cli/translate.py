@@ -6,16 +6,17 @@ import itertools
 import logging
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 import click
 
 from translate_trt.runtime import kernels
 from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.cli.bundle_flags import BATCH_TOKENS_HELP, bundle_flag, target_flags
+from translate_trt.runtime.cli.format_flags import FormatFlags, format_flags
 from translate_trt.runtime.cli.output import open_output
 from translate_trt.runtime.cli.search_flags import n_best_flag, replace_options, search_flags
 from translate_trt.runtime.errors import InputError, OptionError
@@ -29,7 +30,8 @@ from translate_trt.runtime.io.lines import (
     read_chunks,
     read_lines,
 )
-from translate_trt.runtime.json_lines import json_line
+from translate_trt.runtime.options import SearchOptions
+from translate_trt.runtime.record_formats import Record, RecordFormat
 from translate_trt.runtime.results import Translation
 
 if TYPE_CHECKING:
@@ -39,15 +41,40 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("translate_trt")
 
-Formatter = Callable[[str, Translation], str]
+T = TypeVar("T")
 
 
 class Chunk(NamedTuple):
-    """Lines that are translated together, their input's name and the number of the first line."""
+    """Lines that are translated together.
+
+    Attributes:
+        name: Name of their input.
+        first_number: Number of the first line, from 1.
+        records: One record per line.
+    """
 
     name: str
     first_number: int
-    lines: list[str]
+    records: list[Record]
+
+    @property
+    def texts(self) -> list[str]:
+        """The texts of all lines, in order."""
+        return [text for record in self.records for text in record.texts]
+
+    def per_text(self, values: Iterable[T]) -> list[T]:
+        """Repeat the value of each line for each of its texts."""
+        pairs = zip(self.records, values, strict=False)
+        return [value for record, value in pairs for _ in record.texts]
+
+    def render(self, translations: Sequence[Translation]) -> list[str]:
+        """Return the output lines, given the translations of `texts`."""
+        rest = iter(translations)
+        lines = [
+            record.render(list(itertools.islice(rest, len(record.texts))))
+            for record in self.records
+        ]
+        return [line for line in lines if line is not None]
 
 
 @click.command()
@@ -56,6 +83,7 @@ class Chunk(NamedTuple):
 @click.argument("inputs", nargs=-1, metavar="[INPUT]...")
 @click.option("--output", type=click.Path(path_type=Path), help="File to write. [standard output]")
 @click.option("--force", is_flag=True, help="Replace an existing output file.")
+@format_flags
 @search_flags
 @n_best_flag
 @click.option(
@@ -105,6 +133,12 @@ def translate(
     inputs: tuple[str, ...],
     output: Path | None,
     force: bool,
+    input_format: str,
+    field: str | None,
+    column: str | None,
+    header: bool,
+    output_field: str | None,
+    replace_field: bool,
     target_prefix: Path | None,
     scores: bool,
     as_json: bool,
@@ -120,13 +154,28 @@ def translate(
     """Translate lines of text; every input line gives exactly one output line.
 
     The command reads the INPUT files in order, or standard input by default and for "-". Text
-    from a pipe is translated as it arrives.
+    from a pipe is translated as it arrives. Inputs in gzip or zstd are decompressed; an output
+    whose name ends in .gz or .zst is compressed.
+
+    With --input-format jsonl or tsv, a line keeps its other fields or columns, and translation is
+    added; with --scores also translation_score; with --n-best, --json or --attention, JSON lines
+    also get translation_hypotheses, and TSV translation_2 and so on.
 
     Search options default to those of the bundle. A JSON object has the source and its hypotheses,
     best first, each with text, score, token_log_probs and truncated. With --attention it also has
     attention: one matrix per segment of the line (usually one), with a row per generated token and
     a column per source token.
     """
+    formats = FormatFlags(
+        input_format=input_format,
+        field=field,
+        column=column,
+        header=header,
+        output_field=output_field,
+        replace_field=replace_field,
+        scores=scores,
+        as_json=as_json or bool(search["return_attention"]),
+    )
     inputs = inputs or (STDIN,)
     for path in (*inputs, *((str(target_prefix),) if target_prefix else ())):
         check_input(path)
@@ -156,17 +205,15 @@ def translate(
         log.info("loaded %r in %.2f s", translator, loaded - begin)
         log.info("compiled kernels: %s", kernels.status())
         options = replace_options(translator.default_options, search)
-        chunks = _read(inputs, chunk_lines)
+        chunks = _read(inputs, chunk_lines, formats.make_format(options.num_hypotheses))
         prefixes = stack.enter_context(_Prefixes(target_prefix))
-        as_json = as_json or options.num_hypotheses > 1 or bool(search["return_attention"])
-        form = json_line if as_json else _scored_line if scores else _plain_line
         bar = stack.enter_context(_progress(inputs, no_progress, to_file=output is not None))
         count = cut = 0
         for chunk in chunks:
-            translations = translator.translate(chunk.lines, options, prefixes.take(chunk))
+            translations = _translate(chunk, translator, options, prefixes.take(chunk))
             _warn_of_segments(chunk, translations, translator)
-            results.write(list(map(form, chunk.lines, translations)))
-            bar.update(len(chunk.lines))
+            results.write(chunk.render(translations))
+            bar.update(len(chunk.records))
             count += len(translations)
             cut += sum(translation.hypotheses[0].truncated for translation in translations)
         prefixes.check_used_up()
@@ -200,12 +247,21 @@ def _load(bundle: Path, target: str | None, **arguments: int | str | None) -> Tr
     return Translator(bundle, target, **settings)
 
 
-def _read(inputs: Sequence[str], size: int) -> Iterator[Chunk]:
+def _read(inputs: Sequence[str], size: int, record_format: RecordFormat) -> Iterator[Chunk]:
     for path in inputs:
         number = 1
-        for lines in read_chunks(path, size):
-            yield Chunk(display_name(path), number, lines)
-            number += len(lines)
+        for records in read_chunks(path, size, record_format.read):
+            yield Chunk(display_name(path), number, records)
+            number += len(records)
+
+
+def _translate(
+    chunk: Chunk, translator: Translator, options: SearchOptions, prefixes: list[str] | None
+) -> list[Translation]:
+    texts = chunk.texts
+    if not texts:
+        return []
+    return translator.translate(texts, options, prefixes and chunk.per_text(prefixes))
 
 
 class _Prefixes:
@@ -233,9 +289,9 @@ class _Prefixes:
         """
         if self._path is None:
             return None
-        prefixes = list(itertools.islice(self._lines, len(chunk.lines)))
+        prefixes = list(itertools.islice(self._lines, len(chunk.records)))
         self._taken += len(prefixes)
-        if len(prefixes) < len(chunk.lines):
+        if len(prefixes) < len(chunk.records):
             number = chunk.first_number + len(prefixes)
             raise InputError(
                 f"{self._path} has only {self._taken} lines, none for {chunk.name}, line {number}; "
@@ -255,7 +311,8 @@ class _Prefixes:
 def _warn_of_segments(
     chunk: Chunk, translations: Sequence[Translation], translator: Translator
 ) -> None:
-    for number, translation in enumerate(translations, start=chunk.first_number):
+    numbers = chunk.per_text(itertools.count(chunk.first_number))
+    for number, translation in zip(numbers, translations, strict=True):
         if translation.segment_count > 1:
             log.warning(
                 "%s, line %d: longer than the model's %d tokens; translated in %d segments",
@@ -264,14 +321,6 @@ def _warn_of_segments(
                 translator.manifest.limits.max_source_length,
                 translation.segment_count,
             )
-
-
-def _plain_line(source: str, translation: Translation) -> str:
-    return translation.text
-
-
-def _scored_line(source: str, translation: Translation) -> str:
-    return f"{translation.score:.6f}\t{translation.text}"
 
 
 def _progress(inputs: Sequence[str], hidden: bool, to_file: bool) -> tqdm[Any]:

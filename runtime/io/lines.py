@@ -7,7 +7,6 @@ such as VT, FF, U+0085 and U+2028, with which output lines would not match input
 from __future__ import annotations
 
 import contextlib
-import gzip
 import io
 import itertools
 import logging
@@ -17,20 +16,24 @@ import re
 import stat
 import sys
 import threading
-import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, BinaryIO, Generic, TypeVar, cast
+from typing import IO, BinaryIO, Generic, TypeVar
 
 from translate_trt.runtime.errors import InputError
+from translate_trt.runtime.io.compression import (
+    compression_of,
+    decompressed,
+    is_damage,
+    reading_compressed,
+)
 
 log = logging.getLogger("translate_trt")
 
 STDIN = "-"
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_GZIP = b"\x1f\x8b"
 
 # Magic bytes of unsupported files. UTF-32 precedes UTF-16, whose mark is a prefix of its own.
 _UTF_MARKS = {
@@ -42,9 +45,10 @@ _UTF_MARKS = {
 _ARCHIVES = {
     re.compile(rb"BZh\d1AY&SY"): "bzip2",
     re.compile(rb"\xfd7zXZ\0"): "xz",
-    re.compile(rb"\x28\xb5\x2f\xfd"): "zstd",
     re.compile(rb"PK\x03\x04"): "zip",
 }
+# More than the magic bytes of any compression.
+_MAGIC_BYTES = 16
 # Number of lines at the start of a text that are checked for NUL bytes, and bytes of each.
 _HEAD_LINES, _HEAD_BYTES = 100, 4096
 
@@ -126,8 +130,8 @@ def read_lines(stream: BinaryIO, name: str) -> Iterator[str]:
 
     A line ends with a newline, optionally after one carriage return; the last line needs none. A
     byte order mark at the start is dropped. Bytes that are not UTF-8 become U+FFFD, with a warning
-    at the first such line and a count at the end. Gzip streams are decompressed, whatever their
-    name.
+    at the first such line and a count at the end. Compressed streams (gzip, zstd) are
+    decompressed, whatever their name.
 
     Args:
         stream: Binary stream; only its own buffer reads ahead.
@@ -151,21 +155,21 @@ def read_lines(stream: BinaryIO, name: str) -> Iterator[str]:
 
 
 def _raw_lines(stream: BinaryIO, name: str) -> Iterator[bytes]:
-    with reading_gzip(name):
+    with reading_compressed(name):
         try:
             lines = iter(text_lines(stream, name))
             # A file that contains only a byte order mark has no lines.
             first = next(lines, b"").removeprefix(_BYTE_ORDER_MARK)
             for raw in itertools.chain((first,) if first else (), lines):
                 yield raw[:-1].removesuffix(b"\r") if raw.endswith(b"\n") else raw
-        except gzip.BadGzipFile:
-            raise
         except OSError as error:
+            if is_damage(error):
+                raise
             raise InputError(f"cannot read {name}: {error.strerror}.") from error
 
 
 def text_lines(stream: IO[bytes], name: str) -> Iterator[bytes]:
-    """Iterate over the lines of a stream with their line ends, decompressing gzip.
+    """Iterate over the lines of a stream with their line ends, decompressing it.
 
     Lines are read one at a time; lines of a pipe are returned as soon as they arrive.
 
@@ -176,21 +180,8 @@ def text_lines(stream: IO[bytes], name: str) -> Iterator[bytes]:
     Raises:
         InputError: The stream is not text in UTF-8.
     """
-    # Read only as much as detection needs, because the rest of a pipe may come later.
-    head = stream.read(1)
-    if head == _GZIP[:1]:
-        head += stream.read(1)
-    if is_gzip(head):
-        # GzipFile reads like a stream of bytes.
-        stream = cast(IO[bytes], gzip.GzipFile(fileobj=cast(BinaryIO, _Rejoined(head, stream))))
-        first = stream.readline()
-    elif name.endswith(".gz") and head:
-        raise InputError(
-            f"{name} has the name of a gzip file but is not one; it is damaged. Get it again, or "
-            "rename it if it is plain text."
-        )
-    else:
-        first = head if head.endswith(b"\n") or not head else head + stream.readline()
+    head, stream = decompressed(stream, name)
+    first = head if head.endswith(b"\n") else head + stream.readline()
     if not first:  # reading on would prompt a terminal again
         return
     for number, line in enumerate(itertools.chain((first,), stream), start=1):
@@ -201,37 +192,6 @@ def text_lines(stream: IO[bytes], name: str) -> Iterator[bytes]:
     else:
         return
     yield from stream
-
-
-def is_gzip(head: bytes) -> bool:
-    """Return True if the first bytes of a file are those of gzip."""
-    return head.startswith(_GZIP)
-
-
-@contextlib.contextmanager
-def reading_gzip(name: str) -> Iterator[None]:
-    """Convert errors of a damaged gzip stream to InputError."""
-    try:
-        yield
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        reason = "it ends too early" if isinstance(error, EOFError) else str(error)
-        raise InputError(f"{name} is damaged or incomplete ({reason}); get it again.") from error
-
-
-class _Rejoined:
-    """Stream whose first bytes have already been read, for GzipFile."""
-
-    def __init__(self, head: bytes, stream: IO[bytes]) -> None:
-        self._head = head
-        # read1 returns what is available; read would block until its buffer is full.
-        self._read = getattr(stream, "read1", stream.read)
-
-    def read(self, size: int) -> bytes:
-        """Read at most `size` bytes."""
-        if not self._head:
-            return bytes(self._read(size))
-        found, self._head = self._head[:size], self._head[size:]
-        return found
 
 
 def check_text(head: bytes, name: str, line: int = 1) -> None:
@@ -251,7 +211,9 @@ def check_text(head: bytes, name: str, line: int = 1) -> None:
                 raise InputError(_is_not_utf8(name, encoding, "it begins with a byte order mark"))
         for pattern, program in _ARCHIVES.items():
             if pattern.match(head):
-                raise InputError(f"{name} is compressed with {program}; unpack it, or use gzip.")
+                raise InputError(
+                    f"{name} is compressed with {program}; unpack it, or use gzip or zstd."
+                )
     text = head.rstrip(b"\r\n")
     # In UTF-16, every second byte of mostly ASCII text is NUL.
     if len(text) >= 4 and text.count(0) * 5 >= len(text) * 2:
@@ -272,7 +234,7 @@ def count_lines(path: str) -> int | None:
         return None
     count, last = 0, b"\n"
     with open_input(path) as stream:
-        if is_gzip(stream.read(len(_GZIP))):
+        if compression_of(stream.read(_MAGIC_BYTES)) is not None:
             return None
         stream.seek(0)
         if stream.read(len(_BYTE_ORDER_MARK)) != _BYTE_ORDER_MARK:
@@ -366,19 +328,22 @@ class _End:
     error: BaseException | None
 
 
-def read_chunks(path: str, size: int) -> Iterator[list[str]]:
-    """Read an input in chunks of lines: fixed chunks of files, available lines of pipes.
+def read_chunks(
+    path: str, size: int, parse: Callable[[Iterator[str], str], Iterator[T]]
+) -> Iterator[list[T]]:
+    """Read an input in chunks of records: fixed chunks of files, available lines of pipes.
 
     Args:
         path: Path of a file, or "-" for standard input.
-        size: Maximum number of lines per chunk.
+        size: Maximum number of records per chunk.
+        parse: Turns lines, and the name of their input, into as many records.
 
     Raises:
         InputError: The input cannot be read.
     """
-    stream = open_input(path)
+    stream, name = open_input(path), display_name(path)
     split = chunks if is_regular(stream) else available_chunks
-    yield from split(_read_and_close(stream, display_name(path)), size)
+    yield from split(parse(_read_and_close(stream, name), name), size)
 
 
 def _read_and_close(stream: BinaryIO, name: str) -> Iterator[str]:

@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from translate_trt.runtime.errors import OutputError
+from translate_trt.runtime.io.compression import beginning, compression_of
 from translate_trt.runtime.io.lines import STDIN, display_name
 from translate_trt.runtime.io.locks import TEMPORARY
 
 _SAMPLE_BYTES = 1 << 24
+_DECOMPRESSED_BYTES = 1 << 20
 
 
 _Identity = tuple[int, int]  # device and inode
@@ -211,8 +213,15 @@ def check_file(path: Path, force: bool, is_ours: Callable[[bytes], bool], what: 
 
 
 def is_text(sample: bytes) -> bool:
-    """Return True if the beginning of a file is UTF-8 without NUL bytes."""
-    cut = len(sample) == _SAMPLE_BYTES
+    """Return True if the beginning of a file is UTF-8 without NUL bytes, compressed or not."""
+    size = _SAMPLE_BYTES
+    if compression_of(sample) is not None:
+        size = _DECOMPRESSED_BYTES
+        found = beginning(sample, size)
+        if found is None:
+            return False
+        sample = found
+    cut = len(sample) == size
     try:
         sample.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -8,6 +8,7 @@ import gzip
 import io
 import json
 import os
+import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +18,7 @@ import pytest
 
 from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.errors import BackendError, InputError, OptionError, OutputError
+from translate_trt.runtime.io.compression import compressor_for
 from translate_trt.runtime.io.lines import read_lines
 from translate_trt.runtime.json_lines import read_json_lines
 from translate_trt.runtime.options import SearchOptions
@@ -31,6 +33,8 @@ from translate_trt.runtime.serve.corpus.shard import translate_shard
 
 pyarrow = pytest.importorskip("pyarrow", reason="pyarrow, of the extra `corpus`, is not installed")
 parquet = pytest.importorskip("pyarrow.parquet")
+
+ZSTD = pyarrow.Codec("zstd")
 
 OPTIONS = CorpusOptions(shard_lines=3, max_characters=40)
 SEARCH = SearchOptions()
@@ -128,7 +132,8 @@ def test_a_file_whose_name_is_a_pattern(tmp_path: Path) -> None:
         (["_corpus"], ["_corpus"], "is reserved for results"),
         (["x/a"], ["x"], "is a directory"),
         (["x.parquet"], ["x.parquet"], "as Parquet"),
-        (["x.zst"], ["x.zst"], "unpack it, or use gzip"),
+        (["x.txt.gz", "x.txt.zst"], ["x.txt*"], "would both become x.txt"),
+        (["x.xz"], ["x.xz"], "unpack it, or use gzip or zstd"),
     ],
 )
 def test_inputs_that_cannot_be(
@@ -191,6 +196,8 @@ def test_an_empty_input_has_a_shard(tmp_path: Path, job: Job) -> None:
         write(tmp_path / "a", b""),
         write(tmp_path / "b", b"\xef\xbb\xbf"),
         write(tmp_path / "c.gz", gzip.compress(b"")),
+        write(tmp_path / "e.zst", ZSTD.compress(b"", asbytes=True)),
+        write(tmp_path / "f.zst", b""),
         write_parquet(tmp_path / "d.parquet", {"text": pyarrow.array([], "string")}),
     ):
         assert [record.records for record in translate(job, source)] == [0]
@@ -217,6 +224,7 @@ def test_lines_are_those_of_translate(tmp_path: Path, content: bytes) -> None:
     expected = list(read_lines(io.BytesIO(content), "x"))
     assert records(write(tmp_path / "a", content)) == expected
     assert records(write(tmp_path / "b.txt.gz", gzip.compress(content))) == expected
+    assert records(write(tmp_path / "c.txt.zst", ZSTD.compress(content, asbytes=True))) == expected
 
 
 def test_bad_lines(tmp_path: Path) -> None:
@@ -249,13 +257,19 @@ def test_cells_that_are_no_utf8(tmp_path: Path) -> None:
     assert records(source) == ["a", BadRecord("not valid UTF-8")]
 
 
-def test_damaged_archives(tmp_path: Path) -> None:
-    whole = gzip.compress(os.urandom(9999).hex().encode())
-    # Recognised by its content, whatever its name.
-    assert records(write(tmp_path / "b.txt", gzip.compress(b"a\nb\n"))) == ["a", "b"]
+@pytest.mark.parametrize("suffix", ["gz", "zst"])
+def test_damaged_archives(tmp_path: Path, suffix: str) -> None:
+    def pack(content: bytes) -> bytes:  # with checksums
+        packer = compressor_for(f"a.{suffix}")
+        assert packer is not None
+        return packer.compress(content) + packer.flush()
+
+    whole = pack(random.Random(1).randbytes(9999).hex().encode())
+    # Recognized by its content, whatever its name.
+    assert records(write(tmp_path / "b.txt", pack(b"a\nb\n"))) == ["a", "b"]
     for damaged in (whole[:-20], b"no archive", whole[:500] + b"\x00\x00" + whole[502:]):
         with pytest.raises(InputError, match="damaged"):
-            records(write(tmp_path / "a.gz", damaged))
+            records(write(tmp_path / f"a.{suffix}", damaged))
 
 
 def test_utf16_is_refused(tmp_path: Path) -> None:

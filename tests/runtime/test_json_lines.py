@@ -87,7 +87,7 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="there is no file"):
         list(read_json_lines(path))
     path.write_text("[" * 100_000)
-    with pytest.raises(InputError, match=r"line 1 is no translation as .*recursion"):
+    with pytest.raises(InputError, match=r"line 1 is no translation as .*nested too deeply"):
         list(read_json_lines(path))
     path.write_bytes(gzip.compress(f"{TRANSLATION}\n".encode() * 9)[:-9])
     with pytest.raises(InputError, match="damaged or incomplete"):

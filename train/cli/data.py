@@ -43,7 +43,7 @@ def data() -> None:
     nargs=2,
     type=_FILES,
     multiple=True,
-    help="Source and target training text, plain or gzip; repeatable. Nothing is downloaded.",
+    help="Source and target training text, plain, gzip or zstd; repeatable. Nothing is downloaded.",
 )
 @click.option("--valid", nargs=2, type=_FILES, help="Source, target for validation (with --from).")
 @click.option("--test", nargs=2, type=_FILES, help="Source, target for testing (with --from).")

@@ -16,6 +16,7 @@ from translate_trt.runtime.bundle.manifest import MANIFEST_NAME, Manifest, read_
 from translate_trt.runtime.cli.output import open_output
 from translate_trt.runtime.cli.search_flags import check_flags, replace_options, search_flags
 from translate_trt.runtime.errors import InputError, OptionError
+from translate_trt.runtime.io.compression import uncompressed_name
 from translate_trt.runtime.io.lines import chunks, display_name, open_input, read_lines
 from translate_trt.runtime.io.report import columns
 from translate_trt.runtime.options import SearchOptions
@@ -276,7 +277,7 @@ def _language(systems: Sequence[_System], reference: str) -> str | None:
     """
     codes = [
         *(system.language or "" for system in systems),
-        Path(reference.removesuffix(".gz")).suffix[1:],
+        Path(uncompressed_name(reference)).suffix[1:],
     ]
     return next((code for code in codes if code.isalpha() and len(code) == 2), None)
 

@@ -1,4 +1,4 @@
-"""Sources of parallel text: plain files, gzip, members of tar archives, and SGM."""
+"""Sources of parallel text: plain and compressed files, members of tar archives, and SGM."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from typing import IO
 from xml.sax.saxutils import unescape
 
 from translate_trt.runtime.errors import InputError
-from translate_trt.runtime.io.lines import check_input, reading_gzip, text_lines
+from translate_trt.runtime.io.compression import reading_compressed, uncompressed_name
+from translate_trt.runtime.io.lines import check_input, text_lines
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _SEGMENT = re.compile(r"<seg\b[^>]*>(.*?)</seg\s*>", re.DOTALL | re.IGNORECASE)
@@ -27,8 +28,8 @@ _BLOCK = 1 << 20
 class TextSource:
     """Lines of one language: a file, or a member of a tar archive.
 
-    Gzip is decompressed; of `.sgm` and `.sgm.gz` files the text of the segments is read. Members
-    are streamed, never extracted to disk.
+    Compressed files are decompressed; of `.sgm` files, compressed or not, the text of the segments
+    is read. Members are streamed, never extracted to disk.
     """
 
     path: Path
@@ -60,7 +61,7 @@ class TextSource:
             )
             stream = stack.enter_context(_find_member(archive, self))
         lines = text_lines(stream, str(self))
-        if name.removesuffix(".gz").endswith(".sgm"):
+        if uncompressed_name(name).endswith(".sgm"):
             return iter(_segments(b"".join(lines), self))
         return _lines(lines)
 
@@ -72,7 +73,7 @@ class TextSource:
 @contextmanager
 def _reading(source: TextSource) -> Iterator[None]:
     try:
-        with reading_gzip(str(source)):
+        with reading_compressed(str(source)):
             yield
     except tarfile.TarError as error:
         raise InputError(
@@ -148,5 +149,5 @@ def read_line_chunks(
 
 def language_of(path: Path) -> str | None:
     """Return the language code at the end of a file name, if any: "en" for `train.en.gz`."""
-    code = path.name.removesuffix(".gz").rpartition(".")[2]
+    code = uncompressed_name(path.name).rpartition(".")[2]
     return code if code.isalpha() and 2 <= len(code) <= 3 and code != path.name else None

@@ -202,7 +202,7 @@ def read_pairs(
     """Tokenize two text files, without pairs with an empty or too long side.
 
     Args:
-        source: Source text, plain or gzip, a sentence per line.
+        source: Source text, plain, gzip or zstd, a sentence per line.
         target: Target text.
         tokenizers: SentencePiece models of source and target.
         pool: Worker processes.

@@ -16,7 +16,12 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from translate_trt.runtime.errors import InputError
-from translate_trt.runtime.io.lines import check_input, check_text, is_gzip, open_input
+from translate_trt.runtime.io.compression import (
+    compression_for,
+    compression_of,
+    uncompressed_name,
+)
+from translate_trt.runtime.io.lines import check_input, check_text, open_input
 from translate_trt.runtime.serve.corpus.run_options import CorpusOptions
 
 TEXT, COMPRESSED, PARQUET = "text", "compressed", "parquet"
@@ -26,8 +31,7 @@ BOOKKEEPING = "_corpus"
 #: The column of translations in Parquet output.
 TRANSLATION = "translation"
 
-# pyarrow could read .zst, but does not detect truncated files.
-_OTHER_ARCHIVES = (".zst", ".bz2", ".xz", ".zip", ".tar", ".tgz", ".7z")
+_OTHER_ARCHIVES = (".bz2", ".xz", ".zip", ".tar", ".tgz", ".7z")
 _SAMPLE_BYTES = 1 << 20
 _HEAD_BYTES = 4096
 _BLOCK_BYTES = 1 << 16
@@ -150,12 +154,12 @@ def _matches(pattern: str) -> list[str]:
 def _input(path: str) -> Input:
     check_input(path)
     kind, name = TEXT, os.path.basename(path)
-    if name.endswith(".gz") or is_gzip(_head(path)):
-        kind, name = COMPRESSED, name.removesuffix(".gz")
+    if compression_for(name) is not None or compression_of(_head(path)) is not None:
+        kind, name = COMPRESSED, uncompressed_name(name)
     elif name.endswith(".parquet"):
         kind = PARQUET
     elif name.endswith(_OTHER_ARCHIVES):
-        raise InputError(f"{path} has an unsupported compression; unpack it, or use gzip.")
+        raise InputError(f"{path} has an unsupported compression; unpack it, or use gzip or zstd.")
     if not os.path.isfile(path):
         raise InputError(f"{path} is not a regular file, as corpora must be; save it as one first.")
     if kind == TEXT:

@@ -6,14 +6,13 @@ newline byte, optionally after one carriage return.
 
 from __future__ import annotations
 
-import gzip
 import itertools
-import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, BinaryIO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from translate_trt.runtime.errors import InputError
+from translate_trt.runtime.io.compression import decompressed, reading_compressed
 from translate_trt.runtime.io.lines import check_text, open_input
 from translate_trt.runtime.serve.corpus.plan import COMPRESSED, PARQUET, Shard, open_parquet
 from translate_trt.runtime.serve.corpus.run_options import CorpusOptions
@@ -74,22 +73,21 @@ def _lines(shard: Shard, options: CorpusOptions, size: int) -> Iterator[Chunk]:
 
 
 @contextmanager
-def _open(shard: Shard) -> Iterator[BinaryIO]:
+def _open(shard: Shard) -> Iterator[IO[bytes]]:
     path = shard.source.path
     try:
-        with open_input(path) as file:
-            if shard.source.kind != COMPRESSED:
+        with open_input(path) as file, reading_compressed(path):
+            if shard.source.kind == COMPRESSED:
+                yield decompressed(file, path)[1]
+            else:
                 file.seek(shard.begin)
                 yield file
-            else:
-                with gzip.open(file) as stream:
-                    yield stream  # type: ignore[misc]  # GzipFile reads like a BinaryIO
-    except (OSError, EOFError, zlib.error) as error:  # gzip.BadGzipFile is an OSError
-        raise InputError(f"cannot read {path}: {error}; is it damaged or incomplete?") from error
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}.") from error
 
 
 def _raw_lines(
-    stream: BinaryIO, name: str, first: bool, end: int | None, limit: int
+    stream: IO[bytes], name: str, first: bool, end: int | None, limit: int
 ) -> Iterator[bytes | None]:
     """Iterate over lines without line ends up to the offset `end`; None for lines over `limit`.
 
@@ -109,7 +107,7 @@ def _raw_lines(
             yield raw[:-1].removesuffix(b"\r") if raw.endswith(b"\n") else raw
 
 
-def _skip_line(stream: BinaryIO) -> None:
+def _skip_line(stream: IO[bytes]) -> None:
     while block := stream.readline(_BLOCK_BYTES):
         if block.endswith(b"\n"):
             return

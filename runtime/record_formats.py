@@ -1,0 +1,326 @@
+"""Formats of the lines that `translate-trt translate` reads and writes: text, JSON lines, TSV.
+
+A format turns each line of an input into a record: the texts to translate, and the output line that
+their translations give. All other fields and columns of a line are copied as they are written.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+from translate_trt.runtime.errors import InputError
+from translate_trt.runtime.json_lines import json_reason
+from translate_trt.runtime.results import Translation
+
+# Numbers are only checked, never written, and integers of any size are valid JSON.
+_JSON = json.JSONDecoder(parse_int=float)
+_JSON_SPACE = " \t\n\r"
+_KINDS = {
+    str: "a string",
+    bool: "true or false",
+    float: "a number",
+    list: "a list",
+    dict: "an object",
+}
+_NAMES_SHOWN = 20
+
+
+class Record(NamedTuple):
+    """A line of an input.
+
+    Attributes:
+        texts: Texts to translate, in order; a text may be blank.
+        render: Returns the output line of the translations of `texts`; None for no line.
+    """
+
+    texts: Sequence[str]
+    render: Callable[[Sequence[Translation]], str | None]
+
+
+class RecordFormat(Protocol):
+    """A format of input and output lines."""
+
+    def read(self, lines: Iterable[str], name: str) -> Iterator[Record]:
+        """Iterate over the records of an input, one per line.
+
+        Args:
+            lines: Lines without line ends.
+            name: Name of the input, for messages.
+
+        Raises:
+            InputError: A line is not of the format, or lacks the text.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class TextFormat:
+    """Lines of text.
+
+    Attributes:
+        form: Returns the output line of a source and its translation.
+    """
+
+    form: Callable[[str, Translation], str]
+
+    def read(self, lines: Iterable[str], name: str) -> Iterator[Record]:
+        """Iterate over the records of an input; see `RecordFormat`."""
+        for line in lines:
+            yield Record((line,), partial(self._render, line))
+
+    def _render(self, line: str, translations: Sequence[Translation]) -> str:
+        return self.form(line, translations[0])
+
+
+@dataclass(frozen=True)
+class JsonLinesFormat:
+    """JSON lines: one object per line; blank lines stay.
+
+    The text is a string, a list of strings, or null, and so is what is added. Added fields are
+    inserted into the line, which keeps the spelling of numbers and everything else.
+
+    Attributes:
+        field: Name of the field to translate.
+        added: Value of a translation by the name of an added field.
+        replace: Existing fields of these names are replaced; otherwise they are an error.
+    """
+
+    field: str
+    added: Mapping[str, Callable[[Translation], Any]]
+    replace: bool = False
+
+    def read(self, lines: Iterable[str], name: str) -> Iterator[Record]:
+        """Iterate over the records of an input; see `RecordFormat`."""
+        for number, line in enumerate(lines, start=1):
+            if line.strip(_JSON_SPACE):
+                yield self._record(line, f"{name}, line {number}")
+            else:
+                yield _unchanged(line)
+
+    def _record(self, line: str, where: str) -> Record:
+        members = _object(line, where)
+        if self.field not in members:
+            raise InputError(
+                f"{where} has no field {self.field!r}; it has {_listed(members)}. Name one with "
+                "--field."
+            )
+        for name in self.added:
+            if name in members and not self.replace:
+                raise _exists(f"{where} already has a field {name!r}")
+        value = members[self.field]
+        texts = value if isinstance(value, list) else [value]
+        for text in texts:
+            if not isinstance(text, str | None):
+                raise InputError(
+                    f"{where}: the field {self.field!r} {'has' if texts is value else 'is'} "
+                    f"{_kind(text)}; it must be a string, a list of strings, or null. Correct the "
+                    "line, or name another field with --field."
+                )
+        spans = _spans(line) if self.added.keys() & members.keys() else {}
+        return Record(
+            [text for text in texts if text is not None], partial(self._render, line, value, spans)
+        )
+
+    def _render(
+        self,
+        line: str,
+        value: Any,
+        spans: Mapping[str, tuple[int, int]],
+        translations: Sequence[Translation],
+    ) -> str:
+        values = {}
+        for name, of in self.added.items():
+            found = map(of, translations)
+            if isinstance(value, list):
+                new: Any = [None if text is None else next(found) for text in value]
+            else:
+                new = None if value is None else next(found)
+            values[name] = json.dumps(new, ensure_ascii=False)
+        end = line.rindex("}")
+        members = (
+            f", {json.dumps(name, ensure_ascii=False)}: {text}"
+            for name, text in values.items()
+            if name not in spans
+        )
+        line = line[:end] + "".join(members) + line[end:]
+        # From the last to the first, so that the positions of the others remain.
+        for name, (begin, after) in sorted(spans.items(), key=lambda item: item[1], reverse=True):
+            if name in values:
+                line = line[:begin] + values[name] + line[after:]
+        return line
+
+
+def _object(line: str, where: str) -> dict[str, Any]:
+    try:
+        value = _JSON.decode(line)
+    except (ValueError, RecursionError) as error:
+        raise InputError(
+            f"{where} is not JSON ({json_reason(error)}); JSON lines have an object in each line. "
+            "Correct the line, or translate plain text without --input-format."
+        ) from error
+    if not isinstance(value, dict):
+        raise InputError(
+            f"{where} is {_kind(value)}, not an object; JSON lines have an object in each line."
+        )
+    return value
+
+
+def _spans(line: str) -> dict[str, tuple[int, int]]:
+    """Return begin and end of the value of each field of an object, which must be valid."""
+    spans = {}
+    at = _after_space(line, line.index("{") + 1)
+    while line[at] != "}":
+        name, at = _JSON.raw_decode(line, at)
+        begin = _after_space(line, _after_space(line, at) + 1)  # after the colon
+        _, end = _JSON.raw_decode(line, begin)
+        spans[name] = begin, end
+        at = _after_space(line, end)
+        if line[at] == ",":
+            at = _after_space(line, at + 1)
+    return spans
+
+
+def _after_space(line: str, at: int) -> int:
+    while line[at] in _JSON_SPACE:
+        at += 1
+    return at
+
+
+def _kind(value: Any) -> str:
+    return _KINDS.get(type(value), "null")
+
+
+class TsvFormat:
+    """Tab-separated columns without quoting; empty lines stay.
+
+    The first row determines the number of columns of all inputs. The output has the header once.
+    """
+
+    def __init__(
+        self,
+        column: int | str,
+        header: bool,
+        added: Mapping[str, Callable[[Translation], str]],
+        replace: bool = False,
+    ) -> None:
+        """Create the format for the inputs of one output.
+
+        Args:
+            column: Number of the column to translate, from 1, or its name in the header.
+            header: The first row of each input has the names of its columns.
+            added: Value of a translation by the name of an added column.
+            replace: Existing columns of these names are replaced; otherwise they are an error.
+        """
+        self._column = column
+        self._has_header = header
+        self._added = added
+        self._replace = replace
+        self._layout: _Layout | None = None
+        self._header: str | None = None
+
+    def read(self, lines: Iterable[str], name: str) -> Iterator[Record]:
+        """Iterate over the records of an input; see `RecordFormat`."""
+        header_is_next = self._has_header
+        for number, line in enumerate(lines, start=1):
+            where = f"{name}, line {number}"
+            cells = line.split("\t")
+            if not line:
+                yield _unchanged(line)
+            elif header_is_next:
+                header_is_next = False
+                yield self._header_record(line, where)
+            else:
+                layout = self._layout = self._layout or self._new_layout(cells, where)
+                if len(cells) != layout.columns:
+                    raise InputError(
+                        f"{where} has {_columns(cells)}, but the first row has {layout.columns}; "
+                        "columns are separated by single tabs, which quotes do not protect. "
+                        "Correct the line."
+                    )
+                yield Record([cells[layout.text]], partial(self._render, cells, layout))
+
+    def _header_record(self, line: str, where: str) -> Record:
+        if self._header is None:
+            cells = line.split("\t")
+            self._header = line
+            self._layout = self._new_layout(cells, where)
+            names = self._filled(cells, self._layout, {name: name for name in self._added})
+            return Record([], lambda _: names)
+        if line != self._header:
+            raise InputError(
+                f"{where}: the header is not that of the first input; translate inputs with "
+                "different columns one by one."
+            )
+        return Record([], lambda _: None)
+
+    def _new_layout(self, cells: list[str], where: str) -> _Layout:
+        if isinstance(self._column, int):
+            text = self._column - 1
+            if text >= len(cells):
+                raise InputError(
+                    f"{where} has {_columns(cells)}, so column {self._column} is missing; name "
+                    "another one with --column."
+                )
+        elif cells.count(self._column) != 1:
+            found = "several columns" if self._column in cells else "no column"
+            raise InputError(
+                f"{where} has {found} {self._column!r}; the header has {_listed(cells)}. Name "
+                "another one with --column, or give its number."
+            )
+        else:
+            text = cells.index(self._column)
+        replaced = {name: cells.index(name) for name in self._added if name in cells}
+        if not self._has_header:
+            replaced = {}
+        for name in replaced:
+            if not self._replace:
+                raise _exists(f"{where} already has a column {name!r}")
+        return _Layout(len(cells), text, replaced)
+
+    def _render(
+        self, cells: list[str], layout: _Layout, translations: Sequence[Translation]
+    ) -> str:
+        return self._filled(
+            cells, layout, {name: of(translations[0]) for name, of in self._added.items()}
+        )
+
+    def _filled(self, cells: list[str], layout: _Layout, values: Mapping[str, str]) -> str:
+        new = list(cells)
+        for name, value in values.items():
+            if name in layout.replaced:
+                new[layout.replaced[name]] = value
+            else:
+                new.append(value)
+        return "\t".join(new)
+
+
+class _Layout(NamedTuple):
+    """Number of columns, index of the text, and indices of the replaced columns by name."""
+
+    columns: int
+    text: int
+    replaced: Mapping[str, int]
+
+
+def _columns(cells: Sequence[str]) -> str:
+    return "1 column" if len(cells) == 1 else f"{len(cells)} columns"
+
+
+def _listed(names: Iterable[str]) -> str:
+    shown = list(names)
+    more = ", ..." if len(shown) > _NAMES_SHOWN else ""
+    return (", ".join(shown[:_NAMES_SHOWN]) or "none") + more
+
+
+def _exists(what: str) -> InputError:
+    return InputError(
+        f"{what}; choose another name with --output-field, or add --replace-field to replace it."
+    )
+
+
+def _unchanged(line: str) -> Record:
+    return Record([], lambda _: line)

@@ -1,0 +1,318 @@
+"""`translate` with JSON lines, TSV and compressed files, read by other programs' libraries."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pytest
+from click.testing import CliRunner, Result
+
+from translate_trt.runtime.cli import main
+from translate_trt.runtime.cli.output import open_output
+from translate_trt.runtime.errors import OutputError
+
+WAIT = 60  # seconds; only so that a failing test ends
+JSONL = ("--input-format", "jsonl")
+TSV = ("--input-format", "tsv")
+
+
+@pytest.fixture
+def bundle(make_bundle: Callable[..., Path]) -> Path:
+    return make_bundle()
+
+
+@pytest.fixture
+def run(bundle: Path, fake_translator: Any) -> Callable[..., Result]:
+    def run(*arguments: object, stdin: bytes = b"") -> Result:
+        flags = ["translate", "--bundle", str(bundle), *map(str, arguments)]
+        return CliRunner().invoke(main, flags, input=stdin)
+
+    return run
+
+
+def objects(result: Result) -> list[Any]:
+    assert result.exit_code == 0, result.output
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def table(result: Result) -> list[list[str]]:
+    assert result.exit_code == 0, result.output
+    return list(csv.reader(io.StringIO(result.stdout), delimiter="\t", quoting=csv.QUOTE_NONE))
+
+
+# ---- JSON lines ----
+
+LINES = b'{"id": 7, "text": "a b", "tags": ["x"]}\n\n{"id": 12345678901234567890, "text": null}\n'
+
+
+def test_json_lines(run: Callable[..., Result]) -> None:
+    result = run(*JSONL, stdin=LINES)
+    assert result.exit_code == 0, result.output
+    first, blank, second = result.stdout.splitlines()
+    assert json.loads(first) == {"id": 7, "text": "a b", "tags": ["x"], "translation": "b a"}
+    assert blank == ""
+    assert second == '{"id": 12345678901234567890, "text": null, "translation": null}'
+
+
+def test_what_is_added_to_json_lines(run: Callable[..., Result]) -> None:
+    line = b'{"s": ["a b", null, ""]}\n'
+    flags = (*JSONL, "--field", "s", "--output-field", "de", "--scores", "--n-best", 2)
+    (found,) = objects(run(*flags, stdin=line))
+    assert list(found) == ["s", "de", "de_score", "de_hypotheses"]
+    assert found["de"] == ["b a", None, ""]
+    assert found["de_score"] == [0.0, None, 0.0]
+    hypotheses = found["de_hypotheses"]
+    assert [one["text"] for one in hypotheses[0]] == ["b a", "b a #1"]
+    assert hypotheses[1] is None
+    # The objects of --json.
+    (plain,) = objects(run("--n-best", 2, stdin=b"a b\n"))
+    assert hypotheses[0] == plain["hypotheses"]
+    (attention,) = objects(run(*JSONL, "--attention", stdin=b'{"text": "a"}\n'))
+    assert attention["translation_hypotheses"][0]["attention"] == [[[1.0, 0.0], [0.0, 1.0]]]
+
+
+def test_texts_of_lists_are_translated_together(
+    run: Callable[..., Result], fake_translator: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "prefixes").write_text("A\nB\nC\n")
+    lines = b'{"text": ["a", null, "b"]}\n{"text": []}\n{"text": "c"}\n'
+    flags = ("--target-prefix", tmp_path / "prefixes", "--chunk-lines", 3)
+    (tmp_path / "in").write_bytes(lines)
+    found = objects(run(*JSONL, tmp_path / "in", *flags))
+    assert [one["translation"] for one in found] == [["a", None, "b"], [], "c"]
+    (texts, _, prefixes) = fake_translator.calls[-1]
+    assert (texts, prefixes) == (["a", "b", "c"], ["A", "A", "C"])
+
+
+def test_long_texts_are_told_with_their_line(run: Callable[..., Result]) -> None:
+    lines = b'{"text": ["a", "b"]}\n{"text": ["a", "' + b"word " * 33 + b'"]}\n'
+    result = run(*JSONL, stdin=lines)
+    assert "standard input, line 2: longer than the model's 16 tokens" in result.stderr
+
+
+def test_a_malformed_line_leaves_no_output(run: Callable[..., Result], tmp_path: Path) -> None:
+    (tmp_path / "in").write_bytes(b'{"text": "a"}\n{"text": "b"\n')
+    out = tmp_path / "out"
+    result = run(*JSONL, tmp_path / "in", "--output", out)
+    assert result.exit_code == 1
+    assert f"error: {tmp_path / 'in'}, line 2 is not JSON" in result.stderr
+    assert not list(tmp_path.glob("out*"))
+    result = run(*JSONL, tmp_path / "in", "--output", out, "--chunk-lines", 1)
+    (partial,) = tmp_path.glob("out.*.partial")
+    assert f"stopped early; the first 1 lines are in {partial}" in result.stderr
+    assert not out.exists()
+
+
+def test_an_existing_field(run: Callable[..., Result]) -> None:
+    line = b'{"translation": 1, "text": "a b"}\n'
+    result = run(*JSONL, stdin=line)
+    assert result.exit_code == 1
+    assert "standard input, line 1 already has a field 'translation'" in result.stderr
+    replaced = run(*JSONL, "--replace-field", stdin=line)
+    assert replaced.stdout == '{"translation": "b a", "text": "a b"}\n'
+    assert objects(run(*JSONL, "--output-field", "de", stdin=line))[0]["de"] == "b a"
+
+
+def test_a_file_named_jsonl_is_text_by_default(run: Callable[..., Result], tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_bytes(b'{"text": "a"}\n')
+    assert run(tmp_path / "in.jsonl").stdout == '"a"} {"text":\n'
+
+
+# ---- TSV ----
+
+
+def test_tsv(run: Callable[..., Result]) -> None:
+    result = run(*TSV, "--column", 2, stdin=b'7\ta b\t"x\r\n8\t\ty\n')
+    assert table(result) == [["7", "a b", '"x', "b a"], ["8", "", "y", ""]]
+
+
+def test_what_is_added_to_tsv(run: Callable[..., Result]) -> None:
+    flags = (*TSV, "--column", "en", "--header", "--output-field", "de", "--scores")
+    rows = b"id\ten\n7\ta b\n8\t\n"
+    header, first, second = table(run(*flags, "--n-best", 2, stdin=rows))
+    assert header == ["id", "en", "de", "de_score", "de_2", "de_2_score"]
+    assert first == ["7", "a b", "b a", "0.000000", "b a #1", "-1.000000"]
+    assert second[:4] == ["8", "", "", "0.000000"]
+    assert table(run(*flags, stdin=rows))[0] == ["id", "en", "de", "de_score"]
+
+
+def test_several_inputs_have_one_header(run: Callable[..., Result], tmp_path: Path) -> None:
+    for name, row in (("1", "7\ta b"), ("2", "8\tc d")):
+        (tmp_path / name).write_text(f"id\ttext\n{row}\n")
+    flags = (*TSV, "--column", "text", "--header", "--chunk-lines", 1)
+    result = run(tmp_path / "1", tmp_path / "2", *flags)
+    assert result.stdout == "id\ttext\ttranslation\n7\ta b\tb a\n8\tc d\td c\n"
+
+
+def test_prefixes_count_the_header(
+    run: Callable[..., Result], tmp_path: Path, fake_translator: Any
+) -> None:
+    (tmp_path / "prefixes").write_text("header\nA\n")
+    flags = (*TSV, "--column", 1, "--header", "--target-prefix", tmp_path / "prefixes")
+    assert run(*flags, stdin=b"text\na\n").exit_code == 0
+    assert [prefixes for *_, prefixes in fake_translator.calls] == [["A"]]
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--field", "x"], "--field is given, but --input-format is text; it must be jsonl"),
+        (["--header"], "--header is given, but --input-format is text; it must be tsv"),
+        (["--replace-field"], "it must be jsonl or tsv"),
+        ([*JSONL, "--column", "1"], "--column is given, but --input-format is jsonl"),
+        ([*TSV, "--field", "x", "--column", "1"], "--field is given, but --input-format is tsv"),
+        ([*TSV], "--column is missing"),
+        ([*TSV, "--column", "0"], "--column is missing"),
+        ([*TSV, "--column", "x"], "--column is x; a column has a name only if .* --header"),
+        ([*TSV, "--column", "1", "--json"], "--input-format is tsv, which has no place for"),
+        ([*TSV, "--column", "1", "--attention"], "--input-format is tsv, which has no place for"),
+        ([*JSONL, "--output-field", "a\tb"], "--output-field is .* control characters"),
+        (["--input-format", "csv"], "'csv' is not one of 'text', 'jsonl', 'tsv'"),
+    ],
+)
+def test_flags_that_do_not_fit(
+    run: Callable[..., Result], flags: list[str], message: str, fake_translator: Any
+) -> None:
+    result = run(*flags, stdin=b"a\n")
+    assert result.exit_code == 2
+    assert not fake_translator.made
+    assert re.search(message, result.stderr)
+
+
+# ---- pipes ----
+
+
+@pytest.fixture
+def start(bundle: Path, fake_program: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+    """Start the command as a process with pipes, and kill it after the test."""
+    started = []
+
+    def start(*arguments: object) -> subprocess.Popen[bytes]:
+        flags = [sys.executable, str(fake_program), "translate", "--bundle", str(bundle)]
+        process = subprocess.Popen(
+            [*flags, *map(str, arguments)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        )
+        watchdog = threading.Timer(WAIT, process.kill)
+        watchdog.start()
+        started.append((process, watchdog))
+        return process
+
+    yield start
+    for process, watchdog in started:
+        watchdog.cancel()
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize(
+    ("flags", "lines"),
+    [
+        (JSONL, [(b'{"text": "a b"}\n', b'{"text": "a b", "translation": "b a"}\n'),
+                 (b"\n", b"\n")]),
+        ((*TSV, "--column", "t", "--header"), [(b"i\tt\n", b"i\tt\ttranslation\n"),
+                                               (b"1\ta b\n", b"1\ta b\tb a\n")]),
+    ],
+    ids=["jsonl", "tsv"],
+)  # fmt: skip
+def test_a_pipe_is_answered_line_by_line(
+    start: Callable[..., subprocess.Popen[bytes]], flags: tuple[str, ...],
+    lines: list[tuple[bytes, bytes]],
+) -> None:  # fmt: skip
+    process = start(*flags)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    for line, answer in lines:
+        process.stdin.write(line)
+        process.stdin.flush()
+        assert process.stdout.readline() == answer
+    out, err = process.communicate(timeout=WAIT)
+    assert (out, err, process.returncode) == (b"", b"", 0)
+
+
+# ---- compression ----
+
+
+def unpack(path: Path) -> bytes:
+    if path.suffix == ".gz":
+        return gzip.decompress(path.read_bytes())
+    with pyarrow.CompressedInputStream(pyarrow.OSFile(str(path)), "zstd") as stream:
+        content: bytes = stream.read()
+    return content
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+def test_compressed_outputs_are_compressed_inputs(
+    run: Callable[..., Result], tmp_path: Path, suffix: str
+) -> None:
+    source = b"".join(b"%d b c\n" % n for n in range(500))
+    out, again, back = tmp_path / f"out{suffix}", tmp_path / f"again{suffix}", tmp_path / "back"
+    assert run("--output", out, "--chunk-lines", 7, stdin=source).exit_code == 0
+    assert run("--output", again, stdin=source).exit_code == 0
+    assert out.read_bytes() == again.read_bytes()
+    assert unpack(out).splitlines()[-1] == b"c b 499"
+    assert run(out, "--output", back).exit_code == 0
+    assert back.read_bytes() == source
+    empty = run("--output", out, "--force", stdin=b"")
+    assert empty.exit_code == 0
+    assert unpack(out) == b""
+    assert run(out).stdout_bytes == b""
+    assert sorted(path.name for path in tmp_path.glob("out*")) == [out.name]
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+def test_compressed_lines_of_an_interrupted_run_are_kept(
+    run: Callable[..., Result], tmp_path: Path, suffix: str
+) -> None:
+    (tmp_path / "in").write_bytes(b'{"text": "a b"}\n' * 9 + b"x\n")
+    flags = (*JSONL, "--output", tmp_path / f"out{suffix}", "--chunk-lines", 2)
+    result = run(tmp_path / "in", *flags)
+    assert result.exit_code == 1
+    (partial,) = tmp_path.glob(f"out{suffix}.*.partial")
+    assert f"stopped early; the first 8 lines are in {partial}" in result.stderr
+    left = partial.rename(tmp_path / f"left{suffix}")
+    assert unpack(left) == b'{"text": "a b", "translation": "b a"}\n' * 8
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+def test_lines_of_a_compressed_file_that_a_full_disk_cuts(
+    tmp_path: Path, suffix: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail() -> None:
+        with open_output(tmp_path / f"out{suffix}", force=False) as output:
+            for first in range(0, 200_000, 10_000):
+                output.write([str(n * 7919 % 1_000_003) for n in range(first, first + 10_000)])
+            (partial,) = tmp_path.glob("out*.partial")
+            os.truncate(partial, partial.stat().st_size // 2)
+            raise OutputError("full")
+
+    with pytest.raises(OutputError, match="full"):
+        fail()
+    found = re.search(r"stopped early; the first (\d+) lines are in", caplog.text)
+    assert found is not None
+    assert 0 < int(found[1]) < 200_000
+    assert not (tmp_path / f"out{suffix}").exists()
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")
+def test_a_compressed_output_on_a_full_disk(run: Callable[..., Result], tmp_path: Path) -> None:
+    (tmp_path / "full.gz").symlink_to("/dev/full")
+    result = run("--output", tmp_path / "full.gz", stdin=b"a b\n")
+    assert result.exit_code == 1
+    assert "full.gz: No space left on device" in result.stderr
