@@ -8,22 +8,26 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import importlib
 import io
 import sys
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import IO, BinaryIO, Protocol, cast
+from typing import IO, Any, BinaryIO, Protocol, cast
 
 from translate_trt.runtime.errors import InputError, OutputError
 
-try:
-    if sys.version_info >= (3, 14):
-        from compression import zstd
-    else:
-        from backports import zstd
-except ImportError:  # pip install --no-deps, or a Python that was built without libzstd
-    zstd = None  # type: ignore[assignment]
+
+def _zstd() -> Any:
+    with contextlib.suppress(ImportError):
+        name = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
+        return importlib.import_module(name)
+    return None
+
+
+#: The module; None after `pip install --no-deps`, or if Python was built without libzstd.
+zstd: Any = _zstd()
 
 # The default levels of the programs gzip and zstd.
 _GZIP_LEVEL, _ZSTD_LEVEL = 6, 3
@@ -75,8 +79,9 @@ def _zstd_reader(stream: BinaryIO) -> IO[bytes]:
 def _zstd_compressor() -> Compressor:
     parameter = zstd.CompressionParameter
     # With the checksum, readers notice changed bytes, as those of gzip always do.
-    options: dict[int, int] = {parameter.compression_level: _ZSTD_LEVEL, parameter.checksum_flag: 1}
-    return zstd.ZstdCompressor(options=options)
+    options = {parameter.compression_level: _ZSTD_LEVEL, parameter.checksum_flag: 1}
+    compressor: Compressor = zstd.ZstdCompressor(options=options)
+    return compressor
 
 
 _ZSTD_REMEDY = (
