@@ -26,7 +26,7 @@ _KINDS = {
     list: "a list",
     dict: "an object",
 }
-_NAMES_SHOWN = 20
+_MOST_CHARACTERS = 300  # of the names in a message
 
 
 class Record(NamedTuple):
@@ -311,9 +311,9 @@ def _columns(cells: Sequence[str]) -> str:
 
 
 def _listed(names: Iterable[str]) -> str:
-    shown = list(names)
-    more = ", ..." if len(shown) > _NAMES_SHOWN else ""
-    return (", ".join(shown[:_NAMES_SHOWN]) or "none") + more
+    # As literals, since names may contain control characters, which a terminal would obey.
+    listed = ", ".join(map(repr, names)) or "none"
+    return listed if len(listed) <= _MOST_CHARACTERS else f"{listed[:_MOST_CHARACTERS]}..."
 
 
 def _exists(what: str) -> InputError:

@@ -67,6 +67,40 @@ def test_the_command_line(compiled_bundle: Path) -> None:
     assert set(codes) >= {0, 2}
 
 
+#: Inputs with records of each format, and its flags.
+RECORDS = {
+    "jsonl": (
+        b'{"id": 1, "text": "a \\ud800 \\u0000\\n"}\n\n{"text": ["b", null], "x": 1e999}\n',
+        [],
+    ),
+    "tsv": (b"1\ta b\t\n\n2\t\tx\n", ["--column", "2"]),
+}
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_records(compiled_bundle: Path, name: str) -> None:
+    rng = random.Random(SEED)
+    whole, flags = RECORDS[name]
+    arguments = ["translate", "--bundle", str(compiled_bundle), "--input-format", name, *flags]
+    arguments += ["--max-length", "4", "--threads", "1", "--workers", "1"]
+    codes = []
+    for changes in (0, *[1] * 20, *[9] * 5):
+        data = bytearray(whole)
+        for _ in range(changes):
+            at = rng.randrange(len(data))
+            data[at : at + rng.randrange(2)] = rng.choice((b"\t", b"\n", b'"', b"{", b"\xff", b""))
+        result = CliRunner().invoke(main, arguments, input=bytes(data))
+        case = (bytes(data), result.output, result.exception)
+        codes.append(result.exit_code)
+        assert result.exception is None or isinstance(result.exception, SystemExit), case
+        if result.exit_code:
+            assert "standard input, line " in result.stderr, case
+            assert result.stdout == "", case
+        else:
+            assert result.stdout.count("\n") == data.count(b"\n") + (data[-1:] != b"\n"), case
+    assert set(codes) == {0, 1}
+
+
 def test_from_python(compiled_bundle: Path) -> None:
     rng = random.Random(SEED)
     translator = Translator(compiled_bundle, threads=1)

@@ -123,7 +123,7 @@ def test_the_text_itself_may_be_replaced() -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ('{"id": 1}', "has no field 'text'; it has id. Name one with --field"),
+        ('{"id": 1}', "has no field 'text'; it has 'id'. Name one with --field"),
         ("{}", "has no field 'text'; it has none"),
         ('{"text": 1}', "the field 'text' is a number; it must be a string, a list of strings"),
         ('{"text": true}', "is true or false"),
@@ -143,6 +143,13 @@ def test_the_text_itself_may_be_replaced() -> None:
 def test_json_lines_that_are_refused(line: str, message: str) -> None:
     with pytest.raises(InputError, match=f"^in, line 3:? .*{message}"):
         rendered(JSON, ['{"text": "a"}', "", line])
+
+
+def test_names_in_messages_are_harmless_and_short() -> None:
+    line = json.dumps({"\x1b[2J": 1, **{f"name{n}": 1 for n in range(999)}})
+    with pytest.raises(InputError, match=r"it has '\\x1b\[2J', 'name0', ") as raised:
+        rendered(JSON, [line])
+    assert len(str(raised.value)) < 500
 
 
 def test_json_that_is_nested_too_deeply() -> None:
@@ -193,7 +200,7 @@ def test_a_column_that_is_replaced() -> None:
         (tsv(3), ["a\tb"], "in, line 1 has 2 columns, so column 3 is missing"),
         (tsv(2), ["a\tb", "", "c"], "in, line 3 has 1 column, but the first row has 2; columns"),
         (tsv(2), ["a\tb", "c\td\te"], "in, line 2 has 3 columns, but the first row has 2"),
-        (tsv("x", True), ["a\tb"], "in, line 1 has no column 'x'; the header has a, b"),
+        (tsv("x", True), ["a\tb"], "in, line 1 has no column 'x'; the header has 'a', 'b'"),
         (tsv("a", True), ["a\ta"], "in, line 1 has several columns 'a'"),
         (tsv("a", True), ["a\ttranslation"], "line 1 already has a column 'translation'; .*--repl"),
         (tsv(1, True), ["a\tb", "c"], "in, line 2 has 1 column"),

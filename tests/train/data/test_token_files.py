@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from translate_trt.runtime.errors import InputError, OutputError
+from translate_trt.runtime.io.compression import compressor_for
 from translate_trt.runtime.text.tokenizer import Tokenizer
 from translate_trt.train.data import prepare as module
 from translate_trt.train.data.batches import FingerprintCheck, encode_parallel, epoch_batches
@@ -257,9 +258,14 @@ def test_unequal_numbers_of_lines(
         prepare(job, tmp_path / "out", 1)
 
 
-def test_gzip_without_its_ending_and_utf16(tmp_path: Path) -> None:
+def test_compression_without_its_ending_and_utf16(tmp_path: Path) -> None:
     path = tmp_path / "train.en"
     path.write_bytes(gzip.compress(b"one\ntwo\n"))
+    with TextSource(path).open() as lines:
+        assert list(lines) == [b"one\n", b"two\n"]
+    packer = compressor_for("train.en.zst")
+    assert packer is not None
+    path.write_bytes(packer.compress(b"one\ntwo\n") + packer.flush())
     with TextSource(path).open() as lines:
         assert list(lines) == [b"one\n", b"two\n"]
     path.write_bytes("one\n".encode("utf-16"))
@@ -394,6 +400,7 @@ def test_the_fingerprint_is_checked_in_the_background(make: Callable[..., Prepar
 
 def test_languages_of_files() -> None:
     for name, language in (
-        ("train.en", "en"), ("a.b.deu.gz", "deu"), ("en", None), ("x.text", None), ("x.e1", None)
+        ("train.en", "en"), ("a.b.deu.gz", "deu"), ("a.de.zst", "de"), ("en", None),
+        ("x.text", None), ("x.e1", None),
     ):  # fmt: skip
         assert language_of(Path(name)) == language
