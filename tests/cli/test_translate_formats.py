@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import gzip
 import io
 import json
@@ -21,7 +22,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from translate_trt.runtime.cli import main
+from translate_trt.runtime.cli.format_flags import FormatFlags
 from translate_trt.runtime.cli.output import open_output
+from translate_trt.runtime.cli.translate import translate as command
 from translate_trt.runtime.errors import OutputError
 
 WAIT = 60  # seconds; only so that a failing test ends
@@ -190,6 +193,11 @@ def test_flags_that_do_not_fit(
     assert result.exit_code == 2
     assert not fake_translator.made
     assert re.search(message, result.stderr)
+
+
+def test_every_value_has_a_flag() -> None:
+    parameters = {parameter.name for parameter in command.params}
+    assert {field.name for field in dataclasses.fields(FormatFlags)} <= parameters
 
 
 # ---- pipes ----

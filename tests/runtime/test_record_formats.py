@@ -60,10 +60,11 @@ def test_text() -> None:
         ('{"text": ["a", null]}', '{"text": ["a", null], "translation": ["A", null]}'),
         ('{"text": []}', '{"text": [], "translation": []}'),
         ('{"text": "a}"}', '{"text": "a}", "translation": "A}"}'),
+        ('{"text": 1, "text": "b"}', '{"text": 1, "text": "b", "translation": "B"}'),
         ("", ""),
         (" \t", " \t"),
     ],
-    ids=["compact", "spaces", "spelling", "null", "blank", "list", "empty list", "brace",
+    ids=["compact", "spaces", "spelling", "null", "blank", "list", "empty list", "brace", "twice",
          "empty line", "blank line"],
 )  # fmt: skip
 def test_json_lines_are_extended(line: str, expected: str) -> None:
