@@ -26,6 +26,7 @@ _KINDS = {
     list: "a list",
     dict: "an object",
 }
+_NAME_REMEDY = "choose another name with --output-field, or add --replace-field to replace it"
 _MOST_CHARACTERS = 300  # of the names in a message
 
 
@@ -87,11 +88,13 @@ class JsonLinesFormat:
         field: Name of the field to translate.
         added: Value of a translation by the name of an added field.
         replace: Existing fields of these names are replaced; otherwise they are an error.
+        remedy: What to do about such a field, in the message of the error.
     """
 
     field: str
     added: Mapping[str, Callable[[Translation], Any]]
     replace: bool = False
+    remedy: str = _NAME_REMEDY
 
     def read(self, lines: Iterable[str], name: str) -> Iterator[Record]:
         """Iterate over the records of an input; see `RecordFormat`."""
@@ -110,7 +113,7 @@ class JsonLinesFormat:
             )
         for name in self.added:
             if name in members and not self.replace:
-                raise _exists(f"{where} already has a field {name!r}")
+                raise InputError(f"{where} already has a field {name!r}; {self.remedy}.")
         value = members[self.field]
         texts = value if isinstance(value, list) else [value]
         for text in texts:
@@ -278,7 +281,7 @@ class TsvFormat:
             replaced = {}
         for name in replaced:
             if not self._replace:
-                raise _exists(f"{where} already has a column {name!r}")
+                raise InputError(f"{where} already has a column {name!r}; {_NAME_REMEDY}.")
         return _Layout(len(cells), text, replaced)
 
     def _render(
@@ -314,12 +317,6 @@ def _listed(names: Iterable[str]) -> str:
     # As literals, since names may contain control characters, which a terminal would obey.
     listed = ", ".join(map(repr, names)) or "none"
     return listed if len(listed) <= _MOST_CHARACTERS else f"{listed[:_MOST_CHARACTERS]}..."
-
-
-def _exists(what: str) -> InputError:
-    return InputError(
-        f"{what}; choose another name with --output-field, or add --replace-field to replace it."
-    )
 
 
 def _unchanged(line: str) -> Record:

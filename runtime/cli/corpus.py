@@ -56,6 +56,13 @@ _EXIT_TERMINATED = 128 + signal.SIGTERM  # which shells report after SIGTERM
     "--column", default="text", show_default=True, help="Column of Parquet files to translate."
 )
 @click.option(
+    "--input-format", type=click.Choice(["text", "jsonl"]), default="text", show_default=True,
+    help="Format of the lines of other files, which the output keeps: text, or an object of JSON.",
+)  # fmt: skip
+@click.option(
+    "--field", default="text", show_default=True, help="Field of JSON lines to translate."
+)
+@click.option(
     "--shard-lines", type=int, default=10_000, show_default=True,
     help="Approximate number of lines per shard.",
 )  # fmt: skip
@@ -101,7 +108,8 @@ def corpus(
     INPUT are files or quoted patterns: text with one sentence per line (also .gz and .zst), or
     .parquet with a column of text. Every input becomes a file of the same name in the --output
     directory. A Parquet file keeps its columns and gets an additional one, translation; with --json
-    it contains the objects as text.
+    it contains the objects as text. With --input-format jsonl, each line is an object, which keeps
+    its fields and gets translation; with --json also translation_hypotheses.
 
     After Ctrl-C or the loss of a machine, the same command continues where the run stopped. Lines
     that cannot be translated are left empty, counted, and listed in NAME.bad.jsonl.

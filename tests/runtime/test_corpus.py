@@ -27,7 +27,7 @@ from translate_trt.runtime.serve.corpus import cluster, driver, run
 from translate_trt.runtime.serve.corpus.job import Job, ShardRecord, make_settings, open_job
 from translate_trt.runtime.serve.corpus.join import join_parts
 from translate_trt.runtime.serve.corpus.plan import Input, Shard, find_inputs, plan
-from translate_trt.runtime.serve.corpus.records import BadRecord, read_records
+from translate_trt.runtime.serve.corpus.records import BadRecord, check_first_line, read_records
 from translate_trt.runtime.serve.corpus.run_options import CorpusOptions, WorkerOptions
 from translate_trt.runtime.serve.corpus.shard import translate_shard
 
@@ -203,6 +203,84 @@ def test_an_empty_input_has_a_shard(tmp_path: Path, job: Job) -> None:
         assert [record.records for record in translate(job, source)] == [0]
     assert (job.output / "a").read_bytes() == (job.output / "b").read_bytes() == b""
     assert parquet.read_table(job.output / "d.parquet").column_names == ["text", "translation"]
+
+
+# ---- JSON lines ----
+
+JSONL = CorpusOptions(shard_lines=2, max_characters=9, input_format="jsonl", field="en")
+OBJECTS = (
+    b'\xef\xbb\xbf{"id": 1e400, "en": "a b"}\n\n{"en": null}\r\n{"en": ["c", null, ""], "x": {}}\n'
+    b'{"en": "a"\n{"de": "a"}\n{"en": "a", "translation": "b"}\n{"en": "a \xff"}\n'
+    b'{"en": "aaaaaaaaaa"}\n{"x": "' + b"x" * 200 + b'", "en": "d"}'
+)
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_json_lines(tmp_path: Path, job: Job, suffix: str) -> None:
+    content = gzip.compress(OBJECTS) if suffix else OBJECTS
+    source = write(tmp_path / f"a.jsonl{suffix}", content)
+    upper = Upper()
+    found = translate(job, source, upper, JSONL)
+    assert sum(record.records for record in found) == 10
+    assert (len(found) == 1) == bool(suffix)
+    assert upper.lines == ["a b", "c", "", "d"]
+    given = OBJECTS[3:].replace(b"\r\n", b"\n").split(b"\n")
+    lines = (job.output / "a.jsonl").read_bytes().split(b"\n")
+    assert lines[0] == b'{"id": 1e400, "en": "a b", "translation": "A B"}'
+    assert lines[1] == b""
+    assert [json.loads(line)["translation"] for line in lines[2:4]] == [None, ["C", None, ""]]
+    assert lines[4:9] == given[4:9]  # bad records stay as they are
+    assert json.loads(lines[9]) == {**json.loads(given[9]), "translation": "D"}
+    bad = [json.loads(line) for line in (job.output / "a.jsonl.bad.jsonl").open()]
+    assert [one["line"] for one in bad] == [5, 6, 7, 8, 9]
+    reasons = ["no JSON object with this text"] * 3 + ["not valid UTF-8", "too long"]
+    assert [one["reason"] for one in bad] == reasons
+
+
+def test_json_lines_with_hypotheses(tmp_path: Path, job: Job) -> None:
+    source = write(tmp_path / "a", b'{"en": "a"}\nno\n')
+    translate(job, source, options=dataclasses.replace(JSONL, json=True))
+    first, second = (job.output / "a").read_text().splitlines()
+    (hypothesis,) = json.loads(first)["translation_hypotheses"]
+    assert (hypothesis["text"], hypothesis["score"], second) == ("A", 0.0, "no")
+
+
+def test_lines_of_json_that_are_much_too_long(
+    tmp_path: Path, job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("translate_trt.runtime.serve.corpus.records._MOST_BYTES_OF_JSON", 99)
+    source = write(tmp_path / "a", b'{"x": "' + b"x" * 99 + b'"}\n{"en": "a"}\n')
+    translate(job, source, options=dataclasses.replace(JSONL, json=True))
+    first, second = (job.output / "a").read_text().splitlines()
+    assert (first, json.loads(second)["translation"]) == ("", "A")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"de": "a"}', "line 1 has no field 'en'; it has 'de'. Name one with --field"),
+        ('{"en": "a", "translation": 1}', "line 1 already has a field 'translation'; rename it"),
+        ("a house", "line 1 is not JSON"),
+    ],
+)
+def test_json_lines_are_checked_early(tmp_path: Path, content: str, message: str) -> None:
+    for suffix, packed in (("", content.encode()), (".gz", gzip.compress(content.encode()))):
+        with pytest.raises(InputError, match=message):
+            check_first_line(write(tmp_path / f"a{suffix}", packed), JSONL)
+    check_first_line(write(tmp_path / "empty", b""), JSONL)
+
+
+def test_runs_of_text_have_the_settings_of_earlier_versions(
+    make_bundle: Callable[..., Path],
+) -> None:
+    manifest = read_manifest(make_bundle())
+    target = next(iter(manifest.targets))
+    text, objects = (
+        make_settings(manifest, target, SEARCH, options)["corpus"]
+        for options in (CorpusOptions(), JSONL)
+    )
+    assert set(text) == {"shard_lines", "column", "max_characters"}
+    assert (objects["input_format"], objects["field"]) == ("jsonl", "en")
 
 
 # ---- records ----
@@ -580,6 +658,11 @@ def test_attempts_are_of_a_run(tmp_path: Path, job: Job) -> None:
     [
         (lambda: CorpusOptions(shard_lines=0), "shard_lines is 0"),
         (lambda: CorpusOptions(max_characters=-1), "max_characters is -1"),
+        (
+            lambda: CorpusOptions(input_format="csv"),
+            "input_format is csv; it must be text or jsonl",
+        ),
+        (lambda: CorpusOptions(field="x"), "field is x, but input_format is text"),
         (lambda: WorkerOptions(workers=0), "workers is 0"),
         (lambda: WorkerOptions(attempts=0), "attempts is 0"),
     ],

@@ -42,7 +42,7 @@ from translate_trt.runtime.io.locks import locked
 from translate_trt.runtime.io.outputs import check_apart
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.serve.corpus.plan import BOOKKEEPING, Input, Shard
-from translate_trt.runtime.serve.corpus.run_options import CorpusOptions
+from translate_trt.runtime.serve.corpus.run_options import TEXT, CorpusOptions
 from translate_trt.runtime.version import version
 
 log = logging.getLogger("translate_trt")
@@ -229,8 +229,11 @@ def make_settings(
     """
     entry = manifest.target(target)
     others = dataclasses.asdict(options)
-    if not options.json:  # runs of versions without this option have the same settings
+    # Runs of versions without these options have the same settings.
+    if not options.json:
         del others["json"]
+    if options.input_format == TEXT:
+        del others["input_format"], others["field"]
     return {
         "bundle": {
             "target": target,

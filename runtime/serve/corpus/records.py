@@ -1,37 +1,58 @@
 """Reading of a shard's records.
 
-A record is a line of text or a row of a Parquet file. Lines end as in `runtime.io.lines`: at a
-newline byte, optionally after one carriage return.
+A record is a line of text or JSON, or a row of a Parquet file. Lines end as in `runtime.io.lines`:
+at a newline byte, optionally after one carriage return.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import IO, Any, NamedTuple
 
 from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.io.compression import decompressed, reading_compressed
-from translate_trt.runtime.io.lines import check_text, open_input
-from translate_trt.runtime.serve.corpus.plan import COMPRESSED, PARQUET, Shard, open_parquet
-from translate_trt.runtime.serve.corpus.run_options import CorpusOptions
+from translate_trt.runtime.io.lines import check_text, open_input, read_lines
+from translate_trt.runtime.json_lines import json_hypotheses
+from translate_trt.runtime.record_formats import JsonLinesFormat
+from translate_trt.runtime.record_formats import Record as JsonRecord
+from translate_trt.runtime.results import Translation
+from translate_trt.runtime.serve.corpus.plan import (
+    COMPRESSED,
+    PARQUET,
+    TRANSLATION,
+    Input,
+    Shard,
+    open_parquet,
+)
+from translate_trt.runtime.serve.corpus.run_options import JSON_LINES, CorpusOptions
 
 INVALID_UTF8, TOO_LONG = "not valid UTF-8", "too long"
 NULL, EMPTY = "null", "empty"
+NO_TEXT = "no JSON object with this text"
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _MOST_BYTES_OF_A_CHARACTER = 4
+_MOST_BYTES_OF_JSON = 1 << 26  # of a line, most of which may be other fields
 _BLOCK_BYTES = 1 << 16
 
 
 class BadRecord(NamedTuple):
-    """A record that cannot be translated, with one of the reasons above."""
+    """A record that cannot be translated.
+
+    Attributes:
+        reason: One of the reasons above.
+        line: Line of JSON, which stays as it is; None for texts, rows, and lines that are too long.
+    """
 
     reason: str
+    line: bytes | None = None
 
 
-Record = str | BadRecord
+#: A text, an object of JSON, or a record that cannot be translated.
+Record = str | JsonRecord | BadRecord
 
 
 class Chunk(NamedTuple):
@@ -62,12 +83,14 @@ def read_records(shard: Shard, options: CorpusOptions, size: int) -> Iterator[Ch
 
 def _lines(shard: Shard, options: CorpusOptions, size: int) -> Iterator[Chunk]:
     limit = options.max_characters
+    most_bytes = limit * _MOST_BYTES_OF_A_CHARACTER
+    parse: Callable[[bytes | None, int], Record] = _record
+    if options.input_format == JSON_LINES:
+        most_bytes, parse = _MOST_BYTES_OF_JSON, partial(_json_record, json_lines_format(options))
     with _open(shard) as stream:
         end = None if shard.source.kind == COMPRESSED else shard.end
-        lines = _raw_lines(
-            stream, shard.source.path, shard.begin == 0, end, limit * _MOST_BYTES_OF_A_CHARACTER
-        )
-        records = (_record(line, limit) for line in lines)
+        lines = _raw_lines(stream, shard.source.path, shard.begin == 0, end, most_bytes)
+        records = (parse(line, limit) for line in lines)
         while chunk := list(itertools.islice(records, size)):
             yield Chunk(chunk)
 
@@ -121,6 +144,40 @@ def _record(value: bytes | None, max_characters: int) -> Record:
     except UnicodeDecodeError:
         return BadRecord(INVALID_UTF8)
     return text if len(text) <= max_characters else BadRecord(TOO_LONG)
+
+
+def json_lines_format(options: CorpusOptions) -> JsonLinesFormat:
+    """Create the format of JSON lines, to which translations are added."""
+    added: dict[str, Callable[[Translation], Any]] = {TRANSLATION: lambda found: found.text}
+    if options.json:
+        added[f"{TRANSLATION}_hypotheses"] = json_hypotheses
+    remedy = "rename it, because the translation has this name"
+    return JsonLinesFormat(options.field, added, remedy=remedy)
+
+
+def check_first_line(source: Input, options: CorpusOptions) -> None:
+    """Check early that JSON lines can be translated.
+
+    Raises:
+        InputError: The first line is damaged, lacks the text, or already has a translation.
+    """
+    with open_input(source.path) as stream:
+        first = itertools.islice(read_lines(stream, source.path), 1)
+        list(json_lines_format(options).read(first, source.path))
+
+
+def _json_record(form: JsonLinesFormat, line: bytes | None, max_characters: int) -> Record:
+    if line is None:
+        return BadRecord(TOO_LONG)
+    try:
+        (record,) = form.read([line.decode("utf-8")], "")
+    except UnicodeDecodeError:
+        return BadRecord(INVALID_UTF8, line)
+    except InputError:
+        return BadRecord(NO_TEXT, line)
+    if any(len(text) > max_characters for text in record.texts):
+        return BadRecord(TOO_LONG, line)
+    return record
 
 
 def _rows(shard: Shard, options: CorpusOptions, size: int) -> Iterator[Chunk]:

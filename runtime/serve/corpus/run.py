@@ -22,8 +22,13 @@ from translate_trt.runtime.serve.corpus.job import (
     open_job,
 )
 from translate_trt.runtime.serve.corpus.join import join_parts
-from translate_trt.runtime.serve.corpus.plan import Input, Shard, find_inputs, plan
-from translate_trt.runtime.serve.corpus.run_options import CorpusOptions, WorkerOptions
+from translate_trt.runtime.serve.corpus.plan import PARQUET, Input, Shard, find_inputs, plan
+from translate_trt.runtime.serve.corpus.records import check_first_line
+from translate_trt.runtime.serve.corpus.run_options import (
+    JSON_LINES,
+    CorpusOptions,
+    WorkerOptions,
+)
 
 #: Called with the number of shards and the number of those finished before.
 OnPlanned = Callable[[int, int], None]
@@ -70,6 +75,10 @@ def prepare_work(
     verify_files(bundle, manifest, entry.name)
     manifest.check_languages(search)
     sources = find_inputs(inputs, options.column)
+    if options.input_format == JSON_LINES:
+        for source in sources:
+            if source.kind != PARQUET:
+                check_first_line(source, options)
     check_apart(output, [bundle])
     job = Job(output.resolve(), make_settings(manifest, entry.name, search, options))
     return Work(str(bundle.resolve()), entry.name, search, options, workers, job), sources

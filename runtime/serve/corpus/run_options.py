@@ -6,24 +6,37 @@ from dataclasses import dataclass
 
 from translate_trt.runtime.errors import OptionError
 
+TEXT, JSON_LINES = "text", "jsonl"
+INPUT_FORMATS = (TEXT, JSON_LINES)
+
 
 @dataclass(frozen=True)
 class CorpusOptions:
     """Options that affect how inputs are read and divided; other values make another run.
 
     Raises:
-        OptionError: A number is out of range.
+        OptionError: A number is out of range, or an option does not belong to the input format.
     """
 
     shard_lines: int = 10_000  # approximate lines per shard of a text, rows of a Parquet file
     column: str = "text"  # column of Parquet files to translate
     max_characters: int = 10_000  # longer records are bad: no sentences, and hours of work
     json: bool = False  # JSON lines with all hypotheses (runtime/json_lines.py) in place of text
+    input_format: str = TEXT  # format of the lines of all inputs but Parquet files
+    field: str = "text"  # field of JSON lines to translate
 
     def __post_init__(self) -> None:
         for name in ("shard_lines", "max_characters"):
             if getattr(self, name) < 1:
                 raise OptionError(f"{name} is {getattr(self, name)}; it must be at least 1.")
+        if self.input_format not in INPUT_FORMATS:
+            raise OptionError(
+                f"input_format is {self.input_format}; it must be {' or '.join(INPUT_FORMATS)}."
+            )
+        if self.input_format == TEXT and self.field != "text":
+            raise OptionError(
+                f"field is {self.field}, but input_format is {TEXT}; it must be {JSON_LINES}."
+            )
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import os
 import platform
@@ -19,8 +20,8 @@ from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import Translation
 from translate_trt.runtime.serve.corpus.job import Job, ShardRecord
 from translate_trt.runtime.serve.corpus.plan import PARQUET, TRANSLATION, Shard, open_parquet
-from translate_trt.runtime.serve.corpus.records import BadRecord, Chunk, read_records
-from translate_trt.runtime.serve.corpus.run_options import CorpusOptions
+from translate_trt.runtime.serve.corpus.records import BadRecord, Chunk, Record, read_records
+from translate_trt.runtime.serve.corpus.run_options import TEXT, CorpusOptions
 
 #: Lines read, sorted by length and translated at a time.
 CHUNK_LINES = 1024
@@ -46,8 +47,9 @@ def translate_shard(
 ) -> ShardRecord:
     """Translate a shard unless it is finished, and write its part, bad records and record.
 
-    A bad record becomes an empty line of a text (`json_lines.UNTRANSLATED` of JSON lines) or a null
-    of a Parquet file, which keeps translations aligned with the input.
+    A bad record becomes an empty line of a text (`json_lines.UNTRANSLATED` with `options.json`) or
+    a null of a Parquet file, and stays as it is in JSON lines, which keeps translations aligned
+    with the input.
 
     Raises:
         InputError: The input cannot be read, or has changed.
@@ -60,7 +62,7 @@ def translate_shard(
     records = tokens = 0
     bad: list[dict[str, Any]] = []
     job.parts(shard.source).mkdir(parents=True, exist_ok=True)
-    with _new_part(shard, job, options.json) as write:
+    with _new_part(shard, job, options) as write:
         for chunk in read_records(shard, options, CHUNK_LINES):
             bad += _bad_records(chunk, records)
             records += len(chunk.records)
@@ -96,12 +98,26 @@ def _translate(
     Returns:
         Texts or JSON lines, None for bad records; and the number of tokens of the best hypotheses.
     """
-    good = [record for record in chunk.records if isinstance(record, str)]
-    translations = translator.translate(good, search) if good else []
+    texts = [text for record in chunk.records for text in _texts(record)]
+    translations = translator.translate(texts, search) if texts else []
     tokens = sum(len(one.hypotheses[0].token_log_probs) for one in translations)
-    pairs = zip(good, translations, strict=True)
-    texts = iter([json_line(*pair) if as_json else pair[1].text for pair in pairs])
-    return [None if isinstance(one, BadRecord) else next(texts) for one in chunk.records], tokens
+    rest = iter(translations)
+    outputs: list[str | None] = []
+    for record in chunk.records:
+        found = list(itertools.islice(rest, len(_texts(record))))
+        if isinstance(record, BadRecord):
+            outputs.append(None)
+        elif isinstance(record, str):
+            outputs.append(json_line(record, found[0]) if as_json else found[0].text)
+        else:
+            outputs.append(record.render(found))
+    return outputs, tokens
+
+
+def _texts(record: Record) -> Sequence[str]:
+    if isinstance(record, str):
+        return [record]
+    return [] if isinstance(record, BadRecord) else record.texts
 
 
 def _bad_records(chunk: Chunk, before: int) -> list[dict[str, Any]]:
@@ -122,10 +138,11 @@ def _write_bad(shard: Shard, job: Job, bad: list[dict[str, Any]]) -> None:
 
 
 @contextmanager
-def _new_part(shard: Shard, job: Job, as_json: bool) -> Iterator[Write]:
+def _new_part(shard: Shard, job: Job, options: CorpusOptions) -> Iterator[Write]:
     with new_file(job.part(shard)) as file:
         if shard.source.kind != PARQUET:
-            yield _TextWriter(file, UNTRANSLATED if as_json else "")
+            has_objects = options.json and options.input_format == TEXT
+            yield _TextWriter(file, UNTRANSLATED if has_objects else "")
         else:
             with open_parquet(shard.source) as parquet:
                 schema = parquet.schema_arrow
@@ -134,14 +151,21 @@ def _new_part(shard: Shard, job: Job, as_json: bool) -> Iterator[Write]:
 
 
 class _TextWriter:
-    """Writer of one line per record, with the line `bad` for bad records."""
+    """Writer of one line per record, with the line `bad` for bad records that have none."""
 
     def __init__(self, file: BinaryIO, bad: str) -> None:
-        self._file, self._bad = file, bad
+        self._file, self._bad = file, bad.encode()
 
     def __call__(self, chunk: Chunk, texts: Sequence[str | None]) -> None:
-        lines = (self._bad if text is None else text for text in texts)
-        self._file.write("".join(f"{line}\n" for line in lines).encode("utf-8"))
+        lines = (
+            self._bad_line(record) if text is None else text.encode("utf-8")
+            for record, text in zip(chunk.records, texts, strict=True)
+        )
+        self._file.write(b"".join(line + b"\n" for line in lines))
+
+    def _bad_line(self, record: Record) -> bytes:
+        kept = record.line if isinstance(record, BadRecord) else None
+        return self._bad if kept is None else kept
 
 
 class ParquetOutput:
