@@ -17,6 +17,7 @@ from translate_trt.runtime.futures import check_process, closed_error, resolve
 from translate_trt.runtime.native.core import Completions, Job
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import Statistics, Translation
+from translate_trt.runtime.text.documents import SplitText
 from translate_trt.runtime.translator import Translator
 
 log = logging.getLogger("translate_trt")
@@ -40,6 +41,7 @@ class _Line:
     future: _Future
     request: int
     is_text: bool  # submitted as text, not as token ids
+    split: SplitText | None  # the line's sentences, if they are translated one by one
 
 
 class CoreService:
@@ -74,8 +76,9 @@ class CoreService:
         target_prefix: str | Sequence[int],
         request: int | None,
         score: bool,
+        split: SplitText | None,
     ) -> Future[Translation]:
-        """See `TranslationService`."""
+        """See `TranslationService`; `split` has the sentences of a text that was split."""
         check_process(self._process)
         self._translator.check(options, score=score)
         if not isinstance(source, str):
@@ -90,13 +93,16 @@ class CoreService:
                 raise closed_error()
             if self._ended:
                 raise _ended_error()
+            if split is not None and not split.sentences:
+                future.set_result(split.join([]))
+                return future
             if not isinstance(source, str) and not source and not score:
                 future.set_result(self._translator.join([]))  # the same as for a blank line
                 return future
             key, number = next(self._keys), self.new_request() if request is None else request
-            line = self._lines[key] = _Line(future, number, isinstance(source, str))
+            line = self._lines[key] = _Line(future, number, isinstance(source, str), split)
         try:
-            job = self._submit(source, options, target_prefix, number, key, score)
+            job = self._submit(source, options, target_prefix, number, key, score, split)
         except BaseException:
             self._forget(key)
             raise
@@ -151,13 +157,17 @@ class CoreService:
     def _submit(
         self, source: str | Sequence[int], options: SearchOptions,
         target_prefix: str | Sequence[int], caller: int, key: int, score: bool,
+        split: SplitText | None,
     ) -> Job:  # fmt: skip
         shared: dict[str, Any] = {
             "caller": caller, "completions": self._completions, "key": key, "score": score,
         }  # fmt: skip
         if isinstance(source, str):
-            prefixes: Any = [target_prefix] if score or len(target_prefix) else None
-            return self._core.submit([source], options, prefixes, **shared)
+            lines = [source] if split is None else split.sentences
+            # Only the first sentence has the prefix; the others have an empty one of its type.
+            others = [target_prefix[:0]] * (len(lines) - 1)
+            prefixes: Any = [target_prefix, *others] if score or len(target_prefix) else None
+            return self._core.submit(lines, options, prefixes, **shared)
         if isinstance(target_prefix, str):
             (target_prefix,) = self._translator.tokenizer.encode_target_batch([target_prefix])
         return self._core.submit_ids([source], options, [target_prefix], **shared)
@@ -201,6 +211,8 @@ class CoreService:
         assert job is not None
 
         def found() -> Translation:
+            if line.split is not None:
+                return line.split.join(job.result())
             (only,) = job.result()
             if line.is_text:
                 return only

@@ -13,6 +13,7 @@ from translate_trt.runtime.futures import check_process, closed_error, resolve
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.reference import Sentence
 from translate_trt.runtime.results import Statistics, Translation
+from translate_trt.runtime.text.documents import SplitText
 from translate_trt.runtime.translator import Translator
 
 
@@ -42,10 +43,15 @@ class PlainService:
         target_prefix: str | Sequence[int],
         request: int | None,
         score: bool,
+        split: SplitText | None,
     ) -> Future[Translation]:
-        """See `TranslationService`."""
+        """See `TranslationService`; `split` has the sentences of a text that was split."""
         check_process(self._process)
-        segments = self._translator.prepare(source, options, target_prefix, score)
+        texts = [source] if split is None else split.sentences
+        parts = [
+            self._translator.prepare(text, options, "" if number else target_prefix, score)
+            for number, text in enumerate(texts)
+        ]
         future = Future[Translation]()
         with self._changed:
             while len(self._lines) >= (self._capacity or float("inf")) and not self._closed:
@@ -53,7 +59,7 @@ class PlainService:
             if self._closed:
                 raise closed_error()
             self._lines[future] = self.new_request() if request is None else request
-            self._pool.submit(self._run, future, segments)
+            self._pool.submit(self._run, future, parts, split)
         return future
 
     def new_request(self) -> int:
@@ -89,16 +95,22 @@ class PlainService:
 
     # ---- in a worker thread ----
 
-    def _run(self, future: Future[Translation], segments: Sequence[Sentence]) -> None:
+    def _run(
+        self,
+        future: Future[Translation],
+        parts: Sequence[Sequence[Sentence]],
+        split: SplitText | None,
+    ) -> None:
         self._own_thread.here = True
         with self._changed:
             self._running += 1
 
         def work() -> Translation:
             try:
-                found = self._translator.translate_prepared(segments)
+                translations = [self._translator.translate_prepared(one) for one in parts]
+                found = translations[0] if split is None else split.join(translations)
                 with self._changed:
-                    self._count(segments, found)
+                    self._count([segment for part in parts for segment in part], found)
             finally:
                 # Before the future is resolved: its caller may read the statistics next.
                 self._release(future)

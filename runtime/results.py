@@ -58,10 +58,10 @@ class TextHypothesis:
     """A hypothesis as text.
 
     Attributes:
-        text: The translation, always one line.
+        text: The translation, always one line; of a document, as many lines as the document has.
         score: Sum of the segments' scores.
         segments: One `Hypothesis` for an ordinary line, several for a line that exceeded the
-            model's maximum length, none for a line without tokens.
+            model's maximum length or was split into sentences, none for a line without tokens.
     """
 
     text: str
@@ -87,9 +87,16 @@ class TextHypothesis:
 
 @dataclass(frozen=True)
 class Translation:
-    """The n best translations of one line, best first; a blank line has one empty hypothesis."""
+    """The n best translations of one line, best first; a blank line has one empty hypothesis.
+
+    Attributes:
+        hypotheses: The n best, best first.
+        sentence_count: Number of sentences that were translated one by one; 1 unless
+            `split_sentences` was asked for.
+    """
 
     hypotheses: tuple[TextHypothesis, ...]
+    sentence_count: int = 1
 
     @property
     def text(self) -> str:

@@ -60,6 +60,7 @@ class TranslationService:
         *,
         request: int | None = None,
         score: bool = False,
+        split_sentences: bool | str = False,
     ) -> Future[Translation]:
         """Submit one line of text, or its tokens.
 
@@ -71,6 +72,7 @@ class TranslationService:
                 None gives the line turns of its own.
             score: The target prefix is a whole translation, which is scored
                 (`Translator.score`).
+            split_sentences: Translate the sentences of a text one by one (`Translator.translate`).
 
         Returns:
             A future of the translation. It can be cancelled until the line is finished; without
@@ -85,9 +87,11 @@ class TranslationService:
             TranslateTrtError: The service is closed, has failed, or belongs to the process that
                 this process was forked from.
         """
-        return self._service.submit(
-            source, options or self._translator.default_options, target_prefix, request, score
-        )
+        options = options or self._translator.default_options
+        if score and split_sentences is not False:
+            raise OptionError("a given translation is of a whole line; leave split_sentences out.")
+        split = self._translator.split_line(source, options, split_sentences)
+        return self._service.submit(source, options, target_prefix, request, score, split)
 
     def new_request(self) -> int:
         """Return a new request number, which groups lines for `submit` and `cancel`."""

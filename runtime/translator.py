@@ -33,7 +33,9 @@ from translate_trt.runtime.native.core import Core
 from translate_trt.runtime.options import WARN_BEAM_SIZE, SearchOptions, whole_number
 from translate_trt.runtime.reference import Reference, Sentence
 from translate_trt.runtime.results import Hypothesis, TextHypothesis, Translation
+from translate_trt.runtime.text.documents import SplitText, TextSplitter
 from translate_trt.runtime.text.segments import split_text
+from translate_trt.runtime.text.sentences import base_language, sentence_rules
 from translate_trt.runtime.text.tokenizer import Tokenizer
 
 log = logging.getLogger("translate_trt")
@@ -258,6 +260,8 @@ class Translator:
         lines: str,
         options: SearchOptions | None = None,
         target_prefixes: str | None = None,
+        *,
+        split_sentences: bool | str = False,
     ) -> Translation: ...
 
     @overload
@@ -266,6 +270,8 @@ class Translator:
         lines: Iterable[str],
         options: SearchOptions | None = None,
         target_prefixes: Iterable[str] | None = None,
+        *,
+        split_sentences: bool | str = False,
     ) -> list[Translation]: ...
 
     def translate(
@@ -273,6 +279,8 @@ class Translator:
         lines: str | Iterable[str],
         options: SearchOptions | None = None,
         target_prefixes: str | Iterable[str] | None = None,
+        *,
+        split_sentences: bool | str = False,
     ) -> Translation | list[Translation]:
         """Translate one line of text or several.
 
@@ -283,6 +291,9 @@ class Translator:
             lines: A string, or an iterable of strings. The translation of a blank line is empty.
             options: Search options; None uses the bundle's defaults.
             target_prefixes: Text that each translation must begin with, one per line.
+            split_sentences: Translate the sentences of each line one by one, and join them with
+                the line's white space: True by the rules of the source language, or a language
+                code, such as "de". Needs `pip install 'translate-trt[split]'`.
 
         Returns:
             One `Translation` for a string, or a list of them in the order of the lines.
@@ -296,11 +307,48 @@ class Translator:
             if target_prefixes is not None and not isinstance(target_prefixes, str):
                 raise InputError("lines is one string, and so must target_prefixes be.")
             prefixes = None if target_prefixes is None else [target_prefixes]
-            return self._translate([lines], options, prefixes)[0]
+            return self._translate_lines([lines], options, prefixes, split_sentences)[0]
         texts, prefixes = list(checked_texts("lines", "line", lines)), None
         if target_prefixes is not None:
             prefixes = list(checked_texts("target_prefixes", "prefix", target_prefixes))
-        return self._translate(texts, options, prefixes)
+        return self._translate_lines(texts, options, prefixes, split_sentences)
+
+    def translate_document(
+        self,
+        text: str,
+        options: SearchOptions | None = None,
+        *,
+        split_sentences: bool | str = True,
+        unwrap: bool = False,
+    ) -> Translation:
+        """Translate a text of many lines and keep its structure.
+
+        Sentences are translated one by one. Line ends, blank lines, indentation, the white space
+        between sentences, lines without letters or digits, and markers at the start of a line
+        ("- ", "1. ", "# ", "> ") are those of the text.
+
+        Args:
+            text: The whole document, with any line ends.
+            options: Search options; None uses the bundle's defaults.
+            split_sentences: As in `translate`; False translates each line as a whole.
+            unwrap: Join the lines of each paragraph to one line first, for texts whose lines were
+                broken at a fixed width.
+
+        Returns:
+            One translation, whose score is the sum of those of the sentences.
+
+        Raises:
+            InputError: The text is not a string.
+            OptionError: The bundle was not compiled for an option, or its value is out of range.
+            BackendError: The backend failed; libtranslate_trt has retried each sentence once.
+        """
+        if not isinstance(text, str):
+            raise InputError(f"text is {describe(text)} and not a string.")
+        self._check_open()
+        options = self._checked(options)
+        splitter = self._splitter(split_sentences, options)
+        split = splitter.split_document(text, options, unwrap)
+        return self._translate_split([split], options, None, 1)[0]
 
     def translate_iter(
         self,
@@ -309,6 +357,7 @@ class Translator:
         target_prefixes: Iterable[str] | None = None,
         *,
         chunk_lines: int = 1024,
+        split_sentences: bool | str = False,
     ) -> Iterator[Translation]:
         """Translate a stream of lines lazily.
 
@@ -320,6 +369,7 @@ class Translator:
             options: Search options; None uses the bundle's defaults.
             target_prefixes: Text that each translation must begin with, one per line.
             chunk_lines: Lines per chunk. Large chunks translate faster, small chunks return sooner.
+            split_sentences: See `translate`.
 
         Yields:
             The translation of each line, in input order.
@@ -332,13 +382,13 @@ class Translator:
         if whole_number("chunk_lines", chunk_lines) < 1:
             raise OptionError(f"chunk_lines is {chunk_lines}; it must be at least 1.")
         self._check_open()
-        self._checked(options)
+        self._splitter(split_sentences, self._checked(options))
         if isinstance(lines, str):
             raise InputError("lines is one string; give several, or use translate.")
         texts, prefixes = checked_texts("lines", "line", lines), None
         if target_prefixes is not None:
             prefixes = checked_texts("target_prefixes", "prefix", target_prefixes)
-        return self._translate_chunks(texts, options, prefixes, chunk_lines)
+        return self._translate_chunks(texts, options, prefixes, chunk_lines, split_sentences)
 
     def _translate_chunks(
         self,
@@ -346,14 +396,55 @@ class Translator:
         options: SearchOptions | None,
         prefixes: Iterator[str] | None,
         size: int,
+        split_sentences: bool | str,
     ) -> Iterator[Translation]:
         first = 1
         while chunk := list(itertools.islice(lines, size)):
             begins = None if prefixes is None else list(itertools.islice(prefixes, len(chunk)))
-            yield from self._translate(chunk, options, begins, first)
+            yield from self._translate_lines(chunk, options, begins, split_sentences, first)
             first += len(chunk)
         if prefixes is not None and next(prefixes, None) is not None:
             raise InputError(f"there are more target prefixes than the {first - 1} lines.")
+
+    def _translate_lines(
+        self,
+        lines: Sequence[str],
+        options: SearchOptions | None,
+        target_prefixes: Sequence[str] | None,
+        split_sentences: bool | str,
+        first: int = 1,
+    ) -> list[Translation]:
+        """Translate lines, sentence by sentence if asked for; see `_translate`."""
+        if split_sentences is False:
+            return self._translate(lines, options, target_prefixes, first)
+        self._check_open()
+        options = self._checked(options)
+        _check_count(target_prefixes, len(lines), "target prefixes")
+        splitter = self._splitter(split_sentences, options)
+        texts = [splitter.split_line(line, options) for line in lines]
+        return self._translate_split(texts, options, target_prefixes, first)
+
+    def _translate_split(
+        self,
+        texts: Sequence[SplitText],
+        options: SearchOptions,
+        target_prefixes: Sequence[str] | None,
+        first: int,
+    ) -> list[Translation]:
+        """Translate the sentences of all texts together; the first of each has the prefix."""
+        # The first sentences come first: only they have prefixes, and errors number prefixes.
+        sentences = [text.sentences[0] if text.sentences else "" for text in texts]
+        rest = [sentence for text in texts for sentence in text.sentences[1:]]
+        if target_prefixes is not None:
+            target_prefixes = [*target_prefixes, *("" for _ in rest)]
+        found = self._translate([*sentences, *rest], options, target_prefixes, first)
+        others = iter(found[len(texts) :])
+        return [
+            text.join([head, *itertools.islice(others, len(text.sentences) - 1)])
+            if text.sentences
+            else text.join([])
+            for text, head in zip(texts, found, strict=False)
+        ]
 
     def _translate(
         self,
@@ -374,9 +465,7 @@ class Translator:
         """
         self._check_open()
         options = self._checked(options, score)
-        if targets is not None and len(targets) != len(lines):
-            kind = "translations" if score else "target prefixes"
-            raise InputError(f"{len(targets)} {kind} for {len(lines)} lines.")
+        _check_count(targets, len(lines), "translations" if score else "target prefixes")
         if (core := self.core) is not None:
             return core.submit(lines, options, targets, first=first, score=score).result()
         tokens = self._target_tokens(targets, len(lines))
@@ -552,6 +641,22 @@ class Translator:
         if source is not None:
             self._sentence(name, token_ids(name, source), (), options)
 
+    def split_line(
+        self, line: str | Sequence[int], options: SearchOptions, split_sentences: bool | str
+    ) -> SplitText | None:
+        """Cut a line into sentences as `translate` does; None if `split_sentences` is False.
+
+        Raises:
+            InputError: The line is given as tokens.
+            OptionError: The language is unknown or a package is missing.
+        """
+        if split_sentences is False:
+            return None
+        if not isinstance(line, str):
+            raise InputError("only text can be split into sentences; leave split_sentences out.")
+        options = self._checked(options)
+        return self._splitter(split_sentences, options).split_line(line, options)
+
     # ---- interface for `TranslationService` ----
 
     def prepare(
@@ -685,6 +790,27 @@ class Translator:
             )
         return sentence
 
+    def _splitter(self, split_sentences: bool | str, options: SearchOptions) -> TextSplitter:
+        """Return the splitter of the source language, or of the language named.
+
+        Raises:
+            OptionError: The language is unknown or a package is missing.
+        """
+        if not isinstance(split_sentences, (bool, str)):
+            raise OptionError(
+                f"split_sentences is {describe(split_sentences)}; it must be True, False or the "
+                "code of a language."
+            )
+        rules = None
+        if split_sentences is not False:
+            code = options.source_language or self.manifest.source_language
+            if isinstance(split_sentences, str):
+                code = split_sentences
+            if (language := base_language(code)) is None:
+                raise OptionError(_unknown_language(code, split_sentences))
+            rules = sentence_rules(language)
+        return TextSplitter(self.manifest.prompt, rules, self.manifest.target_language)
+
     def _target_tokens(self, targets: Sequence[str] | None, lines: int) -> list[list[int]]:
         if targets is None:
             return [[] for _ in range(lines)]
@@ -721,6 +847,23 @@ class Translator:
                 WARN_BEAM_SIZE,
             )
         return options
+
+
+def _check_count(targets: Sequence[object] | None, lines: int, kind: str) -> None:
+    """Raise InputError unless there is one target per line, or none at all."""
+    if targets is not None and len(targets) != lines:
+        raise InputError(f"{len(targets)} {kind} for {lines} lines.")
+
+
+def _unknown_language(code: str | None, named: bool | str) -> str:
+    """Explain why the language of sentence splitting is unknown."""
+    if isinstance(named, str):
+        problem = f"split_sentences is {named!r}, which is no code of a language"
+    elif code is None:
+        problem = "the bundle does not name its source language, whose rules split sentences"
+    else:
+        problem = f"the source language {code!r} is none whose rules could split sentences"
+    return f"{problem}; name one, such as split_sentences='de' or --split-language de."
 
 
 def _closed_error() -> TranslateTrtError:

@@ -82,16 +82,25 @@ class Prompt:
         language = bool(self.target_languages) and self._before_source
         return len(self.source) + bool(self.source_languages) + language
 
+    def inline_language(self, line: str) -> re.Match[str] | None:
+        """Match a target language at the start of a line, as in ">>deu<< A text.".
+
+        Returns:
+            The match, whose group 1 is the code; None if the model takes no such codes or the line
+            begins with none that it knows.
+        """
+        if not self.target_languages or not self._before_source:
+            return None
+        found = _INLINE.match(line)
+        return None if found is None or found[1] not in self.target_languages else found
+
     def of_line(self, line: str, options: SearchOptions) -> tuple[str, SearchOptions]:
         """Move an inline language code from the line into the options.
 
         Lines for OPUS-MT may name their own target language, as in ">>deu<< A text."; the code
         applies to all segments of the line.
         """
-        if not self.target_languages or not self._before_source:
-            return line, options
-        found = _INLINE.match(line)
-        if found is None or found[1] not in self.target_languages:
+        if (found := self.inline_language(line)) is None:
             return line, options
         return line[found.end() :], replace(options, target_language=found[1])
 

@@ -1,0 +1,180 @@
+"""Texts as sentences to translate and the white space and markers between them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from translate_trt.runtime.bundle.prompt import Prompt
+from translate_trt.runtime.options import SearchOptions
+from translate_trt.runtime.results import TextHypothesis, Translation
+from translate_trt.runtime.text.sentences import SentenceRules, base_language, writes_spaces
+
+# Characters that end a line for str.splitlines; a translated line has none of them.
+_LINE_ENDS = re.compile("[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
+
+# Markers at the start of a document's line, with the white space around them: quotations ("> "),
+# then a heading ("# "), a list item ("- ", "* ", "1. ", "1) ", "(1) ", "a) ") or nothing.
+_MARKERS = re.compile(
+    r"""\s*+ (?:> \s*+)*+
+    (?: (?: \#{1,6} | [-*+\u2022\u2023\u2043\u25aa\u25cf\u25e6\u2013\u2014]
+          | [0-9]{1,3} [.)] | [A-Za-z] \) | \( (?:[0-9]{1,3} | [A-Za-z]) \)
+        ) \s++
+    )?""",
+    re.VERBOSE,
+)
+
+
+@dataclass(frozen=True)
+class SplitText:
+    """A text whose sentences are translated one by one.
+
+    Attributes:
+        sentences: Texts to translate, in order; each begins with the language code of its line, if
+            the line has one (`Prompt.inline_language`).
+        separators: Text before each sentence and after the last, one more than sentences.
+    """
+
+    sentences: tuple[str, ...]
+    separators: tuple[str, ...]
+
+    def join_texts(self, texts: Sequence[str]) -> str:
+        """Join the translations of the sentences with the text between them."""
+        pairs = zip(self.separators, [*texts, ""], strict=True)
+        return "".join(part for pair in pairs for part in pair)
+
+    def join(self, translations: Sequence[Translation]) -> Translation:
+        """Join the translations of the sentences as those of segments are joined.
+
+        The i-th best of each give the i-th best of the text; its score is their sum. A sentence
+        with fewer hypotheses than requested repeats its last one.
+        """
+        ranks = max((len(one.hypotheses) for one in translations), default=1)
+        joined = []
+        for rank in range(ranks):
+            parts = [one.hypotheses[min(rank, len(one.hypotheses) - 1)] for one in translations]
+            text = self.join_texts([part.text for part in parts])
+            segments = tuple(segment for part in parts for segment in part.segments)
+            joined.append(TextHypothesis(text, sum((part.score for part in parts), 0.0), segments))
+        return Translation(tuple(joined), len(translations))
+
+
+class TextSplitter:
+    """Splitting of lines and documents for one model.
+
+    Args:
+        prompt: The model's prompt, for language codes at the start of lines.
+        rules: Rules of the source language; None leaves the sentences of a line together.
+        target_language: Target language of a bilingual model, in any form; None if unknown.
+    """
+
+    def __init__(
+        self, prompt: Prompt, rules: SentenceRules | None, target_language: str | None
+    ) -> None:
+        self._prompt, self._rules, self._target_language = prompt, rules, target_language
+        self._spaces = rules is None or writes_spaces(rules.language)
+
+    def split_line(self, line: str, options: SearchOptions) -> SplitText:
+        """Cut one line into sentences. Line ends between them become spaces."""
+        parts = _Parts()
+        self._add(parts, line, options)
+        return parts.text(lambda separator: _LINE_ENDS.sub(" ", separator))
+
+    def split_document(self, text: str, options: SearchOptions, unwrap: bool) -> SplitText:
+        """Cut a text of many lines into sentences.
+
+        Line ends, indentation, markers of lists, quotations and headings, and lines without letters
+        or digits are not translated.
+
+        Args:
+            text: The document.
+            options: Search options.
+            unwrap: Make one line of the lines of a paragraph before its sentences are found.
+        """
+        parts = _Parts()
+        paragraphs = self._unwrapped(text) if unwrap else text.splitlines(keepends=True)
+        for paragraph in paragraphs:
+            indentation = len(paragraph) - len(paragraph.lstrip())
+            if self._prompt.inline_language(paragraph) is None:
+                markers = _MARKERS.match(paragraph)
+                indentation = markers.end() if markers else indentation
+            if not any(map(str.isalnum, paragraph[indentation:])):
+                indentation = len(paragraph)
+            parts.separate(paragraph[:indentation])
+            self._add(parts, paragraph[indentation:], options)
+        return parts.text()
+
+    def _unwrapped(self, text: str) -> Iterator[str]:
+        """Join the lines of each paragraph.
+
+        A line continues a paragraph if it has text without a marker, and its indentation is not
+        larger than that of the text in the paragraph's first line.
+        """
+        paragraph: list[str] = []
+        column = -1  # of the text in the first line; -1 if nothing continues it
+        for line in text.splitlines(keepends=True):
+            markers = _MARKERS.match(line)
+            start = markers.end() if markers else 0
+            body = line.lstrip()
+            has_text = any(map(str.isalnum, line[start:]))
+            if has_text and start == len(line) - len(body) <= column:
+                paragraph[-1] = paragraph[-1].rstrip()
+                paragraph += (" " if self._spaces else "", body)
+                continue
+            yield "".join(paragraph)
+            paragraph = [line]
+            is_heading = line[:start].lstrip().startswith("#")
+            column = start if has_text and not is_heading else -1
+        yield "".join(paragraph)
+
+    def _add(self, parts: _Parts, text: str, options: SearchOptions) -> None:
+        """Add the sentences of a text without line structure."""
+        code = ""
+        if (found := self._prompt.inline_language(text)) is not None:
+            code, target = f">>{found[1]}<< ", found[1]
+            parts.separate(text[: found.start(1) - len(">>")])
+            text = text[found.end(1) + len("<<") :]
+            text = text.lstrip() or text
+        else:
+            target = options.target_language or self._target_language
+        body = text.lstrip()
+        parts.separate(text[: len(text) - len(body)])
+        sentences = [body] if self._rules is None else self._rules.split(body)
+        for number, part in enumerate(sentences):
+            sentence = part.rstrip()
+            space = part[len(sentence) :]
+            if sentence:
+                parts.add(code + sentence)
+            if number + 1 < len(sentences):
+                space = self._between(space, target)
+            parts.separate(space)
+
+    def _between(self, space: str, target_language: str | None) -> str:
+        """Replace the white space between two sentences if the target language has another."""
+        if self._rules is None or self._spaces == writes_spaces(base_language(target_language)):
+            return space
+        usual, wanted = (" ", "") if self._spaces else ("", " ")
+        return wanted if space == usual else space
+
+
+class _Parts:
+    """Builder of a `SplitText`."""
+
+    def __init__(self) -> None:
+        self._sentences: list[str] = []
+        self._separators: list[list[str]] = [[]]
+
+    def separate(self, text: str) -> None:
+        """Append text that is not translated."""
+        self._separators[-1].append(text)
+
+    def add(self, sentence: str) -> None:
+        """Append a sentence."""
+        self._sentences.append(sentence)
+        self._separators.append([])
+
+    def text(self, clean: Callable[[str], str] = str) -> SplitText:
+        """Return the text; `clean` converts each separator."""
+        separators = tuple(clean("".join(separator)) for separator in self._separators)
+        return SplitText(tuple(self._sentences), separators)
