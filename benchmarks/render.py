@@ -28,6 +28,7 @@ from results_tables import (
     render_independence,
     render_loss,
     render_run,
+    render_sentence_splitting,
     render_serving,
     render_serving_attack,
     render_table3,
@@ -102,6 +103,7 @@ SECTIONS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
         "Identical translations before and after: hypotheses cut off in the step graph",
         render_exact,
     ),
+    "sentence-splitting": ("Sentence splitting", render_sentence_splitting),
     "serving-attack": ("A server under attack", render_serving_attack),
 }
 

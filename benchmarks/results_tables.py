@@ -448,6 +448,41 @@ def render_device_rows(report: Report) -> str:
     )
 
 
+# ---- sentence splitting ----
+
+
+def render_sentence_splitting(report: Report) -> str:
+    """Render F1 of the boundaries, speed, and growth with the length of a line, by library."""
+    results = report["results"]
+    texts = list(report["settings"]["sentences"])
+    rows = []
+    for name, found in results.items():
+        scores = [found["texts"][text] for text in texts]
+        speeds = [score["sentences/s"][0] for score in scores]
+        size = "" if name == "translate-trt" else f"{found['bytes'] / 1e6:.1f} MB"
+        rows.append(
+            [
+                name if name == "translate-trt" else f"{name} {found['version']}",
+                *(f"{score['f1']:.1f}" for score in scores),
+                f"{min(speeds):,.0f} to {max(speeds):,.0f}",
+                f"{max(found['growth'].values()):.1f}",
+                size,
+            ]
+        )
+    # "newstest2013.en-de.de:de" becomes "newstest2013 de".
+    header = ["library", *(f"{text.split('.')[0]} {text.rpartition(':')[2]}" for text in texts)]
+    header += ["sentences/s", "growth", "size"]
+    return (
+        "`python benchmarks/sentence_splitting.py --text FILE:LANGUAGE ...`\n\n"
+        f"{where(report)} F1 of the boundaries between consecutive lines that were joined, 2 to 5 "
+        "at a time; several sentences in one line of a file cost every library precision. "
+        "Sentences per CPU second, the slowest and the fastest text. Growth of the CPU time of a "
+        "line that becomes four times as long, for the worst of four patterns: 4 is linear, 16 "
+        "quadratic. The first row is sentencex as `runtime/text/sentences.py` uses it.\n\n"
+        f"{table(header, rows)}"
+    )
+
+
 # ---- the C++ library ----
 
 

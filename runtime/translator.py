@@ -35,7 +35,7 @@ from translate_trt.runtime.reference import Reference, Sentence
 from translate_trt.runtime.results import Hypothesis, TextHypothesis, Translation
 from translate_trt.runtime.text.documents import SplitText, TextSplitter
 from translate_trt.runtime.text.segments import split_text
-from translate_trt.runtime.text.sentences import base_language, sentence_rules
+from translate_trt.runtime.text.sentences import chosen_rules
 from translate_trt.runtime.text.tokenizer import Tokenizer
 
 log = logging.getLogger("translate_trt")
@@ -313,42 +313,66 @@ class Translator:
             prefixes = list(checked_texts("target_prefixes", "prefix", target_prefixes))
         return self._translate_lines(texts, options, prefixes, split_sentences)
 
-    def translate_document(
+    @overload
+    def translate_document(  # type: ignore[overload-overlap]
         self,
-        text: str,
+        texts: str,
         options: SearchOptions | None = None,
         *,
         split_sentences: bool | str = True,
         unwrap: bool = False,
-    ) -> Translation:
-        """Translate a text of many lines and keep its structure.
+    ) -> Translation: ...
+
+    @overload
+    def translate_document(
+        self,
+        texts: Iterable[str],
+        options: SearchOptions | None = None,
+        *,
+        split_sentences: bool | str = True,
+        unwrap: bool = False,
+    ) -> list[Translation]: ...
+
+    def translate_document(
+        self,
+        texts: str | Iterable[str],
+        options: SearchOptions | None = None,
+        *,
+        split_sentences: bool | str = True,
+        unwrap: bool = False,
+    ) -> Translation | list[Translation]:
+        """Translate a text of many lines, or several, and keep their structure.
 
         Sentences are translated one by one. Line ends, blank lines, indentation, the white space
         between sentences, lines without letters or digits, and markers at the start of a line
         ("- ", "1. ", "# ", "> ") are those of the text.
 
         Args:
-            text: The whole document, with any line ends.
+            texts: A whole document, with any line ends, or an iterable of documents.
             options: Search options; None uses the bundle's defaults.
             split_sentences: As in `translate`; False translates each line as a whole.
             unwrap: Join the lines of each paragraph to one line first, for texts whose lines were
                 broken at a fixed width.
 
         Returns:
-            One translation, whose score is the sum of those of the sentences.
+            One `Translation` for a string, or a list of them in the order of the texts; the score
+            of a text is the sum of those of its sentences.
 
         Raises:
-            InputError: The text is not a string.
+            InputError: A text is not a string.
             OptionError: The bundle was not compiled for an option, or its value is out of range.
             BackendError: The backend failed; libtranslate_trt has retried each sentence once.
         """
-        if not isinstance(text, str):
-            raise InputError(f"text is {describe(text)} and not a string.")
+        if isinstance(texts, str):
+            return self.translate_document(
+                [texts], options, split_sentences=split_sentences, unwrap=unwrap
+            )[0]
+        documents = list(checked_texts("texts", "text", texts))
         self._check_open()
         options = self._checked(options)
         splitter = self._splitter(split_sentences, options)
-        split = splitter.split_document(text, options, unwrap)
-        return self._translate_split([split], options, None, 1)[0]
+        split = [splitter.split_document(text, options, unwrap) for text in documents]
+        return self._translate_split(split, options, None, 1)
 
     def translate_iter(
         self,
@@ -796,19 +820,8 @@ class Translator:
         Raises:
             OptionError: The language is unknown or a package is missing.
         """
-        if not isinstance(split_sentences, (bool, str)):
-            raise OptionError(
-                f"split_sentences is {describe(split_sentences)}; it must be True, False or the "
-                "code of a language."
-            )
-        rules = None
-        if split_sentences is not False:
-            code = options.source_language or self.manifest.source_language
-            if isinstance(split_sentences, str):
-                code = split_sentences
-            if (language := base_language(code)) is None:
-                raise OptionError(_unknown_language(code, split_sentences))
-            rules = sentence_rules(language)
+        code = options.source_language or self.manifest.source_language
+        rules = chosen_rules(split_sentences, code)
         return TextSplitter(self.manifest.prompt, rules, self.manifest.target_language)
 
     def _target_tokens(self, targets: Sequence[str] | None, lines: int) -> list[list[int]]:
@@ -853,17 +866,6 @@ def _check_count(targets: Sequence[object] | None, lines: int, kind: str) -> Non
     """Raise InputError unless there is one target per line, or none at all."""
     if targets is not None and len(targets) != lines:
         raise InputError(f"{len(targets)} {kind} for {lines} lines.")
-
-
-def _unknown_language(code: str | None, named: bool | str) -> str:
-    """Explain why the language of sentence splitting is unknown."""
-    if isinstance(named, str):
-        problem = f"split_sentences is {named!r}, which is no code of a language"
-    elif code is None:
-        problem = "the bundle does not name its source language, whose rules split sentences"
-    else:
-        problem = f"the source language {code!r} is none whose rules could split sentences"
-    return f"{problem}; name one, such as split_sentences='de' or --split-language de."
 
 
 def _closed_error() -> TranslateTrtError:

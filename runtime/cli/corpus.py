@@ -18,7 +18,12 @@ import click
 from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.cli.bundle_flags import BATCH_TOKENS_HELP, bundle_flag, target_flags
 from translate_trt.runtime.cli.output import open_output
-from translate_trt.runtime.cli.search_flags import n_best_flag, replace_options, search_flags
+from translate_trt.runtime.cli.search_flags import (
+    n_best_flag,
+    replace_options,
+    search_flags,
+    split_flags,
+)
 from translate_trt.runtime.cli.shard_progress import ShardProgress
 from translate_trt.runtime.io.report import columns
 
@@ -85,6 +90,7 @@ _EXIT_TERMINATED = 128 + signal.SIGTERM  # which shells report after SIGTERM
 )
 @search_flags
 @n_best_flag
+@split_flags
 @click.option(
     "--json",
     is_flag=True,

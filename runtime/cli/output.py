@@ -40,8 +40,8 @@ class LineOutput:
         self._name = name
         self._compressor = compressor
 
-    def write(self, lines: Sequence[str]) -> None:
-        """Write the lines, each with a newline, and flush them.
+    def write(self, lines: Sequence[str], end: str = "\n") -> None:
+        """Write the lines, each with a newline or another end, and flush them.
 
         A compressor is not flushed: its blocks would depend on the timing of a pipe.
 
@@ -49,7 +49,7 @@ class LineOutput:
             OutputError: Writing failed, for example because the disk is full.
             BrokenPipeError: The reader of the pipe has exited.
         """
-        content = "".join(f"{line}\n" for line in lines).encode("utf-8")
+        content = "".join(f"{line}{end}" for line in lines).encode("utf-8")
         self._write(content if self._compressor is None else self._compressor.compress(content))
 
     def finish(self) -> None:

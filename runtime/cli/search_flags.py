@@ -65,6 +65,26 @@ def language_flags(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
+def split_flags(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of sentence splitting; `split_choice` reads them."""
+    command = click.option(
+        "--split-language",
+        metavar="CODE",
+        help="Language whose rules find the sentences, such as de; implies --split-sentences. "
+        "[the source language]",
+    )(command)
+    return click.option(
+        "--split-sentences",
+        is_flag=True,
+        help="Translate the sentences of each line one by one; needs the extra split.",
+    )(command)
+
+
+def split_choice(split_sentences: bool, split_language: str | None) -> bool | str:
+    """Return the argument `split_sentences` of `Translator.translate`."""
+    return split_sentences if split_language is None else split_language
+
+
 def check_flags(flags: dict[str, Any]) -> None:
     """Refuse values that are out of range for any model, before a model is loaded.
 

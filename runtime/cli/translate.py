@@ -18,7 +18,13 @@ from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.cli.bundle_flags import BATCH_TOKENS_HELP, bundle_flag, target_flags
 from translate_trt.runtime.cli.format_flags import FormatFlags, format_flags
 from translate_trt.runtime.cli.output import open_output
-from translate_trt.runtime.cli.search_flags import n_best_flag, replace_options, search_flags
+from translate_trt.runtime.cli.search_flags import (
+    n_best_flag,
+    replace_options,
+    search_flags,
+    split_choice,
+    split_flags,
+)
 from translate_trt.runtime.errors import InputError, OptionError
 from translate_trt.runtime.io.lines import (
     STDIN,
@@ -29,6 +35,7 @@ from translate_trt.runtime.io.lines import (
     open_input,
     read_chunks,
     read_lines,
+    read_text,
 )
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.record_formats import Record, RecordFormat
@@ -86,6 +93,19 @@ class Chunk(NamedTuple):
 @format_flags
 @search_flags
 @n_best_flag
+@split_flags
+@click.option(
+    "--document",
+    is_flag=True,
+    help="Translate each input, or each text of JSON lines, as a whole, and keep its structure: "
+    "paragraphs, indentation, list markers, line ends. Implies --split-sentences.",
+)
+@click.option(
+    "--unwrap",
+    is_flag=True,
+    help="With --document: join the lines of each paragraph first, where they were broken at a "
+    "fixed width.",
+)
 @click.option(
     "--attention",
     "return_attention",
@@ -139,6 +159,10 @@ def translate(
     header: bool,
     output_field: str | None,
     replace_field: bool,
+    split_sentences: bool,
+    split_language: str | None,
+    document: bool,
+    unwrap: bool,
     target_prefix: Path | None,
     scores: bool,
     as_json: bool,
@@ -179,6 +203,12 @@ def translate(
     inputs = inputs or (STDIN,)
     for path in (*inputs, *((str(target_prefix),) if target_prefix else ())):
         check_input(path)
+    if document and (target_prefix or input_format == "tsv"):
+        raise OptionError("--document goes with neither --target-prefix nor --input-format tsv.")
+    if document and scores and input_format == "text":
+        raise OptionError("--document has no lines for --scores; --json writes the score.")
+    if unwrap and not document:
+        raise OptionError("--unwrap needs --document: lines of the input are translated alone.")
     if str(target_prefix) in inputs:
         raise OptionError(
             f"--target-prefix and an input are both {target_prefix}; use different files."
@@ -205,14 +235,26 @@ def translate(
         log.info("loaded %r in %.2f s", translator, loaded - begin)
         log.info("compiled kernels: %s", kernels.status())
         options = replace_options(translator.default_options, search)
-        chunks = _read(inputs, chunk_lines, formats.make_format(options.num_hypotheses))
+        sentences = split_choice(split_sentences or document, split_language)
+        splitting = _Splitting(sentences, document, unwrap)
+        record_format = formats.make_format(options.num_hypotheses)
+        is_text = document and input_format == "text"
+        chunks = (
+            _read_documents(inputs, record_format)
+            if is_text
+            else _read(inputs, chunk_lines, record_format)
+        )
+        # A document ends as its input does; JSON lines have line ends.
+        end = "" if is_text and not (formats.as_json or options.num_hypotheses > 1) else "\n"
         prefixes = stack.enter_context(_Prefixes(target_prefix))
-        bar = stack.enter_context(_progress(inputs, no_progress, to_file=output is not None))
+        bar = stack.enter_context(
+            _progress(inputs, no_progress or is_text, to_file=output is not None)
+        )
         count = cut = 0
         for chunk in chunks:
-            translations = _translate(chunk, translator, options, prefixes.take(chunk))
+            translations = _translate(chunk, translator, options, prefixes.take(chunk), splitting)
             _warn_of_segments(chunk, translations, translator)
-            results.write(chunk.render(translations))
+            results.write(chunk.render(translations), end)
             bar.update(len(chunk.records))
             count += len(translations)
             cut += sum(translation.hypotheses[0].truncated for translation in translations)
@@ -255,13 +297,36 @@ def _read(inputs: Sequence[str], size: int, record_format: RecordFormat) -> Iter
             number += len(records)
 
 
+def _read_documents(inputs: Sequence[str], record_format: RecordFormat) -> Iterator[Chunk]:
+    for path in inputs:
+        name = display_name(path)
+        yield Chunk(name, 1, list(record_format.read([read_text(path)], name)))
+
+
+class _Splitting(NamedTuple):
+    """The argument `split_sentences` of `Translator`, and how texts of several lines are split."""
+
+    sentences: bool | str
+    document: bool
+    unwrap: bool
+
+
 def _translate(
-    chunk: Chunk, translator: Translator, options: SearchOptions, prefixes: list[str] | None
+    chunk: Chunk,
+    translator: Translator,
+    options: SearchOptions,
+    prefixes: list[str] | None,
+    splitting: _Splitting,
 ) -> list[Translation]:
-    texts = chunk.texts
+    texts, sentences = chunk.texts, splitting.sentences
     if not texts:
         return []
-    return translator.translate(texts, options, prefixes and chunk.per_text(prefixes))
+    if splitting.document:
+        return translator.translate_document(
+            texts, options, split_sentences=sentences, unwrap=splitting.unwrap
+        )
+    own = prefixes and chunk.per_text(prefixes)
+    return translator.translate(texts, options, own, split_sentences=sentences)
 
 
 class _Prefixes:
@@ -313,7 +378,7 @@ def _warn_of_segments(
 ) -> None:
     numbers = chunk.per_text(itertools.count(chunk.first_number))
     for number, translation in zip(numbers, translations, strict=True):
-        if translation.segment_count > 1:
+        if translation.segment_count > max(1, translation.sentence_count):
             log.warning(
                 "%s, line %d: longer than the model's %d tokens; translated in %d segments",
                 chunk.name,

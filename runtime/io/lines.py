@@ -154,6 +154,30 @@ def read_lines(stream: BinaryIO, name: str) -> Iterator[str]:
         log.warning("%s: %d lines were not valid UTF-8", name, invalid)
 
 
+def read_text(path: str) -> str:
+    """Read a whole input with all its line ends; see `read_lines` for what it accepts.
+
+    Args:
+        path: Path of a file, or "-" for standard input.
+
+    Raises:
+        InputError: See `read_lines`.
+    """
+    name = display_name(path)
+    with open_input(path) as stream, reading_compressed(name):
+        try:
+            content = b"".join(text_lines(stream, name)).removeprefix(_BYTE_ORDER_MARK)
+        except OSError as error:
+            if is_damage(error):
+                raise
+            raise InputError(f"cannot read {name}: {error.strerror}.") from error
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError:
+        log.warning("%s: not valid UTF-8; bad bytes become U+FFFD", name)
+        return content.decode("utf-8", errors="replace")
+
+
 def _raw_lines(stream: BinaryIO, name: str) -> Iterator[bytes]:
     with reading_compressed(name):
         try:

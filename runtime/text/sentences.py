@@ -13,6 +13,7 @@ from functools import cache
 from itertools import pairwise
 from types import ModuleType
 
+from translate_trt.runtime.arguments import describe
 from translate_trt.runtime.errors import OptionError
 
 log = logging.getLogger("translate_trt")
@@ -145,10 +146,34 @@ def sentence_rules(language: str) -> SentenceRules:
     return SentenceRules(language)
 
 
-def check_installed() -> None:
-    """Raise OptionError if the packages that split sentences are not installed."""
-    _finder("en")
-    _langcodes()
+def chosen_rules(split_sentences: bool | str, source_language: str | None) -> SentenceRules | None:
+    """Return the rules that an argument `split_sentences` asks for; None for False.
+
+    Args:
+        split_sentences: True for the rules of the source language, or the code of a language.
+        source_language: Code of the source language, if known.
+
+    Raises:
+        OptionError: The argument has another type, the language is unknown, or a package is not
+            installed.
+    """
+    if not isinstance(split_sentences, (bool, str)):
+        raise OptionError(
+            f"split_sentences is {describe(split_sentences)}; it must be True, False or the code "
+            "of a language."
+        )
+    if split_sentences is False:
+        return None
+    code = split_sentences if isinstance(split_sentences, str) else source_language
+    if (language := base_language(code)) is not None:
+        return sentence_rules(language)
+    if isinstance(split_sentences, str):
+        problem = f"split_sentences is {code!r}, which is no code of a language"
+    elif code is None:
+        problem = "the bundle does not name its source language, whose rules split sentences"
+    else:
+        problem = f"the source language {code!r} is none whose rules could split sentences"
+    raise OptionError(f"{problem}; name one: split_sentences='de', --split-language de.")
 
 
 def _finder(language: str) -> _Find:

@@ -15,11 +15,15 @@ from translate_trt.runtime import translator
 from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import Hypothesis, TextHypothesis, Translation
+from translate_trt.runtime.text.documents import SplitText, TextSplitter
+from translate_trt.runtime.text.sentences import chosen_rules
 
 
 class FakeTranslator:
     #: What the translators of this process were asked, newest last.
     calls: list[tuple[list[str], SearchOptions, list[str] | None]] = []  # noqa: RUF012
+    #: Their argument `split_sentences` of each call.
+    splits: list[bool | str] = []  # noqa: RUF012
     made: list[dict[str, object]] = []  # noqa: RUF012
 
     def __init__(
@@ -44,11 +48,38 @@ class FakeTranslator:
         lines: Sequence[str],
         options: SearchOptions | None = None,
         target_prefixes: Sequence[str] | None = None,
+        *,
+        split_sentences: bool | str = False,
     ) -> list[Translation]:
         options = options or self.default_options
+        self.splits.append(split_sentences)
         prefixes = None if target_prefixes is None else list(target_prefixes)
         self.calls.append((list(lines), options, prefixes))
-        return [self._translate(line, options) for line in lines]
+        if split_sentences is False:
+            return [self._translate(line, options) for line in lines]
+        splitter = self._splitter(split_sentences)
+        texts = [splitter.split_line(line, options) for line in lines]
+        return [self._joined(text, options) for text in texts]
+
+    def translate_document(
+        self,
+        texts: Sequence[str],
+        options: SearchOptions,
+        *,
+        split_sentences: bool | str,
+        unwrap: bool,
+    ) -> list[Translation]:
+        self.splits.append(split_sentences)
+        splitter = self._splitter(split_sentences)
+        split = [splitter.split_document(text, options, unwrap) for text in texts]
+        return [self._joined(text, options) for text in split]
+
+    def _splitter(self, split_sentences: bool | str) -> TextSplitter:
+        rules = chosen_rules(split_sentences, self.manifest.source_language)
+        return TextSplitter(self.manifest.prompt, rules, self.manifest.target_language)
+
+    def _joined(self, text: SplitText, options: SearchOptions) -> Translation:
+        return text.join([self._translate(sentence, options) for sentence in text.sentences])
 
     def _translate(self, line: str, options: SearchOptions) -> Translation:
         words = line.replace("\u2028", " ").split()

@@ -45,10 +45,16 @@ class Upper:
 
     def __init__(self) -> None:
         self.lines: list[str] = []
+        self.split: bool | str | None = None  # how the last lines were split
 
     def translate(
-        self, lines: Sequence[str], options: SearchOptions | None = None
+        self,
+        lines: Sequence[str],
+        options: SearchOptions | None = None,
+        *,
+        split_sentences: bool | str = False,
     ) -> list[Translation]:
+        self.split = split_sentences
         if any("crash" in line for line in lines):
             raise BackendError("out of memory")
         self.lines += lines
@@ -453,6 +459,20 @@ def test_json_lines_in_a_parquet_column(tmp_path: Path, job: Job) -> None:
     assert column[1] is None
     assert [json.loads(column[row])["hypotheses"][0]["text"] for row in (0, 2)] == ["A", "B"]
     assert table.column("id").to_pylist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [({}, False), ({"split_sentences": True}, True), ({"split_language": "de"}, "de")],
+)
+def test_lines_are_split_on_request(
+    tmp_path: Path, job: Job, changes: dict[str, Any], expected: bool | str
+) -> None:
+    translator = Upper()
+    options = dataclasses.replace(OPTIONS, **changes)
+    (shard,) = plan(write(tmp_path / "a.txt", b"a. b.\n"), options)
+    translate_shard(shard, job, translator, SEARCH, options)
+    assert translator.split == expected
 
 
 def test_the_form_of_the_output_is_a_setting_of_the_run(make_bundle: Callable[..., Path]) -> None:

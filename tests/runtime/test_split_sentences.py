@@ -122,12 +122,12 @@ def test_what_it_refuses(translator: Translator) -> None:
         with pytest.raises(OptionError, match=r"split_sentences is '.*no code of a language"):
             translator.translate("a", split_sentences=wrong)
     for other in (1, None, ["en"]):
-        with pytest.raises(OptionError, match="split_sentences is .* must be True, False or"):
+        with pytest.raises(OptionError, match=r"split_sentences is .* must be True, False or"):
             translator.translate("a", split_sentences=other)  # type: ignore[call-overload]
     with pytest.raises(OptionError, match="split_sentences is 'english'"):
         translator.translate_iter(["a"], split_sentences="english")
-    with pytest.raises(InputError, match=r"text is b'a' \(bytes\) and not a string"):
-        translator.translate_document(b"a")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"text 2 is b'a' \(bytes\) and not a string"):
+        translator.translate_document(["a", b"a"])  # type: ignore[list-item]
 
 
 @pytest.mark.parametrize(
@@ -151,6 +151,8 @@ def test_documents(translator: Translator) -> None:
     found = translator.translate_document(text)
     assert found.text == f"# {one}\r\n\r\n  - {two}  {one}\r\n---\r\n\t{two}"
     assert found.sentence_count == 4
+    both = translator.translate_document(iter([text, ONE]))
+    assert [each.text for each in both] == [found.text, one]
     wrapped = ONE.replace(" ", "\n", 1)
     assert translator.translate_document(f"{wrapped}\n", unwrap=True).text == f"{one}\n"
     assert translator.translate_document("").text == ""

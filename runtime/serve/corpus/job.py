@@ -230,8 +230,9 @@ def make_settings(
     entry = manifest.target(target)
     others = dataclasses.asdict(options)
     # Runs of versions without these options have the same settings.
-    if not options.json:
-        del others["json"]
+    for name, default in (("json", False), ("split_sentences", False), ("split_language", None)):
+        if others[name] == default:
+            del others[name]
     if options.input_format == TEXT:
         del others["input_format"], others["field"]
     return {

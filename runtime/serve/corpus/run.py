@@ -29,6 +29,7 @@ from translate_trt.runtime.serve.corpus.run_options import (
     CorpusOptions,
     WorkerOptions,
 )
+from translate_trt.runtime.text.sentences import chosen_rules
 
 #: Called with the number of shards and the number of those finished before.
 OnPlanned = Callable[[int, int], None]
@@ -74,6 +75,7 @@ def prepare_work(
     entry = manifest.target(target, shortlist)
     verify_files(bundle, manifest, entry.name)
     manifest.check_languages(search)
+    chosen_rules(options.split, search.source_language or manifest.source_language)
     sources = find_inputs(inputs, options.column)
     if options.input_format == JSON_LINES:
         for source in sources:

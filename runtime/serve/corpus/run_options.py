@@ -24,6 +24,8 @@ class CorpusOptions:
     json: bool = False  # JSON lines with all hypotheses (runtime/json_lines.py) in place of text
     input_format: str = TEXT  # format of the lines of all inputs but Parquet files
     field: str = "text"  # field of JSON lines to translate
+    split_sentences: bool = False  # translate the sentences of a line one by one
+    split_language: str | None = None  # by the rules of this language; None: the source language
 
     def __post_init__(self) -> None:
         for name in ("shard_lines", "max_characters"):
@@ -37,6 +39,11 @@ class CorpusOptions:
             raise OptionError(
                 f"field is {self.field}, but input_format is {TEXT}; it must be {JSON_LINES}."
             )
+
+    @property
+    def split(self) -> bool | str:
+        """The argument `split_sentences` of `Translator.translate`."""
+        return self.split_sentences if self.split_language is None else self.split_language
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,11 @@ class Translates(Protocol):
     """The method of Translator that shards need."""
 
     def translate(
-        self, lines: Sequence[str], options: SearchOptions | None = None
+        self,
+        lines: Sequence[str],
+        options: SearchOptions | None = None,
+        *,
+        split_sentences: bool | str = False,
     ) -> list[Translation]: ...
 
 
@@ -66,7 +70,7 @@ def translate_shard(
         for chunk in read_records(shard, options, CHUNK_LINES):
             bad += _bad_records(chunk, records)
             records += len(chunk.records)
-            texts, count = _translate(chunk, translator, search, options.json)
+            texts, count = _translate(chunk, translator, search, options)
             tokens += count
             write(chunk, texts)
     _write_bad(shard, job, bad)
@@ -91,7 +95,7 @@ def translate_shard(
 
 
 def _translate(
-    chunk: Chunk, translator: Translates, search: SearchOptions, as_json: bool
+    chunk: Chunk, translator: Translates, search: SearchOptions, options: CorpusOptions
 ) -> tuple[list[str | None], int]:
     """Translate a chunk.
 
@@ -99,7 +103,8 @@ def _translate(
         Texts or JSON lines, None for bad records; and the number of tokens of the best hypotheses.
     """
     texts = [text for record in chunk.records for text in _texts(record)]
-    translations = translator.translate(texts, search) if texts else []
+    split = options.split
+    translations = translator.translate(texts, search, split_sentences=split) if texts else []
     tokens = sum(len(one.hypotheses[0].token_log_probs) for one in translations)
     rest = iter(translations)
     outputs: list[str | None] = []
@@ -108,7 +113,7 @@ def _translate(
         if isinstance(record, BadRecord):
             outputs.append(None)
         elif isinstance(record, str):
-            outputs.append(json_line(record, found[0]) if as_json else found[0].text)
+            outputs.append(json_line(record, found[0]) if options.json else found[0].text)
         else:
             outputs.append(record.render(found))
     return outputs, tokens
