@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from functools import cache
 from itertools import pairwise
-from types import ModuleType
+from typing import Any
 
 from translate_trt.runtime.arguments import describe
 from translate_trt.runtime.errors import OptionError
@@ -196,7 +196,7 @@ def _finder(language: str) -> _Find:
 
 
 @cache
-def _langcodes() -> ModuleType:
+def _langcodes() -> Any:
     try:
         import langcodes
     except ImportError as error:
