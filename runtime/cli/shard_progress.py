@@ -38,6 +38,7 @@ class ShardProgress:
         self._clock = clock
         self._begun = clock()
         self._ended = threading.Event()
+        self._writer: threading.Thread | None = None
 
     def planned(self, shards: int, finished: int) -> None:
         """Begin, with the numbers of all shards and of those that earlier runs have finished."""
@@ -51,7 +52,8 @@ class ShardProgress:
             file=sys.stderr,
         )  # fmt: skip
         if not self._lines_hidden:
-            threading.Thread(target=self._write_lines, daemon=True).start()
+            self._writer = threading.Thread(target=self._write_lines, daemon=True)
+            self._writer.start()
 
     def finished(self, record: ShardRecord) -> None:
         """Count a finished shard."""
@@ -96,5 +98,7 @@ class ShardProgress:
     def close(self) -> None:
         """End the bar and the lines; may be called twice."""
         self._ended.set()
+        if self._writer is not None:
+            self._writer.join()  # no line may follow the end of the command's output
         if self._bar is not None:
             self._bar.close()
