@@ -1,8 +1,8 @@
 """Translations with all hypotheses as JSON lines: of `translate --json` and `corpus --json`.
 
 Each line is an object: `source`, and `hypotheses` from best to worst, each with `text`, `score`,
-`token_log_probs` and `truncated`. A line that `corpus` could not translate has no hypotheses, and
-its source is null.
+`token_log_probs`, `truncated` and `looped`. A line that `corpus` could not translate has no
+hypotheses, and its source is null.
 """
 
 from __future__ import annotations
@@ -56,6 +56,7 @@ def _json_hypothesis(hypothesis: TextHypothesis) -> dict[str, Any]:
         "score": json_number(hypothesis.score),
         "token_log_probs": [json_number(number) for number in hypothesis.token_log_probs],
         "truncated": hypothesis.truncated,
+        "looped": hypothesis.looped,
     }
     attention = [
         segment.attention for segment in hypothesis.segments if segment.attention is not None

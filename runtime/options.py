@@ -59,6 +59,9 @@ class SearchOptions:
     source_language: str | None = None  # the model's own code, such as "en" or "eng_Latn"
     target_language: str | None = None  # code of the language to translate into
 
+    # ---- against loops ----
+    loop_guard: bool = False  # cut a translation that repeats one phrase without end (rule 11)
+
     def __post_init__(self) -> None:
         self._check_types()
         if self.beam_size < 1:
@@ -97,7 +100,7 @@ class SearchOptions:
         if isinstance(alpha, bool) or not isinstance(alpha, Real):
             raise OptionError(f"length_penalty is {alpha!r}; it must be a number.")
         object.__setattr__(self, "length_penalty", float(alpha))
-        for name in ("early_stopping", "return_attention"):
+        for name in ("early_stopping", "loop_guard", "return_attention"):
             if not isinstance(value := getattr(self, name), bool):
                 raise OptionError(f"{name} is {value!r}; it must be True or False.")
         for name in ("source_language", "target_language"):

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from translate_trt.runtime.batching import length_sorted_batches
 from translate_trt.runtime.bundle.contract import FREE, MASKED, NEXT, Contract, request_values
+from translate_trt.runtime.loops import CHECK_STEPS, LoopGuard
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import Hypothesis, check_found
 
@@ -91,6 +92,12 @@ class Batch:
         self.history: list[Step] = []
         count, beams = len(sentences), sentences[0].options.beam_size
         self.lengths = np.zeros(count, dtype=np.int64)
+        self._guards = {
+            row: LoopGuard(one.tokens)
+            for row, one in enumerate(sentences)
+            if one.options.loop_guard
+        }
+        self._cut: set[int] = set()  # rows that a loop has ended
         self._inputs = graphs.encode(_padded([[*one.tokens, end_token] for one in sentences]))
         max_lengths = np.array([one.max_length for one in sentences], dtype=np.int64)
         self._inputs |= request_values([one.options for one in sentences], max_lengths)
@@ -115,9 +122,22 @@ class Batch:
         beams = (inputs["tokens"], outputs["parents"], inputs["log_probs"])
         wants_attention = any(one.options.return_attention for one in self._sentences)
         self.history.append(Step(*beams, outputs.get("attention") if wants_attention else None))
+        if len(self.history) % CHECK_STEPS == 0:
+            for row, guard in self._guards.items():
+                if not inputs["done"][row] and self._is_loop(row, guard):
+                    self._cut.add(row)
+                    inputs["done"][row] = True
         full = outputs.get("full", np.False_) & ~inputs["done"]
         if full.any():
             self._grow(full)
+
+    def _is_loop(self, row: int, guard: LoopGuard) -> bool:
+        """Whether the best live beam repeats a phrase, and its length is free (rule 11)."""
+        sentence, length = self._sentences[row], len(self.history)
+        if length <= max(len(sentence.prefix), sentence.options.min_length):
+            return False
+        path = _BackTrace(sentence, row, self.history).path(0, length)
+        return guard.loop_length([token for token, _ in path]) > 0
 
     def hypotheses(self, row: int, source_end: bool = True) -> list[Hypothesis]:
         """Return the n best hypotheses of a sentence that is done (rule 7).
@@ -134,10 +154,29 @@ class Batch:
         names = ("scores", "lengths", "parents", "truncated")
         pool = (self._inputs[f"finished_{name}"][row].tolist() for name in names)
         entries = [_PoolEntry(*entry) for entry in zip(*pool, strict=True) if entry[0] > -np.inf]
-        best = sorted(entries, key=lambda entry: -entry.score)[: sentence.options.num_hypotheses]
+        if row in self._cut:
+            entries += self._cut_off(row, sentence.options.beam_size - len(entries))
         columns = len(sentence.tokens) + source_end
-        found = [trace.hypothesis(entry, columns) for entry in best]
+        count = sentence.options.num_hypotheses
+        if (guard := self._guards.get(row)) is None:
+            best = sorted(entries, key=lambda entry: -entry.score)[:count]
+            found = [trace.hypothesis(entry, columns) for entry in best]
+        else:
+            every = [without_loop(trace.hypothesis(entry, columns), guard, sentence.options)
+                     for entry in entries]  # fmt: skip
+            found = sorted(every, key=lambda one: -one.score)[:count]
         return check_found(found, len(sentence.tokens))
+
+    def _cut_off(self, row: int, count: int) -> list[_PoolEntry]:
+        """Return the best live beams of a sentence that a loop has ended (rule 6)."""
+        length = int(self.lengths[row])
+        log_probs = self.history[length - 1].log_probs[row, :count].tolist()
+        penalty = self._sentences[row].options.penalty(length)
+        return [
+            _PoolEntry(log_prob / penalty, length, beam, truncated=True)
+            for beam, log_prob in enumerate(log_probs)
+            if log_prob > -np.inf
+        ]
 
     def _grow(self, full: NDArray[np.bool_]) -> None:
         """Add cache slots; the full rows [N] write next to their lowest free slots."""
@@ -193,7 +232,7 @@ class _BackTrace:
         """Trace a pool entry back to its tokens; its attention has `columns` columns."""
         # The end symbol of a hypothesis that is not truncated is not the token of any live beam.
         length = entry.length if entry.truncated else entry.length - 1
-        path = self._path(entry.parent, length)
+        path = self.path(entry.parent, length)
         beams = [parent for _, parent in path]  # beam that each token was chosen from
         cumulative = [0.0]
         for step, beam in enumerate([*beams[1:], entry.parent][:length]):
@@ -213,7 +252,7 @@ class _BackTrace:
             attention=attention,
         )
 
-    def _path(self, beam: int, length: int) -> list[tuple[int, int]]:
+    def path(self, beam: int, length: int) -> list[tuple[int, int]]:
         """Return (token, parent) of each of the first `length` steps that led to a live beam."""
         path: list[tuple[int, int]] = []
         for step in reversed(self.steps[:length]):
@@ -221,6 +260,19 @@ class _BackTrace:
             path.append((int(step.tokens[self.row, beam]), parent))
             beam = parent
         return path[::-1]
+
+
+def without_loop(found: Hypothesis, guard: LoopGuard, options: SearchOptions) -> Hypothesis:
+    """Cut a truncated hypothesis that ends in a loop after the first copy of its phrase."""
+    repeated = guard.loop_length(found.tokens) if found.truncated else 0
+    if not repeated:
+        return found
+    length = len(found.tokens) - repeated
+    log_probs = found.token_log_probs[:length]
+    return Hypothesis(
+        found.tokens[:length], sum(log_probs) / options.penalty(length), log_probs, True,
+        None if found.attention is None else found.attention[:length], looped=True,
+    )  # fmt: skip
 
 
 class Reference:

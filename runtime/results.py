@@ -20,7 +20,9 @@ class Hypothesis:
         score: Cumulative log-probability divided by the length penalty; higher is better.
         token_log_probs: Natural-log probability of each generated token, 0 for forced tokens. The
             last entry belongs to the end symbol unless the hypothesis is truncated.
-        truncated: True if the maximum length was reached before the end symbol.
+        truncated: True if the maximum length was reached before the end symbol, or the loop guard
+            cut the hypothesis.
+        looped: True if the hypothesis was cut because it repeated one phrase.
         attention: [len(token_log_probs), source tokens + 1] cross-attention of the last decoder
             layer averaged over heads, if requested. The last column is the source's end symbol; it
             is missing for models whose decoder does not see that symbol.
@@ -31,6 +33,7 @@ class Hypothesis:
     token_log_probs: tuple[float, ...] = ()
     truncated: bool = False
     attention: NDArray[np.float32] | None = None
+    looped: bool = False
 
 
 def check_found(found: list[Hypothesis], source_tokens: int) -> list[Hypothesis]:
@@ -75,8 +78,13 @@ class TextHypothesis:
 
     @property
     def truncated(self) -> bool:
-        """True if any segment reached the maximum length before its end symbol."""
+        """True if any segment was cut before its end symbol."""
         return any(segment.truncated for segment in self.segments)
+
+    @property
+    def looped(self) -> bool:
+        """True if any segment was cut because it repeated one phrase."""
+        return any(segment.looped for segment in self.segments)
 
     @property
     def pieces(self) -> tuple[Hypothesis, ...]:

@@ -124,7 +124,7 @@ class _Sentence:
     options: SearchOptions
     max_length: int
     prefix: Sequence[int]
-    source_tokens: int  # without the end symbol
+    source: Sequence[int]  # without the end symbol
     source_end: bool  # attention has a column for the end symbol
     live: list[_Partial] = field(default_factory=lambda: [_Partial(0.0)])  # rule 1
     pool: list[tuple[float, _Partial, bool]] = field(default_factory=list)  # best first
@@ -144,6 +144,9 @@ class _Sentence:
         self.live_on(kept)
         self.done = self.is_done()
         if self.length >= self.max_length:
+            self.cut_off()
+        elif not self.done and self.is_loop():
+            self.done = True
             self.cut_off()
 
     def expand(self, log_probs: Tensor, attention: Tensor | None) -> list[_Partial]:
@@ -178,6 +181,13 @@ class _Sentence:
             return True
         bound = self.live[0].log_prob / self.options.penalty(self.max_length)
         return not bound > self.pool[-1][0]  # also where the bound is NaN
+
+    def is_loop(self) -> bool:
+        """Whether the best live hypothesis repeats a phrase (rule 11)."""
+        limit = max(len(self.prefix), self.options.min_length)
+        if not self.options.loop_guard or self.length % 8 or self.length <= limit:
+            return False
+        return bool(self.live) and _repeated(self.live[0].tokens, self.source) > 0
 
     def cut_off(self) -> None:
         """Fill the pool with live hypotheses, marked as truncated (rule 6)."""
@@ -215,15 +225,57 @@ class _Sentence:
                 truncated=truncated,
                 attention=self._attention_matrix(hypothesis),
             )
-            for score, hypothesis, truncated in self.pool[: self.options.num_hypotheses]
+            for score, hypothesis, truncated in self.pool
         ]
-        return check_found(found, self.source_tokens)
+        if self.options.loop_guard:
+            found = sorted(map(self._without_loop, found), key=lambda one: -one.score)
+        return check_found(found[: self.options.num_hypotheses], len(self.source))
+
+    def _without_loop(self, found: Hypothesis) -> Hypothesis:
+        """Drop the repetitions of a cut hypothesis (rule 11)."""
+        repeated = _repeated(found.tokens, self.source) if found.truncated else 0
+        if not repeated:
+            return found
+        log_probs = found.token_log_probs[:-repeated]
+        return Hypothesis(
+            tokens=found.tokens[:-repeated],
+            score=sum(log_probs) / self.options.penalty(len(log_probs)),
+            token_log_probs=log_probs,
+            truncated=True,
+            attention=None if found.attention is None else found.attention[:-repeated],
+            looped=True,
+        )
 
     def _attention_matrix(self, hypothesis: _Partial) -> np.ndarray | None:
         if not self.options.return_attention:
             return None
-        columns = self.source_tokens + self.source_end
+        columns = len(self.source) + self.source_end
         return torch.stack(hypothesis.attention)[:, :columns].numpy()
+
+
+def _periods(tokens: Sequence[int]) -> list[tuple[int, int, int]]:
+    """Return (phrase length, start, end) of every longest range that repeats a phrase."""
+    found = []
+    for phrase in range(1, 33):
+        start = 0
+        while start + phrase < len(tokens):
+            end = start + phrase
+            while end < len(tokens) and tokens[end] == tokens[end - phrase]:
+                end += 1
+            if end > start + phrase:
+                found.append((phrase, start, end))
+            start = max(start + 1, end - phrase + 1)
+    return found
+
+
+def _repeated(tokens: Sequence[int], source: Sequence[int]) -> int:
+    """Return how many tokens at the end repeat the phrase before them in a loop (rule 11)."""
+    copies = [(end - start) // phrase for phrase, start, end in _periods(source)]
+    least = max(4, 2 * max(copies, default=1))
+    for phrase, start, end in _periods(tokens):
+        if end == len(tokens) and end - start >= max(least * phrase, 16):
+            return end - start - phrase
+    return 0
 
 
 def _best_candidates(total: Tensor, width: int) -> list[tuple[float, int, int]]:
@@ -297,7 +349,7 @@ def _search_batch(
                 f"a target prefix of {len(prefix)} tokens fills max_length {max_length}; raise "
                 "max_length."
             )
-        sentences.append(_Sentence(options, max_length, prefix, len(source), model.source_end))
+        sentences.append(_Sentence(options, max_length, prefix, source, model.source_end))
     cache = model.start_cache(*pad([[*source, END] for source in sources], device))
     cache.record_attention = options.return_attention
     running = sentences

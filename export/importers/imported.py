@@ -17,6 +17,9 @@ from translate_trt.train.config import ModelConfig
 from translate_trt.train.model import Transformer, sinusoid
 from translate_trt.train.shortlist.table import Shortlist
 
+# Users of models of unknown training meet loops first: whole lines of one repeated phrase.
+_SEARCH = {"loop_guard": True}
+
 # Other toolkits compute their sinusoids in float32 or better.
 _SINUSOID_TOLERANCE = 1e-4
 # First positions to try; known toolkits use 0, 1 and 2 (fairseq).
@@ -31,7 +34,7 @@ class Imported:
         model: The model in evaluation mode.
         tokenizers: SentencePiece models of source and target; equal for a shared tokenizer.
         origin: Name of the toolkit, recorded in the checkpoint.
-        search: Decoding defaults as fields of `SearchOptions`.
+        search: Decoding defaults of the toolkit as fields of `SearchOptions`.
         prompt: Tokens before source and target texts.
         shortlist: Lexical shortlist of the model, if it has one.
         activation_scales: Largest magnitude of the input of each matmul, by the names of
@@ -61,8 +64,8 @@ class Imported:
         """
         origin = {"imported_from": self.origin}
         save_imported(
-            path, self.model, self.tokenizers, origin, self.search, self.prompt, languages, force,
-            inputs, self.shortlist, self.activation_scales,
+            path, self.model, self.tokenizers, origin, _SEARCH | self.search, self.prompt,
+            languages, force, inputs, self.shortlist, self.activation_scales,
         )  # fmt: skip
 
 

@@ -27,6 +27,11 @@ def search_flags(command: Callable[..., None]) -> Callable[..., None]:
         click.option(
             "--min-length", type=int, help="Minimum output length, counted in the same way."
         ),
+        click.option(
+            "--loop-guard/--no-loop-guard",
+            default=None,
+            help="Cut a translation that repeats one phrase without end.",
+        ),
         language_flags,
     )
     for flag in reversed(flags):

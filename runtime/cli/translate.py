@@ -250,17 +250,25 @@ def translate(
         bar = stack.enter_context(
             _progress(inputs, no_progress or is_text, to_file=output is not None)
         )
-        count = cut = 0
+        count = cut = looped = 0
         for chunk in chunks:
             translations = _translate(chunk, translator, options, prefixes.take(chunk), splitting)
             _warn_of_segments(chunk, translations, translator)
             results.write(chunk.render(translations), end)
             bar.update(len(chunk.records))
             count += len(translations)
-            cut += sum(translation.hypotheses[0].truncated for translation in translations)
+            best = [translation.hypotheses[0] for translation in translations]
+            looped += sum(one.looped for one in best)
+            cut += sum(one.truncated and not one.looped for one in best)
         prefixes.check_used_up()
     seconds = time.perf_counter() - loaded
     log.info("%d lines in %.2f s, %.1f lines/s", count, seconds, count / seconds)
+    if looped:
+        log.warning(
+            "%d of %d translations repeated one phrase without end and were cut; --json marks them",
+            looped,
+            count,
+        )
     if cut:
         log.warning(
             "%d of %d translations were cut off at the maximum length (%s); --json marks them",

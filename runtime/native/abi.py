@@ -52,6 +52,7 @@ class Options(ctypes.Structure):
         ("return_attention", c_int32),
         ("source_language", c_char_p),
         ("target_language", c_char_p),
+        ("loop_guard", c_int32),
     )
 
 
@@ -175,5 +176,6 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "tt_result_tokens": (Tokens, (_HANDLE, *[c_size_t] * 3)),
     "tt_result_token_log_probs": (LogProbs, (_HANDLE, *[c_size_t] * 3)),
     "tt_result_truncated": (c_int32, (_HANDLE, *[c_size_t] * 3)),
+    "tt_result_looped": (c_int32, (_HANDLE, *[c_size_t] * 3)),
     "tt_result_attention": (Attention, (_HANDLE, *[c_size_t] * 3)),
 }  # fmt: skip

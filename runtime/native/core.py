@@ -338,6 +338,7 @@ class Core:
             tuple(log_probs.data[: log_probs.size]) if log_probs.size else (),
             bool(calls.tt_result_truncated(result, *index)),
             attention,
+            bool(calls.tt_result_looped(result, *index)),
         )
 
     def _submit(
@@ -435,6 +436,7 @@ def _options(options: SearchOptions) -> abi.Options:
         options.return_attention,
         None if source is None else source.encode(errors="replace"),
         None if target is None else target.encode(errors="replace"),
+        options.loop_guard,
     )
 
 

@@ -177,6 +177,7 @@ FLAGS: list[tuple[list[str], dict[str, Any]]] = [
     (["--attention"], {"return_attention": True}),
     (["--target-language", "de"], {"target_language": "de"}),
     (["--source-language", "en"], {"source_language": "en"}),
+    (["--loop-guard"], {"loop_guard": True}),
 ]
 
 
@@ -304,6 +305,7 @@ def test_json(run: Callable[..., Result]) -> None:
                 "score": 0.0,
                 "token_log_probs": [-0.5, -0.5, None],
                 "truncated": False,
+                "looped": False,
             }
         ],
     }

@@ -441,7 +441,13 @@ def test_json_lines_of_text(tmp_path: Path, job: Job) -> None:
     assert json.loads(first) == {
         "source": "a \u2028 b",
         "hypotheses": [
-            {"text": "A \u2028 B", "score": 0.0, "token_log_probs": [0.0] * 3, "truncated": False}
+            {
+                "text": "A \u2028 B",
+                "score": 0.0,
+                "token_log_probs": [0.0] * 3,
+                "truncated": False,
+                "looped": False,
+            }
         ],
     }
     read = list(read_json_lines(result))

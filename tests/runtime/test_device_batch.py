@@ -21,7 +21,7 @@ from support.host_device import (
     violations,
     with_slots,
 )
-from support.static_bundles import BEAMS
+from support.static_bundles import BEAMS, static_bundle
 from support.translations import assert_same, random_sources
 
 from translate_trt.export.contract import make_contract
@@ -36,6 +36,7 @@ from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import Hypothesis
 from translate_trt.runtime.service import TranslationService
 from translate_trt.runtime.translator import Translator
+from translate_trt.train.checkpoint import Checkpoint
 
 SEARCH = SearchOptions(num_hypotheses=4)
 PROFILES = (Profile(1, 48), Profile(3, 16), Profile(6, 24), Profile(6, 48))
@@ -174,6 +175,23 @@ def test_scores(machine: Machine, reference: Translator) -> None:
     found = machine.translator().score_ids(sources, targets[::-1])
     expected = reference.score_ids(sources, targets[::-1])
     assert_same([[one] for one in found], [[one] for one in expected])
+
+
+@pytest.mark.parametrize("poll_every", [1, 4])
+def test_loops_are_cut(
+    machine: Machine, looping_model: Checkpoint, looping_bundle: Path, tmp_path: Path,
+    poll_every: int,
+) -> None:  # fmt: skip
+    """Between two polls, while later steps are in flight."""
+    options = dataclasses.replace(SEARCH, loop_guard=True)
+    sources = random_sources(12, seed=17, longest=30)
+    expected = Translator(looping_bundle, threads=1).translate_ids(sources, options)
+    assert any(line[0].looped for line in expected)
+    machine.static = lambda target: static_bundle(
+        looping_model, looping_bundle, tmp_path / target, target
+    )
+    found = machine.translator(poll_every=poll_every).translate_ids(sources, options)
+    assert_same(found, expected)
 
 
 def test_attention(machine: Machine, reference: Translator) -> None:

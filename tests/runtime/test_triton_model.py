@@ -239,7 +239,7 @@ def test_options_of_each_request_and_sentence(model: Any, translator: Translator
     options = {
         "BEAM_SIZE": 2, "LENGTH_PENALTY": 1.5, "LENGTH_PENALTY_FORM": b"length",
         "EARLY_STOPPING": True, "MAX_LENGTH": 7, "MIN_LENGTH": 3, "NUM_HYPOTHESES": 2,
-        "SOURCE_LANGUAGE": b"en", "TARGET_LANGUAGE": b"de",
+        "SOURCE_LANGUAGE": b"en", "TARGET_LANGUAGE": b"de", "LOOP_GUARD": True,
     }  # fmt: skip
     assert options.keys() == {one.name for one in interface.OPTIONS.values()}
     other, plain, mixed = answers(model,

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+import torch
 from onnx import numpy_helper
 
 from support.models import lively_model, save_model
@@ -19,6 +20,8 @@ from translate_trt.export.engines.options import EngineOptions
 from translate_trt.runtime.bundle.manifest import hash_file, read_manifest, write_manifest
 from translate_trt.runtime.text.tokenizer import Tokenizer
 from translate_trt.train.checkpoint import Checkpoint, open_checkpoint
+from translate_trt.train.config import END, ModelConfig
+from translate_trt.train.model import Transformer
 
 
 @pytest.fixture(scope="session")
@@ -36,6 +39,34 @@ def compiled_bundle(shared: SharedFiles, checkpoint: Checkpoint) -> Path:
     """Bundle of `checkpoint` for both targets, with attention. Tests must copy it to change it."""
     options = BuildOptions(targets=("onnx-fp32", "onnx-int8"), attention=True)
     return shared.once("bundle", lambda path: compile_bundle(checkpoint, path, options))
+
+
+@pytest.fixture(scope="session")
+def looping_model(shared: SharedFiles, tokenizer_model: Path) -> Checkpoint:
+    """Checkpoint of a random model that seldom ends a translation."""
+
+    def make(path: Path) -> None:
+        size = Tokenizer(tokenizer_model, tokenizer_model).vocabulary_size
+        torch.manual_seed(5)
+        model = Transformer(
+            ModelConfig(
+                vocabulary_size=size, encoder_layers=1, decoder_layers=1, d_model=32, d_ff=64,
+                heads=2, dropout=0.0, output_bias=True,
+            )
+        ).eval()  # fmt: skip
+        assert model.output_bias is not None
+        with torch.no_grad():
+            model.output_bias[END] = -3.0
+        save_model(model, path, tokenizer_model)
+
+    return open_checkpoint(shared.once("looping", make))
+
+
+@pytest.fixture(scope="session")
+def looping_bundle(shared: SharedFiles, looping_model: Checkpoint) -> Path:
+    """Bundle of `looping_model` in FP32, with attention."""
+    options = BuildOptions(targets=("onnx-fp32",), attention=True)
+    return shared.once("looping-bundle", lambda path: compile_bundle(looping_model, path, options))
 
 
 #: Of `nan_bundle`: all that it translates to NaN.

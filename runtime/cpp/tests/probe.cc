@@ -57,6 +57,7 @@ json as_json(const Translations& translations) {
                           {"score", piece.score},
                           {"token_log_probs", piece.token_log_probs},
                           {"truncated", piece.truncated},
+                          {"looped", piece.looped},
                           {"attention", piece.attention}});
       }
       line.push_back({{"text", hypothesis.text}, {"score", hypothesis.score}, {"pieces", pieces}});
@@ -99,6 +100,7 @@ std::optional<SearchOptions> search_options(const json& request) {
   take(given, "min_length", options.min_length);
   take(given, "num_hypotheses", options.num_hypotheses);
   take(given, "return_attention", options.return_attention);
+  take(given, "loop_guard", options.loop_guard);
   if (given.contains("source_language")) {
     options.source_language = given["source_language"].get<std::string>();
   }

@@ -100,6 +100,7 @@ typedef struct tt_options {
    * options. */
   const char* source_language;
   const char* target_language;
+  int32_t loop_guard; /* 1: cut a translation that repeats one phrase without end */
 } tt_options;
 
 /* Sets the first `struct_size` bytes of the options to their defaults. Pass sizeof(tt_options), so
@@ -429,8 +430,11 @@ typedef struct tt_log_probs {
 TT_API tt_log_probs tt_result_token_log_probs(const tt_result* result, size_t line, size_t rank,
                                               size_t piece);
 
-/* Returns 1 if the piece reached the maximum length before its end symbol. */
+/* Returns 1 if the piece was cut before its end symbol: at the maximum length, or by loop_guard. */
 TT_API int32_t tt_result_truncated(const tt_result* result, size_t line, size_t rank, size_t piece);
+
+/* Returns 1 if the piece was cut because it repeated one phrase; it has the phrase once. */
+TT_API int32_t tt_result_looped(const tt_result* result, size_t line, size_t rank, size_t piece);
 
 /* A row-major matrix: one row per entry of token_log_probs, one column per source token of the
  * piece, language tokens included, and one for the source's end symbol if the model sees it. */

@@ -84,6 +84,7 @@ struct SearchOptions {
   int num_hypotheses;
   bool return_attention;
   std::optional<std::string> source_language, target_language;
+  bool loop_guard;
 
   SearchOptions() : SearchOptions(defaults()) {}
 
@@ -97,7 +98,8 @@ struct SearchOptions {
         num_hypotheses(options.num_hypotheses),
         return_attention(options.return_attention != 0),
         source_language(text_or_none(options.source_language)),
-        target_language(text_or_none(options.target_language)) {}
+        target_language(text_or_none(options.target_language)),
+        loop_guard(options.loop_guard != 0) {}
 
   // The strings of the result belong to this object, which must outlive it unchanged.
   tt_options to_c() && = delete;
@@ -114,6 +116,7 @@ struct SearchOptions {
     options.return_attention = return_attention;
     options.source_language = source_language ? source_language->c_str() : nullptr;
     options.target_language = target_language ? target_language->c_str() : nullptr;
+    options.loop_guard = loop_guard;
     return options;
   }
 
@@ -161,6 +164,7 @@ struct Hypothesis {
   double score = 0;
   std::vector<double> token_log_probs;
   bool truncated = false;
+  bool looped = false;
   std::vector<std::vector<float>> attention;  // by row; empty unless return_attention
 };
 
@@ -206,6 +210,7 @@ inline Hypothesis piece(const tt_result* result, std::size_t line, std::size_t r
   const tt_log_probs log_probs = tt_result_token_log_probs(result, line, rank, index);
   found.token_log_probs.assign(log_probs.data, log_probs.data + log_probs.size);
   found.truncated = tt_result_truncated(result, line, rank, index) != 0;
+  found.looped = tt_result_looped(result, line, rank, index) != 0;
   const tt_attention attention = tt_result_attention(result, line, rank, index);
   for (std::size_t row = 0; row < attention.rows; ++row) {
     const float* begin = attention.data + row * attention.columns;

@@ -35,6 +35,7 @@ struct SearchOptions {
   int num_hypotheses = 1;
   bool return_attention = false;
   std::optional<std::string> source_language, target_language;  // of a multilingual model
+  bool loop_guard = false;
 
   // Throws an option error that names the first option out of range.
   void check() const;
@@ -69,7 +70,7 @@ inline constexpr std::tuple kOptionFields = {
     TT_OPTION(beam_size),       TT_OPTION(length_penalty),   TT_OPTION(length_penalty_form),
     TT_OPTION(early_stopping),  TT_OPTION(max_length),       TT_OPTION(min_length),
     TT_OPTION(num_hypotheses),  TT_OPTION(return_attention), TT_OPTION(source_language),
-    TT_OPTION(target_language),
+    TT_OPTION(target_language), TT_OPTION(loop_guard),
 };
 #undef TT_OPTION
 

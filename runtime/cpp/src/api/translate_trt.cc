@@ -525,6 +525,11 @@ tt_log_probs tt_result_token_log_probs(const tt_result* result, size_t line, siz
   return {found->token_log_probs.data(), found->token_log_probs.size()};
 }
 
+int32_t tt_result_looped(const tt_result* result, size_t line, size_t rank, size_t piece) {
+  const Hypothesis* found = piece_at(result, line, rank, piece);
+  return found != nullptr && found->looped ? 1 : 0;
+}
+
 int32_t tt_result_truncated(const tt_result* result, size_t line, size_t rank, size_t piece) {
   const Hypothesis* found = piece_at(result, line, rank, piece);
   return found != nullptr && found->truncated;

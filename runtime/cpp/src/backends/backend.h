@@ -78,7 +78,7 @@ class Batch {
     return none;
   }
 
-  // Finished hypotheses of a sentence that is done.
+  // Finished hypotheses of a sentence after the last step that was returned.
   virtual Pool pool(std::int64_t row) const = 0;
 
   // Makes the row of an unfinished sentence idle.

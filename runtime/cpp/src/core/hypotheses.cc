@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <string>
 #include <utility>
 
@@ -57,7 +58,40 @@ Hypothesis trace_back(const History& history, const SearchOptions& options, cons
   return found;
 }
 
+// Cuts a truncated hypothesis that ends in a loop after the first copy of its phrase. columns: of
+// the attention.
+void drop_loop(Hypothesis& found, const LoopGuard& guard, const SearchOptions& options,
+               std::int64_t columns) {
+  const std::size_t repeated = found.truncated ? guard.loop_length(found.tokens) : 0;
+  if (repeated == 0) return;
+  const std::size_t length = found.tokens.size() - repeated;
+  found.tokens.resize(length);
+  found.token_log_probs.resize(length);
+  if (options.return_attention) {
+    found.attention.resize(length * static_cast<std::size_t>(columns));
+  }
+  const auto& log_probs = found.token_log_probs;
+  found.score = std::accumulate(log_probs.begin(), log_probs.end(), 0.0) /
+                options.penalty(static_cast<std::int64_t>(length));
+  found.looped = true;
+}
+
 }  // namespace
+
+Pool cut_off(Pool pool, const History& history, const SearchOptions& options) {
+  const std::int64_t length = history.size();
+  const double penalty = options.penalty(length);
+  std::int64_t beam = 0;
+  for (std::size_t i = 0; i < pool.scores.size(); ++i) {
+    if (pool.scores[i] > kImpossible) continue;
+    const float log_prob = history.log_prob(length - 1, beam);
+    pool.scores[i] = static_cast<float>(log_prob / penalty);
+    pool.lengths[i] = length;
+    pool.parents[i] = beam++;
+    pool.truncated[i] = 1;
+  }
+  return pool;
+}
 
 Error no_hypothesis(const Sentence& sentence) {
   return backend_error("the model produced no finite probabilities for a sentence of " +
@@ -68,7 +102,7 @@ Error no_hypothesis(const Sentence& sentence) {
 }
 
 std::vector<Hypothesis> hypotheses(const Sentence& sentence, const History& history,
-                                   const Pool& pool, bool source_end) {
+                                   const Pool& pool, bool source_end, const LoopGuard* guard) {
   const SearchOptions& options = sentence.options;
   std::vector<Finished> entries;
   for (std::size_t i = 0; i < pool.scores.size(); ++i) {
@@ -76,15 +110,20 @@ std::vector<Hypothesis> hypotheses(const Sentence& sentence, const History& hist
     if (!(score > kImpossible)) continue;  // also skips NaN
     entries.push_back({score, pool.lengths[i], pool.parents[i], pool.truncated[i] != 0});
   }
-  std::stable_sort(entries.begin(), entries.end(), [](const Finished& one, const Finished& other) {
-    return one.score > other.score;
-  });
-  const auto best =
-      std::min<std::size_t>(entries.size(), static_cast<std::size_t>(options.num_hypotheses));
   const std::int64_t columns = sentence.length() + (source_end ? 1 : 0);
+  const auto count = static_cast<std::size_t>(options.num_hypotheses);
+  const auto is_better = [](const auto& one, const auto& other) { return one.score > other.score; };
+  std::stable_sort(entries.begin(), entries.end(), is_better);
+  // Without its loop a hypothesis has another score, so that all are traced back first.
+  if (guard == nullptr && entries.size() > count) entries.resize(count);
   std::vector<Hypothesis> found;
-  for (std::size_t i = 0; i < best; ++i) {
-    found.push_back(trace_back(history, options, entries[i], columns));
+  for (const Finished& entry : entries) {
+    found.push_back(trace_back(history, options, entry, columns));
+    if (guard != nullptr) drop_loop(found.back(), *guard, options, columns);
+  }
+  if (guard != nullptr) {
+    std::stable_sort(found.begin(), found.end(), is_better);
+    if (found.size() > count) found.resize(count);
   }
   return found;
 }

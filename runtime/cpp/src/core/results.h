@@ -14,7 +14,8 @@ struct Hypothesis {
   Tokens tokens;                        // without the end symbol
   double score = 0;                     // cumulative log-probability / length penalty
   std::vector<double> token_log_probs;  // the last belongs to the end symbol unless truncated
-  bool truncated = false;               // reached the maximum length before the end symbol
+  bool truncated = false;               // cut before the end symbol
+  bool looped = false;                  // cut because it repeated one phrase
   std::vector<float> attention;         // [token_log_probs, source tokens (and end)], if requested
 };
 

@@ -47,6 +47,15 @@ std::int64_t Capacity::more(std::int64_t tokens) const {
   return std::max<std::int64_t>(most - running, running > 0 ? 0 : 1);
 }
 
+Tokens History::path(std::int64_t beam) const {
+  Tokens tokens(static_cast<std::size_t>(size_));
+  for (std::int64_t step = size_ - 1; step >= 0; --step) {
+    tokens[static_cast<std::size_t>(step)] = token(step, beam);
+    beam = parent(step, beam);
+  }
+  return tokens;
+}
+
 Search::Search(const Backend& backend, const SearchOptions& options, std::int64_t batch_tokens,
                std::int64_t start_token, std::int64_t end_token, bool source_end)
     : beams_(options.beam_size),
@@ -92,6 +101,28 @@ void Search::drop(SentenceSource& source) {
 
 void Search::retire(const StepResults& steps, const Found& found) {
   for (const StepResult& step : steps) retire(step, found);
+  if (!steps.empty()) cut_loops(found);
+}
+
+// Ends sentences whose best live beam repeats one phrase (rule 11). The pool is that of the last
+// step, so that a backend that returns several steps at once is checked after the last.
+void Search::cut_loops(const Found& found) {
+  for (auto entry = rows_.begin(); entry != rows_.end();) {
+    auto& [row, running] = *entry++;
+    const Sentence& sentence = *running.sentence;
+    const std::int64_t size = running.history.size();
+    if (!running.guard || size / kLoopCheckSteps == running.checked / kLoopCheckSteps) continue;
+    running.checked = size;
+    const auto forced = static_cast<std::int64_t>(sentence.prefix.size());
+    if (size <= std::max<std::int64_t>(forced, sentence.options.min_length)) continue;
+    if (running.guard->loop_length(running.history.path(0)) == 0) continue;
+    const Pool pool = cut_off(batch_->pool(row), running.history, sentence.options);
+    auto best = hypotheses(sentence, running.history, pool, source_end_, &*running.guard);
+    batch_->retire(row);
+    const SentencePtr ended = std::move(running.sentence);
+    rows_.erase(row);
+    found(ended, std::move(best));
+  }
 }
 
 // Appends a step to the histories and retires finished sentences.
@@ -103,7 +134,8 @@ void Search::retire(const StepResult& step, const Found& found) {
       ++entry;
       continue;
     }
-    auto best = hypotheses(*running.sentence, running.history, batch_->pool(row), source_end_);
+    auto best = hypotheses(*running.sentence, running.history, batch_->pool(row), source_end_,
+                           running.guard ? &*running.guard : nullptr);
     const SentencePtr sentence = std::move(running.sentence);
     entry = rows_.erase(entry);
     found(sentence, std::move(best));
@@ -136,7 +168,10 @@ bool Search::admit(SentenceSource& source) {
   for (std::size_t i = 0; i < keep.size(); ++i) rows.emplace(kept[i], std::move(rows_.at(keep[i])));
   for (std::size_t i = 0; i < placed.size(); ++i) {
     const std::int64_t columns = admitting_[i]->length() + (source_end_ ? 1 : 0);
-    rows.emplace(placed[i], Running{admitting_[i], History(beams_, attention_ ? columns : 0)});
+    std::optional<LoopGuard> guard;
+    if (admitting_[i]->options.loop_guard) guard.emplace(admitting_[i]->tokens);
+    rows.emplace(placed[i],
+                 Running{admitting_[i], History(beams_, attention_ ? columns : 0), guard});
   }
   rows_ = std::move(rows);
   admitting_.clear();

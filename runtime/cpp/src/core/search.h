@@ -6,10 +6,12 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "backends/backend.h"
 #include "core/errors.h"
+#include "core/loops.h"
 #include "core/results.h"
 #include "core/sentence.h"
 
@@ -51,9 +53,13 @@ class SentenceSource {
 
 // Returns the n best hypotheses of a finished sentence (rule 7); none if all candidates of a step
 // had log-probabilities that are not finite. source_end: attention has a column for the source's
-// end symbol.
+// end symbol. guard: the sentence's loop guard, or null.
 std::vector<Hypothesis> hypotheses(const Sentence& sentence, const History& history,
-                                   const Pool& pool, bool source_end = true);
+                                   const Pool& pool, bool source_end = true,
+                                   const LoopGuard* guard = nullptr);
+
+// Fills empty entries of the pool with the live beams after the last step (rule 6).
+Pool cut_off(Pool pool, const History& history, const SearchOptions& options);
 
 // The error of a sentence without hypotheses.
 Error no_hypothesis(const Sentence& sentence);
@@ -86,11 +92,14 @@ class Search {
   struct Running {
     SentencePtr sentence;
     History history;
+    std::optional<LoopGuard> guard;
+    std::int64_t checked = 0;  // steps at the last check for a loop
   };
 
   void drop(SentenceSource& source);
   void retire(const StepResults& steps, const Found& found);
   void retire(const StepResult& step, const Found& found);
+  void cut_loops(const Found& found);
   bool should_admit(SentenceSource& source) const;
   bool admit(SentenceSource& source);
   Capacity capacity() const;

@@ -223,7 +223,11 @@ const StepResults& DeviceBatch::drain() {
   return results_;
 }
 
-Pool DeviceBatch::pool(std::int64_t row) const { return pools_.at(row); }
+Pool DeviceBatch::pool(std::int64_t row) const {
+  const auto done = pools_.find(row);
+  if (done != pools_.end()) return done->second;
+  return buffers_.read_pool(collected_.results, collected_.entry, row);
+}
 
 // The row still takes part in the rounds in flight.
 void DeviceBatch::retire(std::int64_t row) {
@@ -261,6 +265,7 @@ void DeviceBatch::collect() {
     results_.push_back(buffers_.read_result(first.results, first.attention, entry, sizes));
     add_nan_rows(results_.back(), sizes.k, nan_rows_);
   }
+  collected_ = {first.results, entry};
   for (auto& [row, running] : rows_) {
     if (!results_.back().done[unsigned_of(row)] || pools_.count(row) > 0) continue;
     running.left = 0;

@@ -86,6 +86,12 @@ class DeviceBatch : public Batch {
     std::byte* attention;  // host copy of the attention; null if not requested
   };
 
+  // Results of the last step that was collected: the host copy of a ring and the step's entry.
+  struct Collected {
+    const std::byte* results = nullptr;
+    std::size_t entry = 0;
+  };
+
   template <class Work>
   auto failing(const Work& work);
   void begin(std::int64_t start_token);
@@ -121,6 +127,7 @@ class DeviceBatch : public Batch {
   std::deque<InFlight> in_flight_;
   std::size_t turn_ = 0;  // index of the host copy to use next, 0 or 1
   StepResults results_;
+  Collected collected_;
   std::map<std::int64_t, Pool> pools_;                  // by finished row
   std::map<std::string, std::vector<std::byte>> sent_;  // request values on the device
   std::set<std::int64_t> nan_rows_;                     // since the last update

@@ -1,0 +1,120 @@
+"""The loop guard (rule 11), in the detector and in the search."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from pathlib import Path
+
+import pytest
+from support.translations import assert_same, random_sources
+
+from translate_trt.runtime import SearchOptions, TranslationService, Translator
+from translate_trt.runtime.loops import LoopGuard
+from translate_trt.train.checkpoint import Checkpoint
+from translate_trt.train.search import _repeated, beam_search
+
+GUARD = SearchOptions(loop_guard=True, num_hypotheses=4)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "repeated"),
+    [
+        ([], 0),
+        ([5] * 15, 0),
+        ([5] * 16, 15),
+        ([9, 8, *[5] * 20], 19),
+        ([5, 6] * 7, 0),
+        ([5, 6] * 8, 14),
+        ([7, *[5, 6] * 8, 5], 15),
+        ([*[5, 6] * 8, 9], 0),  # the loop has ended
+        (list(range(10, 42)) * 3, 0),
+        (list(range(10, 42)) * 4, 96),
+        (list(range(10, 43)) * 5, 0),  # a phrase of 33 tokens
+        ([1, 2, 3, 4] * 4, 12),
+        ([1, 2, 3, 4] * 3 + [1, 2, 3], 0),
+    ],
+)
+def test_what_a_loop_is(tokens: list[int], repeated: int) -> None:
+    assert LoopGuard([7, 8, 9]).loop_length(tokens) == repeated
+
+
+def test_a_source_with_repetitions_allows_twice_as_many() -> None:
+    guard = LoopGuard([7, *[8, 9] * 10, 7])
+    assert guard.loop_length([1, 2] * 19) == 0
+    assert guard.loop_length([1, 2] * 20) == 38
+    assert LoopGuard([7] * 30).loop_length([1] * 59) == 0
+
+
+def test_detector_and_reference_agree() -> None:
+    rng = random.Random(3)
+    for _ in range(300):
+        source = [rng.randrange(2) for _ in range(rng.randrange(12))]
+        phrase = [rng.randrange(3) for _ in range(rng.randrange(1, 8))]
+        tokens = [rng.randrange(3) for _ in range(rng.randrange(6))]
+        tokens += (phrase * 30)[: rng.randrange(60)] + [rng.randrange(3)] * rng.randrange(2)
+        assert LoopGuard(source).loop_length(tokens) == _repeated(tokens, source)
+
+
+@pytest.mark.usefixtures("each_runtime")
+@pytest.mark.parametrize(
+    "options",
+    [
+        GUARD,
+        dataclasses.replace(GUARD, beam_size=1, num_hypotheses=1),
+        dataclasses.replace(GUARD, early_stopping=True, length_penalty=1.0),
+        dataclasses.replace(GUARD, min_length=24, return_attention=True),
+        dataclasses.replace(GUARD, max_length=20),
+        dataclasses.replace(GUARD, loop_guard=False),
+    ],
+    ids=["beam 4", "greedy", "early", "long", "short", "off"],
+)
+def test_the_same_as_the_reference(
+    looping_bundle: Path, looping_model: Checkpoint, options: SearchOptions
+) -> None:
+    sources = random_sources(12, seed=2, longest=20)
+    expected = beam_search(looping_model.load_model(), sources, options)
+    found = Translator(looping_bundle, threads=1).translate_ids(sources, options)
+    assert_same(found, expected)
+    assert [[one.looped for one in line] for line in found] == [
+        [one.looped for one in line] for line in expected
+    ]
+    cut = [one for line in found for one in line if one.looped]
+    assert bool(cut) == options.loop_guard
+    assert all(one.truncated and len(one.token_log_probs) == len(one.tokens) for one in cut)
+
+
+@pytest.mark.usefixtures("each_runtime")
+def test_a_loop_ends_early(looping_bundle: Path) -> None:
+    options = dataclasses.replace(GUARD, max_length=98)
+    translator = Translator(looping_bundle, threads=1)
+    (found,) = translator.translate_ids([[7, 8, 9]], options)
+    assert found[0].looped
+    if translator.core is not None:
+        assert translator.core.statistics().steps < 60
+    (all_of_it,) = translator.translate_ids(
+        [[7, 8, 9]], dataclasses.replace(options, loop_guard=False)
+    )
+    assert len(all_of_it[0].tokens) == 98
+
+
+@pytest.mark.usefixtures("each_runtime")
+def test_prefixes_are_not_cut(looping_bundle: Path) -> None:
+    options = dataclasses.replace(GUARD, max_length=98)
+    prefix = [5, 6] * 20
+    (found,) = Translator(looping_bundle, threads=1).translate_ids([[7, 8, 9]], options, [prefix])
+    assert all(one.tokens[:2] == (5, 6) for one in found)
+
+
+@pytest.mark.usefixtures("each_runtime")
+def test_neighbours_and_the_service(looping_bundle: Path) -> None:
+    lines = ["the cat runs.", "a dog eats green", "Haus"]
+    translator = Translator(looping_bundle, threads=1)
+    alone = [translator.translate(line, GUARD) for line in lines]
+    assert any(one.hypotheses[0].looped for one in alone)
+    with TranslationService(translator) as service:
+        futures = [service.submit(line, GUARD) for line in lines]
+        for future, one in zip(futures, alone, strict=True):
+            found = future.result(60)
+            assert found.text == one.text
+            assert [h.looped for h in found.hypotheses] == [h.looped for h in one.hypotheses]
