@@ -490,6 +490,19 @@ def test_the_form_of_the_output_is_a_setting_of_the_run(make_bundle: Callable[..
     assert as_json["corpus"]["json"] is True
 
 
+def test_an_unknown_language_is_refused_before_the_run(
+    make_bundle: Callable[..., Path], tmp_path: Path
+) -> None:
+    pytest.importorskip("langcodes")
+    (tmp_path / "t").write_text("a\n")
+    options = dataclasses.replace(OPTIONS, split_language="english")
+    with pytest.raises(OptionError, match=r"'english', which is no code of a language"):
+        run.prepare_work(
+            make_bundle(), None, False, [str(tmp_path / "t")], tmp_path / "out", SEARCH, options,
+            WorkerOptions(),
+        )  # fmt: skip
+
+
 def test_several_hypotheses_imply_json(make_bundle: Callable[..., Path], tmp_path: Path) -> None:
     (tmp_path / "t").write_text("a\n")
     search = SearchOptions(beam_size=2, num_hypotheses=2)

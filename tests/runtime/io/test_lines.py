@@ -27,6 +27,7 @@ from translate_trt.runtime.io.lines import (
     read_chunks,
     read_lines,
     read_parallel,
+    read_text,
 )
 
 
@@ -360,3 +361,16 @@ def test_unequal_files_are_named_with_both_counts(tmp_path: Path, source: int, t
     message = rf"s\.txt has {source} lines and .*t\.txt has {target};"
     with pytest.raises(InputError, match=message):
         list(read_parallel(tmp_path / "s.txt", tmp_path / "t.txt"))
+
+
+def test_a_whole_text_keeps_its_line_ends(tmp_path: Path) -> None:
+    content = "\ufeffa\r\n\n\x0cb\u2028c\rd"
+    for name, packed in (("t", content.encode()), ("t.gz", gzip.compress(content.encode()))):
+        (tmp_path / name).write_bytes(packed)
+        assert read_text(str(tmp_path / name)) == content[1:]
+    (tmp_path / "cut.gz").write_bytes(gzip.compress(content.encode())[:-4])
+    with pytest.raises(InputError, match="damaged or incomplete"):
+        read_text(str(tmp_path / "cut.gz"))
+    (tmp_path / "wide").write_text("text", encoding="utf-16")
+    with pytest.raises(InputError, match="UTF-16"):
+        read_text(str(tmp_path / "wide"))
