@@ -130,7 +130,7 @@ def test_search(
 def test_prompts(bart: Pair, mbart: Pair, translators: dict[str, Translator]) -> None:
     begin = bart.ids.index(BEGIN_ID)
     assert bart.checkpoint.prompt == Prompt((begin,), (begin,))
-    assert translators["bart"].default_options == SearchOptions(4, 1.0, "length")
+    assert translators["bart"].default_options == SearchOptions(4, 1.0, "length", loop_guard=True)
     assert len(mbart.checkpoint.prompt.source_languages) == 52
     assert translators["mbart"].default_options.target_language == "de_DE"
     (found,) = translators["bart"].translate(["the cat runs."])

@@ -294,7 +294,7 @@ def test_one_dictionary_by_the_command(tmp_path: Path) -> None:
     config = checkpoint.load_model().config
     assert (config.tied, config.source_vocabulary_size) == ("all", 0)
     assert SearchOptions(**checkpoint.search) == SearchOptions(
-        5, 1.0, "length", early_stopping=True, min_length=2
+        5, 1.0, "length", early_stopping=True, min_length=2, loop_guard=True
     )
 
 

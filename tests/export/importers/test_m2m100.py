@@ -107,7 +107,7 @@ def test_search(beams: int, penalty: float, m2m100: Pair, translator: Translator
 
 def test_languages_of_a_model(m2m100: Pair, translator: Translator) -> None:
     assert translator.default_options == SearchOptions(
-        5, 1.0, "length", early_stopping=True, source_language="en"
+        5, 1.0, "length", early_stopping=True, source_language="en", loop_guard=True
     )
     prompt = m2m100.checkpoint.prompt
     assert len(prompt.source_languages) == len(prompt.target_languages) == 100

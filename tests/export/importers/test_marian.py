@@ -131,7 +131,7 @@ def test_search(beams: int, penalty: float, both: Pair, translator: Translator) 
 
 
 def test_generation_settings_become_defaults(both: Pair, translator: Translator) -> None:
-    assert translator.default_options == SearchOptions(3, 1.0, "length")
+    assert translator.default_options == SearchOptions(3, 1.0, "length", loop_guard=True)
     path = both.directory.parent / "older"
     shutil.copytree(both.directory, path)
     config = json.loads((path / "config.json").read_text())

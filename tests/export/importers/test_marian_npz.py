@@ -128,7 +128,7 @@ def test_a_sentencepiece_vocabulary_by_the_command(tokenizer_model: Path, tmp_pa
     checkpoint = open_checkpoint(out)
     model = checkpoint.load_model()
     assert (model.config.tied, model.config.source_vocabulary_size) == ("all", 0)
-    assert SearchOptions(**checkpoint.search) == SearchOptions(12, 0.0, "length")
+    assert SearchOptions(**checkpoint.search) == SearchOptions(12, 0.0, "length", loop_guard=True)
     theirs = sentencepiece.SentencePieceProcessor(model_file=str(spm))
     ours = tokenizer_of((checkpoint.tokenizers[0].read_bytes(),) * 2)
     for line in ("The dog walks over the small river.", "l\u00e4uft gr\u00f6\u00dfer?"):

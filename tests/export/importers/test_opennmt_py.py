@@ -260,7 +260,7 @@ def test_one_vocabulary_by_the_command(tmp_path: Path) -> None:
     assert (model.config.tied, model.config.source_vocabulary_size) == ("all", 0)
     for name, tensor in new.model.state_dict().items():
         torch.testing.assert_close(model.state_dict()[name], tensor, atol=0, rtol=0)
-    assert SearchOptions(**checkpoint.search) == SearchOptions(5, 1.0, "length")
+    assert SearchOptions(**checkpoint.search) == SearchOptions(5, 1.0, "length", loop_guard=True)
 
 
 REFUSED: dict[str, dict[str, Any]] = {
