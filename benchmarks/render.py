@@ -67,6 +67,7 @@ SECTIONS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "run-multi30k-fr": ("Multi30k English-French, test_2016_flickr", render_run),
     "run-quickstart": ("The quickstart's generated corpus", render_run),
     "front-multi30k": ("Students of a Multi30k English-German teacher", render_front),
+    "front-multi30k-wide": ("A student of a wider Multi30k teacher", render_front),
     "training": ("Training speed beside JoeyNMT", render_training),
     "training-without-bf16": (
         "Training speed beside JoeyNMT, on a processor without bf16 instructions",
@@ -125,7 +126,9 @@ def main() -> None:
     if "scaling" in reports:
         plot_scaling(reports["scaling"], PLOT_DIRECTORY)
     if "front-multi30k" in reports:
-        fill(README, "front-multi30k", render_front_summary(reports["front-multi30k"]))
+        names = ("front-multi30k", "front-multi30k-wide")
+        fronts = [reports[name] for name in names if name in reports]
+        fill(README, "front-multi30k", render_front_summary(fronts))
         plot_front(reports["front-multi30k"], PLOT_DIRECTORY / "front.svg")
     if "corpus" in reports:
         fill(SCALE, "corpus", render_corpus(reports["corpus"]))

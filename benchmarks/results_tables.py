@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from serving import RUNTIME
@@ -114,14 +115,20 @@ def render_table3(report: Report) -> str:
     )
 
 
-def render_front_summary(report: Report) -> str:
-    """Render the teacher and each student as it is deployed: with its shortlist, greedily."""
-    results = report["results"]
+def render_front_summary(reports: Sequence[Report]) -> str:
+    """Render teachers and each student as it is deployed: with its shortlist, greedily."""
+    first = reports[0]
+    lines = [line for report in reports for line in _front_summary(report["results"])]
+    header = ["decoder", "size", "BLEU", "difference", "words/s", "relative", "ms/sentence", "MB"]
+    return f"{where(first)} {first['settings']['test']}, int8.\n\n{table(header, lines)}"
+
+
+def _front_summary(results: dict[str, Any]) -> list[list[str]]:
     systems, (teacher, *rows) = results["systems"], results["rows"]
     deployed = [
         row for row in rows if row["beam_size"] == 1 and row["target"].endswith("shortlist")
     ]
-    lines = [
+    return [
         [
             f"teacher, beam {row['beam_size']}" if row is teacher else system["decoder"],
             system["size"],
@@ -135,8 +142,6 @@ def render_front_summary(report: Report) -> str:
         for row in (teacher, *deployed)
         for system in [systems[row["system"]]]
     ]
-    header = ["decoder", "size", "BLEU", "difference", "words/s", "relative", "ms/sentence", "MB"]
-    return f"{where(report)} {report['settings']['test']}, int8.\n\n{table(header, lines)}"
 
 
 def render_front(report: Report) -> str:
