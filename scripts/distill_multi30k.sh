@@ -55,7 +55,7 @@ case $teacher in
                 --student "$one,encoder-layers=3,d-model=128,d-ff=512,heads=4")
         done
         ;;
-    wide) students=(--student "$tiny,encoder-layers=3") ;;
+    wide) students=(--student "$tiny,encoder-layers=3" --beam 1 --beam 2 --beam 4) ;;
 esac
 translate-trt distill --teacher "$out/bundle" --output "$out/distilled" \
     --source "$data/train.en" --reference "$data/train.de" \
