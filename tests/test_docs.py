@@ -205,7 +205,8 @@ def test_every_flag_the_docs_name_exists() -> None:
         command = main.get_command(None, name)  # type: ignore[arg-type]
         assert command is not None
         for part in (command, *getattr(command, "commands", {}).values()):  # of a group
-            known |= {flag for parameter in part.params for flag in parameter.opts}
+            for parameter in part.params:
+                known |= {*parameter.opts, *parameter.secondary_opts}
     programs = [*(ROOT / "scripts").glob("*.*"), *(ROOT / "benchmarks").glob("*.py")]
     programs.append(ROOT / "runtime/backends/gpu_package.py")  # python -m
     scripts = "\n".join(path.read_text() for path in programs)
