@@ -72,11 +72,13 @@ def test_the_table_names_shapes_and_ratios_to_the_teacher(report: dict[str, Any]
 def test_the_summary_has_the_students_as_they_are_deployed(report: dict[str, Any]) -> None:
     from results_tables import render_front_summary
 
-    *_, first, second = render_front_summary(report).splitlines()
+    *_, teacher, first, second = render_front_summary([report]).splitlines()
     assert first == (
         "| ssru | 6+2 layers, d_model 256, d_ff 2048 | 36.25 | -1.65 | 8,000 | 8.0x | 1.2 | 8.0 |"
     )
     assert second.startswith("| self-attention |")
+    twice = render_front_summary([report, report]).splitlines()
+    assert twice[-6:] == [teacher, first, second] * 2
 
 
 def test_the_plot_is_the_same_from_the_same_report(report: dict[str, Any], tmp_path: Path) -> None:
