@@ -188,8 +188,9 @@ def test_every_option_is_covered_here() -> None:
         for field in dataclasses.fields(options)
         if getattr(options, field.name) != getattr(defaults, field.name)
     }
-    languages = {"source_language", "target_language"}  # tests/runtime/bundle/test_prompt.py
-    assert changed == {field.name for field in dataclasses.fields(SearchOptions)} - languages
+    # tests/runtime/bundle/test_prompt.py and tests/runtime/test_loops.py
+    elsewhere = {"source_language", "target_language", "loop_guard"}
+    assert changed == {field.name for field in dataclasses.fields(SearchOptions)} - elsewhere
 
 
 @pytest.mark.parametrize("form", ["gnmt", "length"])
