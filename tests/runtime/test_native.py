@@ -365,7 +365,7 @@ def test_what_a_callback_raises_is_logged(
         future = native_service._Future()
         future.job = Found()  # type: ignore[assignment]
         future.add_done_callback(fail)
-        service._service._finish(0, native_service._Line(future, 0, is_text=True))
+        service._service._finish(0, native_service._Line(future, 0, True, None))
         assert "a callback of a translation raised SystemExit()" in caplog.text
         submitted = service.submit("the cat")
         submitted.add_done_callback(lambda _: service.new_request())
