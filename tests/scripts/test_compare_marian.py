@@ -94,8 +94,11 @@ def test_exit_code(
     tokenizer = tokenizer_of(imported.tokenizers)
     sources = [tokenizer.encode_source(line) for line in TEXT]
     found = beam_search(imported.model, sources, compare_marian.SEARCH)
-    translations = [
-        tokenizer.target_pieces([token for token in best.tokens if token != END])
+    translations = [  # Marian prints the words of such a vocabulary
+        [
+            piece.removeprefix("▁")
+            for piece in tokenizer.target_pieces([t for t in best.tokens if t != END])
+        ]
         for [best] in found
     ]
     given = [list(one) for one in translations]
@@ -106,7 +109,7 @@ def test_exit_code(
     assert compare_marian.main() == 0
     assert "| model.npz | onnx-fp32 | 3 | 3 | 0 | 0 | - |" in capsys.readouterr().out
 
-    given[1] = ["▁t3", "▁t4", *given[1]]
+    given[1] = ["t3", "t4", *given[1]]
     assert compare_marian.main() == 1
     shown = capsys.readouterr().out
     assert "| model.npz | onnx-fp32 | 3 | 2 | 0 | 1 |" in shown
