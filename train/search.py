@@ -217,6 +217,7 @@ class _Sentence:
 
     def result(self) -> list[Hypothesis]:
         """Return the n best hypotheses (rule 7)."""
+        guarded, count = self.options.loop_guard, self.options.num_hypotheses
         found = [
             Hypothesis(
                 tokens=hypothesis.tokens if truncated else hypothesis.tokens[:-1],
@@ -225,11 +226,12 @@ class _Sentence:
                 truncated=truncated,
                 attention=self._attention_matrix(hypothesis),
             )
-            for score, hypothesis, truncated in self.pool
+            # Without its loop a hypothesis has another score: the best are known afterwards.
+            for score, hypothesis, truncated in self.pool[: None if guarded else count]
         ]
-        if self.options.loop_guard:
-            found = sorted(map(self._without_loop, found), key=lambda one: -one.score)
-        return check_found(found[: self.options.num_hypotheses], len(self.source))
+        if guarded:
+            found = sorted(map(self._without_loop, found), key=lambda one: -one.score)[:count]
+        return check_found(found, len(self.source))
 
     def _without_loop(self, found: Hypothesis) -> Hypothesis:
         """Drop the repetitions of a cut hypothesis (rule 11)."""

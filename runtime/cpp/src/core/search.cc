@@ -108,21 +108,40 @@ void Search::retire(const StepResults& steps, const Found& found) {
 // step, so that a backend that returns several steps at once is checked after the last.
 void Search::cut_loops(const Found& found) {
   for (auto entry = rows_.begin(); entry != rows_.end();) {
-    auto& [row, running] = *entry++;
-    const Sentence& sentence = *running.sentence;
-    const std::int64_t size = running.history.size();
-    if (!running.guard || size / kLoopCheckSteps == running.checked / kLoopCheckSteps) continue;
-    running.checked = size;
-    const auto forced = static_cast<std::int64_t>(sentence.prefix.size());
-    if (size <= std::max<std::int64_t>(forced, sentence.options.min_length)) continue;
-    if (running.guard->loop_length(running.history.path(0)) == 0) continue;
-    const Pool pool = cut_off(batch_->pool(row), running.history, sentence.options);
-    auto best = hypotheses(sentence, running.history, pool, source_end_, &*running.guard);
+    const std::int64_t row = entry->first;
+    Running& running = entry->second;
+    if (!is_loop(running)) {
+      ++entry;
+      continue;
+    }
+    const SearchOptions& options = running.sentence->options;
+    const Pool pool = cut_off(batch_->pool(row), running.history, options);
     batch_->retire(row);
-    const SentencePtr ended = std::move(running.sentence);
-    rows_.erase(row);
-    found(ended, std::move(best));
+    entry = finish(entry, pool, found);
   }
+}
+
+// Whether the best live beam repeats one phrase, at the steps of which a check is due.
+bool Search::is_loop(Running& running) {
+  const std::int64_t size = running.history.size();
+  if (!running.guard || size / kLoopCheckSteps == running.checked / kLoopCheckSteps) return false;
+  running.checked = size;
+  const Sentence& sentence = *running.sentence;
+  const auto forced = static_cast<std::int64_t>(sentence.prefix.size());
+  if (size <= std::max<std::int64_t>(forced, sentence.options.min_length)) return false;
+  return running.guard->loop_length(running.history.path(0)) > 0;
+}
+
+// Removes a finished sentence and reports its hypotheses; returns the next entry.
+Search::RunningRows::iterator Search::finish(RunningRows::iterator entry, const Pool& pool,
+                                             const Found& found) {
+  Running& running = entry->second;
+  auto best = hypotheses(*running.sentence, running.history, pool, source_end_,
+                         running.guard ? &*running.guard : nullptr);
+  const SentencePtr sentence = std::move(running.sentence);
+  entry = rows_.erase(entry);
+  found(sentence, std::move(best));
+  return entry;
 }
 
 // Appends a step to the histories and retires finished sentences.
@@ -134,11 +153,7 @@ void Search::retire(const StepResult& step, const Found& found) {
       ++entry;
       continue;
     }
-    auto best = hypotheses(*running.sentence, running.history, batch_->pool(row), source_end_,
-                           running.guard ? &*running.guard : nullptr);
-    const SentencePtr sentence = std::move(running.sentence);
-    entry = rows_.erase(entry);
-    found(sentence, std::move(best));
+    entry = finish(entry, batch_->pool(row), found);
   }
 }
 
@@ -164,7 +179,7 @@ bool Search::admit(SentenceSource& source) {
   for (const auto& [row, running] : rows_) keep.push_back(row);
   size_ = static_cast<std::int64_t>(rows_.size() + admitting_.size());
   const auto [kept, placed] = batch_->update(keep, sources(admitting_));
-  std::map<std::int64_t, Running> rows;
+  RunningRows rows;
   for (std::size_t i = 0; i < keep.size(); ++i) rows.emplace(kept[i], std::move(rows_.at(keep[i])));
   for (std::size_t i = 0; i < placed.size(); ++i) {
     const std::int64_t columns = admitting_[i]->length() + (source_end_ ? 1 : 0);

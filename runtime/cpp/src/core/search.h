@@ -96,10 +96,14 @@ class Search {
     std::int64_t checked = 0;  // steps at the last check for a loop
   };
 
+  using RunningRows = std::map<std::int64_t, Running>;
+
   void drop(SentenceSource& source);
   void retire(const StepResults& steps, const Found& found);
   void retire(const StepResult& step, const Found& found);
   void cut_loops(const Found& found);
+  static bool is_loop(Running& running);
+  RunningRows::iterator finish(RunningRows::iterator entry, const Pool& pool, const Found& found);
   bool should_admit(SentenceSource& source) const;
   bool admit(SentenceSource& source);
   Capacity capacity() const;
@@ -109,9 +113,9 @@ class Search {
   std::int64_t beams_, batch_tokens_, end_token_;
   bool attention_, source_end_;
   std::unique_ptr<Batch> batch_;
-  std::map<std::int64_t, Running> rows_;  // unfinished sentences by row
-  Sentences admitting_;                   // taken from the source, not in rows yet
-  std::int64_t size_ = 0;                 // running sentences after the last admission
+  RunningRows rows_;       // unfinished sentences by row
+  Sentences admitting_;    // taken from the source, not in rows yet
+  std::int64_t size_ = 0;  // running sentences after the last admission
 };
 
 }  // namespace translate_trt::runtime

@@ -51,7 +51,6 @@ class History {
   Tokens path(std::int64_t beam) const;
 
   std::int64_t size() const { return size_; }
-  std::int64_t beams() const { return beams_; }
   std::int64_t columns() const { return columns_; }
   std::int64_t token(std::int64_t step, std::int64_t beam) const { return tokens_[at(step, beam)]; }
   std::int64_t parent(std::int64_t step, std::int64_t beam) const {
