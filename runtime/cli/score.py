@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from translate_trt.runtime.bundle.manifest import read_manifest
-from translate_trt.runtime.cli.bundle_flags import BATCH_TOKENS_HELP, bundle_flag, target_flags
+from translate_trt.runtime.cli.bundle_flags import bundle_flag, target_flags
+from translate_trt.runtime.cli.loading import load_translator, loading_flags
+from translate_trt.runtime.cli.names import PATH
 from translate_trt.runtime.cli.output import open_output
 from translate_trt.runtime.cli.search_flags import (
+    attention_flag,
     language_flags,
     length_penalty_flags,
     replace_options,
@@ -30,41 +32,19 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("translate_trt")
 
-_PATH = click.Path(path_type=Path)
-
 
 @click.command()
 @bundle_flag
 @target_flags
-@click.argument("source", type=_PATH)
-@click.argument("translation", type=_PATH)
-@click.option("--output", type=_PATH, help="File to write. [standard output]")
+@click.argument("source", type=PATH)
+@click.argument("translation", type=PATH)
+@click.option("--output", type=PATH, help="File to write. [standard output]")
 @click.option("--force", is_flag=True, help="Replace an existing output file.")
 @length_penalty_flags
 @language_flags
-@click.option(
-    "--attention",
-    "return_attention",
-    is_flag=True,
-    default=None,
-    help="Add cross-attention; implies --json and needs a bundle exported with --attention.",
-)
+@attention_flag
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON object per line.")
-@click.option("--batch-tokens", type=click.IntRange(min=1), help=BATCH_TOKENS_HELP)
-@click.option("--threads", type=click.IntRange(min=1), help="CPU threads per worker.")
-@click.option(
-    "--workers",
-    type=click.IntRange(min=1),
-    help="Batches scored at once. [one per core; for engines 2]",
-)
-@click.option("--device", help="cpu, cuda, cuda:1 or xpu. [a GPU if the target is made for one]")
-@click.option(
-    "--chunk-lines",
-    type=click.IntRange(min=1),
-    default=1024,
-    show_default=True,
-    help="Lines that are read, sorted by length and written together.",
-)
+@loading_flags
 def score(
     bundle: Path,
     target: str | None,
@@ -79,6 +59,7 @@ def score(
     threads: int | None,
     workers: int | None,
     device: str | None,
+    trust_code: bool,
     chunk_lines: int,
     **search: Any,
 ) -> None:
@@ -97,18 +78,10 @@ def score(
         raise OptionError("SOURCE and TRANSLATION are both standard input; name a file for one.")
     for path in paths:
         check_input(str(path))
-    if workers is None and read_manifest(bundle).target(target, shortlist).engine is None:
-        from translate_trt.runtime.cores import available_cores
-
-        workers = max(1, available_cores() // (threads or 1))
     with open_output(output, force, (bundle, *paths)) as results:
-        from translate_trt.runtime.process import return_large_blocks
-        from translate_trt.runtime.translator import Translator
-
-        return_large_blocks()
-        translator = Translator(
-            bundle, target, shortlist=shortlist, threads=threads, workers=workers,
-            batch_tokens=batch_tokens, device=device,
+        translator = load_translator(
+            bundle, target, shortlist, [str(path) for path in paths], threads=threads,
+            workers=workers, batch_tokens=batch_tokens, device=device, trust_code=trust_code,
         )  # fmt: skip
         search |= {"return_attention": return_attention}
         options = replace_options(translator.default_options, search)

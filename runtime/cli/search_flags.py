@@ -70,6 +70,17 @@ def language_flags(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
+def attention_flag(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the cross-attention of the results."""
+    return click.option(
+        "--attention",
+        "return_attention",
+        is_flag=True,
+        default=None,
+        help="Add cross-attention; implies --json and needs a bundle exported with --attention.",
+    )(command)
+
+
 def split_flags(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options of sentence splitting; `split_choice` reads them."""
     command = click.option(

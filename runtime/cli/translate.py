@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 import click
 
-from translate_trt.runtime import kernels
-from translate_trt.runtime.bundle.manifest import read_manifest
-from translate_trt.runtime.cli.bundle_flags import BATCH_TOKENS_HELP, bundle_flag, target_flags
+from translate_trt.runtime.cli.bundle_flags import bundle_flag, target_flags
 from translate_trt.runtime.cli.format_flags import FormatFlags, format_flags
+from translate_trt.runtime.cli.loading import load_translator, loading_flags
 from translate_trt.runtime.cli.output import open_output
 from translate_trt.runtime.cli.search_flags import (
+    attention_flag,
     n_best_flag,
     replace_options,
     search_flags,
@@ -31,7 +31,6 @@ from translate_trt.runtime.io.lines import (
     check_input,
     count_lines,
     display_name,
-    is_stream,
     open_input,
     read_chunks,
     read_lines,
@@ -106,13 +105,7 @@ class Chunk(NamedTuple):
     help="With --document: join the lines of each paragraph first, where they were broken at a "
     "fixed width.",
 )
-@click.option(
-    "--attention",
-    "return_attention",
-    is_flag=True,
-    default=None,
-    help="Add cross-attention; implies --json and needs a bundle exported with --attention.",
-)
+@attention_flag
 @click.option(
     "--target-prefix",
     type=click.Path(path_type=Path),
@@ -120,31 +113,7 @@ class Chunk(NamedTuple):
 )
 @click.option("--scores", is_flag=True, help="Write the score and a tab before each translation.")
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON object per line.")
-@click.option(
-    "--batch-tokens",
-    type=click.IntRange(min=1),
-    help=BATCH_TOKENS_HELP,
-)
-@click.option("--threads", type=click.IntRange(min=1), help="CPU threads per worker.")
-@click.option(
-    "--workers",
-    type=click.IntRange(min=1),
-    help="Batches translated at once. [one per core for files, 1 with all cores for pipes; for "
-    "engines 2]",
-)
-@click.option("--device", help="cpu, cuda, cuda:1 or xpu. [a GPU if the target is made for one]")
-@click.option(
-    "--trust-code",
-    is_flag=True,
-    help="Allow version-compatible engines to run the machine code that they contain.",
-)
-@click.option(
-    "--chunk-lines",
-    type=click.IntRange(min=1),
-    default=1024,
-    show_default=True,
-    help="Lines that are read, sorted by length and written together.",
-)
+@loading_flags
 @click.option("--no-progress", is_flag=True, help="Show no progress bar.")
 def translate(
     bundle: Path,
@@ -186,9 +155,9 @@ def translate(
     also get translation_hypotheses, and TSV translation_2 and so on.
 
     Search options default to those of the bundle. A JSON object has the source and its hypotheses,
-    best first, each with text, score, token_log_probs and truncated. With --attention it also has
-    attention: one matrix per segment of the line (usually one), with a row per generated token and
-    a column per source token.
+    best first, each with text, score, token_log_probs, truncated and looped. With --attention it
+    also has attention: one matrix per segment of the line (usually one), with a row per generated
+    token and a column per source token.
     """
     formats = FormatFlags(
         input_format=input_format,
@@ -217,23 +186,11 @@ def translate(
         # Opened before the model is loaded, to fail early if the output is not writable.
         read = (bundle, *inputs, target_prefix)
         results = stack.enter_context(open_output(output, force, read))
-        if workers is None:
-            engine = read_manifest(bundle).target(target, shortlist).engine
-            workers = _workers(inputs, threads) if engine is None else None
+        translator = load_translator(
+            bundle, target, shortlist, inputs, threads=threads, workers=workers,
+            batch_tokens=batch_tokens, device=device, trust_code=trust_code,
+        )  # fmt: skip
         begin = time.perf_counter()
-        translator = _load(
-            bundle,
-            target,
-            shortlist=shortlist or None,
-            threads=threads,
-            workers=workers,
-            batch_tokens=batch_tokens,
-            device=device,
-            trust_code=trust_code or None,
-        )
-        loaded = time.perf_counter()
-        log.info("loaded %r in %.2f s", translator, loaded - begin)
-        log.info("compiled kernels: %s", kernels.status())
         options = replace_options(translator.default_options, search)
         sentences = split_choice(split_sentences or document, split_language)
         splitting = _Splitting(sentences, document, unwrap)
@@ -261,7 +218,7 @@ def translate(
             looped += sum(one.looped for one in best)
             cut += sum(one.truncated and not one.looped for one in best)
         prefixes.check_used_up()
-    seconds = time.perf_counter() - loaded
+    seconds = time.perf_counter() - begin
     log.info("%d lines in %.2f s, %.1f lines/s", count, seconds, count / seconds)
     if looped:
         log.warning(
@@ -276,25 +233,6 @@ def translate(
             count,
             "source + 50 tokens" if options.max_length is None else f"{options.max_length} tokens",
         )
-
-
-def _workers(inputs: Sequence[str], threads: int | None) -> int:
-    """Default on CPUs: one per core for files, 1 for pipes, where latency matters."""
-    from translate_trt.runtime.cores import available_cores
-
-    streamed = any(is_stream(path) for path in inputs)
-    return 1 if streamed else max(1, available_cores() // (threads or 1))
-
-
-def _load(bundle: Path, target: str | None, **arguments: int | str | None) -> Translator:
-    from translate_trt.runtime.process import return_large_blocks
-    from translate_trt.runtime.translator import Translator
-
-    return_large_blocks()
-    settings: dict[str, Any] = {
-        name: value for name, value in arguments.items() if value is not None
-    }
-    return Translator(bundle, target, **settings)
 
 
 def _read(inputs: Sequence[str], size: int, record_format: RecordFormat) -> Iterator[Chunk]:

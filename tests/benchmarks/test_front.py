@@ -74,7 +74,8 @@ def test_the_summary_has_the_students_as_they_are_deployed(report: dict[str, Any
 
     *_, teacher, first, second = render_front_summary([report]).splitlines()
     assert first == (
-        "| ssru | 6+2 layers, d_model 256, d_ff 2048 | 36.25 | -1.65 | 8,000 | 8.0x | 1.2 | 8.0 |"
+        "| ssru | 6+2 layers, d_model 256, d_ff 2048 | 1 | 36.25 | -1.65 | 8,000 | 8.0x | 1.2 "
+        "| 8.0 |"
     )
     assert second.startswith("| self-attention |")
     twice = render_front_summary([report, report]).splitlines()
