@@ -18,8 +18,7 @@ from translate_trt.runtime.backends import Settings, load_cuda, load_engines, lo
 from translate_trt.runtime.backends.device import Engines
 from translate_trt.runtime.backends.engines import check_engines
 from translate_trt.runtime.backends.packages import PACKAGES, TORCH
-from translate_trt.runtime.bundle.checks import check_options, check_tokens, max_segment_length
-from translate_trt.runtime.bundle.contract import unscored
+from translate_trt.runtime.bundle.checks import check_options
 from translate_trt.runtime.bundle.manifest import Manifest, TargetEntry, read_manifest, verify_files
 from translate_trt.runtime.cores import share_cores
 from translate_trt.runtime.errors import (
@@ -31,10 +30,15 @@ from translate_trt.runtime.errors import (
 )
 from translate_trt.runtime.native.core import Core
 from translate_trt.runtime.options import WARN_BEAM_SIZE, SearchOptions, whole_number
+from translate_trt.runtime.preparation import (
+    join_segments,
+    make_segments,
+    make_sentence,
+    target_name,
+)
 from translate_trt.runtime.reference import Reference, Sentence
 from translate_trt.runtime.results import Hypothesis, TextHypothesis, Translation
 from translate_trt.runtime.text.documents import SplitText, TextSplitter
-from translate_trt.runtime.text.segments import split_text
 from translate_trt.runtime.text.sentences import chosen_rules
 from translate_trt.runtime.text.tokenizer import Tokenizer
 
@@ -637,7 +641,7 @@ class Translator:
             found = core.submit_ids(tokens, options, forced, score=score).result()
             return [[one.segments[0] for one in line.hypotheses] for line in found]
         sentences = [
-            self._sentence(f"source {n}", source, target, options, score)
+            make_sentence(self.manifest, f"source {n}", source, target, options, score)
             for n, (source, target) in enumerate(zip(tokens, forced, strict=True))
         ]
         return self._search(sentences)
@@ -663,7 +667,7 @@ class Translator:
         """
         options = self._checked(options, score)
         if source is not None:
-            self._sentence(name, token_ids(name, source), (), options)
+            make_sentence(self.manifest, name, token_ids(name, source), (), options)
 
     def split_line(
         self, line: str | Sequence[int], options: SearchOptions, split_sentences: bool | str
@@ -707,13 +711,13 @@ class Translator:
         if isinstance(target, str):
             (target,) = self._target_tokens([target] if target else None, 1)
         else:
-            target = token_ids(f"{_target_name(score)} the line", target)
+            target = token_ids(f"{target_name(score)} the line", target)
         if isinstance(source, str):
             return self._segments("the line", source, target, options, score)
         tokens = token_ids("the line", source)
         if not tokens and not (score and target):
             return []
-        return [self._sentence("the line", tokens, target, options, score)]
+        return [make_sentence(self.manifest, "the line", tokens, target, options, score)]
 
     def translate_prepared(self, segments: Sequence[Sentence]) -> Translation:
         """Translate the segments of one line that `prepare` returned.
@@ -731,16 +735,7 @@ class Translator:
             segments: The n best hypotheses of each segment, in order. An empty list gives an empty
                 translation.
         """
-        if not segments:
-            return Translation((TextHypothesis("", 0.0),))
-        joined = []
-        for rank in range(max(map(len, segments))):
-            # A segment with fewer hypotheses than requested repeats its last one.
-            parts = tuple(segment[min(rank, len(segment) - 1)] for segment in segments)
-            texts = self.tokenizer.decode_batch([part.tokens for part in parts])
-            score = sum(part.score for part in parts)
-            joined.append(TextHypothesis(" ".join(filter(None, texts)), score, parts))
-        return Translation(tuple(joined))
+        return join_segments(self.tokenizer, segments)
 
     def _search(self, sentences: Sequence[Sentence]) -> list[list[Hypothesis]]:
         """Return the n best of each sentence; an empty sentence has one empty hypothesis."""
@@ -752,67 +747,7 @@ class Translator:
     def _segments(
         self, name: str, line: str, target: Sequence[int], options: SearchOptions, score: bool
     ) -> list[Sentence]:
-        """Cut a line into segments and check them; only the first begins with the target.
-
-        Raises:
-            InputError: A line to score has several segments, or none and a translation.
-        """
-        text, options = self.manifest.prompt.of_line(line, options)
-        longest = max_segment_length(self.manifest)
-        sources = split_text(text, self.tokenizer.encode_source, longest)
-        if score and (len(sources) > 1 or (not sources and target)):
-            problem = (
-                f"has more than the {longest} tokens that this bundle takes"
-                if sources
-                else "is blank, and its translation is not"
-            )
-            raise InputError(
-                f"{name} {problem}; only the translation of a single sentence has a score."
-            )
-        return [
-            self._sentence(name, source, () if number else target, options, score)
-            for number, source in enumerate(sources)
-        ]
-
-    def _sentence(
-        self,
-        name: str,
-        source: Sequence[int],
-        target: Sequence[int],
-        options: SearchOptions,
-        score: bool = False,
-    ) -> Sentence:
-        """Check the tokens of a text and its prefix or translation, and add the model's prompt.
-
-        Raises:
-            InputError: A token is outside the vocabulary, or a text exceeds the bundle's limit.
-            OptionError: The prefix is as long as the maximum length of the translation.
-        """
-        target_name = f"{_target_name(score)} {name}"
-        check_tokens(self.manifest, name, source, target_name, target)
-        if not len(source):
-            if score and len(target):
-                raise InputError(f"{name} is empty, and its translation is not; it has no score.")
-            return Sentence((), (), options)
-        prompt, end = self.manifest.prompt, self.manifest.model.end_token
-        tokens = [*prompt.of_source(options), *source]
-        if score:
-            forced = [*prompt.of_target(options), *target, end]
-            longest = self.manifest.limits.max_target_length
-            if len(forced) > longest:
-                raise InputError(
-                    f"{target_name} has {len(forced)} tokens with the end symbol; this bundle "
-                    f"takes up to {longest}. Split it, or export with a larger "
-                    "--max-target-length."
-                )
-            return Sentence(tokens, forced, replace(options, max_length=len(forced)))
-        sentence = Sentence(tokens, [*prompt.of_target(options), *map(unscored, target)], options)
-        if len(sentence.prefix) >= sentence.max_length:
-            raise OptionError(
-                f"{target_name} has {len(sentence.prefix)} tokens, which leaves no room in the "
-                f"maximum length of {sentence.max_length}; raise max_length or shorten the prefix."
-            )
-        return sentence
+        return make_segments(self.manifest, self.tokenizer, name, line, target, options, score)
 
     def _splitter(self, split_sentences: bool | str, options: SearchOptions) -> TextSplitter:
         """Return the splitter of the source language, or of the language named.
@@ -870,7 +805,3 @@ def _check_count(targets: Sequence[object] | None, lines: int, kind: str) -> Non
 
 def _closed_error() -> TranslateTrtError:
     return TranslateTrtError("the translator was closed; make another Translator.")
-
-
-def _target_name(score: bool) -> str:
-    return "the translation of" if score else "the target prefix of"

@@ -1,0 +1,134 @@
+"""Sentences to search for from lines and tokens, and translations from their hypotheses.
+
+The library does the same in runtime/cpp/src/core/translator.cc.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from translate_trt.runtime.bundle.checks import check_tokens, max_segment_length
+from translate_trt.runtime.bundle.contract import unscored
+from translate_trt.runtime.bundle.manifest import Manifest
+from translate_trt.runtime.errors import InputError, OptionError
+from translate_trt.runtime.options import SearchOptions
+from translate_trt.runtime.reference import Sentence
+from translate_trt.runtime.results import Hypothesis, TextHypothesis, Translation
+from translate_trt.runtime.text.segments import split_text
+from translate_trt.runtime.text.tokenizer import Tokenizer
+
+
+def make_segments(
+    manifest: Manifest,
+    tokenizer: Tokenizer,
+    name: str,
+    line: str,
+    target: Sequence[int],
+    options: SearchOptions,
+    score: bool,
+) -> list[Sentence]:
+    """Cut a line into segments and check them; only the first begins with the target.
+
+    Args:
+        manifest: Manifest of the bundle.
+        tokenizer: Its tokenizer.
+        name: Name of the line in messages.
+        line: Text.
+        target: Tokens that the translation must begin with, or the whole translation.
+        options: Checked search options.
+        score: Whether the target is a whole translation.
+
+    Raises:
+        InputError: A line to score has several segments, or none and a translation.
+        OptionError: See `make_sentence`.
+    """
+    text, options = manifest.prompt.of_line(line, options)
+    longest = max_segment_length(manifest)
+    sources = split_text(text, tokenizer.encode_source, longest)
+    if score and (len(sources) > 1 or (not sources and target)):
+        problem = (
+            f"has more than the {longest} tokens that this bundle takes"
+            if sources
+            else "is blank, and its translation is not"
+        )
+        raise InputError(
+            f"{name} {problem}; only the translation of a single sentence has a score."
+        )
+    return [
+        make_sentence(manifest, name, source, () if number else target, options, score)
+        for number, source in enumerate(sources)
+    ]
+
+
+def make_sentence(
+    manifest: Manifest,
+    name: str,
+    source: Sequence[int],
+    target: Sequence[int],
+    options: SearchOptions,
+    score: bool = False,
+) -> Sentence:
+    """Check the tokens of a text and its prefix or translation, and add the model's prompt.
+
+    Args:
+        manifest: Manifest of the bundle.
+        name: Name of the text in messages.
+        source: Source tokens without the end symbol and the prompt.
+        target: Tokens that the translation must begin with, or the whole translation.
+        options: Checked search options.
+        score: Whether the target is a whole translation.
+
+    Raises:
+        InputError: A token is outside the vocabulary, or a text exceeds the bundle's limit.
+        OptionError: The prefix is as long as the maximum length of the translation.
+    """
+    whose = f"{target_name(score)} {name}"
+    check_tokens(manifest, name, source, whose, target)
+    if not len(source):
+        if score and len(target):
+            raise InputError(f"{name} is empty, and its translation is not; it has no score.")
+        return Sentence((), (), options)
+    prompt = manifest.prompt
+    tokens = [*prompt.of_source(options), *source]
+    if score:
+        forced = [*prompt.of_target(options), *target, manifest.model.end_token]
+        longest = manifest.limits.max_target_length
+        if len(forced) > longest:
+            raise InputError(
+                f"{whose} has {len(forced)} tokens with the end symbol; this bundle takes up to "
+                f"{longest}. Split it, or export with a larger --max-target-length."
+            )
+        return Sentence(tokens, forced, replace(options, max_length=len(forced)))
+    sentence = Sentence(tokens, [*prompt.of_target(options), *map(unscored, target)], options)
+    if len(sentence.prefix) >= sentence.max_length:
+        raise OptionError(
+            f"{whose} has {len(sentence.prefix)} tokens, which leaves no room in the maximum "
+            f"length of {sentence.max_length}; raise max_length or shorten the prefix."
+        )
+    return sentence
+
+
+def target_name(score: bool) -> str:
+    """Return the name of target tokens in messages, before the name of their text."""
+    return "the translation of" if score else "the target prefix of"
+
+
+def join_segments(tokenizer: Tokenizer, segments: Sequence[Sequence[Hypothesis]]) -> Translation:
+    """Join the hypotheses of a line's segments: the i-th best of each give the i-th best line.
+
+    Args:
+        tokenizer: Tokenizer of the bundle.
+        segments: The n best hypotheses of each segment, in order. An empty list gives an empty
+            translation.
+    """
+    if not segments:
+        return Translation((TextHypothesis("", 0.0),))
+    joined = []
+    for rank in range(max(map(len, segments))):
+        # A segment with fewer hypotheses than requested repeats its last one.
+        parts = tuple(segment[min(rank, len(segment) - 1)] for segment in segments)
+        texts = tokenizer.decode_batch([part.tokens for part in parts])
+        score = sum(part.score for part in parts)
+        joined.append(TextHypothesis(" ".join(filter(None, texts)), score, parts))
+    return Translation(tuple(joined))
