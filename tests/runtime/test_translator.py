@@ -608,7 +608,7 @@ def test_the_n_best_of_pieces_are_joined_rank_by_rank(
 
     monkeypatch.setattr(translator, "_search", found)
     monkeypatch.setattr(
-        "translate_trt.runtime.translator.split_text",
+        "translate_trt.runtime.preparation.split_text",
         lambda line, *_: [[5]] * int(line) if line else [],
     )
     one, blank, three = translator.translate(["1", "", "3"])
