@@ -62,6 +62,12 @@ class SearchOptions:
     # ---- against loops ----
     loop_guard: bool = False  # cut a translation that repeats one phrase without end (rule 11)
 
+    # ---- alternatives after the target prefix (rule 12) ----
+    # n > 0: one translation for each of the n most likely next tokens, most likely first.
+    alternatives: int = 0
+    # Leave out alternatives whose token is less likely, except the most likely one.
+    min_alternative_prob: float = 0.0
+
     def __post_init__(self) -> None:
         self._check_types()
         if self.beam_size < 1:
@@ -90,16 +96,29 @@ class SearchOptions:
                 f"num_hypotheses is {self.num_hypotheses}; it must be between 1 and beam_size "
                 f"({self.beam_size}). Raise beam_size to get more hypotheses."
             )
+        if self.alternatives < 0:
+            raise OptionError(f"alternatives is {self.alternatives}; it must be at least 0.")
+        if self.alternatives and self.num_hypotheses > 1:
+            raise OptionError(
+                f"num_hypotheses is {self.num_hypotheses}; each of the alternatives has one; "
+                "set it to 1."
+            )
+        if not 0 <= self.min_alternative_prob <= 1:
+            raise OptionError(
+                f"min_alternative_prob is {self.min_alternative_prob}; it must be a number from 0 "
+                "to 1."
+            )
 
     def _check_types(self) -> None:
         """Convert NumPy numbers to Python numbers and reject values of other types."""
-        for name in ("beam_size", "max_length", "min_length", "num_hypotheses"):
+        for name in ("beam_size", "max_length", "min_length", "num_hypotheses", "alternatives"):
             if (value := getattr(self, name)) is not None or name != "max_length":
                 object.__setattr__(self, name, whole_number(name, value))
-        alpha: object = self.length_penalty
-        if isinstance(alpha, bool) or not isinstance(alpha, Real):
-            raise OptionError(f"length_penalty is {alpha!r}; it must be a number.")
-        object.__setattr__(self, "length_penalty", float(alpha))
+        for name in ("length_penalty", "min_alternative_prob"):
+            number: object = getattr(self, name)
+            if isinstance(number, bool) or not isinstance(number, Real):
+                raise OptionError(f"{name} is {number!r}; it must be a number.")
+            object.__setattr__(self, name, float(number))
         for name in ("early_stopping", "loop_guard", "return_attention"):
             if not isinstance(value := getattr(self, name), bool):
                 raise OptionError(f"{name} is {value!r}; it must be True or False.")
@@ -116,6 +135,11 @@ class SearchOptions:
         """Length penalty lp(n) of rule 3 for a hypothesis of `length` tokens."""
         beta = self.length_penalty_beta
         return float(((beta + length) / (beta + 1)) ** self.length_penalty)
+
+    @property
+    def result_count(self) -> int:
+        """Maximum number of translations returned per line."""
+        return self.alternatives or self.num_hypotheses
 
     def max_length_for(self, source_length: int) -> int:
         """Maximum number of generated tokens for a source length, which excludes the end symbol."""

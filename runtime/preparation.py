@@ -28,7 +28,9 @@ def make_segments(
     options: SearchOptions,
     score: bool,
 ) -> list[Sentence]:
-    """Cut a line into segments and check them; only the first begins with the target.
+    """Cut a line into segments and check them.
+
+    Only the first begins with the target and has alternatives.
 
     Args:
         manifest: Manifest of the bundle.
@@ -55,10 +57,12 @@ def make_segments(
         raise InputError(
             f"{name} {problem}; only the translation of a single sentence has a score."
         )
+    others = replace(options, alternatives=0)
     return [
-        make_sentence(manifest, name, source, () if number else target, options, score)
+        make_sentence(manifest, name, source, () if number else target,
+                      others if number else options, score)
         for number, source in enumerate(sources)
-    ]
+    ]  # fmt: skip
 
 
 def make_sentence(
@@ -81,7 +85,8 @@ def make_sentence(
 
     Raises:
         InputError: A token is outside the vocabulary, or a text exceeds the bundle's limit.
-        OptionError: The prefix is as long as the maximum length of the translation.
+        OptionError: The prefix, with the token of an alternative, is as long as the maximum length
+            of the translation.
     """
     whose = f"{target_name(score)} {name}"
     check_tokens(manifest, name, source, whose, target)
@@ -101,7 +106,7 @@ def make_sentence(
             )
         return Sentence(tokens, forced, replace(options, max_length=len(forced)))
     sentence = Sentence(tokens, [*prompt.of_target(options), *map(unscored, target)], options)
-    if len(sentence.prefix) >= sentence.max_length:
+    if len(sentence.prefix) + bool(options.alternatives) >= sentence.max_length:
         raise OptionError(
             f"{whose} has {len(sentence.prefix)} tokens, which leaves no room in the maximum "
             f"length of {sentence.max_length}; raise max_length or shorten the prefix."

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from translate_trt.runtime.alternatives import completions, expansion
 from translate_trt.runtime.batching import length_sorted_batches
 from translate_trt.runtime.bundle.contract import FREE, MASKED, NEXT, Contract, request_values
 from translate_trt.runtime.loops import CHECK_STEPS, LoopGuard
@@ -302,11 +303,23 @@ class Reference:
         self.workers = workers
 
     def translate(self, sentences: Sequence[Sentence]) -> list[list[Hypothesis]]:
-        """Return the n best hypotheses of each sentence; all sentences have one beam size.
+        """Return the n best hypotheses of each sentence, or the best of each alternative.
+
+        All sentences have one beam size.
 
         Raises:
             BackendError: The backend failed, or a search found no hypothesis.
         """
+        asked = [one for one in sentences if one.options.alternatives]
+        if not asked:
+            return self._translate(sentences)
+        expanded = [expansion(one, self._contract.beams) for one in asked]
+        groups = map(completions, asked, expanded, self._translate(expanded))
+        parts = [next(groups) if one.options.alternatives else [one] for one in sentences]
+        found = iter(self._translate([one for part in parts for one in part]))
+        return [[best for _ in part for best in next(found)] for part in parts]
+
+    def _translate(self, sentences: Sequence[Sentence]) -> list[list[Hypothesis]]:
         batches = length_sorted_batches([len(s.tokens) + 1 for s in sentences], self.batch_tokens)
         results: dict[int, list[Hypothesis]] = {}
         stop = Event()

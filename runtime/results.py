@@ -98,7 +98,8 @@ class Translation:
     """The n best translations of one line, best first; a blank line has one empty hypothesis.
 
     Attributes:
-        hypotheses: The n best, best first.
+        hypotheses: The n best, best first; or the best of each alternative, in the order of their
+            tokens' probabilities.
         sentence_count: Number of sentences that were translated one by one; 1 unless
             `split_sentences` was asked for.
     """

@@ -581,7 +581,8 @@ class Translator:
             target_prefixes: Token ids that each translation must begin with, one list per source.
 
         Returns:
-            The n best hypotheses of each source, best first. Their tokens include the model's
+            The n best hypotheses of each source, best first, or its alternatives, most likely
+            first. Their tokens include the model's
             target prompt, if it has one. An empty source has one empty hypothesis.
 
         Raises:
@@ -753,8 +754,13 @@ class Translator:
         """Return the splitter of the source language, or of the language named.
 
         Raises:
-            OptionError: The language is unknown or a package is missing.
+            OptionError: The language is unknown or a package is missing, or alternatives are
+                wanted.
         """
+        if options.alternatives and split_sentences is not False:
+            raise OptionError(
+                "alternatives belong to one sentence; leave out alternatives or split_sentences."
+            )
         code = options.source_language or self.manifest.source_language
         rules = chosen_rules(split_sentences, code)
         return TextSplitter(self.manifest.prompt, rules, self.manifest.target_language)
@@ -783,8 +789,9 @@ class Translator:
         if score:
             beams = self.target.contract.beams or 1
             options = replace(
-                options, beam_size=beams, num_hypotheses=1, max_length=None, min_length=0
-            )
+                options, beam_size=beams, num_hypotheses=1, max_length=None, min_length=0,
+                alternatives=0,
+            )  # fmt: skip
         check_options(self.manifest, self.target, options)
         if options.beam_size > WARN_BEAM_SIZE and not self._warned_of_beams:
             self._warned_of_beams = True

@@ -24,22 +24,29 @@ from translate_trt.runtime import (
 
 BUNDLE = os.environ.get("BUNDLE", "bundle")
 TARGET = os.environ.get("TARGET")  # None: the bundle's first
-CAPACITY = int(os.environ.get("CAPACITY", "256"))  # lines in the service; more are refused
+CAPACITY = int(os.environ.get("CAPACITY", "256"))  # searches in the service; more are refused
 
 
 class Query(BaseModel):
-    """Lines to translate."""
+    """Lines to translate.
+
+    With `alternatives`, a line has a translation for each of the most likely tokens after its
+    prefix: what a user may choose from at a position of an earlier translation.
+    """
 
     lines: list[str] = Field(min_length=1, max_length=64)
+    target_prefixes: list[str] | None = None  # text that each translation must begin with
+    alternatives: int = Field(default=0, ge=0, le=16)
     beam_size: int | None = None
     timeout: float = Field(default=10.0, gt=0, le=60)  # seconds
 
 
 class Answer(BaseModel):
-    """Translations and scores in the order of the lines."""
+    """Translations and scores in the order of the lines, and all alternatives of each."""
 
     translations: list[str]
     scores: list[float]
+    alternatives: list[list[str]] | None = None
 
 
 @asynccontextmanager
@@ -63,15 +70,22 @@ async def translate(query: Query, request: Request) -> Answer:
     """Translate lines, which share batches with those of all other requests."""
     state = request.app.state
     service: TranslationService = state.service
-    if state.in_flight + len(query.lines) > CAPACITY:
+    prefixes = query.target_prefixes or [""] * len(query.lines)
+    if len(prefixes) != len(query.lines):
+        raise HTTPException(422, f"{len(prefixes)} target_prefixes for {len(query.lines)} lines")
+    size = len(query.lines) * (1 + query.alternatives)  # searches
+    if state.in_flight + size > CAPACITY:
         raise HTTPException(429, "at capacity", headers={"Retry-After": "1"})
-    options = state.translator.default_options
+    options = dataclasses.replace(state.translator.default_options, alternatives=query.alternatives)
     number = service.new_request()  # its lines share turns, and can be cancelled together
-    state.in_flight += len(query.lines)
+    state.in_flight += size
     try:
         if query.beam_size is not None:
             options = dataclasses.replace(options, beam_size=query.beam_size)
-        futures = [service.submit(line, options, request=number) for line in query.lines]
+        futures = [
+            service.submit(line, options, prefix, request=number)
+            for line, prefix in zip(query.lines, prefixes, strict=True)
+        ]
         waiting = asyncio.gather(*map(asyncio.wrap_future, futures))
         found = await asyncio.wait_for(waiting, query.timeout)
     except (InputError, OptionError) as error:
@@ -84,8 +98,14 @@ async def translate(query: Query, request: Request) -> Answer:
         service.cancel(number)
         raise HTTPException(500, str(error)) from error
     finally:
-        state.in_flight -= len(query.lines)
-    return Answer(translations=[t.text for t in found], scores=[t.score for t in found])
+        state.in_flight -= size
+    return Answer(
+        translations=[one.text for one in found],
+        scores=[one.score for one in found],
+        alternatives=[[best.text for best in one.hypotheses] for one in found]
+        if query.alternatives
+        else None,
+    )
 
 
 @app.get("/health")

@@ -51,6 +51,11 @@ def check_options(manifest: Manifest, target: TargetEntry, options: SearchOption
             f"beam_size {options.beam_size} is too large for a {kind} of {choices} pieces; "
             f"at most {max_beams(choices)}."
         )
+    most = max_beams(choices) if beams is None else beams
+    if options.alternatives > most:
+        raise OptionError(
+            f"alternatives is {options.alternatives}; {target.name} finds at most {most}."
+        )
 
 
 def check_tokens(

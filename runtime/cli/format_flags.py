@@ -110,13 +110,13 @@ class FormatFlags:
                 "it must be jsonl or text."
             )
 
-    def make_format(self, num_hypotheses: int) -> RecordFormat:
+    def make_format(self, count: int) -> RecordFormat:
         """Create the format of the lines.
 
         Args:
-            num_hypotheses: Number of hypotheses per translation.
+            count: Maximum number of hypotheses per translation.
         """
-        as_json = self.as_json or num_hypotheses > 1
+        as_json = self.as_json or count > 1
         if self.input_format == "jsonl":
             added = self._json_fields(as_json)
             return JsonLinesFormat(self.field or "text", added, self.replace_field)
@@ -125,7 +125,7 @@ class FormatFlags:
             return TsvFormat(
                 int(column) if column.isdecimal() else column,
                 self.header,
-                self._columns(num_hypotheses),
+                self._columns(count),
                 self.replace_field,
             )
         return TextFormat(json_line if as_json else _scored_line if self.scores else _plain_line)
@@ -139,9 +139,9 @@ class FormatFlags:
             fields[f"{name}_hypotheses"] = json_hypotheses
         return fields
 
-    def _columns(self, num_hypotheses: int) -> dict[str, Callable[[Translation], str]]:
+    def _columns(self, count: int) -> dict[str, Callable[[Translation], str]]:
         columns = {}
-        for rank in range(num_hypotheses):
+        for rank in range(count):
             name = (self.output_field or _OUTPUT_FIELD) + (f"_{rank + 1}" if rank else "")
             columns[name] = _of_hypothesis(rank, lambda found: found.text)
             if self.scores:

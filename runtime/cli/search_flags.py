@@ -32,6 +32,19 @@ def search_flags(command: Callable[..., None]) -> Callable[..., None]:
             default=None,
             help="Cut a translation that repeats one phrase without end.",
         ),
+        click.option(
+            "--alternatives",
+            type=int,
+            metavar="N",
+            help="Write a translation for each of the N most likely tokens after the target "
+            "prefix; more than 1 implies --json.",
+        ),
+        click.option(
+            "--min-alternative-prob",
+            type=float,
+            metavar="P",
+            help="Leave out alternatives whose token has a probability below P.",
+        ),
         language_flags,
     )
     for flag in reversed(flags):

@@ -194,7 +194,7 @@ def translate(
         options = replace_options(translator.default_options, search)
         sentences = split_choice(split_sentences or document, split_language)
         splitting = _Splitting(sentences, document, unwrap)
-        record_format = formats.make_format(options.num_hypotheses)
+        record_format = formats.make_format(options.result_count)
         is_text = document and input_format == "text"
         chunks = (
             _read_documents(inputs, record_format)
@@ -202,7 +202,7 @@ def translate(
             else _read(inputs, chunk_lines, record_format)
         )
         # A document ends as its input does; JSON lines have line ends.
-        end = "" if is_text and not (formats.as_json or options.num_hypotheses > 1) else "\n"
+        end = "" if is_text and not (formats.as_json or options.result_count > 1) else "\n"
         prefixes = stack.enter_context(_Prefixes(target_prefix))
         bar = stack.enter_context(
             _progress(inputs, no_progress or is_text, to_file=output is not None)

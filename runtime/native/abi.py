@@ -53,6 +53,8 @@ class Options(ctypes.Structure):
         ("source_language", c_char_p),
         ("target_language", c_char_p),
         ("loop_guard", c_int32),
+        ("alternatives", c_int32),
+        ("min_alternative_prob", c_double),
     )
 
 

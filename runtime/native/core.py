@@ -437,6 +437,8 @@ def _options(options: SearchOptions) -> abi.Options:
         None if source is None else source.encode(errors="replace"),
         None if target is None else target.encode(errors="replace"),
         options.loop_guard,
+        options.alternatives,
+        options.min_alternative_prob,
     )
 
 

@@ -178,6 +178,8 @@ FLAGS: list[tuple[list[str], dict[str, Any]]] = [
     (["--target-language", "de"], {"target_language": "de"}),
     (["--source-language", "en"], {"source_language": "en"}),
     (["--loop-guard"], {"loop_guard": True}),
+    (["--alternatives", "3"], {"alternatives": 3}),
+    (["--min-alternative-prob", "0.1"], {"min_alternative_prob": 0.1}),
 ]
 
 

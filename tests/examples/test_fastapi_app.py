@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from support.paths import ROOT
 
-from translate_trt.runtime import BackendError, Translator
+from translate_trt.runtime import BackendError, SearchOptions, Translator
 
 fastapi = pytest.importorskip("fastapi", reason="fastapi is not installed")
 pytest.importorskip("httpx", reason="httpx is not installed")
@@ -48,6 +48,18 @@ def test_it_translates_as_the_translator_does(client: TestClient, compiled_bundl
     assert answer.json()["translations"] == [translation.text for translation in expected]
     assert answer.json()["scores"] == pytest.approx([t.score for t in expected], abs=1e-4)
     assert client.get("/health").json()["status"] == "ok"
+
+
+def test_alternatives_after_a_prefix(client: TestClient, compiled_bundle: Path) -> None:
+    query = {"lines": LINES[:1], "target_prefixes": ["Hund"], "alternatives": 3}
+    answer = client.post("/translate", json=query)
+    assert answer.status_code == 200, answer.text
+    expected = Translator(compiled_bundle, "onnx-fp32", threads=1).translate(
+        LINES[0], SearchOptions(alternatives=3), "Hund"
+    )
+    assert answer.json()["alternatives"] == [[one.text for one in expected.hypotheses]]
+    assert client.post("/translate", json=query | {"lines": LINES[:2]}).status_code == 422
+    assert client.post("/translate", json=query | {"alternatives": 4}).status_code == 429
 
 
 def test_wrong_requests_are_refused_with_a_reason(client: TestClient) -> None:

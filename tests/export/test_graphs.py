@@ -188,8 +188,9 @@ def test_every_option_is_covered_here() -> None:
         for field in dataclasses.fields(options)
         if getattr(options, field.name) != getattr(defaults, field.name)
     }
-    # tests/runtime/bundle/test_prompt.py and tests/runtime/test_loops.py
+    # tests/runtime/bundle/test_prompt.py, tests/runtime/test_loops.py and test_alternatives.py
     elsewhere = {"source_language", "target_language", "loop_guard"}
+    elsewhere |= {"alternatives", "min_alternative_prob"}
     assert changed == {field.name for field in dataclasses.fields(SearchOptions)} - elsewhere
 
 

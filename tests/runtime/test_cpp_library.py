@@ -479,9 +479,10 @@ def test_defaults_are_those_of_python(library: Library, compiled_bundle: Path) -
       tt_options o;
       if (tt_options_default(&o, sizeof o) != TT_OK) return 1;
       if (o.source_language != NULL || o.target_language != NULL) return 2;
-      printf("%d %.17g %d %d %d %d %d %d %d %s", o.beam_size, o.length_penalty,
+      printf("%d %.17g %d %d %d %d %d %d %d %d %g %s", o.beam_size, o.length_penalty,
              o.length_penalty_form, o.early_stopping, o.max_length, o.min_length,
-             o.num_hypotheses, o.return_attention, o.loop_guard, tt_version());
+             o.num_hypotheses, o.return_attention, o.loop_guard, o.alternatives,
+             o.min_alternative_prob, tt_version());
       return 0;
     }
     """
@@ -493,6 +494,7 @@ def test_defaults_are_those_of_python(library: Library, compiled_bundle: Path) -
     assert list(map(float, numbers)) == [
         python.beam_size, python.length_penalty, 0, python.early_stopping, 0,
         python.min_length, python.num_hypotheses, python.return_attention, python.loop_guard,
+        python.alternatives, python.min_alternative_prob,
     ]  # fmt: skip
     assert f'version = "{version}"' in (ROOT / "pyproject.toml").read_text()
 

@@ -240,6 +240,7 @@ def test_options_of_each_request_and_sentence(model: Any, translator: Translator
         "BEAM_SIZE": 2, "LENGTH_PENALTY": 1.5, "LENGTH_PENALTY_FORM": b"length",
         "EARLY_STOPPING": True, "MAX_LENGTH": 7, "MIN_LENGTH": 3, "NUM_HYPOTHESES": 2,
         "SOURCE_LANGUAGE": b"en", "TARGET_LANGUAGE": b"de", "LOOP_GUARD": True,
+        "ALTERNATIVES": 0, "MIN_ALTERNATIVE_PROB": 0.1,
     }  # fmt: skip
     assert options.keys() == {one.name for one in interface.OPTIONS.values()}
     other, plain, mixed = answers(model,
@@ -253,6 +254,19 @@ def test_options_of_each_request_and_sentence(model: Any, translator: Translator
         *expected(translator.translate(["Haus"], SearchOptions(beam_size=1, min_length=1))),
         *expected(translator.translate(["Haus"], SearchOptions(min_length=9))),
     ]
+
+
+def test_alternatives_after_a_prefix(model: Any, translator: Translator) -> None:
+    lines, prefixes = ["the cat runs.", "Haus"], ["Hund the", ""]
+    (response,) = answers(
+        model, [request(lines, TARGET_PREFIX=texts(*prefixes), ALTERNATIVES=[4, 0])]
+    )
+    four = translator.translate(lines[:1], SearchOptions(alternatives=4), prefixes[:1])
+    assert best(response) == expected([*four, *translator.translate(lines[1:])])
+    (refused,) = answers(model, [request("a", ALTERNATIVES=17)])
+    assert "alternatives 17 is more than this server's maximum of 16" in failure(refused)[1]
+    (refused,) = answers(model, [request("a", TARGET_PREFIX=texts(b"a\xff"))])
+    assert "the target prefix of sentence 0 is not valid UTF-8" in failure(refused)[1]
 
 
 BAD: dict[str, tuple[Callable[[], Request], str]] = {

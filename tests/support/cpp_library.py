@@ -33,6 +33,7 @@ SEARCHES: list[dict[str, Any]] = [
     {"max_length": 5, "num_hypotheses": 4},
     {"min_length": 12, "length_penalty": 0.0},
     {"beam_size": 2, "return_attention": True},
+    {"beam_size": 2, "alternatives": 5, "min_alternative_prob": 0.01},
 ]
 
 

@@ -101,6 +101,8 @@ std::optional<SearchOptions> search_options(const json& request) {
   take(given, "num_hypotheses", options.num_hypotheses);
   take(given, "return_attention", options.return_attention);
   take(given, "loop_guard", options.loop_guard);
+  take(given, "alternatives", options.alternatives);
+  take(given, "min_alternative_prob", options.min_alternative_prob);
   if (given.contains("source_language")) {
     options.source_language = given["source_language"].get<std::string>();
   }

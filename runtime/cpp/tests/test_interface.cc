@@ -109,6 +109,11 @@ void test_options_out_of_range() {
       contains(refused([](tt_options& o) { o.max_length = 3, o.min_length = 4; }), "min_length 4"));
   CHECK(contains(refused([](tt_options& o) { o.num_hypotheses = 5; }), "num_hypotheses is 5"));
   CHECK(contains(refused([](tt_options& o) { o.early_stopping = 2; }), "early_stopping is 2"));
+  CHECK(contains(refused([](tt_options& o) { o.alternatives = -1; }), "alternatives is -1"));
+  CHECK(contains(refused([](tt_options& o) { o.alternatives = o.num_hypotheses = 2; }),
+                 "num_hypotheses is 2; each of the alternatives"));
+  CHECK(contains(refused([](tt_options& o) { o.min_alternative_prob = NAN; }),
+                 "min_alternative_prob is nan"));
 }
 
 void test_null_and_empty() {

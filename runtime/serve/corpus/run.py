@@ -70,7 +70,7 @@ def prepare_work(
             "return_attention: the results of a corpus have no attention; translate the lines in "
             "question with `translate-trt translate --attention`."
         )
-    options = dataclasses.replace(options, json=options.json or search.num_hypotheses > 1)
+    options = dataclasses.replace(options, json=options.json or search.result_count > 1)
     manifest = read_manifest(bundle)
     entry = manifest.target(target, shortlist)
     verify_files(bundle, manifest, entry.name)

@@ -27,10 +27,11 @@ Array: TypeAlias = NDArray[Any]
 
 @dataclass(frozen=True)
 class Line:
-    """A sentence as text or tokens, with its search options."""
+    """A sentence as text or tokens, with its search options and the text it must begin with."""
 
     source: str | tuple[int, ...]
     options: SearchOptions
+    target_prefix: str = ""
 
 
 @dataclass(frozen=True)
@@ -53,12 +54,17 @@ _CHARACTERS_PER_TOKEN = 4
 
 
 def cost(lines: Sequence[Line]) -> int:
-    """Cost bound of a request: sum of characters, or MIN_LENGTH if larger, times beam size."""
+    """Cost bound of a request: characters of text and prefix, or MIN_LENGTH if larger, times beams.
+
+    The beams are those of all searches: one, or one for each alternative and one that finds them.
+    """
     total = 0
     for line in lines:
+        options = line.options
         per_token = 1 if isinstance(line.source, str) else _CHARACTERS_PER_TOKEN
-        size = max(len(line.source) * per_token, line.options.min_length, 1)
-        total += size * line.options.beam_size
+        characters = len(line.source) * per_token + len(line.target_prefix)
+        size = max(characters, options.min_length, 1)
+        total += size * (options.beam_size * max(options.alternatives, 1) + options.alternatives)
     return total
 
 
@@ -83,11 +89,19 @@ def read_lines(inputs: Mapping[str, Array], translator: Translator, limits: Limi
         raise InputError(f"the request has {found} {tokens}; send one of them.")
     if text in inputs:
         texts = inputs[text].reshape(-1)
-        sources: list[Any] = [_text(row, one, limits) for row, one in enumerate(texts)]
+        sources: list[Any] = [
+            _text(f"sentence {row}", one, limits) for row, one in enumerate(texts)
+        ]
     else:
         sources = [_tokens(row) for row in inputs[tokens]]
+    prefixes = [""] * len(sources)
+    if (given := inputs.get(interface.TARGET_PREFIX.name)) is not None:
+        prefixes = [
+            _text(f"the target prefix of sentence {row}", one, limits)
+            for row, one in enumerate(given.reshape(-1))
+        ]
     lines = [
-        Line(source, _options(inputs, row, translator.default_options))
+        Line(source, _options(inputs, row, translator.default_options), prefixes[row])
         for row, source in enumerate(sources)
     ]
     longest = translator.manifest.limits.max_target_length
@@ -97,12 +111,13 @@ def read_lines(inputs: Mapping[str, Array], translator: Translator, limits: Limi
                 f"min_length {line.options.min_length} is more than the {longest} tokens of the "
                 "longest translation that this bundle was exported for; use a smaller value."
             )
-        if line.options.beam_size > limits.beam_size:
-            raise OptionError(
-                f"beam_size {line.options.beam_size} is more than this server's maximum of "
-                f"{limits.beam_size}; use a smaller one, or create the model repository with a "
-                "larger --max-beam-size."
-            )
+        for name in ("beam_size", "alternatives"):
+            if (value := getattr(line.options, name)) > limits.beam_size:
+                raise OptionError(
+                    f"{name} {value} is more than this server's maximum of {limits.beam_size}; "
+                    "use a smaller one, or create the model repository with a larger "
+                    "--max-beam-size."
+                )
         source = None if isinstance(line.source, str) else line.source
         translator.check(line.options, source, f"sentence {row}")
     _check_cost(lines, limits)
@@ -127,16 +142,16 @@ def _check_cost(lines: Sequence[Line], limits: Limits) -> None:
     )
 
 
-def _text(row: int, content: bytes | str, limits: Limits) -> str:
+def _text(name: str, content: bytes | str, limits: Limits) -> str:
     try:
         text = content if isinstance(content, str) else content.decode("utf-8")
     except UnicodeDecodeError as error:
         raise InputError(
-            f"sentence {row} is not valid UTF-8 at byte {error.start}; encode it again."
+            f"{name} is not valid UTF-8 at byte {error.start}; encode it again."
         ) from error
     if len(text) > limits.characters:
         raise InputError(
-            f"sentence {row} has {len(text)} characters, more than this server's maximum of "
+            f"{name} has {len(text)} characters, more than this server's maximum of "
             f"{limits.characters}; send its sentences one by one."
         )
     return text
@@ -207,7 +222,9 @@ class Answer:
             if self._cancelled.is_set():
                 break
             try:
-                future = self._service.submit(line.source, line.options, request=self._request)
+                future = self._service.submit(
+                    line.source, line.options, line.target_prefix, request=self._request
+                )
             except Exception as error:
                 self._error = error
                 break
@@ -248,7 +265,7 @@ def write_outputs(
     lines: Sequence[Line], translations: Sequence[Translation], wanted: Iterable[str]
 ) -> dict[str, Array]:
     """Create the requested output arrays by name."""
-    width = max(line.options.num_hypotheses for line in lines)
+    width = max(line.options.result_count for line in lines)
     table = [one.hypotheses for one in translations]
     write: dict[str, Callable[[], Array]] = {
         interface.TRANSLATION.name: lambda: _filled(

@@ -39,6 +39,7 @@ class Tensor:
 # all sentences share one queue.
 TEXT = Tensor("TEXT", "STRING", (1,))
 TOKENS = Tensor("TOKENS", "INT32", (-1,))  # shorter rows of a request are filled with NO_TOKEN
+TARGET_PREFIX = Tensor("TARGET_PREFIX", "STRING", (1,))
 
 _DATA_TYPES: dict[Any, str] = {
     bool: "BOOL",
@@ -56,10 +57,11 @@ OPTIONS: dict[str, Tensor] = {
     if name != "return_attention"
 }
 
-INPUTS = (TEXT, TOKENS, *OPTIONS.values())
+INPUTS = (TEXT, TOKENS, TARGET_PREFIX, *OPTIONS.values())
 
-# Hypotheses are sorted best first. The number of columns is the request's largest NUM_HYPOTHESES;
-# rows with fewer hypotheses are padded with empty ones of NO_SCORE.
+# Hypotheses are sorted best first, alternatives by their tokens. The number of columns is the
+# request's largest NUM_HYPOTHESES or ALTERNATIVES; rows with fewer hypotheses are padded with empty
+# ones of NO_SCORE.
 TRANSLATION = Tensor("TRANSLATION", "STRING", (-1,))
 SCORE = Tensor("SCORE", "FP64", (-1,))
 TRUNCATED = Tensor("TRUNCATED", "BOOL", (-1,))  # maximum length reached before the end symbol

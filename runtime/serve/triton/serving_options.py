@@ -35,7 +35,7 @@ class ServerOptions:
     # ---- limits of a request ----
     max_beam_size: int = 16  # memory grows with the beam size: one request could exhaust it
     max_characters: int = 10_000  # per text; longer texts are no sentences, and hours of work
-    max_cost: int = 1_000_000  # sum of characters times beam size, which takes seconds
+    max_cost: int = 1_000_000  # sum of characters times beams, which takes seconds
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]*", self.name):

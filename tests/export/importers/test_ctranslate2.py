@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 import shutil
 import struct
@@ -114,6 +115,31 @@ def test_scores_of_given_translations(trained: Path, bundle: Path) -> None:
     expected = theirs.score_batch([line.split() for line in lines], [t.split() for t in targets])
     for ours, other in zip(found, expected, strict=True):
         assert ours.token_log_probs == pytest.approx(other.log_probs, abs=1e-4)
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+def test_alternatives(beams: int, trained: Path, bundle: Path) -> None:
+    """Compare with CTranslate2, whose probabilities leave out that of the end symbol."""
+    lines = [*random_words(trained, 20), *EXPECTED]
+    prefixes = ["a", "", "m a"] * len(lines)
+    ours = Translator(bundle, "onnx-fp32", threads=1)
+    theirs = ctranslate2.Translator(str(trained), compute_type="float32", intra_threads=1)
+    for line, prefix in zip(lines, prefixes, strict=False):
+        (expected,) = theirs.translate_batch(
+            [line.split()], target_prefix=[prefix.split()], beam_size=beams, length_penalty=0.0,
+            num_hypotheses=4, return_alternatives=True, min_alternative_expansion_prob=0.02,
+            return_scores=True, max_decoding_length=60, min_decoding_length=0,
+        )  # fmt: skip
+        (ended,) = theirs.score_batch([line.split()], [prefix.split()])
+        other_tokens = 1 - math.exp(ended.log_probs[-1])
+        options = SearchOptions(
+            beams, 0.0, "length", early_stopping=True, max_length=60, alternatives=4,
+            min_alternative_prob=0.02 * other_tokens,
+        )  # fmt: skip
+        found = ours.translate(line, options, prefix).hypotheses
+        assert [one.text for one in found] == [" ".join(one) for one in expected.hypotheses]
+        scores = [one.score - math.log(other_tokens) for one in found]
+        assert scores == pytest.approx(expected.scores, abs=1e-4)
 
 
 @pytest.mark.parametrize("end", PRECISIONS)

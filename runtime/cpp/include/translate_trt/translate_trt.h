@@ -101,6 +101,11 @@ typedef struct tt_options {
   const char* source_language;
   const char* target_language;
   int32_t loop_guard; /* 1: cut a translation that repeats one phrase without end */
+  /* n > 0: return n translations that differ in the token after the prefix: one for each of the n
+   * most likely tokens, most likely first. Needs num_hypotheses = 1. */
+  int32_t alternatives;
+  double min_alternative_prob; /* leave out alternatives whose token is less likely, except the
+                                  most likely one */
 } tt_options;
 
 /* Sets the first `struct_size` bytes of the options to their defaults. Pass sizeof(tt_options), so
@@ -203,7 +208,8 @@ TT_API size_t tt_translator_target_languages(const tt_translator* translator);
 TT_API const char* tt_translator_source_language(const tt_translator* translator, size_t index);
 TT_API const char* tt_translator_target_language(const tt_translator* translator, size_t index);
 
-/* Current load and totals of a translator. Each segment of a long line counts as a sentence. */
+/* Current load and totals of a translator. Each segment of a long line, and each search for
+ * alternatives, counts as a sentence. */
 typedef struct tt_statistics {
   size_t struct_size;
   uint64_t pending;       /* sentences waiting for a batch */
@@ -389,9 +395,9 @@ TT_API void tt_job_free(tt_job* job);
 /* ---- results ----
  *
  * A result has an entry for each line, in the order of the input. A line has its n best hypotheses,
- * best first (`rank` counts from 0). A hypothesis has its pieces, one per segment: one for most
- * lines, several for a line that was split, none for a blank line. An index out of range returns 0
- * or an empty value. */
+ * best first (`rank` counts from 0), or its alternatives, in the order of their tokens. A
+ * hypothesis has its pieces, one per segment: one for most lines, several for a line that was
+ * split, none for a blank line. An index out of range returns 0 or an empty value. */
 
 /* Frees a result; NULL is allowed. */
 TT_API void tt_result_free(tt_result* result);

@@ -85,6 +85,8 @@ struct SearchOptions {
   bool return_attention;
   std::optional<std::string> source_language, target_language;
   bool loop_guard;
+  int alternatives;
+  double min_alternative_prob;
 
   SearchOptions() : SearchOptions(defaults()) {}
 
@@ -99,7 +101,9 @@ struct SearchOptions {
         return_attention(options.return_attention != 0),
         source_language(text_or_none(options.source_language)),
         target_language(text_or_none(options.target_language)),
-        loop_guard(options.loop_guard != 0) {}
+        loop_guard(options.loop_guard != 0),
+        alternatives(options.alternatives),
+        min_alternative_prob(options.min_alternative_prob) {}
 
   // The strings of the result belong to this object, which must outlive it unchanged.
   tt_options to_c() && = delete;
@@ -117,6 +121,8 @@ struct SearchOptions {
     options.source_language = source_language ? source_language->c_str() : nullptr;
     options.target_language = target_language ? target_language->c_str() : nullptr;
     options.loop_guard = loop_guard;
+    options.alternatives = alternatives;
+    options.min_alternative_prob = min_alternative_prob;
     return options;
   }
 

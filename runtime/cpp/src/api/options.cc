@@ -107,6 +107,17 @@ void SearchOptions::check() const {
                        "it must be between 1 and beam_size (" + std::to_string(beam_size) +
                        "). Raise beam_size to get more hypotheses.");
   }
+  if (alternatives < 0) {
+    throw option_error(is("alternatives", alternatives) + "it must be at least 0.");
+  }
+  if (alternatives > 0 && num_hypotheses > 1) {
+    throw option_error(is("num_hypotheses", num_hypotheses) +
+                       "each of the alternatives has one; set it to 1.");
+  }
+  if (!(min_alternative_prob >= 0 && min_alternative_prob <= 1)) {  // also true for NaN
+    throw option_error("min_alternative_prob is " + shown(min_alternative_prob) +
+                       "; it must be a number from 0 to 1.");
+  }
 }
 
 double SearchOptions::length_penalty_beta() const {

@@ -36,6 +36,8 @@ struct SearchOptions {
   bool return_attention = false;
   std::optional<std::string> source_language, target_language;  // of a multilingual model
   bool loop_guard = false;
+  int alternatives = 0;  // see rule 12
+  double min_alternative_prob = 0;
 
   // Throws an option error that names the first option out of range.
   void check() const;
@@ -67,10 +69,19 @@ struct OptionField {
 #define TT_OPTION(name) \
   OptionField { #name, &tt_options::name, &SearchOptions::name }
 inline constexpr std::tuple kOptionFields = {
-    TT_OPTION(beam_size),       TT_OPTION(length_penalty),   TT_OPTION(length_penalty_form),
-    TT_OPTION(early_stopping),  TT_OPTION(max_length),       TT_OPTION(min_length),
-    TT_OPTION(num_hypotheses),  TT_OPTION(return_attention), TT_OPTION(source_language),
-    TT_OPTION(target_language), TT_OPTION(loop_guard),
+    TT_OPTION(beam_size),
+    TT_OPTION(length_penalty),
+    TT_OPTION(length_penalty_form),
+    TT_OPTION(early_stopping),
+    TT_OPTION(max_length),
+    TT_OPTION(min_length),
+    TT_OPTION(num_hypotheses),
+    TT_OPTION(return_attention),
+    TT_OPTION(source_language),
+    TT_OPTION(target_language),
+    TT_OPTION(loop_guard),
+    TT_OPTION(alternatives),
+    TT_OPTION(min_alternative_prob),
 };
 #undef TT_OPTION
 

@@ -2,47 +2,96 @@
 
 #include <utility>
 
+#include "core/alternatives.h"
+
 namespace translate_trt::runtime {
 
+namespace {
+
+// Number of sentences that may follow an expansion.
+std::size_t most_completions(const Sentence& sentence) {
+  return sentence.completion ? static_cast<std::size_t>(sentence.completion->alternatives) : 0;
+}
+
+}  // namespace
+
 void Job::add_line(std::vector<Sentence> sentences) {
-  const std::size_t line = lines_.size();
-  lines_.push_back(
-      std::unique_ptr<Line>(new Line{sentences_.size(), sentences.size(), {sentences.size()}}));
+  const std::size_t line = lines_.size(), first = sentences_.size();
   for (Sentence& sentence : sentences) {
-    sentence.index = sentences_.size();
-    sentence.job = this;
-    sentence.dropped = &dropped_;
-    sentences_.push_back(std::make_unique<Sentence>(std::move(sentence)));
-    line_of_.push_back(line);
+    const std::size_t following = most_completions(sentence);
+    append(line, std::make_unique<Sentence>(std::move(sentence)));
+    for (std::size_t i = 0; i < following; ++i) append(line, nullptr);
   }
+  const std::size_t count = sentences_.size() - first;
+  lines_.push_back(std::unique_ptr<Line>(new Line{first, count, {count}}));
   found_.resize(sentences_.size());
   translations_.emplace_back();
-  if (lines_.back()->count == 0) {
+  if (count == 0) {
     join(line);
   } else {
     ++lines_left_;
   }
 }
 
+void Job::append(std::size_t line, std::unique_ptr<Sentence> sentence) {
+  if (sentence != nullptr) own(*sentence, sentences_.size());
+  sentences_.push_back(std::move(sentence));
+  line_of_.push_back(line);
+}
+
+void Job::own(Sentence& sentence, std::size_t index) {
+  sentence.index = index;
+  sentence.job = this;
+  sentence.dropped = &dropped_;
+}
+
 std::vector<std::shared_ptr<Sentence>> Job::sentences(const std::shared_ptr<Job>& job) {
   std::vector<std::shared_ptr<Sentence>> found;
   found.reserve(job->sentences_.size());
-  for (const auto& sentence : job->sentences_) found.emplace_back(job, sentence.get());
+  for (const auto& sentence : job->sentences_) {
+    if (sentence != nullptr) found.emplace_back(job, sentence.get());
+  }
   return found;
 }
 
-bool Job::found(const Sentence& sentence, std::vector<Hypothesis> hypotheses) {
-  found_[sentence.index] = std::move(hypotheses);
-  const std::size_t line = line_of_[sentence.index];
-  if (lines_[line]->left.fetch_sub(1) > 1) return false;
+Job::Progress Job::found(const std::shared_ptr<Job>& job, const Sentence& sentence,
+                         std::vector<Hypothesis> hypotheses) {
+  const std::size_t line = job->line_of_[sentence.index];
+  Progress progress;
+  std::size_t finished = 1;
+  if (sentence.completion) {
+    std::size_t index = sentence.index;
+    for (Sentence& next : completions(sentence, hypotheses)) {
+      auto& made = job->sentences_[++index] = std::make_unique<Sentence>(std::move(next));
+      job->own(*made, index);
+      progress.next.emplace_back(job, made.get());
+    }
+    finished += most_completions(sentence) - progress.next.size();
+  } else {
+    job->found_[sentence.index] = std::move(hypotheses);
+  }
+  progress.last = job->finish_sentences(line, finished);
+  return progress;
+}
+
+bool Job::finish_sentences(std::size_t line, std::size_t count) {
+  if (lines_[line]->left.fetch_sub(count) > count) return false;
   join(line);
   return lines_left_.fetch_sub(1) == 1;
 }
 
 void Job::join(std::size_t line) {
-  const auto first =
-      std::make_move_iterator(found_.begin()) + static_cast<std::ptrdiff_t>(lines_[line]->first);
-  translations_[line] = join_({first, first + static_cast<std::ptrdiff_t>(lines_[line]->count)});
+  const std::size_t end = lines_[line]->first + lines_[line]->count;
+  std::vector<std::vector<Hypothesis>> parts;
+  for (std::size_t i = lines_[line]->first; i < end; ++i) {
+    std::vector<Hypothesis> part = std::move(found_[i]);
+    for (std::size_t left = most_completions(*sentences_[i]); left > 0; --left) {
+      std::vector<Hypothesis>& best = found_[++i];
+      if (!best.empty()) part.push_back(std::move(best.front()));
+    }
+    parts.push_back(std::move(part));
+  }
+  translations_[line] = join_(parts);
 }
 
 bool Job::finish(const Error* error) {

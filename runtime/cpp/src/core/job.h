@@ -34,7 +34,8 @@ class Job {
 
   // ---- before submission ----
 
-  // Appends a line. A line without sentences has the translation of an empty text.
+  // Appends a line. A line without sentences has the translation of an empty text. The alternatives
+  // of an expansion (alternatives.h) become the n best hypotheses of its sentence.
   void add_line(std::vector<Sentence> sentences);
 
   Deadline deadline;
@@ -43,11 +44,17 @@ class Job {
 
   // ---- for the service ----
 
-  // The sentences; each pointer keeps the job alive.
+  // The sentences to search first; each pointer keeps the job alive.
   static std::vector<std::shared_ptr<Sentence>> sentences(const std::shared_ptr<Job>& job);
 
-  // Stores the hypotheses of a sentence; returns whether it was the job's last one.
-  bool found(const Sentence& sentence, std::vector<Hypothesis> hypotheses);
+  // Stores the hypotheses of a sentence. `last` tells whether it was the job's last one, and `next`
+  // has the sentences that are to be searched now.
+  struct Progress {
+    bool last = false;
+    std::vector<std::shared_ptr<Sentence>> next = {};
+  };
+  static Progress found(const std::shared_ptr<Job>& job, const Sentence& sentence,
+                        std::vector<Hypothesis> hypotheses);
 
   // Finishes the job with an error, or with translations if null. Returns false if it had finished
   // before.
@@ -70,9 +77,14 @@ class Job {
     std::atomic<std::size_t> left;
   };
 
+  void append(std::size_t line, std::unique_ptr<Sentence> sentence);
+  void own(Sentence& sentence, std::size_t index);
+  // Counts sentences of a line as finished; returns whether they were the job's last ones.
+  bool finish_sentences(std::size_t line, std::size_t count);
   void join(std::size_t line);
 
   Join join_;
+  // An expansion is followed by its completions, which are null until it has been searched.
   std::vector<std::unique_ptr<Sentence>> sentences_;
   std::vector<std::size_t> line_of_;  // by sentence
   std::vector<std::unique_ptr<Line>> lines_;

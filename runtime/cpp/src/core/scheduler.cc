@@ -84,13 +84,23 @@ Caller Scheduler::new_caller() {
 
 void Scheduler::submit(const std::vector<std::shared_ptr<Sentence>>& sentences, Caller caller) {
   const std::lock_guard lock(mutex_);
-  if (closed_) throw backend_error("the translator is closed, or has failed: load it again.");
-  if (capacity_ > 0 && size_ >= capacity_) {
+  if (!closed_ && capacity_ > 0 && size_ >= capacity_) {
     throw Error(TT_CAPACITY_EXCEEDED, "the translator has " + std::to_string(size_) +
                                           " sentences pending or running, and its capacity is " +
                                           std::to_string(capacity_) +
                                           ": submit again later, or load with more capacity.");
   }
+  enqueue(sentences, caller);
+}
+
+void Scheduler::submit_following(const std::vector<std::shared_ptr<Sentence>>& sentences,
+                                 Caller caller) {
+  const std::lock_guard lock(mutex_);
+  enqueue(sentences, caller);
+}
+
+void Scheduler::enqueue(const std::vector<std::shared_ptr<Sentence>>& sentences, Caller caller) {
+  if (closed_) throw backend_error("the translator is closed, or has failed: load it again.");
   std::int64_t& theirs = sizes_[caller];
   theirs += static_cast<std::int64_t>(sentences.size());
   size_ += sentences.size();

@@ -81,6 +81,9 @@ class Scheduler {
   // and a backend error if the scheduler is closed.
   void submit(const std::vector<std::shared_ptr<Sentence>>& sentences, Caller caller);
 
+  // Enqueues further sentences of a job that was accepted, also at capacity.
+  void submit_following(const std::vector<std::shared_ptr<Sentence>>& sentences, Caller caller);
+
   // Removes dropped sentences from the queue.
   void forget_dropped();
 
@@ -136,6 +139,7 @@ class Scheduler {
   };
 
   // Called under the lock.
+  void enqueue(const std::vector<std::shared_ptr<Sentence>>& sentences, Caller caller);
   void add(const Group& group, Caller caller, const Sentences& sentences);
   void stop(const Group& group, const Sentence& sentence);
   void left(const Sentence& sentence);

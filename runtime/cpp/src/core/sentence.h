@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "api/options.h"
@@ -29,6 +30,8 @@ struct Sentence {
   // Becomes true once the result is no longer needed, and the batch drops the sentence. May be
   // null.
   const std::atomic<bool>* dropped = nullptr;
+  // Of an expansion (rule 12): options of the sentences that complete the tokens it finds.
+  std::optional<SearchOptions> completion = {};
 
   std::int64_t length() const { return static_cast<std::int64_t>(tokens.size()); }
   bool is_dropped() const { return dropped != nullptr && dropped->load(std::memory_order_relaxed); }

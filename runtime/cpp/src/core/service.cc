@@ -236,7 +236,7 @@ void Service::found(const Group& group, const SentencePtr& sentence,
                     std::vector<Hypothesis> hypotheses) {
   const std::shared_ptr<Job> job(sentence, sentence->job);
   std::optional<Error> error;
-  bool last = false;
+  Job::Progress progress;
   // Before the job may finish, by this worker or another one: a caller that waits for it may read
   // the statistics.
   scheduler_->done(group, *sentence);
@@ -244,13 +244,14 @@ void Service::found(const Group& group, const SentencePtr& sentence,
     // This error fails the sentence, not its batch.
     if (hypotheses.empty()) throw no_hypothesis(*sentence);
     count(*sentence, hypotheses.front());
-    last = job->found(*sentence, std::move(hypotheses));
+    progress = Job::found(job, *sentence, std::move(hypotheses));
+    if (!progress.next.empty()) scheduler_->submit_following(progress.next, sentence->caller);
   } catch (const Error& thrown) {
     error = thrown;
   } catch (const std::exception& thrown) {
     error = Error(TT_INTERNAL_ERROR, thrown.what());
   }
-  if (last || error) finish(job, error ? &*error : nullptr);
+  if (progress.last || error) finish(job, error ? &*error : nullptr);
 }
 
 // Retries the sentences of a failed batch once, one per batch; a second failure is final.

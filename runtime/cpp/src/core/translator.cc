@@ -7,6 +7,7 @@
 
 #include "backends/onnxruntime_backend.h"
 #include "bundle/engine_record.h"
+#include "core/alternatives.h"
 #include "core/errors.h"
 #include "engines/context_memory.h"
 #include "engines/device_batch.h"
@@ -234,6 +235,7 @@ SearchOptions Translator::checked(const SearchOptions& options, Forced forced) c
   if (forced == Forced::kTranslation) {
     of_sentences.beam_size = static_cast<int>(target_.contract.beams().value_or(1));
     of_sentences.num_hypotheses = 1;
+    of_sentences.alternatives = 0;
     of_sentences.max_length.reset();  // that of each translation
     of_sentences.min_length = 0;
   }
@@ -245,7 +247,7 @@ std::vector<Sentence> Translator::sentences(const std::string& name, std::string
                                             const Tokens& target, Forced forced,
                                             const SearchOptions& options) const {
   const std::u32string characters = decode_utf8(line);
-  const auto [text, of_line] = manifest_.prompt.of_line(characters, options);
+  auto [text, of_line] = manifest_.prompt.of_line(characters, options);
   const auto encode = [this](const std::string& part) { return tokenizer_->encode_source(part); };
   const auto sources = split_text(text, encode, static_cast<std::size_t>(longest_text()));
   if (forced == Forced::kTranslation && sources.size() != 1) {
@@ -259,6 +261,7 @@ std::vector<Sentence> Translator::sentences(const std::string& name, std::string
   std::vector<Sentence> found;
   for (const Tokens& source : sources) {
     found.push_back(sentence(name, source, found.empty() ? target : Tokens(), forced, of_line));
+    of_line.alternatives = 0;
   }
   return found;
 }
@@ -291,11 +294,13 @@ Sentence Translator::sentence(const std::string& name, const Tokens& source, con
   }
   std::transform(target.begin(), target.end(), std::back_inserter(made.prefix), unscored);
   const std::int64_t longest = options.max_length_for(made.length());
-  if (length(made.prefix) >= longest) {
+  const bool has_alternatives = options.alternatives > 0;
+  if (length(made.prefix) + (has_alternatives ? 1 : 0) >= longest) {
     throw option_error(target_name + " has " + number(length(made.prefix)) +
                        " tokens, which leaves no room in the maximum length of " + number(longest) +
                        "; raise max_length or shorten the prefix.");
   }
+  if (has_alternatives) return expansion(std::move(made), target_.contract.beams());
   return made;
 }
 
@@ -370,6 +375,11 @@ void Translator::check_options(const SearchOptions& options) const {
     throw option_error(beam_size + " is too large for a " +
                        (target_.contract.shortlist ? "shortlist" : "vocabulary") + " of " +
                        number(choices) + " pieces; at most " + number(max_beams(choices)) + ".");
+  }
+  const std::int64_t most = beams.value_or(max_beams(choices));
+  if (options.alternatives > most) {
+    throw option_error("alternatives is " + number(options.alternatives) + "; " + target_.name +
+                       " finds at most " + number(most) + ".");
   }
   if (options.beam_size > kManyBeams && !warned_of_beams_.exchange(true)) {
     log_(beam_size + ": time and memory of a step grow with the square of the beam; more than " +

@@ -68,12 +68,13 @@ class Translator {
   const std::string& onnxruntime() const { return onnxruntime_; }  // its version; "" if not in use
 
  private:
-  // Splits a line into sentences; only the first one gets the prefix. A line to score is not split.
+  // Splits a line into sentences; only the first one gets the prefix and has alternatives. A line
+  // to score is not split.
   std::vector<Sentence> sentences(const std::string& name, std::string_view line,
                                   const Tokens& target, Forced forced,
                                   const SearchOptions& options) const;
-  // Checks the tokens of a text and its prefix or translation, and adds the prompt. name: of the
-  // text in errors.
+  // Checks the tokens of a text and its prefix or translation, and adds the prompt; the expansion
+  // if alternatives are wanted. name: of the text in errors.
   Sentence sentence(const std::string& name, const Tokens& source, const Tokens& target,
                     Forced forced, const SearchOptions& options) const;
   // The options of sentences: a translation is scored with as few beams as the target allows.

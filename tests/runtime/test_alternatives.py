@@ -1,0 +1,168 @@
+"""Alternatives after a prefix (rule 12), compared with PyTorch and with forced searches."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from support.prompts import TARGET, with_prompt
+from support.translations import assert_same, random_sources
+
+from translate_trt.runtime import SearchOptions, TranslationService, Translator
+from translate_trt.runtime.errors import InputError, OptionError
+from translate_trt.train.checkpoint import Checkpoint
+from translate_trt.train.config import END, START
+
+pytestmark = pytest.mark.usefixtures("each_runtime")
+
+#: Without a length penalty, a prefix of log-probability 0 does not change the search.
+OPTIONS = SearchOptions(beam_size=3, length_penalty=0.0, alternatives=5)
+
+
+@pytest.fixture(scope="module")
+def translator(compiled_bundle: Path, each_runtime: str) -> Translator:
+    return Translator(compiled_bundle, threads=1)
+
+
+@torch.inference_mode()
+def next_log_probs(
+    checkpoint: Checkpoint, source: Sequence[int], prefix: Sequence[int]
+) -> torch.Tensor:
+    """Log-probabilities of the token after a prefix."""
+    model = checkpoint.load_model()
+    hidden = model(torch.tensor([[*source, END]]), None, torch.tensor([[START, *prefix]]))
+    return model.project(hidden)[0, -1].log_softmax(-1)
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+def test_each_likely_token_is_completed(
+    beams: int, translator: Translator, checkpoint: Checkpoint
+) -> None:
+    sources = random_sources(12, seed=1)
+    prefixes = [*random_sources(11, seed=2, longest=7), []]
+    options = dataclasses.replace(OPTIONS, beam_size=beams)
+    found = translator.translate_ids(sources, options, prefixes)
+    alone = dataclasses.replace(options, alternatives=0)
+    for source, prefix, alternatives in zip(sources, prefixes, found, strict=True):
+        log_probs = next_log_probs(checkpoint, source, prefix)
+        order = log_probs.argsort(descending=True, stable=True).tolist()
+        order.remove(END)
+        place = len(prefix)
+        assert [one.tokens[place] for one in alternatives] == order[:5]
+        longer = [[*prefix, token] for token in order[:5]]
+        wanted = [best for (best,) in translator.translate_ids([source] * 5, alone, longer)]
+        for one, other in zip(alternatives, wanted, strict=True):
+            own = float(log_probs[one.tokens[place]])
+            assert one.tokens == other.tokens
+            assert one.token_log_probs[:place] == (0.0,) * place
+            assert one.token_log_probs[place] == pytest.approx(own, abs=1e-4)
+            assert one.score == pytest.approx(other.score + own, abs=1e-4)
+
+
+def test_unlikely_tokens_are_left_out(translator: Translator) -> None:
+    sources = random_sources(10, seed=3)
+    everything = translator.translate_ids(sources, OPTIONS)
+    probs = sorted(math.exp(one.token_log_probs[0]) for best in everything for one in best)
+    least = (probs[20] + probs[21]) / 2
+    some = dataclasses.replace(OPTIONS, min_alternative_prob=least)
+    found = translator.translate_ids(sources, some)
+    for best, every in zip(found, everything, strict=True):
+        likely = [one for one in every if math.exp(one.token_log_probs[0]) >= least]
+        assert_same([best], [likely or every[:1]])
+    assert len({len(best) for best in found}) > 1
+    certain = dataclasses.replace(OPTIONS, min_alternative_prob=1.0)
+    assert_same(translator.translate_ids(sources, certain), [every[:1] for every in everything])
+
+
+def test_all_other_options_apply(translator: Translator) -> None:
+    options = dataclasses.replace(
+        OPTIONS, length_penalty=1.0, return_attention=True, max_length=6, min_length=5
+    )
+    (best,) = translator.translate_ids([[7, 8, 9]], options, [[5, 6]])
+    assert len(best) == 5
+    for one in best:
+        count = len(one.token_log_probs)
+        assert 5 <= count <= 6
+        assert one.score == pytest.approx(
+            sum(one.token_log_probs) / SearchOptions(length_penalty=1.0).penalty(count), abs=1e-4
+        )
+        assert one.attention is not None
+        assert one.attention.shape == (count, 4)
+
+
+def test_text_and_other_lines(translator: Translator) -> None:
+    lines = ["the cat runs.", "", "Haus Hund läuft."]
+    prefixes = ["Hund the", "", ""]
+    found = translator.translate(lines, OPTIONS, prefixes)
+    assert [len(one.hypotheses) for one in found] == [5, 1, 5]
+    assert found[1].text == ""
+    assert all(one.text.startswith("Hund the") for one in found[0].hypotheses)
+    assert len({one.segments[0].tokens for one in found[0].hypotheses}) == 5
+    one = translator.translate(lines[0], OPTIONS, prefixes[0])
+    assert [h.text for h in one.hypotheses] == [h.text for h in found[0].hypotheses]
+
+
+def test_only_the_first_segment_of_a_long_line(translator: Translator) -> None:
+    line = " ".join(["the dog runs over the big river."] * 40)
+    short = dataclasses.replace(OPTIONS, max_length=8)
+    found = translator.translate(line, short).hypotheses
+    assert len(found) == 5
+    assert len(found[0].segments) > 1
+    assert len({one.segments[0].tokens for one in found}) == 5
+    assert len({tuple(part.tokens for part in one.segments[1:]) for one in found}) == 1
+
+
+def test_a_prompt_precedes_the_prefix(compiled_bundle: Path, tmp_path: Path) -> None:
+    path = with_prompt(compiled_bundle, TARGET, tmp_path / "bundle")
+    options = dataclasses.replace(OPTIONS, source_language="en", target_language="de")
+    (best,) = Translator(path, "onnx-fp32", threads=1).translate_ids([[7, 8]], options, [[9]])
+    assert {one.tokens[:3] for one in best} == {(6, 31, 9)}
+    assert len({one.tokens[3] for one in best}) == 5
+
+
+def test_many_lines_of_a_service(translator: Translator) -> None:
+    """Lines with and without alternatives share batches, and some are cancelled."""
+    sources = random_sources(30, seed=5)
+    plain = dataclasses.replace(OPTIONS, alternatives=0)
+    expected = translator.translate_ids(sources, OPTIONS)
+    with TranslationService(translator) as service:
+        asked = [
+            [service.submit(source, options) for options in (OPTIONS, plain, OPTIONS)]
+            for source in sources
+        ]
+        for _, _, cancelled in asked:
+            cancelled.cancel()
+        for (with_alternatives, without, _), best in zip(asked, expected, strict=True):
+            found = with_alternatives.result(60).hypotheses
+            assert [one.segments[0].tokens for one in found] == [one.tokens for one in best]
+            assert len(without.result(60).hypotheses) == 1
+
+
+def test_what_is_refused(translator: Translator) -> None:
+    with pytest.raises(OptionError, match="alternatives is -1; it must be at least 0"):
+        SearchOptions(alternatives=-1)
+    with pytest.raises(OptionError, match="num_hypotheses is 2; each of the alternatives has one"):
+        SearchOptions(alternatives=3, num_hypotheses=2)
+    for least in (-0.1, 1.1, math.nan):
+        with pytest.raises(OptionError, match=r"min_alternative_prob is .* a number from 0 to 1"):
+            SearchOptions(min_alternative_prob=least)
+    with pytest.raises(OptionError, match=r"alternatives is 9999; onnx-\w+ finds at most \d+"):
+        translator.translate("the cat", SearchOptions(alternatives=9999))
+    with pytest.raises(OptionError, match="prefix of source 0 has 2 tokens, which leaves no room"):
+        translator.translate_ids([[7]], dataclasses.replace(OPTIONS, max_length=3), [[5, 6]])
+    with pytest.raises(OptionError, match="leave out alternatives or split_sentences"):
+        translator.translate("the cat", OPTIONS, split_sentences="en")
+    with pytest.raises(InputError, match="outside the vocabulary"):
+        translator.translate_ids([[7]], OPTIONS, [[99999]])
+
+
+def test_scores_ignore_them(translator: Translator) -> None:
+    found = translator.score("the cat", "Hund", OPTIONS)
+    assert (
+        found.score
+        == translator.score("the cat", "Hund", dataclasses.replace(OPTIONS, alternatives=0)).score
+    )
