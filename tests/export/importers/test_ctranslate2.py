@@ -117,6 +117,20 @@ def test_scores_of_given_translations(trained: Path, bundle: Path) -> None:
         assert ours.token_log_probs == pytest.approx(other.log_probs, abs=1e-4)
 
 
+def test_lengths(trained: Path, bundle: Path) -> None:
+    lines = [*random_words(trained, 40), *EXPECTED]
+    ours = Translator(bundle, "onnx-fp32", threads=1)
+    theirs = ctranslate2.Translator(str(trained), compute_type="float32", intra_threads=1)
+    for longest, shortest in ((4, 0), (30, 6), (9, 8)):
+        options = SearchOptions(1, max_length=longest, min_length=shortest + 1)
+        expected = theirs.translate_batch(
+            [line.split() for line in lines], beam_size=1, max_decoding_length=longest,
+            min_decoding_length=shortest,
+        )  # fmt: skip
+        found = ours.translate(lines, options)
+        assert [one.text for one in found] == [" ".join(one.hypotheses[0]) for one in expected]
+
+
 @pytest.mark.parametrize("beams", [1, 3])
 def test_alternatives(beams: int, trained: Path, bundle: Path) -> None:
     """Compare with CTranslate2, whose probabilities leave out that of the end symbol."""

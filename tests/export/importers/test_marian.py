@@ -130,6 +130,51 @@ def test_search(beams: int, penalty: float, both: Pair, translator: Translator) 
     assert len(lengths) > 5
 
 
+@pytest.mark.parametrize(
+    ("generate", "ours"),
+    [
+        ({"max_length": 7}, {"max_length": 6}),
+        ({"max_new_tokens": 6}, {"max_length": 6}),
+        ({"min_length": 9}, {"min_length": 9}),
+        ({"min_new_tokens": 8}, {"min_length": 9}),
+    ],
+)
+def test_lengths(
+    generate: dict[str, int], ours: dict[str, int], both: Pair, translator: Translator
+) -> None:
+    sources = both.random_sentences(40, 7)
+    options = SearchOptions(beam_size=1, **({"max_length": 60} | ours))
+    limit = {} if "max_length" in ours else {"max_new_tokens": 60}
+    with torch.inference_mode():
+        sequences = both.theirs.generate(**both.inputs(sources), num_beams=1, **limit, **generate)
+    rows = sequences[:, 1:].tolist()
+    expected = [row[: row.index(0)] if 0 in row else row for row in rows]
+    found = translator.translate_ids(sources, options)
+    assert [[both.ids[token] for token in one.tokens] for [one] in found] == expected
+
+
+def test_several_sequences_and_the_later_stop(both: Pair, translator: Translator) -> None:
+    sources = both.random_sentences(40, 8)
+    shared = {
+        "num_beams": 4, "max_new_tokens": 60, "renormalize_logits": True, "output_scores": True,
+        "return_dict_in_generate": True,
+    }  # fmt: skip
+    options = SearchOptions(4, 1.0, "length", early_stopping=True, max_length=60, num_hypotheses=3)
+    later = SearchOptions(4, 1.0, "length", max_length=60)
+    with torch.inference_mode():
+        three = both.theirs.generate(
+            **both.inputs(sources), **shared, early_stopping=True, num_return_sequences=3
+        )
+        never = both.theirs.generate(**both.inputs(sources), **shared, early_stopping="never")
+    found = translator.translate_ids(sources, options)
+    scores = [one.score for best in found for one in best]
+    assert scores == pytest.approx(three.sequences_scores.tolist(), abs=1e-4)
+    for [one], score in zip(
+        translator.translate_ids(sources, later), never.sequences_scores.tolist(), strict=True
+    ):
+        assert one.score > score - 1e-4
+
+
 def test_generation_settings_become_defaults(both: Pair, translator: Translator) -> None:
     assert translator.default_options == SearchOptions(3, 1.0, "length", loop_guard=True)
     path = both.directory.parent / "older"
