@@ -7,6 +7,7 @@ from pathlib import Path
 
 from translate_trt.export.engines.options import EngineOptions
 from translate_trt.export.targets import TARGETS, pass_names
+from translate_trt.runtime.bundle.attention_heads import AttentionHeads
 from translate_trt.runtime.bundle.manifest import SHORTLIST, Limits
 from translate_trt.runtime.errors import OptionError
 
@@ -31,6 +32,11 @@ class BuildOptions:
     max_source_length: int | None = None
     max_target_length: int | None = None  # None: max_source_length + 50
     attention: bool = False  # the step graph also returns cross-attention weights
+    # Decoder layer of the returned weights, from 0, -1 the last, and heads to average. Either
+    # implies `attention`. None and (): the model's alignment heads; without them, or with a layer
+    # alone, all heads; with heads alone, those of the last layer.
+    attention_layer: int | None = None
+    attention_heads: tuple[int, ...] = ()
     # Beam size of engines; graphs for ONNX Runtime take any.
     beam_size: int = 4
     disabled_passes: tuple[str, ...] = ()  # names of passes to leave out
@@ -52,6 +58,7 @@ class BuildOptions:
             )
         # The class is frozen: this assignment is part of its construction.
         object.__setattr__(self, "disabled_passes", pass_names(self.disabled_passes))
+        object.__setattr__(self, "attention", self.attention or self.heads is not None)
         if not 1 <= self.beam_size <= _MOST_BEAMS:
             raise OptionError(
                 f"beam_size is {self.beam_size}; engines are made for 1 to {_MOST_BEAMS} beams."
@@ -61,6 +68,14 @@ class BuildOptions:
                 f"max_source_length is {self.max_source_length}; it must be at least 2: one token "
                 "and the end symbol."
             )
+
+    @property
+    def heads(self) -> AttentionHeads | None:
+        """Cross-attention that the options name; None for the model's default."""
+        if self.attention_layer is None and not self.attention_heads:
+            return None
+        layer = -1 if self.attention_layer is None else self.attention_layer
+        return AttentionHeads(layer, self.attention_heads)
 
     @property
     def _with_shortlist(self) -> list[str]:
@@ -110,3 +125,15 @@ class BuildOptions:
                 "which is how long a translation may get by default; raise it."
             )
         return Limits(source, target)
+
+
+def parse_heads(text: str) -> tuple[int, ...]:
+    """Parse a list of attention heads, such as "0,3".
+
+    Raises:
+        OptionError: A number is missing or has other characters than digits.
+    """
+    numbers = [number.strip() for number in text.split(",")]
+    if not all(number.isdecimal() for number in numbers):
+        raise OptionError(f"attention_heads is {text!r}; write numbers from 0, as in 0,3.")
+    return tuple(map(int, numbers))

@@ -32,6 +32,7 @@ from translate_trt.export.taps import tapped
 from translate_trt.export.targets import TARGETS
 from translate_trt.export.trace import check, declare, trace
 from translate_trt.runtime.backends.engines import EngineRecord, Profile, system_name
+from translate_trt.runtime.bundle.attention_heads import LAST_LAYER, AttentionHeads
 from translate_trt.runtime.bundle.contract import Contract, ShortlistForm, max_beams
 from translate_trt.runtime.bundle.manifest import (
     BUNDLE,
@@ -96,6 +97,9 @@ def compile_bundle(
         TranslateTrtError: The model cannot be compiled for a target; the message says why.
     """
     options = options.for_model(checkpoint.shortlist)
+    heads = (options.heads or checkpoint.alignment_heads or LAST_LAYER).within(
+        checkpoint.model.decoder_layers, checkpoint.model.heads
+    )
     limits = options.limits(int(checkpoint.train.get("max_length", 256)), checkpoint.model.longest)
     if limits.max_source_length < checkpoint.prompt.source_length + 2:
         raise OptionError(
@@ -120,7 +124,7 @@ def compile_bundle(
     with new_directory(out, force, kind=BUNDLE, inputs=inputs) as directory:
         model = checkpoint.load_model()
         scales = checkpoint.load_activation_scales(model)
-        compiler = Compiler(model, limits, options, shortlist, scales)
+        compiler = Compiler(model, limits, options, shortlist, scales, heads)
         manifest = Manifest(
             format_version=FORMAT_VERSION,
             created_by=f"translate-trt {version()}",
@@ -133,6 +137,7 @@ def compile_bundle(
             tokenizer=_copy_tokenizers(checkpoint, directory),
             targets={name: compiler.write(name, directory) for name in options.targets},
             weights_sha256=checkpoint.weights_sha256,
+            attention=heads if options.attention else None,
         )
         write_manifest(directory, manifest)
     return Compiled(manifest, compiler.reports)
@@ -175,6 +180,7 @@ class Compiler:
         shortlist: Shortlist table, for targets with a shortlist.
         activation_scales: Recorded largest magnitude of the input of each matmul, by the names of
             `matmul_weights`, for int8 targets. Default: scales per row.
+        heads: Cross-attention that the step graphs return, if the options ask for it.
 
     Attributes:
         reports: Reports of the passes on both graphs, by target.
@@ -187,10 +193,12 @@ class Compiler:
         options: BuildOptions,
         shortlist: Shortlist | None = None,
         activation_scales: Mapping[str, float] | None = None,
+        heads: AttentionHeads = LAST_LAYER,
     ) -> None:
         self._model, self._limits, self._options = model, limits, options
         self._shortlist = shortlist
         self._activation_scales = activation_scales or {}
+        self._heads = heads
         self._traced: dict[tuple[Contract, int], dict[str, ir.Model]] = {}
         self._dumps = {
             name: Dump(options.dump / name) for name in options.targets if options.dump is not None
@@ -291,7 +299,7 @@ class Compiler:
         if (contract, opset) not in self._traced:
             self._traced[contract, opset] = trace_graphs(
                 self._model, self._limits, contract, opset, self._shortlist,
-                self._activation_scales,
+                self._activation_scales, self._heads,
             )  # fmt: skip
         return self._traced[contract, opset]
 
@@ -342,12 +350,13 @@ def trace_graphs(
     opset: int,
     shortlist: Shortlist | None = None,
     activation_scales: Mapping[str, float] = MappingProxyType({}),
+    heads: AttentionHeads = LAST_LAYER,
 ) -> dict[str, ir.Model]:
     """Trace both graphs in FP32, and set the roles and input magnitudes of their tensors."""
     table = shortlist if contract.shortlist is not None else None
     modules = {
         "encoder": EncoderGraph(model, limits.max_source_length, table),
-        "step": StepGraph(model, limits.max_target_length, contract),
+        "step": StepGraph(model, limits.max_target_length, contract, heads),
     }
     matrices = matmul_weights(model)
     magnitudes = {id(matrices[name]): x for name, x in activation_scales.items()}

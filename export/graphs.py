@@ -19,6 +19,7 @@ from translate_trt.export.fused_ops.declarations import (
     SHORTLIST_CANDIDATES,
     VERSION,
 )
+from translate_trt.runtime.bundle.attention_heads import LAST_LAYER, AttentionHeads
 from translate_trt.runtime.bundle.contract import EMPTY, FREE, MASKED, Contract
 from translate_trt.train.config import END
 from translate_trt.train.model import (
@@ -219,13 +220,27 @@ class StaticCaches:
 
 
 class StepGraph(nn.Module):
-    """Decoding step for one position of all beams: `Contract.step_inputs` -> `step_outputs`."""
+    """Decoding step for one position of all beams: `Contract.step_inputs` -> `step_outputs`.
+
+    Args:
+        model: The model to export.
+        max_target_length: Number of positions.
+        contract: Contract of the graphs.
+        attention: Cross-attention to return, if the contract has it.
+    """
 
     position_table: Tensor
 
-    def __init__(self, model: Transformer, max_target_length: int, contract: Contract) -> None:
+    def __init__(
+        self,
+        model: Transformer,
+        max_target_length: int,
+        contract: Contract,
+        attention: AttentionHeads = LAST_LAYER,
+    ) -> None:
         super().__init__()
         self.model, self.contract = model, contract
+        self.attention = attention.within(model.config.decoder_layers, model.config.heads)
         positions = model.target_positions(0, max_target_length).detach().clone()
         self.register_buffer("position_table", positions)  # [max_target_length, d_model]
         self.search = BeamSearchStep(END)
@@ -238,10 +253,12 @@ class StepGraph(nn.Module):
         x = self.model.look_up(self.model.embedding, tokens) + position  # [N, K, d_model]
         x = self.model.embedding_norm(x)
         past = self._past(named)
-        weights = x
+        attention: tuple[Tensor, ...] = ()
         for index, layer in enumerate(self.model.decoder_layers):
             x = past.mix(index, layer, x)
             x, weights = self._rest_of_layer(index, layer, x, named)
+            if contract.attention and index == self.attention.layer:
+                attention = (self._chosen_heads(weights).mean(1),)
         x = self.model.decoder_norm(x)
         request = Request(*(named[name] for name in Request._fields))
         state = State(*(named[name] for name in State._fields))
@@ -252,8 +269,12 @@ class StepGraph(nn.Module):
             candidates = self._shortlist_candidates(x, named["shortlist"], named["forced_tokens"])
             parents, following = self.search.select(candidates, request, state)
         of_past, full = past.following(parents)
-        attention = (weights.mean(1),) if contract.attention else ()
         return (parents, *following, *of_past, *full, *attention)
+
+    def _chosen_heads(self, weights: Tensor) -> Tensor:
+        """Return the heads to average of a layer's cross-attention [N, H, K, S]."""
+        heads = self.attention.heads
+        return weights[:, list(heads)] if heads else weights
 
     def _shortlist_candidates(
         self, x: Tensor, shortlist: Tensor, forced_tokens: Tensor

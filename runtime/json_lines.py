@@ -1,8 +1,8 @@
 """Translations with all hypotheses as JSON lines: of `translate --json` and `corpus --json`.
 
 Each line is an object: `source`, and `hypotheses` from best to worst, each with `text`, `score`,
-`token_log_probs`, `truncated` and `looped`. A line that `corpus` could not translate has no
-hypotheses, and its source is null.
+`token_log_probs`, `truncated` and `looped`, and on request with `attention` and `alignments`. A
+line that `corpus` could not translate has no hypotheses, and its source is null.
 """
 
 from __future__ import annotations
@@ -38,19 +38,31 @@ class ScoredText(NamedTuple):
     truncated: bool
 
 
-def json_line(source: str, translation: Translation) -> str:
-    """Format the translation of a line as JSON, without a line end."""
+def json_line(
+    source: str, translation: Translation, alignment_threshold: float | None = None
+) -> str:
+    """Format the translation of a line as JSON, without a line end.
+
+    Args:
+        source: Text of the line.
+        translation: Its translation.
+        alignment_threshold: See `Alignment.pairs`; for translations with alignments.
+    """
     # JSON escapes line ends within strings, and readers of JSON lines ignore U+2028.
-    value = {"source": source, "hypotheses": json_hypotheses(translation)}
+    value = {"source": source, "hypotheses": json_hypotheses(translation, alignment_threshold)}
     return json.dumps(value, ensure_ascii=False)
 
 
-def json_hypotheses(translation: Translation) -> list[dict[str, Any]]:
+def json_hypotheses(
+    translation: Translation, alignment_threshold: float | None = None
+) -> list[dict[str, Any]]:
     """Convert the hypotheses of a translation to JSON objects."""
-    return [_json_hypothesis(hypothesis) for hypothesis in translation.hypotheses]
+    return [_json_hypothesis(one, alignment_threshold) for one in translation.hypotheses]
 
 
-def _json_hypothesis(hypothesis: TextHypothesis) -> dict[str, Any]:
+def _json_hypothesis(
+    hypothesis: TextHypothesis, alignment_threshold: float | None
+) -> dict[str, Any]:
     value: dict[str, Any] = {
         "text": hypothesis.text,
         "score": json_number(hypothesis.score),
@@ -63,6 +75,8 @@ def _json_hypothesis(hypothesis: TextHypothesis) -> dict[str, Any]:
     ]
     if attention:
         value["attention"] = [matrix.astype(float).round(6).tolist() for matrix in attention]
+    if hypothesis.alignment is not None:
+        value["alignments"] = hypothesis.alignment.pharaoh(alignment_threshold)
     return value
 
 

@@ -53,7 +53,7 @@ class SearchOptions:
 
     # ---- results ----
     num_hypotheses: int = 1  # number of best hypotheses to return, at most beam_size
-    return_attention: bool = False  # cross-attention of the last layer, averaged over heads
+    return_attention: bool = False  # cross-attention of the layer and heads of the export
 
     # ---- languages of multilingual models; None: the bundle's default, if it has one ----
     source_language: str | None = None  # the model's own code, such as "en" or "eng_Latn"

@@ -15,7 +15,8 @@ from translate_trt.runtime.errors import InputError, OptionError
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.reference import Sentence
 from translate_trt.runtime.results import Hypothesis, TextHypothesis, Translation
-from translate_trt.runtime.text.segments import split_text
+from translate_trt.runtime.text.alignment import AlignedSegment, Alignment
+from translate_trt.runtime.text.segments import split_at_offsets, split_text
 from translate_trt.runtime.text.tokenizer import Tokenizer
 
 
@@ -137,3 +138,48 @@ def join_segments(tokenizer: Tokenizer, segments: Sequence[Sequence[Hypothesis]]
         score = sum(part.score for part in parts)
         joined.append(TextHypothesis(" ".join(filter(None, texts)), score, parts))
     return Translation(tuple(joined))
+
+
+def align(
+    manifest: Manifest,
+    tokenizer: Tokenizer,
+    line: str,
+    translation: Translation,
+    options: SearchOptions,
+) -> Translation:
+    """Add the alignment of every hypothesis, from its attention.
+
+    Args:
+        manifest: Manifest of the bundle.
+        tokenizer: Its tokenizer.
+        line: Text of the line.
+        translation: Its translation, with attention.
+        options: The search options of the call. Attention that they do not ask for is removed.
+    """
+    text, of_line = manifest.prompt.of_line(line, options)
+    before = len(line) - len(text)
+    prompts = manifest.prompt.of_source(of_line), manifest.prompt.of_target(of_line)
+    sources = [
+        tuple((begin + before + offset, end + before + offset) for begin, end in spans)
+        for offset, spans in split_at_offsets(
+            text, tokenizer.source_spans, max_segment_length(manifest)
+        )
+    ]
+    hypotheses = []
+    for hypothesis in translation.hypotheses:
+        target, segments = "", []
+        for source, segment in zip(sources, hypothesis.segments, strict=True):
+            part, spans = tokenizer.target_spans(segment.tokens[len(prompts[1]) :])
+            offset = len(target) + 1 if target and part else len(target)
+            target = f"{target} {part}" if target and part else target + part
+            assert segment.attention is not None
+            rows = slice(len(prompts[1]), len(segment.tokens))
+            columns = slice(len(prompts[0]), len(prompts[0]) + len(source))
+            weights = segment.attention[rows, columns]
+            segments.append(AlignedSegment(source, tuple(spans), weights).shifted(0, offset))
+        kept = hypothesis.segments
+        if not options.return_attention:
+            kept = tuple(replace(segment, attention=None) for segment in kept)
+        alignment = Alignment(line, target, tuple(segments))
+        hypotheses.append(replace(hypothesis, segments=kept, alignment=alignment))
+    return replace(translation, hypotheses=tuple(hypotheses))

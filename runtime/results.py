@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from translate_trt.runtime.errors import BackendError
+from translate_trt.runtime.text.alignment import Alignment
 
 
 @dataclass(frozen=True)
@@ -23,9 +24,10 @@ class Hypothesis:
         truncated: True if the maximum length was reached before the end symbol, or the loop guard
             cut the hypothesis.
         looped: True if the hypothesis was cut because it repeated one phrase.
-        attention: [len(token_log_probs), source tokens + 1] cross-attention of the last decoder
-            layer averaged over heads, if requested. The last column is the source's end symbol; it
-            is missing for models whose decoder does not see that symbol.
+        attention: [len(token_log_probs), source tokens + 1] cross-attention of the decoder layer
+            and heads that the bundle was exported with (`Manifest.attention`), averaged over the
+            heads, if requested. The last column is the source's end symbol; it is missing for
+            models whose decoder does not see that symbol.
     """
 
     tokens: tuple[int, ...]
@@ -65,11 +67,13 @@ class TextHypothesis:
         score: Sum of the segments' scores.
         segments: One `Hypothesis` for an ordinary line, several for a line that exceeded the
             model's maximum length or was split into sentences, none for a line without tokens.
+        alignment: Words of the source that the words of the text translate, if requested.
     """
 
     text: str
     score: float
     segments: tuple[Hypothesis, ...] = ()
+    alignment: Alignment | None = None
 
     @property
     def token_log_probs(self) -> tuple[float, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -31,6 +31,7 @@ from translate_trt.runtime.errors import (
 from translate_trt.runtime.native.core import Core
 from translate_trt.runtime.options import WARN_BEAM_SIZE, SearchOptions, whole_number
 from translate_trt.runtime.preparation import (
+    align,
     join_segments,
     make_segments,
     make_sentence,
@@ -266,6 +267,7 @@ class Translator:
         target_prefixes: str | None = None,
         *,
         split_sentences: bool | str = False,
+        alignments: bool = False,
     ) -> Translation: ...
 
     @overload
@@ -276,6 +278,7 @@ class Translator:
         target_prefixes: Iterable[str] | None = None,
         *,
         split_sentences: bool | str = False,
+        alignments: bool = False,
     ) -> list[Translation]: ...
 
     def translate(
@@ -285,6 +288,7 @@ class Translator:
         target_prefixes: str | Iterable[str] | None = None,
         *,
         split_sentences: bool | str = False,
+        alignments: bool = False,
     ) -> Translation | list[Translation]:
         """Translate one line of text or several.
 
@@ -298,6 +302,8 @@ class Translator:
             split_sentences: Translate the sentences of each line one by one, and join them with
                 the line's white space: True by the rules of the source language, or a language
                 code, such as "de". Needs `pip install 'translate-trt[split]'`.
+            alignments: Align the words of every hypothesis with those of its line, as
+                `TextHypothesis.alignment`. Needs a bundle exported with --attention.
 
         Returns:
             One `Translation` for a string, or a list of them in the order of the lines.
@@ -311,11 +317,11 @@ class Translator:
             if target_prefixes is not None and not isinstance(target_prefixes, str):
                 raise InputError("lines is one string, and so must target_prefixes be.")
             prefixes = None if target_prefixes is None else [target_prefixes]
-            return self._translate_lines([lines], options, prefixes, split_sentences)[0]
+            return self._translate_lines([lines], options, prefixes, split_sentences, alignments)[0]
         texts, prefixes = list(checked_texts("lines", "line", lines)), None
         if target_prefixes is not None:
             prefixes = list(checked_texts("target_prefixes", "prefix", target_prefixes))
-        return self._translate_lines(texts, options, prefixes, split_sentences)
+        return self._translate_lines(texts, options, prefixes, split_sentences, alignments)
 
     @overload
     def translate_document(  # type: ignore[overload-overlap]
@@ -376,7 +382,7 @@ class Translator:
         options = self._checked(options)
         splitter = self._splitter(split_sentences, options)
         split = [splitter.split_document(text, options, unwrap) for text in documents]
-        return self._translate_split(split, options, None, 1)
+        return self._translate_split(documents, split, options, None)
 
     def translate_iter(
         self,
@@ -386,6 +392,7 @@ class Translator:
         *,
         chunk_lines: int = 1024,
         split_sentences: bool | str = False,
+        alignments: bool = False,
     ) -> Iterator[Translation]:
         """Translate a stream of lines lazily.
 
@@ -398,6 +405,7 @@ class Translator:
             target_prefixes: Text that each translation must begin with, one per line.
             chunk_lines: Lines per chunk. Large chunks translate faster, small chunks return sooner.
             split_sentences: See `translate`.
+            alignments: See `translate`.
 
         Yields:
             The translation of each line, in input order.
@@ -411,25 +419,29 @@ class Translator:
             raise OptionError(f"chunk_lines is {chunk_lines}; it must be at least 1.")
         self._check_open()
         self._splitter(split_sentences, self._checked(options))
+        self._check_aligns(alignments)
         if isinstance(lines, str):
             raise InputError("lines is one string; give several, or use translate.")
         texts, prefixes = checked_texts("lines", "line", lines), None
         if target_prefixes is not None:
             prefixes = checked_texts("target_prefixes", "prefix", target_prefixes)
-        return self._translate_chunks(texts, options, prefixes, chunk_lines, split_sentences)
+        translate = partial(
+            self._translate_lines, split_sentences=split_sentences, alignments=alignments
+        )
+        return self._translate_chunks(translate, texts, options, prefixes, chunk_lines)
 
     def _translate_chunks(
         self,
+        translate: Callable[..., list[Translation]],
         lines: Iterator[str],
         options: SearchOptions | None,
         prefixes: Iterator[str] | None,
         size: int,
-        split_sentences: bool | str,
     ) -> Iterator[Translation]:
         first = 1
         while chunk := list(itertools.islice(lines, size)):
             begins = None if prefixes is None else list(itertools.islice(prefixes, len(chunk)))
-            yield from self._translate_lines(chunk, options, begins, split_sentences, first)
+            yield from translate(chunk, options, begins, first=first)
             first += len(chunk)
         if prefixes is not None and next(prefixes, None) is not None:
             raise InputError(f"there are more target prefixes than the {first - 1} lines.")
@@ -440,24 +452,27 @@ class Translator:
         options: SearchOptions | None,
         target_prefixes: Sequence[str] | None,
         split_sentences: bool | str,
+        alignments: bool,
         first: int = 1,
     ) -> list[Translation]:
         """Translate lines, sentence by sentence if asked for; see `_translate`."""
         if split_sentences is False:
-            return self._translate(lines, options, target_prefixes, first)
+            return self._translate(lines, options, target_prefixes, first, alignments=alignments)
         self._check_open()
         options = self._checked(options)
         _check_count(target_prefixes, len(lines), "target prefixes")
         splitter = self._splitter(split_sentences, options)
         texts = [splitter.split_line(line, options) for line in lines]
-        return self._translate_split(texts, options, target_prefixes, first)
+        return self._translate_split(lines, texts, options, target_prefixes, first, alignments)
 
     def _translate_split(
         self,
+        originals: Sequence[str],
         texts: Sequence[SplitText],
         options: SearchOptions,
         target_prefixes: Sequence[str] | None,
-        first: int,
+        first: int = 1,
+        alignments: bool = False,
     ) -> list[Translation]:
         """Translate the sentences of all texts together; the first of each has the prefix."""
         # The first sentences come first: only they have prefixes, and errors number prefixes.
@@ -465,14 +480,16 @@ class Translator:
         rest = [sentence for text in texts for sentence in text.sentences[1:]]
         if target_prefixes is not None:
             target_prefixes = [*target_prefixes, *("" for _ in rest)]
-        found = self._translate([*sentences, *rest], options, target_prefixes, first)
+        found = self._translate(
+            [*sentences, *rest], options, target_prefixes, first, alignments=alignments
+        )
         others = iter(found[len(texts) :])
-        return [
-            text.join([head, *itertools.islice(others, len(text.sentences) - 1)])
-            if text.sentences
-            else text.join([])
-            for text, head in zip(texts, found, strict=False)
-        ]
+        joined = []
+        for original, text, head in zip(originals, texts, found, strict=False):
+            tail = itertools.islice(others, max(0, len(text.sentences) - 1))
+            parts = [head, *tail] if text.sentences else []
+            joined.append(text.join(parts, original if alignments else None))
+        return joined
 
     def _translate(
         self,
@@ -481,6 +498,7 @@ class Translator:
         targets: Sequence[str] | None = None,
         first: int = 1,
         score: bool = False,
+        alignments: bool = False,
     ) -> list[Translation]:
         """Translate lines, or score their translations.
 
@@ -490,10 +508,19 @@ class Translator:
             targets: Text that each translation must begin with, or the whole translations.
             first: Number of the first line in error messages.
             score: Whether the targets are whole translations.
+            alignments: Whether to align the words of lines and translations.
         """
         self._check_open()
+        self._check_aligns(alignments)
         options = self._checked(options, score)
         _check_count(targets, len(lines), "translations" if score else "target prefixes")
+        if alignments:
+            with_attention = replace(options, return_attention=True)
+            found = self._translate(lines, with_attention, targets, first, score)
+            return [
+                align(self.manifest, self.tokenizer, line, translation, options)
+                for line, translation in zip(lines, found, strict=True)
+            ]
         if (core := self.core) is not None:
             return core.submit(lines, options, targets, first=first, score=score).result()
         tokens = self._target_tokens(targets, len(lines))
@@ -501,8 +528,8 @@ class Translator:
             self._segments(f"line {number} of this call", line, target, options, score)
             for number, (line, target) in enumerate(zip(lines, tokens, strict=True), first)
         ]
-        found = iter(self._search([segment for line in segments for segment in line]))
-        return [self.join([next(found) for _ in line]) for line in segments]
+        results = iter(self._search([segment for line in segments for segment in line]))
+        return [self.join([next(results) for _ in line]) for line in segments]
 
     @overload
     def score(  # type: ignore[overload-overlap]
@@ -512,6 +539,7 @@ class Translator:
         options: SearchOptions | None = None,
         *,
         first_line: int = 1,
+        alignments: bool = False,
     ) -> TextHypothesis: ...
 
     @overload
@@ -522,6 +550,7 @@ class Translator:
         options: SearchOptions | None = None,
         *,
         first_line: int = 1,
+        alignments: bool = False,
     ) -> list[TextHypothesis]: ...
 
     def score(
@@ -531,6 +560,7 @@ class Translator:
         options: SearchOptions | None = None,
         *,
         first_line: int = 1,
+        alignments: bool = False,
     ) -> TextHypothesis | list[TextHypothesis]:
         """Score given translations of one line of text or several (forced decoding).
 
@@ -545,6 +575,7 @@ class Translator:
             options: Length penalty, languages and `return_attention`; None uses the bundle's
                 defaults. Other options have no effect.
             first_line: Number of the first line in error messages.
+            alignments: Align the words of each line with those of its translation; see `translate`.
 
         Returns:
             One hypothesis for a string, or a list of them in the order of the lines: the
@@ -560,11 +591,15 @@ class Translator:
         if isinstance(lines, str):
             if not isinstance(translations, str):
                 raise InputError("lines is one string, and so must translations be.")
-            (found,) = self._translate([lines], options, [translations], first_line, score=True)
+            (found,) = self._translate(
+                [lines], options, [translations], first_line, score=True, alignments=alignments
+            )
             return found.hypotheses[0]
         texts = list(checked_texts("lines", "line", lines))
         targets = list(checked_texts("translations", "translation", translations))
-        scored = self._translate(texts, options, targets, first_line, score=True)
+        scored = self._translate(
+            texts, options, targets, first_line, score=True, alignments=alignments
+        )
         return [one.hypotheses[0] for one in scored]
 
     def translate_ids(
@@ -769,6 +804,14 @@ class Translator:
         if targets is None:
             return [[] for _ in range(lines)]
         return self.tokenizer.encode_target_batch(targets)
+
+    def _check_aligns(self, alignments: bool) -> None:
+        """Raise OptionError if alignments are asked for, and the target has no attention."""
+        if alignments and not self.target.contract.attention:
+            raise OptionError(
+                "alignments are made from cross-attention, which this bundle does not return; "
+                "export it again with --attention."
+            )
 
     def _checked(self, options: SearchOptions | None, score: bool = False) -> SearchOptions:
         """Check the options; those not given, and languages not named, are the bundle's.

@@ -23,6 +23,7 @@ from typing import Any
 from safetensors.torch import save_file
 from torch import Tensor
 
+from translate_trt.runtime.bundle.attention_heads import AttentionHeads
 from translate_trt.runtime.bundle.fields import Fields
 from translate_trt.runtime.bundle.prompt import Prompt
 from translate_trt.runtime.errors import BundleError, CheckpointError, OptionError
@@ -104,29 +105,31 @@ class DecodingDefaults:
         target_language: Code of the target language, where known.
         search: Recommended search options (`SearchOptions`) by name.
         prompt: Control tokens before source and target.
+        alignment_heads: Cross-attention that aligns source and target best, where known.
     """
 
     source_language: str | None = None
     target_language: str | None = None
     search: dict[str, Any] = field(default_factory=dict)
     prompt: Prompt = field(default_factory=Prompt)
+    alignment_heads: AttentionHeads | None = None
 
     @classmethod
     def read(cls, path: Path, values: dict[str, Any]) -> DecodingDefaults:
         """Read the fields from the values of a config.json or run.json; missing ones are default.
 
         Raises:
-            CheckpointError: The prompt is damaged.
+            CheckpointError: The prompt or the alignment heads are damaged.
         """
-        names = (field.name for field in dataclasses.fields(cls) if field.name != "prompt")
+        names = [field.name for field in dataclasses.fields(cls)]
         found = {name: values[name] for name in names if name in values}
-        if "prompt" not in values:
-            return cls(**found)
         try:
-            prompt = Prompt.from_json(Fields(values["prompt"], path, "prompt"))
+            for name, kind in (("prompt", Prompt), ("alignment_heads", AttentionHeads)):
+                if found.get(name) is not None:
+                    found[name] = kind.from_json(Fields(found[name], path, name))
         except BundleError as error:
             raise CheckpointError(f"{path} is damaged: {error}") from error
-        return cls(**found, prompt=prompt)
+        return cls(**found)
 
     @property
     def greedy(self) -> SearchOptions:
@@ -139,7 +142,8 @@ class DecodingDefaults:
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields as `read` expects them."""
-        return {**vars(self), "prompt": self.prompt.to_json()}
+        heads = None if self.alignment_heads is None else self.alignment_heads.to_json()
+        return {**vars(self), "prompt": self.prompt.to_json(), "alignment_heads": heads}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -458,6 +462,7 @@ def save_imported(
     inputs: Sequence[Path] = (),
     shortlist: Shortlist | None = None,
     activation_scales: Mapping[str, float] | None = None,
+    alignment_heads: AttentionHeads | None = None,
 ) -> None:
     """Write a checkpoint of an imported model.
 
@@ -474,12 +479,13 @@ def save_imported(
         shortlist: Lexical shortlist of the model.
         activation_scales: Largest magnitude of the input of each matmul, by the names of
             `matmul_weights` (activation_scales.py), for a model that keeps recorded ones.
+        alignment_heads: Cross-attention that the toolkit takes alignments from.
 
     Raises:
         OutputError: The directory exists or overlaps the inputs, or the disk is full or not
             writable.
     """
-    decoding = DecodingDefaults(*languages, search, prompt)
+    decoding = DecodingDefaults(*languages, search, prompt, alignment_heads)
     with new_directory(path, force, kind=IMPORTED, inputs=inputs) as directory:
         _write(
             directory, model.state_dict(), model.config, origin, tokenizers, decoding,

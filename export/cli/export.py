@@ -42,7 +42,23 @@ if TYPE_CHECKING:
     type=int,
     help="Longest translation in tokens, end symbol included. Default: that of the source plus 50.",
 )
-@click.option("--attention", is_flag=True, help="Return attention weights with translations.")
+@click.option(
+    "--attention",
+    is_flag=True,
+    help="Return cross-attention with translations, which alignments and markup need: that of the "
+    "model's alignment heads, or the last layer's, averaged over the heads.",
+)
+@click.option(
+    "--attention-layer",
+    type=int,
+    help="Decoder layer whose cross-attention is returned, from 0; -1 is the last. Implies "
+    "--attention.",
+)
+@click.option(
+    "--attention-heads",
+    metavar="N,...",
+    help="Heads of the layer that are averaged, from 0. Default: all. Implies --attention.",
+)
 @click.option(
     "--beam-size",
     type=int,
@@ -129,6 +145,8 @@ def export(
     max_source_length: int | None,
     max_target_length: int | None,
     attention: bool,
+    attention_layer: int | None,
+    attention_heads: str | None,
     beam_size: int,
     explain: bool,
     disabled_passes: tuple[str, ...],
@@ -145,7 +163,7 @@ def export(
     Of a whole run, export takes the averaged checkpoint or, without one, the latest.
     """
     # Options are checked before PyTorch is imported, which takes seconds.
-    from translate_trt.export.build_options import BuildOptions
+    from translate_trt.export.build_options import BuildOptions, parse_heads
     from translate_trt.export.engines.options import (
         EngineOptions,
         parse_lengths,
@@ -160,6 +178,8 @@ def export(
         max_source_length=max_source_length,
         max_target_length=max_target_length,
         attention=attention,
+        attention_layer=attention_layer,
+        attention_heads=() if attention_heads is None else parse_heads(attention_heads),
         beam_size=beam_size,
         disabled_passes=disabled_passes,
         dump=dump,

@@ -15,7 +15,13 @@ import torch
 from torch import Tensor
 
 from translate_trt.export.importers.hugging_face.directory import Config, Tensors, layers
-from translate_trt.export.importers.imported import Imported, ModelPart, build_model, read_positions
+from translate_trt.export.importers.imported import (
+    Imported,
+    ModelPart,
+    build_model,
+    first_heads,
+    read_positions,
+)
 from translate_trt.export.importers.matrices import Matrices
 from translate_trt.export.importers.torch_file import Record, read_torch_file, tensors_of
 from translate_trt.export.importers.vocabulary import SpecialTokens, TokenMap, make_tokenizers
@@ -125,7 +131,12 @@ def import_fairseq(
     model, weights = _convert(config, tensors, matrices.remap(source, target))
     tensors.check_all_used(_IGNORED)
     made = build_model(model, weights, path)
-    return Imported(made, models, "fairseq", _search())
+    heads = None
+    if config.values.get("alignment_layer") is not None:  # of transformer_align
+        heads = first_heads(
+            path, model, config.integer("alignment_layer"), config.values.get("alignment_heads")
+        )
+    return Imported(made, models, "fairseq", _search(), alignment_heads=heads)
 
 
 def _search() -> dict[str, Any]:

@@ -10,8 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from translate_trt.runtime.bundle.attention_heads import AttentionHeads
 from translate_trt.runtime.bundle.prompt import Prompt
-from translate_trt.runtime.errors import InputError
+from translate_trt.runtime.errors import InputError, OptionError
+from translate_trt.runtime.options import whole_number
 from translate_trt.train.checkpoint import save_imported
 from translate_trt.train.config import ModelConfig
 from translate_trt.train.model import Transformer, sinusoid
@@ -39,6 +41,7 @@ class Imported:
         shortlist: Lexical shortlist of the model, if it has one.
         activation_scales: Largest magnitude of the input of each matmul, by the names of
             `matmul_weights` (train/activation_scales.py), if the import keeps recorded ones.
+        alignment_heads: Cross-attention that the toolkit takes alignments from, in this model.
     """
 
     model: Transformer
@@ -48,6 +51,7 @@ class Imported:
     prompt: Prompt = field(default_factory=Prompt)
     shortlist: Shortlist | None = None
     activation_scales: Mapping[str, float] | None = None
+    alignment_heads: AttentionHeads | None = None
 
     def save(
         self,
@@ -66,6 +70,7 @@ class Imported:
         save_imported(
             path, self.model, self.tokenizers, origin, _SEARCH | self.search, self.prompt,
             languages, force, inputs, self.shortlist, self.activation_scales,
+            self.alignment_heads,
         )  # fmt: skip
 
 
@@ -73,6 +78,30 @@ def find_file(directory: Path, names: Sequence[str]) -> Path | None:
     """Return the first existing file of the given names."""
     paths = (directory / name for name in names)
     return next((path for path in paths if path.is_file()), None)
+
+
+def first_heads(path: Path, config: ModelConfig, layer: int, count: object) -> AttentionHeads:
+    """Return the first heads of a layer, as the settings of a model name them.
+
+    Args:
+        path: Path of the model, for error messages.
+        config: Configuration of the model.
+        layer: Index of the decoder layer; negative from the end.
+        count: Number of heads; 0 or None for all.
+
+    Raises:
+        InputError: The model has no such layer or not so many heads.
+    """
+    try:
+        number = 0 if count is None else whole_number("alignment_heads", count)
+        return AttentionHeads(layer, tuple(range(number))).within(
+            config.decoder_layers, config.heads
+        )
+    except OptionError as error:
+        raise InputError(
+            f"{path}: the settings alignment_layer and alignment_heads do not fit the model: "
+            f"{error}"
+        ) from error
 
 
 def build_model(config: ModelConfig, weights: Mapping[str, Tensor], path: Path) -> Transformer:

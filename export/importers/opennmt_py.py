@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from translate_trt.export.importers.hugging_face.directory import Config, Tensors
-from translate_trt.export.importers.imported import Imported, ModelPart, build_model
+from translate_trt.export.importers.imported import Imported, ModelPart, build_model, first_heads
 from translate_trt.export.importers.matrices import Matrices
 from translate_trt.export.importers.torch_file import Record, read_torch_file, tensors_of
 from translate_trt.export.importers.vocabulary import SpecialTokens, TokenMap, make_tokenizers
@@ -53,14 +53,15 @@ _ONLY: dict[str, tuple[Any, ...]] = {
 # Settings that `_convert` and its helpers read.
 _READ = (
     "layers", "enc_layers", "dec_layers", "heads", "transformer_ff", "norm_eps",
-    "pos_ffn_activation_fn", "position_encoding_type", "add_qkvbias", "add_ffnbias",
+    "pos_ffn_activation_fn", "position_encoding_type", "add_qkvbias", "add_ffnbias", "lambda_align",
+    "alignment_layer", "alignment_heads",
 )  # fmt: skip
 # Settings of onmt's opts.py (versions 2 and 3) without effect on this model: sizes and ties, which
 # the weights imply; layers of other kinds; vocabulary files; training, saving and logging; decoding
 # by the trainer. Settings of transforms follow below.
 _WITHOUT_EFFECT = """
     aan_useffn accum_count accum_steps adagrad_accumulator_init adam_beta1 adam_beta2
-    align_debug alignment_heads alignment_layer alpha apex_opt_level attention_dropout
+    align_debug alpha apex_opt_level attention_dropout
     attn_debug average_decay average_every ban_unk_token batch_size batch_size_multiple
     batch_type beam_size beta bidir_edges block_ngram_repeat both_embeddings bridge
     bridge_extra_node bucket_size bucket_size_increment bucket_size_init cnn_kernel_width config
@@ -72,7 +73,7 @@ _WITHOUT_EFFECT = """
     freeze_encoder freeze_word_vecs_dec freeze_word_vecs_enc full_context_alignment
     global_attention global_attention_function gpu_backend gpu_ranks gpu_verbose_level gpuid
     group_size hidden_size ignore_when_blocking input_feed int8 keep_checkpoint label_smoothing
-    lambda_align lambda_coverage learn_subwords learn_subwords_size learning_rate
+    lambda_coverage learn_subwords learn_subwords_size learning_rate
     learning_rate_decay length_penalty lm_prior_lambda lm_prior_model lm_prior_tau local_rank
     log_file log_file_level lora_alpha lora_dropout lora_rank loss_scale master_ip master_port
     max_generator_batches max_grad_norm max_length max_length_ratio min_length model_dtype
@@ -162,7 +163,12 @@ def import_opennmt_py(
     model, weights = _convert(config, tensors, matrices.remap(source, target))
     tensors.check_all_used(set())
     made = build_model(model, weights, path)
-    return Imported(made, models, "opennmt-py", _search())
+    heads = None
+    if config.values.get("lambda_align"):  # trained with guided alignment
+        heads = first_heads(
+            path, model, config.integer("alignment_layer"), config.values.get("alignment_heads")
+        )
+    return Imported(made, models, "opennmt-py", _search(), alignment_heads=heads)
 
 
 def _search() -> dict[str, Any]:

@@ -15,6 +15,7 @@ from pathlib import Path, PureWindowsPath
 from typing import Any, NoReturn, get_type_hints
 
 from translate_trt.runtime.bundle import contract_fields
+from translate_trt.runtime.bundle.attention_heads import AttentionHeads
 from translate_trt.runtime.bundle.contract import Contract
 from translate_trt.runtime.bundle.fields import REMEDY, Fields
 from translate_trt.runtime.bundle.prompt import Prompt
@@ -202,6 +203,8 @@ class Manifest:
         tokenizer: SentencePiece models "source" and "target", one file if the vocabulary is shared.
         targets: Targets by name, at least one; the first is the default.
         weights_sha256: SHA-256 of the checkpoint's weights; None if unknown.
+        attention: Cross-attention that the step graphs return; None if they return none, or for
+            bundles that do not name it.
     """
 
     format_version: int
@@ -215,6 +218,7 @@ class Manifest:
     tokenizer: dict[str, FileEntry]
     targets: dict[str, TargetEntry]
     weights_sha256: str | None = None
+    attention: AttentionHeads | None = None
 
     @classmethod
     def from_json(cls, fields: Fields) -> Manifest:
@@ -238,6 +242,7 @@ class Manifest:
                 for name, entry in targets.objects(at_least_one=True)
             },
             weights_sha256=fields.optional_text("weights_sha256"),
+            attention=_attention(fields),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -438,6 +443,18 @@ def _search_defaults(fields: Fields) -> dict[str, Any]:
 
 def _languages(known: Mapping[str, int], own: str | None) -> tuple[str, ...]:
     return tuple(sorted(known)) or (() if own is None else (own,))
+
+
+def _attention(fields: Fields) -> AttentionHeads | None:
+    """Read the cross-attention that step graphs return, which older bundles do not name."""
+    if "attention" not in fields.values or fields.is_null("attention"):
+        return None
+    heads = AttentionHeads.from_json(fields.object("attention"))
+    model = ModelDescription.from_json(fields.object("model"))
+    try:
+        return heads.within(model.decoder_layers, model.heads)
+    except OptionError:
+        fields.fail("attention", "a layer and heads of the model", heads.to_json())
 
 
 def _prompt(fields: Fields) -> Prompt:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import click
@@ -18,6 +19,7 @@ from translate_trt.runtime.record_formats import (
     TsvFormat,
 )
 from translate_trt.runtime.results import TextHypothesis, Translation
+from translate_trt.runtime.text.alignment import check_threshold
 
 _OUTPUT_FIELD = "translation"
 _FLAGS = ("field", "column", "header", "output_field", "replace_field")
@@ -80,6 +82,8 @@ class FormatFlags:
     replace_field: bool
     scores: bool
     as_json: bool
+    alignments: bool
+    alignment_threshold: float | None
 
     def __post_init__(self) -> None:
         for flag in _FLAGS:
@@ -91,6 +95,8 @@ class FormatFlags:
                 )
         if self.input_format == "tsv":
             self._check_tsv()
+        if self.alignment_threshold is not None:
+            check_threshold(self.alignment_threshold)
         if _NOT_IN_A_NAME.search(self.output_field or ""):
             raise OptionError(
                 f"output_field is {self.output_field!r}; it may not contain control characters."
@@ -128,15 +134,33 @@ class FormatFlags:
                 self._columns(count),
                 self.replace_field,
             )
-        return TextFormat(json_line if as_json else _scored_line if self.scores else _plain_line)
+        if as_json:
+            return TextFormat(partial(json_line, alignment_threshold=self.alignment_threshold))
+        return TextFormat(self._plain_line)
+
+    def _plain_line(self, source: str, translation: Translation) -> str:
+        cells = [translation.text]
+        if self.scores:
+            cells.insert(0, f"{translation.score:.6f}")
+        if self.alignments:
+            cells.append(self._pharaoh(translation.hypotheses[0]))
+        return "\t".join(cells)
+
+    def _pharaoh(self, hypothesis: TextHypothesis) -> str:
+        alignment = hypothesis.alignment
+        return "" if alignment is None else alignment.pharaoh(self.alignment_threshold)
 
     def _json_fields(self, as_json: bool) -> dict[str, Callable[[Translation], Any]]:
         name = self.output_field or _OUTPUT_FIELD
         fields: dict[str, Callable[[Translation], Any]] = {name: lambda found: found.text}
         if self.scores:
             fields[f"{name}_score"] = lambda found: json_number(found.score)
+        if self.alignments:
+            fields[f"{name}_alignments"] = lambda found: self._pharaoh(found.hypotheses[0])
         if as_json:
-            fields[f"{name}_hypotheses"] = json_hypotheses
+            fields[f"{name}_hypotheses"] = partial(
+                json_hypotheses, alignment_threshold=self.alignment_threshold
+            )
         return fields
 
     def _columns(self, count: int) -> dict[str, Callable[[Translation], str]]:
@@ -146,6 +170,8 @@ class FormatFlags:
             columns[name] = _of_hypothesis(rank, lambda found: found.text)
             if self.scores:
                 columns[f"{name}_score"] = _of_hypothesis(rank, lambda found: f"{found.score:.6f}")
+            if self.alignments:
+                columns[f"{name}_alignments"] = _of_hypothesis(rank, self._pharaoh)
         return columns
 
 
@@ -159,11 +185,3 @@ def _of_hypothesis(
         return cell(hypotheses[rank]) if rank < len(hypotheses) else ""
 
     return of
-
-
-def _plain_line(source: str, translation: Translation) -> str:
-    return translation.text
-
-
-def _scored_line(source: str, translation: Translation) -> str:
-    return f"{translation.score:.6f}\t{translation.text}"

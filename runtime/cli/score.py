@@ -16,6 +16,7 @@ from translate_trt.runtime.cli.loading import load_translator, loading_flags
 from translate_trt.runtime.cli.names import PATH
 from translate_trt.runtime.cli.output import open_output
 from translate_trt.runtime.cli.search_flags import (
+    alignment_flags,
     attention_flag,
     language_flags,
     length_penalty_flags,
@@ -25,6 +26,7 @@ from translate_trt.runtime.errors import InputError, OptionError
 from translate_trt.runtime.io.lines import STDIN, check_input, read_parallel
 from translate_trt.runtime.json_lines import UNTRANSLATED, json_line
 from translate_trt.runtime.results import TextHypothesis, Translation
+from translate_trt.runtime.text.alignment import check_threshold
 
 if TYPE_CHECKING:
     from translate_trt.runtime.options import SearchOptions
@@ -43,6 +45,7 @@ log = logging.getLogger("translate_trt")
 @length_penalty_flags
 @language_flags
 @attention_flag
+@alignment_flags
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON object per line.")
 @loading_flags
 def score(
@@ -54,6 +57,8 @@ def score(
     output: Path | None,
     force: bool,
     return_attention: bool | None,
+    alignments: bool,
+    alignment_threshold: float | None,
     as_json: bool,
     batch_tokens: int | None,
     threads: int | None,
@@ -71,8 +76,12 @@ def score(
 
     A line that cannot be scored (longer than the bundle's limit, or a blank source with a
     translation) has the score nan and a warning. --json writes the objects of `translate --json`,
-    with the log-probability of each token.
+    with the log-probability of each token. --alignments adds the alignments after a tab, or to the
+    objects.
     """
+    if alignment_threshold is not None:
+        check_threshold(alignment_threshold)
+        alignments = True
     paths = (source, translation)
     if [str(path) for path in paths].count(STDIN) > 1:
         raise OptionError("SOURCE and TRANSLATION are both standard input; name a file for one.")
@@ -91,17 +100,21 @@ def score(
         while chunk := list(itertools.islice(pairs, chunk_lines)):
             written = []
             for (line, _), found in zip(
-                chunk, _scored(translator, chunk, options, first), strict=True
+                chunk, _scored(translator, chunk, options, first, alignments), strict=True
             ):
                 if found is None:
                     failed += 1
-                    written.append(UNTRANSLATED if as_json else "nan")
+                    written.append(UNTRANSLATED if as_json else "nan" + "\t" * alignments)
                     continue
                 tokens += len(found.token_log_probs)
                 log_prob += sum(found.token_log_probs)
-                written.append(
-                    json_line(line, Translation((found,))) if as_json else f"{found.score:.6f}"
-                )
+                if as_json:
+                    written.append(json_line(line, Translation((found,)), alignment_threshold))
+                    continue
+                cells = [f"{found.score:.6f}"]
+                if found.alignment is not None:
+                    cells.append(found.alignment.pharaoh(alignment_threshold))
+                written.append("\t".join(cells))
             results.write(written)
             first += len(chunk)
     perplexity = math.exp(-log_prob / tokens) if tokens else math.nan
@@ -111,7 +124,11 @@ def score(
 
 
 def _scored(
-    translator: Translator, pairs: list[tuple[str, str]], options: SearchOptions, first: int
+    translator: Translator,
+    pairs: list[tuple[str, str]],
+    options: SearchOptions,
+    first: int,
+    alignments: bool,
 ) -> Iterator[TextHypothesis | None]:
     """Score pairs; None for those that the model cannot take, each with a warning.
 
@@ -120,10 +137,13 @@ def _scored(
         pairs: At least one line and its translation.
         options: Search options.
         first: Number of the first line, for the warnings.
+        alignments: Whether to align the words of each pair.
     """
     lines, translations = map(list, zip(*pairs, strict=True))
     try:
-        yield from translator.score(lines, translations, options, first_line=first)
+        yield from translator.score(
+            lines, translations, options, first_line=first, alignments=alignments
+        )
     except InputError as error:
         # All lines are checked before any is scored, so that halving finds the bad ones soon.
         if len(pairs) == 1:
@@ -131,5 +151,5 @@ def _scored(
             yield None
             return
         half = len(pairs) // 2
-        yield from _scored(translator, pairs[:half], options, first)
-        yield from _scored(translator, pairs[half:], options, first + half)
+        yield from _scored(translator, pairs[:half], options, first, alignments)
+        yield from _scored(translator, pairs[half:], options, first + half, alignments)

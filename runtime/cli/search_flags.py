@@ -94,6 +94,23 @@ def attention_flag(command: Callable[..., None]) -> Callable[..., None]:
     )(command)
 
 
+def alignment_flags(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the alignments of the results."""
+    command = click.option(
+        "--alignment-threshold",
+        type=float,
+        metavar="P",
+        help="Align all pairs of words of at least this weight, from 0 to 1; implies --alignments. "
+        "Default: each word of the translation with the source word of the largest weight.",
+    )(command)
+    return click.option(
+        "--alignments",
+        is_flag=True,
+        help="Add word alignments in Pharaoh format (0-0 1-2): numbers of source word and target "
+        "word. Needs a bundle exported with --attention.",
+    )(command)
+
+
 def split_flags(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options of sentence splitting; `split_choice` reads them."""
     command = click.option(

@@ -18,6 +18,7 @@ from translate_trt.runtime.cli.format_flags import FormatFlags, format_flags
 from translate_trt.runtime.cli.loading import load_translator, loading_flags
 from translate_trt.runtime.cli.output import open_output
 from translate_trt.runtime.cli.search_flags import (
+    alignment_flags,
     attention_flag,
     n_best_flag,
     replace_options,
@@ -106,6 +107,7 @@ class Chunk(NamedTuple):
     "fixed width.",
 )
 @attention_flag
+@alignment_flags
 @click.option(
     "--target-prefix",
     type=click.Path(path_type=Path),
@@ -132,6 +134,8 @@ def translate(
     split_language: str | None,
     document: bool,
     unwrap: bool,
+    alignments: bool,
+    alignment_threshold: float | None,
     target_prefix: Path | None,
     scores: bool,
     as_json: bool,
@@ -151,13 +155,15 @@ def translate(
     whose name ends in .gz or .zst is compressed.
 
     With --input-format jsonl or tsv, a line keeps its other fields or columns, and translation is
-    added; with --scores also translation_score; with --n-best, --json or --attention, JSON lines
-    also get translation_hypotheses, and TSV translation_2 and so on.
+    added; with --scores also translation_score; with --alignments translation_alignments; with
+    --n-best, --json or --attention, JSON lines also get translation_hypotheses, and TSV
+    translation_2 and so on. Lines of text have score, translation and alignments, separated by
+    tabs.
 
     Search options default to those of the bundle. A JSON object has the source and its hypotheses,
     best first, each with text, score, token_log_probs, truncated and looped. With --attention it
     also has attention: one matrix per segment of the line (usually one), with a row per generated
-    token and a column per source token.
+    token and a column per source token. With --alignments it has alignments, as in "0-0 1-2".
     """
     formats = FormatFlags(
         input_format=input_format,
@@ -168,6 +174,8 @@ def translate(
         replace_field=replace_field,
         scores=scores,
         as_json=as_json or bool(search["return_attention"]),
+        alignments=alignments or alignment_threshold is not None,
+        alignment_threshold=alignment_threshold,
     )
     inputs = inputs or (STDIN,)
     for path in (*inputs, *((str(target_prefix),) if target_prefix else ())):
@@ -176,6 +184,8 @@ def translate(
         raise OptionError("--document goes with neither --target-prefix nor --input-format tsv.")
     if document and scores and input_format == "text":
         raise OptionError("--document has no lines for --scores; --json writes the score.")
+    if document and formats.alignments:
+        raise OptionError("--alignments are of lines; leave --document out.")
     if unwrap and not document:
         raise OptionError("--unwrap needs --document: lines of the input are translated alone.")
     if str(target_prefix) in inputs:
@@ -193,7 +203,7 @@ def translate(
         begin = time.perf_counter()
         options = replace_options(translator.default_options, search)
         sentences = split_choice(split_sentences or document, split_language)
-        splitting = _Splitting(sentences, document, unwrap)
+        how = _How(sentences, document, unwrap, formats.alignments)
         record_format = formats.make_format(options.result_count)
         is_text = document and input_format == "text"
         chunks = (
@@ -209,7 +219,7 @@ def translate(
         )
         count = cut = looped = 0
         for chunk in chunks:
-            translations = _translate(chunk, translator, options, prefixes.take(chunk), splitting)
+            translations = _translate(chunk, translator, options, prefixes.take(chunk), how)
             _warn_of_segments(chunk, translations, translator)
             results.write(chunk.render(translations), end)
             bar.update(len(chunk.records))
@@ -249,12 +259,13 @@ def _read_documents(inputs: Sequence[str], record_format: RecordFormat) -> Itera
         yield Chunk(name, 1, list(record_format.read([read_text(path)], name)))
 
 
-class _Splitting(NamedTuple):
-    """The argument `split_sentences` of `Translator`, and how texts of several lines are split."""
+class _How(NamedTuple):
+    """Arguments of `Translator`, and which of its methods takes them."""
 
-    sentences: bool | str
+    split_sentences: bool | str
     document: bool
     unwrap: bool
+    alignments: bool
 
 
 def _translate(
@@ -262,17 +273,19 @@ def _translate(
     translator: Translator,
     options: SearchOptions,
     prefixes: list[str] | None,
-    splitting: _Splitting,
+    how: _How,
 ) -> list[Translation]:
-    texts, sentences = chunk.texts, splitting.sentences
+    texts, sentences = chunk.texts, how.split_sentences
     if not texts:
         return []
-    if splitting.document:
+    if how.document:
         return translator.translate_document(
-            texts, options, split_sentences=sentences, unwrap=splitting.unwrap
+            texts, options, split_sentences=sentences, unwrap=how.unwrap
         )
     own = prefixes and chunk.per_text(prefixes)
-    return translator.translate(texts, options, own, split_sentences=sentences)
+    return translator.translate(
+        texts, options, own, split_sentences=sentences, alignments=how.alignments
+    )
 
 
 class _Prefixes:

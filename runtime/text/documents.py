@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from translate_trt.runtime.bundle.prompt import Prompt
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import TextHypothesis, Translation
+from translate_trt.runtime.text.alignment import Alignment, join_alignments
 from translate_trt.runtime.text.sentences import SentenceRules, base_language, writes_spaces
 
 # Characters that end a line for str.splitlines; a translated line has none of them.
@@ -34,21 +35,28 @@ class SplitText:
         sentences: Texts to translate, in order; each begins with the language code of its line, if
             the line has one (`Prompt.inline_language`).
         separators: Text before each sentence and after the last, one more than sentences.
+        offsets: Offset in the text of each sentence without its language code, less the length of
+            the code; empty if unknown.
     """
 
     sentences: tuple[str, ...]
     separators: tuple[str, ...]
+    offsets: tuple[int, ...] = field(default=(), compare=False)
 
     def join_texts(self, texts: Sequence[str]) -> str:
         """Join the translations of the sentences with the text between them."""
         pairs = zip(self.separators, [*texts, ""], strict=True)
         return "".join(part for pair in pairs for part in pair)
 
-    def join(self, translations: Sequence[Translation]) -> Translation:
+    def join(self, translations: Sequence[Translation], source: str | None = None) -> Translation:
         """Join the translations of the sentences as those of segments are joined.
 
         The i-th best of each give the i-th best of the text; its score is their sum. A sentence
         with fewer hypotheses than requested repeats its last one.
+
+        Args:
+            translations: Translations of the sentences.
+            source: The text that was split, to join the alignments of the sentences as well.
         """
         ranks = max((len(one.hypotheses) for one in translations), default=1)
         joined = []
@@ -56,8 +64,21 @@ class SplitText:
             parts = [one.hypotheses[min(rank, len(one.hypotheses) - 1)] for one in translations]
             text = self.join_texts([part.text for part in parts])
             segments = tuple(segment for part in parts for segment in part.segments)
-            joined.append(TextHypothesis(text, sum((part.score for part in parts), 0.0), segments))
+            score = sum((part.score for part in parts), 0.0)
+            alignment = None if source is None else self._join_alignments(source, text, parts)
+            joined.append(TextHypothesis(text, score, segments, alignment))
         return Translation(tuple(joined), len(translations))
+
+    def _join_alignments(
+        self, source: str, text: str, parts: Sequence[TextHypothesis]
+    ) -> Alignment:
+        placed, offset = [], 0
+        for separator, part, of_source in zip(self.separators, parts, self.offsets, strict=False):
+            offset += len(separator)
+            if part.alignment is not None:
+                placed.append((part.alignment, of_source, offset))
+            offset += len(part.text)
+        return join_alignments(source, text, placed)
 
 
 class TextSplitter:
@@ -78,7 +99,7 @@ class TextSplitter:
     def split_line(self, line: str, options: SearchOptions) -> SplitText:
         """Cut one line into sentences. Line ends between them become spaces."""
         parts = _Parts()
-        self._add(parts, line, options)
+        self._add(parts, line, options, 0)
         return parts.text(lambda separator: _LINE_ENDS.sub(" ", separator))
 
     def split_document(self, text: str, options: SearchOptions, unwrap: bool) -> SplitText:
@@ -128,9 +149,11 @@ class TextSplitter:
             column = start if has_text and not is_heading else -1
         yield "".join(paragraph)
 
-    def _add(self, parts: _Parts, text: str, options: SearchOptions) -> None:
-        """Add the sentences of a text without line structure."""
-        code = ""
+    def _add(
+        self, parts: _Parts, text: str, options: SearchOptions, offset: int | None = None
+    ) -> None:
+        """Add the sentences of a text without line structure, which begins at an offset."""
+        code, whole = "", text
         if (found := self._prompt.inline_language(text)) is not None:
             code, target = f">>{found[1]}<< ", found[1]
             parts.separate(text[: found.start(1) - len(">>")])
@@ -141,11 +164,15 @@ class TextSplitter:
         body = text.lstrip()
         parts.separate(text[: len(text) - len(body)])
         sentences = [body] if self._rules is None else self._rules.split(body)
+        if offset is not None:
+            offset += len(whole) - len(body) - len(code)
         for number, part in enumerate(sentences):
             sentence = part.rstrip()
             space = part[len(sentence) :]
             if sentence:
-                parts.add(code + sentence)
+                parts.add(code + sentence, offset)
+            if offset is not None:
+                offset += len(part)
             if number + 1 < len(sentences):
                 space = self._between(space, target)
             parts.separate(space)
@@ -163,18 +190,21 @@ class _Parts:
 
     def __init__(self) -> None:
         self._sentences: list[str] = []
+        self._offsets: list[int] = []
         self._separators: list[list[str]] = [[]]
 
     def separate(self, text: str) -> None:
         """Append text that is not translated."""
         self._separators[-1].append(text)
 
-    def add(self, sentence: str) -> None:
-        """Append a sentence."""
+    def add(self, sentence: str, offset: int | None) -> None:
+        """Append a sentence and its offset, if known."""
         self._sentences.append(sentence)
+        if offset is not None:
+            self._offsets.append(offset)
         self._separators.append([])
 
     def text(self, clean: Callable[[str], str] = str) -> SplitText:
         """Return the text; `clean` converts each separator."""
         separators = tuple(clean("".join(separator)) for separator in self._separators)
-        return SplitText(tuple(self._sentences), separators)
+        return SplitText(tuple(self._sentences), separators, tuple(self._offsets))

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import TypeVar
 
 _SENTENCE_END = re.compile(r"(?<=[.!?\u2026\u3002\uff01\uff1f])[\"'\u201c\u201d\u00bb)\]]*\s+")
 _SPACE = re.compile(r"\s+")
+
+T = TypeVar("T")
 
 
 def split_text(text: str, encode: Callable[[str], list[int]], limit: int) -> list[list[int]]:
@@ -23,12 +26,33 @@ def split_text(text: str, encode: Callable[[str], list[int]], limit: int) -> lis
     Returns:
         The tokens of each segment. No segment is empty; a blank text has no segments.
     """
+    return [tokens for _, tokens in split_at_offsets(text, encode, limit)]
+
+
+def split_at_offsets(
+    text: str, encode: Callable[[str], list[T]], limit: int, offset: int = 0
+) -> list[tuple[int, list[T]]]:
+    """Split a text as `split_text` does, and return where each segment begins.
+
+    Args:
+        text: One line.
+        encode: Tokenizer, which may return any value for a token.
+        limit: Maximum tokens of a segment.
+        offset: Offset of the text in the line.
+
+    Returns:
+        For each segment the offset of the text whose tokens it has, and the tokens.
+    """
     tokens = encode(text)
     if len(tokens) <= limit or len(text) < 2:
         # A single character can be a few byte tokens; cutting them is better than an error.
-        return [tokens[start : start + limit] for start in range(0, len(tokens), limit)]
+        starts = range(0, len(tokens), limit)
+        return [(offset, tokens[start : start + limit]) for start in starts]
     middle = _middle(text)
-    return split_text(text[:middle], encode, limit) + split_text(text[middle:], encode, limit)
+    return [
+        *split_at_offsets(text[:middle], encode, limit, offset),
+        *split_at_offsets(text[middle:], encode, limit, offset + middle),
+    ]
 
 
 def _middle(text: str) -> int:

@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import sentencepiece
 
-from translate_trt.runtime.errors import BundleError
+from translate_trt.runtime.errors import BundleError, OptionError
 
 # Control characters (C0, DEL, C1), the Unicode line and paragraph separators, lone surrogates.
 #
@@ -22,9 +23,14 @@ from translate_trt.runtime.errors import BundleError
 # read lines would break: str.splitlines knows ten line ends.
 _NOT_TEXT = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
+_WORD = re.compile("[^ ]+")  # of a vocabulary of words
+
 # SentencePiece's symbol for a space, which also marks the start of a word.
 _SPACE = "\u2581"
 
+
+#: Begin and end of a part of a text, in characters.
+Span = tuple[int, int]
 
 _REMEDY = "Copy the directory again or make it again."
 
@@ -72,6 +78,27 @@ class Tokenizer:
             )
         return [_clean(text) for text in texts]
 
+    def source_spans(self, text: str) -> list[Span]:
+        """Return the characters of a source text that each of its tokens stands for.
+
+        Spans ascend. The white space before a word belongs to its first token, and the span of a
+        token may be empty: several tokens of one character leave it to the last of them.
+
+        Raises:
+            OptionError: The package sentencepiece is too old.
+        """
+        return self._source.spans(text)
+
+    def target_spans(self, tokens: Sequence[int]) -> tuple[str, list[Span]]:
+        """Detokenize target tokens, and return the characters that each token became.
+
+        Raises:
+            OptionError: The package sentencepiece is too old.
+        """
+        with self._target.readable():
+            decoded = _with_spans(self._target.processor.decode, [int(token) for token in tokens])
+        return _clean(decoded.text), _character_spans(decoded)
+
     def source_pieces(self, tokens: Sequence[int]) -> list[str]:
         """Convert source tokens to SentencePiece pieces; U+2581 marks the start of a word."""
         return [str(self._source.processor.id_to_piece(int(token))) for token in tokens]
@@ -112,7 +139,27 @@ class Tokenizer:
 
 
 def _clean(text: str) -> str:
-    return _NOT_TEXT.sub(" ", text)
+    return _NOT_TEXT.sub(" ", text)  # of the same length, for spans
+
+
+def _with_spans(call: Any, value: object) -> Any:
+    """Encode or decode with the position of each piece in the text."""
+    try:
+        return call(value, return_type="proto")
+    except TypeError as error:
+        raise OptionError(
+            "alignments need sentencepiece 0.2.3 or later, and this is version "
+            f"{sentencepiece.__version__}; run pip install -U sentencepiece."
+        ) from error
+
+
+def _character_spans(found: Any) -> list[Span]:
+    """Convert the positions of pieces from bytes of UTF-8 to characters."""
+    characters = []  # index of the character at each byte
+    for index, character in enumerate(found.text):
+        characters += [index] * len(character.encode())
+    characters.append(len(found.text))
+    return [(characters[piece.begin], characters[piece.end]) for piece in found.pieces]
 
 
 class _Model:
@@ -138,11 +185,18 @@ class _Model:
         clean = [_clean(text) for text in texts]
         if self._has_only_words:
             # SentencePiece would merge consecutive unknown words into one token.
-            words = [[_SPACE + word for word in text.split(" ") if word] for text in clean]
+            words = [[_SPACE + word for word in _WORD.findall(text)] for text in clean]
             return [list(map(self.processor.piece_to_id, line)) for line in words]
         # The library's thread pool would use all cores, whatever `threads` is.
         tokens: list[list[int]] = self.processor.encode(clean, num_threads=1)
         return tokens
+
+    def spans(self, text: str) -> list[Span]:
+        """Return the characters of each token of a text."""
+        clean = _clean(text)
+        if self._has_only_words:
+            return [word.span() for word in _WORD.finditer(clean)]
+        return _character_spans(_with_spans(self.processor.encode, clean))
 
 
 def _has_only_words(model: sentencepiece.SentencePieceProcessor) -> bool:

@@ -15,6 +15,7 @@ from translate_trt.runtime import translator
 from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import Hypothesis, TextHypothesis, Translation
+from translate_trt.runtime.text.alignment import AlignedSegment, Alignment
 from translate_trt.runtime.text.documents import SplitText, TextSplitter
 from translate_trt.runtime.text.sentences import chosen_rules
 
@@ -50,8 +51,10 @@ class FakeTranslator:
         target_prefixes: Sequence[str] | None = None,
         *,
         split_sentences: bool | str = False,
+        alignments: bool = False,
     ) -> list[Translation]:
         options = options or self.default_options
+        self.aligns = alignments
         self.splits.append(split_sentences)
         prefixes = None if target_prefixes is None else list(target_prefixes)
         self.calls.append((list(lines), options, prefixes))
@@ -59,7 +62,7 @@ class FakeTranslator:
             return [self._translate(line, options) for line in lines]
         splitter = self._splitter(split_sentences)
         texts = [splitter.split_line(line, options) for line in lines]
-        return [self._joined(text, options) for text in texts]
+        return [self._joined(text, options, line) for text, line in zip(texts, lines, strict=True)]
 
     def translate_document(
         self,
@@ -70,6 +73,7 @@ class FakeTranslator:
         unwrap: bool,
     ) -> list[Translation]:
         self.splits.append(split_sentences)
+        self.aligns = False
         splitter = self._splitter(split_sentences)
         split = [splitter.split_document(text, options, unwrap) for text in texts]
         return [self._joined(text, options) for text in split]
@@ -78,8 +82,11 @@ class FakeTranslator:
         rules = chosen_rules(split_sentences, self.manifest.source_language)
         return TextSplitter(self.manifest.prompt, rules, self.manifest.target_language)
 
-    def _joined(self, text: SplitText, options: SearchOptions) -> Translation:
-        return text.join([self._translate(sentence, options) for sentence in text.sentences])
+    def _joined(
+        self, text: SplitText, options: SearchOptions, line: str | None = None
+    ) -> Translation:
+        parts = [self._translate(sentence, options) for sentence in text.sentences]
+        return text.join(parts, line if self.aligns else None)
 
     def _translate(self, line: str, options: SearchOptions) -> Translation:
         words = line.replace("\u2028", " ").split()
@@ -92,10 +99,16 @@ class FakeTranslator:
                     f"{text} #{rank}" if rank else text,
                     float(-rank),
                     tuple(self._hypothesis(segment, options) for segment in segments),
+                    self._alignment(line, text) if self.aligns else None,
                 )
                 for rank in range(options.num_hypotheses)
             )
         )
+
+    def _alignment(self, line: str, text: str) -> Alignment:
+        source, target = Alignment(line, text).source_words, Alignment(line, text).target_words
+        weights = np.eye(len(source), dtype=np.float32)[::-1]
+        return Alignment(line, text, (AlignedSegment(source, target, weights),))
 
     def _hypothesis(self, words: list[str], options: SearchOptions) -> Hypothesis:
         size = len(words) + 1

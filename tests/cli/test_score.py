@@ -96,3 +96,16 @@ def test_errors(run: Callable[..., Result], compiled_bundle: Path, tmp_path: Pat
     assert not output.exists()
     assert run(LINES, TRANSLATIONS, "--output", output).exit_code == 0
     assert len(output.read_text().splitlines()) == 4
+
+
+def test_alignments_follow_the_score(run: Callable[..., Result], translator: Translator) -> None:
+    scored = translator.score(LINES, TRANSLATIONS, alignments=True)
+    expected = [one.alignment.pharaoh() for one in scored if one.alignment is not None]
+    found = run(LINES, TRANSLATIONS, "--alignments")
+    assert [line.split("\t")[1] for line in found.stdout.splitlines()] == expected
+    assert expected[0]
+    several = run(LINES, TRANSLATIONS, "--alignment-threshold", 0, "--json").stdout.splitlines()
+    objects = [json.loads(line)["hypotheses"][0] for line in several]
+    assert len(objects[0]["alignments"].split()) == 9
+    none = run(["", "a"], ["no source", "b"], "--alignments").stdout.splitlines()
+    assert none[0] == "nan\t"

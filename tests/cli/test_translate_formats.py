@@ -324,3 +324,36 @@ def test_a_compressed_output_on_a_full_disk(run: Callable[..., Result], tmp_path
     result = run("--output", tmp_path / "full.gz", stdin=b"a b\n")
     assert result.exit_code == 1
     assert "full.gz: No space left on device" in result.stderr
+
+
+# ---- alignments ----
+
+
+def test_alignments_in_every_format(run: Callable[..., Result]) -> None:
+    assert run("--alignments", stdin=b"a b c\n\n").stdout == "c b a\t0-2 1-1 2-0\n\t\n"
+    scored = run("--alignments", "--scores", stdin=b"a b\n")
+    assert scored.stdout == "0.000000\tb a\t0-1 1-0\n"
+    (found,) = objects(run("--alignments", "--json", stdin=b"a b\n"))
+    assert [one["alignments"] for one in found["hypotheses"]] == ["0-1 1-0"]
+    (found,) = objects(run("--alignments", *JSONL, stdin=b'{"text": ["a b", "c"]}\n'))
+    assert found["translation"] == ["b a", "c"]
+    assert found["translation_alignments"] == ["0-1 1-0", "0-0"]
+    assert table(run("--alignments", *TSV, "--column", 1, "--n-best", 2, stdin=b"a b\tx\n")) == [
+        ["a b", "x", "b a", "0-1 1-0", "b a #1", "0-1 1-0"]
+    ]
+    pytest.importorskip("sentencex")
+    split = run("--alignments", "--split-language", "en", stdin=b" One two.  Three four.\n")
+    assert split.stdout == " two. One  four. Three\t0-1 1-0 2-3 3-2\n"
+
+
+def test_a_threshold_asks_for_alignments(run: Callable[..., Result]) -> None:
+    assert run("--alignment-threshold", 0.5, stdin=b"a b\n").stdout == "b a\t0-1 1-0\n"
+    failed = run("--alignment-threshold", 1.5, stdin=b"a b\n")
+    assert failed.exit_code == 1
+    assert "must be a number from 0 to 1" in failed.stderr
+
+
+def test_alignments_are_of_lines(run: Callable[..., Result]) -> None:
+    failed = run("--alignments", "--document", stdin=b"a b\n")
+    assert failed.exit_code == 1
+    assert "leave --document out" in failed.stderr

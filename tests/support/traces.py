@@ -67,7 +67,7 @@ def structure(module: EncoderGraph | StepGraph) -> tuple[object, ...]:
         (name, tuple(x.shape), x.dtype, owners.setdefault(x.data_ptr(), name))  # tied ones
         for name, x in module.state_dict().items()
     ]
-    shape = module.contract if isinstance(module, StepGraph) else None
+    shape = (module.contract, module.attention) if isinstance(module, StepGraph) else None
     # The module's text shows its layers; dropout is for training alone.
     layers = re.sub(r"Dropout\(p=[0-9.]+", "Dropout(", str(module))
     return replace(module.model.config, dropout=0.0), shape, layers, tuple(tensors)

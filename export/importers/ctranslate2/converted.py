@@ -17,6 +17,7 @@ from translate_trt.export.importers.imported import (
     Imported,
     build_model,
     find_file,
+    first_heads,
 )
 from translate_trt.export.importers.languages import (
     detect_languages,
@@ -80,7 +81,10 @@ def import_ctranslate2(
     variables.check_all_used()
     model = build_model(config, weights, directory)
     prompt = spec.prompt or opus_prompt(vocabularies.source.names, tokenizers[0])
-    return Imported(model, tokenizers, "ctranslate2", settings.search(), prompt)
+    heads = first_heads(directory, config, *variables.alignment())
+    return Imported(
+        model, tokenizers, "ctranslate2", settings.search(), prompt, alignment_heads=heads
+    )
 
 
 @dataclass(frozen=True)

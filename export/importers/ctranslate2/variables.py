@@ -20,8 +20,9 @@ _SPECIFICATIONS = ("TransformerSpec", "TransformerBase", "TransformerBig")
 # First revision that stores settings per stack.
 _PER_STACK_REVISION = 5
 # These select the attention that CTranslate2 returns; they do not change what it computes.
+_ALIGNMENT = ("alignment_layer", "alignment_heads")
 _IGNORED = {
-    "alignment_layer", "alignment_heads", "decoder/alignment_layer", "decoder/alignment_heads",
+    *_ALIGNMENT, *(f"decoder/{name}" for name in _ALIGNMENT),
     "embeddings_merge", "encoder/embeddings_merge",
 }  # fmt: skip
 # Unsupported features, by the last part of their flag's name; the flags must be off.
@@ -90,6 +91,17 @@ class Variables:
     def setting_error(self, name: str, why: str) -> InputError:
         """Return the error for an unsupported setting."""
         return InputError(f"{self.path}: {name} {why}, which translate-trt does not support.")
+
+    def alignment(self) -> tuple[int, int]:
+        """Return the layer and the number of heads whose attention CTranslate2 returns."""
+        layer, heads = (
+            int(self.number(names[0])) if (names := [n for n in stored if n in self]) else default
+            for stored, default in (
+                ((f"decoder/{name}", name), default)
+                for name, default in zip(_ALIGNMENT, (-1, 1), strict=True)
+            )
+        )
+        return layer, heads
 
     def zero_start(self) -> bool:
         """Return whether decoding starts with a zero embedding, as in Marian's models."""

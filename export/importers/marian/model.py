@@ -19,6 +19,7 @@ from translate_trt.export.importers.marian.decoder_settings import DecoderSettin
 from translate_trt.export.importers.marian.files import SETTINGS, read_vocabulary
 from translate_trt.export.importers.marian.lexical_table import ShortlistFile, import_shortlist
 from translate_trt.export.importers.marian.model_settings import (
+    alignment_heads,
     decoder_numbers,
     norm_of,
     read_model_settings,
@@ -106,7 +107,9 @@ def import_marian_model(
     scales = None
     if recorded_scales:
         scales = read_magnitudes(path, arrays, _matrix_names(config))
-    return Imported(made, models, "marian", decoder.search, prompt, table, scales)
+    return Imported(
+        made, models, "marian", decoder.search, prompt, table, scales, alignment_heads(config)
+    )
 
 
 def _token_matrices(tensors: Tensors) -> Matrices:

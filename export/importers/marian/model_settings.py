@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from translate_trt.export.importers.hugging_face.directory import Config
 from translate_trt.export.importers.marian.files import SETTINGS, read_settings
+from translate_trt.runtime.bundle.attention_heads import AttentionHeads
 from translate_trt.runtime.errors import InputError
 
 log = logging.getLogger("translate_trt")
@@ -60,7 +61,7 @@ _READ = (
     "dim-emb", "dim-vocabs", "enc-depth", "dec-depth", "transformer-heads", "transformer-dim-ffn",
     "transformer-decoder-dim-ffn", "transformer-ffn-activation", "transformer-preprocess",
     "transformer-postprocess", "transformer-postprocess-emb", "transformer-postprocess-top",
-    "transformer-tied-layers",
+    "transformer-tied-layers", "transformer-guided-alignment-layer",
 )  # fmt: skip
 # Settings without effect on a Transformer without factors: ties, which the arrays imply, and
 # settings of RNNs, average attention, BERT and training.
@@ -70,8 +71,8 @@ _WITHOUT_EFFECT = (
     "tied-embeddings", "tied-embeddings-src", "tied-embeddings-all", "output-omit-bias",
     "factors-combine", "separator-symbol", "ulr-dim-emb", "ulr-trainable-transformation",
     "transformer-dim-aan", "transformer-aan-depth", "transformer-aan-activation",
-    "transformer-aan-nogate", "transformer-rnn-projection", "transformer-guided-alignment-layer",
-    "transformer-depth-scaling", "bert-train-type-embeddings", "bert-type-vocab-size",
+    "transformer-aan-nogate", "transformer-rnn-projection", "transformer-depth-scaling",
+    "bert-train-type-embeddings", "bert-type-vocab-size",
 )  # fmt: skip
 _KNOWN = {*_ONLY, *_READ, *_WITHOUT_EFFECT}
 # Operations before a sub-layer, after a sub-layer and after the last layer, without dropout:
@@ -149,6 +150,21 @@ def decoder_numbers(config: Config) -> Sequence[int]:
             f"most {_MOST_LAYERS} tied layers are supported",
         )
     return numbers
+
+
+def alignment_heads(config: Config) -> AttentionHeads:
+    """Return the cross-attention of marian-decoder's --alignment: the first head of one layer.
+
+    Raises:
+        InputError: The model has no such layer.
+    """
+    name, layers = "transformer-guided-alignment-layer", config.integer("dec-depth")
+    number = str(config.values.get(name, "last"))
+    if number == "last":
+        return AttentionHeads(layers - 1, (0,))
+    if not number.isdecimal() or not 1 <= int(number) <= layers:
+        raise config.setting_error(name, f"last or a layer from 1 to {layers} is required")
+    return AttentionHeads(int(number) - 1, (0,))
 
 
 def norm_of(config: Config) -> str:

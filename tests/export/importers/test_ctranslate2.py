@@ -33,13 +33,14 @@ from translate_trt.export.compile import compile_bundle
 from translate_trt.export.importers.ctranslate2.converted import import_ctranslate2
 from translate_trt.export.importers.ctranslate2.model_bin import read_model_file
 from translate_trt.export.importers.imported import Imported
+from translate_trt.runtime.bundle.attention_heads import AttentionHeads
 from translate_trt.runtime.bundle.prompt import Prompt
 from translate_trt.runtime.cli import main
 from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.text.tokenizer import Tokenizer
 from translate_trt.runtime.translator import Translator
-from translate_trt.train.checkpoint import Checkpoint, open_checkpoint
+from translate_trt.train.checkpoint import Checkpoint, open_checkpoint, write_tokenizers
 from translate_trt.train.config import END, START
 from translate_trt.train.model import pad, sinusoid
 from translate_trt.train.search import beam_search
@@ -336,6 +337,44 @@ def save_marian(directory: Path, tied: bool, vocabularies: tuple[list[str], list
     converter = MarianConverter(str(directory / "model.npz"), files)
     converter.convert(str(directory / "converted"), quantization="int8" if tied else None)
     return directory / "converted"
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, AttentionHeads(1, (0,))),
+        ({"alignment_layer": 0, "alignment_heads": 3}, AttentionHeads(0, (0, 1, 2))),
+        ({"alignment_layer": -2, "alignment_heads": 0}, AttentionHeads(0)),
+    ],
+)
+def test_attention_of_ctranslate2(
+    options: dict[str, int], expected: AttentionHeads, tmp_path: Path
+) -> None:
+    """The heads are those whose attention CTranslate2 returns, here for greedy translations."""
+    sides = [*SPECIAL, *words(40, "s")[4:]], [*SPECIAL, *words(36, "t")[4:]]
+    directory = save_random_model(tmp_path / "model", sides, layers=(1, 2), **options)
+    imported = import_ctranslate2(directory)
+    assert imported.alignment_heads == expected
+    theirs = ctranslate2.Translator(str(directory))
+    source = sides[0][5:11]
+    (found,) = theirs.translate_batch(
+        [source], beam_size=1, max_decoding_length=8, return_attention=True
+    )
+    tokenizer = Tokenizer(*write_tokenizers(tmp_path, imported.tokenizers))
+    target = tokenizer.encode_target(" ".join(found.hypotheses[0]))
+    ids, lengths = pad([[*tokenizer.encode_source(" ".join(source)), END]])
+    model, record = imported.model, []
+    with torch.no_grad():
+        cache = model.start_cache(ids, lengths)
+        x = model.embed(torch.tensor([[START, *target]]))
+        for layer, keys_values in zip(model.decoder_layers, cache.cross, strict=True):
+            x, _ = layer(x, None, keys_values, cache.source_bias, record)
+    weights = record[expected.layer][0].numpy()
+    ours = np.mean([weights[n] for n in expected.heads or range(len(weights))], axis=0)
+    columns = len(found.attention[0][0])
+    np.testing.assert_allclose(
+        ours[: len(target), :columns], found.attention[0][: len(target)], atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("tied", [True, False], ids=["shared-int8", "separate"])

@@ -17,12 +17,14 @@ from support.importing import logits_of
 from support.numpy_transformer import ACTIVATIONS, NumpyTransformer
 
 from translate_trt.export.importers.fairseq import import_fairseq
+from translate_trt.runtime.bundle.attention_heads import AttentionHeads
 from translate_trt.runtime.cli import main
 from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.train.checkpoint import open_checkpoint
 
 WIDTH, INNER, HEADS, POSITIONS = 32, 48, 4, 40
+WHOLE = AttentionHeads(0)  # layer
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
 SOURCE, TARGET = (
     [f"{letter}{n}" for n in range(count)] for letter, count in (("s", 40), ("t", 30))
@@ -332,7 +334,23 @@ def test_unsupported_settings_are_named(message: str, tmp_path: Path) -> None:
 def test_settings_of_training_and_plugins(tmp_path: Path) -> None:
     """Checkpoints before hydra mix settings; unknown settings that are off are ignored."""
     more = {"optimizer": "adam", "clip_norm": 0.1, "lr": [0.1], "encoder_extra": False, "x": None}
-    import_fairseq(*save(tmp_path, OPTIONS | more, random_weights(OPTIONS)))
+    imported = import_fairseq(*save(tmp_path, OPTIONS | more, random_weights(OPTIONS)))
+    assert imported.alignment_heads is None
+
+
+@pytest.mark.parametrize(
+    ("layer", "heads", "expected"),
+    [(0, 1, AttentionHeads(0, (0,))), (-1, 2, AttentionHeads(0, (0, 1))), (0, None, WHOLE)],
+)
+def test_alignment_heads(
+    layer: int, heads: int | None, expected: AttentionHeads, tmp_path: Path
+) -> None:
+    more = {"alignment_layer": layer, "alignment_heads": heads, "full_context_alignment": False}
+    imported = import_fairseq(*save(tmp_path, OPTIONS | more, random_weights(OPTIONS)))
+    assert imported.alignment_heads == expected
+    more["alignment_layer"] = 1
+    with pytest.raises(InputError, match=r"alignment_layer.*the decoder has 1 layers"):
+        import_fairseq(*save(tmp_path, OPTIONS | more, random_weights(OPTIONS)))
 
 
 def test_quant_noise(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from support.marian_files import (
 from translate_trt.export.importers.languages import opus_prompt
 from translate_trt.export.importers.marian.files import read_settings
 from translate_trt.export.importers.marian.model import import_marian_model
+from translate_trt.runtime.bundle.attention_heads import AttentionHeads
 from translate_trt.runtime.bundle.prompt import Prompt
 from translate_trt.runtime.cli import main
 from translate_trt.runtime.errors import InputError
@@ -328,3 +329,23 @@ def test_broken_models(tmp_path: Path) -> None:
     path.write_bytes(b"nothing")
     with pytest.raises(InputError, match=r"cannot read .*npz"):
         import_marian_model(path, source, target)
+
+
+@pytest.mark.parametrize(
+    ("layer", "expected"),
+    [(None, 1), ("last", 1), ("1", 0), (2, 1)],
+)
+def test_alignment_heads(layer: object, expected: int, tmp_path: Path) -> None:
+    """Layers count from 1 in Marian, which takes alignments from the first head."""
+    more = {"dec-depth": 2}
+    more |= {} if layer is None else {"transformer-guided-alignment-layer": layer}
+    options = OPTIONS | more
+    imported = import_marian_model(*save(tmp_path, options, random_weights(options)))
+    assert imported.alignment_heads == AttentionHeads(expected, (0,))
+
+
+@pytest.mark.parametrize("layer", ["0", "2", "first"])
+def test_alignment_layers_that_the_model_lacks(layer: str, tmp_path: Path) -> None:
+    more = {"transformer-guided-alignment-layer": layer}
+    with pytest.raises(InputError, match=r"transformer-guided-alignment-layer.*from 1 to 1"):
+        import_marian_model(*save(tmp_path, OPTIONS | more, random_weights(OPTIONS)))

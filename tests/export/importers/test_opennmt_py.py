@@ -18,6 +18,7 @@ from support.numpy_transformer import ACTIVATIONS, NumpyTransformer
 
 from translate_trt.export.importers.imported import Imported
 from translate_trt.export.importers.opennmt_py import import_opennmt_py
+from translate_trt.runtime.bundle.attention_heads import AttentionHeads
 from translate_trt.runtime.cli import main
 from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.options import SearchOptions
@@ -284,6 +285,14 @@ def test_unsupported_settings_are_named(message: str, tmp_path: Path) -> None:
     path = save(tmp_path, OPTIONS | REFUSED[message], random_weights(OPTIONS))
     with pytest.raises(InputError, match=message):
         import_opennmt_py(path)
+
+
+def test_alignment_heads(tmp_path: Path) -> None:
+    weights = random_weights(OPTIONS)
+    for lambda_align, expected in ((0.0, None), (0.05, AttentionHeads(0, (0,)))):
+        more = {"lambda_align": lambda_align, "alignment_layer": -1, "alignment_heads": 1}
+        imported = import_opennmt_py(save(tmp_path, OPTIONS | more, weights))
+        assert imported.alignment_heads == expected
 
 
 def test_broken_checkpoints(tmp_path: Path) -> None:

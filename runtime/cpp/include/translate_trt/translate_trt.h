@@ -94,7 +94,7 @@ typedef struct tt_options {
   int32_t max_length;          /* generated tokens with the end symbol; 0: source length + 50 */
   int32_t min_length;          /* minimum generated tokens with the end symbol */
   int32_t num_hypotheses;      /* hypotheses returned per line, at most beam_size */
-  int32_t return_attention;    /* 1: return the last layer's cross-attention, averaged over heads */
+  int32_t return_attention;    /* 1: return the cross-attention that the export chose */
   /* Languages of a multilingual model, by the model's own names, such as "en" or "eng_Latn". NULL
    * takes the bundle's default, if the bundle has one. UTF-8, copied by the function that takes the
    * options. */

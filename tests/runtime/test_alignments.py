@@ -1,0 +1,133 @@
+"""Alignments of a bundle's translations, on every runtime."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.bad_bundles import edit
+from support.prompts import SOURCE, TARGET, with_prompt
+
+from translate_trt.runtime import SearchOptions, Translator
+from translate_trt.runtime.bundle.prompt import Prompt
+from translate_trt.runtime.errors import OptionError
+from translate_trt.runtime.results import TextHypothesis
+from translate_trt.runtime.text.alignment import Alignment
+
+pytestmark = pytest.mark.usefixtures("each_runtime")
+
+LINES = ["the cat sleeps.", "", "  a big  dog\truns under the tree ", "日本 ½"]
+
+
+@pytest.fixture(scope="module")
+def translator(compiled_bundle: Path, each_runtime: str) -> Translator:
+    return Translator(compiled_bundle, threads=1)
+
+
+def of(hypothesis: TextHypothesis) -> Alignment:
+    assert hypothesis.alignment is not None
+    return hypothesis.alignment
+
+
+def test_weights_are_the_attention_without_the_end_symbols(translator: Translator) -> None:
+    options = SearchOptions(num_hypotheses=3, return_attention=True)
+    found = translator.translate(LINES, options, alignments=True)
+    plain = translator.translate(LINES, options)
+    for line, one, other in zip(LINES, found, plain, strict=True):
+        for hypothesis, expected in zip(one.hypotheses, other.hypotheses, strict=True):
+            assert hypothesis.text == expected.text
+            alignment = of(hypothesis)
+            assert (alignment.source, alignment.target) == (line, hypothesis.text)
+            for segment, part in zip(alignment.segments, hypothesis.segments, strict=True):
+                assert part.attention is not None
+                tokens = translator.tokenizer.encode_source(line)
+                assert segment.source == tuple(translator.tokenizer.source_spans(line))
+                assert segment.weights.shape == (len(part.tokens), len(tokens))
+                np.testing.assert_array_equal(
+                    segment.weights, part.attention[: len(part.tokens), :-1]
+                )
+            words = {target for _, target in alignment.pairs()}
+            assert words == set(range(len(hypothesis.text.split())))
+
+
+def test_attention_is_returned_only_on_request(translator: Translator) -> None:
+    found = translator.translate(LINES[0], alignments=True)
+    assert found.hypotheses[0].segments[0].attention is None
+    assert of(found.hypotheses[0]).pairs()
+    assert translator.translate("the cat").hypotheses[0].alignment is None
+
+
+def test_segments_and_sentences_keep_the_words_of_the_line(translator: Translator) -> None:
+    pytest.importorskip("sentencex")
+    pytest.importorskip("langcodes")
+    longest = translator.manifest.limits.max_source_length
+    for line in (" ".join(["the cat"] * longest), "  The cat runs.  A dog sleeps! "):
+        found = translator.translate(line, alignments=True, split_sentences=True)
+        assert found.segment_count > 1
+        check_segments(of(found.hypotheses[0]), found.text, line)
+        (again,) = translator.translate_iter([line], alignments=True, split_sentences=True)
+        assert of(again.hypotheses[0]).pairs() == of(found.hypotheses[0]).pairs()
+
+
+def check_segments(alignment: Alignment, text: str, line: str) -> None:
+    """Check that the tokens of the segments follow one another in both texts."""
+    assert (alignment.source, alignment.target) == (line, text)
+    for side, whole in (("source", line), ("target", text)):
+        spans = [span for segment in alignment.segments for span in getattr(segment, side)]
+        assert spans == sorted(spans)
+        covered = {n for begin, end in spans for n in range(begin, end)}
+        assert {n for n, character in enumerate(whole) if character.isalnum()} <= covered
+
+
+@pytest.mark.parametrize(
+    ("prompt", "line", "options"),
+    [
+        (SOURCE, ">>deu<< the cat", SearchOptions(return_attention=True)),
+        (
+            TARGET,
+            "the cat",
+            SearchOptions(source_language="en", target_language="de", return_attention=True),
+        ),
+    ],
+    ids=["source", "target"],
+)
+def test_prompts_are_no_part_of_alignments(
+    compiled_bundle: Path, tmp_path: Path, prompt: Prompt, line: str, options: SearchOptions
+) -> None:
+    bundle = with_prompt(compiled_bundle, prompt, tmp_path / "bundle")
+    translator = Translator(bundle, threads=1)
+    found = translator.translate(line, options, alignments=True).hypotheses[0]
+    (segment,), (part,) = of(found).segments, found.segments
+    begin = line.index("the")
+    assert segment.source[0][0] == begin
+    assert segment.source[-1][1] == len(line)
+    assert part.attention is not None
+    # Before the text: the token of deu; a token before all texts and that of en.
+    before = 1 if prompt is SOURCE else 2
+    assert part.attention.shape[1] == before + len(segment.source) + 1
+    np.testing.assert_array_equal(
+        segment.weights,
+        part.attention[len(part.tokens) - len(segment.target) : len(part.tokens), before:-1],
+    )
+
+
+def test_given_translations_are_aligned(translator: Translator) -> None:
+    scored = translator.score(["the cat", ""], ["die Katze", ""], alignments=True)
+    assert of(scored[0]).target == "die Katze"
+    assert {target for _, target in of(scored[0]).pairs()} == {0, 1}
+    assert of(scored[1]).pairs() == []
+    assert of(translator.score("the cat", "die Katze", alignments=True)).pairs() == (
+        of(scored[0]).pairs()
+    )
+
+
+def test_a_bundle_without_attention_says_which_flag(compiled_bundle: Path, tmp_path: Path) -> None:
+    bundle = shutil.copytree(compiled_bundle, tmp_path / "bundle")
+    edit(bundle, lambda m: m["targets"]["onnx-fp32"]["contract"]["results"].pop("attention"))
+    plain = Translator(bundle, threads=1)
+    with pytest.raises(OptionError, match=r"alignments.*--attention"):
+        plain.translate("the dog", alignments=True)
+    with pytest.raises(OptionError, match=r"alignments.*--attention"):
+        plain.translate_iter(["the dog"], alignments=True)
