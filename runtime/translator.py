@@ -40,6 +40,7 @@ from translate_trt.runtime.preparation import (
 from translate_trt.runtime.reference import Reference, Sentence
 from translate_trt.runtime.results import Hypothesis, TextHypothesis, Translation
 from translate_trt.runtime.text.documents import SplitText, TextSplitter
+from translate_trt.runtime.text.markup import translate_markup
 from translate_trt.runtime.text.sentences import chosen_rules
 from translate_trt.runtime.text.tokenizer import Tokenizer
 
@@ -268,6 +269,7 @@ class Translator:
         *,
         split_sentences: bool | str = False,
         alignments: bool = False,
+        markup: str | None = None,
     ) -> Translation: ...
 
     @overload
@@ -279,6 +281,7 @@ class Translator:
         *,
         split_sentences: bool | str = False,
         alignments: bool = False,
+        markup: str | None = None,
     ) -> list[Translation]: ...
 
     def translate(
@@ -289,6 +292,7 @@ class Translator:
         *,
         split_sentences: bool | str = False,
         alignments: bool = False,
+        markup: str | None = None,
     ) -> Translation | list[Translation]:
         """Translate one line of text or several.
 
@@ -304,12 +308,16 @@ class Translator:
                 code, such as "de". Needs `pip install 'translate-trt[split]'`.
             alignments: Align the words of every hypothesis with those of its line, as
                 `TextHypothesis.alignment`. Needs a bundle exported with --attention.
+            markup: "html" or "xml": take tags out of the text, and put them back at the words that
+                they are aligned with; "text": do so with placeholders, such as {name} and %s, which
+                all kinds have (docs/translate.md). Needs a bundle exported with --attention.
 
         Returns:
             One `Translation` for a string, or a list of them in the order of the lines.
 
         Raises:
-            InputError: A line is not a string, or the numbers of prefixes and lines differ.
+            InputError: A line is not a string or not well-formed XML, or the numbers of prefixes
+                and lines differ.
             OptionError: The bundle was not compiled for an option, or its value is out of range.
             BackendError: The backend failed; libtranslate_trt has retried each sentence once.
         """
@@ -317,11 +325,13 @@ class Translator:
             if target_prefixes is not None and not isinstance(target_prefixes, str):
                 raise InputError("lines is one string, and so must target_prefixes be.")
             prefixes = None if target_prefixes is None else [target_prefixes]
-            return self._translate_lines([lines], options, prefixes, split_sentences, alignments)[0]
+            return self._translate_lines(
+                [lines], options, prefixes, split_sentences, alignments, markup
+            )[0]
         texts, prefixes = list(checked_texts("lines", "line", lines)), None
         if target_prefixes is not None:
             prefixes = list(checked_texts("target_prefixes", "prefix", target_prefixes))
-        return self._translate_lines(texts, options, prefixes, split_sentences, alignments)
+        return self._translate_lines(texts, options, prefixes, split_sentences, alignments, markup)
 
     @overload
     def translate_document(  # type: ignore[overload-overlap]
@@ -331,6 +341,7 @@ class Translator:
         *,
         split_sentences: bool | str = True,
         unwrap: bool = False,
+        markup: str | None = None,
     ) -> Translation: ...
 
     @overload
@@ -341,6 +352,7 @@ class Translator:
         *,
         split_sentences: bool | str = True,
         unwrap: bool = False,
+        markup: str | None = None,
     ) -> list[Translation]: ...
 
     def translate_document(
@@ -350,6 +362,7 @@ class Translator:
         *,
         split_sentences: bool | str = True,
         unwrap: bool = False,
+        markup: str | None = None,
     ) -> Translation | list[Translation]:
         """Translate a text of many lines, or several, and keep their structure.
 
@@ -363,6 +376,8 @@ class Translator:
             split_sentences: As in `translate`; False translates each line as a whole.
             unwrap: Join the lines of each paragraph to one line first, for texts whose lines were
                 broken at a fixed width.
+            markup: As in `translate`, for whole documents: elements that separate texts keep their
+                places, and so does the white space between them. "text" keeps line ends.
 
         Returns:
             One `Translation` for a string, or a list of them in the order of the texts; the score
@@ -375,10 +390,14 @@ class Translator:
         """
         if isinstance(texts, str):
             return self.translate_document(
-                [texts], options, split_sentences=split_sentences, unwrap=unwrap
+                [texts], options, split_sentences=split_sentences, unwrap=unwrap, markup=markup
             )[0]
         documents = list(checked_texts("texts", "text", texts))
         self._check_open()
+        if markup is not None:
+            if unwrap:
+                raise OptionError("unwrap is for text without markup; leave one of the two out.")
+            return self._translate_markup(documents, options, split_sentences, markup, whole=True)
         options = self._checked(options)
         splitter = self._splitter(split_sentences, options)
         split = [splitter.split_document(text, options, unwrap) for text in documents]
@@ -393,6 +412,7 @@ class Translator:
         chunk_lines: int = 1024,
         split_sentences: bool | str = False,
         alignments: bool = False,
+        markup: str | None = None,
     ) -> Iterator[Translation]:
         """Translate a stream of lines lazily.
 
@@ -406,6 +426,7 @@ class Translator:
             chunk_lines: Lines per chunk. Large chunks translate faster, small chunks return sooner.
             split_sentences: See `translate`.
             alignments: See `translate`.
+            markup: See `translate`.
 
         Yields:
             The translation of each line, in input order.
@@ -419,14 +440,17 @@ class Translator:
             raise OptionError(f"chunk_lines is {chunk_lines}; it must be at least 1.")
         self._check_open()
         self._splitter(split_sentences, self._checked(options))
-        self._check_aligns(alignments)
+        self._check_aligns(alignments or markup is not None)
         if isinstance(lines, str):
             raise InputError("lines is one string; give several, or use translate.")
         texts, prefixes = checked_texts("lines", "line", lines), None
         if target_prefixes is not None:
             prefixes = checked_texts("target_prefixes", "prefix", target_prefixes)
         translate = partial(
-            self._translate_lines, split_sentences=split_sentences, alignments=alignments
+            self._translate_lines,
+            split_sentences=split_sentences,
+            alignments=alignments,
+            markup=markup,
         )
         return self._translate_chunks(translate, texts, options, prefixes, chunk_lines)
 
@@ -453,9 +477,14 @@ class Translator:
         target_prefixes: Sequence[str] | None,
         split_sentences: bool | str,
         alignments: bool,
+        markup: str | None = None,
         first: int = 1,
     ) -> list[Translation]:
         """Translate lines, sentence by sentence if asked for; see `_translate`."""
+        if markup is not None:
+            if alignments or target_prefixes is not None:
+                raise OptionError("markup goes with neither alignments nor target_prefixes.")
+            return self._translate_markup(lines, options, split_sentences, markup, first)
         if split_sentences is False:
             return self._translate(lines, options, target_prefixes, first, alignments=alignments)
         self._check_open()
@@ -464,6 +493,25 @@ class Translator:
         splitter = self._splitter(split_sentences, options)
         texts = [splitter.split_line(line, options) for line in lines]
         return self._translate_split(lines, texts, options, target_prefixes, first, alignments)
+
+    def _translate_markup(
+        self,
+        texts: Sequence[str],
+        options: SearchOptions | None,
+        split_sentences: bool | str,
+        markup: str,
+        first: int = 1,
+        whole: bool = False,
+    ) -> list[Translation]:
+        """Translate texts with markup; see `translate_markup`."""
+        self._check_open()
+        self._check_aligns(True)
+        self._splitter(split_sentences, options := self._checked(options))
+
+        def translate(plain: Sequence[str]) -> list[Translation]:
+            return self._translate_lines(plain, options, None, split_sentences, alignments=True)
+
+        return translate_markup(texts, markup, translate, whole, first)
 
     def _translate_split(
         self,
@@ -809,8 +857,8 @@ class Translator:
         """Raise OptionError if alignments are asked for, and the target has no attention."""
         if alignments and not self.target.contract.attention:
             raise OptionError(
-                "alignments are made from cross-attention, which this bundle does not return; "
-                "export it again with --attention."
+                "alignments, which markup needs as well, are made from cross-attention, which this "
+                "bundle does not return; export it again with --attention."
             )
 
     def _checked(self, options: SearchOptions | None, score: bool = False) -> SearchOptions:

@@ -40,6 +40,7 @@ from translate_trt.runtime.io.lines import (
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.record_formats import Record, RecordFormat
 from translate_trt.runtime.results import Translation
+from translate_trt.runtime.text.markup_tokens import MARKUP
 
 if TYPE_CHECKING:
     from tqdm import tqdm
@@ -106,6 +107,12 @@ class Chunk(NamedTuple):
     help="With --document: join the lines of each paragraph first, where they were broken at a "
     "fixed width.",
 )
+@click.option(
+    "--markup",
+    type=click.Choice(MARKUP),
+    help="Keep the tags and placeholders of html or xml, or the placeholders of text, such as "
+    "{name} and %s, at the words they belong to. Needs a bundle exported with --attention.",
+)
 @attention_flag
 @alignment_flags
 @click.option(
@@ -134,6 +141,7 @@ def translate(
     split_language: str | None,
     document: bool,
     unwrap: bool,
+    markup: str | None,
     alignments: bool,
     alignment_threshold: float | None,
     target_prefix: Path | None,
@@ -186,6 +194,8 @@ def translate(
         raise OptionError("--document has no lines for --scores; --json writes the score.")
     if document and formats.alignments:
         raise OptionError("--alignments are of lines; leave --document out.")
+    if markup and (target_prefix or formats.alignments or unwrap):
+        raise OptionError("--markup goes with none of --target-prefix, --alignments and --unwrap.")
     if unwrap and not document:
         raise OptionError("--unwrap needs --document: lines of the input are translated alone.")
     if str(target_prefix) in inputs:
@@ -203,7 +213,7 @@ def translate(
         begin = time.perf_counter()
         options = replace_options(translator.default_options, search)
         sentences = split_choice(split_sentences or document, split_language)
-        how = _How(sentences, document, unwrap, formats.alignments)
+        how = _How(sentences, document, unwrap, formats.alignments, markup)
         record_format = formats.make_format(options.result_count)
         is_text = document and input_format == "text"
         chunks = (
@@ -266,6 +276,7 @@ class _How(NamedTuple):
     document: bool
     unwrap: bool
     alignments: bool
+    markup: str | None
 
 
 def _translate(
@@ -280,12 +291,13 @@ def _translate(
         return []
     if how.document:
         return translator.translate_document(
-            texts, options, split_sentences=sentences, unwrap=how.unwrap
+            texts, options, split_sentences=sentences, unwrap=how.unwrap, markup=how.markup
         )
     own = prefixes and chunk.per_text(prefixes)
     return translator.translate(
-        texts, options, own, split_sentences=sentences, alignments=how.alignments
-    )
+        texts, options, own, split_sentences=sentences, alignments=how.alignments,
+        markup=how.markup,
+    )  # fmt: skip
 
 
 class _Prefixes:

@@ -17,6 +17,7 @@ from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import Hypothesis, TextHypothesis, Translation
 from translate_trt.runtime.text.alignment import AlignedSegment, Alignment
 from translate_trt.runtime.text.documents import SplitText, TextSplitter
+from translate_trt.runtime.text.markup import translate_markup
 from translate_trt.runtime.text.sentences import chosen_rules
 
 
@@ -52,8 +53,11 @@ class FakeTranslator:
         *,
         split_sentences: bool | str = False,
         alignments: bool = False,
+        markup: str | None = None,
     ) -> list[Translation]:
         options = options or self.default_options
+        if markup is not None:
+            return self._with_markup(lines, markup, whole=False)
         self.aligns = alignments
         self.splits.append(split_sentences)
         prefixes = None if target_prefixes is None else list(target_prefixes)
@@ -71,12 +75,20 @@ class FakeTranslator:
         *,
         split_sentences: bool | str,
         unwrap: bool,
+        markup: str | None = None,
     ) -> list[Translation]:
         self.splits.append(split_sentences)
+        if markup is not None:
+            return self._with_markup(texts, markup, whole=True)
         self.aligns = False
         splitter = self._splitter(split_sentences)
         split = [splitter.split_document(text, options, unwrap) for text in texts]
         return [self._joined(text, options) for text in split]
+
+    def _with_markup(self, texts: Sequence[str], markup: str, whole: bool) -> list[Translation]:
+        return translate_markup(
+            texts, markup, lambda plain: self.translate(plain, alignments=True), whole
+        )
 
     def _splitter(self, split_sentences: bool | str) -> TextSplitter:
         rules = chosen_rules(split_sentences, self.manifest.source_language)

@@ -349,11 +349,47 @@ def test_alignments_in_every_format(run: Callable[..., Result]) -> None:
 def test_a_threshold_asks_for_alignments(run: Callable[..., Result]) -> None:
     assert run("--alignment-threshold", 0.5, stdin=b"a b\n").stdout == "b a\t0-1 1-0\n"
     failed = run("--alignment-threshold", 1.5, stdin=b"a b\n")
-    assert failed.exit_code == 1
+    assert failed.exit_code == 2
     assert "must be a number from 0 to 1" in failed.stderr
 
 
 def test_alignments_are_of_lines(run: Callable[..., Result]) -> None:
     failed = run("--alignments", "--document", stdin=b"a b\n")
-    assert failed.exit_code == 1
+    assert failed.exit_code == 2
     assert "leave --document out" in failed.stderr
+
+
+# ---- markup ----
+
+
+def test_markup_of_lines(run: Callable[..., Result]) -> None:
+    html = run("--markup", "html", stdin=b"Go <b>on &amp; up</b> now\n\n<br>\n")
+    assert html.stdout == "now <b>up &amp; on</b> Go\n\n<br>\n"
+    xml = run("--markup", "xml", "--scores", stdin=b'a <x id="1"/> b\n')
+    assert xml.stdout == '0.000000\tb a <x id="1"/>\n'
+    (found,) = objects(run("--markup", "text", *JSONL, stdin=b'{"text": ["Hi {0}", ""]}\n'))
+    assert found["translation"] == ["{0} Hi", ""]
+
+
+def test_markup_of_documents(run: Callable[..., Result], tmp_path: Path) -> None:
+    page = "<p>One two</p>\r\n <ul><li>three <i>four</i>\n five</ul>\n"
+    (tmp_path / "page.html").write_text(page, newline="")
+    found = run("--markup", "html", "--document", tmp_path / "page.html")
+    assert found.stdout_bytes.decode() == (
+        "<p>two One</p>\r\n <ul><li>five <i>four</i> three</ul>\n"
+    )
+
+
+def test_malformed_xml_is_an_error(run: Callable[..., Result]) -> None:
+    failed = run("--markup", "xml", stdin=b"a\n<b>\n")
+    assert failed.exit_code == 1
+    assert "line 2 of this call is not well-formed XML: mismatched tag" in failed.stderr
+
+
+@pytest.mark.parametrize(
+    "flags", [("--alignments",), ("--document", "--unwrap"), ("--target-prefix", "prefix")]
+)
+def test_markup_goes_without(run: Callable[..., Result], flags: tuple[str, ...]) -> None:
+    failed = run("--markup", "html", *flags, stdin=b"a\n")
+    assert failed.exit_code in (1, 2)
+    assert "--markup" in failed.stderr or "prefix" in failed.stderr

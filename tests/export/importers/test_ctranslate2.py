@@ -358,8 +358,9 @@ def test_attention_of_ctranslate2(
     theirs = ctranslate2.Translator(str(directory))
     source = sides[0][5:11]
     (found,) = theirs.translate_batch(
-        [source], beam_size=1, max_decoding_length=8, return_attention=True
-    )
+        [source], beam_size=1, max_decoding_length=8, return_attention=True,
+        suppress_sequences=[[token] for token in SPECIAL],
+    )  # fmt: skip
     tokenizer = Tokenizer(*write_tokenizers(tmp_path, imported.tokenizers))
     target = tokenizer.encode_target(" ".join(found.hypotheses[0]))
     ids, lengths = pad([[*tokenizer.encode_source(" ".join(source)), END]])

@@ -1,0 +1,480 @@
+"""Translation of texts with markup: tags leave the text before translation and return after it."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+from translate_trt.runtime.errors import OptionError
+from translate_trt.runtime.results import TextHypothesis, Translation
+from translate_trt.runtime.text.alignment import Alignment
+from translate_trt.runtime.text.markup_tokens import (
+    CDATA,
+    DECLARATION,
+    MARKUP,
+    Token,
+    encode_text,
+    read_tokens,
+)
+from translate_trt.runtime.text.tag_placement import Element, Units, place_tags
+from translate_trt.runtime.text.tokenizer import Span
+
+#: Returns the translations of texts, with alignments.
+Translate = Callable[[Sequence[str]], Sequence[Translation]]
+
+# Elements of HTML that separate texts, and other elements that a sentence does not go across.
+_SEPARATING = """
+    address article aside base basefont blockquote body br caption center col colgroup dd details
+    dialog dir div dl dt fieldset figcaption figure footer form frame frameset h1 h2 h3 h4 h5 h6
+    head header hgroup hr html iframe legend li link main menu meta nav noframes noscript object
+    ol optgroup option p param pre search section select source summary table tbody td textarea
+    tfoot th thead title tr track ul video
+"""
+_WITHOUT_END = "area base basefont br col embed frame hr img input link meta param source track wbr"
+_BLOCKS, _VOID = frozenset(_SEPARATING.split()), frozenset(_WITHOUT_END.split())
+# Elements whose content is not seen; others whose content is not text; and those of code.
+_UNSEEN = frozenset({"script", "style", "template"})
+_NOT_TEXT = _UNSEEN | {"audio", "canvas", "math", "svg"}
+_UNTRANSLATED = _NOT_TEXT | {
+    "code", "iframe", "kbd", "object", "pre", "samp", "select", "textarea", "var", "video",
+}  # fmt: skip
+# Tags without content that are seen.
+_OBJECTS = frozenset({"img", "input", "embed", CDATA})
+# White space between tags, as both kinds of markup define it.
+_SPACES = " \t\r\n\f"
+# Placeholders of message catalogues: {{name}}, ${name}, {0}, %(name)s, %1$s, %.2f. A percent sign
+# without a name may be one of text, as in "100%", and so may have no letter or digit beside it.
+_CONVERSION = r"[-+0\#]*\d*(?:\.\d+)?(?:hh?|ll?)?[sdiufFeEgGxXoc@]"
+_PLACEHOLDERS = re.compile(
+    r"\{\{[^{}\n]*\}\} | \$\{[^{}\n]*\} | \{[\w.:!+,\#-]*\}"
+    rf"| %(?:\(\w+\)|\d+\$){_CONVERSION} | (?<![\w%])%{_CONVERSION}(?!\w)",
+    re.VERBOSE,
+)
+# Longest text of an element that is shown to the model.
+_LONGEST_SHOWN = 80
+_CLOSING = frozenset(".,;:!?)]}\u2026\u3002\uff0c\uff01\uff1f")
+
+
+def translate_markup(
+    texts: Sequence[str], markup: str, translate: Translate, whole: bool, first: int = 1
+) -> list[Translation]:
+    """Translate texts with markup.
+
+    Args:
+        texts: Documents, or fragments of them.
+        markup: One of MARKUP.
+        translate: Translates plain texts and aligns their words.
+        whole: Texts are documents: their elements decide what a sentence does not go across. Of
+            other texts of XML, no element does.
+        first: Number of the first text in error messages.
+
+    Raises:
+        InputError: A text is not well-formed XML.
+        OptionError: There is no such markup.
+    """
+    if markup not in MARKUP:
+        raise OptionError(f"markup is {markup!r}; choose one of {', '.join(MARKUP)}.")
+    kind = "text" if whole else "line"
+    documents = [
+        _Document(read_tokens(text, markup, f"{kind} {number} of this call"), markup, whole)
+        for number, text in enumerate(texts, first)
+    ]
+    segments = [segment for document in documents for segment in document.segments]
+    _translate_segments(segments, translate, shown=True)
+    # Where the model did not copy what it was shown, it gets the text without it.
+    _translate_segments([one for one in segments if not one.complete], translate, shown=False)
+    return [document.joined() for document in documents]
+
+
+def _translate_segments(segments: Sequence[_Segment], translate: Translate, shown: bool) -> None:
+    plain = [segment.plain(shown) for segment in segments]
+    texts = [one.text for one in plain if one.text]
+    found = iter(translate(texts) if texts else ())
+    for segment, one in zip(segments, plain, strict=True):
+        segment.receive(one, next(found) if one.text else Translation((TextHypothesis("", 0.0),)))
+
+
+@dataclass
+class _Item:
+    """A part of a segment.
+
+    Attributes:
+        kind: "text", "open", "close", "leaf" for a part without content that is translated, or
+            "cut" for what separates segments.
+        raw: Characters of the text with markup.
+        text: Text of a text, or of a leaf that is shown to the model.
+        silent: Whether a leaf leaves no trace in the text, as a comment.
+        is_tag: Whether a leaf must stay in its element.
+    """
+
+    kind: str
+    raw: str
+    text: str = ""
+    silent: bool = False
+    is_tag: bool = True
+
+
+@dataclass
+class _Plain:
+    """A segment without tags, as the model gets it.
+
+    Attributes:
+        text: The text, with single spaces.
+        elements: Its elements, in order, and leaves, but not the placeholders that are shown.
+        shown: Text and span of the leaves that are shown, in order.
+    """
+
+    text: str = ""
+    elements: list[Element] = field(default_factory=list)
+    shown: list[tuple[str, Span]] = field(default_factory=list)
+
+
+class _Segment:
+    """Text with inline tags, which is translated as one.
+
+    Attributes:
+        hypotheses: Texts with tags, and what they were made from; None for a text that lacks what
+            was shown to the model.
+    """
+
+    def __init__(self, items: list[_Item], markup: str) -> None:
+        self._markup = markup
+        self._fixed = "".join(item.raw for item in items)
+        first, last = 0, len(items)
+        while first < last and _is_edge(items[first]):
+            first += 1
+        while first < last and _is_edge(items[last - 1]):
+            last -= 1
+        self._before = "".join(item.raw for item in items[:first])
+        self._after = "".join(item.raw for item in items[last:])
+        middle = items[first:last]
+        if middle and middle[0].kind == "text":
+            raw = middle[0].raw
+            self._before += raw[: len(raw) - len(raw.lstrip(_SPACES))]
+            middle[0] = _Item("text", "", middle[0].text.lstrip(_SPACES))
+        if middle and middle[-1].kind == "text":
+            raw = items[last - 1].raw
+            self._after = raw[len(raw.rstrip(_SPACES)) :] + self._after
+            middle[-1] = _Item("text", "", middle[-1].text.rstrip(_SPACES))
+        self._items = [part for item in middle for part in self._without_placeholders(item)]
+        texts = (item.text for item in self._items if item.kind == "text")
+        self._has_text = any(map(str.isalnum, "".join(texts)))
+        self.hypotheses: list[tuple[str | None, TextHypothesis]] = []
+
+    @property
+    def complete(self) -> bool:
+        """Whether every hypothesis has a text."""
+        return all(text is not None for text, _ in self.hypotheses)
+
+    def _without_placeholders(self, item: _Item) -> Iterator[_Item]:
+        """Cut a text at its placeholders."""
+        if item.kind != "text":
+            yield item
+            return
+        end = 0
+        for found in _PLACEHOLDERS.finditer(item.text):
+            if found.start() > end:
+                yield _Item("text", "", item.text[end : found.start()])
+            raw = encode_text(found[0], self._markup)
+            yield _Item("leaf", raw, found[0], is_tag=False)
+            end = found.end()
+        if end < len(item.text):
+            yield _Item("text", "", item.text[end:])
+
+    def plain(self, shown: bool) -> _Plain:
+        """Return the text without tags, with or without what is shown to the model.
+
+        A segment without letters and digits of its own has no such text.
+        """
+        plain = _Plain()
+        if not self._has_text:
+            return plain
+        root = Element("", "", 0, 0)
+        stack, writer = [root], _Writer()
+        for index, item in enumerate(self._items):
+            at = len(writer.text)
+            if item.kind == "open":
+                element = Element(item.raw, "", at, at)
+                stack[-1].children.append(element)
+                stack.append(element)
+            elif item.kind == "close":
+                element = stack.pop()
+                element.closing, element.end = item.raw, at
+            elif item.kind == "text":
+                writer.write(item.text)
+            elif item.text and shown:
+                begin = writer.write(item.text)
+                span = begin, len(writer.text)
+                plain.shown.append((item.text, span))
+                if item.is_tag:
+                    leaf = Element(item.raw, "", *span, is_copy=True)
+                    stack[-1].children.append(leaf)
+            else:
+                spaces = self._is_space(index, -1), self._is_space(index, 1)
+                if not item.silent:
+                    writer.after_leaf = True
+                leaf = Element(
+                    item.raw, "", at, at, spaces=(False, False) if item.silent else spaces
+                )
+                stack[-1].children.append(leaf)
+        plain.text, plain.elements = writer.text, root.children
+        return plain
+
+    def _is_space(self, index: int, step: int) -> bool:
+        """Return whether white space is beside an item, on one of its sides."""
+        index += step
+        while 0 <= index < len(self._items):
+            item = self._items[index]
+            if item.kind == "text":
+                return item.text[0 if step > 0 else -1].isspace()
+            if item.kind == "leaf" and not item.silent:
+                return False
+            index += step
+        return False
+
+    def receive(self, plain: _Plain, translation: Translation) -> None:
+        """Put the tags back into the hypotheses that have no text yet."""
+        for rank, hypothesis in enumerate(translation.hypotheses):
+            if rank < len(self.hypotheses) and self.hypotheses[rank][0] is not None:
+                continue
+            text: str | None = self._fixed
+            if plain.text and (text := self._with_tags(plain, hypothesis)) is not None:
+                text = f"{self._before}{text}{self._after}"
+            self.hypotheses[rank : rank + 1] = [(text, hypothesis)]
+        # A second translation may have fewer hypotheses than the first.
+        del self.hypotheses[max(1, len(translation.hypotheses)) :]
+
+    def _with_tags(self, plain: _Plain, hypothesis: TextHypothesis) -> str | None:
+        """Return a hypothesis with tags; None if it lacks what was shown to the model."""
+        alignment = hypothesis.alignment or Alignment(plain.text, hypothesis.text)
+        copies = _copies(plain, alignment.target)
+        if copies is None:
+            return None
+        units = Units(alignment, copies, _edges(plain.elements))
+        return place_tags(
+            plain.elements,
+            units,
+            lambda begin, end: encode_text(alignment.target[begin:end], self._markup),
+        )
+
+
+class _Writer:
+    """Builder of a text with single spaces.
+
+    Attributes:
+        text: The text so far.
+        after_leaf: Whether something that is not shown was here.
+    """
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.after_leaf = False
+        self._space = False
+
+    def write(self, text: str) -> int:
+        """Append a text; return the position of its first character."""
+        words = text.split()
+        self._space = self._space or text[:1].isspace()
+        if words:
+            last, first = self.text[-1:], words[0][0]
+            # Without what was between them, two words are still two, and a comma follows its word.
+            joins = self.after_leaf and last.isalnum() and first.isalnum()
+            apart = self._space and not (self.after_leaf and first in _CLOSING)
+            self.text += f"{' ' if last and (apart or joins) else ''}{' '.join(words)}"
+            self.after_leaf, self._space = False, text[-1:].isspace()
+        return len(self.text) - len(" ".join(words))
+
+
+def _is_edge(item: _Item) -> bool:
+    """Return whether an item stays where it is at the edge of a segment."""
+    if item.kind == "text":
+        return not item.raw.strip(_SPACES)
+    return item.kind == "leaf" and not item.text
+
+
+def _edges(elements: Sequence[Element]) -> list[int]:
+    """Return the positions at which elements begin or end."""
+    found: list[int] = []
+    pending = list(elements)
+    while pending:
+        element = pending.pop()
+        found += (element.begin, element.end)
+        pending += element.children
+    return found
+
+
+def _copies(plain: _Plain, target: str) -> list[tuple[Span, Span]] | None:
+    """Find what was shown to the model in the translation.
+
+    Returns:
+        Pairs of spans of the plain text and of the translation; None unless the translation has
+        each as often as the plain text, which may not have it elsewhere.
+    """
+    if not plain.shown:
+        return []
+    texts = sorted({text for text, _ in plain.shown}, key=len, reverse=True)
+    pattern = re.compile("|".join(map(_whole_words, texts)))
+    if [found.span() for found in pattern.finditer(plain.text)] != [s for _, s in plain.shown]:
+        return None
+    spans: dict[str, list[Span]] = {}
+    for text, span in plain.shown:
+        spans.setdefault(text, []).append(span)
+    copies = []
+    for found in pattern.finditer(target):
+        if not spans[found[0]]:
+            return None
+        copies.append((spans[found[0]].pop(0), found.span()))
+    return None if any(spans.values()) else copies
+
+
+def _whole_words(text: str) -> str:
+    """Return a pattern of a text that is not part of a longer word."""
+    before = r"(?<!\w)" if re.match(r"\w", text) else ""
+    after = r"(?!\w)" if re.search(r"\w\Z", text) else ""
+    return f"{before}{re.escape(text)}{after}"
+
+
+class _Document:
+    """A text with markup, as segments and what is between them.
+
+    Attributes:
+        segments: The segments, in order.
+    """
+
+    def __init__(self, tokens: Sequence[Token], markup: str, whole: bool) -> None:
+        self._parts: list[str | _Segment] = []
+        self.segments: list[_Segment] = []
+        items: list[_Item] = []
+        for item in _items(tokens, markup, whole):
+            if item.kind != "cut":
+                items.append(item)
+                continue
+            self._add(items, markup)
+            self._parts.append(item.raw)
+            items = []
+        self._add(items, markup)
+
+    def _add(self, items: list[_Item], markup: str) -> None:
+        if items:
+            self.segments.append(_Segment(items, markup))
+            self._parts.append(self.segments[-1])
+
+    def joined(self) -> Translation:
+        """Join the translations of the segments as those of sentences are joined."""
+        ranks = max((len(one.hypotheses) for one in self.segments), default=1)
+        hypotheses = []
+        for rank in range(ranks):
+            parts, found = [], []
+            for part in self._parts:
+                if isinstance(part, str):
+                    parts.append(part)
+                    continue
+                text, hypothesis = part.hypotheses[min(rank, len(part.hypotheses) - 1)]
+                parts.append(text or "")
+                found.append(hypothesis)
+            score = sum((one.score for one in found), 0.0)
+            segments = tuple(segment for one in found for segment in one.segments)
+            hypotheses.append(TextHypothesis("".join(parts), score, segments))
+        return Translation(tuple(hypotheses), max(1, len(self.segments)))
+
+
+def _items(tokens: Sequence[Token], markup: str, whole: bool) -> Iterator[_Item]:
+    """Iterate over the parts of a text; those of the kind "cut" are between segments."""
+    partners = _partners(tokens, markup)
+    cuts = (_html_cuts if markup == "html" else _xml_cuts)(tokens, partners, whole)
+    # An element with a cut inside is cut as well, so that each segment has both tags of elements.
+    before = [0, *accumulate(cuts)]
+    for first, last in partners.items():
+        if first < last and before[last] > before[first + 1]:
+            cuts[first] = cuts[last] = True
+    index = 0
+    while index < len(tokens):
+        token, last = tokens[index], partners.get(index, index)
+        if _is_untranslated(token, markup) and (last > index or token.name in _UNSEEN):
+            last = last if last > index else len(tokens) - 1
+            inside = tokens[index : last + 1]
+            raw = "".join(one.raw for one in inside)
+            if any(cuts[index : last + 1]):
+                yield _Item("cut", raw)
+            else:
+                text = " ".join("".join(one.text for one in inside).split())
+                is_text = token.name not in _NOT_TEXT and len(text) <= _LONGEST_SHOWN
+                silent = markup == "html" and token.name in _UNSEEN
+                yield _Item("leaf", raw, text if is_text else "", silent)
+            index = last + 1
+            continue
+        if cuts[index]:
+            yield _Item("cut", token.raw)
+        elif token.kind == "text":
+            yield _Item("text", token.raw, token.text)
+        elif index in partners:
+            yield _Item("open" if last > index else "close", token.raw)
+        else:
+            is_object = token.kind in ("empty", "reference") or token.name in _OBJECTS
+            yield _Item("leaf", token.raw, silent=not is_object)
+        index += 1
+
+
+def _partners(tokens: Sequence[Token], markup: str) -> dict[int, int]:
+    """Return the index of the end tag of each start tag that has one, and the reverse."""
+    partners: dict[int, int] = {}
+    stack: list[int] = []
+    names = Counter[str]()
+    for index, token in enumerate(tokens):
+        if token.kind == "start" and not (markup == "html" and token.name in _VOID):
+            stack.append(index)
+            names[token.name] += 1
+        elif token.kind == "end" and names[token.name]:
+            while tokens[first := stack.pop()].name != token.name:
+                names[tokens[first].name] -= 1  # has no end tag
+            names[token.name] -= 1
+            partners[first], partners[index] = index, first
+    return partners
+
+
+def _html_cuts(tokens: Sequence[Token], partners: dict[int, int], whole: bool) -> list[bool]:
+    """Return which tokens no sentence goes across."""
+    return [token.name == DECLARATION or token.name in _BLOCKS for token in tokens]
+
+
+def _xml_cuts(tokens: Sequence[Token], partners: dict[int, int], whole: bool) -> list[bool]:
+    """Return which tokens no sentence goes across: tags of elements beside which is no text.
+
+    An element is part of a sentence if it is beside text, or in another one that is.
+    """
+    parents, stack = [], [-1]
+    has_text = {-1: not whole}
+    for index, token in enumerate(tokens):
+        if token.kind == "end":
+            stack.pop()
+        parents.append(stack[-1])
+        if token.kind == "start":
+            stack.append(index)
+            has_text[index] = False
+        elif token.kind == "reference" or token.text.strip():
+            has_text[stack[-1]] = True
+    cuts = [token.name == DECLARATION for token in tokens]
+    for index, token in enumerate(tokens):
+        parent = parents[index]
+        if token.kind in ("start", "empty"):
+            # A parent that is part of a sentence makes all that it has part of the sentence.
+            has_text[index] = has_text.get(index, False) or has_text[parent]
+            cuts[index] = not has_text[parent]
+            if (last := partners.get(index)) is not None:
+                cuts[last] = cuts[index]
+    return cuts
+
+
+def _is_untranslated(token: Token, markup: str) -> bool:
+    """Return whether a start tag says that the text of its element is not translated."""
+    if token.kind != "start":
+        return False
+    if (token.attributes.get("translate") or "").lower() == "no":
+        return True
+    if markup != "html":
+        return False
+    classes = (token.attributes.get("class") or "").split()
+    return token.name in _UNTRANSLATED or "notranslate" in classes

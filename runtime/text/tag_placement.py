@@ -1,0 +1,393 @@
+"""Positions in a translation of the tags of its source text.
+
+Every element keeps one range of the translation, inside that of the element that it is in, and
+apart from those beside it. So the tags of well-formed markup are well-formed at their new places,
+whatever the alignment is.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from translate_trt.runtime.text.alignment import Alignment
+from translate_trt.runtime.text.tokenizer import Span
+
+# A word with its apostrophes and hyphens, or another character.
+_UNIT = r"\w+(?:['\u2019-]\w+)*|\S"
+_WORD = re.compile(_UNIT)
+# Scripts without spaces between words, in which a unit is a token: Thai to Khmer, kana, ideographs.
+_WITHOUT_SPACES = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
+    "\U00020000-\U0003ffff]"
+)
+
+
+@dataclass(eq=False)
+class Element:
+    """An element, or anything else that keeps its place in the text, such as a comment.
+
+    Attributes:
+        opening: Start tag, or the whole of what has no content.
+        closing: End tag.
+        begin: Position in the plain text.
+        end: End of its content in the plain text.
+        children: Elements inside it, in order.
+        spaces: Whether a space precedes and follows it in the text, for what has no content.
+        is_copy: Whether its content is a copy in the translation, which `opening` replaces.
+    """
+
+    opening: str
+    closing: str
+    begin: int
+    end: int
+    children: list[Element] = field(default_factory=list)
+    spaces: tuple[bool, bool] = (False, False)
+    is_copy: bool = False
+
+
+@dataclass(frozen=True)
+class _Placed:
+    """An element at its place.
+
+    Attributes:
+        element: The element.
+        begin: Twice the index of a unit that it follows directly, plus 1 if it instead precedes
+            the unit directly, after the white space between the two.
+        end: Likewise; an element of units begins before the first and ends after the last.
+    """
+
+    element: Element
+    begin: int
+    end: int
+
+
+class _Block(NamedTuple):
+    """Attention of consecutive units to a part of the plain text.
+
+    Attributes:
+        first: Index of the first unit.
+        offset: Begin of the part.
+        sums: [units, characters + 1] attention to all characters of the part before each.
+    """
+
+    first: int
+    offset: int
+    sums: NDArray[np.float64]
+
+
+class Units:
+    """Words and punctuation marks of a translation, and their attention to the source.
+
+    Args:
+        alignment: Alignment of the plain text and its translation.
+        copies: Spans of the source and of the translation that are copies of each other. Each is
+            one unit.
+        cuts: Positions in the plain text where elements begin or end.
+    """
+
+    def __init__(
+        self, alignment: Alignment, copies: Iterable[tuple[Span, Span]], cuts: Iterable[int]
+    ) -> None:
+        self.source, self.text = alignment.source, alignment.target
+        self._copies = {target: source for source, target in copies}
+        inner = self._inner_cuts(cuts)
+        token_starts = {
+            begin for segment in alignment.segments for begin, _ in map(self._bare, segment.target)
+        }
+        self.spans: list[Span] = []
+        for begin, end in self._words():
+            starts = inner.get((begin, end), [])
+            if (begin, end) not in self._copies and _WITHOUT_SPACES.search(self.text, begin, end):
+                starts = sorted(token_starts.intersection(range(begin + 1, end)))
+            self.spans += pairwise([begin, *starts, end])
+        self._blocks = [*self._attention(alignment)]
+
+    def __len__(self) -> int:
+        return len(self.spans)
+
+    def mass(self, span: Span, low: int, high: int) -> NDArray[np.float64]:
+        """Return the attention of the units from `low` to `high` to a span of the plain text."""
+        found = np.zeros(high - low)
+        for block in self._blocks:
+            begin, end = max(low, block.first), min(high, block.first + len(block.sums))
+            if begin < end:
+                first, last = (
+                    min(max(position - block.offset, 0), block.sums.shape[1] - 1)
+                    for position in span
+                )
+                sums = block.sums[begin - block.first : end - block.first]
+                found[begin - low : end - low] += sums[:, last] - sums[:, first]
+        return found
+
+    def copy_of(self, element: Element) -> int | None:
+        """Return the unit that is a copy of the content of an element."""
+        source = element.begin, element.end
+        found = (unit for unit, span in enumerate(self.spans) if self._copies.get(span) == source)
+        return next(found, None)
+
+    def position(self, stream: int) -> int:
+        """Return the character at a position of `_Placed`."""
+        index, before = divmod(stream, 2)
+        if before:
+            return self.spans[index][0] if index < len(self.spans) else len(self.text)
+        return self.spans[index - 1][1] if index > 0 else 0
+
+    def _bare(self, span: Span, source: bool = False) -> Span:
+        """Return a span without white space at its ends."""
+        text = (self.source if source else self.text)[slice(*span)]
+        bare = text.strip()
+        begin = span[0] + text.index(bare)
+        return begin, begin + len(bare)
+
+    def _words(self) -> list[Span]:
+        words, end = [], 0
+        for begin, after in sorted(self._copies):
+            words += [word.span() for word in _WORD.finditer(self.text, end, begin)]
+            words.append((begin, after))
+            end = after
+        return words + [word.span() for word in _WORD.finditer(self.text, end)]
+
+    def _inner_cuts(self, cuts: Iterable[int]) -> dict[Span, list[int]]:
+        """Cut words of the translation where the same words of the source are cut: H<sub>2</sub>O.
+
+        A word that occurs once in each text is a copy, and so are its parts.
+        """
+        wanted = sorted(set(cuts))
+        found: dict[Span, list[int]] = {}
+        words = [word.span() for word in _WORD.finditer(self.source)] if wanted else []
+        translated = self._words() if wanted else []
+        for begin, end in words:
+            inside = wanted[bisect_right(wanted, begin) : bisect_left(wanted, end)]
+            if not inside:
+                continue
+            word = self.source[begin:end]
+            here, there = (
+                [span for span in spans if text[slice(*span)] == word]
+                for text, spans in ((self.source, words), (self.text, translated))
+            )
+            if len(here) == len(there) == 1 and there[0] not in self._copies:
+                shift = there[0][0] - begin
+                found[there[0]] = [position + shift for position in inside]
+                for first, last in pairwise([begin, *inside, end]):
+                    self._copies[first + shift, last + shift] = first, last
+        return found
+
+    def _attention(self, alignment: Alignment) -> Iterator[_Block]:
+        """Iterate over the attention of all units."""
+        begins, ends = [begin for begin, _ in self.spans], [end for _, end in self.spans]
+        for segment in alignment.segments:
+            sources = [self._bare(span, source=True) for span in segment.source]
+            if not sources:
+                continue
+            offset, size = sources[0][0], sources[-1][1] - sources[0][0]
+            # The attention to a token is that to its characters, in equal parts.
+            shares = np.zeros((len(sources), size + 1))
+            for row, (begin, end) in enumerate(sources):
+                begin, end = min(begin, end - 1) - offset, end - offset
+                shares[row, max(begin, 0) + 1 : end + 1] = 1 / max(1, end - max(begin, 0))
+            units = []
+            for begin, end in map(self._bare, segment.target):
+                first = bisect_right(ends, begin)
+                last = max(bisect_left(begins, end), first + 1)
+                units.append((first, min(last, len(self.spans))))
+            first, last = (choose(part, default=0) for choose, part in (
+                (min, [unit for unit, _ in units]), (max, [unit for _, unit in units])
+            ))  # fmt: skip
+            sums = np.zeros((max(0, last - first), size + 1))
+            of_tokens = np.cumsum(segment.weights @ shares, axis=1)
+            for (begin, end), of_token in zip(units, of_tokens, strict=True):
+                sums[begin - first : end - first] += of_token
+            for unit in range(first, last):
+                if self.spans[unit] in self._copies:
+                    sums[unit - first] = 0.0
+            yield _Block(first, offset, sums)
+        for unit, span in enumerate(self.spans):
+            if (source := self._copies.get(span)) is not None:
+                sums = np.linspace(0.0, 1.0, source[1] - source[0] + 1)[None]
+                yield _Block(unit, source[0], sums)
+
+
+def place_tags(
+    elements: Sequence[Element], units: Units, render_text: Callable[[int, int], str]
+) -> str | None:
+    """Return a translation with the tags of its source at the places of the words they are at.
+
+    Args:
+        elements: Elements of the plain text, in order.
+        units: Words of the translation.
+        render_text: Returns the characters between two positions of the translation, encoded.
+
+    Returns:
+        The text; None if a copy is not where the element is that it must be in.
+    """
+    root = Element("", "", 0, len(units.source), list(elements))
+    parts: list[str] = []
+    # Elements to open, and strings to write, last first.
+    pending: list[_Placed | str] = [_Placed(root, 0, 2 * len(units) + 1)]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, str):
+            parts.append(item)
+            continue
+        element, begin, end = item.element, item.begin, item.end
+        if element.is_copy:
+            parts.append(element.opening)
+            continue
+        children = _placed_children(item, units)
+        if children is None:
+            return None
+        content: list[_Placed | str] = [_spaced(element, units, begin)]
+        cursor = begin
+        for child in children:
+            content.append(_between(units, cursor, child.begin, render_text))
+            content.append(child)
+            cursor = child.end
+        content += [_between(units, cursor, end, render_text), element.closing]
+        pending += reversed(content)
+    return "".join(parts)
+
+
+def _between(units: Units, begin: int, end: int, render_text: Callable[[int, int], str]) -> str:
+    return render_text(units.position(begin), units.position(end)) if begin < end else ""
+
+
+def _spaced(element: Element, units: Units, stream: int) -> str:
+    """Return the opening of an element, with the spaces that it has in the source, if missing."""
+    text, position = units.text, units.position(stream)
+    before, after = text[:position][-1:], text[position : position + 1]
+    left = " " if element.spaces[0] and before.strip() else ""
+    right = " " if element.spaces[1] and after.isalnum() else ""
+    return f"{left}{element.opening}{right}"
+
+
+def _placed_children(parent: _Placed, units: Units) -> list[_Placed] | None:
+    """Place the children of an element inside its range, in the order of the translation.
+
+    Returns:
+        The children; None if the range does not have the copy of a child.
+    """
+    children = parent.element.children
+    if not children:
+        return []
+    low, high = parent.begin // 2, parent.end // 2
+    taken = [-1] * (high - low)  # index of the child that has a unit
+    placed: dict[int, _Placed] = {}
+    for index, child in enumerate(children):
+        if child.is_copy:
+            unit = units.copy_of(child)
+            if unit is None or not low <= unit < high:
+                return None
+            taken[unit - low] = index
+            placed[index] = _Placed(child, 2 * unit + 1, 2 * unit + 2)
+    masses = {
+        index: units.mass((child.begin, child.end), low, high)
+        for index, child in enumerate(children)
+        if units.source[child.begin : child.end].strip() and low < high and index not in placed
+    }
+    for index, (first, last) in _ranges(masses, parent, units, taken, low, high).items():
+        placed[index] = _Placed(children[index], 2 * (low + first) + 1, 2 * (low + last))
+    for index, child in enumerate(children):
+        if index not in placed:
+            at = _point(child, parent, units, taken, low)
+            placed[index] = _Placed(child, at, at)
+    order = sorted(placed, key=lambda index: (placed[index].begin, placed[index].end, index))
+    return [placed[index] for index in order]
+
+
+def _ranges(
+    masses: dict[int, NDArray[np.float64]],
+    parent: _Placed,
+    units: Units,
+    taken: list[int],
+    low: int,
+    high: int,
+) -> dict[int, tuple[int, int]]:
+    """Choose the units of each child with text, as a range; `taken` receives the children.
+
+    A unit is worth more to a child the more its attention to the child exceeds that to anything
+    else in the parent. Children choose in the order of what they gain. Each has a unit at least,
+    if one is left.
+    """
+    if not masses:
+        return {}
+    whole = units.mass((parent.element.begin, parent.element.end), low, high)
+    rows = np.array([*masses.values(), whole - sum(masses.values())])
+    top = np.sort(rows, axis=0)[-2:]
+    gains = {
+        index: rows[row] - np.where(rows[row] == top[1], top[0], top[1])
+        for row, index in enumerate(masses)
+    }
+    found = {}
+    by_gain = sorted(gains, key=lambda one: -float(np.maximum(gains[one], 0).sum()))
+    for index in by_gain:
+        gain, best, chosen = gains[index], 0.0, None
+        total, first = 0.0, 0
+        for unit in range(high - low):
+            if taken[unit] >= 0:
+                total, first = 0.0, unit + 1
+                continue
+            if total <= 0:
+                total, first = 0.0, unit
+            total += float(gain[unit])
+            if total > best:
+                best, chosen = total, (first, unit + 1)
+        if chosen is None:
+            free = [unit for unit in range(high - low) if taken[unit] < 0]
+            if not free:
+                continue
+            unit = max(free, key=lambda one: float(gain[one]))
+            chosen = unit, unit + 1
+        found[index] = chosen
+        taken[chosen[0] : chosen[1]] = [index] * (chosen[1] - chosen[0])
+    return found
+
+
+def _point(child: Element, parent: _Placed, units: Units, taken: list[int], low: int) -> int:
+    """Choose the place of a child without units: beside a word that is beside it in the source."""
+    if not taken:
+        return parent.begin
+    source, begin, end = units.source, parent.element.begin, parent.element.end
+    before = [word.span() for word in _last_word(source, begin, child.begin)]
+    after = [word.span() for word in _first_word(source, child.end, end)]
+    choices = []
+    for words, follows in ((before, True), (after, False)):
+        for word in words:
+            mass = units.mass(word, low, low + len(taken))
+            touches = (word[1] == child.begin) if follows else (word[0] == child.end)
+            spaced = child.spaces[0] if follows else child.spaces[1]
+            unit = _best_unit(mass, source[slice(*word)], units, low, follows)
+            choices.append((touches and not spaced, float(mass[unit]), follows, unit))
+    if not choices:
+        return parent.begin if child.begin <= begin else parent.end
+    _, _, follows, unit = max(choices)
+    # Not inside a sibling that has the unit.
+    while taken[unit] >= 0 and 0 <= (other := unit + (1 if follows else -1)) < len(taken):
+        if taken[other] != taken[unit]:
+            break
+        unit = other
+    return 2 * (low + unit + 1) if follows else 2 * (low + unit) + 1
+
+
+def _best_unit(mass: NDArray[np.float64], word: str, units: Units, low: int, last: bool) -> int:
+    """Return the unit of the largest mass; of several, one that is the word, or is at one end."""
+    equal = np.flatnonzero(mass >= mass.max() - 1e-9)
+    same = [unit for unit in equal if units.text[slice(*units.spans[low + unit])] == word]
+    return int((same or equal)[-1 if last else 0])
+
+
+def _last_word(text: str, begin: int, end: int) -> list[re.Match[str]]:
+    # Of the text near the end, so that time does not grow with the square of the text's length.
+    return list(_WORD.finditer(text, max(begin, end - 200), end))[-1:]
+
+
+def _first_word(text: str, begin: int, end: int) -> list[re.Match[str]]:
+    found = _WORD.search(text, begin, end)
+    return [] if found is None else [found]

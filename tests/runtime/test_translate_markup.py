@@ -1,0 +1,89 @@
+"""Texts with markup, translated by a real bundle, on every runtime."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from support.bad_bundles import edit
+
+from translate_trt.runtime import SearchOptions, Translator
+from translate_trt.runtime.errors import InputError, OptionError
+
+pytestmark = pytest.mark.usefixtures("each_runtime")
+
+PAGE = """<!DOCTYPE html>
+<h1 title="a cat">The <i>cat</i></h1>
+<ul>
+  <li>A <b>big <a href="?x=1&amp;y">dog</a></b> runs <!-- soon --> under the tree, {name}.</li>
+  <li>The <code>tree</code> walks<img src="tree.png"> &amp; sleeps</li>
+</ul>
+<pre>the  cat</pre>
+"""
+
+
+@pytest.fixture(scope="module")
+def translator(compiled_bundle: Path, each_runtime: str) -> Translator:
+    return Translator(compiled_bundle, threads=1)
+
+
+def tags(text: str) -> Counter[str]:
+    return Counter(re.findall(r"<!--.*?-->|<[^>]*>|\{name\}", text))
+
+
+def test_a_page_keeps_its_tags(translator: Translator) -> None:
+    options = SearchOptions(num_hypotheses=3)
+    found = translator.translate_document(PAGE, options, split_sentences=False, markup="html")
+    assert len(found.hypotheses) == 3
+    for hypothesis in found.hypotheses:
+        assert tags(hypothesis.text) == tags(PAGE)
+        assert "<code>tree</code>" in hypothesis.text
+        assert hypothesis.text.endswith("</ul>\n<pre>the  cat</pre>\n")
+        assert hypothesis.alignment is None
+    assert found.segment_count == 3
+    # Tags alone are added to what the bundle says of the texts.
+    (heading,) = translator.translate(["The cat"])
+    assert re.sub("<[^>]*>", "", found.text).lstrip().startswith(heading.text.strip())
+
+
+def test_lines_and_streams(translator: Translator) -> None:
+    lines = ["The <b>cat</b> runs.", "", "<br>"]
+    found = translator.translate(lines, markup="html")
+    assert [tags(one.text) for one in found] == [tags(line) for line in lines]
+    assert [one.text for one in found[1:]] == lines[1:]
+    streamed = translator.translate_iter(lines, markup="html")
+    assert [one.text for one in streamed] == [one.text for one in found]
+    assert translator.translate(lines[0], markup="html").text == found[0].text
+
+
+def test_sentences_of_a_block(translator: Translator) -> None:
+    pytest.importorskip("sentencex")
+    pytest.importorskip("langcodes")
+    page = "<p>The <b>cat</b> runs. A <i>dog</i> sleeps.</p>"
+    found = translator.translate_document(page, markup="xml")
+    assert tags(found.text) == tags(page)
+    assert found.segment_count == 2
+
+
+def test_errors(translator: Translator, compiled_bundle: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="line 2 of this call is not well-formed XML"):
+        translator.translate(["a", "<b>"], markup="xml")
+    with pytest.raises(InputError, match="text 1 of this call is not well-formed XML"):
+        translator.translate_document(["<b>"], markup="xml", split_sentences=False)
+    with pytest.raises(OptionError, match="markup is 'sgml'"):
+        translator.translate("a", markup="sgml")
+    for more in ({"alignments": True}, {"target_prefixes": ["b"]}):
+        with pytest.raises(OptionError, match="neither alignments nor target_prefixes"):
+            translator.translate(["a"], markup="html", **more)  # type: ignore[call-overload]
+    with pytest.raises(OptionError, match="unwrap"):
+        translator.translate_document("a", unwrap=True, markup="html")
+    bundle = shutil.copytree(compiled_bundle, tmp_path / "bundle")
+    edit(bundle, lambda m: m["targets"]["onnx-fp32"]["contract"]["results"].pop("attention"))
+    with (
+        Translator(bundle, threads=1) as plain,
+        pytest.raises(OptionError, match="export it again with --attention"),
+    ):
+        plain.translate("a", markup="html")

@@ -1,0 +1,393 @@
+"""Texts with markup, translated by programs that reverse, shuffle, repeat and lose words.
+
+Tags of the random documents have numbers, so that the tests find them without a parser.
+"""
+
+from __future__ import annotations
+
+import html
+import random
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from translate_trt.runtime.errors import InputError, OptionError
+from translate_trt.runtime.results import TextHypothesis, Translation
+from translate_trt.runtime.text.alignment import AlignedSegment, Alignment
+from translate_trt.runtime.text.markup import translate_markup
+from translate_trt.runtime.text.markup_tokens import read_tokens
+
+Words = Callable[[list[str]], list[int]]  # source word of each target word
+
+
+def translator(order: Words, spelling: Callable[[str], str] = str.upper) -> Callable[..., object]:
+    """Return a translator that selects the words of the source and spells them differently."""
+
+    def translate(texts: Sequence[str]) -> list[Translation]:
+        return [Translation((one(text),)) for text in texts]
+
+    def one(text: str) -> TextHypothesis:
+        words = text.split(" ")
+        assert text == " ".join(text.split()), "single spaces"
+        assert text, "no empty texts"
+        chosen = order(words)
+        target = " ".join(spelling(words[index]) for index in chosen)
+        return TextHypothesis(target, -1.0, (), aligned(text, target, chosen))
+
+    return translate
+
+
+def aligned(text: str, target: str, chosen: Sequence[int]) -> Alignment:
+    whole = Alignment(text, target)
+    weights = np.zeros((len(chosen), len(whole.source_words)), np.float32)
+    weights[range(len(chosen)), list(chosen)] = 0.8
+    segment = AlignedSegment(whole.source_words, whole.target_words, weights)
+    return Alignment(text, target, (segment,) if chosen else ())
+
+
+def backwards(words: list[str]) -> list[int]:
+    return list(range(len(words)))[::-1]
+
+
+def forwards(words: list[str]) -> list[int]:
+    return list(range(len(words)))
+
+
+def translated(text: str, order: Words = backwards, markup: str = "html", **more: object) -> str:
+    whole = bool(more.pop("whole", True))
+    spelling = more.pop(
+        "spelling", lambda word: word if "{" in word or "%" in word else word.upper()
+    )
+    (found,) = translate_markup([text], markup, translator(order, spelling), whole)  # type: ignore[arg-type]
+    return found.text
+
+
+# ---- single texts ----
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("<p>Click <b>here now</b> please</p>", "<p>PLEASE <b>NOW HERE</b> CLICK</p>"),
+        ("<b>a <i>b</i></b> c", "C <b><i>B</i> A</b>"),
+        ("a<br>b c<br/>d", "A<br>C B<br/>D"),
+        ("<p>a\n  b</p>\n\n <p> c </p>", "<p>B A</p>\n\n <p> C </p>"),
+        ("AT&amp;T &lt;1 &eacute;", "É &lt;1 AT&amp;T"),
+        (
+            "<a href='?a=1&b=2' title=\"x > y\">a</a> b",
+            "B <a href='?a=1&b=2' title=\"x > y\">A</a>",
+        ),
+        ("<!DOCTYPE html><title>a b</title>", "<!DOCTYPE html><title>B A</title>"),
+        ("<!-- a --> b <!-- c --> d <!-- e -->", "<!-- a --> D B<!-- c --> <!-- e -->"),
+        ("<p>a<script>x < y</script> b<style>p {}</style></p>", None),
+        ("a<pre>\n b  c</pre>d", "A<pre>\n b  c</pre>D"),
+        ('<p translate="no">a b</p><p class="x notranslate">a b</p>', None),
+        ("— <b>·</b>", "— <b>·</b>"),
+        ("&nbsp;— <b>&hellip;</b>", "&nbsp;— <b>&hellip;</b>"),
+        ("<a><p>a b</p></a> c", "<a><p>B A</p></a> C"),
+        ("<li>a b<li>c d", "<li>B A<li>D C"),
+        ("water H<sub>2</sub>O", "H<sub>2</sub>O WATER"),
+        ("", ""),
+        (" \n", " \n"),
+    ],
+)
+def test_html(source: str, expected: str | None) -> None:
+    if source.startswith("<p>a<script>"):
+        found = translated(source)
+        assert "<script>x < y</script>" in found
+        assert found.endswith("<style>p {}</style></p>")
+    else:
+        assert translated(source) == (source if expected is None else expected)
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ('Press <x id="1"/>, then <g id="2">go &lt; on</g>', None),
+        (
+            "<d><p>a <b>b</b> c</p> <p><q>d e</q></p></d>",
+            "<d><p>C <b>B</b> A</p> <p><q>E D</q></p></d>",
+        ),
+        ("<?xml version='1.0'?>\n<d>a <![CDATA[<b>]]> b</d>\n", None),
+        ("<d>a &#65;&amp; b</d>", "<d>B A&amp; A</d>"),
+        ("<d xml:lang='en'>a\r\nb</d>", "<d xml:lang='en'>B A</d>"),
+        (
+            "<d><p translate='no'>a b</p><p>a b</p></d>",
+            "<d><p translate='no'>a b</p><p>B A</p></d>",
+        ),
+    ],
+)
+def test_xml(source: str, expected: str | None) -> None:
+    found = translated(source, markup="xml")
+    if expected is not None:
+        assert found == expected
+    assert Counter(re.findall("<[^>]*>", found)) == Counter(re.findall("<[^>]*>", source))
+
+
+def test_entities_are_not_expanded() -> None:
+    source = (
+        '<?xml version="1.0"?><!DOCTYPE d [<!ENTITY e SYSTEM "file:///etc/hostname">'
+        '<!ENTITY f "fff">]><d>a &e; b &f; c</d>'
+    )
+    found = translated(source, markup="xml")
+    assert found.startswith(source[: source.index("<d>")])
+    assert sorted(re.findall("&.;", found[found.index("<d>") :])) == ["&e;", "&f;"]
+    assert "fff" not in found[found.index("<d>") :]
+    bomb = "".join(f'<!ENTITY e{n} "{f"&e{n - 1};" * 10}">' for n in range(1, 10))
+    source = f'<!DOCTYPE d [<!ENTITY e0 "x">{bomb}]><d>a &e9;</d>'
+    assert translated(source, markup="xml").count("&e9;") == 1
+
+
+def test_only_fragments_of_xml_are_one_sentence() -> None:
+    source = "<b>a</b> <i>b</i>"
+    assert translated(source, markup="xml", whole=False) == "<i>B</i> <b>A</b>"
+    assert translated(source, markup="xml") == "<b>A</b> <i>B</i>"
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("<a>", "line 3 of this call is not well-formed XML: mismatched tag at line 1, column"),
+        ("x\n<a b>", "at line 2"),
+        ("</t><t>", "not well-formed XML: junk after document element at line 1, column 5"),
+        ("\ud800", "line 3 of this call has a lone surrogate"),
+    ],
+)
+def test_malformed_xml(source: str, message: str) -> None:
+    with pytest.raises(InputError, match=re.escape(message)):
+        translate_markup([source], "xml", translator(forwards), False, 3)  # type: ignore[arg-type]
+
+
+def test_unknown_markup() -> None:
+    with pytest.raises(OptionError, match="markup is 'sgml'; choose one of html, xml, text"):
+        translate_markup([""], "sgml", translator(forwards), False)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "placeholder",
+    [
+        "{name}",
+        "{0}",
+        "{}",
+        "{x:.2f}",
+        "{{ user.name }}",
+        "${count}",
+        "%s",
+        "%1$s",
+        "%(n)d",
+        "%.2f",
+    ],
+)
+def test_placeholders_are_copied_or_put_back(placeholder: str) -> None:
+    source = f"You have {placeholder}, and more"
+    if " " in placeholder:  # which the translator divides
+        expected = f"more and have {placeholder}, You"
+    else:
+        expected = f"more and {placeholder}, have You"
+    assert translated(source, markup="text", spelling=str) == expected
+    lost = translated(source, markup="text", spelling=lambda word: re.sub(r"\W", "", word.upper()))
+    assert lost.count(placeholder) == 1
+    twice = translated(source, order=lambda words: [*forwards(words)] * 2, markup="text")
+    assert twice.count(placeholder) == 1
+
+
+def test_percentages_and_braces_of_text_are_text() -> None:
+    source = "50% of {a b} 100%d %%s %some"
+    assert translated(source, forwards, "text", spelling=str.upper) == source.upper()
+
+
+def test_text_keeps_its_lines() -> None:
+    assert translated("a b\r\n\r\n c {x}\n", markup="text") == "B A\r\n\r\n {x} C\n"
+
+
+def test_code_is_shown_to_the_model_and_kept() -> None:
+    seen: list[str] = []
+
+    def spelling(word: str) -> str:
+        seen.append(word)
+        return word
+
+    source = "Run <b>the <code>git  pull</code> command</b> now"
+    assert translated(source, forwards, spelling=spelling) == source
+    assert " ".join(seen) == "Run the git pull command now"
+    assert translated(source, backwards).count("<code>git  pull</code>") == 1
+
+
+def test_all_hypotheses_have_the_tags() -> None:
+    def translate(texts: Sequence[str]) -> list[Translation]:
+        return [
+            Translation(tuple(
+                TextHypothesis(target, score, (), aligned(text, target, [0] * len(target.split())))
+                for target, score in zip(targets, (-1.0, -2.0), strict=False)
+            ))
+            for text, targets in zip(texts, (["x {a}", "y"], ["z"]), strict=False)
+        ]  # fmt: skip
+
+    (found,) = translate_markup(["<p>u {a}</p><p>v</p>"], "html", translate, True)
+    assert found.text.startswith("<p>")
+    assert all(one.text.count("{a}") == 1 for one in found.hypotheses)
+    assert found.sentence_count == 2
+
+
+def test_deep_and_wide_documents_end_soon() -> None:
+    deep = "<b>" * 3000 + "a b" + "</b>" * 3000
+    assert translated(deep) == deep.replace("a b", "B A")
+    wide = " ".join(f"<a>w{n}</a>" for n in range(300))
+    assert translated(wide, forwards) == wide.replace("w", "W")
+    assert translated("<i>" * 2000 + "a" + "</b>" * 2000).count("<i>") == 2000
+
+
+# ---- random documents ----
+
+INLINE, BLOCK = ("b", "i", "a", "span"), ("p", "div", "ul", "li", "td")
+
+
+class Maker:
+    """Random documents whose tags have numbers; XML has no tags without ends."""
+
+    def __init__(self, seed: int, markup: str) -> None:
+        self.random, self.markup = random.Random(seed), markup
+        self.count = 0
+
+    def number(self) -> int:
+        self.count += 1
+        return self.count
+
+    def text(self) -> str:
+        words = [
+            self.random.choice(
+                ["cat", "dog,", "the", "A.", "x&amp;y", "&lt;", "don't", "日本", "é"]
+            )
+            if self.random.random() < 0.85
+            else self.random.choice(["{n%d}", "${n%d}", "%%(n%d)s"]) % self.number()
+            for _ in range(self.random.randint(0, 4))
+        ]
+        space = self.random.choice([" ", " ", "\n  "])
+        edges = [self.random.choice(["", " "]) for _ in range(2)]
+        return edges[0] + space.join(words) + edges[1]
+
+    def inline(self, depth: int) -> str:
+        kind = self.random.randint(0, 9)
+        if depth <= 0 or kind < 4:
+            return self.text()
+        number = self.number()
+        if kind == 4:
+            return self.random.choice([f"<!-- c{number} -->", f'<img n="{number}"/>'])
+        if kind == 5:
+            return f'<code n="{number}" translate="no">x {number}</code>'
+        name = self.random.choice(INLINE)
+        inside = "".join(self.inline(depth - 1) for _ in range(self.random.randint(0, 3)))
+        return f'<{name} n="{number}">{inside}</{name}>'
+
+    def block(self, depth: int) -> str:
+        name, number = self.random.choice(BLOCK), self.number()
+        if depth > 0 and self.random.random() < 0.5:
+            inside = "\n".join(self.block(depth - 1) for _ in range(self.random.randint(0, 3)))
+        else:
+            inside = "".join(self.inline(3) for _ in range(self.random.randint(0, 5)))
+        between = f'<br n="{self.number()}"/>' if self.random.random() < 0.1 else ""
+        return f'<{name} n="{number}">{inside}{between}</{name}>'
+
+
+def tree(text: str) -> tuple[dict[str, str], list[str], Counter[str]]:
+    """Return the parent of each tag, the tags of blocks in order, and all placeholders.
+
+    Tags must be balanced.
+    """
+    parents: dict[str, str] = {}
+    stack, blocks = [""], []
+    for tag in re.findall("<!--.*?-->|<[^>]*>", text):
+        name = re.match(r"</?(\w*)", tag)
+        assert name is not None
+        if name[1] in (*BLOCK, "br"):
+            blocks.append(tag)
+        if tag.startswith("</"):
+            assert stack.pop().startswith(f"<{name[1]} "), text
+            continue
+        assert tag not in parents, text
+        parents[tag] = stack[-1]
+        if not tag.endswith(("/>", "-->")):
+            stack.append(tag)
+    assert stack == [""], text
+    return parents, blocks, Counter(re.findall(r"\$?\{n\d+\}|%\(n\d+\)s", text))
+
+
+@given(seed=st.integers(0, 2**32), markup=st.sampled_from(["html", "xml"]), whole=st.booleans())
+@settings(max_examples=1000, deadline=None)
+def test_random_documents_keep_their_tags(seed: int, markup: str, whole: bool) -> None:
+    maker = Maker(seed, markup)
+    source = maker.block(2) if maker.random.random() < 0.7 else maker.inline(4)
+    chance = maker.random
+
+    def translate(texts: Sequence[str]) -> list[Translation]:
+        return [Translation((anything(text),)) for text in texts]
+
+    def anything(text: str) -> TextHypothesis:
+        """Shuffle, repeat and lose words, and align tokens of any size with anything."""
+        words = chance.choices(text.split(), k=chance.randint(0, 9)) if chance.random() < 0.6 else (
+            chance.sample(text.split(), len(text.split()))
+        )  # fmt: skip
+        target = " ".join(words)
+        spans = [cut(one) for one in (text, target)]
+        rows = np.random.default_rng(chance.randint(0, 99)).random(
+            [len(one) for one in spans[::-1]]
+        )
+        if chance.random() < 0.2:
+            rows[:] = 0
+        segment = AlignedSegment(spans[0], spans[1], rows.astype(np.float32))
+        return TextHypothesis(target, 0.0, (), Alignment(text, target, (segment,)))
+
+    def cut(text: str) -> tuple[tuple[int, int], ...]:
+        edges = {0, len(text), *chance.choices(range(len(text) + 1), k=6)}
+        return tuple(pairwise(sorted(edges)))
+
+    (found,) = translate_markup([source], markup, translate, whole)
+    before, after = tree(source), tree(found.text)
+    assert after[0] == before[0], (source, found.text)
+    assert after[2] == before[2], (source, found.text)
+    if markup == "html":
+        assert after[1] == before[1], (source, found.text)
+    for code in re.findall("<code.*?</code>", source):
+        assert found.text.count(code) == 1
+    ElementTree.fromstring(f"<t>{found.text}</t>")
+    text = re.sub("<[^>]*>", "", found.text)
+    assert html.escape(html.unescape(text), quote=False) == text
+
+
+@given(seed=st.integers(0, 2**32), markup=st.sampled_from(["html", "xml"]))
+@settings(max_examples=200, deadline=None)
+def test_a_translation_of_the_same_words_leaves_a_document_as_it_is(seed: int, markup: str) -> None:
+    maker = Maker(seed, markup)
+    words = [f"w{n}" for n in range(maker.random.randint(1, 9))]
+    # Tags around whole words, which the model keeps.
+    for _ in range(maker.random.randint(0, 5)):
+        first = maker.random.randrange(len(words))
+        number, depth = maker.number(), 0
+        for last in range(first, len(words)):
+            depth += words[last].count("<b") - words[last].count("</b")
+            if depth < 0:
+                break
+            if depth == 0 and maker.random.random() < 0.5:
+                words[first] = f'<b n="{number}">{words[first]}'
+                words[last] = f"{words[last]}</b>"
+                break
+    source = f"<p>{' '.join(words)}</p>"
+    assert translated(source, forwards, markup, spelling=str) == source
+
+
+@given(st.text(alphabet="<>/!-?&;#x=\"' abip[]\n", max_size=40))
+@settings(max_examples=1000, deadline=None)
+def test_any_text_is_html(source: str) -> None:
+    tokens = read_tokens(source, "html")
+    assert "".join(token.raw for token in tokens) == source
+    found = translated(source, forwards, spelling=str)
+    tags = Counter(token.raw for token in tokens if token.kind in ("start", "end", "empty"))
+    for tag, count in tags.items():
+        assert found.count(tag) >= count
