@@ -134,6 +134,7 @@ def _model_rows(manifest: Manifest) -> Rows:
         ),
         ("sizes", f"{model.model_size} model, {model.feed_forward_size} feed-forward"),
         ("attention", _attention(model)),
+        *_returned_attention(manifest),
         ("vocabulary", _vocabulary(model)),
         ("longest source", f"{limits.max_source_length} tokens, the end symbol included"),
         ("longest target", f"{limits.max_target_length} tokens, the end symbol included"),
@@ -149,6 +150,14 @@ def _vocabulary(model: ModelDescription) -> str:
 def _attention(model: ModelDescription) -> str:
     keys = "" if model.key_size == model.value_size else f", keys of {model.key_size}"
     return f"{model.heads} heads of {model.value_size}{keys}"
+
+
+def _returned_attention(manifest: Manifest) -> Rows:
+    if (returned := manifest.attention) is None:
+        return []
+    heads = f"heads {', '.join(map(str, returned.heads))}" if returned.heads else "all heads"
+    return [("returned attention", f"decoder layer {returned.layer} of 0 to "
+             f"{manifest.model.decoder_layers - 1}, {heads}")]  # fmt: skip
 
 
 def _tokenizer_rows(manifest: Manifest) -> Rows:

@@ -35,8 +35,9 @@ _SEPARATING = """
 """
 _WITHOUT_END = "area base basefont br col embed frame hr img input link meta param source track wbr"
 _BLOCKS, _VOID = frozenset(_SEPARATING.split()), frozenset(_WITHOUT_END.split())
-# Elements whose content is not seen; others whose content is not text; and those of code.
-_UNSEEN = frozenset({"script", "style", "template"})
+# Elements whose content is no markup; others that are not seen; whose content is not text; of code.
+_RAW = frozenset({"script", "style"})
+_UNSEEN = _RAW | {"template"}
 _NOT_TEXT = _UNSEEN | {"audio", "canvas", "math", "svg"}
 _UNTRANSLATED = _NOT_TEXT | {
     "code", "iframe", "kbd", "object", "pre", "samp", "select", "textarea", "var", "video",
@@ -138,6 +139,7 @@ class _Segment:
     Attributes:
         hypotheses: Texts with tags, and what they were made from; None for a text that lacks what
             was shown to the model.
+        sentence_count: Number of sentences of the text.
     """
 
     def __init__(self, items: list[_Item], markup: str) -> None:
@@ -163,6 +165,7 @@ class _Segment:
         texts = (item.text for item in self._items if item.kind == "text")
         self._has_text = any(map(str.isalnum, "".join(texts)))
         self.hypotheses: list[tuple[str | None, TextHypothesis]] = []
+        self.sentence_count = 0
 
     @property
     def complete(self) -> bool:
@@ -237,6 +240,7 @@ class _Segment:
 
     def receive(self, plain: _Plain, translation: Translation) -> None:
         """Put the tags back into the hypotheses that have no text yet."""
+        self.sentence_count = translation.sentence_count if plain.text else 0
         for rank, hypothesis in enumerate(translation.hypotheses):
             if rank < len(self.hypotheses) and self.hypotheses[rank][0] is not None:
                 continue
@@ -378,13 +382,17 @@ class _Document:
             score = sum((one.score for one in found), 0.0)
             segments = tuple(segment for one in found for segment in one.segments)
             hypotheses.append(TextHypothesis("".join(parts), score, segments))
-        return Translation(tuple(hypotheses), max(1, len(self.segments)))
+        sentences = sum(segment.sentence_count for segment in self.segments)
+        return Translation(tuple(hypotheses), max(1, sentences))
 
 
 def _items(tokens: Sequence[Token], markup: str, whole: bool) -> Iterator[_Item]:
     """Iterate over the parts of a text; those of the kind "cut" are between segments."""
     partners = _partners(tokens, markup)
-    cuts = (_html_cuts if markup == "html" else _xml_cuts)(tokens, partners, whole)
+    if markup == "html":
+        cuts = [token.name == DECLARATION or token.name in _BLOCKS for token in tokens]
+    else:
+        cuts = _xml_cuts(tokens, partners, whole)
     # An element with a cut inside is cut as well, so that each segment has both tags of elements.
     before = [0, *accumulate(cuts)]
     for first, last in partners.items():
@@ -393,7 +401,7 @@ def _items(tokens: Sequence[Token], markup: str, whole: bool) -> Iterator[_Item]
     index = 0
     while index < len(tokens):
         token, last = tokens[index], partners.get(index, index)
-        if _is_untranslated(token, markup) and (last > index or token.name in _UNSEEN):
+        if _is_untranslated(token, markup) and (last > index or token.name in _RAW):
             last = last if last > index else len(tokens) - 1
             inside = tokens[index : last + 1]
             raw = "".join(one.raw for one in inside)
@@ -433,11 +441,6 @@ def _partners(tokens: Sequence[Token], markup: str) -> dict[int, int]:
             names[token.name] -= 1
             partners[first], partners[index] = index, first
     return partners
-
-
-def _html_cuts(tokens: Sequence[Token], partners: dict[int, int], whole: bool) -> list[bool]:
-    """Return which tokens no sentence goes across."""
-    return [token.name == DECLARATION or token.name in _BLOCKS for token in tokens]
 
 
 def _xml_cuts(tokens: Sequence[Token], partners: dict[int, int], whole: bool) -> list[bool]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
@@ -21,8 +21,7 @@ from translate_trt.runtime.text.alignment import Alignment
 from translate_trt.runtime.text.tokenizer import Span
 
 # A word with its apostrophes and hyphens, or another character.
-_UNIT = r"\w+(?:['\u2019-]\w+)*|\S"
-_WORD = re.compile(_UNIT)
+_WORD = re.compile(r"\w+(?:['\u2019-]\w+)*|\S")
 # Scripts without spaces between words, in which a unit is a token: Thai to Khmer, kana, ideographs.
 _WITHOUT_SPACES = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
@@ -59,9 +58,10 @@ class _Placed:
 
     Attributes:
         element: The element.
-        begin: Twice the index of a unit that it follows directly, plus 1 if it instead precedes
-            the unit directly, after the white space between the two.
-        end: Likewise; an element of units begins before the first and ends after the last.
+        begin: Twice the number of units before it, at the end of the last of these; plus 1 if it
+            is beyond the white space, at the begin of the next unit.
+        end: Likewise; an element with units begins at the begin of the first, and ends at the end
+            of the last.
     """
 
     element: Element
@@ -98,13 +98,13 @@ class Units:
     ) -> None:
         self.source, self.text = alignment.source, alignment.target
         self._copies = {target: source for source, target in copies}
-        inner = self._inner_cuts(cuts)
+        self._cut_copies(cuts)
         token_starts = {
             begin for segment in alignment.segments for begin, _ in map(self._bare, segment.target)
         }
         self.spans: list[Span] = []
         for begin, end in self._words():
-            starts = inner.get((begin, end), [])
+            starts: list[int] = []
             if (begin, end) not in self._copies and _WITHOUT_SPACES.search(self.text, begin, end):
                 starts = sorted(token_starts.intersection(range(begin + 1, end)))
             self.spans += pairwise([begin, *starts, end])
@@ -155,13 +155,12 @@ class Units:
             end = after
         return words + [word.span() for word in _WORD.finditer(self.text, end)]
 
-    def _inner_cuts(self, cuts: Iterable[int]) -> dict[Span, list[int]]:
+    def _cut_copies(self, cuts: Iterable[int]) -> None:
         """Cut words of the translation where the same words of the source are cut: H<sub>2</sub>O.
 
         A word that occurs once in each text is a copy, and so are its parts.
         """
         wanted = sorted(set(cuts))
-        found: dict[Span, list[int]] = {}
         words = [word.span() for word in _WORD.finditer(self.source)] if wanted else []
         translated = self._words() if wanted else []
         for begin, end in words:
@@ -175,10 +174,8 @@ class Units:
             )
             if len(here) == len(there) == 1 and there[0] not in self._copies:
                 shift = there[0][0] - begin
-                found[there[0]] = [position + shift for position in inside]
                 for first, last in pairwise([begin, *inside, end]):
                     self._copies[first + shift, last + shift] = first, last
-        return found
 
     def _attention(self, alignment: Alignment) -> Iterator[_Block]:
         """Iterate over the attention of all units."""
@@ -261,8 +258,10 @@ def _between(units: Units, begin: int, end: int, render_text: Callable[[int, int
 
 def _spaced(element: Element, units: Units, stream: int) -> str:
     """Return the opening of an element, with the spaces that it has in the source, if missing."""
+    if not any(element.spaces):
+        return element.opening
     text, position = units.text, units.position(stream)
-    before, after = text[:position][-1:], text[position : position + 1]
+    before, after = text[max(0, position - 1) : position], text[position : position + 1]
     left = " " if element.spaces[0] and before.strip() else ""
     right = " " if element.spaces[1] and after.isalnum() else ""
     return f"{left}{element.opening}{right}"
@@ -287,12 +286,15 @@ def _placed_children(parent: _Placed, units: Units) -> list[_Placed] | None:
                 return None
             taken[unit - low] = index
             placed[index] = _Placed(child, 2 * unit + 1, 2 * unit + 2)
-    masses = {
-        index: units.mass((child.begin, child.end), low, high)
-        for index, child in enumerate(children)
-        if units.source[child.begin : child.end].strip() and low < high and index not in placed
-    }
-    for index, (first, last) in _ranges(masses, parent, units, taken, low, high).items():
+    masses = {}
+    for index, child in enumerate(children):
+        if units.source[child.begin : child.end].strip() and low < high and index not in placed:
+            mass = units.mass((child.begin, child.end), low, high)
+            attending = np.flatnonzero(mass)
+            first, last = (attending[0], attending[-1] + 1) if len(attending) else (0, 0)
+            masses[index] = int(first), mass[first:last].copy()
+    whole = units.mass((parent.element.begin, parent.element.end), low, high)
+    for index, (first, last) in _ranges(masses, whole, taken).items():
         placed[index] = _Placed(children[index], 2 * (low + first) + 1, 2 * (low + last))
     for index, child in enumerate(children):
         if index not in placed:
@@ -303,51 +305,67 @@ def _placed_children(parent: _Placed, units: Units) -> list[_Placed] | None:
 
 
 def _ranges(
-    masses: dict[int, NDArray[np.float64]],
-    parent: _Placed,
-    units: Units,
+    masses: Mapping[int, tuple[int, NDArray[np.float64]]],
+    whole: NDArray[np.float64],
     taken: list[int],
-    low: int,
-    high: int,
 ) -> dict[int, tuple[int, int]]:
-    """Choose the units of each child with text, as a range; `taken` receives the children.
+    """Choose the units of each child with text, as a range.
 
     A unit is worth more to a child the more its attention to the child exceeds that to anything
     else in the parent. Children choose in the order of what they gain. Each has a unit at least,
     if one is left.
+
+    Args:
+        masses: For each child the first unit that attends to it, and the attention of all units to
+            the last that does, so that memory grows with the text and not with its square.
+        whole: Attention of each unit to the parent.
+        taken: Child that has a unit, or -1; receives the choice.
     """
-    if not masses:
-        return {}
-    whole = units.mass((parent.element.begin, parent.element.end), low, high)
-    rows = np.array([*masses.values(), whole - sum(masses.values())])
-    top = np.sort(rows, axis=0)[-2:]
-    gains = {
-        index: rows[row] - np.where(rows[row] == top[1], top[0], top[1])
-        for row, index in enumerate(masses)
-    }
+    # The largest attention of each unit to a child or the rest, and the second largest.
+    largest, second = whole.copy(), np.zeros_like(whole)
+    for first, mass in masses.values():
+        largest[first : first + len(mass)] -= mass
+    for first, mass in masses.values():
+        span = slice(first, first + len(mass))
+        second[span] = np.maximum(second[span], np.minimum(largest[span], mass))
+        largest[span] = np.maximum(largest[span], mass)
+    gains = {}
+    for index, (first, mass) in masses.items():
+        span = slice(first, first + len(mass))
+        gains[index] = mass - np.where(mass == largest[span], second[span], largest[span])
     found = {}
-    by_gain = sorted(gains, key=lambda one: -float(np.maximum(gains[one], 0).sum()))
-    for index in by_gain:
-        gain, best, chosen = gains[index], 0.0, None
-        total, first = 0.0, 0
-        for unit in range(high - low):
-            if taken[unit] >= 0:
-                total, first = 0.0, unit + 1
-                continue
-            if total <= 0:
-                total, first = 0.0, unit
-            total += float(gain[unit])
-            if total > best:
-                best, chosen = total, (first, unit + 1)
+    for index in sorted(gains, key=lambda one: -float(np.maximum(gains[one], 0).sum())):
+        begin, gain = masses[index][0], gains[index]
+        chosen = _best_range(gain, taken[begin : begin + len(gain)])
         if chosen is None:
-            free = [unit for unit in range(high - low) if taken[unit] < 0]
-            if not free:
+            free = np.flatnonzero(np.array(taken) < 0)
+            if not len(free):
                 continue
+            chosen = int(free[0]) - begin, int(free[0]) - begin + 1
+        first, last = chosen[0] + begin, chosen[1] + begin
+        found[index] = first, last
+        taken[first:last] = [index] * (last - first)
+    return found
+
+
+def _best_range(gain: NDArray[np.float64], taken: Sequence[int]) -> tuple[int, int] | None:
+    """Return the range of free units of the largest sum, or the best free unit; None for none."""
+    best, chosen, total, first = 0.0, None, 0.0, 0
+    for unit, value in enumerate(gain.tolist()):
+        if taken[unit] >= 0:
+            total, first = 0.0, unit + 1
+            continue
+        if total <= 0:
+            total, first = 0.0, unit
+        total += value
+        if total > best:
+            best, chosen = total, (first, unit + 1)
+    if chosen is None:
+        free = [unit for unit in range(len(gain)) if taken[unit] < 0]
+        if free:
             unit = max(free, key=lambda one: float(gain[one]))
             chosen = unit, unit + 1
-        found[index] = chosen
-        taken[chosen[0] : chosen[1]] = [index] * (chosen[1] - chosen[0])
-    return found
+    return chosen
 
 
 def _point(child: Element, parent: _Placed, units: Units, taken: list[int], low: int) -> int:
