@@ -7,7 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from translate_trt.runtime.bundle.contract import Contract, ShortlistForm, TensorSpec
+from translate_trt.runtime.bundle.contract import (
+    MARKED_FACTORS,
+    MARKED_TOKENS,
+    Contract,
+    ShortlistForm,
+    TensorSpec,
+)
 from translate_trt.train.config import ModelConfig
 
 
@@ -20,12 +26,14 @@ class GraphLayout:
         slots: Slots of a cache; None for any number (`Contract.slots`).
         cache_type: Type of self- and cross-attention keys and values, one of CACHE_TYPES.
         shortlist: Sizes of the encoder's shortlists; None if translations are not restricted.
+        marks: Marked tokens of a beam; None for any number, 0 if the graphs mark none.
     """
 
     beams: int | None = None
     slots: int | None = None
     cache_type: str = "float32"
     shortlist: ShortlistForm | None = None
+    marks: int | None = None
 
 
 def model_contract(
@@ -73,6 +81,11 @@ def make_contract(
         recurrent_size: Size of the state of layers that are recurrent; 0: they have self-attention.
     """
     k: str | int = layout.beams or "K"
+    marks = tuple(
+        TensorSpec(name, dtype, ("N", k, layout.marks or "B"))
+        for name, dtype in ((MARKED_TOKENS, "int64"), (MARKED_FACTORS, "float32"))
+        if layout.marks != 0
+    )
     kinds = (("key", key_size), ("value", value_size))
     shortlist = (TensorSpec("shortlist", "int64", ("N", "W")),)
     full: tuple[TensorSpec, ...] = ()
@@ -120,6 +133,7 @@ def make_contract(
             TensorSpec("length_penalty_alpha", "float32", ("N",)),
             TensorSpec("length_penalty_beta", "float32", ("N",)),
             TensorSpec("early_stopping", "bool", ("N",)),  # whether a full pool ends the search
+            *marks,
         ),
         state=(
             # Last token of each live beam.

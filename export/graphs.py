@@ -20,7 +20,7 @@ from translate_trt.export.fused_ops.declarations import (
     VERSION,
 )
 from translate_trt.runtime.bundle.attention_heads import LAST_LAYER, AttentionHeads
-from translate_trt.runtime.bundle.contract import EMPTY, FREE, MASKED, Contract
+from translate_trt.runtime.bundle.contract import EMPTY, FREE, MASKED, UNMARKED, Contract
 from translate_trt.train.config import END
 from translate_trt.train.model import (
     DecoderLayer,
@@ -262,12 +262,13 @@ class StepGraph(nn.Module):
         x = self.model.decoder_norm(x)
         request = Request(*(named[name] for name in Request._fields))
         state = State(*(named[name] for name in State._fields))
+        marks = Marks(*(named[name] for name in Marks._fields)) if contract.marks else None
         if contract.shortlist is None:
             logits = self.model.project(x)  # [N, K, V]
-            parents, *following = self.search(logits, *request, *state)
+            parents, *following = self.search(logits, *request, *state, *(marks or ()))
         else:
-            candidates = self._shortlist_candidates(x, named["shortlist"], named["forced_tokens"])
-            parents, following = self.search.select(candidates, request, state)
+            candidates = self._shortlist_candidates(x, named["shortlist"], request, marks)
+            parents, following = self.search.select(candidates, request, state, marks)
         of_past, full = past.following(parents)
         return (parents, *following, *of_past, *full, *attention)
 
@@ -277,17 +278,18 @@ class StepGraph(nn.Module):
         return weights[:, list(heads)] if heads else weights
 
     def _shortlist_candidates(
-        self, x: Tensor, shortlist: Tensor, forced_tokens: Tensor
+        self, x: Tensor, shortlist: Tensor, request: Request, marks: Marks | None
     ) -> Candidates:
         """Emit the fused operator that returns the best tokens of a shortlist.
 
         Args:
             x: [N, K, d_model].
             shortlist: [N, W].
-            forced_tokens: [N].
+            request: Search options.
+            marks: Marked tokens, if the graph has such inputs.
         """
-        column = _forced_column(forced_tokens, x)
-        count = _candidate_count(x.shape[1])
+        column = _forced_column(request.forced_tokens, x)
+        count = _candidate_count(x.shape[1], marks, shortlist.shape[1])
         rows = (x.shape[0], x.shape[1])
         bias = self.model.output_bias
         found = torch.onnx.ops.symbolic_multi_out(
@@ -406,12 +408,13 @@ class Candidates(NamedTuple):
     """Best continuations of each beam, best first.
 
     A beam contributes at most 2K of the sentence's best 2K continuations. There is one more
-    candidate, because the end symbol may be among them and not be allowed yet. Normalizing only
-    the candidates avoids a second pass over the vocabulary.
+    candidate, because the end symbol may be among them and not be allowed yet, and one more for
+    each marked token, whose log-probability may become too low. Normalizing only the candidates
+    avoids a second pass over the vocabulary.
 
     Attributes:
-        log_probs: [N, K, 2K + 1].
-        tokens: [N, K, 2K + 1].
+        log_probs: [N, K, C], C = min(2K + 1 + B, number of tokens).
+        tokens: [N, K, C].
         forced: Log-probability of the forced token [N, K, 1]; arbitrary where none is forced.
     """
 
@@ -420,8 +423,12 @@ class Candidates(NamedTuple):
     forced: Tensor
 
 
-def _candidate_count(beams: int) -> int:
-    return 2 * beams + 1
+def _candidate_count(beams: int, marks: Marks | None, choices: int) -> int:
+    """Number of candidates of a beam, C, of `choices` tokens."""
+    if marks is None:
+        return 2 * beams + 1
+    count: int = torch.sym_min(2 * beams + 1 + marks.marked_tokens.shape[2], choices)  # type: ignore[no-untyped-call]
+    return count
 
 
 def _forced_column(forced_tokens: Tensor, rows: Tensor) -> Tensor:
@@ -439,6 +446,13 @@ class Request(NamedTuple):
     length_penalty_alpha: Tensor
     length_penalty_beta: Tensor
     early_stopping: Tensor
+
+
+class Marks(NamedTuple):
+    """Marked tokens of each beam and the factors of their log-probabilities, both [N, K, B]."""
+
+    marked_tokens: Tensor
+    marked_factors: Tensor
 
 
 class State(NamedTuple):
@@ -495,21 +509,23 @@ class BeamSearchStep(nn.Module):
 
         Args:
             logits: [N, K, V].
-            inputs: The fields of `Request`, then those of `State`.
+            inputs: The fields of `Request`, those of `State`, and those of `Marks`, if any.
 
         Returns:
             The parents [N, K], then the fields of the next `State`.
         """
-        size = len(Request._fields)
-        request, state = Request(*inputs[:size]), State(*inputs[size:])
+        first, last = len(Request._fields), len(Request._fields) + len(State._fields)
+        request, state = Request(*inputs[:first]), State(*inputs[first:last])
+        marks = Marks(*inputs[last:]) if inputs[last:] else None
         log_probs = logits.log_softmax(-1)
-        top, tokens = log_probs.topk(_candidate_count(logits.shape[1]))
+        top, tokens = log_probs.topk(_candidate_count(logits.shape[1], marks, logits.shape[2]))
         forced = log_probs.gather(2, _forced_column(request.forced_tokens, logits))
-        parents, following = self.select(Candidates(top, tokens, forced), request, state)
+        candidates = Candidates(top, tokens, forced)
+        parents, following = self.select(candidates, request, state, marks)
         return (parents, *following)
 
     def select(
-        self, candidates: Candidates, request: Request, state: State
+        self, candidates: Candidates, request: Request, state: State, marks: Marks | None = None
     ) -> tuple[Tensor, State]:
         """Select the next beams and update the pool of finished hypotheses.
 
@@ -517,6 +533,8 @@ class BeamSearchStep(nn.Module):
             The beam [N, K] that each next beam continues, and the next state.
         """
         lengths = state.positions + 1  # [N], generated tokens once this step is over
+        if marks is not None:
+            candidates = self.mark(candidates, marks)
         kept = self.expand(candidates, request, state, too_short=lengths < request.min_lengths)
         pool, new_lengths, penalty = self.retire(kept, request, state, lengths)
         live, rank = self.live_on(kept)
@@ -534,6 +552,18 @@ class BeamSearchStep(nn.Module):
             finished_truncated=pool.truncated | cut.fills,
         )
 
+    def mark(self, candidates: Candidates, marks: Marks) -> Candidates:
+        """Multiply the log-probabilities of marked tokens by their factors (rule 13)."""
+        # ONNX Runtime cannot sum over an empty axis: hence one more entry, which is unused.
+        unused = candidates.tokens[:, :, :1].clamp(max=UNMARKED)  # [N, K, 1]
+        tokens, factors = (torch.cat((x, unused.to(x.dtype)), 2)[:, :, None] for x in marks)
+        is_marked = candidates.tokens[..., None] == tokens  # [N, K, C, B + 1]
+        factor = torch.where(is_marked, factors, 0.0).sum(-1)  # 0 for other tokens
+        values = candidates.log_probs * torch.where(factor > 0, factor, 1.0)
+        # A log-probability of 0 times infinity would be NaN.
+        values = torch.where(factor == math.inf, -math.inf, values)
+        return candidates._replace(log_probs=values)
+
     def expand(
         self, candidates: Candidates, request: Request, state: State, too_short: Tensor
     ) -> _Kept:
@@ -543,10 +573,13 @@ class BeamSearchStep(nn.Module):
         """
         beams = state.tokens.shape[1]
         values, choices = self._continuations(candidates, request, state, too_short)
-        best, index = values.flatten(1).topk(2 * beams)  # [N, 2K]
+        # `view` and sums of tensors, not `flatten` and `index // (C + 1)`: with a shortlist, C depends
+        # on its width, which is not in the part of the graph that SelectBeams replaces.
+        sentences = values.shape[0]
+        parents = choices * 0 + torch.arange(beams)[:, None]  # [N, K, C + 1]
+        best, index = values.view(sentences, -1).topk(2 * beams)  # [N, 2K]
         best = torch.where(torch.arange(2 * beams) < beams * beams, best, -math.inf)
-        parents = index // values.shape[2]
-        tokens = choices.flatten(1).gather(1, index)
+        parents, tokens = (x.view(sentences, -1).gather(1, index) for x in (parents, choices))
         return _Kept(best, parents, tokens, tokens == self.end_token)
 
     def retire(
@@ -604,7 +637,7 @@ class BeamSearchStep(nn.Module):
     def _continuations(
         self, candidates: Candidates, request: Request, state: State, too_short: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Cumulative log-probabilities and tokens of each beam's candidates, [N, K, 2K + 2] both.
+        """Cumulative log-probabilities and tokens of each beam's candidates, [N, K, C + 1] both.
 
         The last column is for the forced token. An unscored token adds nothing.
         """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
 
@@ -14,6 +16,9 @@ LENGTH_PENALTY_BETA = {"gnmt": 5.0, "length": 0.0}
 
 #: Largest alpha; it keeps the penalty of the longest possible hypothesis finite in float32.
 MAX_LENGTH_PENALTY = 10
+
+#: Largest factor of `repetition_penalty`.
+MAX_REPETITION_PENALTY = 1000
 
 #: Largest beam size without a warning: the cost of a step grows with its square.
 WARN_BEAM_SIZE = 64
@@ -28,6 +33,35 @@ def whole_number(name: str, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise OptionError(f"{name} is {value!r}; it must be a whole number.")
     return int(value)
+
+
+def read_sequences(text: str) -> list[list[int]]:
+    """Read the token sequences of `suppress_sequences`.
+
+    Args:
+        text: Tokens apart by spaces, sequences by commas, such as "12 40, 7".
+
+    Raises:
+        OptionError: The text has another form.
+    """
+    sequences = [part.split() for part in text.split(",")]
+    problems = [
+        f"{word!r} is not a token"
+        for sequence in sequences
+        for word in sequence
+        if not re.fullmatch("[0-9]{1,9}", word)
+    ] + ["a sequence has no tokens"] * (not all(sequences))
+    if problems:
+        raise OptionError(
+            f"suppress_sequences is {text!r}; {problems[0]}. Write tokens with spaces between them "
+            'and commas between sequences, such as "12 40, 7".'
+        )
+    return [[int(word) for word in sequence] for sequence in sequences]
+
+
+def write_sequences(sequences: Iterable[Sequence[int]]) -> str | None:
+    """Write token sequences as `read_sequences` reads them; None if there are none."""
+    return ", ".join(" ".join(map(str, sequence)) for sequence in sequences) or None
 
 
 @dataclass(frozen=True)
@@ -68,6 +102,13 @@ class SearchOptions:
     # Leave out alternatives whose token is less likely, except the most likely one.
     min_alternative_prob: float = 0.0
 
+    # ---- marked tokens (rule 13) ----
+    # Factor of the log-probabilities of tokens that the hypothesis already has; 1: no penalty.
+    repetition_penalty: float = 1.0
+    no_repeat_ngram_size: int = 0  # no sequence of so many tokens twice in a hypothesis; 0: allowed
+    suppress_sequences: str | None = None  # sequences that no translation has (read_sequences)
+    disable_unk: bool = False  # suppress the unknown symbol
+
     def __post_init__(self) -> None:
         self._check_types()
         if self.beam_size < 1:
@@ -91,6 +132,18 @@ class SearchOptions:
             raise OptionError(
                 f"min_length {self.min_length} is more than max_length {self.max_length}."
             )
+        if not 1 <= self.repetition_penalty <= MAX_REPETITION_PENALTY:
+            # Less than 1 would favour tokens that are not among a step's best candidates.
+            raise OptionError(
+                f"repetition_penalty is {self.repetition_penalty}; it must be a number from 1 to "
+                f"{MAX_REPETITION_PENALTY}."
+            )
+        if self.no_repeat_ngram_size < 0:
+            raise OptionError(
+                f"no_repeat_ngram_size is {self.no_repeat_ngram_size}; it must be at least 0."
+            )
+        if self.suppress_sequences is not None:
+            read_sequences(self.suppress_sequences)
         if not 1 <= self.num_hypotheses <= self.beam_size:
             raise OptionError(
                 f"num_hypotheses is {self.num_hypotheses}; it must be between 1 and beam_size "
@@ -111,20 +164,40 @@ class SearchOptions:
 
     def _check_types(self) -> None:
         """Convert NumPy numbers to Python numbers and reject values of other types."""
-        for name in ("beam_size", "max_length", "min_length", "num_hypotheses", "alternatives"):
+        counts = (
+            "beam_size", "max_length", "min_length", "num_hypotheses", "alternatives",
+            "no_repeat_ngram_size",
+        )  # fmt: skip
+        for name in counts:
             if (value := getattr(self, name)) is not None or name != "max_length":
                 object.__setattr__(self, name, whole_number(name, value))
-        for name in ("length_penalty", "min_alternative_prob"):
+        for name in ("length_penalty", "min_alternative_prob", "repetition_penalty"):
             number: object = getattr(self, name)
             if isinstance(number, bool) or not isinstance(number, Real):
                 raise OptionError(f"{name} is {number!r}; it must be a number.")
             object.__setattr__(self, name, float(number))
-        for name in ("early_stopping", "loop_guard", "return_attention"):
+        for name in ("early_stopping", "loop_guard", "disable_unk", "return_attention"):
             if not isinstance(value := getattr(self, name), bool):
                 raise OptionError(f"{name} is {value!r}; it must be True or False.")
-        for name in ("source_language", "target_language"):
+        for name in ("source_language", "target_language", "suppress_sequences"):
             if not isinstance(value := getattr(self, name), str | None):
                 raise OptionError(f"{name} is {value!r}; it must be a string.")
+
+    @property
+    def marking_option(self) -> str | None:
+        """Name of the first option that changes log-probabilities of tokens (rule 13), if any."""
+        defaults = {
+            "repetition_penalty": 1,
+            "no_repeat_ngram_size": 0,
+            "suppress_sequences": None,
+            "disable_unk": False,
+        }
+        return next((name for name, no in defaults.items() if getattr(self, name) != no), None)
+
+    @property
+    def marks_tokens(self) -> bool:
+        """Whether log-probabilities of some tokens are changed (rule 13)."""
+        return self.marking_option is not None
 
     @property
     def length_penalty_beta(self) -> float:

@@ -12,6 +12,7 @@ from translate_trt.runtime.bundle.checks import check_tokens, max_segment_length
 from translate_trt.runtime.bundle.contract import unscored
 from translate_trt.runtime.bundle.manifest import Manifest
 from translate_trt.runtime.errors import InputError, OptionError
+from translate_trt.runtime.marks import suppressed_of
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.reference import Sentence
 from translate_trt.runtime.results import Hypothesis, TextHypothesis, Translation
@@ -106,7 +107,9 @@ def make_sentence(
                 f"{longest}. Split it, or export with a larger --max-target-length."
             )
         return Sentence(tokens, forced, replace(options, max_length=len(forced)))
-    sentence = Sentence(tokens, [*prompt.of_target(options), *map(unscored, target)], options)
+    suppressed = suppressed_of(options, manifest.model.unknown_token)
+    forced = [*prompt.of_target(options), *map(unscored, target)]
+    sentence = Sentence(tokens, forced, options, suppressed)
     if len(sentence.prefix) + bool(options.alternatives) >= sentence.max_length:
         raise OptionError(
             f"{whose} has {len(sentence.prefix)} tokens, which leaves no room in the maximum "

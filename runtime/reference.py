@@ -21,6 +21,7 @@ from translate_trt.runtime.alternatives import completions, expansion
 from translate_trt.runtime.batching import length_sorted_batches
 from translate_trt.runtime.bundle.contract import FREE, MASKED, NEXT, Contract, request_values
 from translate_trt.runtime.loops import CHECK_STEPS, LoopGuard
+from translate_trt.runtime.marks import marks_of, request_marks
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import Hypothesis, check_found
 
@@ -48,11 +49,13 @@ class Sentence:
         tokens: Source tokens without the end symbol; not empty.
         prefix: Values of `forced_tokens` (see the contract) for the first steps.
         options: Search options; all sentences of a batch share the beam size.
+        suppressed: Token sequences that the translation does not have (`suppressed_of`).
     """
 
     tokens: Sequence[int]
     prefix: Sequence[int]
     options: SearchOptions
+    suppressed: Sequence[Sequence[int]] = ()
 
     @property
     def max_length(self) -> int:
@@ -116,6 +119,8 @@ class Batch:
         inputs, position = self._inputs, len(self.history)
         forced = ([*one.prefix, FREE][min(position, len(one.prefix))] for one in self._sentences)
         inputs["forced_tokens"] = np.fromiter(forced, dtype=np.int64)
+        if self._contract.marks:
+            inputs |= self._marks()
         self.lengths += ~inputs["done"]
         outputs = self._graphs.step(inputs)
         for spec in self._contract.state:
@@ -131,6 +136,19 @@ class Batch:
         full = outputs.get("full", np.False_) & ~inputs["done"]
         if full.any():
             self._grow(full)
+
+    def _marks(self) -> Arrays:
+        """Return the marked tokens of the next step (rule 13), none of rows with forced tokens."""
+        length, beams = len(self.history), self._sentences[0].options.beam_size
+        marks = {}
+        for row, one in enumerate(self._sentences):
+            if not one.options.marks_tokens or length < len(one.prefix):
+                continue
+            trace = _BackTrace(one, row, self.history)
+            for beam in range(beams if length else 1):
+                tokens = [token for token, _ in trace.path(beam, length)]
+                marks[row, beam] = marks_of(one.options, one.suppressed, tokens)
+        return request_marks(marks, len(self._sentences), beams)
 
     def _is_loop(self, row: int, guard: LoopGuard) -> bool:
         """Whether the best live beam repeats a phrase, and its length is free (rule 11)."""

@@ -19,9 +19,9 @@ from torch import Tensor, nn
 from translate_trt.runtime.batching import length_sorted_batches
 from translate_trt.runtime.bundle.contract import forced_token
 from translate_trt.runtime.errors import OptionError
-from translate_trt.runtime.options import SearchOptions
+from translate_trt.runtime.options import SearchOptions, read_sequences
 from translate_trt.runtime.results import Hypothesis, check_found
-from translate_trt.train.config import END, START
+from translate_trt.train.config import END, START, UNKNOWN
 from translate_trt.train.cudnn_attention import cudnn_attention
 from translate_trt.train.model import DecoderCache, Transformer, pad
 
@@ -204,7 +204,7 @@ class _Sentence:
     def _allowed(self, log_probs: Tensor) -> Tensor:
         """Return cumulative log-probabilities [live, V], minus infinity for forbidden tokens."""
         before = torch.tensor([hypothesis.log_prob for hypothesis in self.live])
-        total = log_probs + before[:, None]
+        total = self._marked(log_probs) + before[:, None]
         if self.length + 1 < self.options.min_length:
             total[:, END] = -math.inf
         if self.length < len(self.prefix):
@@ -214,6 +214,27 @@ class _Sentence:
             total = torch.full_like(total, -math.inf)
             total[:, token] = cost + before
         return total
+
+    def _marked(self, log_probs: Tensor) -> Tensor:
+        """Penalize repeated tokens and forbid others (rule 13)."""
+        options, marked = self.options, log_probs.clone()
+        if not options.marks_tokens:
+            return marked
+        size = options.no_repeat_ngram_size
+        text = options.suppress_sequences
+        suppressed = [] if text is None else read_sequences(text)
+        if options.disable_unk:
+            marked[:, UNKNOWN] = -math.inf
+        for row, hypothesis in enumerate(self.live):
+            tokens = hypothesis.tokens
+            for token in set(tokens):
+                marked[row, token] *= options.repetition_penalty
+            starts = range(len(tokens) - size + 1) if size else ()
+            ngrams = {tokens[start : start + size] for start in starts}
+            for *first, last in [*ngrams, *suppressed]:
+                if not first or tokens[-len(first) :] == tuple(first):
+                    marked[row, last] = -math.inf
+        return marked
 
     def result(self) -> list[Hypothesis]:
         """Return the n best hypotheses (rule 7)."""

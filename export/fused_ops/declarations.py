@@ -298,8 +298,8 @@ def _norm_and_embedding() -> Iterator[FusedOp]:
     )
 
 
-#: Types of the request and state of `BeamSearchStep` that SelectBeams takes; all its outputs but
-#: the parents and tokens are the next values of the state.
+#: Types of the request, marks and state of `BeamSearchStep` that SelectBeams takes; all its outputs
+#: but the parents and tokens are the next values of the state.
 _REQUEST = {
     "forced_tokens": _INT64,
     "min_lengths": _INT64,
@@ -308,6 +308,7 @@ _REQUEST = {
     "length_penalty_beta": _FLOAT,
     "early_stopping": _BOOL,
 }
+_MARKS = {"marked_tokens": _INT64, "marked_factors": _FLOAT}
 _STATE = {
     "log_probs": _FLOAT,
     "positions": _INT64,
@@ -323,20 +324,22 @@ def _search() -> Iterator[FusedOp]:
     yield FusedOp(
         name="ForcedColumns",
         summary="the `column` and `count` that candidates are requested for: the forced token, "
-        "and 2K + 1",
+        "and 2K + 1 + B, at most the number of tokens (`choices`)",
         rule="forced_columns",
-        inputs={"forced_tokens": _INT64, "tokens": _INT64},
+        inputs={
+            "forced_tokens": _INT64, "tokens": _INT64, "marked_tokens": _INT64, "choices": _INT64,
+        },
         outputs=_WANTED,
         portable=True,
-    )
+    )  # fmt: skip
     yield FusedOp(
         name="SelectBeams",
-        summary="rules 2 to 6 of the [beam search](beam-search.md): from candidates to the next "
-        "beams and the pool",
+        summary="rules 2 to 6 and 13 of the [beam search](beam-search.md): from candidates to the "
+        "next beams and the pool",
         rule="select_beams",
         inputs={
             "log_probabilities": _FLOAT, "choices": _INT64, "forced": _FLOAT, "end_token": _INT64,
-            **_REQUEST, **_STATE,
+            **_REQUEST, **_STATE, **_MARKS,
         },
         outputs={
             "parents": _INT64, "next_tokens": _INT64,

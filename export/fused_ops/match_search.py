@@ -12,7 +12,7 @@ from translate_trt.export.fused_ops.declarations import OPERATORS
 from translate_trt.export.fused_ops.matching import FusedNode, operand
 from translate_trt.export.fused_ops.subgraph import Subgraph
 from translate_trt.export.passes.base import constant
-from translate_trt.runtime.bundle.contract import NEXT
+from translate_trt.runtime.bundle.contract import MARKED_TOKENS, NEXT
 
 _SELECT = OPERATORS["SelectBeams"]
 # The first four inputs are candidates and a constant, the others inputs of the graph.
@@ -21,11 +21,24 @@ _FROM_CANDIDATES = 4
 
 def forced_columns(node: ir.Node) -> FusedNode | str | None:
     """Match what candidates are requested for: a column to look up, and a count."""
-    inputs = _values(node, "inputs", "forced_tokens", "tokens")
+    inputs = _values(node, "inputs", "forced_tokens", "tokens", MARKED_TOKENS)
     column, count = node.inputs[-2:]
     if inputs is None or column is None or count is None or _is_fused(column):
         return None
-    return Subgraph("ForcedColumns", inputs, (column, count)).fuse()
+    choices = _choices(count)
+    if choices is None:
+        return "the number of candidates has no limit"
+    return Subgraph("ForcedColumns", {**inputs, "choices": choices}, (column, count)).fuse()
+
+
+def _choices(count: ir.Value) -> ir.Value | None:
+    """Find the number of tokens that limits the number of candidates."""
+    value: ir.Value | None = count
+    while value is not None and (node := value.producer()) is not None:
+        if node.op_type == "Min":
+            return next((x for x in node.inputs if x is not None and not _is_sum(x)), None)
+        value = node.inputs[0]
+    return None
 
 
 def select_beams(node: ir.Node) -> FusedNode | str | None:
@@ -94,6 +107,12 @@ def _values(node: ir.Node, kind: str, *names: str) -> dict[str, ir.Value] | None
     if not set(names) <= values.keys():
         return None  # the graph is an encoder
     return {name: values[name] for name in names}
+
+
+def _is_sum(value: ir.Value) -> bool:
+    """Whether the value is 2K + 1 + B."""
+    node = value.producer()
+    return node is not None and node.op_type == "Add"
 
 
 def _is_fused(value: ir.Value) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from translate_trt.runtime.bundle.contract import max_beams
 from translate_trt.runtime.bundle.manifest import Manifest, TargetEntry
 from translate_trt.runtime.errors import InputError, OptionError
-from translate_trt.runtime.options import SearchOptions
+from translate_trt.runtime.options import SearchOptions, read_sequences
 
 
 def max_segment_length(manifest: Manifest) -> int:
@@ -28,6 +28,12 @@ def check_options(manifest: Manifest, target: TargetEntry, options: SearchOption
             "return_attention: this bundle's step graph does not return attention; "
             "export it again with --attention."
         )
+    if options.marks_tokens and not target.contract.marks:
+        raise OptionError(
+            f"{options.marking_option}: the step graph of {target.name} does not change the "
+            "log-probabilities of tokens. Export the bundle again for an onnx target."
+        )
+    _check_sequences(manifest, options)
     if options.max_length is not None and options.max_length > limits.max_target_length:
         raise OptionError(
             f"max_length {options.max_length} is more than the {limits.max_target_length} "
@@ -56,6 +62,23 @@ def check_options(manifest: Manifest, target: TargetEntry, options: SearchOption
         raise OptionError(
             f"alternatives is {options.alternatives}; {target.name} finds at most {most}."
         )
+
+
+def _check_sequences(manifest: Manifest, options: SearchOptions) -> None:
+    """Check that suppressed tokens are in the vocabulary and not the end symbol."""
+    if options.suppress_sequences is None:
+        return
+    size = manifest.model.vocabulary_size
+    for token in (t for sequence in read_sequences(options.suppress_sequences) for t in sequence):
+        if token >= size:
+            raise OptionError(
+                f"suppress_sequences has token {token}, outside the vocabulary of {size} pieces."
+            )
+        if token == manifest.model.end_token:
+            raise OptionError(
+                "suppress_sequences has the end symbol, which every translation needs; set "
+                "min_length for longer translations."
+            )
 
 
 def check_tokens(

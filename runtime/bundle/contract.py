@@ -3,7 +3,8 @@
 Export declares the contract (`translate_trt.export.contract`) and writes it into the manifest; the
 host reads it from there (`translate_trt.runtime.bundle.contract_fields`).
 
-Axes: N sentences, K beams, S source tokens with the end symbol, P cache slots, W shortlist entries.
+Axes: N sentences, K beams, S source tokens with the end symbol, P cache slots, W shortlist entries,
+B marked tokens of a beam.
 Caches of static size have C slots, of which attention reads the first P.
 
 In each step the host feeds every output `next_x` back as input `x`, records (`next_tokens`,
@@ -45,6 +46,13 @@ NEXT = "next_"
 #: Value of `forced_tokens` that allows any token.
 FREE = -1
 
+#: Step inputs [N, K, B] that change log-probabilities (rule 13): tokens of each beam, and factors
+#: of their log-probabilities. A factor of infinity bans its token.
+MARKED_TOKENS, MARKED_FACTORS = "marked_tokens", "marked_factors"
+
+#: Value of unused entries of `marked_tokens`.
+UNMARKED = -1
+
 #: Value of unused shortlist entries: the padding symbol, which is never generated.
 EMPTY = 0
 
@@ -69,7 +77,10 @@ def forced_token(value: int) -> int:
 
 
 def max_beams(choices: int) -> int:
-    """Largest beam size K for a number of candidate tokens: a step selects 2K + 1 per beam."""
+    """Largest beam size K for a number of candidate tokens: a step selects 2K + 1 per beam.
+
+    With B marked tokens a step selects B more candidates, or all tokens if they are fewer.
+    """
     return (choices - 1) // 2
 
 
@@ -143,7 +154,7 @@ class Contract:
         encoder_inputs: Token ids (end symbol included, padded with any valid id) and their counts.
         encoder_outputs: Source-dependent inputs of every step: the padding mask, cross-attention
             keys and values of every decoder layer, and a shortlist of ascending tokens.
-        request: Step inputs set by the caller; only the forced token changes between steps.
+        request: Step inputs set by the caller; only forced and marked tokens change between steps.
         state: Tensors passed from step to step, each as input `x` and output `next_x`.
         results: Other step outputs. `attention` belongs to the live beams *before* selection: row
             k is the attention with which beam k scored its continuations.
@@ -177,6 +188,11 @@ class Contract:
     def attention(self) -> bool:
         """True if the step graph returns cross-attention weights."""
         return any(spec.name == "attention" for spec in self.results)
+
+    @property
+    def marks(self) -> bool:
+        """True if the step graph changes the log-probabilities of marked tokens (rule 13)."""
+        return any(spec.name == MARKED_TOKENS for spec in self.request)
 
     @property
     def caches(self) -> tuple[TensorSpec, ...]:
@@ -257,7 +273,7 @@ def _size(specs: Sequence[TensorSpec], name: str, axis: int) -> int | None:
 def request_values(
     options: Sequence[SearchOptions], max_lengths: NDArray[np.int64]
 ) -> dict[str, NDArray[Any]]:
-    """Create the inputs of `Contract.request` for sentences without forced tokens.
+    """Create the inputs of `Contract.request` without forced and marked tokens.
 
     Args:
         options: Search options of each sentence.

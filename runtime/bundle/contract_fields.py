@@ -11,6 +11,8 @@ from typing import Any
 
 from translate_trt.runtime.bundle.contract import (
     INITIAL,
+    MARKED_FACTORS,
+    MARKED_TOKENS,
     TYPES,
     Contract,
     ShortlistForm,
@@ -21,7 +23,7 @@ from translate_trt.runtime.bundle.fields import Fields
 #: Groups of tensors: field names of `Contract` and keys in the manifest.
 _GROUPS = ("encoder_inputs", "encoder_outputs", "request", "state", "results")
 
-_LETTERS = ("N", "K", "S", "P", "W")
+_LETTERS = ("N", "K", "S", "P", "W", "B")
 
 # Element types of the initial values; "zeros" fits any type.
 _INITIAL_TYPES = {
@@ -70,7 +72,16 @@ def from_json(fields: Fields) -> Contract:
     caches = [x for x in groups["state"].values() if x.in_place]
     slots = next((x.axes[2] for x in caches if len(x.axes) > 2), "P" if caches else 0)
     attention = "attention" in groups["results"]
-    for group, (required, accepts) in _expected(beams, slots, attention, shortlist).items():
+    expected = _expected(beams, slots, attention, shortlist)
+    if groups["request"].keys() & {MARKED_TOKENS, MARKED_FACTORS}:
+        size = _size(fields.object("request"), groups["request"], MARKED_TOKENS, 2, "B")
+        expected["request"][0].update(
+            {
+                MARKED_TOKENS: f"int64 [N, {beams}, {size}]",
+                MARKED_FACTORS: f"float32 [N, {beams}, {size}]",
+            }
+        )
+    for group, (required, accepts) in expected.items():
         inside = fields.object(group)
         for name, wanted in required.items():
             inside.object(name)  # raises if the tensor is missing

@@ -45,7 +45,38 @@ def search_flags(command: Callable[..., None]) -> Callable[..., None]:
             metavar="P",
             help="Leave out alternatives whose token has a probability below P.",
         ),
+        marking_flags,
         language_flags,
+    )
+    for flag in reversed(flags):
+        command = flag(command)
+    return command
+
+
+def marking_flags(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that change log-probabilities of tokens (rule 13 of docs/beam-search.md)."""
+    flags = (
+        click.option(
+            "--repetition-penalty",
+            type=float,
+            help="Factor from 1 to 1000 of the log-probabilities of tokens that a translation "
+            "already has.",
+        ),
+        click.option(
+            "--no-repeat-ngram-size",
+            type=int,
+            help="Let no sequence of so many tokens occur twice in a translation; 0 allows it.",
+        ),
+        click.option(
+            "--suppress-sequences",
+            metavar="TOKENS",
+            help='Token sequences that no translation has, such as "12 40, 7".',
+        ),
+        click.option(
+            "--disable-unk/--no-disable-unk",
+            default=None,
+            help="Let no translation have the unknown symbol.",
+        ),
     )
     for flag in reversed(flags):
         command = flag(command)

@@ -55,6 +55,10 @@ class Options(ctypes.Structure):
         ("loop_guard", c_int32),
         ("alternatives", c_int32),
         ("min_alternative_prob", c_double),
+        ("repetition_penalty", c_double),
+        ("no_repeat_ngram_size", c_int32),
+        ("suppress_sequences", c_char_p),
+        ("disable_unk", c_int32),
     )
 
 

@@ -439,6 +439,10 @@ def _options(options: SearchOptions) -> abi.Options:
         options.loop_guard,
         options.alternatives,
         options.min_alternative_prob,
+        options.repetition_penalty,
+        options.no_repeat_ngram_size,
+        None if options.suppress_sequences is None else options.suppress_sequences.encode(),
+        options.disable_unk,
     )
 
 

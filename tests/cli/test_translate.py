@@ -180,6 +180,10 @@ FLAGS: list[tuple[list[str], dict[str, Any]]] = [
     (["--loop-guard"], {"loop_guard": True}),
     (["--alternatives", "3"], {"alternatives": 3}),
     (["--min-alternative-prob", "0.1"], {"min_alternative_prob": 0.1}),
+    (["--repetition-penalty", "1.2"], {"repetition_penalty": 1.2}),
+    (["--no-repeat-ngram-size", "3"], {"no_repeat_ngram_size": 3}),
+    (["--suppress-sequences", "12 40, 7"], {"suppress_sequences": "12 40, 7"}),
+    (["--disable-unk"], {"disable_unk": True}),
 ]
 
 

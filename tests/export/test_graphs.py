@@ -188,9 +188,11 @@ def test_every_option_is_covered_here() -> None:
         for field in dataclasses.fields(options)
         if getattr(options, field.name) != getattr(defaults, field.name)
     }
-    # tests/runtime/bundle/test_prompt.py, tests/runtime/test_loops.py and test_alternatives.py
-    elsewhere = {"source_language", "target_language", "loop_guard"}
-    elsewhere |= {"alternatives", "min_alternative_prob"}
+    # tests/runtime/bundle/test_prompt.py, test_loops.py, test_alternatives.py and test_marks.py
+    elsewhere = {
+        "source_language", "target_language", "loop_guard", "alternatives", "min_alternative_prob",
+        "repetition_penalty", "no_repeat_ngram_size", "suppress_sequences", "disable_unk",
+    }  # fmt: skip
     assert changed == {field.name for field in dataclasses.fields(SearchOptions)} - elsewhere
 
 

@@ -73,6 +73,13 @@ def test_batches_that_sentences_join_and_leave(
     assert_same(found, beam_search(student.load_model(), sources, options))
 
 
+def test_marked_tokens(bundle: Path, student: Checkpoint) -> None:
+    sources = random_sources(12, seed=4)
+    options = SearchOptions(beam_size=3, repetition_penalty=1.2, no_repeat_ngram_size=2)
+    found = Translator(bundle, "onnx-fp32", threads=1).translate_ids(sources, options)
+    assert_same(found, beam_search(student.load_model(), sources, options))
+
+
 def test_an_8_bit_translation_does_not_depend_on_its_batch(bundle: Path) -> None:
     sources = random_sources(80, seed=7)
     options = SearchOptions(beam_size=2)

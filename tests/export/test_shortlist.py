@@ -106,6 +106,8 @@ OPTIONS = [
     SearchOptions(num_hypotheses=4, early_stopping=True, length_penalty_form="length"),
     SearchOptions(min_length=12, max_length=30),
     SearchOptions(num_hypotheses=4, return_attention=True),
+    SearchOptions(repetition_penalty=1.3, no_repeat_ngram_size=2, suppress_sequences="7, 12 9"),
+    SearchOptions(no_repeat_ngram_size=1, max_length=30),  # more marked tokens than a list has
 ]
 
 

@@ -479,10 +479,12 @@ def test_defaults_are_those_of_python(library: Library, compiled_bundle: Path) -
       tt_options o;
       if (tt_options_default(&o, sizeof o) != TT_OK) return 1;
       if (o.source_language != NULL || o.target_language != NULL) return 2;
-      printf("%d %.17g %d %d %d %d %d %d %d %d %g %s", o.beam_size, o.length_penalty,
+      if (o.suppress_sequences != NULL) return 3;
+      printf("%d %.17g %d %d %d %d %d %d %d %d %g %.17g %d %d %s", o.beam_size, o.length_penalty,
              o.length_penalty_form, o.early_stopping, o.max_length, o.min_length,
              o.num_hypotheses, o.return_attention, o.loop_guard, o.alternatives,
-             o.min_alternative_prob, tt_version());
+             o.min_alternative_prob, o.repetition_penalty, o.no_repeat_ngram_size, o.disable_unk,
+             tt_version());
       return 0;
     }
     """
@@ -495,6 +497,7 @@ def test_defaults_are_those_of_python(library: Library, compiled_bundle: Path) -
         python.beam_size, python.length_penalty, 0, python.early_stopping, 0,
         python.min_length, python.num_hypotheses, python.return_attention, python.loop_guard,
         python.alternatives, python.min_alternative_prob,
+        python.repetition_penalty, python.no_repeat_ngram_size, python.disable_unk,
     ]  # fmt: skip
     assert f'version = "{version}"' in (ROOT / "pyproject.toml").read_text()
 

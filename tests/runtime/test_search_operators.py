@@ -17,7 +17,7 @@ from onnx import TensorProto, helper
 from translate_trt.export.fused_ops.declarations import function
 from translate_trt.export.targets import DYNAMIC_OPSET
 from translate_trt.runtime import kernels
-from translate_trt.runtime.bundle.contract import FREE, MASKED, unscored
+from translate_trt.runtime.bundle.contract import FREE, MASKED, UNMARKED, unscored
 from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.train.config import END
 
@@ -128,12 +128,19 @@ def assert_equal(found: tuple[list[Array], list[Array]]) -> list[Array]:
     return found[0]
 
 
+def assert_equal_but_scores(found: tuple[list[Array], list[Array]]) -> list[Array]:
+    """Compare outputs of SelectBeams; the power in the scores is ONNX Runtime's own."""
+    scores = [outputs.pop(5) for outputs in found]
+    np.testing.assert_allclose(*scores, rtol=1e-6)
+    return assert_equal(found)
+
+
 # ---- selection ----
 
 
-def candidates(rng: np.random.Generator, kind: str, n: int, k: int) -> dict[str, Array]:
-    """Random best 2K + 1 candidates of each beam, and log-probabilities of the beams."""
-    c = 2 * k + 1
+def candidates(rng: np.random.Generator, kind: str, n: int, k: int, b: int) -> dict[str, Array]:
+    """Random best 2K + 1 + B candidates of each beam, and log-probabilities of the beams."""
+    c = 2 * k + 1 + b
     values = np.sort(rng.normal(-4, 2, (n, k, c)))[..., ::-1]
     choices = np.stack([rng.permutation(c + 3)[:c] for _ in range(n * k)]).reshape(n, k, c)
     log_probs = np.sort(rng.normal(-8, 3, (n, k)))[..., ::-1]
@@ -171,11 +178,13 @@ def forced_tokens(rng: np.random.Generator, n: int) -> Array:
     return np.where(kinds < 0.2, tokens, np.where(kinds < 0.4, unscored(tokens), FREE))
 
 
-def selection(kind: str, k: int, alpha: float, beta: float, n: int = 24) -> dict[str, Array]:
+def selection(
+    kind: str, k: int, alpha: float, beta: float, n: int = 24, b: int = 0
+) -> dict[str, Array]:
     rng = np.random.default_rng([k, len(kind), int(10 * alpha)])
     positions = rng.integers(0, 8, n)
     return {
-        **candidates(rng, kind, n, k),
+        **candidates(rng, kind, n, k, b),
         **pool(rng, n, k),
         "end_token": np.array(END),
         "forced_tokens": forced_tokens(rng, n),
@@ -186,7 +195,16 @@ def selection(kind: str, k: int, alpha: float, beta: float, n: int = 24) -> dict
         "early_stopping": np.full(n, False),
         "positions": positions,
         "done": rng.random(n) < 0.2,
+        **marks(rng, n, k, b),
     }
+
+
+def marks(rng: np.random.Generator, n: int, k: int, b: int) -> dict[str, Array]:
+    """Random marked tokens, a third of them banned; some entries are unused."""
+    tokens = np.stack([rng.permutation(2 * k + 4)[:b] for _ in range(n * k)]).reshape(n, k, -1)
+    tokens = np.where(rng.random(tokens.shape) < 0.2, UNMARKED, tokens)
+    factors = np.where(rng.random(tokens.shape) < 0.3, np.inf, 1 + rng.random(tokens.shape))
+    return {"marked_tokens": tokens.astype(np.int64), "marked_factors": factors.astype(np.float32)}
 
 
 @pytest.mark.parametrize("kind", ["random", "ties", "dead", "ends"])
@@ -197,15 +215,36 @@ def test_selection(both: Any, kind: str, k: int, alpha: float, beta: float) -> N
     for early in (False, True):
         inputs["early_stopping"][:] = early
         by_kernel, by_body = both("SelectBeams", inputs)
-        # Of the scores alone is a power taken, which is ONNX Runtime's own affair.
-        scores = [found.pop(5) for found in (by_kernel, by_body)]
-        np.testing.assert_allclose(*scores, rtol=1e-6)
-        parents, tokens, log_probs, positions, done, *_ = assert_equal((by_kernel, by_body))
+        parents, tokens, log_probs, positions, done, *_ = assert_equal_but_scores(
+            (by_kernel, by_body)
+        )
         # The input has it all: beams of several parents, sentences that go on and some that do not.
         assert 0 < done.sum() < len(done) or kind in ("dead", "ends")
         assert (positions > inputs["positions"]).any() or done.all()
         assert k == 1 or (parents > 0).any() or kind == "dead"
         assert (tokens[np.isfinite(log_probs)] != END).all()
+
+
+@pytest.mark.parametrize("b", [1, 3])
+@pytest.mark.parametrize("k", [1, 4])
+def test_selection_with_marked_tokens(both: Any, k: int, b: int) -> None:
+    inputs = selection("random", k, 0.6, 5, b=b)
+    by_kernel, by_body = both("SelectBeams", inputs)
+    marked = assert_equal_but_scores((by_kernel, by_body))
+    inputs["marked_tokens"] = np.full_like(inputs["marked_tokens"], UNMARKED)
+    assert (marked[1] != assert_equal_but_scores(both("SelectBeams", inputs))[1]).any()
+
+
+def test_a_certain_token_can_be_banned(both: Any) -> None:
+    """A log-probability of 0 times infinity would be NaN."""
+    inputs = selection("random", 1, 0, 5, n=1, b=1) | {
+        "log_probabilities": np.array([[[0, -5, -6, -7]]], np.float32),
+        "choices": np.array([[[7, 8, 9, 10]]]), "log_probs": np.zeros((1, 1), np.float32),
+        "forced_tokens": np.array([FREE]), "min_lengths": np.array([0]),
+        "marked_tokens": np.array([[[7]]]), "marked_factors": np.array([[[np.inf]]], np.float32),
+    }  # fmt: skip
+    _, tokens, *_ = assert_equal(both("SelectBeams", inputs))
+    assert tokens.tolist() == [[8]]
 
 
 def test_of_equal_candidates_the_smaller_beam_and_the_earlier_choice_wins(both: Any) -> None:
@@ -250,6 +289,8 @@ def test_a_sentence_is_selected_for_as_it_is_alone(both: Any) -> None:
         ("length_penalty_alpha", (), "must be one value for each sentence"),
         ("early_stopping", (1,), "must be one value for each sentence"),
         ("finished_parents", (24, 5), "the pool and the beams must have the same shape"),
+        ("marked_tokens", (24, 4), "marked tokens and their factors must be"),
+        ("marked_factors", (24, 4, 1), "marked tokens and their factors must be"),
     ],
 )
 def test_selection_refuses_what_does_not_fit(
@@ -261,15 +302,23 @@ def test_selection_refuses_what_does_not_fit(
         kernel("SelectBeams", {**inputs, name: np.zeros(shape, inputs[name].dtype)})
 
 
-@pytest.mark.parametrize("k", [1, 4])
-def test_what_candidates_are_asked_for(both: Any, k: int) -> None:
+@pytest.mark.parametrize(("k", "b", "choices"), [(1, 0, 99), (4, 0, 99), (4, 3, 99), (4, 90, 99)])
+def test_what_candidates_are_asked_for(both: Any, k: int, b: int, choices: int) -> None:
     forced = np.array([7, FREE, 0, unscored(5), unscored(0)])
     tokens = np.zeros((len(forced), k), np.int64)
     columns, count = assert_equal(
-        both("ForcedColumns", {"forced_tokens": forced, "tokens": tokens})
+        both(
+            "ForcedColumns",
+            {
+                "forced_tokens": forced,
+                "tokens": tokens,
+                "marked_tokens": np.zeros((len(forced), k, b), np.int64),
+                "choices": np.array(choices),
+            },
+        )
     )
     assert columns.tolist() == [[[token]] * k for token in (7, 0, 0, 5, 0)]
-    assert count.tolist() == [2 * k + 1]
+    assert count.tolist() == [min(2 * k + 1 + b, choices)]
 
 
 # ---- ancestry ----

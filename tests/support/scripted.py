@@ -18,7 +18,14 @@ from numpy.typing import NDArray
 
 from support.paths import ROOT
 from translate_trt.export.contract import GraphLayout, make_contract
-from translate_trt.export.graphs import BeamSearchStep, SharedSlots, State, StaticCaches
+from translate_trt.export.graphs import (
+    BeamSearchStep,
+    Marks,
+    Request,
+    SharedSlots,
+    State,
+    StaticCaches,
+)
 from translate_trt.runtime.bundle.contract import MASKED, NEXT, Contract, TensorSpec
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.reference import Arrays, Reference, Sentence
@@ -157,7 +164,7 @@ class ScriptedModel:
         return torch.from_numpy(np.stack(rows))
 
 
-#: (logits, then the request, then the search state) -> parents and next state.
+#: (logits, then the request, the search state and the marks) -> parents and next state.
 SearchStep = Callable[..., Sequence[NDArray[Any]]]
 
 
@@ -209,7 +216,6 @@ class ScriptedGraphs:
     """
 
     CONTRACT = contract_of(SHARED_SLOTS)
-    REQUEST = tuple(spec.name for spec in CONTRACT.request)
 
     def __init__(
         self, scripts: Sequence[Script], search: SearchStep = torch_step,
@@ -264,9 +270,8 @@ class ScriptedGraphs:
         caches = self._write(inputs)
         ancestry = caches.extend(ancestry)
         logits = np.stack([[script(p) for p in prefixes] for script, _, prefixes in rows])
-        request = [inputs[name] for name in self.REQUEST]
-        state = [inputs[name] for name in State._fields]
-        parents, *following = self.search(logits, *request, *state)
+        names = [*Request._fields, *State._fields, *(Marks._fields if self.contract.marks else ())]
+        parents, *following = self.search(logits, *(inputs[name] for name in names))
         index = torch.from_numpy(parents)[..., None].expand_as(ancestry)
         ancestry = ancestry.gather(1, index)
         outputs = {"parents": parents, NEXT + "ancestry": ancestry.numpy()}

@@ -359,6 +359,10 @@ def _search_text(options: SearchOptions) -> str:
         parts.append(f"max length {options.max_length}")
     if options.min_length:
         parts.append(f"min length {options.min_length}")
+    if options.repetition_penalty != 1:
+        parts.append(f"repetition penalty {options.repetition_penalty:g}")
+    if options.no_repeat_ngram_size:
+        parts.append(f"no {options.no_repeat_ngram_size}-gram twice")
     return ", ".join(parts)
 
 

@@ -62,8 +62,19 @@ float length_penalty(const Selection& s, std::size_t n, std::int64_t length) {
   return std::pow((beta + static_cast<float>(length)) / (beta + 1.0F), s.alphas[n]);
 }
 
-// Rule 2, and the constraints of rule 10: selects the best 2K candidates, or one in a greedy
-// search.
+// Rule 12: the log-probability of a candidate of beam `row` times the factor of its token.
+float marked(const Selection& s, std::size_t row, std::int64_t token, float log_probability) {
+  const auto* tokens = s.marked_tokens + row * s.marks;
+  for (std::size_t b = 0; b < s.marks; ++b) {
+    if (tokens[b] != token) continue;
+    const float factor = s.marked_factors[row * s.marks + b];
+    return std::isinf(factor) ? kImpossible : log_probability * factor;
+  }
+  return log_probability;
+}
+
+// Rule 2, and the constraints of rules 10 and 13: selects the best 2K candidates, or one in a
+// greedy search.
 void expand(const Selection& s, std::size_t n, Scratch& scratch) {
   const auto width = s.candidates + 1;  // the last column is the forced token
   const bool is_forced = s.forced_tokens[n] != kFree;
@@ -75,7 +86,8 @@ void expand(const Selection& s, std::size_t n, Scratch& scratch) {
     const auto* choices = s.choices + row * s.candidates;
     for (std::size_t c = 0; c < s.candidates; ++c) {
       const bool barred = is_forced || (too_short && choices[c] == s.end_token);
-      scratch.best.offer((barred ? kImpossible : values[c]) + s.log_probs[row], k * width + c);
+      const float value = barred ? kImpossible : marked(s, row, choices[c], values[c]);
+      scratch.best.offer(value + s.log_probs[row], k * width + c);
     }
     const float forced = s.forced_tokens[n] >= 0 ? s.forced[row] : is_forced ? 0.0F : kImpossible;
     scratch.best.offer(forced + s.log_probs[row], k * width + s.candidates);

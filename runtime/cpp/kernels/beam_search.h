@@ -52,6 +52,10 @@ struct Selection {
   const std::int64_t *finished_lengths, *finished_parents;  // [N, K]
   const bool* finished_truncated;                           // [N, K]
 
+  std::size_t marks;                  // B
+  const std::int64_t* marked_tokens;  // [N, K, B]
+  const float* marked_factors;        // [N, K, B], infinity for tokens that are no candidates
+
   std::int64_t *parents, *next_tokens;                          // [N, K]
   float* next_log_probs;                                        // [N, K]
   std::int64_t* next_positions;                                 // [N]

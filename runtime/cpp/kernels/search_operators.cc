@@ -68,12 +68,16 @@ class ForcedColumnsNode : public PortableNode {
     const auto beams = context.shape(1);
     require(beams.size() == 2 && context.shape(0) == Shape{beams[0]},
             "the shapes of forced tokens and beams do not match");
+    const auto marks = context.shape(2);
+    require(marks.size() == 3 && context.shape(3).empty(),
+            "marked tokens must be [N, K, B], and the number of tokens a scalar");
     const auto* forced = context.input<std::int64_t>(0);
     auto* columns = context.output<std::int64_t>(0, {beams[0], beams[1], 1});
     for (std::int64_t n = 0; n < beams[0]; ++n) {
       columns = std::fill_n(columns, beams[1], forced_column(forced[n]));
     }
-    *context.output<std::int64_t>(1, {1}) = 2 * beams[1] + 1;
+    *context.output<std::int64_t>(1, {1}) =
+        std::min(2 * beams[1] + 1 + marks[2], *context.input<std::int64_t>(3));
   }
 };
 
@@ -82,7 +86,7 @@ class SelectBeamsNode : public PortableNode {
   using PortableNode::PortableNode;
 
   void run(OperatorContext& context) const {
-    const auto shape = context.shape(0), beams = context.shape(10);
+    const auto shape = context.shape(0), beams = context.shape(10), marks = context.shape(17);
     require(shape.size() == 3 && beams.size() == 2,
             "candidates must be [N, K, C], and beams [N, K]");
     const Shape rows = {shape[0]};
@@ -95,6 +99,8 @@ class SelectBeamsNode : public PortableNode {
     for (const std::size_t input : {13, 14, 15, 16}) {
       require(context.shape(input) == beams, "the pool and the beams must have the same shape");
     }
+    require(marks.size() == 3 && Shape{marks[0], marks[1]} == beams && context.shape(18) == marks,
+            "marked tokens and their factors must be [N, K, B]");
     require(shape[2] >= 1 && shape[1] >= 1, "there must be a candidate for each beam");
     const Selection selection{
         element_count(shape, 0, 1),
@@ -117,6 +123,9 @@ class SelectBeamsNode : public PortableNode {
         context.input<std::int64_t>(14),
         context.input<std::int64_t>(15),
         context.input<bool>(16),
+        element_count(marks, 2, 3),
+        context.input<std::int64_t>(17),
+        context.input<float>(18),
         context.output<std::int64_t>(0, beams),
         context.output<std::int64_t>(1, beams),
         context.output<float>(2, beams),

@@ -207,7 +207,7 @@ class CheckedBatch {
   const StepResult& step(int count = 1) {
     const StepResult* result = nullptr;
     for (int i = 0; i < count; ++i) {
-      result = &batch_.step(forced()).front();
+      result = &batch_.step({forced()}).front();
       CHECK(static_cast<std::int64_t>(result->done.size()) == batch_.rows());
       for (std::int64_t row = 0; row < batch_.rows(); ++row) compare(*result, row);
     }

@@ -46,7 +46,7 @@ class CountingBatch : public Batch {
     return {kept, placed};
   }
 
-  const StepResults& step(const std::vector<std::int64_t>&) override {
+  const StepResults& step(const StepInputs&) override {
     if (before_step_) before_step_(rows());
     StepResult& result = result_.front();
     result = {};

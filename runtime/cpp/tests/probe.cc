@@ -103,6 +103,12 @@ std::optional<SearchOptions> search_options(const json& request) {
   take(given, "loop_guard", options.loop_guard);
   take(given, "alternatives", options.alternatives);
   take(given, "min_alternative_prob", options.min_alternative_prob);
+  take(given, "repetition_penalty", options.repetition_penalty);
+  take(given, "no_repeat_ngram_size", options.no_repeat_ngram_size);
+  take(given, "disable_unk", options.disable_unk);
+  if (given.contains("suppress_sequences")) {
+    options.suppress_sequences = given["suppress_sequences"].get<std::string>();
+  }
   if (given.contains("source_language")) {
     options.source_language = given["source_language"].get<std::string>();
   }

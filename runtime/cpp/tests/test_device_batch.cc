@@ -153,7 +153,7 @@ void test_forced_steps_are_captured() {
   batch->update({}, sources({12, 9}, 90));
   const Tokens forced = {50, kFree, kFree};
   for (int i = 0; i < 4; ++i) {
-    const Tokens found = tokens(batch->step(forced));
+    const Tokens found = tokens(batch->step({forced}));
     CHECK(found[0] == 50 && found[1] == 12);
   }
   CHECK(fixture.common.counts["capture"] == 1 && fixture.common.counts["replay"] == 3);
@@ -264,7 +264,7 @@ void test_steps_ahead_must_be_fetched_first() {
   CHECK(contains(error_of([&] { batch->update({0}, {}); }), "steps are in flight"));
   CHECK(batch->drain().size() == 4 && batch->drain().empty());
   const Tokens forced = {50, kFree, kFree, kFree, kFree, kFree};
-  const StepResults& results = batch->step(forced);
+  const StepResults& results = batch->step({forced});
   CHECK(results.size() == 1 && tokens(results)[0] == 50 && tokens(results)[1] == 12);
   CHECK(batch->drain().empty());
   CHECK(tokens(batch->step({}))[0] == 11);  // free again

@@ -107,6 +107,27 @@ struct Step {
   std::vector<std::int64_t> lengths = numbers.integers(sentences * beams, 9);
   std::vector<std::int64_t> pool_parents = numbers.integers(sentences * beams, beams);
   std::vector<char> truncated = std::vector<char>(sentences * beams);
+  std::size_t marks = 0;
+  std::vector<std::int64_t> marked_tokens = {};
+  std::vector<float> marked_factors = {};
+
+  // Marks tokens of every beam; some entries are unused, and some tokens are banned.
+  void mark(std::size_t count) {
+    marks = count;
+    for (std::size_t i = 0; i < sentences * beams * marks; ++i) {
+      marked_tokens.push_back(i % 5 == 0 ? -1 : static_cast<std::int64_t>(i * 7 % 12));
+      marked_factors.push_back(i % 3 == 0 ? std::numeric_limits<float>::infinity()
+                                          : 1 + static_cast<float>(i % 4) / 2);
+    }
+  }
+
+  // The factor of a token of a beam.
+  float factor(std::size_t row, std::int64_t token) const {
+    const auto first = marked_tokens.begin() + static_cast<std::ptrdiff_t>(row * marks);
+    const auto found = std::find(first, first + static_cast<std::ptrdiff_t>(marks), token);
+    if (found == first + static_cast<std::ptrdiff_t>(marks)) return 1;
+    return marked_factors[static_cast<std::size_t>(found - marked_tokens.begin())];
+  }
 };
 
 constexpr std::int64_t kEnd = 3;
@@ -167,6 +188,9 @@ Result selected(const Step& step, const bool* early, const bool* done) {
                 step.lengths.data(),
                 step.pool_parents.data(),
                 reinterpret_cast<const bool*>(step.truncated.data()),
+                step.marks,
+                step.marked_tokens.data(),
+                step.marked_factors.data(),
                 found.parents.data(),
                 found.tokens.data(),
                 found.log_probs.data(),
@@ -192,7 +216,9 @@ void expect(const Step& s, const bool* early, const bool* done, std::size_t n, R
     const auto parent = static_cast<std::int64_t>(k);
     for (auto c = row * s.candidates; c < (row + 1) * s.candidates; ++c) {
       const bool too_short = s.positions[n] + 1 < s.min_lengths[n] && s.choices[c] == kEnd;
-      const float value = forced != kFree || too_short ? kNothing : s.values[c];
+      const float factor = s.factor(row, s.choices[c]);
+      const bool barred = forced != kFree || too_short || factor > 1e9F;
+      const float value = barred ? kNothing : s.values[c] * factor;
       all.push_back({value + s.log_probs[row], {parent, s.choices[c]}});
     }
     const float value = forced >= 0 ? s.forced[row] : forced == kFree ? kNothing : 0.0F;
@@ -277,10 +303,15 @@ void test_select_beams() {
           std::fill_n(step.log_probs.data() + n * beams, beams, -2.0F);
         }
       }
-      Result right(step);
-      for (std::size_t n = 0; n < kSentences; ++n) expect(step, early, done, n, right);
-      selected(step, early, done)
-          .check("select_beams " + std::to_string(beams) + " " + std::to_string(candidates), right);
+      for (const std::size_t marks : {0, 3}) {
+        if (marks > 0) step.mark(marks);
+        Result right(step);
+        for (std::size_t n = 0; n < kSentences; ++n) expect(step, early, done, n, right);
+        selected(step, early, done)
+            .check("select_beams " + std::to_string(beams) + " " + std::to_string(candidates) +
+                       " " + std::to_string(marks),
+                   right);
+      }
     }
   }
 }

@@ -137,11 +137,11 @@ class RecordingBatch : public CountingBatch {
     return CountingBatch::update(keep, arriving);
   }
 
-  const StepResults& step(const std::vector<std::int64_t>& forced) override {
-    record_.forced.push_back(forced);
+  const StepResults& step(const StepInputs& inputs) override {
+    record_.forced.push_back(inputs.forced);
     results_.clear();
-    for (std::size_t i = 0; i < (forced.empty() ? ahead_ : 1); ++i) {
-      results_.push_back(CountingBatch::step(forced).front());
+    for (std::size_t i = 0; i < (inputs.empty() ? ahead_ : 1); ++i) {
+      results_.push_back(CountingBatch::step(inputs).front());
       for (std::size_t row = 0; row < names_.size(); ++row) {
         results_.back().tokens[row] = 100 * names_[row] + steps_[row]++;
       }

@@ -129,7 +129,7 @@ void test_a_search_on_loaded_engines() {
     CHECK(batch->step({}).back().tokens == Tokens({16}));
     const Tokens forced = {50};
     batch->drain();
-    CHECK(batch->step(forced).back().tokens == forced);
+    CHECK(batch->step({forced}).back().tokens == forced);
     CHECK(batch->step({}).back().tokens == Tokens({16}));
     CHECK(cuda.alive["stream"] == 1 && cuda.alive["context"] <= 8);
   });

@@ -187,7 +187,7 @@ def test_its_parameters_are_inputs_of_the_graph_or_of_candidates(called: ir.Mode
         "log_probabilities", "choices", "forced", "end_token", "forced_tokens", "min_lengths",
         "max_lengths", "length_penalty_alpha", "length_penalty_beta", "early_stopping",
         "log_probs", "positions", "done", "finished_scores", "finished_lengths",
-        "finished_parents", "finished_truncated",
+        "finished_parents", "finished_truncated", "marked_tokens", "marked_factors",
     ]  # fmt: skip
     values, indices, at_column = (x.name for x in found["VocabularyCandidates"].outputs)
     assert [select.pop(x) for x in ("log_probabilities", "choices", "forced")] == [
@@ -195,7 +195,9 @@ def test_its_parameters_are_inputs_of_the_graph_or_of_candidates(called: ir.Mode
     ]  # fmt: skip
     assert select.pop("end_token") in called.graph.initializers
     assert all(name == value for name, value in select.items())
-    assert names["ForcedColumns"] == {"forced_tokens": "forced_tokens", "tokens": "tokens"}
+    choices = names["ForcedColumns"].pop("choices")
+    assert choices in called.graph.initializers
+    assert all(name == value for name, value in names["ForcedColumns"].items())
     assert names["ExtendAncestry"] == {"ancestry": "ancestry", "slots": "slots"}
     follow = {"ancestry": found["ExtendAncestry"].outputs[0].name, "parents": "parents"}
     assert names["FollowAncestry"] == follow

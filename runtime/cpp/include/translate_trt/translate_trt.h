@@ -106,6 +106,14 @@ typedef struct tt_options {
   int32_t alternatives;
   double min_alternative_prob; /* leave out alternatives whose token is less likely, except the
                                   most likely one */
+  /* Factor from 1 to 1000 of the log-probabilities of tokens that a hypothesis already has; 1: no
+   * penalty */
+  double repetition_penalty;
+  int32_t no_repeat_ngram_size; /* no sequence of so many tokens twice; 0: allowed */
+  /* Token sequences that no translation has, such as "12 40, 7": tokens apart by spaces, sequences
+   * by commas. NULL: none. Copied by the function that takes the options. */
+  const char* suppress_sequences;
+  int32_t disable_unk; /* 1: no translation has the unknown symbol */
 } tt_options;
 
 /* Sets the first `struct_size` bytes of the options to their defaults. Pass sizeof(tt_options), so

@@ -87,6 +87,10 @@ struct SearchOptions {
   bool loop_guard;
   int alternatives;
   double min_alternative_prob;
+  double repetition_penalty;
+  int no_repeat_ngram_size;
+  std::optional<std::string> suppress_sequences;  // such as "12 40, 7", see tt_options
+  bool disable_unk;
 
   SearchOptions() : SearchOptions(defaults()) {}
 
@@ -103,7 +107,11 @@ struct SearchOptions {
         target_language(text_or_none(options.target_language)),
         loop_guard(options.loop_guard != 0),
         alternatives(options.alternatives),
-        min_alternative_prob(options.min_alternative_prob) {}
+        min_alternative_prob(options.min_alternative_prob),
+        repetition_penalty(options.repetition_penalty),
+        no_repeat_ngram_size(options.no_repeat_ngram_size),
+        suppress_sequences(text_or_none(options.suppress_sequences)),
+        disable_unk(options.disable_unk != 0) {}
 
   // The strings of the result belong to this object, which must outlive it unchanged.
   tt_options to_c() && = delete;
@@ -123,6 +131,10 @@ struct SearchOptions {
     options.loop_guard = loop_guard;
     options.alternatives = alternatives;
     options.min_alternative_prob = min_alternative_prob;
+    options.repetition_penalty = repetition_penalty;
+    options.no_repeat_ngram_size = no_repeat_ngram_size;
+    options.suppress_sequences = suppress_sequences ? suppress_sequences->c_str() : nullptr;
+    options.disable_unk = disable_unk;
     return options;
   }
 

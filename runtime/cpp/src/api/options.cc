@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstring>
+#include <sstream>
 #include <string>
 
 #include "core/errors.h"
@@ -102,6 +103,15 @@ void SearchOptions::check() const {
     throw option_error("min_length " + std::to_string(min_length) + " is more than max_length " +
                        std::to_string(*max_length) + ".");
   }
+  if (!(repetition_penalty >= 1 && repetition_penalty <= kMaxRepetitionPenalty)) {
+    throw option_error("repetition_penalty is " + shown(repetition_penalty) +
+                       "; it must be a number from 1 to " + std::to_string(kMaxRepetitionPenalty) +
+                       ".");
+  }
+  if (no_repeat_ngram_size < 0) {
+    throw option_error(is("no_repeat_ngram_size", no_repeat_ngram_size) + "it must be at least 0.");
+  }
+  if (suppress_sequences) read_sequences(*suppress_sequences);
   if (num_hypotheses < 1 || num_hypotheses > beam_size) {
     throw option_error(is("num_hypotheses", num_hypotheses) +
                        "it must be between 1 and beam_size (" + std::to_string(beam_size) +
@@ -118,6 +128,32 @@ void SearchOptions::check() const {
     throw option_error("min_alternative_prob is " + shown(min_alternative_prob) +
                        "; it must be a number from 0 to 1.");
   }
+}
+
+bool SearchOptions::marks_tokens() const {
+  return repetition_penalty != 1 || no_repeat_ngram_size > 0 || suppress_sequences || disable_unk;
+}
+
+std::vector<std::vector<std::int64_t>> read_sequences(const std::string& text) {
+  const auto fail = [&](const std::string& problem) {
+    throw option_error("suppress_sequences is " + in_quotes(text) + "; " + problem +
+                       ". Write tokens with spaces between them and commas between sequences, such "
+                       "as \"12 40, 7\".");
+  };
+  std::vector<std::vector<std::int64_t>> sequences;
+  std::istringstream parts(text);
+  for (std::string part; std::getline(parts, part, ',');) {
+    std::istringstream words(part);
+    std::vector<std::int64_t>& sequence = sequences.emplace_back();
+    for (std::string word; words >> word;) {
+      const bool is_token =
+          word.size() <= 9 && word.find_first_not_of("0123456789") == std::string::npos;
+      if (!is_token) fail(in_quotes(word) + " is not a token");
+      sequence.push_back(std::stoll(word));
+    }
+    if (sequence.empty()) fail("a sequence has no tokens");
+  }
+  return sequences;
 }
 
 double SearchOptions::length_penalty_beta() const {

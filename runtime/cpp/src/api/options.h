@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <tuple>
+#include <vector>
 
 #include "translate_trt/device.h"
 #include "translate_trt/translate_trt.h"
@@ -13,6 +14,9 @@ namespace translate_trt::runtime {
 
 // Maximum alpha: with n ** 10, the penalty of the longest possible hypothesis is finite in float32.
 inline constexpr int kMaxLengthPenalty = 10;
+
+// Largest factor of repetition_penalty.
+inline constexpr int kMaxRepetitionPenalty = 1000;
 
 // Beam size above which a message is logged: the cost of a step grows with its square.
 inline constexpr int kManyBeams = 64;
@@ -38,9 +42,16 @@ struct SearchOptions {
   bool loop_guard = false;
   int alternatives = 0;  // see rule 12
   double min_alternative_prob = 0;
+  double repetition_penalty = 1;
+  int no_repeat_ngram_size = 0;
+  std::optional<std::string> suppress_sequences;  // see `read_sequences`
+  bool disable_unk = false;
 
-  // Throws an option error that names the first option out of range.
+  // Throws an option error that names the first option out of range, or that is not well-formed.
   void check() const;
+
+  // Whether the log-probabilities of some tokens are changed (rule 13).
+  bool marks_tokens() const;
 
   // The beta of ((beta + length) / (beta + 1)) ** alpha for this form.
   double length_penalty_beta() const;
@@ -51,6 +62,10 @@ struct SearchOptions {
   // Maximum number of generated tokens for a source of `source_length` tokens without end symbol.
   std::int64_t max_length_for(std::int64_t source_length) const;
 };
+
+// Reads sequences of tokens such as "12 40, 7": tokens apart by spaces, sequences by commas. Throws
+// an option error.
+std::vector<std::vector<std::int64_t>> read_sequences(const std::string& text);
 
 // A field of the search options: its name and its members in C and C++. The type of the C++ member
 // selects the conversion.
@@ -82,6 +97,10 @@ inline constexpr std::tuple kOptionFields = {
     TT_OPTION(loop_guard),
     TT_OPTION(alternatives),
     TT_OPTION(min_alternative_prob),
+    TT_OPTION(repetition_penalty),
+    TT_OPTION(no_repeat_ngram_size),
+    TT_OPTION(suppress_sequences),
+    TT_OPTION(disable_unk),
 };
 #undef TT_OPTION
 

@@ -36,6 +36,24 @@ struct StepResult {
 
 using StepResults = std::vector<StepResult>;
 
+// Tokens of each beam whose log-probabilities a step multiplies by a factor (rule 13 of
+// docs/beam-search.md), for all rows of a batch.
+struct MarkedTokens {
+  std::int64_t count = 0;            // of a beam, B
+  std::vector<std::int64_t> tokens;  // [N, K, B], or kUnmarked
+  std::vector<float> factors;        // [N, K, B], infinity for tokens that are no candidates
+
+  bool empty() const { return count == 0; }
+};
+
+// Inputs of a step that depend on the hypotheses so far.
+struct StepInputs {
+  std::vector<std::int64_t> forced = {};  // of each row, or kFree; empty if all rows are free
+  MarkedTokens marked = {};
+
+  bool empty() const { return forced.empty() && marked.empty(); }
+};
+
 // Adds the rows of a step in which a log-probability is NaN. beams: K.
 void add_nan_rows(const StepResult& step, std::int64_t beams, std::set<std::int64_t>& rows);
 
@@ -67,10 +85,9 @@ class Batch {
   // steps, after `drain`. Returns the new rows of the kept sentences, and the rows of the new ones.
   virtual std::pair<Rows, Rows> update(const Rows& keep, const Sources& arriving) = 0;
 
-  // Runs one step, or several if the backend polls `done` less often. forced: forced token of each
-  // row, or kFree; empty if all rows are free. With forced tokens, the call runs one step. The
+  // Runs one step, or several if the backend polls `done` less often and the inputs are empty. The
   // results are valid until the next call.
-  virtual const StepResults& step(const std::vector<std::int64_t>& forced) = 0;
+  virtual const StepResults& step(const StepInputs& inputs) = 0;
 
   // Returns the results of steps already enqueued, if any. They are valid until the next call.
   virtual const StepResults& drain() {

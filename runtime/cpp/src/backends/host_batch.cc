@@ -209,7 +209,9 @@ bool HostBatch::keeps_rows(std::int64_t rows, const Rows& keep) const {
   return slots_ || sizes_.p <= place_.sizes.most_slots(max_used_slots(keep));
 }
 
-const StepResults& HostBatch::step(const std::vector<std::int64_t>& forced) {
+const StepResults& HostBatch::step(const StepInputs& inputs) {
+  const std::vector<std::int64_t>& forced = inputs.forced;
+  mark(inputs.marked);
   const Array& tokens = now_.at("forced_tokens");
   if (mirror_ && (!forced.empty() || is_forced_)) mirror_->edited();
   is_forced_ = !forced.empty();
@@ -232,6 +234,24 @@ const StepResults& HostBatch::step(const std::vector<std::int64_t>& forced) {
   keep_result();
   grow_if_full();
   return result_;
+}
+
+// Writes the marked tokens of the next step. Arrays of another size are bound anew.
+void HostBatch::mark(const MarkedTokens& marked) {
+  if (marked.count == 0 && sizes_.b == 0) return;
+  if (marked.count != sizes_.b) {
+    sizes_.b = marked.count;
+    for (const TensorSpec& spec : request_) {
+      if (spec.name == kMarkedTokens || spec.name == kMarkedFactors) {
+        now_.at(spec.name) = make(spec);
+      }
+    }
+    runs_.clear();
+  }
+  std::copy(marked.tokens.begin(), marked.tokens.end(),
+            now_.at(kMarkedTokens)->row<std::int64_t>());
+  std::copy(marked.factors.begin(), marked.factors.end(), now_.at(kMarkedFactors)->row<float>());
+  if (mirror_) mirror_->edited();
 }
 
 Pool HostBatch::pool(std::int64_t row) const {
@@ -293,6 +313,7 @@ void HostBatch::bind() {
 
 // Allocates all arrays except the large ones for sizes_, with idle rows.
 void HostBatch::allocate_small() {
+  sizes_.b = 0;
   now_.clear(), other_.clear(), results_.clear();
   for (const TensorSpec& spec : contract_.step_inputs()) {
     if (!is_large(spec)) now_[spec.name] = make(spec);

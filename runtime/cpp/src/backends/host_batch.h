@@ -63,7 +63,7 @@ class HostBatch : public Batch {
 
   std::int64_t rows() const override { return sizes_.n; }
   std::pair<Rows, Rows> update(const Rows& keep, const Sources& arriving) override;
-  const StepResults& step(const std::vector<std::int64_t>& forced) override;
+  const StepResults& step(const StepInputs& inputs) override;
   Pool pool(std::int64_t row) const override;
   void retire(std::int64_t row) override;
   double graph_seconds() const override { return graph_seconds_; }
@@ -97,6 +97,7 @@ class HostBatch : public Batch {
   Array make(const TensorSpec& spec);
   void reset(std::int64_t row);  // resets the state to that before the first step
   void request(std::int64_t row, const SearchOptions& options, std::int64_t max_length);
+  void mark(const MarkedTokens& marked);
   void keep_result();
   void leave(const TensorSpec& spec, const Tensor& array, std::int64_t row) const;
   void grow_if_full();

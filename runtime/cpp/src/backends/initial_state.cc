@@ -54,7 +54,7 @@ void write_request(const TensorSpec& spec, std::byte* row, const SearchOptions& 
     *as<float>(row) = static_cast<float>(options.length_penalty);
   } else if (name == "length_penalty_beta") {
     *as<float>(row) = static_cast<float>(options.length_penalty_beta());
-  } else {
+  } else if (name == "early_stopping") {
     *as<bool>(row) = options.early_stopping;
   }
 }

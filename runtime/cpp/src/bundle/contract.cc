@@ -64,6 +64,8 @@ std::int64_t Sizes::of(std::int64_t axis) const {
       return p;
     case kW:
       return w;
+    case kB:
+      return b;
     default:
       return axis;
   }
@@ -87,6 +89,11 @@ std::optional<std::int64_t> Contract::slots() const {
 bool Contract::attention() const {
   return std::any_of(results.begin(), results.end(),
                      [](const TensorSpec& spec) { return spec.name == "attention"; });
+}
+
+bool Contract::marks() const {
+  return std::any_of(request.begin(), request.end(),
+                     [](const TensorSpec& spec) { return spec.name == kMarkedTokens; });
 }
 
 Specs Contract::caches() const {

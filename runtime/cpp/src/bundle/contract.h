@@ -16,6 +16,11 @@ inline constexpr std::int64_t kEmpty = 0;  // an unused entry of a shortlist
 inline constexpr std::int64_t kFree = -1;
 inline constexpr std::int64_t unscored(std::int64_t token) { return -2 - token; }
 inline constexpr const char* kNext = "next_";
+// Step inputs [N, K, B] that change log-probabilities, and the value of unused entries of the
+// first.
+inline constexpr const char* kMarkedTokens = "marked_tokens";
+inline constexpr const char* kMarkedFactors = "marked_factors";
+inline constexpr std::int64_t kUnmarked = -1;
 
 enum class Type { kInt64, kFloat32, kFloat16, kBFloat16, kBool };
 
@@ -25,10 +30,10 @@ std::size_t size_of(Type type);  // bytes
 std::string name_of(Type type);
 
 // A symbolic size, known only when a batch runs.
-enum Letter : std::int64_t { kN = -1, kK = -2, kS = -3, kP = -4, kW = -5 };
+enum Letter : std::int64_t { kN = -1, kK = -2, kS = -3, kP = -4, kW = -5, kB = -6 };
 
 struct Sizes {
-  std::int64_t n = 0, k = 0, s = 0, p = 0, w = 0;
+  std::int64_t n = 0, k = 0, s = 0, p = 0, w = 0, b = 0;
 
   std::int64_t of(std::int64_t axis) const;  // resolves a letter; a number is returned unchanged
 };
@@ -65,6 +70,7 @@ struct ShortlistSize {
 using Specs = std::vector<TensorSpec>;
 
 // Largest beam size K for that many tokens: every step selects the best 2K + 1 tokens of a beam.
+// With B marked tokens a step selects B more candidates, or all tokens if they are fewer.
 inline std::int64_t max_beams(std::int64_t choices) { return (choices - 1) / 2; }
 
 // Inputs and outputs of both graphs of a target, as listed in its manifest.
@@ -79,6 +85,7 @@ struct Contract {
   std::optional<std::int64_t> slots() const;
 
   bool attention() const;  // whether the step returns attention
+  bool marks() const;      // whether the step changes log-probabilities of marked tokens
 
   Specs caches() const;  // state tensors that a step updates in place
   Specs step_inputs() const;

@@ -33,8 +33,8 @@ const Named<Initial>& initials() {
   return all;
 }
 
-constexpr std::array<std::pair<char, Letter>, 5> kLetters = {
-    {{'N', kN}, {'K', kK}, {'S', kS}, {'P', kP}, {'W', kW}}};
+constexpr std::array<std::pair<char, Letter>, 6> kLetters = {
+    {{'N', kN}, {'K', kK}, {'S', kS}, {'P', kP}, {'W', kW}, {'B', kB}}};
 
 template <class T>
 T choice(const Fields& fields, const std::string& field, const Named<T>& choices) {
@@ -50,7 +50,7 @@ T choice(const Fields& fields, const std::string& field, const Named<T>& choices
 std::vector<std::int64_t> read_axes(const Fields& fields) {
   const Json& value = fields.get("axes");
   if (!value.is_array() || value.empty()) {
-    fields.fail("axes", "a list of sizes and of N, K, S, P, W", value);
+    fields.fail("axes", "a list of sizes and of N, K, S, P, W, B", value);
   }
   std::vector<std::int64_t> axes;
   for (const Json& item : value) {
@@ -124,11 +124,11 @@ const TensorSpec* find(const Specs& specs, const std::string& name) {
   return found == specs.end() ? nullptr : &*found;
 }
 
-// The size of an axis of a required state tensor: a number, or the given letter.
-std::int64_t size_of_axis(const Fields& group, const Specs& state, const char* name,
+// The size of an axis of a required tensor: a number, or the given letter.
+std::int64_t size_of_axis(const Fields& group, const Specs& specs, const char* name,
                           std::size_t axis, Letter letter) {
   const Fields fields = group.object(name);
-  const auto& axes = find(state, name)->axes;
+  const auto& axes = find(specs, name)->axes;
   if (axis >= axes.size() || (axes[axis] < 0 && axes[axis] != letter)) {
     fields.fail("axes", "axes of which number " + std::to_string(axis) + " is " + axis_name(letter),
                 fields.get("axes"));
@@ -225,14 +225,16 @@ Contract read_contract(const Fields& fields) {
   check(inputs, contract.encoder_inputs,
         {{"source_ids", Type::kInt64, {kN, kS}}, {"source_lengths", Type::kInt64, {kN}}}, nothing);
   check(outputs, contract.encoder_outputs, of_outputs, is_of_source);
-  check(request, contract.request,
-        {{"forced_tokens", Type::kInt64, {kN}},
-         {"min_lengths", Type::kInt64, {kN}},
-         {"max_lengths", Type::kInt64, {kN}},
-         {"length_penalty_alpha", Type::kFloat32, {kN}},
-         {"length_penalty_beta", Type::kFloat32, {kN}},
-         {"early_stopping", Type::kBool, {kN}}},
-        nothing);
+  Specs of_request = {
+      {"forced_tokens", Type::kInt64, {kN}},         {"min_lengths", Type::kInt64, {kN}},
+      {"max_lengths", Type::kInt64, {kN}},           {"length_penalty_alpha", Type::kFloat32, {kN}},
+      {"length_penalty_beta", Type::kFloat32, {kN}}, {"early_stopping", Type::kBool, {kN}}};
+  if (find(contract.request, kMarkedTokens) || find(contract.request, kMarkedFactors)) {
+    const std::int64_t b = size_of_axis(request, contract.request, kMarkedTokens, 2, kB);
+    of_request.push_back({kMarkedTokens, Type::kInt64, {kN, k, b}});
+    of_request.push_back({kMarkedFactors, Type::kFloat32, {kN, k, b}});
+  }
+  check(request, contract.request, of_request, nothing);
   check(state, contract.state, of_state,
         [&](const TensorSpec& spec) { return is_state(spec, capacity); });
   check(results, contract.results, of_results, nothing);

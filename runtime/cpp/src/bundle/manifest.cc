@@ -65,12 +65,16 @@ ModelDescription read_model(const Fields& fields) {
                            "model_size", "feed_forward_size", "parameters"}) {
     fields.integer(name, 1);
   }
-  for (const char* name : {"pad_token", "unknown_token"}) fields.integer(name, -1);
+  fields.integer("pad_token", -1);
   const std::int64_t pieces = fields.integer("vocabulary_size", 1);
   // 0: same as the target's.
   const std::int64_t of_source = fields.integer("source_vocabulary_size", 0);
-  return {pieces, fields.integer("start_token", 0), fields.integer("end_token", 0),
-          of_source != 0 ? of_source : pieces, fields.boolean("source_end")};
+  return {pieces,
+          fields.integer("start_token", 0),
+          fields.integer("end_token", 0),
+          fields.integer("unknown_token", -1),
+          of_source != 0 ? of_source : pieces,
+          fields.boolean("source_end")};
 }
 
 // Checks that the prompt's tokens are in the vocabularies and leave space for a text.

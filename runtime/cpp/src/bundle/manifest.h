@@ -19,6 +19,7 @@ inline constexpr const char* kManifestName = "manifest.json";
 // The part of Python's `ModelDescription` that a search needs.
 struct ModelDescription {
   std::int64_t vocabulary_size, start_token, end_token;
+  std::int64_t unknown_token;          // -1 if the vocabulary has none
   std::int64_t input_vocabulary_size;  // size of the source vocabulary
   bool source_end;                     // whether the decoder attends to the source's end symbol
 };

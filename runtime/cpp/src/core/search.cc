@@ -72,7 +72,7 @@ Progress Search::advance(SentenceSource& source, const Found& found) {
     if (!admit(source)) return {};
   }
   const auto rows = static_cast<std::int64_t>(rows_.size());
-  const StepResults& steps = batch_->step(forced());
+  const StepResults& steps = batch_->step(step_inputs());
   const auto count = static_cast<std::int64_t>(steps.size());
   retire(steps, found);
   return {count, count * rows};
@@ -202,6 +202,24 @@ Sources Search::sources(const Sentences& sentences) const {
     sources.options.push_back(&sentence->options);
   }
   return sources;
+}
+
+StepInputs Search::step_inputs() const { return {forced(), marked()}; }
+
+// The marked tokens of all beams (rule 13). Rows with a forced token have none: it is their only
+// candidate.
+MarkedTokens Search::marked() const {
+  MarkBuilder marks(batch_->rows(), beams_);
+  for (const auto& [row, running] : rows_) {
+    const Sentence& sentence = *running.sentence;
+    const std::int64_t size = running.history.size();
+    if (!sentence.options.marks_tokens()) continue;
+    if (size < static_cast<std::int64_t>(sentence.prefix.size())) continue;
+    for (std::int64_t beam = 0; beam < (size > 0 ? beams_ : 1); ++beam) {
+      marks.add(row, beam, marks_of(sentence, running.history.path(beam)));
+    }
+  }
+  return marks.build();
 }
 
 // The forced token of each row at its position or kFree; empty if all rows are free.

@@ -12,6 +12,7 @@
 #include "backends/backend.h"
 #include "core/errors.h"
 #include "core/loops.h"
+#include "core/marks.h"
 #include "core/results.h"
 #include "core/sentence.h"
 
@@ -108,7 +109,9 @@ class Search {
   bool admit(SentenceSource& source);
   Capacity capacity() const;
   Sources sources(const Sentences& sentences) const;
+  StepInputs step_inputs() const;
   std::vector<std::int64_t> forced() const;
+  MarkedTokens marked() const;
 
   std::int64_t beams_, batch_tokens_, end_token_;
   bool attention_, source_end_;

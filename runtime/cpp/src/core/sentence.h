@@ -20,10 +20,12 @@ using Caller = std::uint64_t;
 
 // A line, or a segment of a long line.
 struct Sentence {
-  std::size_t index;         // within its job
-  Tokens tokens;             // without the end symbol; not empty
-  Tokens prefix;             // forced first tokens, encoded like forced_tokens of the contract
-  SearchOptions options;     // options of this sentence
+  std::size_t index;      // within its job
+  Tokens tokens;          // without the end symbol; not empty
+  Tokens prefix;          // forced first tokens, encoded like forced_tokens of the contract
+  SearchOptions options;  // options of this sentence
+  // Token sequences that the translation does not have (rule 13), the unknown symbol included.
+  std::vector<Tokens> suppressed = {};
   Caller caller = 0;         // set by the scheduler
   std::uint64_t number = 0;  // unique in a scheduler, which sets it
   Job* job = nullptr;        // owner; set by the job

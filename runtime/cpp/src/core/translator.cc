@@ -69,6 +69,13 @@ Settings settings_of(const tt_load_options& options, const Defaults& defaults) {
   return settings;
 }
 
+// The first option that marks tokens.
+std::string marking_option(const SearchOptions& options) {
+  if (options.repetition_penalty != 1) return "repetition_penalty";
+  if (options.no_repeat_ngram_size > 0) return "no_repeat_ngram_size";
+  return options.suppress_sequences ? "suppress_sequences" : "disable_unk";
+}
+
 // Whether device functions can run a target: it has fixed beams and slots.
 bool is_static(const TargetEntry& target) {
   const bool known = target.backend.rfind("tensorrt", 0) == 0 || target.backend == "torch";
@@ -276,6 +283,11 @@ Sentence Translator::sentence(const std::string& name, const Tokens& source, con
   }
   Sentence made = {};
   if (source.empty()) return made;
+  if (options.suppress_sequences) made.suppressed = read_sequences(*options.suppress_sequences);
+  if (const std::int64_t unknown = manifest_.model.unknown_token;
+      options.disable_unk && unknown >= 0) {
+    made.suppressed.push_back({unknown});
+  }
   made.tokens = manifest_.prompt.of_source(options);
   made.tokens.insert(made.tokens.end(), source.begin(), source.end());
   made.prefix = manifest_.prompt.of_target(options);
@@ -351,6 +363,12 @@ void Translator::check_options(const SearchOptions& options) const {
         "return_attention: this bundle's step graph does not return attention; export it again "
         "with --attention.");
   }
+  if (options.marks_tokens() && !target_.contract.marks()) {
+    throw option_error(marking_option(options) + ": the step graph of " + target_.name +
+                       " does not change the log-probabilities of tokens. Export the bundle again "
+                       "for an onnx target.");
+  }
+  check_sequences(options);
   if (options.max_length && *options.max_length > limits.max_target_length) {
     throw option_error("max_length " + number(*options.max_length) + " is more than the " +
                        number(limits.max_target_length) +
@@ -384,6 +402,26 @@ void Translator::check_options(const SearchOptions& options) const {
   if (options.beam_size > kManyBeams && !warned_of_beams_.exchange(true)) {
     log_(beam_size + ": time and memory of a step grow with the square of the beam; more than " +
          number(kManyBeams) + " beams seldom find anything better.");
+  }
+}
+
+// Checks that suppressed tokens are in the vocabulary and not the end symbol.
+void Translator::check_sequences(const SearchOptions& options) const {
+  if (!options.suppress_sequences) return;
+  const ModelDescription& model = manifest_.model;
+  for (const auto& sequence : read_sequences(*options.suppress_sequences)) {
+    for (const std::int64_t token : sequence) {
+      if (token >= model.vocabulary_size) {
+        throw option_error("suppress_sequences has token " + number(token) +
+                           ", outside the vocabulary of " + number(model.vocabulary_size) +
+                           " pieces.");
+      }
+      if (token == model.end_token) {
+        throw option_error(
+            "suppress_sequences has the end symbol, which every translation needs; set min_length "
+            "for longer translations.");
+      }
+    }
   }
 }
 

@@ -87,6 +87,7 @@ class Translator {
                     const Settings& settings);
   void check_tokenizer() const;
   void check_options(const SearchOptions& options) const;
+  void check_sequences(const SearchOptions& options) const;
   void check_tokens(const std::string& name, const Tokens& source, const std::string& target_name,
                     const Tokens& target) const;
 

@@ -189,7 +189,8 @@ std::pair<Rows, Rows> DeviceBatch::update(const Rows& keep, const Sources& arriv
   });
 }
 
-const StepResults& DeviceBatch::step(const std::vector<std::int64_t>& forced) {
+const StepResults& DeviceBatch::step(const StepInputs& inputs) {
+  const std::vector<std::int64_t>& forced = inputs.forced;
   results_.clear();
   failing([&] {
     if (!forced.empty()) {  // one step at a time: forced tokens are rare

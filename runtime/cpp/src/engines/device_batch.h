@@ -64,7 +64,7 @@ class DeviceBatch : public Batch {
   std::int64_t rows() const override;
   std::optional<std::int64_t> capacity_for(std::int64_t longest) const override;
   std::pair<Rows, Rows> update(const Rows& keep, const Sources& arriving) override;
-  const StepResults& step(const std::vector<std::int64_t>& forced) override;
+  const StepResults& step(const StepInputs& inputs) override;
   const StepResults& drain() override;
   Pool pool(std::int64_t row) const override;
   void retire(std::int64_t row) override;

@@ -1,0 +1,171 @@
+"""Marked tokens (rule 13): penalties and suppressed tokens, in the search and in the options."""
+
+from __future__ import annotations
+
+import dataclasses
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from support.translations import assert_same, random_sources
+
+from translate_trt.runtime import OptionError, SearchOptions, TranslationService, Translator
+from translate_trt.runtime.marks import BANNED, marks_of, suppressed_of
+from translate_trt.runtime.options import read_sequences, write_sequences
+from translate_trt.train.checkpoint import Checkpoint
+from translate_trt.train.config import END, UNKNOWN
+from translate_trt.train.search import beam_search
+
+SEARCH = SearchOptions(num_hypotheses=4)
+
+
+@pytest.mark.parametrize(
+    ("options", "tokens", "marks"),
+    [
+        ({}, [5, 6], {}),
+        ({"repetition_penalty": 1.5}, [], {}),
+        ({"repetition_penalty": 1.5}, [5, 6, 5], {5: 1.5, 6: 1.5}),
+        ({"no_repeat_ngram_size": 1}, [5, 6], {5: BANNED, 6: BANNED}),
+        ({"no_repeat_ngram_size": 2}, [5, 6, 5], {6: BANNED}),
+        ({"no_repeat_ngram_size": 2}, [5, 5, 5], {5: BANNED}),
+        ({"no_repeat_ngram_size": 3}, [5, 6, 7, 5], {}),
+        ({"no_repeat_ngram_size": 3}, [5, 6, 7, 5, 6], {7: BANNED}),
+        ({"no_repeat_ngram_size": 9}, [5, 6, 7], {}),
+        ({"suppress_sequences": "7"}, [], {7: BANNED}),
+        ({"suppress_sequences": "5 6 7"}, [6], {}),
+        ({"suppress_sequences": "5 6 7, 6 9"}, [5, 6], {7: BANNED, 9: BANNED}),
+        ({"disable_unk": True}, [5], {UNKNOWN: BANNED}),
+        (
+            {"repetition_penalty": 2, "no_repeat_ngram_size": 1},
+            [5],
+            {5: BANNED},
+        ),
+    ],
+)
+def test_marks_of_a_hypothesis(
+    options: dict[str, object], tokens: list[int], marks: dict[int, float]
+) -> None:
+    search = SearchOptions(**options)  # type: ignore[arg-type]
+    assert marks_of(search, suppressed_of(search, UNKNOWN), tokens) == marks
+    assert search.marks_tokens == bool(options)
+
+
+CASES = {
+    "penalty": {"repetition_penalty": 1.3},
+    "strong penalty": {"repetition_penalty": 5.0, "loop_guard": True},
+    "no n-gram": {"no_repeat_ngram_size": 2},
+    "no token twice": {"no_repeat_ngram_size": 1},
+    "no unknown": {"disable_unk": True},
+    "suppressed": {"suppress_sequences": "279, 107 107 107"},
+    "all": {
+        "repetition_penalty": 1.2, "no_repeat_ngram_size": 3, "disable_unk": True,
+        "suppress_sequences": "9", "min_length": 4, "early_stopping": True,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.usefixtures("each_runtime")
+@pytest.mark.parametrize("beam_size", [1, 4])
+@pytest.mark.parametrize("case", CASES)
+def test_the_same_as_the_reference(
+    looping_bundle: Path, looping_model: Checkpoint, case: str, beam_size: int
+) -> None:
+    options = SearchOptions(
+        beam_size=beam_size, num_hypotheses=beam_size, max_length=30, **CASES[case]
+    )  # type: ignore[arg-type]
+    sources = random_sources(8, seed=2, longest=12)
+    model = looping_model.load_model()
+    expected = beam_search(model, sources, options)
+    found = Translator(looping_bundle, threads=1).translate_ids(sources, options)
+    assert_same(found, expected)
+    plain = beam_search(model, sources, SearchOptions(beam_size=beam_size, max_length=30))
+    changed = [line[0].tokens for line in found] != [line[0].tokens for line in plain]
+    assert changed == (case != "no unknown")
+
+
+@pytest.mark.usefixtures("each_runtime")
+def test_results_keep_to_the_rules(looping_bundle: Path) -> None:
+    translator = Translator(looping_bundle, threads=1)
+    sources = random_sources(6, seed=5, longest=10)
+    options = dataclasses.replace(SEARCH, no_repeat_ngram_size=2, suppress_sequences="9 7, 11")
+    for line in translator.translate_ids(sources, options):
+        for one in line:
+            pairs = list(pairwise(one.tokens))
+            assert len(pairs) == len(set(pairs))
+            assert (9, 7) not in pairs
+            assert 11 not in one.tokens
+
+
+@pytest.mark.usefixtures("each_runtime")
+def test_a_forced_prefix_counts_but_is_not_changed(
+    looping_bundle: Path, looping_model: Checkpoint
+) -> None:
+    sources, prefix = random_sources(3, seed=3, longest=8), [5, 6, 5, 6]
+    options = dataclasses.replace(SEARCH, no_repeat_ngram_size=2, max_length=20)
+    found = Translator(looping_bundle, threads=1).translate_ids(sources, options, [prefix] * 3)
+    forced = [[-2 - token for token in prefix]] * 3
+    assert_same(found, beam_search(looping_model.load_model(), sources, options, forced))
+    for line in found:
+        assert line[0].tokens[:4] == (5, 6, 5, 6)
+        assert (6, 5) not in list(pairwise(line[0].tokens[3:]))
+
+
+@pytest.mark.usefixtures("each_runtime")
+def test_sentences_of_a_batch_have_their_own(
+    looping_bundle: Path, looping_model: Checkpoint
+) -> None:
+    """Sentences without marked tokens have the results that they have alone."""
+    model, translator = looping_model.load_model(), Translator(looping_bundle, threads=1)
+    sources = random_sources(6, seed=8, longest=9)
+    each = [
+        dataclasses.replace(SEARCH, max_length=14 + row, **extra)
+        for row, extra in enumerate([{}, *list(CASES.values())[:3], {}, CASES["suppressed"]])
+    ]  # fmt: skip
+    with TranslationService(translator) as service:
+        futures = [
+            service.submit(source, options) for source, options in zip(sources, each, strict=True)
+        ]
+        found = [list(future.result().hypotheses) for future in futures]
+    for source, options, line in zip(sources, each, found, strict=True):
+        (expected,) = beam_search(model, [source], options)
+        assert_same([[one.segments[0] for one in line]], [expected])
+
+
+@pytest.mark.usefixtures("each_runtime")
+def test_options_that_a_bundle_refuses(looping_bundle: Path) -> None:
+    translator = Translator(looping_bundle, threads=1)
+    size = translator.manifest.model.vocabulary_size
+    for text, message in (
+        (str(size), "outside the vocabulary"),
+        (f"7 {END}", "the end symbol, which every translation needs"),
+    ):
+        with pytest.raises(OptionError, match=message):
+            translator.translate_ids([[7]], SearchOptions(suppress_sequences=text))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"repetition_penalty": 0.9}, "repetition_penalty is 0.9; it must be a number from 1 to"),
+        ({"repetition_penalty": float("nan")}, "repetition_penalty is nan"),
+        ({"repetition_penalty": "2"}, "repetition_penalty is '2'; it must be a number"),
+        ({"no_repeat_ngram_size": -1}, "no_repeat_ngram_size is -1; it must be at least 0"),
+        ({"no_repeat_ngram_size": 2.0}, "no_repeat_ngram_size is 2.0; it must be a whole number"),
+        ({"suppress_sequences": ""}, "a sequence has no tokens"),
+        ({"suppress_sequences": "7,,8"}, "a sequence has no tokens"),
+        ({"suppress_sequences": "7 x"}, "'x' is not a token"),
+        ({"suppress_sequences": "-1"}, "'-1' is not a token"),
+        ({"suppress_sequences": [[7]]}, "it must be a string"),
+        ({"disable_unk": 1}, "disable_unk is 1; it must be True or False"),
+    ],
+)
+def test_invalid_options(options: dict[str, object], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        SearchOptions(**options)  # type: ignore[arg-type]
+
+
+def test_sequences_are_written_as_they_are_read() -> None:
+    sequences = [[12, 40], [7]]
+    assert write_sequences(sequences) == "12 40, 7"
+    assert read_sequences("12 40, 7") == sequences
+    assert write_sequences([]) is None
