@@ -573,8 +573,8 @@ class BeamSearchStep(nn.Module):
         """
         beams = state.tokens.shape[1]
         values, choices = self._continuations(candidates, request, state, too_short)
-        # `view` and sums of tensors, not `flatten` and `index // (C + 1)`: with a shortlist, C depends
-        # on its width, which is not in the part of the graph that SelectBeams replaces.
+        # `view` and sums of tensors, not `flatten` and `index // (C + 1)`: with a shortlist, C
+        # depends on its width, which is not in the part of the graph that SelectBeams replaces.
         sentences = values.shape[0]
         parents = choices * 0 + torch.arange(beams)[:, None]  # [N, K, C + 1]
         best, index = values.view(sentences, -1).topk(2 * beams)  # [N, 2K]

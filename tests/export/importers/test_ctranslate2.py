@@ -37,7 +37,7 @@ from translate_trt.runtime.bundle.attention_heads import AttentionHeads
 from translate_trt.runtime.bundle.prompt import Prompt
 from translate_trt.runtime.cli import main
 from translate_trt.runtime.errors import InputError
-from translate_trt.runtime.options import SearchOptions
+from translate_trt.runtime.options import SearchOptions, write_sequences
 from translate_trt.runtime.text.tokenizer import Tokenizer
 from translate_trt.runtime.translator import Translator
 from translate_trt.train.checkpoint import Checkpoint, open_checkpoint, write_tokenizers
@@ -106,6 +106,39 @@ def test_the_trained_model_as_a_bundle(trained: Path, checkpoint: Checkpoint, bu
         for ours, other in zip(found, expected, strict=True):
             assert ours.hypotheses[0].text == " ".join(other.hypotheses[0])
             assert ours.hypotheses[0].score == pytest.approx(other.scores[0], abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    "theirs",
+    [
+        {"no_repeat_ngram_size": 1},
+        {"no_repeat_ngram_size": 2},
+        {"suppress_sequences": [["a"], ["e", "t"], ["b"]]},
+        {"disable_unk": True, "no_repeat_ngram_size": 3},
+    ],
+    ids=lambda options: next(iter(options)),
+)
+def test_banned_tokens(theirs: dict[str, Any], trained: Path, bundle: Path) -> None:
+    """Greedy search is equal; the scores are not, since CTranslate2 bans before the softmax."""
+    lines = [*random_words(trained, 40), *EXPECTED]
+    translator = Translator(bundle, "onnx-fp32", threads=1)
+    banned = [" ".join(tokens) for tokens in theirs.get("suppress_sequences", [])]
+    options = SearchOptions(
+        1, 0.0, max_length=60, **theirs | {
+            "suppress_sequences": write_sequences(translator.tokenizer.encode_target_batch(banned))
+        },
+    )  # fmt: skip
+    found = translator.translate(lines, options)
+    plain = translator.translate(lines, SearchOptions(1, 0.0, max_length=60))
+    expected = ctranslate2.Translator(
+        str(trained), compute_type="float32", intra_threads=1
+    ).translate_batch(
+        [line.split() for line in lines], beam_size=1, max_decoding_length=60,
+        min_decoding_length=0, **theirs,
+    )  # fmt: skip
+    ours = [one.text for one in found]
+    assert ours == [" ".join(other.hypotheses[0]) for other in expected]
+    assert ours != [one.text for one in plain]
 
 
 def test_scores_of_given_translations(trained: Path, bundle: Path) -> None:

@@ -29,6 +29,7 @@ std::vector<Sentence> completions(const Sentence& expanded, const std::vector<Hy
     next.prefix = expanded.prefix;
     next.prefix.push_back(one.tokens.back());  // with its own log-probability
     next.options = *expanded.completion;
+    next.suppressed = expanded.suppressed;
     made.push_back(std::move(next));
   }
   return made;
