@@ -87,9 +87,10 @@ class KeepSizes(RewritePass):
     expected = Expected(
         # Queries, keys, values and the joined heads of a layer; keys and values for the decoder.
         encoder=lambda model: 4 * model.encoder_layers + 2 * model.cross_layers + model.shortlist,
-        # The heads of a layer; the candidates of all beams. Sizes of static caches are constant.
+        # The heads of a layer; log-probabilities, tokens and beams of all candidates. Sizes of
+        # static caches are constant.
         step=lambda model: (
-            (not model.static_caches) * (6 * model.self_attentions + 2 * model.ssrus + 2)
+            (not model.static_caches) * (6 * model.self_attentions + 2 * model.ssrus + 3)
         ),
     )
     rules = (_KeepSizes,)

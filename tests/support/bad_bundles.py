@@ -217,7 +217,7 @@ BAD_CONTRACTS: tuple[tuple[str, str, object, str], ...] = (
     ("state", "tokens", None, "state.tokens' is missing"),
     ("state", "tokens", {"axes": ["N"]}, "state.tokens.axes' must be axes of which number 1 is K"),
     ("state", "tokens", {"axes": ["N", "S"]}, "tokens.axes' must be axes of which number 1 is K"),
-    ("state", "tokens", {"axes": ["N", 4]}, r"log_probs' must be float32 \[N, 4\], not"),
+    ("state", "tokens", {"axes": ["N", 4]}, r"marked_tokens' must be int64 \[N, 4, B\], not"),
     ("state", "tokens", {"initial": "seven"}, "tokens.initial' must be one of zeros, start_token"),
     ("state", "tokens", {"initial": "masked"}, "tokens.initial' must be a value of int64"),
     ("state", "done", {"initial": "start_token"}, "done.initial' must be a value of bool"),
