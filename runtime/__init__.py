@@ -6,6 +6,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from translate_trt.runtime.confidence import Word
     from translate_trt.runtime.errors import (
         BackendError,
         BundleError,
@@ -38,6 +39,7 @@ __all__ = [
     "Translation",
     "TranslationService",
     "Translator",
+    "Word",
     "__version__",
 ]
 
@@ -48,6 +50,7 @@ _HOME = {
     "Translation": "results",
     "TranslationService": "service",
     "Translator": "translator",
+    "Word": "confidence",
 }
 
 

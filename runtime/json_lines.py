@@ -9,14 +9,18 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
+from translate_trt.runtime.confidence import Word
 from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.io.compression import reading_compressed
 from translate_trt.runtime.io.lines import open_input, text_lines
 from translate_trt.runtime.results import TextHypothesis, Translation
+
+#: Returns the words of a hypothesis with their confidences.
+WordsOf = Callable[[TextHypothesis], Sequence[Word]]
 
 #: The line of a text that could not be translated.
 UNTRANSLATED = '{"source": null, "hypotheses": []}'
@@ -39,7 +43,10 @@ class ScoredText(NamedTuple):
 
 
 def json_line(
-    source: str, translation: Translation, alignment_threshold: float | None = None
+    source: str,
+    translation: Translation,
+    alignment_threshold: float | None = None,
+    words: WordsOf | None = None,
 ) -> str:
     """Format the translation of a line as JSON, without a line end.
 
@@ -47,21 +54,24 @@ def json_line(
         source: Text of the line.
         translation: Its translation.
         alignment_threshold: See `Alignment.pairs`; for translations with alignments.
+        words: Returns the words of a hypothesis, which are added; None adds none.
     """
     # JSON escapes line ends within strings, and readers of JSON lines ignore U+2028.
-    value = {"source": source, "hypotheses": json_hypotheses(translation, alignment_threshold)}
-    return json.dumps(value, ensure_ascii=False)
+    hypotheses = json_hypotheses(translation, alignment_threshold, words)
+    return json.dumps({"source": source, "hypotheses": hypotheses}, ensure_ascii=False)
 
 
 def json_hypotheses(
-    translation: Translation, alignment_threshold: float | None = None
+    translation: Translation,
+    alignment_threshold: float | None = None,
+    words: WordsOf | None = None,
 ) -> list[dict[str, Any]]:
-    """Convert the hypotheses of a translation to JSON objects."""
-    return [_json_hypothesis(one, alignment_threshold) for one in translation.hypotheses]
+    """Convert the hypotheses of a translation to JSON objects; see `json_line`."""
+    return [_json_hypothesis(one, alignment_threshold, words) for one in translation.hypotheses]
 
 
 def _json_hypothesis(
-    hypothesis: TextHypothesis, alignment_threshold: float | None
+    hypothesis: TextHypothesis, alignment_threshold: float | None, words: WordsOf | None
 ) -> dict[str, Any]:
     value: dict[str, Any] = {
         "text": hypothesis.text,
@@ -70,6 +80,10 @@ def _json_hypothesis(
         "truncated": hypothesis.truncated,
         "looped": hypothesis.looped,
     }
+    if words is not None:
+        value["words"] = [
+            {"text": one.text, "confidence": round(one.confidence, 6)} for one in words(hypothesis)
+        ]
     attention = [
         segment.attention for segment in hypothesis.segments if segment.attention is not None
     ]

@@ -20,6 +20,7 @@ from translate_trt.runtime.backends.engines import check_engines
 from translate_trt.runtime.backends.packages import PACKAGES, TORCH
 from translate_trt.runtime.bundle.checks import check_options
 from translate_trt.runtime.bundle.manifest import Manifest, TargetEntry, read_manifest, verify_files
+from translate_trt.runtime.confidence import Calibration, Word, words_of
 from translate_trt.runtime.cores import share_cores
 from translate_trt.runtime.errors import (
     BackendError,
@@ -218,6 +219,28 @@ class Translator:
         # While loading, errors show the path as the caller wrote it.
         path = self._path if self.core is None else self._absolute_path
         return Tokenizer(sides["source"].locate(path), sides["target"].locate(path))
+
+    @cached_property
+    def calibration(self) -> Calibration | None:
+        """Calibration of the target's confidences (`translate-trt calibrate`); None without one.
+
+        Raises:
+            BundleError: The calibration in the manifest is damaged.
+        """
+        value = self.target.calibration
+        return None if value is None else Calibration.from_json(self.target.name, value)
+
+    def words(self, hypothesis: TextHypothesis) -> list[Word]:
+        """Return the words of a translation with the confidence of each.
+
+        Args:
+            hypothesis: A translation of this translator. A forced prefix has log-probability 0.
+
+        Returns:
+            The words in order. Confidences are calibrated if `calibration` is not None; otherwise
+            they are products of the token probabilities.
+        """
+        return words_of(self.tokenizer, hypothesis, self.calibration)
 
     def close(self) -> None:
         """Free the model's memory as soon as the calls in progress have returned.

@@ -157,6 +157,8 @@ class TargetEntry:
         engine: Records of the engines by role (`engines.EngineRecord`); None for ONNX targets.
         builder: Version of each package that took part in the export.
         parity: Result of `translate-trt verify`; None if the target was not verified.
+        calibration: Result of `translate-trt calibrate` (`confidence.Calibration`); None if the
+            target was not calibrated.
     """
 
     name: str
@@ -167,6 +169,7 @@ class TargetEntry:
     engine: dict[str, Any] | None = None
     builder: dict[str, str] = field(default_factory=dict)
     parity: dict[str, Any] | None = None
+    calibration: dict[str, Any] | None = None
 
     @classmethod
     def from_json(cls, name: str, fields: Fields) -> TargetEntry:
@@ -184,6 +187,7 @@ class TargetEntry:
             engine=fields.optional_object("engine"),
             builder=fields.object("builder").all_texts(),
             parity=fields.optional_object("parity"),
+            calibration=fields.optional_object("calibration"),
         )
 
 

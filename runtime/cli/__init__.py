@@ -72,6 +72,9 @@ SUBCOMMANDS = {
     "verify": Subcommand(
         f"{_EXPORT}.verify", "verify", "Compare a bundle with its checkpoint.", "export"
     ),
+    "calibrate": Subcommand(
+        f"{_RUNTIME}.calibrate", "calibrate", "Calibrate the confidence of translated words."
+    ),
     "evaluate": Subcommand(
         f"{_TRAIN}.evaluate", "evaluate", "Score translations, checkpoints and bundles.", "train"
     ),

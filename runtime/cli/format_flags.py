@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from translate_trt.runtime.errors import OptionError
-from translate_trt.runtime.json_lines import json_hypotheses, json_line, json_number
+from translate_trt.runtime.json_lines import WordsOf, json_hypotheses, json_line, json_number
 from translate_trt.runtime.record_formats import (
     JsonLinesFormat,
     RecordFormat,
@@ -116,15 +116,16 @@ class FormatFlags:
                 "it must be jsonl or text."
             )
 
-    def make_format(self, count: int) -> RecordFormat:
+    def make_format(self, count: int, words: WordsOf | None = None) -> RecordFormat:
         """Create the format of the lines.
 
         Args:
             count: Maximum number of hypotheses per translation.
+            words: Returns the words of a hypothesis, for JSON; None adds none.
         """
         as_json = self.as_json or count > 1
         if self.input_format == "jsonl":
-            added = self._json_fields(as_json)
+            added = self._json_fields(as_json, words)
             return JsonLinesFormat(self.field or "text", added, self.replace_field)
         if self.input_format == "tsv":
             column = str(self.column)
@@ -135,7 +136,9 @@ class FormatFlags:
                 self.replace_field,
             )
         if as_json:
-            return TextFormat(partial(json_line, alignment_threshold=self.alignment_threshold))
+            return TextFormat(
+                partial(json_line, alignment_threshold=self.alignment_threshold, words=words)
+            )
         return TextFormat(self._plain_line)
 
     def _plain_line(self, source: str, translation: Translation) -> str:
@@ -150,7 +153,9 @@ class FormatFlags:
         alignment = hypothesis.alignment
         return "" if alignment is None else alignment.pharaoh(self.alignment_threshold)
 
-    def _json_fields(self, as_json: bool) -> dict[str, Callable[[Translation], Any]]:
+    def _json_fields(
+        self, as_json: bool, words: WordsOf | None
+    ) -> dict[str, Callable[[Translation], Any]]:
         name = self.output_field or _OUTPUT_FIELD
         fields: dict[str, Callable[[Translation], Any]] = {name: lambda found: found.text}
         if self.scores:
@@ -159,7 +164,7 @@ class FormatFlags:
             fields[f"{name}_alignments"] = lambda found: self._pharaoh(found.hypotheses[0])
         if as_json:
             fields[f"{name}_hypotheses"] = partial(
-                json_hypotheses, alignment_threshold=self.alignment_threshold
+                json_hypotheses, alignment_threshold=self.alignment_threshold, words=words
             )
         return fields
 

@@ -175,6 +175,7 @@ def _target_rows(entry: TargetEntry, bundle: Path, problem: str | None) -> Rows:
         *_shortlist_rows(entry.contract.shortlist),
         ("built with", ", ".join(f"{name} {v}" for name, v in entry.builder.items()) or "unknown"),
         *(_parity_rows(entry.parity) if entry.parity else [("parity", "not verified")]),
+        ("word confidence", _pairs(entry.calibration) if entry.calibration else "not calibrated"),
         ("files", "ok" if problem is None else "FAILED"),
     ]
 

@@ -122,6 +122,12 @@ class Chunk(NamedTuple):
 )
 @click.option("--scores", is_flag=True, help="Write the score and a tab before each translation.")
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON object per line.")
+@click.option(
+    "--words",
+    is_flag=True,
+    help="Add the words of each translation with their confidence; implies --json. See "
+    "translate-trt calibrate.",
+)
 @loading_flags
 @click.option("--no-progress", is_flag=True, help="Show no progress bar.")
 def translate(
@@ -147,6 +153,7 @@ def translate(
     target_prefix: Path | None,
     scores: bool,
     as_json: bool,
+    words: bool,
     batch_tokens: int | None,
     threads: int | None,
     workers: int | None,
@@ -171,7 +178,8 @@ def translate(
     Search options default to those of the bundle. A JSON object has the source and its hypotheses,
     best first, each with text, score, token_log_probs, truncated and looped. With --attention it
     also has attention: one matrix per segment of the line (usually one), with a row per generated
-    token and a column per source token. With --alignments it has alignments, as in "0-0 1-2".
+    token and a column per source token. With --alignments it has alignments, as in "0-0 1-2", and
+    with --words it has words, each with text and confidence.
     """
     formats = FormatFlags(
         input_format=input_format,
@@ -181,7 +189,7 @@ def translate(
         output_field=output_field,
         replace_field=replace_field,
         scores=scores,
-        as_json=as_json or bool(search["return_attention"]),
+        as_json=as_json or words or bool(search["return_attention"]),
         alignments=alignments or alignment_threshold is not None,
         alignment_threshold=alignment_threshold,
     )
@@ -194,8 +202,10 @@ def translate(
         raise OptionError("--document has no lines for --scores; --json writes the score.")
     if document and formats.alignments:
         raise OptionError("--alignments are of lines; leave --document out.")
-    if markup and (target_prefix or formats.alignments or unwrap):
-        raise OptionError("--markup goes with none of --target-prefix, --alignments and --unwrap.")
+    if markup and (target_prefix or formats.alignments or unwrap or words):
+        raise OptionError(
+            "--markup goes with none of --target-prefix, --alignments, --unwrap and --words."
+        )
     if unwrap and not document:
         raise OptionError("--unwrap needs --document: lines of the input are translated alone.")
     if str(target_prefix) in inputs:
@@ -214,7 +224,15 @@ def translate(
         options = replace_options(translator.default_options, search)
         sentences = split_choice(split_sentences or document, split_language)
         how = _How(sentences, document, unwrap, formats.alignments, markup)
-        record_format = formats.make_format(options.result_count)
+        if words and translator.calibration is None:
+            log.warning(
+                "%s is not calibrated: confidences are the model's own probabilities; run "
+                "translate-trt calibrate",
+                translator.target.name,
+            )
+        record_format = formats.make_format(
+            options.result_count, translator.words if words else None
+        )
         is_text = document and input_format == "text"
         chunks = (
             _read_documents(inputs, record_format)

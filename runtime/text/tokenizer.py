@@ -25,8 +25,8 @@ _NOT_TEXT = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 _WORD = re.compile("[^ ]+")  # of a vocabulary of words
 
-# SentencePiece's symbol for a space, which also marks the start of a word.
-_SPACE = "\u2581"
+#: SentencePiece's symbol for a space, which also marks the start of a word.
+WORD_START = "\u2581"
 
 
 #: Begin and end of a part of a text, in characters.
@@ -185,7 +185,7 @@ class _Model:
         clean = [_clean(text) for text in texts]
         if self._has_only_words:
             # SentencePiece would merge consecutive unknown words into one token.
-            words = [[_SPACE + word for word in _WORD.findall(text)] for text in clean]
+            words = [[WORD_START + word for word in _WORD.findall(text)] for text in clean]
             return [list(map(self.processor.piece_to_id, line)) for line in words]
         # The library's thread pool would use all cores, whatever `threads` is.
         tokens: list[list[int]] = self.processor.encode(clean, num_threads=1)
@@ -206,7 +206,7 @@ def _has_only_words(model: sentencepiece.SentencePieceProcessor) -> bool:
     learned also contain single letters or bytes.
     """
     return all(
-        model.id_to_piece(n).startswith(_SPACE) or model.is_control(n) or model.is_unknown(n)
+        model.id_to_piece(n).startswith(WORD_START) or model.is_control(n) or model.is_unknown(n)
         for n in range(model.get_piece_size())
     )
 

@@ -170,6 +170,7 @@ TargetEntry read_target(const std::string& name, const Fields& fields) {
   target.engine = fields.get("engine").dump();
   fields.object("builder").check_texts();
   fields.check_optional_object("parity");
+  fields.check_optional_object("calibration");
   return target;
 }
 
