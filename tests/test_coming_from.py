@@ -110,7 +110,9 @@ def test_answers_are_complete_and_name_flags_that_exist() -> None:
         assert len(names) == len(set(names)), head
         for options, answer in rows:
             assert answer, options
-            reasonless = re.search(r"(?i)\*\*not wanted\*\*(?!:| as an option:| is )", answer)
+            reasonless = re.search(
+                r"(?i)\*\*not wanted\*\*(?!:| as an option:| is |, since )", answer
+            )
             assert reasonless is None, options
             unknown = {*re.findall(r"(?<![\w-])--[a-z][\w-]*", answer)} - flags
             assert not unknown, options
