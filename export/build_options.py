@@ -100,6 +100,20 @@ class BuildOptions:
             )
         return replace(options, shortlist=table if options._with_shortlist else None)
 
+    def for_ensemble(self) -> BuildOptions:
+        """Fill in the default target of an ensemble.
+
+        Raises:
+            OptionError: The options ask for a shortlist.
+        """
+        if self.shortlist is not None or self._with_shortlist:
+            raise OptionError(
+                "an ensemble has no shortlist: every member projects to the whole vocabulary. "
+                f"Leave out the shortlist, and choose a target without {SHORTLIST}, such as "
+                f"{_DEFAULT}."
+            )
+        return replace(self, targets=self.targets or (_DEFAULT,))
+
     def limits(self, trained_length: int, longest: int | None) -> Limits:
         """Compute the lengths to compile for.
 

@@ -13,20 +13,27 @@ from typing import NamedTuple
 
 import onnx
 import onnx_ir as ir
+from torch import nn
 
 from translate_trt.export.build_options import BuildOptions
-from translate_trt.export.contract import GraphLayout, model_contract
+from translate_trt.export.contract import GraphLayout, ensemble_contract
 from translate_trt.export.dump import Dump
 from translate_trt.export.engines.builder import build_engine, check_gpus
 from translate_trt.export.engines.cache import Engine
 from translate_trt.export.engines.network import Graph, load_builder
+from translate_trt.export.ensemble import (
+    EnsembleEncoderGraph,
+    EnsembleStepGraph,
+    labelled,
+    members_of,
+    share_tables,
+)
 from translate_trt.export.fused_ops.matching import add_functions
 from translate_trt.export.graphs import EncoderGraph, StepGraph
 from translate_trt.export.passes.base import NO_BOUNDS
 from translate_trt.export.passes.expectations import ModelShape
 from translate_trt.export.passes.pipeline import Report, run_passes
 from translate_trt.export.passes.value_bounds import Bound
-from translate_trt.export.residual_stream import LOGITS
 from translate_trt.export.roles import EMBEDDING, RESIDUAL, set_input_magnitudes, set_roles
 from translate_trt.export.taps import tapped
 from translate_trt.export.targets import TARGETS
@@ -40,19 +47,22 @@ from translate_trt.runtime.bundle.manifest import (
     FileEntry,
     Limits,
     Manifest,
+    MemberDescription,
     ModelDescription,
     TargetEntry,
     hash_file,
     write_manifest,
 )
-from translate_trt.runtime.errors import OptionError
+from translate_trt.runtime.errors import CheckpointError, OptionError
 from translate_trt.runtime.io.atomic_files import new_directory
 from translate_trt.runtime.io.outputs import check_apart
 from translate_trt.runtime.version import version
 from translate_trt.train.activation_scales import matmul_weights
 from translate_trt.train.checkpoint import Checkpoint
 from translate_trt.train.config import END, PAD, START, UNKNOWN, ModelConfig
+from translate_trt.train.evaluation.validation import check_same_vocabulary
 from translate_trt.train.model import Transformer
+from translate_trt.train.search import Ensemble
 from translate_trt.train.shortlist.table import Shortlist, tokenizer_hash
 
 log = logging.getLogger("translate_trt")
@@ -81,7 +91,11 @@ class Compiled:
 
 
 def compile_bundle(
-    checkpoint: Checkpoint, out: Path, options: BuildOptions, force: bool = False
+    checkpoint: Checkpoint,
+    out: Path,
+    options: BuildOptions,
+    force: bool = False,
+    others: Sequence[Checkpoint] = (),
 ) -> Compiled:
     """Compile a checkpoint for every target and write the bundle.
 
@@ -90,17 +104,26 @@ def compile_bundle(
         out: Directory of the bundle; it appears complete or not at all.
         options: Options of the build.
         force: Replace an existing bundle.
+        others: Further members of an ensemble, whose first is `checkpoint`. The bundle has the
+            decoding defaults of the first.
 
     Raises:
-        CheckpointError: The checkpoint is damaged.
+        CheckpointError: The checkpoint is damaged, or the members cannot form an ensemble.
         OutputError: `out` exists, overlaps an input, or the disk is full.
         TranslateTrtError: The model cannot be compiled for a target; the message says why.
     """
-    options = options.for_model(checkpoint.shortlist)
-    heads = (options.heads or checkpoint.alignment_heads or LAST_LAYER).within(
-        checkpoint.model.decoder_layers, checkpoint.model.heads
+    checkpoints = [checkpoint, *others]
+    if others:
+        check_members(checkpoints)
+        options = options.for_ensemble()
+    else:
+        options = options.for_model(checkpoint.shortlist)
+    limits = options.limits(
+        min(int(one.train.get("max_length", 256)) for one in checkpoints),
+        min((x for one in checkpoints if (x := one.model.longest) is not None), default=None),
     )
-    limits = options.limits(int(checkpoint.train.get("max_length", 256)), checkpoint.model.longest)
+    chosen = options.heads or (None if others else checkpoint.alignment_heads) or LAST_LAYER
+    heads, *_ = [chosen.within(one.model.decoder_layers, one.model.heads) for one in checkpoints]
     if limits.max_source_length < checkpoint.prompt.source_length + 2:
         raise OptionError(
             f"max_source_length is {limits.max_source_length}; with the tokens that this model "
@@ -117,20 +140,21 @@ def compile_bundle(
     shortlist = None
     if options.shortlist is not None:
         shortlist = Shortlist.load(options.shortlist, tokenizer_hash(*checkpoint.tokenizers))
-    inputs = [checkpoint.path, options.shortlist]
+    inputs = [*(one.path for one in checkpoints), options.shortlist]
     if options.dump is not None:
         check_apart(options.dump, [*inputs, out])
         inputs.append(options.dump)
     with new_directory(out, force, kind=BUNDLE, inputs=inputs) as directory:
-        model = checkpoint.load_model()
-        scales = checkpoint.load_activation_scales(model)
-        compiler = Compiler(model, limits, options, shortlist, scales, heads)
+        models = [one.load_model() for one in checkpoints]
+        model = Ensemble(models) if others else models[0]
+        scales = _load_scales(checkpoints, model)
+        compiler = Compiler(model, limits, options, shortlist, scales, chosen)
         manifest = Manifest(
             format_version=FORMAT_VERSION,
             created_by=f"translate-trt {version()}",
             source_language=checkpoint.source_language,
             target_language=checkpoint.target_language,
-            model=describe(model),
+            model=describe(models[0]),
             limits=limits,
             prompt=checkpoint.prompt,
             search=_SEARCH | checkpoint.search,
@@ -138,9 +162,64 @@ def compile_bundle(
             targets={name: compiler.write(name, directory) for name in options.targets},
             weights_sha256=checkpoint.weights_sha256,
             attention=heads if options.attention else None,
+            members=describe_members(checkpoints, models) if others else (),
         )
         write_manifest(directory, manifest)
     return Compiled(manifest, compiler.reports)
+
+
+def check_members(checkpoints: Sequence[Checkpoint]) -> None:
+    """Check, before any weights are loaded, whether checkpoints can form an ensemble.
+
+    Raises:
+        CheckpointError: The vocabularies or prompts differ, only some members see the source's end
+            symbol, or two members are the same model.
+    """
+    check_same_vocabulary(checkpoints)
+    first, *others = checkpoints
+    for other in others:
+        if other.model.source_end != first.model.source_end:
+            seeing, blind = (first, other) if first.model.source_end else (other, first)
+            raise CheckpointError(
+                f"the decoder of {seeing.path} attends to the source's end symbol and that of "
+                f"{blind.path} does not, so they cannot share a source mask. Make an ensemble of "
+                "models that agree on it."
+            )
+    paths: dict[str, Path] = {}
+    for one in checkpoints:
+        weights = one.weights_sha256
+        if weights in paths:
+            raise CheckpointError(
+                f"{paths[weights]} and {one.path} are the same model, which would only count twice "
+                "in the mean. Name each model once."
+            )
+        paths[weights] = one.path
+
+
+def _load_scales(
+    checkpoints: Sequence[Checkpoint], model: Transformer | Ensemble
+) -> dict[str, float]:
+    """Load the recorded activation scales of all members, by the names that `Compiler` takes.
+
+    Raises:
+        CheckpointError: Some members of an ensemble have them, and others have none.
+    """
+    found = {
+        prefix: one.load_activation_scales(member)
+        for one, (prefix, member) in zip(checkpoints, labelled(model), strict=True)
+    }
+    lacking = [one for one, scales in zip(checkpoints, found.values(), strict=True) if not scales]
+    if lacking and len(lacking) < len(checkpoints):
+        recorded = next(one for one in checkpoints if one not in lacking)
+        raise CheckpointError(
+            f"{recorded.path} has recorded activation scales and {lacking[0].path} has none. "
+            "Import all members with --recorded-activation-scales, or all without."
+        )
+    return {
+        f"{prefix}{name}": scale
+        for prefix, scales in found.items()
+        for name, scale in (scales or {}).items()
+    }
 
 
 def _copy_tokenizers(checkpoint: Checkpoint, bundle: Path) -> dict[str, FileEntry]:
@@ -174,13 +253,15 @@ class Compiler:
     """Compile one model for one target after another; graphs that targets share are traced once.
 
     Args:
-        model: The model.
+        model: The model, or an ensemble.
         limits: Largest lengths of source and target.
         options: Options of the build.
         shortlist: Shortlist table, for targets with a shortlist.
         activation_scales: Recorded largest magnitude of the input of each matmul, by the names of
-            `matmul_weights`, for int8 targets. Default: scales per row.
-        heads: Cross-attention that the step graphs return, if the options ask for it.
+            `matmul_weights`, for int8 targets. Names of an ensemble's matmuls begin with the label
+            of the member (`labelled`). Default: scales per row.
+        heads: Cross-attention that the step graphs return, if the options ask for it; of an
+            ensemble, that of every member, averaged.
 
     Attributes:
         reports: Reports of the passes on both graphs, by target.
@@ -188,7 +269,7 @@ class Compiler:
 
     def __init__(
         self,
-        model: Transformer,
+        model: Transformer | Ensemble,
         limits: Limits,
         options: BuildOptions,
         shortlist: Shortlist | None = None,
@@ -196,6 +277,7 @@ class Compiler:
         heads: AttentionHeads = LAST_LAYER,
     ) -> None:
         self._model, self._limits, self._options = model, limits, options
+        self._configs = [member.config for member in members_of(model)]
         self._shortlist = shortlist
         self._activation_scales = activation_scales or {}
         self._heads = heads
@@ -243,13 +325,13 @@ class Compiler:
         options = self._options.engines
         if role == "encoder":
             return options.encoder_profiles(self._limits)
-        caches = not self._model.config.is_recurrent
+        caches = any(not config.is_recurrent for config in self._configs)
         return options.step_profiles(self._limits, self._options.beam_size, caches)
 
     def contract(self, name: str) -> Contract:
         """Contract of the graphs of the target of that name."""
         layout = self.layout(name)
-        return model_contract(self._model.config, self._options.attention, layout)
+        return ensemble_contract(self._configs, self._options.attention, layout)
 
     def layout(self, name: str) -> GraphLayout:
         """Layout of the graphs of the target of that name."""
@@ -283,7 +365,7 @@ class Compiler:
             self._options.disabled_passes,
             None if dump is None else dump.stage,
             input_bounds,
-            ModelShape.of(self._model.config, self.contract(name)),
+            self._shapes(self.contract(name)),
         )
         add_functions(model)  # of fused ops that were traced, not inserted by a pass
         inputs, outputs = self.contract(name).graphs[role]
@@ -291,10 +373,16 @@ class Compiler:
         declare(model.graph.outputs, outputs, role)
         return _Lowered(model, reports, output_bounds)
 
+    def _shapes(self, contract: Contract) -> list[ModelShape]:
+        """Shapes of the members; none if equal tables merge parts of their graphs."""
+        if share_tables(self._model):
+            return []
+        return [ModelShape.of(config, contract) for config in self._configs]
+
     def _trace(self, name: str) -> dict[str, ir.Model]:
         """Trace both graphs in FP32, once for all targets of the same layout and opset."""
         layout = replace(self.layout(name), cache_type="float32")  # passes narrow the caches
-        contract = model_contract(self._model.config, self._options.attention, layout)
+        contract = ensemble_contract(self._configs, self._options.attention, layout)
         opset = TARGETS[name].opset
         if (contract, opset) not in self._traced:
             self._traced[contract, opset] = trace_graphs(
@@ -344,7 +432,7 @@ class _Files:
 
 
 def trace_graphs(
-    model: Transformer,
+    model: Transformer | Ensemble,
     limits: Limits,
     contract: Contract,
     opset: int,
@@ -353,21 +441,24 @@ def trace_graphs(
     heads: AttentionHeads = LAST_LAYER,
 ) -> dict[str, ir.Model]:
     """Trace both graphs in FP32, and set the roles and input magnitudes of their tensors."""
-    table = shortlist if contract.shortlist is not None else None
-    modules = {
-        "encoder": EncoderGraph(model, limits.max_source_length, table),
-        "step": StepGraph(model, limits.max_target_length, contract, heads),
+    modules = _modules(model, limits, contract, shortlist, heads)
+    members = labelled(model)
+    matrices = {
+        f"{prefix}{name}": matrix
+        for prefix, member in members
+        for name, matrix in matmul_weights(member).items()
     }
-    matrices = matmul_weights(model)
     magnitudes = {id(matrices[name]): x for name, x in activation_scales.items()}
+    tables = [
+        table.weight for _, member in members for table in (member.source_table, member.embedding)
+    ]
     traced = {}
     for name, (inputs, outputs) in contract.graphs.items():
         log.info("tracing the %s graph", name)
         module = modules[name]
-        with tapped(module, model, name) as tensors:
-            graph = trace(module, inputs, outputs, name, opset, tensors)
+        with tapped(module, model, name) as taps:
+            graph = trace(module, inputs, outputs, name, opset, (*taps.stream, *taps.logits))
         tensors_by_name = module.state_dict(keep_vars=True)
-        tables = (model.source_table.weight, model.embedding.weight)
         names = {
             name
             for name, tensor in tensors_by_name.items()
@@ -378,9 +469,29 @@ def trace_graphs(
             name: magnitudes[id(tensor)]
             for name, tensor in tensors_by_name.items() if id(tensor) in magnitudes
         })  # fmt: skip
-        set_roles(graph, RESIDUAL, set(tensors) - {LOGITS})
+        set_roles(graph, RESIDUAL, set(taps.stream))
         traced[name] = graph
     return traced
+
+
+def _modules(
+    model: Transformer | Ensemble,
+    limits: Limits,
+    contract: Contract,
+    shortlist: Shortlist | None,
+    heads: AttentionHeads,
+) -> dict[str, nn.Module]:
+    """Modules of both graphs."""
+    if isinstance(model, Ensemble):
+        return {
+            "encoder": EnsembleEncoderGraph(model.members, limits.max_source_length),
+            "step": EnsembleStepGraph(model.members, limits.max_target_length, contract, heads),
+        }
+    table = shortlist if contract.shortlist is not None else None
+    return {
+        "encoder": EncoderGraph(model, limits.max_source_length, table),
+        "step": StepGraph(model, limits.max_target_length, contract, heads),
+    }
 
 
 def describe(model: Transformer) -> ModelDescription:
@@ -402,4 +513,14 @@ def describe(model: Transformer) -> ModelDescription:
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         source_vocabulary_size=config.source_vocabulary_size,
         source_end=config.source_end,
+    )
+
+
+def describe_members(
+    checkpoints: Sequence[Checkpoint], models: Sequence[Transformer]
+) -> tuple[MemberDescription, ...]:
+    """Describe the members of an ensemble for the manifest."""
+    return tuple(
+        MemberDescription(describe(model), checkpoint.weights_sha256, model.config.is_recurrent)
+        for checkpoint, model in zip(checkpoints, models, strict=True)
     )

@@ -5,7 +5,8 @@ Letters as in `translate_trt.runtime.bundle.contract`, and L decoder layers, H h
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from translate_trt.runtime.bundle.contract import (
     MARKED_FACTORS,
@@ -36,8 +37,48 @@ class GraphLayout:
     marks: int | None = None
 
 
+def member_label(index: int) -> str:
+    """Label of a member of an ensemble in the names of its tensors, as in `self_key_m1_0`."""
+    return f"m{index}_"
+
+
+def ensemble_contract(
+    configs: Sequence[ModelConfig], attention: bool = False, layout: GraphLayout = GraphLayout()
+) -> Contract:
+    """The contract of the graphs of a model, or of several models as an ensemble.
+
+    Members of an ensemble search with the same beams: they share the search state, `ancestry` and
+    `slots`, and have keys, values and recurrent states of their own.
+
+    Args:
+        configs: Configurations of the members; one for a model by itself.
+        attention: Whether the step graph also returns cross-attention weights.
+        layout: Layout of the graphs.
+    """
+    if len(configs) == 1:
+        return model_contract(configs[0], attention, layout)
+    members = [
+        model_contract(config, attention, layout, member_label(index))
+        for index, config in enumerate(configs)
+    ]
+    return replace(
+        members[0],
+        encoder_outputs=_union(member.encoder_outputs for member in members),
+        state=_union(member.state for member in members),
+        results=_union(member.results for member in members),
+    )
+
+
+def _union(groups: Iterable[tuple[TensorSpec, ...]]) -> tuple[TensorSpec, ...]:
+    """Tensors of several groups in order, each name once."""
+    return tuple({spec.name: spec for group in groups for spec in group}.values())
+
+
 def model_contract(
-    config: ModelConfig, attention: bool = False, layout: GraphLayout = GraphLayout()
+    config: ModelConfig,
+    attention: bool = False,
+    layout: GraphLayout = GraphLayout(),
+    member: str = "",
 ) -> Contract:
     """The contract of a model's graphs.
 
@@ -45,6 +86,7 @@ def model_contract(
         config: Configuration of the model.
         attention: Whether the step graph also returns cross-attention weights.
         layout: Layout of the graphs.
+        member: Label of the model in an ensemble (`member_label`).
     """
     return make_contract(
         config.decoder_layers,
@@ -55,6 +97,7 @@ def model_contract(
         layout=layout,
         cross_layers=config.distinct_decoder_layers,
         recurrent_size=config.d_model if config.is_recurrent else 0,
+        member=member,
     )
 
 
@@ -67,6 +110,7 @@ def make_contract(
     layout: GraphLayout = GraphLayout(),
     cross_layers: int = 0,
     recurrent_size: int = 0,
+    member: str = "",
 ) -> Contract:
     """The contract of a model with these sizes.
 
@@ -79,6 +123,7 @@ def make_contract(
         layout: Layout of the graphs.
         cross_layers: Number of layers with cross-attention keys and values of their own; 0: all.
         recurrent_size: Size of the state of layers that are recurrent; 0: they have self-attention.
+        member: Label of the model in an ensemble (`member_label`).
     """
     k: str | int = layout.beams or "K"
     marks = tuple(
@@ -91,7 +136,7 @@ def make_contract(
     full: tuple[TensorSpec, ...] = ()
     if recurrent_size:
         past: tuple[TensorSpec, ...] = tuple(
-            TensorSpec(f"ssru_state_{layer}", "float32", ("N", k, recurrent_size))
+            TensorSpec(f"ssru_state_{member}{layer}", "float32", ("N", k, recurrent_size))
             for layer in range(decoder_layers)
         )
     else:
@@ -104,7 +149,7 @@ def make_contract(
             full = (TensorSpec("full", "bool", ("N",)),)
         past += tuple(
             TensorSpec(
-                f"self_{kind}_{layer}",
+                f"self_{kind}_{member}{layer}",
                 layout.cache_type,
                 ("N", heads, layout.slots or "P", size),
                 in_place=True,
@@ -121,7 +166,9 @@ def make_contract(
             TensorSpec("source_bias", "float32", ("N", 1, 1, "S")),
             *(shortlist if layout.shortlist is not None else ()),
             *(
-                TensorSpec(f"cross_{kind}_{layer}", layout.cache_type, ("N", heads, "S", size))
+                TensorSpec(
+                    f"cross_{kind}_{member}{layer}", layout.cache_type, ("N", heads, "S", size)
+                )
                 for layer in range(cross_layers or decoder_layers)
                 for kind, size in kinds
             ),

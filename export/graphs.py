@@ -20,7 +20,7 @@ from translate_trt.export.fused_ops.declarations import (
     VERSION,
 )
 from translate_trt.runtime.bundle.attention_heads import LAST_LAYER, AttentionHeads
-from translate_trt.runtime.bundle.contract import EMPTY, FREE, MASKED, UNMARKED, Contract
+from translate_trt.runtime.bundle.contract import EMPTY, FREE, MASKED, NEXT, UNMARKED, Contract
 from translate_trt.train.config import END
 from translate_trt.train.model import (
     DecoderLayer,
@@ -227,6 +227,7 @@ class StepGraph(nn.Module):
         max_target_length: Number of positions.
         contract: Contract of the graphs.
         attention: Cross-attention to return, if the contract has it.
+        member: Label of the model in an ensemble (`member_label`).
     """
 
     position_table: Tensor
@@ -237,9 +238,10 @@ class StepGraph(nn.Module):
         max_target_length: int,
         contract: Contract,
         attention: AttentionHeads = LAST_LAYER,
+        member: str = "",
     ) -> None:
         super().__init__()
-        self.model, self.contract = model, contract
+        self.model, self.contract, self.member = model, contract, member
         self.attention = attention.within(model.config.decoder_layers, model.config.heads)
         positions = model.target_positions(0, max_target_length).detach().clone()
         self.register_buffer("position_table", positions)  # [max_target_length, d_model]
@@ -248,18 +250,7 @@ class StepGraph(nn.Module):
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         contract = self.contract
         named = {spec.name: x for spec, x in zip(contract.step_inputs, inputs, strict=True)}
-        tokens, positions = named["tokens"], named["positions"]
-        position = F.embedding(positions, self.position_table)[:, None]  # [N, 1, d_model]
-        x = self.model.look_up(self.model.embedding, tokens) + position  # [N, K, d_model]
-        x = self.model.embedding_norm(x)
-        past = self._past(named)
-        attention: tuple[Tensor, ...] = ()
-        for index, layer in enumerate(self.model.decoder_layers):
-            x = past.mix(index, layer, x)
-            x, weights = self._rest_of_layer(index, layer, x, named)
-            if contract.attention and index == self.attention.layer:
-                attention = (self._chosen_heads(weights).mean(1),)
-        x = self.model.decoder_norm(x)
+        x, attention, past = self.decode(named)
         request = Request(*(named[name] for name in Request._fields))
         state = State(*(named[name] for name in State._fields))
         marks = Marks(*(named[name] for name in Marks._fields)) if contract.marks else None
@@ -269,8 +260,32 @@ class StepGraph(nn.Module):
         else:
             candidates = self._shortlist_candidates(x, named["shortlist"], request, marks)
             parents, following = self.search.select(candidates, request, state, marks)
-        of_past, full = past.following(parents)
-        return (parents, *following, *of_past, *full, *attention)
+        return (parents, *following, *past.following(parents).values(), *attention)
+
+    def decode(
+        self, named: dict[str, Tensor]
+    ) -> tuple[Tensor, tuple[Tensor, ...], RecurrentPast | AttentionPast]:
+        """Run the decoder.
+
+        Args:
+            named: Inputs of the step by name.
+
+        Returns:
+            Its output [N, K, d_model], cross-attention [N, K, S] of the chosen heads if the
+            contract has it, and the past that it has written to.
+        """
+        tokens, positions = named["tokens"], named["positions"]
+        position = F.embedding(positions, self.position_table)[:, None]  # [N, 1, d_model]
+        x = self.model.look_up(self.model.embedding, tokens) + position  # [N, K, d_model]
+        x = self.model.embedding_norm(x)
+        past = self._past(named)
+        attention: tuple[Tensor, ...] = ()
+        for index, layer in enumerate(self.model.decoder_layers):
+            x = past.mix(index, layer, x)
+            x, weights = self._rest_of_layer(index, layer, x, named)
+            if self.contract.attention and index == self.attention.layer:
+                attention = (self._chosen_heads(weights).mean(1),)
+        return self.model.decoder_norm(x), attention, past
 
     def _chosen_heads(self, weights: Tensor) -> Tensor:
         """Return the heads to average of a layer's cross-attention [N, H, K, S]."""
@@ -311,10 +326,12 @@ class StepGraph(nn.Module):
     def _past(self, named: dict[str, Tensor]) -> RecurrentPast | AttentionPast:
         config, beams = self.model.config, self.contract.beams
         if config.is_recurrent:
-            return RecurrentPast(named)
+            return RecurrentPast(named, self.member)
         if beams is None:
-            return AttentionPast(named, SharedSlots(named["slots"], config.heads))
-        return AttentionPast(named, StaticCaches(named["positions"], beams))
+            caches: SharedSlots | StaticCaches = SharedSlots(named["slots"], config.heads)
+        else:
+            caches = StaticCaches(named["positions"], beams)
+        return AttentionPast(named, caches, self.member)
 
     def _rest_of_layer(
         self, index: int, layer: DecoderLayer, x: Tensor, named: dict[str, Tensor]
@@ -331,7 +348,7 @@ class StepGraph(nn.Module):
             The new x, and cross-attention weights [N, H, K, S].
         """
         y = layer.cross_attention_norm.before(x)
-        own = self.model.config.decoder_weights[index]
+        own = f"{self.member}{self.model.config.decoder_weights[index]}"
         cross = named[f"cross_key_{own}"], named[f"cross_value_{own}"]
         query = layer.cross_attention.queries(y)
         attended, weights = attend(layer.cross_attention, query, *cross, named["source_bias"])
@@ -346,12 +363,15 @@ class AttentionPast:
     Args:
         named: Inputs of the step by name.
         caches: Writer of the caches.
+        member: Label of the model in an ensemble.
     """
 
-    def __init__(self, named: dict[str, Tensor], caches: SharedSlots | StaticCaches) -> None:
-        self._named, self._caches = named, caches
+    def __init__(
+        self, named: dict[str, Tensor], caches: SharedSlots | StaticCaches, member: str = ""
+    ) -> None:
+        self._named, self._caches, self._member = named, caches, member
         self._ancestry = caches.extend(named["ancestry"])  # [N, K, P]
-        self._written: list[Tensor] = []
+        self._written: dict[str, Tensor] = {}
 
     def mix(self, index: int, layer: DecoderLayer, x: Tensor) -> Tensor:
         """Run the self-attention block of a layer for x [N, K, d_model]."""
@@ -359,15 +379,16 @@ class AttentionPast:
         y = layer.self_attention_norm.before(x)
         query = layer.self_attention.queries(y)  # [N, H, K, D]
         key, value = layer.self_attention.keys_values(y)  # [N, H, K, D]
-        keys = caches.write(self._named[f"self_key_{index}"], key)
-        values = caches.write(self._named[f"self_value_{index}"], value)
-        self._written += (keys, values)
+        own = f"{self._member}{index}"
+        keys = caches.write(self._named[f"self_key_{own}"], key)
+        values = caches.write(self._named[f"self_value_{own}"], value)
+        self._written |= {f"{NEXT}self_key_{own}": keys, f"{NEXT}self_value_{own}": values}
         live_keys, live_values = (caches.live(cache, self._ancestry) for cache in (keys, values))
         attended, _ = attend(layer.self_attention, query, live_keys, live_values, bias)
         return layer.self_attention_norm.after(x, attended)
 
-    def following(self, parents: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-        """Return the past of the next step's beams, and `full` where slots are dynamic.
+    def following(self, parents: Tensor) -> dict[str, Tensor]:
+        """Return outputs by name: the past of the next step's beams, and `full` of dynamic slots.
 
         Args:
             parents: [N, K] beam that each beam of the next step continues.
@@ -375,9 +396,10 @@ class AttentionPast:
         expanded = parents[..., None].expand_as(self._ancestry)
         ancestry = self._ancestry.gather(1, expanded)
         if not isinstance(self._caches, SharedSlots):
-            return [ancestry, *self._written], []
+            return {f"{NEXT}ancestry": ancestry, **self._written}
         slots, full = self._caches.next_slots(ancestry)
-        return [ancestry, slots, *self._written], [full]
+        found = {f"{NEXT}ancestry": ancestry, f"{NEXT}slots": slots, **self._written}
+        return {**found, "full": full}
 
 
 class RecurrentPast:
@@ -385,23 +407,24 @@ class RecurrentPast:
 
     Args:
         named: Inputs of the step by name.
+        member: Label of the model in an ensemble.
     """
 
-    def __init__(self, named: dict[str, Tensor]) -> None:
-        self._named = named
-        self._states: list[Tensor] = []
+    def __init__(self, named: dict[str, Tensor], member: str = "") -> None:
+        self._named, self._member = named, member
+        self._states: dict[str, Tensor] = {}
 
     def mix(self, index: int, layer: DecoderLayer, x: Tensor) -> Tensor:
         """Run the SSRU block of a layer for x [N, K, d_model]."""
         y = layer.ssru_norm.before(x)
-        output, state = layer.ssru.step(y, self._named[f"ssru_state_{index}"])
-        self._states.append(state)
+        name = f"ssru_state_{self._member}{index}"
+        output, self._states[name] = layer.ssru.step(y, self._named[name])
         return layer.ssru_norm.after(x, output)
 
-    def following(self, parents: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+    def following(self, parents: Tensor) -> dict[str, Tensor]:
         """See `AttentionPast.following`."""
-        indices = parents[..., None]
-        return [state.gather(1, indices.expand_as(state)) for state in self._states], []
+        rows = parents[..., None]
+        return {NEXT + name: x.gather(1, rows.expand_as(x)) for name, x in self._states.items()}
 
 
 class Candidates(NamedTuple):

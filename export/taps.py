@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
+from contextlib import ExitStack, contextmanager
+from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
+from translate_trt.export.ensemble import EnsembleStepGraph, labelled
 from translate_trt.export.graphs import StepGraph
 from translate_trt.export.residual_stream import LOGITS, STACKS, stream, sublayers
 from translate_trt.train.model import Residual, Transformer
+from translate_trt.train.search import Ensemble
 
 
 @contextmanager
@@ -53,35 +55,52 @@ def recording(model: Transformer, stack: str) -> Iterator[dict[str, Tensor]]:
             remove()
 
 
+class Taps(NamedTuple):
+    """Names of tapped tensors, in order.
+
+    Attributes:
+        stream: The residual streams of the model, or of all members of an ensemble.
+        logits: The logits of the whole vocabulary, in a step without a shortlist.
+    """
+
+    stream: tuple[str, ...]
+    logits: tuple[str, ...]
+
+
 @contextmanager
-def tapped(module: nn.Module, model: Transformer, graph: str) -> Iterator[tuple[str, ...]]:
+def tapped(module: nn.Module, model: Transformer | Ensemble, graph: str) -> Iterator[Taps]:
     """Make a graph's module return its tapped tensors after its own outputs.
 
     Args:
-        module: An `EncoderGraph` or a `StepGraph`.
-        model: The model inside the module.
+        module: An encoder or step graph of a model or an ensemble.
+        model: The model or ensemble inside the module.
         graph: Name of the graph, "encoder" or "step".
 
     Yields:
-        The names of the tapped tensors, in order.
+        The names of the tapped tensors, which begin with the label of an ensemble's member.
     """
-    names = stream(model.config, STACKS[graph])
-    with recording(model, STACKS[graph]) as found:
-        hooks = []
-        # With a shortlist there are no logits of the whole vocabulary.
+    stack, members = STACKS[graph], labelled(model)
+    with ExitStack() as hooks:
+        recorded = [
+            (prefix, stream(one.config, stack), hooks.enter_context(recording(one, stack)))
+            for prefix, one in members
+        ]
+        logits: dict[str, Tensor] = {}
+        names = tuple(f"{prefix}{LOGITS}" for prefix, _ in members)
         if isinstance(module, StepGraph) and module.contract.shortlist is None:
-            names = (*names, LOGITS)
-            hooks.append(_on_input(module.search, itertools.repeat(LOGITS), found))
-        hooks.append(
-            module.register_forward_hook(
-                lambda _, __, outputs: (*outputs, *(found[name] for name in names))
-            ).remove
-        )
-        try:
-            yield names
-        finally:
-            for remove in hooks:
-                remove()
+            hooks.callback(_on_inputs(module.search, names, logits))
+        elif isinstance(module, EnsembleStepGraph):
+            hooks.callback(_on_inputs(module.total, names, logits))
+        else:
+            names = ()
+
+        def append(_: nn.Module, __: tuple[Tensor, ...], outputs: tuple[Tensor, ...]) -> Any:
+            of_streams = (found[name] for _, own, found in recorded for name in own)
+            return (*outputs, *of_streams, *(logits[name] for name in names))
+
+        hooks.callback(module.register_forward_hook(append).remove)
+        streams = tuple(f"{prefix}{name}" for prefix, own, _ in recorded for name in own)
+        yield Taps(streams, names)
 
 
 def _by_module(
@@ -110,6 +129,17 @@ def _on_input(
     def hook(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         if name := next(names):
             found[name] = inputs[0]
+
+    return module.register_forward_pre_hook(hook).remove
+
+
+def _on_inputs(
+    module: nn.Module, names: Sequence[str], found: dict[str, Tensor]
+) -> Callable[[], None]:
+    """Record a module's first inputs; return a function that removes the hook."""
+
+    def hook(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        found.update(zip(names, inputs, strict=False))
 
     return module.register_forward_pre_hook(hook).remove
 

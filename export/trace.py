@@ -27,6 +27,8 @@ _TYPES = {
 
 # Sizes of the example inputs. They all differ, or torch would take two axes for the same.
 _EXAMPLE_SIZES = {"N": 2, "K": 3, "S": 5, "P": 7, "W": 23, "B": 11}
+# A protobuf holds less than 2 GiB; the rest is for the nodes.
+_MOST_BYTES = 2**31 - 2**24
 
 
 def _example(spec: TensorSpec) -> Tensor:
@@ -122,7 +124,18 @@ def check(model: ir.Model) -> onnx.ModelProto:
 
     Metadata is removed: torch's stack traces contain local paths and are a large part of a small
     graph.
+
+    Raises:
+        TranslateTrtError: The weights do not fit into one file.
     """
+    tensors = [value.const_value for value in model.graph.initializers.values()]
+    size = sum(tensor.nbytes for tensor in tensors if tensor is not None)
+    if size > _MOST_BYTES:
+        raise TranslateTrtError(
+            f"the {model.graph.name} graph has {size / 2**30:.2f} GiB of weights, and an ONNX file "
+            "holds less than 2 GiB. Choose a target of lower precision or, in an ensemble, fewer "
+            "or smaller members."
+        )
     model = model.clone()
     ClearMetadataAndDocStringPass()(model)
     remove_roles(model)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from translate_trt.runtime.cli.names import output_option
+from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.io.report import columns
 
 if TYPE_CHECKING:
@@ -15,8 +16,15 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("checkpoint", type=click.Path(path_type=Path))
+@click.argument(
+    "checkpoints", nargs=-1, required=True, metavar="CHECKPOINT...", type=click.Path(path_type=Path)
+)
 @output_option("The bundle to write.")
+@click.option(
+    "--ensemble",
+    is_flag=True,
+    help="Compile several checkpoints of one vocabulary as an ensemble, into one step graph.",
+)
 @click.option(
     "--target",
     "targets",
@@ -138,8 +146,9 @@ if TYPE_CHECKING:
 @click.option("--no-engine-cache", is_flag=True, help="Engines: do not use the cache.")
 @click.option("--force", is_flag=True, help="Replace the bundle at --output.")
 def export(
-    checkpoint: Path,
+    checkpoints: tuple[Path, ...],
     out: Path,
+    ensemble: bool,
     targets: tuple[str, ...],
     shortlist: Path | None,
     max_source_length: int | None,
@@ -161,7 +170,11 @@ def export(
     """Compile CHECKPOINT, a directory made by `translate-trt train`, into a bundle.
 
     Of a whole run, export takes the averaged checkpoint or, without one, the latest.
+
+    With --ensemble, the probability of a next token is the mean of the checkpoints' probabilities.
+    Decoding defaults are those of the first.
     """
+    _check_number(checkpoints, ensemble)
     # Options are checked before PyTorch is imported, which takes seconds.
     from translate_trt.export.build_options import BuildOptions, parse_heads
     from translate_trt.export.engines.options import (
@@ -172,7 +185,7 @@ def export(
     from translate_trt.runtime.io.cache_files import engine_directory
     from translate_trt.runtime.io.outputs import check_apart
 
-    check_apart(out, [checkpoint])  # also if the checkpoint is a whole run
+    check_apart(out, checkpoints)  # also if a checkpoint is a whole run
     options = BuildOptions(
         targets=targets,
         max_source_length=max_source_length,
@@ -194,12 +207,27 @@ def export(
     from translate_trt.export.compile import compile_bundle
     from translate_trt.train.checkpoint import open_checkpoint
 
-    compiled = compile_bundle(open_checkpoint(checkpoint), out, options, force)
+    first, *others = map(open_checkpoint, checkpoints)
+    compiled = compile_bundle(first, out, options, force, others)
     for name, target in compiled.manifest.targets.items():
         if explain:
             click.echo(f"{name}\n{_table(compiled.reports[name])}\n")
         size = sum(file.bytes for file in target.files.values())
         click.echo(f"{out}: {name}, {size / 1e6:.1f} MB")
+
+
+def _check_number(checkpoints: tuple[Path, ...], ensemble: bool) -> None:
+    """Refuse several checkpoints without --ensemble, and --ensemble with a single one."""
+    if ensemble and len(checkpoints) == 1:
+        raise OptionError(
+            f"--ensemble needs at least two checkpoints, and {checkpoints[0]} is the only one; "
+            "name the others, or leave out --ensemble."
+        )
+    if len(checkpoints) > 1 and not ensemble:
+        raise OptionError(
+            f"{len(checkpoints)} checkpoints are given: add --ensemble to compile them into one "
+            "bundle, or export each into a bundle of its own."
+        )
 
 
 def _table(reports: list[Report]) -> str:

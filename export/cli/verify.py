@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -18,9 +19,12 @@ from translate_trt.runtime.io.lines import open_input, read_lines, read_parallel
 @bundle_argument
 @click.option(
     "--checkpoint",
+    "checkpoints",
     type=click.Path(path_type=Path),
+    multiple=True,
     required=True,
-    help="Run or checkpoint that the bundle was exported from.",
+    help="Run or checkpoint that the bundle was exported from; for an ensemble, once for each "
+    "member, in the order of the export.",
 )
 @click.option(
     "--source", type=click.Path(path_type=Path), required=True, help="Lines to translate."
@@ -50,7 +54,7 @@ from translate_trt.runtime.io.lines import open_input, read_lines, read_parallel
 @language_flags
 def verify(
     bundle: Path,
-    checkpoint: Path,
+    checkpoints: tuple[Path, ...],
     source: Path,
     reference: Path | None,
     targets: tuple[str, ...],
@@ -83,17 +87,17 @@ def verify(
 
     use_threads(threads)
     if reference is None or layers:
-        _compare_layers(bundle, checkpoint, source, targets, threads, layers_lines)
+        _compare_layers(bundle, checkpoints, source, targets, threads, layers_lines)
         return
     chosen = {name: code for name, code in languages.items() if code is not None}
     _compare_translations(
-        bundle, checkpoint, (source, reference), targets, threads, require_engines, chosen
+        bundle, checkpoints, (source, reference), targets, threads, require_engines, chosen
     )
 
 
 def _compare_translations(
     bundle: Path,
-    checkpoint: Path,
+    checkpoints: Sequence[Path],
     test_set: tuple[Path, Path],
     targets: tuple[str, ...],
     threads: int | None,
@@ -105,14 +109,16 @@ def _compare_translations(
     from translate_trt.train.checkpoint import open_checkpoint
 
     lines = list(read_parallel(*test_set))
+    first, *others = map(open_checkpoint, checkpoints)
     found = parity.verify(
         bundle,
-        open_checkpoint(checkpoint),
+        first,
         [line for line, _ in lines],
         [line for _, line in lines],
         targets or None,
         threads,
         languages,
+        others,
     )
     click.echo(parity_table(found))
     failed = [name for name, result in found.items() if not result.passed]
@@ -130,7 +136,7 @@ def _compare_translations(
 
 def _compare_layers(
     bundle: Path,
-    checkpoint: Path,
+    checkpoints: Sequence[Path],
     source: Path,
     targets: tuple[str, ...],
     threads: int | None,
@@ -142,7 +148,8 @@ def _compare_layers(
 
     with open_input(str(source)) as stream:
         lines = list(islice(read_lines(stream, str(source)), count))
-    reports = compare_layers(bundle, open_checkpoint(checkpoint), lines, targets or None, threads)
+    first, *others = map(open_checkpoint, checkpoints)
+    reports = compare_layers(bundle, first, lines, targets or None, threads, others)
     click.echo(layer_tables(reports))
     drifting = [f"{report.target} (from {report.first})" for report in reports if report.first]
     if drifting:

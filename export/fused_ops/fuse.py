@@ -66,16 +66,16 @@ class FuseOps(Pass):
             (4 + model.equal_heads) * model.encoder_layers + 1 + 2 * model.cross_layers
         ),
         # The matmuls and both attentions of a layer, or with an SSRU one attention, the unit, the
-        # order of its state and, post-norm, the sum after the unit; the embedding, two of the
-        # search; two of the ancestry; and, unless a shortlist is traced as a fused op, two for the
-        # candidates.
+        # order of its state and, post-norm, the sum after the unit; the embedding; and, unless a
+        # shortlist is traced as a fused op, the vocabulary projection.
         step=lambda model: (
             (6 + 2 * model.equal_heads) * model.self_attentions
             + (7 + model.equal_heads + model.post_norm) * model.ssrus
-            + 3
-            + 2 * (model.self_attentions > 0)
-            + 2 * (not model.shortlist)
+            + 1
+            + (not model.shortlist)
         ),
+        # Two of the search; two of the ancestry; and, without a shortlist, the candidates.
+        search=lambda model: 2 + 2 * (model.self_attentions > 0) + (not model.shortlist),
     )
 
     def run(self, model: ir.Model) -> Outcome:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from translate_trt.export.fused_ops.matching import FusedNode, operand, other, producer, reader
+from translate_trt.export.fused_ops.matching import FusedNode, operand, other, producer
 from translate_trt.export.passes.base import constant, scalar
 
 
@@ -18,7 +18,8 @@ def embed(node: ir.Node) -> FusedNode | str | None:
         position_table, positions = found
         embedded, factor = _unscaled(other(node, summand))
         tables = _rows(embedded)
-        if tables is None or reader(summand, "Add") is None:
+        # Members of an ensemble with the same positions share their lookup.
+        if tables is None or {use.node.op_type for use in summand.uses()} != {"Add"}:
             return None
         *tables, tokens = tables
         name = "Embed8" if len(tables) == 2 else "Embed"

@@ -6,7 +6,7 @@ therefore declares its number of matches, and an export that finds fewer fails.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from translate_trt.runtime.bundle.contract import Contract
@@ -66,16 +66,24 @@ class ModelShape:
 
 @dataclass(frozen=True)
 class Expected:
-    """Number of matches that a pass has in each graph of a model.
+    """Number of matches that a pass has in each graph of a model, or of an ensemble.
 
     Attributes:
-        encoder: Matches in the encoder graph.
-        step: Matches in the step graph.
+        encoder: Matches in the encoder graph, for each member.
+        step: Matches in the step graph, for each member.
+        search: Further matches in the step graph, in the search that the members share.
     """
 
     encoder: Callable[[ModelShape], int]
     step: Callable[[ModelShape], int]
+    search: Callable[[ModelShape], int] = lambda _: 0
 
-    def of(self, graph: str, shape: ModelShape) -> int:
-        """Number of matches in one graph, "encoder" or "step"."""
-        return int((self.encoder if graph == "encoder" else self.step)(shape))
+    def of(self, graph: str, members: Sequence[ModelShape]) -> int:
+        """Number of matches in one graph, "encoder" or "step".
+
+        The search has the most that a member needs: an ancestry if any of them has self-attention.
+        """
+        if graph == "encoder":
+            return sum(int(self.encoder(member)) for member in members)
+        shared = max(int(self.search(member)) for member in members)
+        return sum(int(self.step(member)) for member in members) + shared

@@ -60,7 +60,7 @@ def run_passes(
     disabled: Collection[str] = (),
     after: Callable[[str, ir.Model], None] | None = None,
     input_bounds: Mapping[str, Bound] = NO_BOUNDS,
-    shape: ModelShape | None = None,
+    shapes: Sequence[ModelShape] = (),
 ) -> Applied:
     """Apply passes to a graph, in place and in order.
 
@@ -70,8 +70,9 @@ def run_passes(
         disabled: Names of passes to leave out.
         after: Called with each pass's name and the graph after that pass.
         input_bounds: Known bounds of the graph's inputs, by name.
-        shape: Shape of the model, from which passes know how many matches there are. The numbers
-            are not enforced if a pass is left out, since other passes may build on its rewrites.
+        shapes: Shape of the model or of each member of an ensemble, from which passes know how many
+            matches there are; none if it is not known. The numbers are not enforced if a pass is
+            left out, since other passes may build on its rewrites.
 
     Raises:
         TranslateTrtError: A pass fails or has too few matches; the message names the pass and the
@@ -96,8 +97,8 @@ def run_passes(
             ) from error
         output_bounds = outcome.output_bounds or output_bounds
         expected = None
-        if shape is not None and one.expected is not None:
-            expected = one.expected.of(graph, shape)
+        if shapes and one.expected is not None:
+            expected = one.expected.of(graph, shapes)
         reports.append(
             Report(
                 graph,

@@ -90,8 +90,9 @@ class KeepSizes(RewritePass):
         # The heads of a layer; log-probabilities, tokens and beams of all candidates. Sizes of
         # static caches are constant.
         step=lambda model: (
-            (not model.static_caches) * (6 * model.self_attentions + 2 * model.ssrus + 3)
+            (not model.static_caches) * (6 * model.self_attentions + 2 * model.ssrus)
         ),
+        search=lambda model: (not model.static_caches) * 3,
     )
     rules = (_KeepSizes,)
     commute = False

@@ -23,7 +23,9 @@ class TopKFirst(Pass):
 
     name = "top-k-first"
     summary = "select the best logits first, and compute log-probabilities only of those"
-    expected = Expected(encoder=lambda _: 0, step=lambda model: not model.shortlist)
+    expected = Expected(
+        encoder=lambda _: 0, step=lambda _: 0, search=lambda model: not model.shortlist
+    )
     roots = ("LogSoftmax",)
 
     def run(self, model: ir.Model) -> Outcome:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ import onnxruntime as ort
 import torch
 from numpy.typing import NDArray
 
+from translate_trt.export.contract import member_label
+from translate_trt.export.ensemble import labelled
 from translate_trt.export.residual_stream import LOGITS
 from translate_trt.export.taps import recording
 from translate_trt.export.verify.cpu_emulation import (
@@ -27,7 +30,7 @@ from translate_trt.export.verify.cpu_emulation import (
     has_engines,
     load_graph,
 )
-from translate_trt.export.verify.parity import check_origin
+from translate_trt.export.verify.parity import load_origin
 from translate_trt.runtime.backends.onnxruntime import EXACT_INT8
 from translate_trt.runtime.bundle.manifest import Manifest, TargetEntry, read_manifest, verify_files
 from translate_trt.runtime.errors import BundleError, InputError
@@ -37,6 +40,7 @@ from translate_trt.runtime.text.tokenizer import Tokenizer
 from translate_trt.train.checkpoint import Checkpoint
 from translate_trt.train.config import END, START
 from translate_trt.train.model import Transformer, pad
+from translate_trt.train.search import Ensemble
 
 Array = NDArray[np.float32]
 Tensors = dict[str, Array]
@@ -125,23 +129,24 @@ def compare_layers(
     source: Sequence[str],
     targets: Sequence[str] | None = None,
     threads: int | None = None,
+    others: Sequence[Checkpoint] = (),
 ) -> list[LayerReport]:
     """Run a few lines through PyTorch and every target, and compare the output of every layer.
 
     Args:
         bundle: Directory of the bundle.
-        checkpoint: Checkpoint that the bundle was exported from.
+        checkpoint: Checkpoint that the bundle was exported from, or its ensemble's first member.
         source: Lines to run, as a single batch.
         targets: Names of targets; None for all.
         threads: CPU threads of the targets. PyTorch's threads are not changed.
+        others: Further members of an ensemble, in the order of the export.
 
     Raises:
         BundleError: The bundle is damaged, does not belong to the checkpoint, or has no taps.
         InputError: Every line is empty.
     """
     manifest = read_manifest(bundle)
-    model = checkpoint.load_model()
-    check_origin(bundle, manifest, checkpoint, model)
+    model = load_origin(bundle, manifest, [checkpoint, *others])
     names = list(manifest.targets) if targets is None else list(targets)
     for name in names:
         verify_files(bundle, manifest, name)
@@ -175,24 +180,38 @@ class _Reference:
     forced: NDArray[np.int64]
 
 
-def _pytorch(model: Transformer, sources: list[list[int]]) -> _Reference:
+def _pytorch(model: Transformer | Ensemble, sources: list[list[int]]) -> _Reference:
     ids, lengths = pad([[*tokens, END] for tokens in sources])
     steps: list[Tensors] = []
     chosen = [torch.full((len(sources),), START)]
-    with torch.inference_mode():
-        with recording(model, "encoder") as found:
-            cache = model.start_cache(ids, lengths)
-        tensors = {name: x.numpy() for name, x in found.items()}
-        for index, pair in enumerate(cache.cross):
-            for kind, x in zip(("key", "value"), pair, strict=True):
-                tensors[f"cross_{kind}_{index}"] = _positions_first(x.numpy())
-        with recording(model, "decoder") as found:
-            for _ in range(STEPS):
-                logits = model.decode_next(chosen[-1], cache)
-                rows = {name: x.reshape(len(sources), -1).numpy() for name, x in found.items()}
-                steps.append({**rows, LOGITS: logits.numpy()})
-                # The end token is banned, so that every line reaches the last step.
-                chosen.append(logits.index_fill(1, torch.tensor(END), -math.inf).argmax(-1))
+    tensors: Tensors = {}
+    caches, recorded = [], []
+    with torch.inference_mode(), ExitStack() as hooks:
+        for number, (prefix, member) in enumerate(labelled(model)):
+            with recording(member, "encoder") as found:
+                cache = member.start_cache(ids, lengths)
+            tensors |= {f"{prefix}{name}": x.numpy() for name, x in found.items()}
+            label = member_label(number) if prefix else ""
+            for index, pair in enumerate(cache.cross):
+                for kind, x in zip(("key", "value"), pair, strict=True):
+                    tensors[f"cross_{kind}_{label}{index}"] = _positions_first(x.numpy())
+            caches.append(cache)
+            recorded.append(hooks.enter_context(recording(member, "decoder")))
+        for _ in range(STEPS):
+            step: Tensors = {}
+            probabilities = []
+            for (prefix, member), cache, found in zip(
+                labelled(model), caches, recorded, strict=True
+            ):
+                logits = member.decode_next(chosen[-1], cache)
+                for name, x in found.items():
+                    step[f"{prefix}{name}"] = x.reshape(len(sources), -1).numpy()
+                step[f"{prefix}{LOGITS}"] = logits.numpy()
+                probabilities.append(logits.softmax(-1))
+            steps.append(step)
+            # The end token is banned, so that every line reaches the last step.
+            mean = torch.stack(probabilities).mean(0)
+            chosen.append(mean.index_fill(1, torch.tensor(END), -math.inf).argmax(-1))
     forced = torch.stack(chosen[1:STEPS], dim=1).numpy()
     return _Reference({**_unpadded(tensors, sources), **_stacked(steps)}, forced)
 

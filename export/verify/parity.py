@@ -21,6 +21,7 @@ from translate_trt.export.verify.thresholds import SHORTLIST_THRESHOLDS, THRESHO
 from translate_trt.runtime.backends.packages import TORCH
 from translate_trt.runtime.bundle.manifest import (
     Manifest,
+    ModelDescription,
     TargetEntry,
     locked_manifest,
     read_manifest,
@@ -37,7 +38,7 @@ from translate_trt.runtime.translator import Translator
 from translate_trt.train.checkpoint import Checkpoint
 from translate_trt.train.evaluation.scoring import Score, bleu, paired_bootstrap
 from translate_trt.train.model import Transformer
-from translate_trt.train.search import beam_search
+from translate_trt.train.search import Ensemble, Model, beam_search
 
 log = logging.getLogger("translate_trt")
 
@@ -133,18 +134,20 @@ def verify(
     targets: Sequence[str] | None = None,
     threads: int | None = None,
     languages: Mapping[str, Any] = _NO_LANGUAGES,
+    others: Sequence[Checkpoint] = (),
 ) -> dict[str, Parity]:
     """Compare each target's translations with the checkpoint's, and record the evidence.
 
     Args:
         bundle: Directory of the bundle.
-        checkpoint: Checkpoint that the bundle was exported from.
+        checkpoint: Checkpoint that the bundle was exported from, or its ensemble's first member.
         source: Lines to translate.
         reference: Human translations of the lines.
         targets: Names of targets; None for all.
         threads: CPU threads of the targets. PyTorch's threads are not changed.
         languages: `source_language` and `target_language` of `SearchOptions`. Default: the
             bundle's languages.
+        others: Further members of an ensemble, in the order of the export.
 
     Returns:
         The evidence per target. The manifest keeps stronger evidence that it already has.
@@ -162,8 +165,7 @@ def verify(
             "a test set of %d lines is weak evidence; use at least %d lines", len(source), MIN_LINES
         )
     manifest = read_manifest(bundle)
-    model = checkpoint.load_model()
-    check_origin(bundle, manifest, checkpoint, model)
+    model = load_origin(bundle, manifest, [checkpoint, *others])
     entries = [manifest.target(name) for name in (manifest.targets if targets is None else targets)]
     for entry in entries:  # before translating, which may take hours
         verify_files(bundle, manifest, entry.name)
@@ -235,7 +237,7 @@ def _hash_lines(lines: Sequence[str]) -> str:
     return digest.hexdigest()
 
 
-def _reference_search(model: Transformer, prompt: Prompt) -> TranslateIds:
+def _reference_search(model: Model, prompt: Prompt) -> TranslateIds:
     """Return the PyTorch beam search with the signature of `Translator.translate_ids`."""
 
     def translate_ids(
@@ -248,32 +250,68 @@ def _reference_search(model: Transformer, prompt: Prompt) -> TranslateIds:
     return translate_ids
 
 
-def check_origin(
-    bundle: Path, manifest: Manifest, checkpoint: Checkpoint, model: Transformer
-) -> None:
-    """Raise a BundleError if the bundle was not exported from the checkpoint.
+def load_origin(
+    bundle: Path, manifest: Manifest, checkpoints: Sequence[Checkpoint]
+) -> Transformer | Ensemble:
+    """Load the model or ensemble that a bundle was exported from.
 
     Bundles of older versions do not record the hash of their weights. For these, only shape and
     tokenizers are compared, with a warning.
+
+    Raises:
+        BundleError: The bundle was not exported from the checkpoints.
+        CheckpointError: A checkpoint is damaged.
+    """
+    recorded: list[tuple[ModelDescription, str | None]] = [
+        (manifest.model, manifest.weights_sha256)
+    ]
+    if manifest.members:
+        recorded = [(one.model, one.weights_sha256) for one in manifest.members]
+    if len(checkpoints) != len(recorded):
+        what = f"an ensemble of {len(recorded)} models" if manifest.members else "a single model"
+        raise BundleError(
+            f"{bundle} has {what}, and {len(checkpoints)} checkpoints are given. Pass each "
+            "checkpoint that the bundle was exported from, in the same order."
+        )
+    models = [checkpoint.load_model() for checkpoint in checkpoints]
+    for checkpoint, model, (description, weights) in zip(
+        checkpoints, models, recorded, strict=True
+    ):
+        _check_origin(bundle, manifest, checkpoint, description == describe(model), weights)
+    return Ensemble(models) if manifest.members else models[0]
+
+
+def _check_origin(
+    bundle: Path, manifest: Manifest, checkpoint: Checkpoint, fits: bool, weights: str | None
+) -> None:
+    """Raise a BundleError if the bundle was not exported from the checkpoint.
+
+    Args:
+        bundle: Directory of the bundle.
+        manifest: Manifest of the bundle.
+        checkpoint: The checkpoint.
+        fits: Whether its model has the shape that the manifest records.
+        weights: SHA-256 of the weights that the manifest records, if it does.
     """
     pairs = zip(("source", "target"), checkpoint.tokenizers, strict=True)
-    if manifest.model != describe(model):
+    if not fits:
         difference = "the models differ in shape"
     elif any(manifest.tokenizer[side].sha256 != sha256_of_file(path)[0] for side, path in pairs):
         difference = "the tokenizers differ"
-    elif manifest.weights_sha256 is None:
+    elif weights is None:
         log.warning(
             "%s was exported by an older version, which did not record the hash of the weights: "
             "whether %s has the same weights was not checked; export it again",
             bundle, checkpoint.path,
         )  # fmt: skip
         return
-    elif manifest.weights_sha256 != checkpoint.weights_sha256:
+    elif weights != checkpoint.weights_sha256:
         difference = "the weights differ"
     else:
         return
+    order = "; members of an ensemble have the order of the export" if manifest.members else ""
     raise BundleError(
-        f"{bundle} was not exported from this checkpoint, {checkpoint.path}: {difference}. "
+        f"{bundle} was not exported from this checkpoint, {checkpoint.path}: {difference}{order}. "
         "Pass the checkpoint that the bundle was exported from, or export this one."
     )
 

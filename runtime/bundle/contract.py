@@ -21,6 +21,9 @@ beams share the slots of their common history (docs/adr/0003-shared-slots.md has
 Decoders with recurrent layers have neither caches nor an ancestry: the state of each beam is one
 vector per layer (`ssru_state_0`), which the step reorders by `parents`.
 
+Members of an ensemble extend the same beams: they share the search state, `ancestry` and `slots`.
+Names of their own tensors have the member's number: `self_key_m1_0` belongs to the second member.
+
 Each row along an axis N belongs to one sentence: a host may drop, swap or replace rows between two
 steps.
 """

@@ -124,6 +124,14 @@ class Fields:
         for name in self.values:
             yield name, self.object(name)
 
+    def elements(self, name: str) -> list[Fields]:
+        """Read a list of objects; empty if the field is missing."""
+        value = self.values.get(name, [])
+        if not isinstance(value, list):
+            self.fail(name, "a list of objects", value)
+        path = self._path(name)
+        return [Fields(x, self._file, f"{path}[{index}]") for index, x in enumerate(value)]
+
     def _get(self, name: str) -> Any:
         if name not in self.values:
             raise BundleError(f"{self._file}: the field {self._path(name)!r} is missing. {REMEDY}")

@@ -89,6 +89,30 @@ class ModelDescription:
 
 
 @dataclass(frozen=True)
+class MemberDescription:
+    """A member of an ensemble, for `info` and `verify`.
+
+    Attributes:
+        model: Properties of the model.
+        weights_sha256: SHA-256 of the checkpoint's weights.
+        recurrent: Whether its decoder layers are recurrent.
+    """
+
+    model: ModelDescription
+    weights_sha256: str
+    recurrent: bool
+
+    @classmethod
+    def from_json(cls, fields: Fields) -> MemberDescription:
+        """Read the description from an element of the list `members` of a manifest."""
+        return cls(
+            ModelDescription.from_json(fields.object("model")),
+            fields.text("weights_sha256"),
+            fields.boolean("recurrent"),
+        )
+
+
+@dataclass(frozen=True)
 class Limits:
     """Maximum lengths in tokens, the end symbol included."""
 
@@ -200,15 +224,17 @@ class Manifest:
         created_by: Program and version that wrote the bundle.
         source_language: Source language of a bilingual model; None if unknown.
         target_language: Target language of a bilingual model; None if unknown.
-        model: Properties of the model.
+        model: Properties of the model; of an ensemble, those of its first member.
         limits: Maximum lengths.
         prompt: Special tokens around the text.
         search: Default values for fields of `SearchOptions`.
         tokenizer: SentencePiece models "source" and "target", one file if the vocabulary is shared.
         targets: Targets by name, at least one; the first is the default.
-        weights_sha256: SHA-256 of the checkpoint's weights; None if unknown.
-        attention: Cross-attention that the step graphs return; None if they return none, or for
-            bundles that do not name it.
+        weights_sha256: SHA-256 of the checkpoint's weights, or of the first member's; None if
+            unknown.
+        attention: Cross-attention that the step graphs return, of an ensemble that of its first
+            member; None if they return none, or for bundles that do not name it.
+        members: Members of an ensemble, at least two; empty for a model alone.
     """
 
     format_version: int
@@ -223,6 +249,7 @@ class Manifest:
     targets: dict[str, TargetEntry]
     weights_sha256: str | None = None
     attention: AttentionHeads | None = None
+    members: tuple[MemberDescription, ...] = ()
 
     @classmethod
     def from_json(cls, fields: Fields) -> Manifest:
@@ -247,12 +274,15 @@ class Manifest:
             },
             weights_sha256=fields.optional_text("weights_sha256"),
             attention=_attention(fields),
+            members=_members(fields),
         )
 
     def to_json(self) -> dict[str, Any]:
         """Convert the manifest to JSON values, which `from_json` reads back."""
         value = asdict(self)
         value["prompt"] = self.prompt.to_json()
+        if not self.members:
+            del value["members"]  # as in manifests of versions without ensembles
         for target in value["targets"].values():
             del target["name"]  # the key already
         for name, entry in self.targets.items():
@@ -459,6 +489,14 @@ def _attention(fields: Fields) -> AttentionHeads | None:
         return heads.within(model.decoder_layers, model.heads)
     except OptionError:
         fields.fail("attention", "a layer and heads of the model", heads.to_json())
+
+
+def _members(fields: Fields) -> tuple[MemberDescription, ...]:
+    """Read the members of an ensemble; none if the field is missing."""
+    found = fields.elements("members")
+    if len(found) == 1:
+        fields.fail("members", "a list of at least two members", fields.values["members"])
+    return tuple(map(MemberDescription.from_json, found))
 
 
 def _prompt(fields: Fields) -> Prompt:

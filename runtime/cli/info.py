@@ -69,7 +69,7 @@ def _table(manifest: Manifest, bundle: Path, problems: dict[str, str | None]) ->
     formatter = click.HelpFormatter(width=100)
     sections = {
         "bundle": _bundle_rows(manifest),
-        "model": _model_rows(manifest),
+        **_model_sections(manifest),
         "tokenizer": _tokenizer_rows(manifest),
         **{
             f"target {name}": _target_rows(entry, bundle, problems[name])
@@ -117,14 +117,39 @@ def _bundle_rows(manifest: Manifest) -> Rows:
 
 
 def _origin(manifest: Manifest) -> str:
+    if manifest.members:
+        return f"an ensemble of {len(manifest.members)} models"
     if manifest.weights_sha256 is None:
         return "unknown weights (an older version made the bundle)"
     return f"weights of SHA-256 {manifest.weights_sha256}"
 
 
-def _model_rows(manifest: Manifest) -> Rows:
-    model, limits = manifest.model, manifest.limits
-    recurrent = all(not target.contract.caches for target in manifest.targets.values())
+def _model_sections(manifest: Manifest) -> dict[str, Rows]:
+    """Format the model, or what the members of an ensemble have in common and then each member."""
+    limits = manifest.limits
+    shared = [
+        ("vocabulary", _vocabulary(manifest.model)),
+        ("longest source", f"{limits.max_source_length} tokens, the end symbol included"),
+        ("longest target", f"{limits.max_target_length} tokens, the end symbol included"),
+    ]
+    if not manifest.members:
+        recurrent = all(not target.contract.caches for target in manifest.targets.values())
+        shape = _shape_rows(manifest.model, recurrent)
+        return {"model": [*shape, *_returned_attention(manifest), *shared]}
+    total = sum(member.model.parameters for member in manifest.members)
+    return {
+        "ensemble": [("parameters", f"{total:,}"), *shared],
+        **{
+            f"member {number}": [
+                ("exported from", f"weights of SHA-256 {member.weights_sha256}"),
+                *_shape_rows(member.model, member.recurrent),
+            ]
+            for number, member in enumerate(manifest.members, 1)
+        },
+    }
+
+
+def _shape_rows(model: ModelDescription, recurrent: bool) -> Rows:
     return [
         ("parameters", f"{model.parameters:,}"),
         (
@@ -134,10 +159,6 @@ def _model_rows(manifest: Manifest) -> Rows:
         ),
         ("sizes", f"{model.model_size} model, {model.feed_forward_size} feed-forward"),
         ("attention", _attention(model)),
-        *_returned_attention(manifest),
-        ("vocabulary", _vocabulary(model)),
-        ("longest source", f"{limits.max_source_length} tokens, the end symbol included"),
-        ("longest target", f"{limits.max_target_length} tokens, the end symbol included"),
     ]
 
 

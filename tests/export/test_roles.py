@@ -151,7 +151,7 @@ def test_every_matmul_has_its_recorded_scale(shape: str, checkpoint: Checkpoint)
         expected["step"] += [of_layers[index] for index in config.decoder_weights]
     for role, graph in graphs.items():
         passes = TARGETS["onnx-int8"].passes
-        reports, _ = run_passes(graph, passes, shape=ModelShape.of(config, contract))
+        reports, _ = run_passes(graph, passes, shapes=[ModelShape.of(config, contract)])
         refused = reports[-1].refused
         assert sum("a recorded scale" in reason for reason in refused) == len(expected[role])
         nodes = [node for node in graph.graph if node.op_type == "MatMulIntegerToFloat"]

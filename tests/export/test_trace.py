@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import onnx
 import onnx.inliner
+import onnx_ir as ir
 import onnxruntime as ort
 import pytest
 from torch import Tensor, nn
 
+from translate_trt.export import trace as trace_module
 from translate_trt.export.targets import DYNAMIC_OPSET
-from translate_trt.export.trace import trace
+from translate_trt.export.trace import check, trace
 from translate_trt.runtime.bundle.contract import TensorSpec
 from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.errors import TranslateTrtError
@@ -114,3 +117,15 @@ def test_weights_are_stored_once_and_ready_for_the_matmul(compiled_bundle: Path)
     for node in matmuls:
         if node.input[1] not in constants and node.input[1] in producers:
             assert not set(producers[node.input[1]].input) <= constants
+
+
+def test_weights_that_no_file_holds_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = ir.Value(name="table", const_value=ir.tensor(np.zeros((256, 1024), np.float32)))
+    graph = ir.Graph(
+        [], [], nodes=[], initializers=[table], name="step", opset_imports={"": DYNAMIC_OPSET}
+    )
+    monkeypatch.setattr(trace_module, "_MOST_BYTES", 2**20)
+    check(ir.Model(graph, ir_version=10))
+    monkeypatch.setattr(trace_module, "_MOST_BYTES", 2**20 - 1)
+    with pytest.raises(TranslateTrtError, match=r"the step graph has 0\.00 GiB of weights, and an"):
+        check(ir.Model(graph, ir_version=10))

@@ -19,10 +19,10 @@ from torch import nn
 
 from support.shared import SharedFiles
 from translate_trt.export import compile as compile_module
-from translate_trt.export.graphs import EncoderGraph, StepGraph
 from translate_trt.export.targets import DYNAMIC_OPSET
 from translate_trt.export.trace import trace
 from translate_trt.runtime.bundle.contract import TensorSpec
+from translate_trt.train.model import Transformer
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -40,7 +40,7 @@ def cached_trace(shared: SharedFiles) -> Callable[..., ir.Model]:
     """Call `trace` and keep its graphs in the files of the run."""
 
     def cached(
-        module: EncoderGraph | StepGraph,
+        module: nn.Module,
         inputs: Sequence[TensorSpec],
         outputs: Sequence[TensorSpec],
         name: str,
@@ -60,17 +60,18 @@ def cached_trace(shared: SharedFiles) -> Callable[..., ir.Model]:
     return cached
 
 
-def structure(module: EncoderGraph | StepGraph) -> tuple[object, ...]:
+def structure(module: nn.Module) -> tuple[object, ...]:
     """Describe everything that shapes the graph of a module, except its inputs."""
     owners: dict[int, str] = {}
     tensors = [
         (name, tuple(x.shape), x.dtype, owners.setdefault(x.data_ptr(), name))  # tied ones
         for name, x in module.state_dict().items()
     ]
-    shape = (module.contract, module.attention) if isinstance(module, StepGraph) else None
+    shape = (getattr(module, "contract", None), getattr(module, "attention", None))
+    configs = [one.config for one in module.modules() if isinstance(one, Transformer)]
     # The module's text shows its layers; dropout is for training alone.
     layers = re.sub(r"Dropout\(p=[0-9.]+", "Dropout(", str(module))
-    return replace(module.model.config, dropout=0.0), shape, layers, tuple(tensors)
+    return [replace(config, dropout=0.0) for config in configs], shape, layers, tuple(tensors)
 
 
 def without_weights(graph: ir.Model, module: nn.Module) -> bytes:

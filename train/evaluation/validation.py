@@ -53,21 +53,32 @@ def check_same_vocabulary(checkpoints: Sequence[Checkpoint]) -> None:
     """Check, before any weights are read, whether checkpoints can form an ensemble.
 
     Raises:
-        CheckpointError: The vocabularies differ.
+        CheckpointError: The vocabularies differ; the message names the difference.
     """
     first, *others = checkpoints
     for other in others:
-        if [file.read_bytes() for file in other.tokenizers] != [
-            file.read_bytes() for file in first.tokenizers
-        ] or (other.model.vocabulary_size, other.prompt) != (
-            first.model.vocabulary_size,
-            first.prompt,
-        ):
+        if difference := _difference(first, other):
             raise CheckpointError(
                 f"{first.path} and {other.path} have different vocabularies, so their "
-                "probabilities cannot be averaged. Make an ensemble of checkpoints that were "
-                f"trained with the same {first.tokenizers[0].name}."
+                f"probabilities cannot be averaged: {difference}. Make an ensemble of checkpoints "
+                f"that were trained with the same {first.tokenizers[0].name}."
             )
+
+
+def _difference(first: Checkpoint, other: Checkpoint) -> str | None:
+    """Describe the difference of two vocabularies, or of the tokens before a text."""
+    for side, own, others in zip(
+        ("source", "target"), first.tokenizers, other.tokenizers, strict=True
+    ):
+        if own.read_bytes() != others.read_bytes():
+            return f"{own} and {others}, of the {side}, have different contents"
+    for side in ("input_vocabulary_size", "vocabulary_size"):
+        sizes = getattr(first.model, side), getattr(other.model, side)
+        if sizes[0] != sizes[1]:
+            return f"{side} is {sizes[0]} and {sizes[1]}"
+    if first.prompt != other.prompt:
+        return f"the prompts are {first.prompt.to_json()} and {other.prompt.to_json()}"
+    return None
 
 
 def load_as_one(checkpoints: Sequence[Checkpoint], device: torch.device) -> tuple[Model, Tokenizer]:

@@ -190,8 +190,10 @@ def _warn(path: Path, values: dict[str, Any]) -> None:
     models = values.get("models")
     if isinstance(models, list) and len(models) > 1:
         log.warning(
-            "%s is for an ensemble of %d models; only one of them is imported.", path, len(models)
-        )
+            "%s is for an ensemble of %d models; only one of them is imported. Import the others "
+            "as well, and compile all of them with translate-trt export --ensemble.",
+            path, len(models),
+        )  # fmt: skip
     greedy = values.get("beam-size") == 1
     for name, value in values.items():
         if name in _WITHOUT_EFFECT or value in _OFF.get(name, ()):

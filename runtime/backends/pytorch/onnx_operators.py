@@ -271,6 +271,11 @@ def _softmax(attributes: Attributes) -> Call:
     return lambda x: x.softmax(axis)
 
 
+def _log_softmax(attributes: Attributes) -> Call:
+    axis = attributes.get("axis", -1)
+    return lambda x: x.log_softmax(axis)
+
+
 def _split(attributes: Attributes) -> Call:
     axis = attributes.get("axis", 0)
     return lambda x, sizes: x.split(sizes, axis)
@@ -325,6 +330,7 @@ OPERATORS: dict[str, Operator] = {
     "Concat": Operator(_concat),
     "Div": Operator(_div),
     "Equal": _plain(torch.eq),
+    "Exp": _plain(torch.exp),
     "Expand": Operator(_expand, host=(1,)),
     "Gather": Operator(_gather, scalars=(1,)),
     "GatherElements": Operator(_gather_elements),
@@ -335,6 +341,7 @@ OPERATORS: dict[str, Operator] = {
     "Less": _plain(torch.lt),
     "LessOrEqual": _plain(torch.le),
     "Log": _plain(torch.log),
+    "LogSoftmax": Operator(_log_softmax),
     "MatMul": _plain(torch.matmul),
     "Max": _plain(torch.maximum),
     "Mod": Operator(_mod),

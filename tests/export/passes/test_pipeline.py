@@ -165,31 +165,31 @@ def test_too_few_matches_are_an_error_that_says_what_came_closest() -> None:
     )
     seen: list[str] = []
     with pytest.raises(TranslateTrtError) as raised:
-        run_passes(small(), [expecting(4)], (), lambda name, _: seen.append(name), shape=SHAPE)
+        run_passes(small(), [expecting(4)], (), lambda name, _: seen.append(name), shapes=[SHAPE])
     assert str(raised.value) == message
     assert seen == ["watched"]  # the graph is dumped, too
     needed = expecting(4)
     needed.required = True
     with pytest.raises(TranslateTrtError, match="Choose a target of another precision, and"):
-        run_passes(small(), [needed], shape=SHAPE)
+        run_passes(small(), [needed], shapes=[SHAPE])
 
 
 def test_enough_matches_are_reported_with_their_number() -> None:
     for expected in (2, 3):
-        (report,), _ = run_passes(small(), [expecting(expected)], shape=SHAPE)
+        (report,), _ = run_passes(small(), [expecting(expected)], shapes=[SHAPE])
         assert (report.matches, report.expected) == (3, expected)
 
 
 def test_refusals_that_the_model_causes_count_as_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Named, "run", lambda *_: Outcome(3, ("y: why",), unavoidable=1))
-    run_passes(small(), [expecting(4)], shape=SHAPE)
+    run_passes(small(), [expecting(4)], shapes=[SHAPE])
     with pytest.raises(TranslateTrtError, match="has 3 matches"):
-        run_passes(small(), [expecting(5)], shape=SHAPE)
+        run_passes(small(), [expecting(5)], shapes=[SHAPE])
 
 
 def test_matches_are_not_enforced_where_a_pass_is_left_out() -> None:
     passes = [Named("other"), expecting(4)]
-    reports, _ = run_passes(small(), passes, ["other"], shape=SHAPE)
+    reports, _ = run_passes(small(), passes, ["other"], shapes=[SHAPE])
     assert [report.expected for report in reports] == [None, 4]
     run_passes(small(), passes)  # nor without a model's shape
 
@@ -259,7 +259,7 @@ def compiled(config: ModelConfig, target: str, attention: bool = False) -> dict[
     for role, model in traced.items():
         before = len(model.graph)
         shape = ModelShape.of(config, contract)
-        reports, _ = run_passes(model, TARGETS[target].passes, shape=shape)
+        reports, _ = run_passes(model, TARGETS[target].passes, shapes=[shape])
         assert all(r.expected in (None, r.matches) for r in reports), reports
         counts = [before]
         for report in reports:
