@@ -281,8 +281,11 @@ class Manifest:
         """Convert the manifest to JSON values, which `from_json` reads back."""
         value = asdict(self)
         value["prompt"] = self.prompt.to_json()
+        # As in manifests of versions without these fields.
         if not self.members:
-            del value["members"]  # as in manifests of versions without ensembles
+            del value["members"]
+        if self.attention is None:
+            del value["attention"]
         for target in value["targets"].values():
             del target["name"]  # the key already
         for name, entry in self.targets.items():
