@@ -31,7 +31,7 @@ from support.prompts import SOURCE, TARGET, with_prompt
 from support.shortlists import compile_with_shortlist, random_table
 from support.translations import random_sources, rounding
 
-from translate_trt.runtime import SearchOptions, TranslateTrtError, Translator
+from translate_trt.runtime import SearchOptions, TranslateTrtError, Translator, kernels
 from translate_trt.runtime.bundle.manifest import (
     FORMAT_VERSION,
     hash_file,
@@ -85,7 +85,9 @@ def test_kernels_one_by_one(library: Library, search_kernels: str) -> None:
     assert done.returncode == 0, done.stderr
     # Of a processor with tiles, those that it uses come after those without.
     assert done.stdout.startswith("all passed:")
-    assert done.stdout.endswith(f" {search_kernels}\n")
+    # Reference kernels in plain C++, besides those of the processor.
+    name = "plain" if search_kernels == kernels.PORTABLE else search_kernels
+    assert done.stdout.endswith(f" {name}\n")
 
 
 # ---- the same translations ----
@@ -95,7 +97,11 @@ def test_kernels_one_by_one(library: Library, search_kernels: str) -> None:
 def test_whatever_is_searched_is_found_alike(
     probe: Probe, compiled_bundle: Path, target: str
 ) -> None:
-    options: dict[str, Any] = {"target": target, "threads": 1, "batch_tokens": 100}
+    # Without compiled kernels, rounding in 8 bits depends on the batch: every sentence is alone.
+    alone = target == "onnx-int8" and rounding() > 0
+    options: dict[str, Any] = {
+        "target": target, "threads": 1, "batch_tokens": 1 if alone else 100
+    }  # fmt: skip
     translator = Translator(compiled_bundle, **options)
     assert probe.load(compiled_bundle, **options)["target"] == target
     sources = random_sources(40, seed=3)

@@ -117,7 +117,8 @@ class EngineBundle {
           {"results", contract_group(contract.results, false)}}},
         {"engine", records},
         {"builder", Json::object()},
-        {"parity", nullptr}};
+        {"parity", nullptr},
+        {"calibration", nullptr}};
     std::ofstream(path_ / kManifestName) << manifest.dump();
   }
 
