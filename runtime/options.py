@@ -20,6 +20,9 @@ MAX_LENGTH_PENALTY = 10
 #: Largest factor of `repetition_penalty`.
 MAX_REPETITION_PENALTY = 1000
 
+#: Most sequences of `suppress_sequences`; a step selects one more candidate for each.
+MAX_SUPPRESSED = 256
+
 #: Largest beam size without a warning: the cost of a step grows with its square.
 WARN_BEAM_SIZE = 64
 
@@ -51,6 +54,11 @@ def read_sequences(text: str) -> list[list[int]]:
         for word in sequence
         if not re.fullmatch("[0-9]{1,9}", word)
     ] + ["a sequence has no tokens"] * (not all(sequences))
+    if len(sequences) > MAX_SUPPRESSED:
+        raise OptionError(
+            f"suppress_sequences has {len(sequences)} sequences; it may have up to "
+            f"{MAX_SUPPRESSED}."
+        )
     if problems:
         raise OptionError(
             f"suppress_sequences is {text!r}; {problems[0]}. Write tokens with spaces between them "

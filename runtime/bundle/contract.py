@@ -274,18 +274,28 @@ def _size(specs: Sequence[TensorSpec], name: str, axis: int) -> int | None:
 
 
 def request_values(
-    options: Sequence[SearchOptions], max_lengths: NDArray[np.int64]
+    options: Sequence[SearchOptions],
+    max_lengths: NDArray[np.int64],
+    marked_beams: int | None = None,
 ) -> dict[str, NDArray[Any]]:
     """Create the inputs of `Contract.request` without forced and marked tokens.
 
     Args:
         options: Search options of each sentence.
         max_lengths: [N] maximum lengths.
+        marked_beams: Beam size K of graphs that mark tokens (`Contract.marks`); None for others.
     """
 
     def values(name: str, dtype: Any) -> NDArray[Any]:
         return np.array([getattr(one, name) for one in options], dtype=dtype)
 
+    marks: dict[str, NDArray[Any]] = {}
+    if marked_beams is not None:
+        none = (len(options), marked_beams, 0)
+        marks = {
+            MARKED_TOKENS: np.zeros(none, np.int64),
+            MARKED_FACTORS: np.zeros(none, np.float32),
+        }
     return {
         "forced_tokens": np.full(len(options), FREE, dtype=np.int64),
         "min_lengths": values("min_length", np.int64),
@@ -293,4 +303,5 @@ def request_values(
         "length_penalty_alpha": values("length_penalty", np.float32),
         "length_penalty_beta": values("length_penalty_beta", np.float32),
         "early_stopping": values("early_stopping", np.bool_),
+        **marks,
     }

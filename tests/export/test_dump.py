@@ -66,7 +66,7 @@ def test_every_stage_computes_the_same(dumped: Path, checkpoint: Checkpoint) -> 
     for stage in others:
         assert_equal(run(stage, feeds), encoded, stage)
     state = model_contract(checkpoint.model).initial_state(2, 3, START, slots=12)
-    request = request_values([SearchOptions()] * 2, np.array([9, 9]))
+    request = request_values([SearchOptions()] * 2, np.array([9, 9]), 3)
     first, *others = stages(dumped, "step")
     for _ in range(3):
         inputs = {**encoded, **request, **state}

@@ -66,8 +66,8 @@ def encode(graphs: OnnxRuntimeGraphs, rows: list[list[int]], width: int | None =
     return graphs.encode({"source_ids": ids, "source_lengths": lengths})
 
 
-def request_of(sentences: int) -> Arrays:
-    return request_values([SearchOptions()] * sentences, np.full(sentences, 50))
+def request_of(sentences: int, beams: int) -> Arrays:
+    return request_values([SearchOptions()] * sentences, np.full(sentences, 50), beams)
 
 
 def run_steps(
@@ -80,7 +80,7 @@ def run_steps(
     caches = {NEXT + spec.name for spec in contract.caches}
     found: list[Arrays] = []
     for _ in range(steps):
-        outputs = graphs.step({**encoded, **request_of(sentences), **state})
+        outputs = graphs.step({**encoded, **request_of(sentences, beams), **state})
         state = {name: outputs[NEXT + name] for name in state}
         found.append({x: y.copy() if x in caches else y for x, y in outputs.items()})
     return found
@@ -188,7 +188,7 @@ def test_caches_are_written_where_they_are(graphs: OnnxRuntimeGraphs, contract: 
     caches = {spec.name: state[spec.name] for spec in contract.caches}
     for cache in caches.values():
         cache[:] = 0.25
-    outputs = graphs.step({**encoded, **request_of(2), **state})
+    outputs = graphs.step({**encoded, **request_of(2, 3), **state})
     for name, cache in caches.items():
         assert outputs[NEXT + name] is cache
         for row, slots in enumerate(state["slots"]):
@@ -201,7 +201,7 @@ def test_inputs_stay_as_they_are_and_outputs_are_arrays_of_their_own(
     graphs: OnnxRuntimeGraphs, contract: Contract
 ) -> None:
     caches = {spec.name for spec in contract.caches}
-    inputs = {**encode(graphs, [[11, 30, 5, 3]]), **request_of(1)}
+    inputs = {**encode(graphs, [[11, 30, 5, 3]]), **request_of(1, 4)}
     inputs |= contract.initial_state(1, 4, 2, 16)
     before = {name: value.copy() for name, value in inputs.items() if name not in caches}
     free = graphs.step(inputs)

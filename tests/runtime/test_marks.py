@@ -153,6 +153,7 @@ def test_options_that_a_bundle_refuses(looping_bundle: Path) -> None:
         ({"no_repeat_ngram_size": 2.0}, "no_repeat_ngram_size is 2.0; it must be a whole number"),
         ({"suppress_sequences": ""}, "a sequence has no tokens"),
         ({"suppress_sequences": "7,,8"}, "a sequence has no tokens"),
+        ({"suppress_sequences": "7" + ",8" * 256}, "has 257 sequences; it may have up to 256"),
         ({"suppress_sequences": "7 x"}, "'x' is not a token"),
         ({"suppress_sequences": "-1"}, "'-1' is not a token"),
         ({"suppress_sequences": [[7]]}, "it must be a string"),

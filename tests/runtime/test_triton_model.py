@@ -240,14 +240,18 @@ def test_options_of_each_request_and_sentence(model: Any, translator: Translator
         "BEAM_SIZE": 2, "LENGTH_PENALTY": 1.5, "LENGTH_PENALTY_FORM": b"length",
         "EARLY_STOPPING": True, "MAX_LENGTH": 7, "MIN_LENGTH": 3, "NUM_HYPOTHESES": 2,
         "SOURCE_LANGUAGE": b"en", "TARGET_LANGUAGE": b"de", "LOOP_GUARD": True,
-        "ALTERNATIVES": 0, "MIN_ALTERNATIVE_PROB": 0.1,
+        "ALTERNATIVES": 0, "MIN_ALTERNATIVE_PROB": 0.1, "REPETITION_PENALTY": 1.2,
+        "NO_REPEAT_NGRAM_SIZE": 2, "SUPPRESS_SEQUENCES": b"7, 12 9", "DISABLE_UNK": True,
     }  # fmt: skip
     assert options.keys() == {one.name for one in interface.OPTIONS.values()}
     other, plain, mixed = answers(model,
         [request("the cat runs.", **options), request("the cat runs."),
          request(["Haus", "Haus"], BEAM_SIZE=[1, 4], MIN_LENGTH=[1, 9])]
     )  # fmt: skip
-    asked = SearchOptions(2, 1.5, "length", True, 7, 3, 2)
+    asked = SearchOptions(
+        2, 1.5, "length", True, 7, 3, 2, repetition_penalty=1.2, no_repeat_ngram_size=2,
+        suppress_sequences="7, 12 9", disable_unk=True,
+    )  # fmt: skip
     assert best(other) == expected(translator.translate(["the cat runs."], asked))
     assert best(plain) == expected(translator.translate(["the cat runs."]))
     assert best(mixed) == [
@@ -630,7 +634,7 @@ def test_where_and_what(monkeypatch: pytest.MonkeyPatch, repository: Path) -> No
 
 
 def test_a_repository_of_another_version(repository: Path) -> None:
-    with pytest.raises(BundleError, match="format 1, this version reads 4"):
+    with pytest.raises(BundleError, match="format 1, this version reads 5"):
         load(repository, format="1")
 
 

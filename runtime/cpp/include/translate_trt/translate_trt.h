@@ -110,8 +110,8 @@ typedef struct tt_options {
    * penalty */
   double repetition_penalty;
   int32_t no_repeat_ngram_size; /* no sequence of so many tokens twice; 0: allowed */
-  /* Token sequences that no translation has, such as "12 40, 7": tokens apart by spaces, sequences
-   * by commas. NULL: none. Copied by the function that takes the options. */
+  /* Up to 256 token sequences that no translation has, such as "12 40, 7": tokens apart by spaces,
+   * sequences by commas. NULL: none. Copied by the function that takes the options. */
   const char* suppress_sequences;
   int32_t disable_unk; /* 1: no translation has the unknown symbol */
 } tt_options;

@@ -1,5 +1,6 @@
 #include "api/options.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstring>
@@ -141,6 +142,11 @@ std::vector<std::vector<std::int64_t>> read_sequences(const std::string& text) {
                        "as \"12 40, 7\".");
   };
   std::vector<std::vector<std::int64_t>> sequences;
+  const auto commas = std::count(text.begin(), text.end(), ',');
+  if (static_cast<std::size_t>(commas) >= kMaxSuppressed) {
+    throw option_error("suppress_sequences has " + std::to_string(commas + 1) +
+                       " sequences; it may have up to " + std::to_string(kMaxSuppressed) + ".");
+  }
   std::istringstream parts(text);
   for (std::string part; std::getline(parts, part, ',');) {
     std::istringstream words(part);

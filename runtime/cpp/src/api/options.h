@@ -1,6 +1,7 @@
 // Search options (runtime/options.py), and conversions of the C option structures.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -17,6 +18,9 @@ inline constexpr int kMaxLengthPenalty = 10;
 
 // Largest factor of repetition_penalty.
 inline constexpr int kMaxRepetitionPenalty = 1000;
+
+// Most sequences of suppress_sequences; a step selects one more candidate for each.
+inline constexpr std::size_t kMaxSuppressed = 256;
 
 // Beam size above which a message is logged: the cost of a step grows with its square.
 inline constexpr int kManyBeams = 64;
