@@ -80,6 +80,7 @@ def test_marked_tokens(bundle: Path, student: Checkpoint) -> None:
     assert_same(found, beam_search(student.load_model(), sources, options))
 
 
+@pytest.mark.usefixtures("compiled_kernels")
 def test_an_8_bit_translation_does_not_depend_on_its_batch(bundle: Path) -> None:
     sources = random_sources(80, seed=7)
     options = SearchOptions(beam_size=2)
