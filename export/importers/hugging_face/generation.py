@@ -19,6 +19,15 @@ from translate_trt.runtime.options import SearchOptions
 log = logging.getLogger("translate_trt")
 
 
+# Flags of `translate` for settings that do not become decoding defaults: other limits depend on the
+# source's length, and targets of a fixed beam size would refuse every translation.
+_FLAGS = {
+    "max_new_tokens": "--max-length",
+    "no_repeat_ngram_size": "--no-repeat-ngram-size",
+    "repetition_penalty": "--repetition-penalty",
+}
+
+
 @dataclass(frozen=True)
 class Generation:
     """Values of generation_config.json or, in older models, of config.json."""
@@ -174,7 +183,7 @@ class Generation:
                 log.warning(
                     "%s: %s is %.60r, which translate-trt does not apply: translations may differ "
                     "from those of transformers.%s", self.config.path, name, value,
-                    " Pass --max-length to translate." if name == "max_new_tokens" else "",
+                    f" Pass {flag} to translate." if (flag := _FLAGS.get(name)) else "",
                 )  # fmt: skip
         return search
 

@@ -131,8 +131,11 @@ void SearchOptions::check() const {
   }
 }
 
-bool SearchOptions::marks_tokens() const {
-  return repetition_penalty != 1 || no_repeat_ngram_size > 0 || suppress_sequences || disable_unk;
+const char* SearchOptions::marking_option() const {
+  if (repetition_penalty != 1) return "repetition_penalty";
+  if (no_repeat_ngram_size > 0) return "no_repeat_ngram_size";
+  if (suppress_sequences) return "suppress_sequences";
+  return disable_unk ? "disable_unk" : nullptr;
 }
 
 std::vector<std::vector<std::int64_t>> read_sequences(const std::string& text) {

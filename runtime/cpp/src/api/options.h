@@ -54,8 +54,9 @@ struct SearchOptions {
   // Throws an option error that names the first option out of range, or that is not well-formed.
   void check() const;
 
-  // Whether the log-probabilities of some tokens are changed (rule 13).
-  bool marks_tokens() const;
+  // Name of the first option that changes log-probabilities of tokens (rule 13); null if none does.
+  const char* marking_option() const;
+  bool marks_tokens() const { return marking_option() != nullptr; }
 
   // The beta of ((beta + length) / (beta + 1)) ** alpha for this form.
   double length_penalty_beta() const;

@@ -69,13 +69,6 @@ Settings settings_of(const tt_load_options& options, const Defaults& defaults) {
   return settings;
 }
 
-// The first option that marks tokens.
-std::string marking_option(const SearchOptions& options) {
-  if (options.repetition_penalty != 1) return "repetition_penalty";
-  if (options.no_repeat_ngram_size > 0) return "no_repeat_ngram_size";
-  return options.suppress_sequences ? "suppress_sequences" : "disable_unk";
-}
-
 // Whether device functions can run a target: it has fixed beams and slots.
 bool is_static(const TargetEntry& target) {
   const bool known = target.backend.rfind("tensorrt", 0) == 0 || target.backend == "torch";
@@ -364,7 +357,8 @@ void Translator::check_options(const SearchOptions& options) const {
         "with --attention.");
   }
   if (options.marks_tokens() && !target_.contract.marks()) {
-    throw option_error(marking_option(options) + ": the step graph of " + target_.name +
+    throw option_error(std::string(options.marking_option()) + ": the step graph of " +
+                       target_.name +
                        " does not change the log-probabilities of tokens. Export the bundle again "
                        "for an onnx target.");
   }
