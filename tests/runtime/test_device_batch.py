@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +25,7 @@ from support.host_device import (
 from support.static_bundles import BEAMS, static_bundle
 from support.translations import assert_same, random_sources
 
-from translate_trt.export.contract import make_contract
+from translate_trt.export.contract import GraphLayout, make_contract
 from translate_trt.runtime import native
 from translate_trt.runtime.backends.device import Engines
 from translate_trt.runtime.backends.engines import EngineRecord, Profile
@@ -429,4 +430,19 @@ def test_a_line_that_is_cancelled(machine: Machine, reference: Translator) -> No
 def test_without_the_library(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRANSLATE_TRT_LIBRARY", "none")
     with pytest.raises(BackendError, match=r"needs libtranslate_trt.*Choose an onnx target"):
+        machine.translator()
+
+
+def test_graphs_with_inputs_of_any_size_are_refused(machine: Machine, tmp_path: Path) -> None:
+    bundle = tmp_path / "bundle"
+    shutil.copytree(machine.static("tensorrt-rtx-fp32"), bundle)
+    manifest = read_manifest(bundle)
+    ((name, entry),) = manifest.targets.items()
+    free = make_contract(1, 1, 1, 1, layout=GraphLayout(beams=entry.contract.beams))
+    assert free.marks
+    contract = dataclasses.replace(entry.contract, request=free.request)
+    changed = {name: dataclasses.replace(entry, contract=contract)}
+    write_manifest(bundle, dataclasses.replace(manifest, targets=changed))
+    machine.static = lambda target: bundle
+    with pytest.raises(BundleError, match="has 'marked_tokens' among .* Export the bundle again"):
         machine.translator()

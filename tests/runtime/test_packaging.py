@@ -114,6 +114,7 @@ def test_the_public_names() -> None:
         "Translation",
         "TranslationService",
         "Translator",
+        "Word",
         "__version__",
     ]
     for name in runtime.__all__[:-1]:

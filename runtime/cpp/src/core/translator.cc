@@ -182,6 +182,10 @@ void Translator::load_backend(const std::filesystem::path& bundle, const tt_engi
     kernels_ = backend->kernels();
     onnxruntime_ = backend->version();
     backend_ = std::move(backend);
+  } else if (is_static(target_) && target_.contract.marks()) {
+    throw bundle_error(target_.name + " has " + in_quotes(kMarkedTokens) +
+                       " among its inputs, and a device needs inputs of fixed sizes. Export the "
+                       "bundle again.");
   } else if (engines != nullptr && is_static(target_)) {
     const tt_engines given = complete(engines);
     backend_ = std::make_unique<DeviceBackend>(complete(*given.functions), target_.contract,
