@@ -3,6 +3,7 @@
     python benchmarks/gpu.py [--package tensorrt_rtx] [--precision fp16] [--batches 64,1]
         [--preset base] [--vocabulary 37000] [--source-length 256] [--steps 48] [--seconds 900]
     python benchmarks/gpu.py --work DIR --case "64 engines"      one case, for a profiler
+    python benchmarks/gpu.py --work DIR --case "64 engines" --profile      kernels by their time
 
 Every system runs the same step (export/graphs.py) with the same random weights at the shapes of a
 translation: sources padded to S = 256, caches of 306 tokens, of which the first 64 are read while
@@ -13,6 +14,9 @@ from sources to the last step.
 A case is a batch size and a system: engines whose attention is sums over the live slots, engines
 with TensorRT's attention operator, the former without CUDA graphs, and PyTorch's step compiled by
 torch.compile for static shapes and captured as a CUDA graph, with caches that are written in place.
+With --package torch, the graphs of a `torch` target take the place of the engines: each operator is
+a call of PyTorch, captured or not. They are compared with `transformers`, too: its Marian model of
+the same shape, with as many beams and steps.
 Each case runs in a process of its own with a time limit. The report is replaced after each case: if
 the benchmark is interrupted, it contains everything measured until then.
 """
@@ -21,6 +25,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 import json
 import subprocess
 import sys
@@ -32,7 +37,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from harness import alternate, parser, spread, write
+from harness import alternate, kernel_times, parser, spread, write
 from sentencepiece import sentencepiece_model_pb2
 from torch import Tensor
 
@@ -43,6 +48,7 @@ from translate_trt.export.graphs import AttentionPast, EncoderGraph, StaticCache
 from translate_trt.runtime import native
 from translate_trt.runtime.backends import Settings, load_engines
 from translate_trt.runtime.backends.engines import Profile, check_engines
+from translate_trt.runtime.backends.packages import TORCH
 from translate_trt.runtime.bundle.contract import NEXT, Contract, request_values
 from translate_trt.runtime.bundle.manifest import Limits, read_manifest
 from translate_trt.runtime.native.core import Core
@@ -57,6 +63,7 @@ TARGET_LENGTHS = (32, 64, 128)
 #: Systems in the order in which they are measured: what decides the default comes first.
 SYSTEMS = ("engines", "engines with attention operator", "torch.compile",
            "engines without CUDA graphs")  # fmt: skip
+TORCH_SYSTEMS = ("graphs", "torch.compile", "transformers", "graphs without CUDA graphs")
 #: Passes that the bundle of a system leaves out.
 DISABLED = {"engines with attention operator": ("attention-sums",)}
 #: Longest time of one case in seconds. Compiling the step with PyTorch takes longest.
@@ -70,7 +77,7 @@ class InPlace(StaticCaches):
     """Static caches that PyTorch writes in place."""
 
     def write(self, past: Tensor, new: Tensor) -> Tensor:
-        slots = self.positions[:, None] * self.beams + torch.arange(self.beams)
+        slots = self.positions[:, None] * self.beams + torch.arange(self.beams, device=new.device)
         index = slots[:, None, :, None].expand(new.shape)
         return past.scatter_(2, index, new.to(past.dtype))
 
@@ -213,15 +220,55 @@ class EngineSearch:
         middle = time.perf_counter()
         self._translate(sources, steps)
         end = time.perf_counter()
-        seconds = (end - middle) - (middle - begin)
-        return {
-            "microseconds_per_step": 1e6 * seconds / (steps - few),
-            "tokens_per_second": len(sources) * steps / (end - middle),
-        }
+        return _of_two_calls(len(sources), few, steps, middle - begin, end - middle)
 
     def _translate(self, sources: list[list[int]], steps: int) -> None:
         options = SearchOptions(min_length=steps, max_length=steps)
         self.core.submit_ids(sources, options).result()
+
+
+class TransformersSearch:
+    """Beam search of `transformers`: a Marian model with random weights of the same shape."""
+
+    def __init__(self, given: argparse.Namespace, dtype: torch.dtype, device: str = "cuda") -> None:
+        import transformers
+
+        shape = preset(given.preset).model
+        config = transformers.MarianConfig(
+            vocab_size=given.vocabulary, d_model=shape.d_model, encoder_layers=shape.encoder_layers,
+            decoder_layers=shape.decoder_layers, encoder_attention_heads=shape.heads,
+            decoder_attention_heads=shape.heads, encoder_ffn_dim=shape.d_ff,
+            decoder_ffn_dim=shape.d_ff, max_position_embeddings=limits_of(given).max_target_length,
+            activation_function="relu", scale_embedding=True, pad_token_id=PAD, eos_token_id=END,
+            bos_token_id=START, decoder_start_token_id=START, forced_eos_token_id=None,
+        )  # fmt: skip
+        self.device = torch.device(device)
+        self.model = transformers.MarianMTModel(config).to(self.device, dtype).eval()
+
+    def run(self, sources: list[list[int]], options: SearchOptions, steps: int) -> dict[str, float]:
+        """Time two searches whose difference consists of steps alone."""
+        few, begin = steps // 4, time.perf_counter()
+        self._translate(sources, options, few)
+        middle = time.perf_counter()
+        self._translate(sources, options, steps)
+        end = time.perf_counter()
+        return _of_two_calls(len(sources), few, steps, middle - begin, end - middle)
+
+    def _translate(self, sources: list[list[int]], options: SearchOptions, steps: int) -> None:
+        ids = torch.tensor([[*row, END] for row in sources], device=self.device)
+        found = self.model.generate(
+            ids, attention_mask=torch.ones_like(ids), num_beams=options.beam_size,
+            min_new_tokens=steps, max_new_tokens=steps, do_sample=False,
+        )  # fmt: skip
+        found.cpu()
+
+
+def _of_two_calls(batch: int, few: int, steps: int, short: float, long: float) -> dict[str, float]:
+    """Figures from the times of a call of few steps and one of more."""
+    return {
+        "microseconds_per_step": 1e6 * (long - short) / (steps - few),
+        "tokens_per_second": batch * steps / long,
+    }
 
 
 # ---- what the cases share: a model and bundles ----
@@ -303,23 +350,27 @@ def run_case(given: argparse.Namespace, what: str, system: str) -> dict[str, lis
     batch = int(what)
     torch.backends.cuda.matmul.allow_tf32 = False
     sources = _sources(batch, given.source_length, given.vocabulary)
+    dtype = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}[given.precision]
+    options = SearchOptions(min_length=given.steps, max_length=given.steps)
+    search: TorchSearch | TransformersSearch
     if system == "torch.compile":
-        dtypes = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
         contract = read_manifest(bundle).target(target_of(given)).contract
         model = open_checkpoint(Path(given.work, "checkpoint")).load_model().eval()
-        search = TorchSearch(model, contract, limits_of(given), dtypes[given.precision])
-        options = SearchOptions(min_length=given.steps, max_length=given.steps)
-
-        def run() -> dict[str, float]:
-            return search.run(sources, options, given.steps)
+        search = TorchSearch(model, contract, limits_of(given), dtype)
+        run = functools.partial(search.run, sources, options, given.steps)
+    elif system == "transformers":
+        search = TransformersSearch(given, dtype)
+        run = functools.partial(search.run, sources, options, given.steps)
     else:
         engines = EngineSearch(
             bundle, target_of(given), batch * given.source_length, "without" not in system
         )
+        run = functools.partial(engines.run, sources, given.steps)
 
-        def run() -> dict[str, float]:
-            return engines.run(sources, given.steps)
-
+    if given.profile:
+        run()
+        run()
+        print(kernel_times(run), file=sys.stderr)
     rounds = alternate({system: run}, given.rounds, warmup=2)[system]
     return {unit: [one[unit] for one in rounds] for unit in rounds[0]}
 
@@ -449,23 +500,27 @@ def report(given: argparse.Namespace) -> Callable[[dict[str, Any], dict[str, Any
 def arguments(options: Sequence[str] | None = None) -> argparse.Namespace:
     """Parse the command line."""
     parsed = parser(__doc__)
-    parsed.add_argument("--package", default="tensorrt_rtx", help="tensorrt or tensorrt_rtx")
+    parsed.add_argument(
+        "--package", default="tensorrt_rtx", choices=("tensorrt", "tensorrt_rtx", TORCH)
+    )
     parsed.add_argument("--precision", default="fp16", choices=("fp32", "fp16", "bf16"))
     parsed.add_argument("--preset", default="base")
     parsed.add_argument("--vocabulary", type=int, default=37_000)
     parsed.add_argument("--source-length", type=int, default=256, help="tokens of every source")
     parsed.add_argument("--steps", type=int, default=48, help="steps of each search")
     parsed.add_argument("--batches", default="64,1", help="batch sizes, in that order")
-    parsed.add_argument("--systems", default=",".join(SYSTEMS), help="systems, in that order")
+    parsed.add_argument("--systems", help="systems, in that order; default: all of the package")
     parsed.add_argument("--seconds", type=float, default=1800, help="longest time in all")
     parsed.add_argument("--work", help="directory that keeps the bundles, to run cases again")
     parsed.add_argument("--case", help='measure one case only, such as "64 engines"')
+    parsed.add_argument("--profile", action="store_true", help="with --case: print kernel times")
     given = parsed.parse_args(options)
     given.batches_in_order = list(dict.fromkeys(int(part) for part in given.batches.split(",")))
     given.batches = sorted(given.batches_in_order)
-    given.systems = given.systems.split(",")
-    if unknown := set(given.systems) - set(SYSTEMS):
-        parsed.error(f"no system {', '.join(unknown)}; choose from {', '.join(SYSTEMS)}.")
+    known = TORCH_SYSTEMS if given.package == TORCH else SYSTEMS
+    given.systems = given.systems.split(",") if given.systems else list(known)
+    if unknown := set(given.systems) - set(known):
+        parsed.error(f"no system {', '.join(unknown)}; choose from {', '.join(known)}.")
     return given
 
 

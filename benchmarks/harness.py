@@ -235,3 +235,30 @@ def dumps(value: Any, indent: str = "") -> str:
         return "[\n" + ",\n".join(deeper + dumps(one, deeper) for one in inner) + f"\n{indent}]"
     lines = (f"{deeper}{json.dumps(key)}: {dumps(one, deeper)}" for key, one in value.items())
     return "{\n" + ",\n".join(lines) + f"\n{indent}}}"
+
+
+def kernel_times(run: Callable[[], object], rows: int = 25) -> str:
+    """Return a table of the kernels of a run, by their time on the GPU.
+
+    Args:
+        run: Enqueues the work on the current GPU of PyTorch.
+        rows: Number of kernels in the table.
+    """
+    import torch  # other benchmarks run without it
+
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        run()
+        torch.cuda.synchronize()
+    kernels = [
+        (event.self_device_time_total, event.count, event.key)
+        for event in profile.key_averages()
+        if event.self_device_time_total > 0
+    ]
+    kernels.sort(reverse=True)
+    total = sum(time for time, _, _ in kernels)
+    lines = [
+        f"{time / 1000:10.3f} ms {time / total:6.1%} {count:7} {key[:110]}"
+        for time, count, key in kernels[:rows]
+    ]
+    count = sum(count for _, count, _ in kernels)
+    return "\n".join([f"{total / 1000:10.3f} ms 100.0% {count:7} all kernels and copies", *lines])

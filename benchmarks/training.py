@@ -37,7 +37,7 @@ from typing import Any
 
 import sentencepiece
 import torch
-from harness import alternate, compared, parser, seconds_of, write
+from harness import alternate, compared, kernel_times, parser, seconds_of, write
 
 from translate_trt.train.config import ModelConfig, TrainConfig, preset
 from translate_trt.train.data.batches import (
@@ -247,6 +247,9 @@ def throughput(given: argparse.Namespace) -> dict[str, Any]:
         wait()
         seconds = time.perf_counter() - begin
         rounds.append({"seconds": seconds, "waiting": waiting, **_work(job.settings.model, taken)})
+    if given.profile:
+        kept = next(steps)
+        print(kernel_times(lambda: trainer._optimizer_step(kept), 40), file=sys.stderr)
     loader.close()
     alone = StepLoader(job.data.train, trainer.config, 0, 1, (0, 0))
     next(iter(alone))  # the epoch is planned
@@ -324,6 +327,9 @@ def arguments() -> argparse.Namespace:
         "--set", action="append", metavar="NAME=VALUE", type=_setting,
         help="with --data: setting of the recipe, such as micro_batch_tokens=25000",
     )  # fmt: skip
+    options.add_argument(
+        "--profile", action="store_true", help="with --data on a GPU: kernel times of a step"
+    )
     options.add_argument("--note", default="", help="with --data: data and conditions")
     given = options.parse_args()
     if given.data is None and (given.source is None or given.target is None):

@@ -76,7 +76,7 @@ class EncoderGraph(nn.Module):
         size = source_ids.shape[1]
         if not self.model.config.source_end:
             source_lengths = source_lengths - 1  # mask the end symbol like padding
-        is_padding = torch.arange(size) >= source_lengths[:, None]
+        is_padding = torch.arange(size, device=source_ids.device) >= source_lengths[:, None]
         bias = torch.where(is_padding, MASKED, 0.0)[:, None, None, :]  # [N, 1, 1, S]
         x = self.model.look_up(self.model.source_table, source_ids) + self.position_table[:size]
         x = self.model.source_embedding_norm(x)
@@ -145,7 +145,8 @@ class SharedSlots:
     def __init__(self, slots: Tensor, heads: int) -> None:
         self.slots = slots
         sizes = (*slots.shape, heads)
-        axes = (torch.arange(sizes[0])[:, None, None], torch.arange(heads), slots[..., None])
+        rows = torch.arange(sizes[0], device=slots.device)[:, None, None]
+        axes = (rows, torch.arange(heads, device=slots.device), slots[..., None])
         self._indices = torch.stack([axis.expand(sizes) for axis in axes], -1)  # [N, K, H, 3]
 
     def write(self, past: Tensor, new: Tensor) -> Tensor:
@@ -166,7 +167,7 @@ class SharedSlots:
 
     def extend(self, ancestry: Tensor) -> Tensor:
         """Add to each beam's ancestry [N, K, P] its own slot of this step."""
-        own = self.slots[..., None] == torch.arange(ancestry.shape[2])
+        own = self.slots[..., None] == torch.arange(ancestry.shape[2], device=ancestry.device)
         return torch.where(own, 0.0, ancestry)
 
     def next_slots(self, ancestry: Tensor) -> tuple[Tensor, Tensor]:
@@ -213,9 +214,9 @@ class StaticCaches:
 
     def extend(self, ancestry: Tensor) -> Tensor:
         """Add to each beam's ancestry [N, K, P] its own slot of this step."""
-        slots = torch.arange(ancestry.shape[2])
+        slots = torch.arange(ancestry.shape[2], device=ancestry.device)
         now = slots // self.beams == self.positions[:, None]  # [N, P]
-        own = slots % self.beams == torch.arange(self.beams)[:, None]  # [K, P]
+        own = slots % self.beams == torch.arange(self.beams, device=slots.device)[:, None]  # [K, P]
         return torch.where(now[:, None] & own, 0.0, ancestry)
 
 
@@ -599,9 +600,10 @@ class BeamSearchStep(nn.Module):
         # `view` and sums of tensors, not `flatten` and `index // (C + 1)`: with a shortlist, C
         # depends on its width, which is not in the part of the graph that SelectBeams replaces.
         sentences = values.shape[0]
-        parents = choices * 0 + torch.arange(beams)[:, None]  # [N, K, C + 1]
+        parents = choices * 0 + torch.arange(beams, device=choices.device)[:, None]  # [N, K, C + 1]
         best, index = values.view(sentences, -1).topk(2 * beams)  # [N, 2K]
-        best = torch.where(torch.arange(2 * beams) < beams * beams, best, -math.inf)
+        rank = torch.arange(2 * beams, device=best.device)
+        best = torch.where(rank < beams * beams, best, -math.inf)
         parents, tokens = (x.view(sentences, -1).gather(1, index) for x in (parents, choices))
         return _Kept(best, parents, tokens, tokens == self.end_token)
 
@@ -614,7 +616,8 @@ class BeamSearchStep(nn.Module):
             The pool, and the lengths [N, 2K] and length penalty [N, 1] of new hypotheses.
         """
         beams = state.tokens.shape[1]
-        counts = (torch.arange(2 * beams) < beams) | ~request.early_stopping[:, None]
+        place = torch.arange(2 * beams, device=kept.tokens.device)
+        counts = (place < beams) | ~request.early_stopping[:, None]
         enters = kept.ended & ~state.done[:, None] & counts
         penalty = _length_penalty(lengths, request)[:, None]
         new_scores = torch.where(enters, kept.log_probs / penalty, -math.inf)
@@ -652,7 +655,7 @@ class BeamSearchStep(nn.Module):
         """Fill empty entries of the pool with live hypotheses at the maximum length (rule 6)."""
         beams = live.shape[1]
         filled = pool.scores > -math.inf
-        parents = torch.arange(beams) - filled.sum(1, keepdim=True)
+        parents = torch.arange(beams, device=live.device) - filled.sum(1, keepdim=True)
         log_probs = live.gather(1, parents.clamp(min=0))
         fills = ~filled & (at_limit & ~state.done)[:, None] & (log_probs > -math.inf)
         return _CutOff(fills, log_probs, parents)

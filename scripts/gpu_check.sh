@@ -270,8 +270,8 @@ check "onnx-fp16 with --device cuda, the same as onnx-fp32" 120 \
     "$(cuda_onnxruntime; needs "exporting ONNX graphs" "$reference")" \
     same_lines onnx onnx-fp16 fp16 --device cuda
 check "torch targets: exporting graphs" 90 "$(needs "$model")" export_bundle torch torch-fp32 \
-    --target torch-fp16 --profiles 1x64,8x64,64x64,16x256
-for precision in fp32 fp16; do
+    --target torch-fp16 --target torch-bf16 --profiles 1x64,8x64,64x64,16x256
+for precision in fp32 fp16 bf16; do
     check "torch-$precision: the same as onnx-fp32" 90 \
         "$(cuda_torch; needs "torch targets: exporting graphs" "$reference")" \
         same_lines torch "torch-$precision" "$precision" --device cuda
@@ -304,8 +304,10 @@ check "training base: tokens per second" 150 "$(needs "preparing training data";
     python benchmarks/training.py --data "$out/prepared" --preset base --device cuda --steps 10 \
     --rounds 2 --out "$out/training.json"
 benchmark="base: steps and throughput against torch.compile"
+# It writes each measurement as it ends: what a time limit cuts off is missing, and nothing else.
+check "torch-fp16: $benchmark" 240 "$(cuda_torch)" python benchmarks/gpu.py --package torch \
+    --precision fp16 --rounds 3 --seconds 225 --out "$out/torch-gpu.json"
 if [ -n "$extra" ]; then
-    # It writes each measurement as it ends: what a time limit cuts off is missing, and nothing else.
     check "$extra-fp16: $benchmark" 420 "$(package_of "$extra"; cuda_torch)" \
         python benchmarks/gpu.py --package "${extra//-/_}" --precision fp16 --rounds 3 \
         --seconds 400 --out "$out/$extra-gpu.json"
@@ -320,7 +322,8 @@ for name in "${failures[@]}"; do
         tail -n 15 "$log" >&2
     fi
 done
-for log in "$(log_of "${extra:-none}-fp16: $benchmark")" "$(log_of "training base: tokens per second")"; do
+for name in "${extra:-none}-fp16: $benchmark" "torch-fp16: $benchmark" "training base: tokens per second"; do
+    log=$(log_of "$name")
     if [ -f "$log" ]; then cat "$log" >&2; fi
 done
 printf '\n%s passed, %s failed, %s not run, %s s. The table is %s; logs lie beside it.\n' \

@@ -444,5 +444,5 @@ def test_graphs_with_inputs_of_any_size_are_refused(machine: Machine, tmp_path: 
     changed = {name: dataclasses.replace(entry, contract=contract)}
     write_manifest(bundle, dataclasses.replace(manifest, targets=changed))
     machine.static = lambda target: bundle
-    with pytest.raises(BundleError, match="has 'marked_tokens' among .* Export the bundle again"):
+    with pytest.raises(BundleError, match=r"has 'marked_tokens' among .* Export the bundle again"):
         machine.translator()
