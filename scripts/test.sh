@@ -25,4 +25,4 @@ say "pytest"
 # Three processes on two cores, since tests of servers and clusters often wait. Tests of one file share their
 # fixtures, so files are not split; tests/support/collection.py puts the longest files first. Pass -n 0 to run
 # in one process, for example with --pdb.
-python -m pytest --durations=20 -n 3 --dist loadfile --no-loadscope-reorder --max-worker-restart 1 --run-limit 45 ${tests[@]+"${tests[@]}"} "$@"  # bash 3.2 calls an empty array unset
+python -m pytest --durations=20 -n 3 --dist loadfile --no-loadscope-reorder --max-worker-restart 1 --run-limit 60 ${tests[@]+"${tests[@]}"} "$@"  # bash 3.2 calls an empty array unset
