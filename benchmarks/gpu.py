@@ -3,13 +3,13 @@
     python benchmarks/gpu.py [--package tensorrt_rtx] [--precision fp16] [--batches 64,1]
         [--preset base] [--vocabulary 37000] [--source-length 256] [--steps 48] [--seconds 900]
     python benchmarks/gpu.py --work DIR --case "64 engines"      one case, for a profiler
-    python benchmarks/gpu.py --work DIR --case "64 engines" --profile      kernels by their time
+    python benchmarks/gpu.py --work DIR --case "64 engines" --profile      and reports its kernels
 
 Every system runs the same step (export/graphs.py) with the same random weights at the shapes of a
 translation: sources padded to S = 256, caches of 306 tokens, of which the first 64 are read while
 translations are short. No sentence ends before the last step. Figures are microseconds per step of
 the whole batch (for engines, from the difference of a long and a short call), and tokens per second
-from sources to the last step.
+from sources to the last step, for which torch.compile has an encoder that is not compiled.
 
 A case is a batch size and a system: engines whose attention is sums over the live slots, engines
 with TensorRT's attention operator, the former without CUDA graphs, and PyTorch's step compiled by
@@ -17,8 +17,12 @@ torch.compile for static shapes and captured as a CUDA graph, with caches that a
 With --package torch, the graphs of a `torch` target take the place of the engines: each operator is
 a call of PyTorch, captured or not. They are compared with `transformers`, too: its Marian model of
 the same shape, with as many beams and steps.
+
 Each case runs in a process of its own with a time limit. The report is replaced after each case: if
-the benchmark is interrupted, it contains everything measured until then.
+the benchmark is interrupted, it contains everything measured until then. torch.compile tries dozens
+of kernels for each matmul of the step, about a minute for each batch size on an H200. If --seconds
+are too few for that, its cases and those after them end as "not finished" or "not run"; the exit
+code is then 1, and the last line names them.
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ import argparse
 import dataclasses
 import functools
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -37,7 +42,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from harness import alternate, kernel_times, parser, spread, write
+from harness import alternate, kernel_times, kernels_of, parser, spread, write
 from sentencepiece import sentencepiece_model_pb2
 from torch import Tensor
 
@@ -71,6 +76,12 @@ CASE_SECONDS = 240
 #: Longest time of a build, which traces the model; TensorRT also measures kernels.
 BUILD_SECONDS = 480
 BUILD = "build"
+#: Variables of a case's process: torch.compile otherwise prints every kernel that it tries.
+QUIET = {
+    "TORCHINDUCTOR_AUTOTUNE_NUM_CHOICES_DISPLAYED": "0",
+    "TORCHINDUCTOR_MAX_AUTOTUNE_REPORT_CHOICES_STATS": "0",
+    "TORCH_LOGS": "-inductor",
+}
 
 
 class InPlace(StaticCaches):
@@ -370,7 +381,13 @@ def run_case(given: argparse.Namespace, what: str, system: str) -> dict[str, lis
     if given.profile:
         run()
         run()
-        print(kernel_times(run), file=sys.stderr)
+        kernels = kernels_of(run)
+        print(kernel_times(kernels), file=sys.stderr)
+        name = f"kernels-{given.preset}-{given.precision}-{batch}-{system.replace(' ', '-')}"
+        # A run of engines is a short search and a long one, each with its encoder.
+        searches = [given.steps] if system == "torch.compile" else [given.steps // 4, given.steps]
+        settings = {**settings_of(given), "batch": batch, "system": system, "searches": searches}
+        print(write(name, settings, kernels, given), file=sys.stderr)
     rounds = alternate({system: run}, given.rounds, warmup=2)[system]
     return {unit: [one[unit] for one in rounds] for unit in rounds[0]}
 
@@ -411,10 +428,10 @@ class Schedule:
         self._begin = clock()
         self._results: dict[str, Any] = {}
         self._samples: dict[str, Any] = {}
-        self._complete = True
+        self._missing: list[str] = []
 
-    def measure(self) -> bool:
-        """Build all bundles and measure every case; return whether all were measured."""
+    def measure(self) -> list[str]:
+        """Build all bundles and measure every case; return those not measured, and why."""
         systems = self._given.systems
         bundles: dict[Path, str] = {}
         for system in systems:
@@ -424,7 +441,7 @@ class Schedule:
             for system in systems:
                 reason = "the build failed" if bundle_of(self._given, system) in missing else None
                 self._case(str(batch), system, reason)
-        return self._complete
+        return self._missing
 
     def _case(self, what: str, system: str, reason: str | None = None) -> bool:
         """Run a case, unless there is a reason against it; return whether it was measured."""
@@ -441,7 +458,7 @@ class Schedule:
             shown = "  ".join(f"{value[0]:10.1f} {unit}" for unit, value in found.items())
         except CaseError as error:
             found, shown = {"failed": str(error)}, str(error)
-            self._complete = False
+            self._missing.append(f"{group} {system} ({error})")
         print(f"{group:10} {system:32} {shown}", flush=True)
         self._results.setdefault(group, {})[system] = found
         self._save(self._results, self._samples)
@@ -461,8 +478,9 @@ def in_process(case: str, limit: float) -> dict[str, list[float]]:
     command = [sys.executable, __file__, *sys.argv[1:], "--case", case]
     try:
         done = subprocess.run(
-            command, timeout=limit, check=False, stdout=subprocess.PIPE, text=True
-        )
+            command, timeout=limit, check=False, stdout=subprocess.PIPE, text=True,
+            env={**QUIET, **os.environ},
+        )  # fmt: skip
     except subprocess.TimeoutExpired as error:
         raise CaseError(f"failed: not finished after {limit:.0f} s") from error
     lines = done.stdout.splitlines()
@@ -485,11 +503,16 @@ def working_directory(given: argparse.Namespace) -> Iterator[None]:
         yield
 
 
-def report(given: argparse.Namespace) -> Callable[[dict[str, Any], dict[str, Any]], None]:
-    """Return a function that replaces the report."""
+def settings_of(given: argparse.Namespace) -> dict[str, Any]:
+    """Return the settings of a report."""
     names = ("package", "precision", "preset", "vocabulary", "source_length", "steps", "batches")
     settings = {name: getattr(given, name) for name in names}
-    settings["gpu"] = torch.cuda.get_device_name()
+    return {**settings, "gpu": torch.cuda.get_device_name()}
+
+
+def report(given: argparse.Namespace) -> Callable[[dict[str, Any], dict[str, Any]], None]:
+    """Return a function that replaces the report."""
+    settings = settings_of(given)
 
     def save(results: dict[str, Any], samples: dict[str, Any]) -> None:
         write(f"gpu-{given.preset}-{given.precision}", settings, results, given, samples)
@@ -513,12 +536,14 @@ def arguments(options: Sequence[str] | None = None) -> argparse.Namespace:
     parsed.add_argument("--seconds", type=float, default=1800, help="longest time in all")
     parsed.add_argument("--work", help="directory that keeps the bundles, to run cases again")
     parsed.add_argument("--case", help='measure one case only, such as "64 engines"')
-    parsed.add_argument("--profile", action="store_true", help="with --case: print kernel times")
+    parsed.add_argument("--profile", action="store_true", help="with --case: report its kernels")
     given = parsed.parse_args(options)
     given.batches_in_order = list(dict.fromkeys(int(part) for part in given.batches.split(",")))
     given.batches = sorted(given.batches_in_order)
     known = TORCH_SYSTEMS if given.package == TORCH else SYSTEMS
     given.systems = given.systems.split(",") if given.systems else list(known)
+    if given.profile and given.case is None:
+        parsed.error("--profile is of one case; name it with --case.")
     if unknown := set(given.systems) - set(known):
         parsed.error(f"no system {', '.join(unknown)}; choose from {', '.join(known)}.")
     return given
@@ -534,8 +559,10 @@ def main() -> None:
             what, _, system = given.case.partition(" ")
             print(json.dumps(run_case(given, what, system)))
             return
-        complete = Schedule(given, in_process, report(given)).measure()
-    raise SystemExit(0 if complete else 1)
+        missing = Schedule(given, in_process, report(given)).measure()
+    if missing:
+        print(f"not measured: {'; '.join(missing)}", file=sys.stderr)
+        raise SystemExit(1)
 
 
 if __name__ == "__main__":

@@ -50,6 +50,7 @@ PACKAGES = (
     "pymarian",
     "joeynmt",
     "ray",
+    "transformers",
 )
 # Variables that limit the instructions a peer's library may use; "kernels" names our own.
 LIMITS = ("MKL_ENABLE_INSTRUCTIONS", "ONEDNN_MAX_CPU_ISA")
@@ -58,6 +59,8 @@ LIMITS = ("MKL_ENABLE_INSTRUCTIONS", "ONEDNN_MAX_CPU_ISA")
 _WIDTH = 120
 #: Significant digits of its numbers.
 _DIGITS = 7
+#: Kernels of a profile that a report lists, and characters of their names.
+_KERNELS, _NAME = 40, 110
 
 
 def parser(description: str | None) -> argparse.ArgumentParser:
@@ -237,12 +240,14 @@ def dumps(value: Any, indent: str = "") -> str:
     return "{\n" + ",\n".join(lines) + f"\n{indent}}}"
 
 
-def kernel_times(run: Callable[[], object], rows: int = 25) -> str:
-    """Return a table of the kernels of a run, by their time on the GPU.
+def kernels_of(run: Callable[[], object]) -> dict[str, Any]:
+    """Return the kernels of a run and their time on the GPU, the longest first.
 
     Args:
         run: Enqueues the work on the current GPU of PyTorch.
-        rows: Number of kernels in the table.
+
+    Returns:
+        Totals of all kernels and copies, and a list of those with most time.
     """
     import torch  # other benchmarks run without it
 
@@ -250,15 +255,25 @@ def kernel_times(run: Callable[[], object], rows: int = 25) -> str:
         run()
         torch.cuda.synchronize()
     kernels = [
-        (event.self_device_time_total, event.count, event.key)
+        {"name": event.key[:_NAME], "launches": event.count,
+         "milliseconds": event.self_device_time_total / 1000}
         for event in profile.key_averages()
         if event.self_device_time_total > 0
-    ]
-    kernels.sort(reverse=True)
-    total = sum(time for time, _, _ in kernels)
-    lines = [
-        f"{time / 1000:10.3f} ms {time / total:6.1%} {count:7} {key[:110]}"
-        for time, count, key in kernels[:rows]
-    ]
-    count = sum(count for _, count, _ in kernels)
-    return "\n".join([f"{total / 1000:10.3f} ms 100.0% {count:7} all kernels and copies", *lines])
+    ]  # fmt: skip
+    kernels.sort(key=lambda kernel: -kernel["milliseconds"])
+    return {
+        "launches": sum(kernel["launches"] for kernel in kernels),
+        "milliseconds": sum(kernel["milliseconds"] for kernel in kernels),
+        "longest": kernels[:_KERNELS],
+    }
+
+
+def kernel_times(kernels: Mapping[str, Any]) -> str:
+    """Format what `kernels_of` has found as a table of text."""
+    total = kernels["milliseconds"]
+    rows = [{**kernels, "name": "all kernels and copies"}, *kernels["longest"]]
+    return "\n".join(
+        f"{row['milliseconds']:10.3f} ms {row['milliseconds'] / total:6.1%} "
+        f"{row['launches']:7} {row['name']}"
+        for row in rows
+    )

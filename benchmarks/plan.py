@@ -4,7 +4,8 @@
 
 Every input is an option; docs/deploy.md shows the defaults. No input was measured on a GPU:
 `sentences_per_second` is an assumption, several times below the bounds that docs/gpu.md computes
-from execution plans, until a GPU has been measured.
+from execution plans, and below what `torch-fp16` reaches there with full batches, until real text
+has been measured on a GPU.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class Inputs:
     gpus_per_machine: int = dataclasses.field(default=8, metadata={"source": "chosen"})
     sentences: float = dataclasses.field(default=1e10, metadata={"source": "chosen"})
     sentences_per_second: float = dataclasses.field(
-        default=500.0, metadata={"source": "assumed, of each GPU; not measured yet"}
+        default=500.0, metadata={"source": "assumed, of each GPU; not measured on text yet"}
     )
     source_bytes: float = dataclasses.field(
         default=130.0, metadata={"source": "assumed, UTF-8, of a sentence"}

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import engine_plan
+import gpu_tables
 import plan
 import training_estimates
 from harness import RESULTS, read_reports
@@ -48,7 +49,6 @@ DEPLOY = ROOT / "docs" / "deploy.md"
 GPU = ROOT / "docs" / "gpu.md"
 TRAIN = ROOT / "docs" / "train.md"
 EMBED = ROOT / "docs" / "embed-cpp.md"
-GPU = ROOT / "docs" / "gpu.md"
 HEAD = """# Results
 
 `python benchmarks/render.py` makes this page from the JSON files in `benchmarks/results/`, which
@@ -108,6 +108,24 @@ SECTIONS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "serving-attack": ("A server under attack", render_serving_attack),
 }
 
+Parts = dict[str, tuple[Callable[[list[dict[str, Any]]], str], tuple[str, ...]]]
+#: Parts of docs/gpu.md by name: what renders them, and the reports that it takes if they exist.
+PARTS_OF_GPU: Parts = {
+    "gpu-search": (gpu_tables.render_search, ("gpu-base-fp16", "gpu-base-fp16-uncaptured")),
+    "gpu-kernels": (
+        gpu_tables.render_search_kernels,
+        ("kernels-base-fp16-64-graphs", "kernels-base-fp16-1-graphs"),
+    ),
+}
+#: The same of docs/train.md.
+PARTS_OF_TRAIN: Parts = {
+    "training-gpu": (
+        gpu_tables.render_training,
+        ("training-base-cuda", "training-base-cuda-eager", "training-big-cuda"),
+    ),
+    "training-gpu-kernels": (gpu_tables.render_training_kernels, ("training-base-cuda",)),
+}
+
 
 def main() -> None:
     """Render the newest report of every kind."""
@@ -144,6 +162,10 @@ def main() -> None:
     if (name := "engine-plan") in reports:
         fill(GPU, name, engine_plan.render(reports[name]))
         fill(GPU, f"{name}-kernels", engine_plan.render_kernels(reports[name]))
+    for page, parts in ((GPU, PARTS_OF_GPU), (TRAIN, PARTS_OF_TRAIN)):
+        for name, (render_parts, wanted) in parts.items():
+            if wanted[0] in reports:
+                fill(page, name, render_parts([reports[one] for one in wanted if one in reports]))
     fill(DEPLOY, "plan", plan.text(plan.Inputs()))
     estimates = training_estimates.text(training_estimates.Inputs())
     fill(TRAIN, "training-estimates", estimates)

@@ -33,7 +33,7 @@ def read_inputs(kind: type[T], description: str | None) -> T:
 def where(report: dict[str, Any]) -> str:
     """Describe date, machine and versions in a sentence."""
     machine, versions = report["machine"], report["versions"]
-    shown = ("torch", "onnxruntime", "joeynmt", "ctranslate2", "pymarian", "ray")
+    shown = ("torch", "onnxruntime", "joeynmt", "ctranslate2", "pymarian", "ray", "transformers")
     packages = ", ".join(f"{name} {versions[name]}" for name in shown if name in versions)
     kernels = machine.get("kernels", "none")  # old reports lack the entry
     # The reason after "none" is left out.

@@ -13,7 +13,8 @@ validation.
 The second form measures steps of any preset on data of `translate-trt data prepare`: tokens per
 second, padding, the share of a step that waits for input, model-FLOPs utilization, and the duration
 of the paper's schedule at that speed. Utilization is relative to --peak-tflops, or by default to a
-large matmul of the same precision in the same run.
+large matmul of the same precision in the same run. What torch.compile compiles after --warmup steps
+is part of a measured round.
 """
 
 from __future__ import annotations
@@ -37,7 +38,15 @@ from typing import Any
 
 import sentencepiece
 import torch
-from harness import alternate, compared, kernel_times, parser, seconds_of, write
+from harness import (
+    alternate,
+    compared,
+    kernel_times,
+    kernels_of,
+    parser,
+    seconds_of,
+    write,
+)
 
 from translate_trt.train.config import ModelConfig, TrainConfig, preset
 from translate_trt.train.data.batches import (
@@ -247,9 +256,11 @@ def throughput(given: argparse.Namespace) -> dict[str, Any]:
         wait()
         seconds = time.perf_counter() - begin
         rounds.append({"seconds": seconds, "waiting": waiting, **_work(job.settings.model, taken)})
+    profile: dict[str, Any] = {}
     if given.profile:
         kept = next(steps)
-        print(kernel_times(lambda: trainer._optimizer_step(kept), 40), file=sys.stderr)
+        profile = {"kernels of a step": kernels_of(lambda: trainer._optimizer_step(kept))}
+        print(kernel_times(profile["kernels of a step"]), file=sys.stderr)
     loader.close()
     alone = StepLoader(job.data.train, trainer.config, 0, 1, (0, 0))
     next(iter(alone))  # the epoch is planned
@@ -270,6 +281,9 @@ def throughput(given: argparse.Namespace) -> dict[str, Any]:
         "peak_is": "given" if given.peak_tflops else "a large matmul in this run",
         "device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu",
         "precision": str(trainer.dtype).removeprefix("torch."),
+        "vocabulary_size": job.settings.model.vocabulary_size,
+        "pairs": len(job.data.train),
+        "profile": profile,
     }
 
 
@@ -299,8 +313,13 @@ def figures(samples: dict[str, Any]) -> dict[str, float]:
 
 def summarize_steps(samples: dict[str, Any]) -> dict[str, Any]:
     """Return the figures of `throughput` and the peak they are relative to."""
-    kept = ("peak_flops", "peak_is", "device", "precision", "micro_batch_tokens")
-    return {"figures": figures(samples), **{name: samples[name] for name in kept}}
+    kept = ("peak_flops", "peak_is", "device", "precision", "micro_batch_tokens",
+            "vocabulary_size", "pairs")  # fmt: skip
+    return {
+        "figures": figures(samples),
+        **{name: samples[name] for name in kept},
+        **samples["profile"],
+    }
 
 
 def summarize_epochs(samples: dict[str, list[float]]) -> dict[str, Any]:
@@ -328,7 +347,7 @@ def arguments() -> argparse.Namespace:
         help="with --data: setting of the recipe, such as micro_batch_tokens=25000",
     )  # fmt: skip
     options.add_argument(
-        "--profile", action="store_true", help="with --data on a GPU: kernel times of a step"
+        "--profile", action="store_true", help="with --data on a GPU: kernels of a step"
     )
     options.add_argument("--note", default="", help="with --data: data and conditions")
     given = options.parse_args()
@@ -357,7 +376,9 @@ def main() -> None:
             print(f"{figure:44} {value:,.4g}")
         settings = {"preset": given.preset, "threads": given.threads, "set": given.set}
         settings["note"] = given.note
-        print(write(f"training-{given.preset}", settings, results, given, steps))
+        # The newest report of a name is shown: one of a GPU must not replace one of a CPU.
+        suffix = "" if results["device"] == "cpu" else "-cuda"
+        print(write(f"training-{given.preset}{suffix}", settings, results, given, steps))
         return
     texts = [
         path.read_text(encoding="utf-8").split("\n")[:-1][: given.pairs]

@@ -346,7 +346,7 @@ def refit_engine(engine: Any, weights: Path, package: str) -> None:
     """Refit a stripped engine with the weights of its ONNX file.
 
     Refitting needs a deserialized engine and therefore a GPU; **it has never been run**, because no
-    GPU was available during development.
+    GPU with TensorRT was available during development.
 
     Args:
         engine: ICudaEngine, changed in place.

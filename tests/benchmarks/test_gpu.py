@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import sys
 import time
 from collections.abc import Callable
@@ -47,11 +48,11 @@ def saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict
         parsed = options("--work", str(tmp_path), "--out", str(out), *given)
         schedule = Schedule(parsed, case, report(parsed), clock)
         try:
-            complete = schedule.measure()
+            missing = schedule.measure()
         except KeyboardInterrupt:
-            complete = False
+            missing = ["interrupted"]
         content: dict[str, Any] = json.loads(out.read_text())
-        return {**content, "complete": complete}
+        return {**content, "missing": missing}
 
     return run
 
@@ -66,7 +67,7 @@ def test_every_case_is_in_the_report(saved: Callable[..., dict[str, Any]]) -> No
         return {"seconds": [9.0]} if name.startswith("build") else samples(3.0, 1.0, 2.0)
 
     report = saved(case, "--batches", "64,1")
-    assert report["complete"]
+    assert not report["missing"]
     assert calls == [
         "build engines", "build engines with attention operator",
         *(f"{batch} {system}" for batch in (64, 1) for system in SYSTEMS),
@@ -87,8 +88,13 @@ def test_a_case_that_fails_stops_no_other(saved: Callable[..., dict[str, Any]]) 
         return samples(1.0)
 
     report = saved(case)
-    assert not report["complete"]
     found = report["results"]["batch 64"]
+    assert report["missing"] == [
+        "build engines with attention operator (failed: exit code 1)",
+        "batch 64 engines with attention operator (not run: the build failed)",
+        "batch 64 torch.compile (failed: exit code 1)",
+        "batch 1 engines with attention operator (not run: the build failed)",
+    ]
     assert found["torch.compile"] == {"failed": "failed: exit code 1"}
     assert found["engines with attention operator"] == {"failed": "not run: the build failed"}
     assert "microseconds_per_step" in found["engines without CUDA graphs"]
@@ -102,7 +108,7 @@ def test_an_interrupted_run_keeps_what_it_has(saved: Callable[..., dict[str, Any
         return samples(1.0)
 
     report = saved(case)
-    assert not report["complete"]
+    assert report["missing"] == ["interrupted"]
     assert list(report["results"]["batch 64"]) == ["engines", "engines with attention operator"]
 
 
@@ -121,7 +127,7 @@ def test_the_time_of_all_cases_is_limited(saved: Callable[..., dict[str, Any]]) 
         "64 engines": 150.0, "64 engines with attention operator": 50.0,
     }  # fmt: skip
     assert report["results"]["batch 64"]["torch.compile"] == {"failed": "not run: the time is up"}
-    assert not report["complete"]
+    assert "batch 64 torch.compile (not run: the time is up)" in report["missing"]
 
 
 @pytest.mark.parametrize(
@@ -148,6 +154,35 @@ def test_a_case_runs_in_a_process_with_a_time_limit(
     else:
         with pytest.raises(gpu.CaseError, match=message):
             gpu.in_process("1 engines", 1 if "after 1" in message else 60)
+
+
+def test_a_case_does_not_print_what_torch_compile_tries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import gpu
+
+    script = tmp_path / "case.py"
+    script.write_text(
+        "import json, logging\n"
+        "from torch._inductor import config\n"
+        "level = logging.getLogger('torch._inductor').getEffectiveLevel()\n"
+        "shown = config.autotune_num_choices_displayed, config.max_autotune_report_choices_stats\n"
+        "print(json.dumps([level, *shown]))\n"
+    )
+    monkeypatch.setattr(gpu, "__file__", str(script))
+    monkeypatch.setattr(sys, "argv", ["gpu.py"])
+    for name in gpu.QUIET:
+        monkeypatch.delenv(name, raising=False)
+    assert gpu.in_process("64 torch.compile", 60) == [logging.ERROR, 0, False]
+    monkeypatch.setenv("TORCHINDUCTOR_AUTOTUNE_NUM_CHOICES_DISPLAYED", "3")  # as the caller says
+    assert gpu.in_process("64 torch.compile", 60) == [logging.ERROR, 3, False]
+
+
+def test_a_profile_is_of_one_case(capsys: pytest.CaptureFixture[str]) -> None:
+    assert options("--profile", "--case", "1 graphs").profile
+    with pytest.raises(SystemExit):
+        options("--profile")
+    assert "--profile is of one case; name it with --case." in capsys.readouterr().err
 
 
 def test_unknown_systems_are_refused(capsys: pytest.CaptureFixture[str]) -> None:

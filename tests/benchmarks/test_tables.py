@@ -152,7 +152,7 @@ def test_a_machine_is_described_with_its_kernels(kernels: str, shown: str) -> No
 
 def test_docs_have_a_part_for_every_report() -> None:
     from performance_tables import PARTS_OF_PAGE
-    from render import EMBED, PERFORMANCE, README
+    from render import EMBED, GPU, PARTS_OF_GPU, PARTS_OF_TRAIN, PERFORMANCE, README, TRAIN
 
     page = PERFORMANCE.read_text()
     for name in PARTS_OF_PAGE:
@@ -161,6 +161,9 @@ def test_docs_have_a_part_for_every_report() -> None:
     for shape in ("base", "tiny"):
         part = f"<!-- cpp-library-{shape}, made by benchmarks/render.py -->"
         assert part in EMBED.read_text()
+    for path, parts in ((GPU, PARTS_OF_GPU), (TRAIN, PARTS_OF_TRAIN)):
+        for name in parts:
+            assert f"<!-- {name}, made by benchmarks/render.py -->" in path.read_text()
 
 
 def test_the_cpp_library_beside_python() -> None:

@@ -247,7 +247,7 @@ def test_rows_are_copied_as_numpy_copies_them(unit: int) -> None:
         assert ctypes.string_at(pinned, size) == expected.tobytes()
 
 
-# ---- the calls of a GPU, which have never run on one ----
+# ---- the calls of a GPU; scripts/gpu_check.sh makes those of torch.cuda on one ----
 
 
 @pytest.fixture
