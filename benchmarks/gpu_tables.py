@@ -59,9 +59,36 @@ def render_search(reports: Sequence[Report]) -> str:
         f"{settings['gpu']}; {where(first)}{note_of(first)} The shape of `{settings['preset']}` "
         f"with random weights, {settings['vocabulary']:,} tokens, sources of "
         f"{settings['source_length']}, {settings['steps']} steps of 4 beams. Medians of the "
-        "rounds, smallest and largest in brackets; the last column compares medians with the "
-        f"first row of the same run.\n\n{table(header, rows)}"
+        "rounds, smallest and largest in brackets; the last column compares medians with "
+        f"{_baseline(first)} of the same run.{_other_runs(reports)}\n\n{table(header, rows)}"
     )
+
+
+def _baseline(report: Report) -> str:
+    """Return the system that the others of a report are compared with."""
+    systems = next(found for name, found in report["results"].items() if name.startswith("batch"))
+    return next(name for name in BASELINES if name in systems)
+
+
+def _other_runs(reports: Sequence[Report]) -> str:
+    """Return sentences on the systems that only later reports have measured."""
+    text = ""
+    batches = [
+        f"batch {batch}" for batch in sorted(reports[0]["settings"]["batches"], reverse=True)
+    ]
+    for number, report in enumerate(reports[1:], 1):
+        earlier = {name for one in reports[:number] for name in one["results"][batches[0]]}
+        added = [name for name in report["results"][batches[0]] if name not in earlier]
+        baseline = _baseline(report)
+        times = [
+            f"{report['results'][batch][baseline]['microseconds_per_step'][0]:.0f}"
+            for batch in batches
+        ]
+        text += (
+            f" The rows of {', '.join(added)} are of another run, in which those of {baseline} "
+            f"were {' and '.join(times)} us."
+        )
+    return text
 
 
 def _rows_of_batch(batch: int, reports: Sequence[Report]) -> list[list[str]]:
@@ -70,7 +97,7 @@ def _rows_of_batch(batch: int, reports: Sequence[Report]) -> list[list[str]]:
     failed: dict[str, list[str]] = {}
     for report in reports:
         systems = report["results"][f"batch {batch}"]
-        baseline = next(systems[name] for name in BASELINES if name in systems)
+        baseline = systems[_baseline(report)]
         for name, one in systems.items():
             if "failed" in one:
                 failed.setdefault(name, [one["failed"], "", ""])

@@ -58,6 +58,11 @@ def test_searches_are_compared_within_their_own_run() -> None:
         "| 1 | graphs without CUDA graphs | 400 [399, 401] | 2500 [2500, 2500] | 8.00 |",
         "| 1 | torch.compile | not finished after 47 s |  |  |",
     ]
+    assert (
+        "with graphs of the same run. The rows of graphs without CUDA graphs are of another" in text
+    )
+    assert "run, in which those of graphs were 250 and 50 us." in text
+    assert "another run" not in render_search([first])
     assert "Some GPU; 2026-01-01, 16 cores of a processor" in text
 
 
