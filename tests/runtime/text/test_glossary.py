@@ -1,0 +1,221 @@
+"""Glossaries: files, matching against a brute-force reference, and terms in translations."""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import random
+import unicodedata
+from pathlib import Path
+
+import pytest
+
+from translate_trt.runtime.errors import InputError
+from translate_trt.runtime.text.glossary import Entry, Glossary, Match
+
+UNSPACED_NAMES = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN")
+
+
+def glossary(*sources: str, ignore_case: bool = False) -> Glossary:
+    return Glossary([Entry(source, (source.upper(),)) for source in sources], ignore_case)
+
+
+def found(text: str, *sources: str, ignore_case: bool = False) -> list[str]:
+    return [
+        text[begin:end] for begin, end, _ in glossary(*sources, ignore_case=ignore_case).find(text)
+    ]
+
+
+def write(directory: Path, content: str) -> Path:
+    path = directory / "glossary.tsv"
+    path.write_text(content, encoding="utf-8")
+    return path
+
+
+# ---- files ----
+
+
+def test_a_file_has_variants_comments_and_blank_lines(tmp_path: Path) -> None:
+    path = write(
+        tmp_path, "# terms\n\ncar\tAuto\tWagen\t\t\n New  York \tNew York\r\ncar\tPkw\tAuto\n"
+    )
+    read = Glossary.read(path)
+    assert read.entries == [
+        Entry("car", ("Auto", "Wagen", "Pkw")),
+        Entry("New  York", ("New York",)),
+    ]
+    assert [match.entry.source for match in read.find("New York by car")] == ["New  York", "car"]
+
+
+def test_a_compressed_file_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "glossary.tsv.gz"
+    path.write_bytes(gzip.compress("\ufeffHaus\thouse\n".encode()))
+    assert Glossary.read(path).entries == [Entry("Haus", ("house",))]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"car\tAuto\ncat\n", "line 2 has no target phrase"),
+        (b"car\t \t\n", "line 1 has no target phrase"),
+        (b"\tAuto\n", "line 1 has no source phrase"),
+        (b"car\tAuto\ncaf\xe9\tcoffee\n", "line 2 is not valid UTF-8"),
+        (b"# nothing\n", "has no entries"),
+    ],
+    ids=["no tab", "blank target", "blank source", "latin-1", "no entries"],
+)
+def test_errors_name_file_and_line(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "glossary.tsv"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=rf"glossary\.tsv,? {message}"):
+        Glossary.read(path)
+
+
+# ---- matching ----
+
+
+@pytest.mark.parametrize(
+    ("text", "sources", "expected"),
+    [
+        ("a cat, a catfish", ["cat"], ["cat"]),
+        ("New York Times", ["York Times", "New York", "New"], ["New York"]),  # leftmost first
+        ("New Yorkshire", ["New York", "New"], ["New"]),  # the longest ends within a word
+        ("C++ and .NET, C++11", ["C++", ".NET"], ["C++", ".NET", "C++"]),
+        ("foo_bar foo-bar", ["foo"], ["foo"]),
+        ("x  New\u00a0 York", ["New York"], ["New\u00a0 York"]),  # any white space
+        ("Straße STRASSE", ["Straße"], ["Straße"]),
+        ("一只猫和猫咪", ["猫"], ["猫", "猫"]),
+        ("使用GPU显卡", ["GPU", "显卡"], ["GPU", "显卡"]),
+        ("นี่คือแมวดำ", ["แมว"], ["แมว"]),
+        ("กี", ["ก"], []),  # a vowel sign belongs to its letter
+        ("काम का", ["क", "का"], ["का"]),
+        ("서울은", ["서울"], []),  # Korean has spaces, and particles are parts of words
+        ("cafe\u0301 caf\u00e9", ["caf\u00e9"], ["cafe\u0301", "caf\u00e9"]),
+        ("cafe\u0301", ["cafe"], []),
+    ],
+)
+def test_phrases_match_at_word_boundaries(
+    text: str, sources: list[str], expected: list[str]
+) -> None:
+    assert found(text, *sources) == expected
+
+
+def test_case_is_ignored_on_request() -> None:
+    assert found("STRASSE Straße ΣΊΣΥΦΟΣ", "straße", "σίσυφος", ignore_case=True) == [
+        "STRASSE", "Straße", "ΣΊΣΥΦΟΣ",
+    ]  # fmt: skip
+    assert found("İstanbul", "i̇stanbul", ignore_case=True) == ["İstanbul"]
+
+
+def brute_force(phrases: set[str], text: str, ignore_case: bool) -> list[tuple[int, int]]:
+    """Try every phrase on every part of the text, by Unicode names and Python's own folding."""
+
+    def same(part: str, phrase: str) -> bool:
+        a, b = (" ".join(unicodedata.normalize("NFC", x).split()) for x in (part, phrase))
+        if part != part.strip():
+            return False
+        return a.casefold() == b.casefold() if ignore_case else a == b
+
+    def in_word(character: str) -> bool:
+        name = unicodedata.name(character, "")
+        return not name.startswith(UNSPACED_NAMES) and (
+            character.isalnum() or character == "_" or unicodedata.category(character)[0] == "M"
+        )
+
+    def is_edge(at: int) -> bool:
+        if at in (0, len(text)):
+            return True
+        if unicodedata.category(text[at])[0] == "M":
+            return text[at - 1].isspace()
+        return not (in_word(text[at - 1]) and in_word(text[at]))
+
+    matches, at = [], 0
+    while at < len(text):
+        ends = [
+            end
+            for end in range(len(text), at, -1)
+            if is_edge(at) and is_edge(end) and any(same(text[at:end], one) for one in phrases)
+        ]
+        if ends:
+            matches.append((at, ends[0]))
+            at = ends[0]
+        else:
+            at += 1
+    return matches
+
+
+@pytest.mark.parametrize("ignore_case", [False, True])
+def test_matches_equal_those_of_a_brute_force_search(ignore_case: bool) -> None:
+    random_numbers = random.Random(17)
+    alphabet = [
+        "a",
+        "b",
+        "A",
+        "ß",
+        "é",
+        "e\u0301",
+        " ",
+        "  ",
+        "-",
+        "_",
+        "1",
+        "猫",
+        "แ",
+        "ก",
+        "ี",
+        "か",
+    ]
+    total = 0
+    for _ in range(800):
+        drawn = ("".join(random_numbers.choices(alphabet, k=n)).strip() for n in (1, 1, 2, 2, 3, 4))
+        sources = {one for one in drawn if one and unicodedata.category(one[0])[0] != "M"}
+        text = "".join(random_numbers.choices(alphabet, k=12))
+        matches = glossary(*sorted(sources), ignore_case=ignore_case).find(text)
+        expected = brute_force(sources, text, ignore_case)
+        assert [(match.begin, match.end) for match in matches] == expected, (text, sources)
+        total += len(expected)
+    assert total > 500
+
+
+def test_a_large_glossary_gives_the_matches_of_its_part_in_the_text() -> None:
+    random_numbers = random.Random(3)
+    words = ["".join(letters) for letters in itertools.product("abcdefghij", repeat=4)]
+    phrases = {
+        " ".join(random_numbers.choices(words, k=k)) for k in (1, 2, 3) for _ in range(12_000)
+    }
+    large = glossary(*sorted(phrases))
+    assert len(large.entries) > 25_000
+    text = " ".join(random_numbers.choices(words, k=40))
+    near = {phrase for phrase in phrases if phrase in text}
+    matches = [(match.begin, match.end) for match in large.find(text)]
+    assert matches == [(match.begin, match.end) for match in glossary(*sorted(near)).find(text)]
+    assert len(matches) > 10
+
+
+# ---- terms in translations ----
+
+
+def terms(source: str, translation: str, *entries: Entry, ignore_case: bool = False) -> list[bool]:
+    return [term.found for term in Glossary(entries, ignore_case).terms(source, translation)]
+
+
+def test_each_term_needs_an_occurrence_of_its_own() -> None:
+    cat = Entry("cat", ("Katze", "Kater"))
+    assert terms("cat and cat", "Katze", cat) == [True, False]
+    assert terms("cat and cat", "Kater und Katze", cat) == [True, True]
+    york = Entry("York", ("York",)), Entry("New York", ("New York",))
+    assert terms("York, New York", "New York", *york) == [False, True]
+    assert terms("cat", "Katzen", cat) == [False]
+    assert terms("cat", "KATZE", cat) == [False]
+    assert terms("Cat", "KATZE", cat, ignore_case=True) == [True]
+    assert terms("dog", "Katze", cat) == []
+
+
+def test_a_term_has_the_spelling_of_both_texts() -> None:
+    (term,) = Glossary([Entry("cat", ("Katze",))], ignore_case=True).terms("A CAT!", "Die KATZE!")
+    assert (term.source, term.targets, term.translation) == ("CAT", ("Katze",), "KATZE")
+
+
+def test_a_match_has_its_entry() -> None:
+    entry = Entry("cat", ("Katze",))
+    assert Glossary([entry]).find("the cat") == [Match(4, 7, entry)]
