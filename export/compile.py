@@ -163,6 +163,7 @@ def compile_bundle(
             weights_sha256=checkpoint.weights_sha256,
             attention=heads if options.attention else None,
             members=describe_members(checkpoints, models) if others else (),
+            term_annotation=checkpoint.term_annotation,
         )
         write_manifest(directory, manifest)
     return Compiled(manifest, compiler.reports)

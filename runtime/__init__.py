@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from translate_trt.runtime.options import SearchOptions
     from translate_trt.runtime.results import Hypothesis, TextHypothesis, Translation
     from translate_trt.runtime.service import TranslationService
+    from translate_trt.runtime.text.glossary import Glossary, Term
     from translate_trt.runtime.translator import Translator
 
     __version__: str
@@ -29,11 +30,13 @@ __all__ = [
     "BundleError",
     "CheckpointError",
     "DownloadError",
+    "Glossary",
     "Hypothesis",
     "InputError",
     "OptionError",
     "OutputError",
     "SearchOptions",
+    "Term",
     "TextHypothesis",
     "TranslateTrtError",
     "Translation",
@@ -44,8 +47,10 @@ __all__ = [
 ]
 
 _HOME = {
+    "Glossary": "text.glossary",
     "Hypothesis": "results",
     "SearchOptions": "options",
+    "Term": "text.glossary",
     "TextHypothesis": "results",
     "Translation": "results",
     "TranslationService": "service",

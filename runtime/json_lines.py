@@ -1,8 +1,8 @@
 """Translations with all hypotheses as JSON lines: of `translate --json` and `corpus --json`.
 
 Each line is an object: `source`, and `hypotheses` from best to worst, each with `text`, `score`,
-`token_log_probs`, `truncated` and `looped`, and on request with `attention` and `alignments`. A
-line that `corpus` could not translate has no hypotheses, and its source is null.
+`token_log_probs`, `truncated` and `looped`, and on request with `attention`, `alignments` and
+`terms`. A line that `corpus` could not translate has no hypotheses, and its source is null.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.io.compression import reading_compressed
 from translate_trt.runtime.io.lines import open_input, text_lines
 from translate_trt.runtime.results import TextHypothesis, Translation
+from translate_trt.runtime.text.glossary import Term
 
 #: Returns the words of a hypothesis with their confidences.
 WordsOf = Callable[[TextHypothesis], Sequence[Word]]
@@ -91,7 +92,14 @@ def _json_hypothesis(
         value["attention"] = [matrix.astype(float).round(6).tolist() for matrix in attention]
     if hypothesis.alignment is not None:
         value["alignments"] = hypothesis.alignment.pharaoh(alignment_threshold)
+    if hypothesis.terms is not None:
+        value["terms"] = [json_term(term) for term in hypothesis.terms]
     return value
+
+
+def json_term(term: Term) -> dict[str, Any]:
+    """Convert a term of a glossary to a JSON object."""
+    return {"source": term.source, "targets": [*term.targets], "found": term.found}
 
 
 def json_number(number: float) -> float | None:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from translate_trt.runtime.errors import BackendError
 from translate_trt.runtime.text.alignment import Alignment
+from translate_trt.runtime.text.glossary import Term
 
 
 @dataclass(frozen=True)
@@ -68,12 +69,14 @@ class TextHypothesis:
         segments: One `Hypothesis` for an ordinary line, several for a line that exceeded the
             model's maximum length or was split into sentences, none for a line without tokens.
         alignment: Words of the source that the words of the text translate, if requested.
+        terms: Terms of the glossary in the source, in order; None without a glossary.
     """
 
     text: str
     score: float
     segments: tuple[Hypothesis, ...] = ()
     alignment: Alignment | None = None
+    terms: tuple[Term, ...] | None = None
 
     @property
     def token_log_probs(self) -> tuple[float, ...]:

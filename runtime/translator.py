@@ -41,6 +41,7 @@ from translate_trt.runtime.preparation import (
 from translate_trt.runtime.reference import Reference, Sentence
 from translate_trt.runtime.results import Hypothesis, TextHypothesis, Translation
 from translate_trt.runtime.text.documents import SplitText, TextSplitter
+from translate_trt.runtime.text.glossary import Glossary
 from translate_trt.runtime.text.markup import translate_markup
 from translate_trt.runtime.text.sentences import chosen_rules
 from translate_trt.runtime.text.tokenizer import Tokenizer
@@ -293,6 +294,7 @@ class Translator:
         split_sentences: bool | str = False,
         alignments: bool = False,
         markup: str | None = None,
+        terminology: Glossary | None = None,
     ) -> Translation: ...
 
     @overload
@@ -305,6 +307,7 @@ class Translator:
         split_sentences: bool | str = False,
         alignments: bool = False,
         markup: str | None = None,
+        terminology: Glossary | None = None,
     ) -> list[Translation]: ...
 
     def translate(
@@ -316,6 +319,7 @@ class Translator:
         split_sentences: bool | str = False,
         alignments: bool = False,
         markup: str | None = None,
+        terminology: Glossary | None = None,
     ) -> Translation | list[Translation]:
         """Translate one line of text or several.
 
@@ -334,6 +338,9 @@ class Translator:
             markup: "html" or "xml": take tags out of the text, and put them back at the words that
                 they are aligned with; "text": do so with placeholders, such as {name} and %s, which
                 all kinds have (docs/translate.md). Needs a bundle exported with --attention.
+            terminology: Annotate the lines with the target phrases of a glossary, for a model that
+                was trained so (docs/terminology.md). `TextHypothesis.terms` tells which of them a
+                translation has.
 
         Returns:
             One `Translation` for a string, or a list of them in the order of the lines.
@@ -349,12 +356,14 @@ class Translator:
                 raise InputError("lines is one string, and so must target_prefixes be.")
             prefixes = None if target_prefixes is None else [target_prefixes]
             return self._translate_lines(
-                [lines], options, prefixes, split_sentences, alignments, markup
+                [lines], options, prefixes, split_sentences, alignments, markup, terminology
             )[0]
         texts, prefixes = list(checked_texts("lines", "line", lines)), None
         if target_prefixes is not None:
             prefixes = list(checked_texts("target_prefixes", "prefix", target_prefixes))
-        return self._translate_lines(texts, options, prefixes, split_sentences, alignments, markup)
+        return self._translate_lines(
+            texts, options, prefixes, split_sentences, alignments, markup, terminology
+        )
 
     @overload
     def translate_document(  # type: ignore[overload-overlap]
@@ -365,6 +374,7 @@ class Translator:
         split_sentences: bool | str = True,
         unwrap: bool = False,
         markup: str | None = None,
+        terminology: Glossary | None = None,
     ) -> Translation: ...
 
     @overload
@@ -376,6 +386,7 @@ class Translator:
         split_sentences: bool | str = True,
         unwrap: bool = False,
         markup: str | None = None,
+        terminology: Glossary | None = None,
     ) -> list[Translation]: ...
 
     def translate_document(
@@ -386,6 +397,7 @@ class Translator:
         split_sentences: bool | str = True,
         unwrap: bool = False,
         markup: str | None = None,
+        terminology: Glossary | None = None,
     ) -> Translation | list[Translation]:
         """Translate a text of many lines, or several, and keep their structure.
 
@@ -401,6 +413,7 @@ class Translator:
                 broken at a fixed width.
             markup: As in `translate`, for whole documents: elements that separate texts keep their
                 places, and so does the white space between them. "text" keeps line ends.
+            terminology: As in `translate`.
 
         Returns:
             One `Translation` for a string, or a list of them in the order of the texts; the score
@@ -413,10 +426,12 @@ class Translator:
         """
         if isinstance(texts, str):
             return self.translate_document(
-                [texts], options, split_sentences=split_sentences, unwrap=unwrap, markup=markup
-            )[0]
+                [texts], options, split_sentences=split_sentences, unwrap=unwrap, markup=markup,
+                terminology=terminology,
+            )[0]  # fmt: skip
         documents = list(checked_texts("texts", "text", texts))
         self._check_open()
+        self._check_terminology(terminology, markup is not None)
         if markup is not None:
             if unwrap:
                 raise OptionError("unwrap is for text without markup; leave one of the two out.")
@@ -424,7 +439,8 @@ class Translator:
         options = self._checked(options)
         splitter = self._splitter(split_sentences, options)
         split = [splitter.split_document(text, options, unwrap) for text in documents]
-        return self._translate_split(documents, split, options, None)
+        found = self._translate_split(documents, split, options, None, terminology=terminology)
+        return _with_terms(documents, found, terminology)
 
     def translate_iter(
         self,
@@ -436,6 +452,7 @@ class Translator:
         split_sentences: bool | str = False,
         alignments: bool = False,
         markup: str | None = None,
+        terminology: Glossary | None = None,
     ) -> Iterator[Translation]:
         """Translate a stream of lines lazily.
 
@@ -450,6 +467,7 @@ class Translator:
             split_sentences: See `translate`.
             alignments: See `translate`.
             markup: See `translate`.
+            terminology: See `translate`.
 
         Yields:
             The translation of each line, in input order.
@@ -463,6 +481,7 @@ class Translator:
             raise OptionError(f"chunk_lines is {chunk_lines}; it must be at least 1.")
         self._check_open()
         self._splitter(split_sentences, self._checked(options))
+        self._check_terminology(terminology, alignments or markup is not None)
         self._check_aligns(alignments or markup is not None)
         if isinstance(lines, str):
             raise InputError("lines is one string; give several, or use translate.")
@@ -474,6 +493,7 @@ class Translator:
             split_sentences=split_sentences,
             alignments=alignments,
             markup=markup,
+            terminology=terminology,
         )
         return self._translate_chunks(translate, texts, options, prefixes, chunk_lines)
 
@@ -501,21 +521,30 @@ class Translator:
         split_sentences: bool | str,
         alignments: bool,
         markup: str | None = None,
+        terminology: Glossary | None = None,
         first: int = 1,
     ) -> list[Translation]:
         """Translate lines, sentence by sentence if asked for; see `_translate`."""
+        self._check_terminology(terminology, alignments or markup is not None)
         if markup is not None:
             if alignments or target_prefixes is not None:
                 raise OptionError("markup goes with neither alignments nor target_prefixes.")
             return self._translate_markup(lines, options, split_sentences, markup, first)
         if split_sentences is False:
-            return self._translate(lines, options, target_prefixes, first, alignments=alignments)
+            found = self._translate(
+                lines, options, target_prefixes, first, alignments=alignments,
+                terminology=terminology,
+            )  # fmt: skip
+            return _with_terms(lines, found, terminology)
         self._check_open()
         options = self._checked(options)
         _check_count(target_prefixes, len(lines), "target prefixes")
         splitter = self._splitter(split_sentences, options)
         texts = [splitter.split_line(line, options) for line in lines]
-        return self._translate_split(lines, texts, options, target_prefixes, first, alignments)
+        found = self._translate_split(
+            lines, texts, options, target_prefixes, first, alignments, terminology
+        )
+        return _with_terms(lines, found, terminology)
 
     def _translate_markup(
         self,
@@ -544,6 +573,7 @@ class Translator:
         target_prefixes: Sequence[str] | None,
         first: int = 1,
         alignments: bool = False,
+        terminology: Glossary | None = None,
     ) -> list[Translation]:
         """Translate the sentences of all texts together; the first of each has the prefix."""
         # The first sentences come first: only they have prefixes, and errors number prefixes.
@@ -552,8 +582,9 @@ class Translator:
         if target_prefixes is not None:
             target_prefixes = [*target_prefixes, *("" for _ in rest)]
         found = self._translate(
-            [*sentences, *rest], options, target_prefixes, first, alignments=alignments
-        )
+            [*sentences, *rest], options, target_prefixes, first, alignments=alignments,
+            terminology=terminology,
+        )  # fmt: skip
         others = iter(found[len(texts) :])
         joined = []
         for original, text, head in zip(originals, texts, found, strict=False):
@@ -570,6 +601,7 @@ class Translator:
         first: int = 1,
         score: bool = False,
         alignments: bool = False,
+        terminology: Glossary | None = None,
     ) -> list[Translation]:
         """Translate lines, or score their translations.
 
@@ -580,8 +612,11 @@ class Translator:
             first: Number of the first line in error messages.
             score: Whether the targets are whole translations.
             alignments: Whether to align the words of lines and translations.
+            terminology: Glossary to annotate the lines from.
         """
         self._check_open()
+        if terminology is not None:
+            lines = [self.annotate(line, terminology) for line in lines]
         self._check_aligns(alignments)
         options = self._checked(options, score)
         _check_count(targets, len(lines), "translations" if score else "target prefixes")
@@ -776,6 +811,25 @@ class Translator:
         if source is not None:
             make_sentence(self.manifest, name, token_ids(name, source), (), options)
 
+    def annotate(self, line: str, terminology: Glossary) -> str:
+        """Annotate a line as `translate` does, for a `TranslationService` or another runtime.
+
+        `Glossary.terms` finds the terms of the line in its translation.
+
+        Args:
+            line: Text; a language code that it begins with stays in front.
+            terminology: Glossary to annotate the line from.
+
+        Raises:
+            OptionError: The model was not trained on annotated text.
+        """
+        self._check_terminology(terminology, aligned=False)
+        assert self.manifest.term_annotation is not None
+        code = self.manifest.prompt.inline_language(line)
+        begin = 0 if code is None else code.end()
+        text = self.manifest.term_annotation.annotate_source(line[begin:], terminology)
+        return line[:begin] + text
+
     def split_line(
         self, line: str | Sequence[int], options: SearchOptions, split_sentences: bool | str
     ) -> SplitText | None:
@@ -884,6 +938,25 @@ class Translator:
                 "bundle does not return; export it again with --attention."
             )
 
+    def _check_terminology(self, terminology: Glossary | None, aligned: bool) -> None:
+        """Raise OptionError if a glossary is given and the model or the call cannot use it."""
+        if terminology is None:
+            return
+        if not isinstance(terminology, Glossary):
+            raise OptionError(f"terminology is {describe(terminology)}; write Glossary.read(PATH).")
+        if self.manifest.term_annotation is None:
+            raise OptionError(
+                "terminology needs a model that was trained on annotated text, and this one was "
+                "not: train one on the output of translate-trt data prepare --terminology "
+                "(docs/terminology.md). The command translate-trt terminology measures how many "
+                "terms the translations of any model have."
+            )
+        if aligned:
+            raise OptionError(
+                "terminology goes with neither alignments nor markup: positions in an annotated "
+                "line are not those of the line. Leave out one of them."
+            )
+
     def _checked(self, options: SearchOptions | None, score: bool = False) -> SearchOptions:
         """Check the options; those not given, and languages not named, are the bundle's.
 
@@ -922,6 +995,24 @@ def _check_count(targets: Sequence[object] | None, lines: int, kind: str) -> Non
     """Raise InputError unless there is one target per line, or none at all."""
     if targets is not None and len(targets) != lines:
         raise InputError(f"{len(targets)} {kind} for {lines} lines.")
+
+
+def _with_terms(
+    lines: Sequence[str], translations: list[Translation], terminology: Glossary | None
+) -> list[Translation]:
+    """Add the terms of each line to the hypotheses of its translation."""
+    if terminology is None:
+        return translations
+    return [
+        replace(
+            translation,
+            hypotheses=tuple(
+                replace(one, terms=tuple(terminology.terms(line, one.text)))
+                for one in translation.hypotheses
+            ),
+        )
+        for line, translation in zip(lines, translations, strict=True)
+    ]
 
 
 def _closed_error() -> TranslateTrtError:

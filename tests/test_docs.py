@@ -29,6 +29,7 @@ PAGES = [
     "docs/evaluate.md",
     "README.md",
     "docs/serve.md",
+    "docs/terminology.md",
 ]
 BLOCK = re.compile(r"^```(bash|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -57,6 +58,7 @@ def write_text(directory: Path) -> None:
         for language, lines in (("en", english), ("de", german)):
             path = directory / f"{part}.{language}"
             path.write_text("".join(f"{line}\n" for line in lines * repeats), encoding="utf-8")
+    (directory / "glossary.tsv").write_text("dog\tHund\nchild\tKind\n", encoding="utf-8")
 
 
 def write_shim(directory: Path) -> Path:

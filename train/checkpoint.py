@@ -26,6 +26,7 @@ from torch import Tensor
 from translate_trt.runtime.bundle.attention_heads import AttentionHeads
 from translate_trt.runtime.bundle.fields import Fields
 from translate_trt.runtime.bundle.prompt import Prompt
+from translate_trt.runtime.bundle.term_annotation import TermAnnotation
 from translate_trt.runtime.errors import BundleError, CheckpointError, OptionError
 from translate_trt.runtime.io.atomic_files import new_directory
 from translate_trt.runtime.io.outputs import Kind
@@ -106,6 +107,7 @@ class DecodingDefaults:
         search: Recommended search options (`SearchOptions`) by name.
         prompt: Control tokens before source and target.
         alignment_heads: Cross-attention that aligns source and target best, where known.
+        term_annotation: Annotation of source text that the model was trained with; None for none.
     """
 
     source_language: str | None = None
@@ -113,18 +115,23 @@ class DecodingDefaults:
     search: dict[str, Any] = field(default_factory=dict)
     prompt: Prompt = field(default_factory=Prompt)
     alignment_heads: AttentionHeads | None = None
+    term_annotation: TermAnnotation | None = None
 
     @classmethod
     def read(cls, path: Path, values: dict[str, Any]) -> DecodingDefaults:
         """Read the fields from the values of a config.json or run.json; missing ones are default.
 
         Raises:
-            CheckpointError: The prompt or the alignment heads are damaged.
+            CheckpointError: The prompt, the alignment heads or the annotation are damaged.
         """
         names = [field.name for field in dataclasses.fields(cls)]
         found = {name: values[name] for name in names if name in values}
         try:
-            for name, kind in (("prompt", Prompt), ("alignment_heads", AttentionHeads)):
+            for name, kind in (
+                ("prompt", Prompt),
+                ("alignment_heads", AttentionHeads),
+                ("term_annotation", TermAnnotation),
+            ):
                 if found.get(name) is not None:
                     found[name] = kind.from_json(Fields(found[name], path, name))
         except BundleError as error:
@@ -142,8 +149,11 @@ class DecodingDefaults:
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields as `read` expects them."""
-        heads = None if self.alignment_heads is None else self.alignment_heads.to_json()
-        return {**vars(self), "prompt": self.prompt.to_json(), "alignment_heads": heads}
+        parts = ("prompt", "alignment_heads", "term_annotation")
+        found = {name: getattr(self, name) for name in parts}
+        return {**vars(self)} | {
+            name: None if part is None else part.to_json() for name, part in found.items()
+        }
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,6 +19,7 @@ from translate_trt.runtime.bundle.attention_heads import AttentionHeads
 from translate_trt.runtime.bundle.contract import Contract
 from translate_trt.runtime.bundle.fields import REMEDY, Fields
 from translate_trt.runtime.bundle.prompt import Prompt
+from translate_trt.runtime.bundle.term_annotation import TermAnnotation
 from translate_trt.runtime.errors import BundleError, OptionError
 from translate_trt.runtime.io.atomic_files import clear_leftovers, write_json
 from translate_trt.runtime.io.hashing import sha256_of_file
@@ -235,6 +236,7 @@ class Manifest:
         attention: Cross-attention that the step graphs return, of an ensemble that of its first
             member; None if they return none, or for bundles that do not name it.
         members: Members of an ensemble, at least two; empty for a model alone.
+        term_annotation: Annotation of source text that the model was trained with; None for none.
     """
 
     format_version: int
@@ -250,6 +252,7 @@ class Manifest:
     weights_sha256: str | None = None
     attention: AttentionHeads | None = None
     members: tuple[MemberDescription, ...] = ()
+    term_annotation: TermAnnotation | None = None
 
     @classmethod
     def from_json(cls, fields: Fields) -> Manifest:
@@ -275,6 +278,7 @@ class Manifest:
             weights_sha256=fields.optional_text("weights_sha256"),
             attention=_attention(fields),
             members=_members(fields),
+            term_annotation=_term_annotation(fields),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -286,6 +290,9 @@ class Manifest:
             del value["members"]
         if self.attention is None:
             del value["attention"]
+        del value["term_annotation"]
+        if self.term_annotation is not None:
+            value["term_annotation"] = self.term_annotation.to_json()
         for target in value["targets"].values():
             del target["name"]  # the key already
         for name, entry in self.targets.items():
@@ -492,6 +499,13 @@ def _attention(fields: Fields) -> AttentionHeads | None:
         return heads.within(model.decoder_layers, model.heads)
     except OptionError:
         fields.fail("attention", "a layer and heads of the model", heads.to_json())
+
+
+def _term_annotation(fields: Fields) -> TermAnnotation | None:
+    """Read the annotation of source text; None if the field is missing."""
+    if "term_annotation" not in fields.values:
+        return None
+    return TermAnnotation.from_json(fields.object("term_annotation"))
 
 
 def _members(fields: Fields) -> tuple[MemberDescription, ...]:

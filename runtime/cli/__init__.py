@@ -65,6 +65,9 @@ SUBCOMMANDS = {
     ),
     "translate": Subcommand(f"{_RUNTIME}.translate", "translate", "Translate lines of text."),
     "score": Subcommand(f"{_RUNTIME}.score", "score", "Score given translations of lines."),
+    "terminology": Subcommand(
+        f"{_RUNTIME}.terminology", "terminology", "Count the terms that translations have."
+    ),
     "corpus": Subcommand(
         f"{_RUNTIME}.corpus", "corpus", "Translate many files on one or more machines.", "corpus"
     ),

@@ -132,6 +132,8 @@ def _model_sections(manifest: Manifest) -> dict[str, Rows]:
         ("longest source", f"{limits.max_source_length} tokens, the end symbol included"),
         ("longest target", f"{limits.max_target_length} tokens, the end symbol included"),
     ]
+    if manifest.term_annotation is not None:
+        shared.append(("terminology", f"annotated source text ({manifest.term_annotation.form})"))
     if not manifest.members:
         recurrent = all(not target.contract.caches for target in manifest.targets.values())
         shape = _shape_rows(manifest.model, recurrent)

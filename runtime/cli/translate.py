@@ -26,6 +26,7 @@ from translate_trt.runtime.cli.search_flags import (
     split_choice,
     split_flags,
 )
+from translate_trt.runtime.cli.verbosity import is_quiet
 from translate_trt.runtime.errors import InputError, OptionError
 from translate_trt.runtime.io.lines import (
     STDIN,
@@ -40,6 +41,7 @@ from translate_trt.runtime.io.lines import (
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.record_formats import Record, RecordFormat
 from translate_trt.runtime.results import Translation
+from translate_trt.runtime.text.glossary import Glossary, Recall
 from translate_trt.runtime.text.markup_tokens import MARKUP
 
 if TYPE_CHECKING:
@@ -113,6 +115,15 @@ class Chunk(NamedTuple):
     help="Keep the tags and placeholders of html or xml, or the placeholders of text, such as "
     "{name} and %s, at the words they belong to. Needs a bundle exported with --attention.",
 )
+@click.option(
+    "--terminology",
+    type=click.Path(path_type=Path),
+    help="Glossary whose target phrases the translations should have, for a model that was trained "
+    "on text annotated with them; their recall is printed at the end.",
+)
+@click.option(
+    "--terminology-ignore-case", is_flag=True, help="Find the phrases of the glossary in any case."
+)
 @attention_flag
 @alignment_flags
 @click.option(
@@ -148,6 +159,8 @@ def translate(
     document: bool,
     unwrap: bool,
     markup: str | None,
+    terminology: Path | None,
+    terminology_ignore_case: bool,
     alignments: bool,
     alignment_threshold: float | None,
     target_prefix: Path | None,
@@ -179,7 +192,8 @@ def translate(
     best first, each with text, score, token_log_probs, truncated and looped. With --attention it
     also has attention: one matrix per segment of the line (usually one), with a row per generated
     token and a column per source token. With --alignments it has alignments, as in "0-0 1-2", and
-    with --words it has words, each with text and confidence.
+    with --words it has words, each with text and confidence. With --terminology it has terms, each
+    with its source phrase, the target phrases of the glossary, and found.
     """
     formats = FormatFlags(
         input_format=input_format,
@@ -194,7 +208,7 @@ def translate(
         alignment_threshold=alignment_threshold,
     )
     inputs = inputs or (STDIN,)
-    for path in (*inputs, *((str(target_prefix),) if target_prefix else ())):
+    for path in (*inputs, *(str(path) for path in (target_prefix, terminology) if path)):
         check_input(path)
     if document and (target_prefix or input_format == "tsv"):
         raise OptionError("--document goes with neither --target-prefix nor --input-format tsv.")
@@ -206,15 +220,21 @@ def translate(
         raise OptionError(
             "--markup goes with none of --target-prefix, --alignments, --unwrap and --words."
         )
+    if terminology_ignore_case and terminology is None:
+        raise OptionError("--terminology-ignore-case needs --terminology.")
+    if terminology and (markup or formats.alignments):
+        raise OptionError("--terminology goes with neither --markup nor --alignments.")
     if unwrap and not document:
         raise OptionError("--unwrap needs --document: lines of the input are translated alone.")
-    if str(target_prefix) in inputs:
-        raise OptionError(
-            f"--target-prefix and an input are both {target_prefix}; use different files."
-        )
+    for flag, file in (("--target-prefix", target_prefix), ("--terminology", terminology)):
+        if str(file) in inputs:
+            raise OptionError(f"{flag} and an input are both {file}; use different files.")
+    glossary = None
+    if terminology is not None:
+        glossary = Glossary.read(terminology, terminology_ignore_case)
     with ExitStack() as stack:
         # Opened before the model is loaded, to fail early if the output is not writable.
-        read = (bundle, *inputs, target_prefix)
+        read = (bundle, *inputs, target_prefix, terminology)
         results = stack.enter_context(open_output(output, force, read))
         translator = load_translator(
             bundle, target, shortlist, inputs, threads=threads, workers=workers,
@@ -223,7 +243,8 @@ def translate(
         begin = time.perf_counter()
         options = replace_options(translator.default_options, search)
         sentences = split_choice(split_sentences or document, split_language)
-        how = _How(sentences, document, unwrap, formats.alignments, markup)
+        how = _How(sentences, document, unwrap, formats.alignments, markup, glossary)
+        recall = Recall()
         if words and translator.calibration is None:
             log.warning(
                 "%s is not calibrated: confidences are the model's own probabilities; run "
@@ -253,11 +274,14 @@ def translate(
             bar.update(len(chunk.records))
             count += len(translations)
             best = [translation.hypotheses[0] for translation in translations]
+            recall.add(term for one in best for term in one.terms or ())
             looped += sum(one.looped for one in best)
             cut += sum(one.truncated and not one.looped for one in best)
         prefixes.check_used_up()
     seconds = time.perf_counter() - begin
     log.info("%d lines in %.2f s, %.1f lines/s", count, seconds, count / seconds)
+    if glossary and not is_quiet(click.get_current_context()):
+        click.echo(f"terminology: {recall}", err=True)
     if looped:
         log.warning(
             "%d of %d translations repeated one phrase without end and were cut; --json marks them",
@@ -295,6 +319,7 @@ class _How(NamedTuple):
     unwrap: bool
     alignments: bool
     markup: str | None
+    terminology: Glossary | None
 
 
 def _translate(
@@ -309,12 +334,13 @@ def _translate(
         return []
     if how.document:
         return translator.translate_document(
-            texts, options, split_sentences=sentences, unwrap=how.unwrap, markup=how.markup
-        )
+            texts, options, split_sentences=sentences, unwrap=how.unwrap, markup=how.markup,
+            terminology=how.terminology,
+        )  # fmt: skip
     own = prefixes and chunk.per_text(prefixes)
     return translator.translate(
         texts, options, own, split_sentences=sentences, alignments=how.alignments,
-        markup=how.markup,
+        markup=how.markup, terminology=how.terminology,
     )  # fmt: skip
 
 

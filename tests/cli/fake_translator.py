@@ -17,6 +17,7 @@ from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import Hypothesis, TextHypothesis, Translation
 from translate_trt.runtime.text.alignment import AlignedSegment, Alignment
 from translate_trt.runtime.text.documents import SplitText, TextSplitter
+from translate_trt.runtime.text.glossary import Glossary
 from translate_trt.runtime.text.markup import translate_markup
 from translate_trt.runtime.text.sentences import chosen_rules
 
@@ -54,8 +55,12 @@ class FakeTranslator:
         split_sentences: bool | str = False,
         alignments: bool = False,
         markup: str | None = None,
+        terminology: Glossary | None = None,
     ) -> list[Translation]:
         options = options or self.default_options
+        if terminology is not None:
+            plain = self.translate(lines, options, target_prefixes, split_sentences=split_sentences)
+            return translator._with_terms(lines, plain, terminology)
         if markup is not None:
             return self._with_markup(lines, markup, whole=False)
         self.aligns = alignments
@@ -76,6 +81,7 @@ class FakeTranslator:
         split_sentences: bool | str,
         unwrap: bool,
         markup: str | None = None,
+        terminology: Glossary | None = None,
     ) -> list[Translation]:
         self.splits.append(split_sentences)
         if markup is not None:

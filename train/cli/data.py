@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from translate_trt.runtime.bundle.term_annotation import APPEND, FORMS
 from translate_trt.runtime.cli.names import default_note, field_options, output_option
 from translate_trt.runtime.cli.output import open_output
 from translate_trt.runtime.cli.verbosity import is_quiet
@@ -54,6 +55,27 @@ def data() -> None:
 @click.option("--workers", type=click.IntRange(min=1), help="Number of processes. [all cores]")
 @click.option("--force", is_flag=True, help="Replace complete data in --output.")
 @field_options(dataclasses.fields(PrepareOptions), default_note)
+@click.option(
+    "--terminology",
+    type=_FILES,
+    help="Glossary whose target phrases annotate training pairs (docs/terminology.md).",
+)
+@click.option(
+    "--terminology-form",
+    type=click.Choice(FORMS),
+    help=f"Whether the target phrase follows the source phrase or replaces it. [{APPEND}]",
+)
+@click.option(
+    "--terminology-share",
+    type=float,
+    help="Share of the pairs with terms on both sides to annotate, chosen by --seed. [0.5]",
+)
+@click.option(
+    "--terminology-ignore-case",
+    is_flag=True,
+    default=None,
+    help="Find the phrases of the glossary in any case.",
+)
 @click.pass_context
 def prepare(
     ctx: click.Context,
@@ -69,6 +91,10 @@ def prepare(
     mirror: str,
     workers: int | None,
     force: bool,
+    terminology: Path | None,
+    terminology_form: str | None,
+    terminology_share: float | None,
+    terminology_ignore_case: bool | None,
     **settings: Any,
 ) -> None:
     """Download a named corpus, or take text of your own, and prepare it for training.
@@ -84,6 +110,7 @@ def prepare(
         log.setLevel(min(log.level or logging.INFO, logging.INFO))  # the counts are a result
     from translate_trt.train.data.prepare import DOWNLOADS, check_directory, recover
     from translate_trt.train.data.prepare import prepare as run
+    from translate_trt.train.data.terminology import TerminologyOptions
     from translate_trt.train.shutdown import exit_on_sigterm
     from translate_trt.train.worker_processes import available_cores
 
@@ -97,15 +124,26 @@ def prepare(
         raise OptionError(f"name a corpus ({', '.join(CORPORA)}) or give text with --from.")
     if not train_files and (valid or test):
         raise OptionError("--valid and --test need --from; a named corpus has its own.")
+    how: dict[str, Any] = {
+        "terminology_form": terminology_form,
+        "terminology_share": terminology_share,
+        "terminology_ignore_case": terminology_ignore_case,
+    }
+    chosen = {flag: value for flag, value in how.items() if value is not None}
+    if chosen and terminology is None:
+        raise OptionError(f"{', '.join(chosen)}: name the glossary with --terminology.")
+    terms = None if terminology is None else TerminologyOptions(terminology, **chosen)
     if out.is_dir():
         recover(out)
     check_directory(out, force)  # before gigabytes are downloaded
-    check_apart(out, itertools.chain(*train_files, valid or (), test or ()))
+    glossary = () if terminology is None else (terminology,)
+    check_apart(out, itertools.chain(*train_files, valid or (), test or (), glossary))
     with exit_on_sigterm(), locked_directory(out):
         if train_files or name is None:
             job = _local(name, languages, train_files, valid, test, options)
         else:
             job = _named(name, languages, downloads or out / DOWNLOADS, mirror, options)
+        job = dataclasses.replace(job, terminology=terms)
         run(job, out, workers or available_cores(), force)
     click.echo(out)
 
@@ -196,6 +234,14 @@ def _table(index: dict[str, Any]) -> str:
         ("languages", f"{index['source_language'] or '?'} to {index['target_language'] or '?'}"),
         ("vocabulary", f"{index['vocabulary_size']:,} tokens, {index['token_type']}"),
     ]
+    if terms := index.get("terminology"):
+        rows.append(
+            (
+                "terminology",
+                f"{terms['annotated']:,} training pairs annotated ({terms['annotation']['form']}) "
+                f"from {terms['entries']:,} entries",
+            )
+        )
     with formatter.section("data"):
         formatter.write_dl(rows)
     for name, split in index["splits"].items():

@@ -36,6 +36,7 @@ from translate_trt.runtime.io.locks import LOCK, TEMPORARY, locked
 from translate_trt.train.data.cleaning import REASONS, CleanChunk, clean_chunk, first_occurrences
 from translate_trt.train.data.corpora import PrepareOptions
 from translate_trt.train.data.encode import SIDES, Encoded, SplitWriter, encode_lines, token_type
+from translate_trt.train.data.terminology import TerminologyOptions
 from translate_trt.train.data.text_sources import Pair, read_line_chunks
 from translate_trt.train.data.vocabulary import sample_rows, train_tokenizer
 from translate_trt.train.worker_processes import WorkerPool
@@ -65,6 +66,7 @@ class Preparation:
         test: Test texts; every line is kept.
         options: Options of cleaning and vocabulary.
         origin: Sources of the text, for the record.
+        terminology: Annotation of training pairs; None for none.
     """
 
     name: str
@@ -74,6 +76,7 @@ class Preparation:
     test: Pair | None
     options: PrepareOptions
     origin: list[Any] = field(default_factory=list)
+    terminology: TerminologyOptions | None = None
 
 
 def check_directory(out: Path, force: bool) -> None:
@@ -138,6 +141,8 @@ def prepare(preparation: Preparation, out: Path, workers: int, force: bool = Fal
         OutputError: `out` must not be replaced, cannot be written, or the disk is full.
     """
     check_directory(out, force)
+    if preparation.terminology is not None:
+        preparation.terminology.glossary()
     for source in itertools.chain.from_iterable(preparation.train):
         check_input(str(source.path))
     held_out = {"valid": _HeldOut.read(preparation.valid)}  # errors show before hours of work
@@ -162,9 +167,12 @@ def _fill(
     clock = _Clock()
     text = _clean(preparation.train, options, work, pool)
     clock.lap("clean")
-    size = _train_vocabulary(text, options, work / TOKENIZER, pool)
+    terminology = preparation.terminology
+    symbols = () if terminology is None else terminology.annotation.symbols
+    size = _train_vocabulary(text, options, work / TOKENIZER, pool, symbols)
     clock.lap("vocabulary")
-    splits = {"train": _encode(text, options, size, work, pool)}
+    train, annotated = _encode(text, options, terminology, size, work, pool)
+    splits = {"train": train}
     text.remove()
     clock.lap("encode")
     splits |= {name: lines.write(name, size, work) for name, lines in held_out.items()}
@@ -179,6 +187,7 @@ def _fill(
         "token_type": token_type(size),
         "splits": splits,
         "settings": dataclasses.asdict(options),
+        "terminology": None if terminology is None else terminology.record(annotated),
         "origin": preparation.origin,
         "seconds": clock.laps,
     }
@@ -309,7 +318,11 @@ def _bar(description: str, total: int | None) -> tqdm[Any]:
 
 
 def _train_vocabulary(
-    text: _CleanText, options: PrepareOptions, path: Path, pool: WorkerPool
+    text: _CleanText,
+    options: PrepareOptions,
+    path: Path,
+    pool: WorkerPool,
+    symbols: Sequence[str],
 ) -> int:
     """Train a vocabulary on a sample of the kept pairs, and return its size."""
     rows = np.flatnonzero(text.keep)
@@ -317,7 +330,7 @@ def _train_vocabulary(
     sample = rows[sample_rows(len(rows), options.vocabulary_sentences, options.seed)]
     log.info("training a vocabulary of %d tokens on %d pairs", wanted, len(sample))
     lines = _sampled_lines(text, sample, pool)
-    size = train_tokenizer(lines, wanted, path, options.vocabulary_type)
+    size = train_tokenizer(lines, wanted, path, options.vocabulary_type, symbols)
     if size < wanted:
         log.warning("the text gave a vocabulary of %d tokens instead of %d", size, wanted)
     return size
@@ -353,23 +366,39 @@ def _read_chunk(paths: tuple[Path, Path], chunk: _Chunk) -> list[list[str]]:
 
 
 def _encode(
-    text: _CleanText, options: PrepareOptions, vocabulary_size: int, work: Path, pool: WorkerPool
-) -> dict[str, Any]:
-    """Write the training split, and return its entry in data.json."""
-    settings = work / TOKENIZER, options.max_length, token_type(vocabulary_size)
+    text: _CleanText,
+    options: PrepareOptions,
+    terminology: TerminologyOptions | None,
+    vocabulary_size: int,
+    work: Path,
+    pool: WorkerPool,
+) -> tuple[dict[str, Any], int]:
+    """Write the training split; return its entry in data.json and the number of annotated pairs."""
+    kind = token_type(vocabulary_size)
+    settings = work / TOKENIZER, options.max_length, kind, terminology, options.seed
+    annotated = 0
     tasks = (
         _EncodingTask(text.paths, chunk, text.keep[chunk.rows], *settings) for chunk in text.chunks
     )
     with SplitWriter(work, "train") as writer, _bar("tokenizing", len(text.keep)) as bar:
-        for encoded, chunk in zip(pool.map(_encode_task, tasks), text.chunks, strict=True):
+        for (encoded, count), chunk in zip(pool.map(_encode_task, tasks), text.chunks, strict=True):
+            annotated += count
             writer.append(encoded)
             text.drop(encoded.dropped)
             bar.update(chunk.rows.stop - chunk.rows.start)
     log.info("kept %d of %d pairs; dropped: %s", writer.pairs, text.read, _reasons(text.dropped))
     if not writer.pairs:
         raise InputError(f"no pair of {text.read:,} is fit to train on: {_reasons(text.dropped)}.")
+    if terminology is not None:
+        log.info("annotated %d pairs with terms of %s", annotated, terminology.terminology)
+        if not annotated:
+            log.warning(
+                "no pair has a term of %s on both sides: a model cannot learn to use annotations; "
+                "check the order of the columns, or add --terminology-ignore-case",
+                terminology.terminology,
+            )
     dropped = {name: text.dropped.get(name, 0) for name in REASONS}
-    return {"read": text.read, "dropped": dropped, **writer.entry()}
+    return {"read": text.read, "dropped": dropped, **writer.entry()}, annotated
 
 
 @dataclass(frozen=True)
@@ -380,16 +409,20 @@ class _EncodingTask:
     tokenizer: Path
     max_length: int | None
     kind: str
+    terminology: TerminologyOptions | None
+    seed: int
 
 
-def _encode_task(task: _EncodingTask) -> Encoded:
-    sides = [
+def _encode_task(task: _EncodingTask) -> tuple[Encoded, int]:
+    source, target = (
         [line for line, kept in zip(lines, task.keep.tolist(), strict=True) if kept]
         for lines in _read_chunk(task.paths, task.chunk)
-    ]
-    return encode_lines(
-        sides[0], sides[1], (task.tokenizer, task.tokenizer), task.max_length, task.kind
     )
+    annotated = 0
+    if task.terminology is not None:
+        source, target, annotated = task.terminology.annotate(source, target, task.seed)
+    tokenizers = task.tokenizer, task.tokenizer
+    return encode_lines(source, target, tokenizers, task.max_length, task.kind), annotated
 
 
 @dataclass(frozen=True)

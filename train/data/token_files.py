@@ -20,7 +20,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from translate_trt.runtime.errors import InputError
+from translate_trt.runtime.bundle.fields import Fields
+from translate_trt.runtime.bundle.term_annotation import TermAnnotation
+from translate_trt.runtime.errors import BundleError, InputError
 from translate_trt.runtime.io.lines import read_parallel
 from translate_trt.train.data.batches import ParallelData, TokenArray
 from translate_trt.train.data.corpora import CORPORA
@@ -54,6 +56,22 @@ class PreparedData:
     token_type: str
     splits: dict[str, dict[str, Any]]
     index: dict[str, Any]
+
+    @property
+    def term_annotation(self) -> TermAnnotation | None:
+        """Annotation of the training source text; None for plain text.
+
+        Raises:
+            InputError: data.json is damaged.
+        """
+        record = self.index.get("terminology")
+        if record is None:
+            return None
+        try:
+            fields = Fields(record, self.path / INDEX, "terminology")
+            return TermAnnotation.from_json(fields.object("annotation"))
+        except BundleError as error:
+            raise InputError(f"{self.path / INDEX} is damaged. {_MAKE_AGAIN}") from error
 
     @property
     def tokenizer(self) -> Path:

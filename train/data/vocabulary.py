@@ -6,7 +6,7 @@ import io
 import json
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ def train_tokenizer(
     vocabulary_size: int,
     path: Path,
     model_type: str = "unigram",
+    symbols: Sequence[str] = (),
 ) -> int:
     """Train a vocabulary and write its model file atomically.
 
@@ -44,6 +45,7 @@ def train_tokenizer(
         vocabulary_size: Requested size. A small corpus may yield a smaller vocabulary.
         path: Path of the `.spm` file.
         model_type: "unigram", or "bpe" for the paper's byte-pair encoding.
+        symbols: User-defined symbols: each is a piece of the vocabulary, and never a part of one.
 
     Returns:
         The size of the vocabulary.
@@ -71,6 +73,7 @@ def train_tokenizer(
         "unk_id": UNKNOWN,
         "bos_id": START,
         "eos_id": END,
+        "user_defined_symbols": [*symbols],
         "minloglevel": 2,
     }
     status, answer = run_apart(_train, _messages(settings, lines))

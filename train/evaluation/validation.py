@@ -66,7 +66,7 @@ def check_same_vocabulary(checkpoints: Sequence[Checkpoint]) -> None:
 
 
 def _difference(first: Checkpoint, other: Checkpoint) -> str | None:
-    """Describe the difference of two vocabularies, or of the tokens before a text."""
+    """Describe the difference of two vocabularies, or of the annotation of texts."""
     for side, own, others in zip(
         ("source", "target"), first.tokenizers, other.tokenizers, strict=True
     ):
@@ -78,6 +78,8 @@ def _difference(first: Checkpoint, other: Checkpoint) -> str | None:
             return f"{side} is {sizes[0]} and {sizes[1]}"
     if first.prompt != other.prompt:
         return f"the prompts are {first.prompt.to_json()} and {other.prompt.to_json()}"
+    if first.term_annotation != other.term_annotation:
+        return f"annotations are {first.term_annotation} and {other.term_annotation}"
     return None
 
 

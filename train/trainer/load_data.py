@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from translate_trt.runtime.bundle.contract import forced_token
 from translate_trt.runtime.bundle.prompt import Prompt
+from translate_trt.runtime.bundle.term_annotation import TermAnnotation
 from translate_trt.runtime.errors import InputError, OptionError
 from translate_trt.runtime.io.lines import read_parallel
 from translate_trt.runtime.text.tokenizer import Tokenizer
@@ -74,12 +75,14 @@ class LoadedData:
         validation: Validation set.
         tokenizers: SentencePiece models of source and target; may be the same file.
         languages: Codes of source and target, where known.
+        term_annotation: Annotation of prepared training text; None for plain text.
     """
 
     train: ParallelData
     validation: Validation
     tokenizers: tuple[Path, Path]
     languages: tuple[str | None, str | None]
+    term_annotation: TermAnnotation | None = None
 
 
 def load_data(
@@ -106,7 +109,9 @@ def load_data(
         validation = Validation(source.split("valid"), *source.text("valid"))
         tokenizers = settings.tokenizers or (source.tokenizer, source.tokenizer)
         languages = (source.source_language, source.target_language)
-        return LoadedData(source.split("train"), validation, tokenizers, languages)
+        return LoadedData(
+            source.split("train"), validation, tokenizers, languages, source.term_annotation
+        )
     return _load_text(source, settings, scratch)
 
 
@@ -126,6 +131,12 @@ def _check_prepared(
                 f"{prepared.path} was prepared with another vocabulary than the model's, which is "
                 f"{path}. Give the text itself, with --train and --valid."
             )
+    own, other = settings.decoding.term_annotation, prepared.term_annotation
+    if settings.tokenizers and own is not None and other not in (None, own):
+        raise OptionError(
+            f"{prepared.path} has terms in the form {other.to_json()}, and the model reads "
+            f"{own.to_json()}; prepare the data with --terminology-form {own.form}."
+        )
     size = prepared.vocabulary_size
     if vocabulary_size not in (None, size):
         raise OptionError(

@@ -118,6 +118,7 @@ def _completed(settings: Settings, data: LoadedData) -> Settings:
         decoding,
         source_language=decoding.source_language or data.languages[0],
         target_language=decoding.target_language or data.languages[1],
+        term_annotation=decoding.term_annotation or data.term_annotation,
     )
     return dataclasses.replace(settings, model=model, decoding=decoding)
 

@@ -13,6 +13,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 
+from translate_trt.runtime.bundle.term_annotation import TermAnnotation
 from translate_trt.runtime.cli import main
 from translate_trt.runtime.errors import (
     CheckpointError,
@@ -283,6 +284,30 @@ def test_a_job_of_prepared_data(prepared: Path, settings: Settings, tmp_path: Pa
     job = prepare_job(open_prepared(prepared), out, "tiny", {"steps": 14}, resume=True)
     with pytest.raises(InputError, match="other data"):
         Trainer(job, Group(torch.device("cpu")), resume=True)
+
+
+def test_a_model_of_annotated_data_says_so(
+    prepared: Path, text: Text, settings: Settings, tmp_path: Path
+) -> None:
+    del settings["vocabulary_size"]
+    source, target = (side.read_text().splitlines() for side in (text[0].source, text[0].target))
+    glossary = tmp_path / "glossary.tsv"
+    glossary.write_text(f"{source[0].split()[0]}\t{target[0].split()[0]}\n")
+    command = ["data", "prepare", "--out", str(tmp_path / "terms"), "--vocabulary-size", "330"]
+    command += ["--from", str(text[0].source), str(text[0].target), "--workers", "1"]
+    command += ["--valid", str(text[1].source), str(text[1].target)]
+    command += ["--terminology", str(glossary), "--terminology-form", "replace"]
+    done = CliRunner().invoke(main, command)
+    assert done.exit_code == 0, done.output
+    data = open_prepared(tmp_path / "terms")
+    assert data.index["terminology"]["annotated"] > 0
+    job = prepare_job(data, tmp_path / "run", "tiny", settings)
+    assert job.settings.decoding.term_annotation == TermAnnotation("replace")
+    # A resumed run has it from run.json, and a plain model's vocabulary lacks the symbols.
+    job = prepare_job(data, tmp_path / "run", "tiny", {}, resume=True)
+    assert job.settings.decoding.term_annotation == TermAnnotation("replace")
+    with pytest.raises(OptionError, match="another vocabulary"):
+        prepare_job(open_prepared(prepared), tmp_path / "run", "tiny", {}, resume=True)
 
 
 def test_prepared_data_that_was_damaged_ends_the_run(

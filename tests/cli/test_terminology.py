@@ -1,0 +1,110 @@
+"""`translate --terminology` around a fake translator, and `translate-trt terminology`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from translate_trt.runtime.cli import main
+
+
+@pytest.fixture
+def glossary(tmp_path: Path) -> Path:
+    path = tmp_path / "glossary.tsv"
+    path.write_text("# source\ttarget\none\tone\ntwo\tzwei\tdeux\n", encoding="utf-8")
+    return path
+
+
+def invoke(*arguments: object, stdin: str = "") -> Result:
+    return CliRunner().invoke(main, list(map(str, arguments)), input=stdin.encode())
+
+
+@pytest.fixture
+def translate(
+    make_bundle: Callable[..., Path], fake_translator: Any, glossary: Path
+) -> Callable[..., Result]:
+    bundle = make_bundle()
+
+    def run(*flags: object, stdin: str = "one two\n\nOne\nthree\n") -> Result:
+        return invoke("translate", "--bundle", bundle, "--terminology", glossary, *flags,
+                      stdin=stdin)  # fmt: skip
+
+    return run
+
+
+def test_the_recall_is_printed(translate: Callable[..., Result]) -> None:
+    done = translate()
+    assert done.exit_code == 0, done.output
+    assert done.stdout == "two one\n\nOne\nthree\n"
+    assert done.stderr == "terminology: 1 of 2 terms in the translations (50.0 %)\n"
+    done = translate("--terminology-ignore-case", "--chunk-lines", 1)
+    assert done.stderr == "terminology: 2 of 3 terms in the translations (66.7 %)\n"
+    assert translate(stdin="three\n").stderr == "terminology: no terms in the source\n"
+    assert translate("--quiet").stderr == ""
+
+
+def test_json_has_the_terms_of_every_hypothesis(translate: Callable[..., Result]) -> None:
+    done = translate("--json", "--n-best", 2)
+    first, blank, _, last = map(json.loads, done.stdout.splitlines())
+    assert [one["terms"] for one in first["hypotheses"]] == [
+        [
+            {"source": "one", "targets": ["one"], "found": True},
+            {"source": "two", "targets": ["zwei", "deux"], "found": False},
+        ]
+    ] * 2
+    assert blank["hypotheses"][0]["terms"] == last["hypotheses"][0]["terms"] == []
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--alignments"], "neither --markup nor --alignments"),
+        (["--markup", "html"], "neither --markup nor --alignments"),
+    ],
+)
+def test_flags_that_do_not_go_together(
+    translate: Callable[..., Result], flags: list[str], message: str
+) -> None:
+    done = translate(*flags)
+    assert (done.exit_code, message in done.stderr) == (2, True)
+
+
+def test_the_glossary_is_another_file(translate: Callable[..., Result], glossary: Path) -> None:
+    assert "--terminology and an input are both" in translate(glossary).stderr
+    glossary.write_text("one\n")
+    assert "glossary.tsv, line 1 has no target phrase" in translate().stderr
+    glossary.unlink()
+    assert "there is no file" in translate().stderr
+
+
+def test_ignoring_case_needs_a_glossary(make_bundle: Callable[..., Path]) -> None:
+    done = invoke("translate", "--bundle", make_bundle(), "--terminology-ignore-case")
+    assert "--terminology-ignore-case needs --terminology" in done.stderr
+
+
+def test_recall_of_any_translations(tmp_path: Path, glossary: Path) -> None:
+    source, translation = tmp_path / "text.en", tmp_path / "text.de"
+    source.write_text("one two\ntwo, two\nthree\n")
+    translation.write_text("one deux\nzwei\nONE\n")
+    arguments = ("terminology", glossary, "--source", source, "--translation", translation)
+    assert invoke(*arguments).stdout == (
+        "3 of 4 terms in the translations (75.0 %)\n"
+        "term  target phrases  missing\n"
+        "two   zwei | deux     1 of 3\n"
+    )
+    value = json.loads(invoke(*arguments, "--json").stdout)
+    assert value == {
+        "lines": 3, "terms": 4, "found": 3, "recall": 0.75,
+        "entries": [
+            {"source": "two", "targets": ["zwei", "deux"], "terms": 3, "found": 2},
+            {"source": "one", "targets": ["one"], "terms": 1, "found": 1},
+        ],
+    }  # fmt: skip
+    assert invoke(*arguments, "--missed", 0).stdout.count("\n") == 1
+    translation.write_text("one\n")
+    assert "has 3 lines and" in invoke(*arguments).stderr

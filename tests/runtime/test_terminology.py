@@ -1,0 +1,112 @@
+"""Translation with a glossary, on every runtime, of a bundle that reads annotations."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from support.bad_bundles import edit
+
+from translate_trt.runtime import Glossary, SearchOptions, Term, Translator
+from translate_trt.runtime.bundle.manifest import read_manifest
+from translate_trt.runtime.bundle.prompt import Prompt
+from translate_trt.runtime.bundle.term_annotation import TermAnnotation
+from translate_trt.runtime.errors import BundleError, OptionError
+from translate_trt.runtime.text.glossary import Entry
+
+pytestmark = pytest.mark.usefixtures("each_runtime")
+
+ANNOTATION = TermAnnotation()
+GLOSSARY = Glossary([Entry("cat", ("Katze",)), Entry("big dog", ("Hund",))])
+LINES = ["the cat sleeps.", "", "a big dog and a cat", "no terms", "⟦ x"]
+
+
+@pytest.fixture(scope="module")
+def annotated_bundle(compiled_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The bundle with the record of a model that was trained on annotated text."""
+    path = tmp_path_factory.mktemp("annotated") / "bundle"
+    shutil.copytree(compiled_bundle, path)
+    edit(path, lambda value: value.update(term_annotation=ANNOTATION.to_json()))
+    return path
+
+
+@pytest.fixture(scope="module")
+def translator(annotated_bundle: Path, each_runtime: str) -> Translator:
+    return Translator(annotated_bundle, threads=1)
+
+
+def test_lines_are_annotated_and_terms_are_looked_for(translator: Translator) -> None:
+    options = SearchOptions(num_hypotheses=2, min_length=6)
+    found = translator.translate(LINES, options, terminology=GLOSSARY)
+    by_hand = [ANNOTATION.annotate_source(line, GLOSSARY) for line in LINES]
+    assert by_hand[2:] == ["a⟦ big dog⟼ Hund⟧ and a⟦ cat⟼ Katze⟧", "no terms", "[ x"]
+    plain = translator.translate(by_hand, options)
+    for line, one, other in zip(LINES, found, plain, strict=True):
+        for hypothesis, expected in zip(one.hypotheses, other.hypotheses, strict=True):
+            assert (hypothesis.text, hypothesis.score) == (expected.text, expected.score)
+            assert hypothesis.terms == tuple(GLOSSARY.terms(line, hypothesis.text))
+            assert expected.terms is None
+    assert [len(one.hypotheses[0].terms or ()) for one in found] == [1, 0, 2, 0, 0]
+    assert [translator.annotate(line, GLOSSARY) for line in LINES] == by_hand
+    assert translator.translate(LINES[0], options, terminology=GLOSSARY) == found[0]
+    assert list(translator.translate_iter(LINES, options, terminology=GLOSSARY)) == found
+
+
+def test_a_term_is_found_in_the_translation(translator: Translator) -> None:
+    glossary = Glossary([Entry("cat", ("Kater", "Katze")), Entry("sleeps", ("schläft",))])
+    found = translator.translate("the cat sleeps.", None, "Katze, ja", terminology=glossary)
+    assert found.text.startswith("Katze,")
+    assert found.hypotheses[0].terms == (
+        Term("cat", ("Kater", "Katze"), "Katze"), Term("sleeps", ("schläft",), None),
+    )  # fmt: skip
+
+
+def test_sentences_and_documents_are_annotated_one_by_one(translator: Translator) -> None:
+    pytest.importorskip("sentencex")
+    options, sentences = SearchOptions(min_length=6), ["The cat sleeps.", "No terms.", "A big dog."]
+    first, second, third = (
+        translator.translate(ANNOTATION.annotate_source(one, GLOSSARY), options).text
+        for one in sentences
+    )
+    text = "- The cat sleeps. No terms.\n\n  A big dog."
+    found = translator.translate_document(text, options, split_sentences="en", terminology=GLOSSARY)
+    assert found.text == f"- {first} {second}\n\n  {third}"
+    assert [term.source for term in found.hypotheses[0].terms or ()] == ["cat", "big dog"]
+    line = "The cat sleeps. No terms."
+    found = translator.translate(line, options, split_sentences="en", terminology=GLOSSARY)
+    assert found.text == f"{first} {second}"
+    assert [term.source for term in found.hypotheses[0].terms or ()] == ["cat"]
+
+
+def test_a_language_code_stays_in_front(annotated_bundle: Path, tmp_path: Path) -> None:
+    prompt = Prompt(target_languages={"cat": 5, "dog": 6}, target_side="source")
+    path = Path(shutil.copytree(annotated_bundle, tmp_path / "bundle"))
+    edit(path, lambda value: value.update(prompt=prompt.to_json()))
+    translator = Translator(path, threads=1)
+    assert translator.annotate(">>cat<< a cat", GLOSSARY) == ">>cat<< a⟦ cat⟼ Katze⟧"
+    assert translator.annotate(">>fox<< a cat", GLOSSARY) == ">>fox<< a⟦ cat⟼ Katze⟧"
+
+
+def test_a_plain_model_is_refused(compiled_bundle: Path) -> None:
+    translator = Translator(compiled_bundle, threads=1)
+    with pytest.raises(OptionError, match="data prepare --terminology"):
+        translator.translate(LINES, terminology=GLOSSARY)
+    with pytest.raises(OptionError, match="data prepare --terminology"):
+        translator.translate_iter(LINES, terminology=GLOSSARY)
+
+
+def test_what_does_not_go_together(translator: Translator) -> None:
+    for arguments in ({"alignments": True}, {"markup": "html"}):
+        with pytest.raises(OptionError, match="neither alignments nor markup"):
+            translator.translate(LINES, terminology=GLOSSARY, **arguments)  # type: ignore[call-overload]
+    with pytest.raises(OptionError, match=r"write Glossary\.read"):
+        translator.translate(LINES, terminology="glossary.tsv")  # type: ignore[call-overload]
+
+
+def test_a_damaged_record_is_refused(annotated_bundle: Path, tmp_path: Path) -> None:
+    assert read_manifest(annotated_bundle).term_annotation == ANNOTATION
+    shutil.copy(annotated_bundle / "manifest.json", tmp_path)
+    edit(tmp_path, lambda value: value["term_annotation"].update(form="prepend"))
+    with pytest.raises(BundleError, match=r"term_annotation\.form"):
+        read_manifest(tmp_path)
