@@ -151,7 +151,7 @@ class DecodingDefaults:
         """Return the fields as `read` expects them."""
         parts = ("prompt", "alignment_heads", "term_annotation")
         found = {name: getattr(self, name) for name in parts}
-        return {**vars(self)} | {
+        return vars(self) | {
             name: None if part is None else part.to_json() for name, part in found.items()
         }
 

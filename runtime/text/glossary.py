@@ -6,11 +6,11 @@ The rules are those of docs/terminology.md.
 from __future__ import annotations
 
 import itertools
+import os
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 
 from translate_trt.runtime.errors import InputError
@@ -112,12 +112,17 @@ class Glossary:
         """Index the entries; those with the same source phrase become one.
 
         Args:
-            entries: The entries; every phrase has a character that is no white space.
+            entries: The entries, each with at least one target phrase.
             ignore_case: Whether phrases match in any case, on both sides.
+
+        Raises:
+            InputError: A phrase is blank, or an entry has no target phrase.
         """
         self.ignore_case = ignore_case
         merged: dict[str, Entry] = {}
         for entry in entries:
+            if not (entry.targets and all(map(str.strip, (entry.source, *entry.targets)))):
+                raise InputError(f"{entry} has a blank phrase or no target phrase.")
             key = _fold(entry.source.strip(), ignore_case).text
             former = merged.get(key, Entry(entry.source, ()))
             merged[key] = Entry(
@@ -132,7 +137,7 @@ class Glossary:
         self._lengths = {first: sorted(found, reverse=True) for first, found in lengths.items()}
 
     @classmethod
-    def read(cls, path: Path, ignore_case: bool = False) -> Glossary:
+    def read(cls, path: str | os.PathLike[str], ignore_case: bool = False) -> Glossary:
         """Read a glossary: a source phrase and its target phrases per line, separated by tabs.
 
         Args:
@@ -142,8 +147,9 @@ class Glossary:
         Raises:
             InputError: The file cannot be read, has no entries, or a line is no entry.
         """
-        name = display_name(str(path))
-        with open_input(str(path)) as stream:
+        path = os.fspath(path)
+        name = display_name(path)
+        with open_input(path) as stream:
             entries = list(_parse(read_lines(stream, name), name))
         if not entries:
             raise InputError(
@@ -197,7 +203,7 @@ class Glossary:
         )
         for n in by_length:
             for target in matches[n].entry.targets:
-                phrase = _fold(target, self.ignore_case).text
+                phrase = _fold(target.strip(), self.ignore_case).text
                 if (begin := folded.find(phrase, taken)) is not None:
                     end = begin + len(phrase)
                     taken[begin:end] = b"\1" * len(phrase)

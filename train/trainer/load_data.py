@@ -132,10 +132,10 @@ def _check_prepared(
                 f"{path}. Give the text itself, with --train and --valid."
             )
     own, other = settings.decoding.term_annotation, prepared.term_annotation
-    if settings.tokenizers and own is not None and other not in (None, own):
+    if own is not None and other not in (None, own):
         raise OptionError(
-            f"{prepared.path} has terms in the form {other.to_json()}, and the model reads "
-            f"{own.to_json()}; prepare the data with --terminology-form {own.form}."
+            f"the text of {prepared.path} has annotations in another form than the model reads; "
+            f"prepare it again with --terminology-form {own.form}."
         )
     size = prepared.vocabulary_size
     if vocabulary_size not in (None, size):

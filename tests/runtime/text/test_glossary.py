@@ -71,6 +71,16 @@ def test_errors_name_file_and_line(tmp_path: Path, content: bytes, message: str)
         Glossary.read(path)
 
 
+@pytest.mark.parametrize(
+    "entry",
+    [Entry(" ", ("x",)), Entry("x", ()), Entry("x", ("y", ""))],
+    ids=["source", "no target", "target"],
+)
+def test_blank_phrases_are_refused(entry: Entry) -> None:
+    with pytest.raises(InputError, match="blank phrase"):
+        Glossary([entry])
+
+
 # ---- matching ----
 
 
