@@ -16,11 +16,13 @@ from pydantic import BaseModel, Field
 
 from translate_trt.runtime import (
     BackendError,
+    Glossary,
     InputError,
     OptionError,
     TranslationService,
     Translator,
 )
+from translate_trt.runtime.text.glossary import Entry
 
 BUNDLE = os.environ.get("BUNDLE", "bundle")
 TARGET = os.environ.get("TARGET")  # None: the bundle's first
@@ -31,22 +33,29 @@ class Query(BaseModel):
     """Lines to translate.
 
     With `alternatives`, a line has a translation for each of the most likely tokens after its
-    prefix: what a user may choose from at a position of an earlier translation.
+    prefix: what a user may choose from at a position of an earlier translation. A `terminology`
+    needs a model that was trained on annotated text (docs/terminology.md).
     """
 
     lines: list[str] = Field(min_length=1, max_length=64)
     target_prefixes: list[str] | None = None  # text that each translation must begin with
     alternatives: int = Field(default=0, ge=0, le=16)
     beam_size: int | None = None
+    terminology: dict[str, str] = Field(default_factory=dict, max_length=10_000)
     timeout: float = Field(default=10.0, gt=0, le=60)  # seconds
 
 
 class Answer(BaseModel):
-    """Translations and scores in the order of the lines, and all alternatives of each."""
+    """Translations and scores in the order of the lines, and all alternatives of each.
+
+    With a terminology, `missing_terms` has the source phrases of each line whose target phrases the
+    translation lacks.
+    """
 
     translations: list[str]
     scores: list[float]
     alternatives: list[list[str]] | None = None
+    missing_terms: list[list[str]] | None = None
 
 
 @asynccontextmanager
@@ -77,14 +86,19 @@ async def translate(query: Query, request: Request) -> Answer:
     if state.in_flight + size > CAPACITY:
         raise HTTPException(429, "at capacity", headers={"Retry-After": "1"})
     options = dataclasses.replace(state.translator.default_options, alternatives=query.alternatives)
+    lines, glossary = query.lines, None
     number = service.new_request()  # its lines share turns, and can be cancelled together
     state.in_flight += size
     try:
         if query.beam_size is not None:
             options = dataclasses.replace(options, beam_size=query.beam_size)
+        if query.terminology:
+            entries = (Entry(source, (target,)) for source, target in query.terminology.items())
+            glossary = Glossary(entries)
+            lines = [state.translator.annotate(line, glossary) for line in lines]
         futures = [
             service.submit(line, options, prefix, request=number)
-            for line, prefix in zip(query.lines, prefixes, strict=True)
+            for line, prefix in zip(lines, prefixes, strict=True)
         ]
         waiting = asyncio.gather(*map(asyncio.wrap_future, futures))
         found = await asyncio.wait_for(waiting, query.timeout)
@@ -105,6 +119,12 @@ async def translate(query: Query, request: Request) -> Answer:
         alternatives=[[best.text for best in one.hypotheses] for one in found]
         if query.alternatives
         else None,
+        missing_terms=None
+        if glossary is None
+        else [
+            [term.source for term in glossary.terms(line, one.text) if not term.found]
+            for line, one in zip(query.lines, found, strict=True)
+        ],
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Iterator
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from support.paths import ROOT
 
 from translate_trt.runtime import BackendError, SearchOptions, Translator
+from translate_trt.runtime.bundle.term_annotation import TermAnnotation
 
 fastapi = pytest.importorskip("fastapi", reason="fastapi is not installed")
 pytest.importorskip("httpx", reason="httpx is not installed")
@@ -60,6 +62,19 @@ def test_alternatives_after_a_prefix(client: TestClient, compiled_bundle: Path) 
     assert answer.json()["alternatives"] == [[one.text for one in expected.hypotheses]]
     assert client.post("/translate", json=query | {"lines": LINES[:2]}).status_code == 422
     assert client.post("/translate", json=query | {"alternatives": 4}).status_code == 429
+
+
+def test_a_terminology_needs_a_model_that_reads_annotations(client: TestClient) -> None:
+    query = {"lines": LINES, "terminology": {"cat": "Katze", "dog": "Hund"}}
+    refused = client.post("/translate", json=query)
+    assert refused.status_code == 422
+    assert "trained on annotated text" in refused.text
+    assert client.post("/translate", json=query | {"terminology": {" ": "x"}}).status_code == 422
+    translator = client.app.state.translator  # type: ignore[attr-defined]
+    translator.manifest = replace(translator.manifest, term_annotation=TermAnnotation())
+    answer = client.post("/translate", json=query | {"target_prefixes": ["Katze,", "", "Katze,"]})
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["missing_terms"] == [[], [], ["dog"]]
 
 
 def test_wrong_requests_are_refused_with_a_reason(client: TestClient) -> None:
