@@ -12,7 +12,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 from support.processor import saturates
-from support.shortlists import TARGETS, compile_with_shortlist, random_table
+from support.shortlists import TARGETS, random_table
 from support.translations import assert_independent, assert_same, random_sources
 from torch import Tensor
 
@@ -42,11 +42,8 @@ def table(checkpoint: Checkpoint) -> Shortlist:
 
 
 @pytest.fixture(scope="module")
-def bundle(
-    tmp_path_factory: pytest.TempPathFactory, checkpoint: Checkpoint, table: Shortlist
-) -> Path:
-    directory = tmp_path_factory.mktemp("shortlist")
-    return compile_with_shortlist(checkpoint, table, directory)
+def bundle(shortlist_bundle: Path) -> Path:
+    return shortlist_bundle
 
 
 @pytest.fixture(scope="module")

@@ -28,7 +28,6 @@ from support.cpp_library import (
 from support.data import folder_of
 from support.kernels import LIBRARY_SOURCE
 from support.prompts import SOURCE, TARGET, with_prompt
-from support.shortlists import compile_with_shortlist, random_table
 from support.translations import random_sources, rounding
 
 from translate_trt.runtime import SearchOptions, TranslateTrtError, Translator, kernels
@@ -41,7 +40,6 @@ from translate_trt.runtime.bundle.manifest import (
 from translate_trt.runtime.bundle.prompt import Prompt
 from translate_trt.runtime.cores import available_cores
 from translate_trt.runtime.errors import BackendError
-from translate_trt.train.checkpoint import Checkpoint
 
 # The library is compared with it.
 pytestmark = pytest.mark.usefixtures("python_loop")
@@ -52,12 +50,6 @@ LINES = [
     "The cat sleeps under the big tree. A dog walks over the river! " * 8,
 ]  # fmt: skip
 HEADER = ROOT / "runtime/cpp/include/translate_trt/translate_trt.h"
-
-
-@pytest.fixture(scope="session")
-def shortlist_bundle(tmp_path_factory: pytest.TempPathFactory, checkpoint: Checkpoint) -> Path:
-    directory = tmp_path_factory.mktemp("cpp-shortlist")
-    return compile_with_shortlist(checkpoint, random_table(checkpoint), directory)
 
 
 def test_what_it_does_inside(library: Library) -> None:

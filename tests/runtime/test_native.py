@@ -22,7 +22,6 @@ from support.bundles import NAN_WORD
 from support.cpp_library import ROOT, SEARCHES, Library
 from support.kernels import LIBRARY_SOURCE
 from support.prompts import SOURCE, TARGET, with_prompt
-from support.shortlists import compile_with_shortlist, random_table
 from support.translations import random_sources, rounding
 
 from translate_trt.runtime import (
@@ -41,7 +40,6 @@ from translate_trt.runtime.errors import (
 )
 from translate_trt.runtime.native import abi
 from translate_trt.runtime.results import Hypothesis
-from translate_trt.train.checkpoint import Checkpoint
 
 HEADER = ROOT / "runtime/cpp/include/translate_trt/translate_trt.h"
 LINES = [
@@ -135,10 +133,9 @@ def test_languages(core: Path, compiled_bundle: Path, tmp_path: Path) -> None:
         assert ours.translate(line) == theirs.translate(line)
 
 
-def test_shortlists(core: Path, checkpoint: Checkpoint, tmp_path: Path) -> None:
-    bundle = compile_with_shortlist(checkpoint, random_table(checkpoint), tmp_path)
-    ours = on_core(bundle, "onnx-int8", shortlist=True, threads=1)
-    theirs = on_python(bundle, "onnx-int8", shortlist=True, threads=1)
+def test_shortlists(core: Path, shortlist_bundle: Path) -> None:
+    ours = on_core(shortlist_bundle, "onnx-int8", shortlist=True, threads=1)
+    theirs = on_python(shortlist_bundle, "onnx-int8", shortlist=True, threads=1)
     assert ours.target.name == theirs.target.name
     for line in LINES[:6]:
         assert ours.translate(line) == theirs.translate(line)

@@ -14,6 +14,7 @@ from onnx import numpy_helper
 
 from support.models import lively_model, save_model
 from support.shared import SharedFiles
+from support.shortlists import compile_with_shortlist, random_table
 from translate_trt.export.build_options import BuildOptions
 from translate_trt.export.compile import compile_bundle
 from translate_trt.export.engines.options import EngineOptions
@@ -39,6 +40,17 @@ def compiled_bundle(shared: SharedFiles, checkpoint: Checkpoint) -> Path:
     """Bundle of `checkpoint` for both targets, with attention. Tests must copy it to change it."""
     options = BuildOptions(targets=("onnx-fp32", "onnx-int8"), attention=True)
     return shared.once("bundle", lambda path: compile_bundle(checkpoint, path, options))
+
+
+@pytest.fixture(scope="session")
+def shortlist_bundle(shared: SharedFiles, checkpoint: Checkpoint) -> Path:
+    """Bundle of `checkpoint` with `random_table`. Tests must copy it to change it."""
+
+    def make(path: Path) -> None:
+        path.mkdir()
+        compile_with_shortlist(checkpoint, random_table(checkpoint), path)
+
+    return shared.once("shortlist", make) / "bundle"
 
 
 @pytest.fixture(scope="session")

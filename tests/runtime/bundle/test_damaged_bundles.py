@@ -19,10 +19,8 @@ from typing import Any
 import pytest
 from support import damage
 from support.cpp_library import Library, build
-from support.shortlists import compile_with_shortlist, random_table
 
 from translate_trt.runtime import errors
-from translate_trt.train.checkpoint import Checkpoint
 
 SEED = 2018
 KINDS = {
@@ -104,12 +102,8 @@ def told(ask: Ask, bundles: dict[str, Path], place: Path) -> dict[str, int]:
 
 
 @pytest.fixture(scope="module")
-def bundles(
-    compiled_bundle: Path, checkpoint: Checkpoint, tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, Path]:
-    directory = tmp_path_factory.mktemp("shortlist")
-    with_lists = compile_with_shortlist(checkpoint, random_table(checkpoint), directory)
-    return {"onnx-fp32": compiled_bundle, "onnx-fp32-shortlist": with_lists}
+def bundles(compiled_bundle: Path, shortlist_bundle: Path) -> dict[str, Path]:
+    return {"onnx-fp32": compiled_bundle, "onnx-fp32-shortlist": shortlist_bundle}
 
 
 def test_python_says_what_is_wrong(bundles: dict[str, Path], tmp_path: Path) -> None:
