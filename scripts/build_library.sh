@@ -27,16 +27,17 @@ if [ "${TRANSLATE_TRT_KERNELS:-}" = none ]; then
 else
     options+=(-D TRANSLATE_TRT_BUILD_KERNELS=ON)
 fi
-build runtime/cpp build/native "${options[@]}" "$@"
 if [ -n "${SANITIZE:-}" ]; then
     folder=build/native-${SANITIZE%%,*}
     # SentencePiece is reused without sanitizers: it takes longest to build.
+    build runtime/cpp build/native "${options[@]}"
     build runtime/cpp "$folder" "${options[@]}" -D "TRANSLATE_TRT_SANITIZE=$SANITIZE" \
         -D "SENTENCEPIECE_LIBRARY=$root/build/native/library/sentencepiece/src/libsentencepiece.a" \
         -D "SENTENCEPIECE_INCLUDE_DIR=$root/build/native/_deps/sentencepiece-src/sentencepiece/src" "$@"
     say "$root/$folder/$name"
     exit
 fi
+build runtime/cpp build/native "${options[@]}" "$@"
 [ ! -e build/native/libtranslate_trt_kernels.so ] || place libtranslate_trt_kernels.so kernels
 place "$name" native
 if [ -n "${PREFIX:-}" ]; then
