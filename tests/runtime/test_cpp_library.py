@@ -712,6 +712,21 @@ def test_sanitizers_find_nothing_in_kernels(sanitized: Library, search_kernels: 
     assert done.returncode == 0, done.stderr
 
 
+def test_unit_tests_without_thread_sanitizer_start_no_thread() -> None:
+    folder = ROOT / "runtime/cpp/tests"
+    listed = re.search(
+        r"set\(single_threaded_tests (.*?)\)", (folder / "CMakeLists.txt").read_text(), re.DOTALL
+    )
+    assert listed is not None
+    names = listed[1].split()
+    assert len(names) > 1
+    for name in names:
+        found = re.findall(
+            r"<(?:thread|future)>|std::(?:thread|async)", (folder / name).read_text()
+        )
+        assert found == [], name
+
+
 def test_sanitizers_find_nothing(
     sanitized: Library, compiled_bundle: Path, nan_bundle: Path,
     make_bundle: Callable[..., Path], tmp_path: Path,

@@ -5,6 +5,7 @@
 int main() {
   namespace runtime = translate_trt::runtime;
   runtime::test_first_error();
+#ifdef TRANSLATE_TRT_SINGLE_THREADED_TESTS
   runtime::test_text();
   runtime::test_prompt();
   runtime::test_search();
@@ -15,12 +16,13 @@ int main() {
   runtime::test_device_memory();
   runtime::test_device_batch();
   runtime::test_engine_record();
+  runtime::test_scheduler();
+  runtime::test_scheduler_random();
+#endif
   runtime::test_fake_cuda();
   runtime::test_cuda_device();
   runtime::test_tensorrt_device();
   runtime::test_engine_bundle();
-  runtime::test_scheduler();
-  runtime::test_scheduler_random();
   runtime::test_service();
   runtime::test_interface();
   if (runtime::failures == 0) std::cout << "all passed\n";
