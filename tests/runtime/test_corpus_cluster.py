@@ -55,12 +55,12 @@ def bundle(compiled_bundle: Path) -> Path:
 def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two files of distinct lines, one of them bad."""
     directory, rng = tmp_path_factory.mktemp("text"), random.Random(1)
-    for name, count in (("a.txt", 1500), ("b.txt", 500)):
+    for name, count in (("a.txt", 750), ("b.txt", 250)):
         lines = [
             " ".join([f"{name} {number}", *rng.choices(WORDS, k=rng.randint(2, 9))]).encode()
             for number in range(count)
         ]
-        lines[300] = BAD
+        lines[200] = BAD
         (directory / name).write_bytes(b"\n".join(lines) + b"\n")
     return directory
 
@@ -95,7 +95,7 @@ class Run:
         program = "from translate_trt.runtime.cli import main; main()"
         self.process = subprocess.Popen(
             [*prefix, sys.executable, "-c", program, "corpus", "--bundle", bundle,
-             "--input", f"{text}/*.txt", "--output", out, "--shard-lines", "60", *flags],
+             "--input", f"{text}/*.txt", "--output", out, "--shard-lines", "30", *flags],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
 
@@ -160,7 +160,7 @@ def poisoned(text: Path, tmp_path: Path) -> Path:
     """Add a file with a single shard that takes several seconds."""
     for path in text.iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())
-    (tmp_path / "c.txt").write_text((" ".join(WORDS * 40) + "\n") * 60)
+    (tmp_path / "c.txt").write_text((" ".join(WORDS * 40) + "\n") * 30)
     return tmp_path
 
 
@@ -169,7 +169,7 @@ def check(out: Path, expected: dict[str, str], tidy: bool = True) -> None:
     assert {path.name: path.read_text() for path in out.glob("*.txt")} == expected
     for name in expected:
         assert (out / f"{name}.bad.jsonl").read_text() == (
-            '{"line": 301, "reason": "not valid UTF-8"}\n'
+            '{"line": 201, "reason": "not valid UTF-8"}\n'
         )
     assert not tidy or not list((out / "_corpus/parts").glob("*"))
 
@@ -201,7 +201,7 @@ def test_a_worker_and_then_the_run_killed(
     third = start(tmp_path / "out")
     code, out, err = third.end()
     assert code == 0, err
-    assert out.splitlines()[3].split()[:3] == ["all", "2,000", "2"]
+    assert out.splitlines()[3].split()[:3] == ["all", "1,000", "2"]
     check(tmp_path / "out", expected)
 
 
@@ -342,7 +342,7 @@ def test_hosts_cut_off_killed_and_the_head_restarted(
     finally:
         second.process.kill()
     assert code == 0, err
-    assert stdout.splitlines()[3].split()[:3] == ["all", "2,000", "2"]
+    assert stdout.splitlines()[3].split()[:3] == ["all", "1,000", "2"]
     cut.kill()
     check(out, expected, tidy=False)
 
@@ -356,7 +356,7 @@ def test_a_machine_killed(
     code, out, err = run.end()
     cluster.ask("add")
     assert code == 0, err
-    assert out.splitlines()[3].split()[:3] == ["all", "2,000", "2"]
+    assert out.splitlines()[3].split()[:3] == ["all", "1,000", "2"]
     # A worker of that machine may live a moment longer, and write its part once more.
     check(tmp_path / "out", expected, tidy=False)
 
