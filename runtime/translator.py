@@ -440,7 +440,7 @@ class Translator:
         splitter = self._splitter(split_sentences, options)
         split = [splitter.split_document(text, options, unwrap) for text in documents]
         found = self._translate_split(documents, split, options, None, terminology=terminology)
-        return _with_terms(documents, found, terminology)
+        return _with_terms(map(self._after_language, documents), found, terminology)
 
     def translate_iter(
         self,
@@ -535,7 +535,7 @@ class Translator:
                 lines, options, target_prefixes, first, alignments=alignments,
                 terminology=terminology,
             )  # fmt: skip
-            return _with_terms(lines, found, terminology)
+            return _with_terms(map(self._after_language, lines), found, terminology)
         self._check_open()
         options = self._checked(options)
         _check_count(target_prefixes, len(lines), "target prefixes")
@@ -544,7 +544,7 @@ class Translator:
         found = self._translate_split(
             lines, texts, options, target_prefixes, first, alignments, terminology
         )
-        return _with_terms(lines, found, terminology)
+        return _with_terms(map(self._after_language, lines), found, terminology)
 
     def _translate_markup(
         self,
@@ -825,10 +825,14 @@ class Translator:
         """
         self._check_terminology(terminology, aligned=False)
         assert self.manifest.term_annotation is not None
-        code = self.manifest.prompt.inline_language(line)
-        begin = 0 if code is None else code.end()
-        text = self.manifest.term_annotation.annotate_source(line[begin:], terminology)
-        return line[:begin] + text
+        text = self._after_language(line)
+        code = line[: len(line) - len(text)]
+        return code + self.manifest.term_annotation.annotate_source(text, terminology)
+
+    def _after_language(self, line: str) -> str:
+        """Return a line without the language code that it may begin with."""
+        found = self.manifest.prompt.inline_language(line)
+        return line if found is None else line[found.end() :]
 
     def split_line(
         self, line: str | Sequence[int], options: SearchOptions, split_sentences: bool | str
@@ -998,7 +1002,7 @@ def _check_count(targets: Sequence[object] | None, lines: int, kind: str) -> Non
 
 
 def _with_terms(
-    lines: Sequence[str], translations: list[Translation], terminology: Glossary | None
+    lines: Iterable[str], translations: list[Translation], terminology: Glossary | None
 ) -> list[Translation]:
     """Add the terms of each line to the hypotheses of its translation."""
     if terminology is None:

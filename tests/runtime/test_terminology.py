@@ -86,6 +86,8 @@ def test_a_language_code_stays_in_front(annotated_bundle: Path, tmp_path: Path) 
     translator = Translator(path, threads=1)
     assert translator.annotate(">>cat<< a cat", GLOSSARY) == ">>cat<< a⟦ cat⟼ Katze⟧"
     assert translator.annotate(">>fox<< a cat", GLOSSARY) == ">>fox<< a⟦ cat⟼ Katze⟧"
+    found = translator.translate(">>cat<< a cat", terminology=GLOSSARY)
+    assert [term.source for term in found.hypotheses[0].terms or ()] == ["cat"]
 
 
 def test_a_plain_model_is_refused(compiled_bundle: Path) -> None:
