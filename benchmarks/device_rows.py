@@ -326,7 +326,7 @@ def make_bundle(path: Path, tokenizer: Path, vocabulary_size: int, beams: int) -
     shutil.copyfile(tokenizer, path / "tokenizer.model")
     for role in ("encoder", "step"):
         (path / f"{role}.engine").touch()
-    layout = GraphLayout(beams=beams, slots=beams * MAX_TARGET, marks=0)
+    layout = GraphLayout(beams=beams, slots=beams * MAX_TARGET, marks=False)
     entry = TargetEntry(
         TARGET, PACKAGES[0], "fp32",
         {role: hash_file(path, f"{role}.engine") for role in ("encoder", "step")},

@@ -77,7 +77,7 @@ def session(
 def feeds(contract: Contract, sentences: int) -> dict[str, np.ndarray]:
     """Return the inputs of a step after TOKENS tokens."""
     random = np.random.default_rng(0)
-    sizes = {"N": sentences, "K": BEAMS, "S": SOURCE, "P": BEAMS * (TOKENS + 1), "B": 0}
+    sizes = {"N": sentences, "K": BEAMS, "S": SOURCE, "P": BEAMS * (TOKENS + 1), "B": 0, "R": 0}
     values: dict[str, np.ndarray] = {}
     for spec in contract.step_inputs:
         axes = [sizes.get(axis, axis) for axis in spec.axes]

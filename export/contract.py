@@ -11,6 +11,9 @@ from dataclasses import dataclass, replace
 from translate_trt.runtime.bundle.contract import (
     MARKED_FACTORS,
     MARKED_TOKENS,
+    SAMPLING_NOISE,
+    SAMPLING_TEMPERATURE,
+    SAMPLING_TOP_P,
     Contract,
     ShortlistForm,
     TensorSpec,
@@ -27,14 +30,14 @@ class GraphLayout:
         slots: Slots of a cache; None for any number (`Contract.slots`).
         cache_type: Type of self- and cross-attention keys and values, one of CACHE_TYPES.
         shortlist: Sizes of the encoder's shortlists; None if translations are not restricted.
-        marks: Marked tokens of a beam; None for any number, 0 if the graphs mark none.
+        marks: Whether the graphs can mark tokens (rule 13) and draw samples (rule 14).
     """
 
     beams: int | None = None
     slots: int | None = None
     cache_type: str = "float32"
     shortlist: ShortlistForm | None = None
-    marks: int | None = None
+    marks: bool = True
 
 
 def member_label(index: int) -> str:
@@ -126,10 +129,12 @@ def make_contract(
         member: Label of the model in an ensemble (`member_label`).
     """
     k: str | int = layout.beams or "K"
-    marks = tuple(
-        TensorSpec(name, dtype, ("N", k, layout.marks or "B"))
-        for name, dtype in ((MARKED_TOKENS, "int64"), (MARKED_FACTORS, "float32"))
-        if layout.marks != 0
+    marks = (
+        TensorSpec(MARKED_TOKENS, "int64", ("N", k, "B")),
+        TensorSpec(MARKED_FACTORS, "float32", ("N", k, "B")),
+        TensorSpec(SAMPLING_NOISE, "float32", ("N", "R")),
+        TensorSpec(SAMPLING_TEMPERATURE, "float32", ("N",)),
+        TensorSpec(SAMPLING_TOP_P, "float32", ("N",)),
     )
     kinds = (("key", key_size), ("value", value_size))
     shortlist = (TensorSpec("shortlist", "int64", ("N", "W")),)
@@ -180,7 +185,7 @@ def make_contract(
             TensorSpec("length_penalty_alpha", "float32", ("N",)),
             TensorSpec("length_penalty_beta", "float32", ("N",)),
             TensorSpec("early_stopping", "bool", ("N",)),  # whether a full pool ends the search
-            *marks,
+            *(marks if layout.marks else ()),
         ),
         state=(
             # Last token of each live beam.

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from translate_trt.export.contract import member_label
 from translate_trt.export.graphs import (
     BeamSearchStep,
+    Changes,
     EncoderGraph,
-    Marks,
     Request,
     State,
     StepGraph,
@@ -112,8 +112,8 @@ class EnsembleStepGraph(nn.Module):
             logits.append(member.model.project(x))  # [N, K, V]
             weights += attention  # [N, K, S]
             pasts.append(past)
-        marks = Marks._fields if contract.marks else ()
-        of_search = [named[name] for name in (*Request._fields, *State._fields, *marks)]
+        changes = Changes._fields if contract.marks else ()
+        of_search = [named[name] for name in (*Request._fields, *State._fields, *changes)]
         parents, *following = self.search(self.total(*logits), *of_search)
         outputs = {"parents": parents}
         if weights:

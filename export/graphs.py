@@ -254,13 +254,15 @@ class StepGraph(nn.Module):
         x, attention, past = self.decode(named)
         request = Request(*(named[name] for name in Request._fields))
         state = State(*(named[name] for name in State._fields))
-        marks = Marks(*(named[name] for name in Marks._fields)) if contract.marks else None
+        changes = None
+        if contract.marks:
+            changes = Changes(*(named[name] for name in Changes._fields))
         if contract.shortlist is None:
             logits = self.model.project(x)  # [N, K, V]
-            parents, *following = self.search(logits, *request, *state, *(marks or ()))
+            parents, *following = self.search(logits, *request, *state, *(changes or ()))
         else:
-            candidates = self._shortlist_candidates(x, named["shortlist"], request, marks)
-            parents, following = self.search.select(candidates, request, state, marks)
+            candidates = self._shortlist_candidates(x, named["shortlist"], request, changes)
+            parents, following = self.search.select(candidates, request, state, changes)
         return (parents, *following, *past.following(parents).values(), *attention)
 
     def decode(
@@ -294,7 +296,7 @@ class StepGraph(nn.Module):
         return weights[:, list(heads)] if heads else weights
 
     def _shortlist_candidates(
-        self, x: Tensor, shortlist: Tensor, request: Request, marks: Marks | None
+        self, x: Tensor, shortlist: Tensor, request: Request, changes: Changes | None
     ) -> Candidates:
         """Emit the fused operator that returns the best tokens of a shortlist.
 
@@ -302,10 +304,10 @@ class StepGraph(nn.Module):
             x: [N, K, d_model].
             shortlist: [N, W].
             request: Search options.
-            marks: Marked tokens, if the graph has such inputs.
+            changes: Changes of log-probabilities, if the graph has such inputs.
         """
         column = _forced_column(request.forced_tokens, x)
-        count = _candidate_count(x.shape[1], marks, shortlist.shape[1])
+        count = _candidate_count(x.shape[1], changes, shortlist.shape[1])
         rows = (x.shape[0], x.shape[1])
         bias = self.model.output_bias
         found = torch.onnx.ops.symbolic_multi_out(
@@ -432,12 +434,12 @@ class Candidates(NamedTuple):
     """Best continuations of each beam, best first.
 
     A beam contributes at most 2K of the sentence's best 2K continuations. There is one more
-    candidate, because the end symbol may be among them and not be allowed yet, and one more for
-    each marked token, whose log-probability may become too low. Normalizing only the candidates
-    avoids a second pass over the vocabulary.
+    candidate, because the end symbol may be among them and not be allowed yet, one more for each
+    marked token, whose log-probability may become too low, and one more for each that a sample is
+    drawn from. Normalizing only the candidates avoids a second pass over the vocabulary.
 
     Attributes:
-        log_probs: [N, K, C], C = min(2K + 1 + B, number of tokens).
+        log_probs: [N, K, C], C = min(2K + 1 + B + R, number of tokens).
         tokens: [N, K, C].
         forced: Log-probability of the forced token [N, K, 1]; arbitrary where none is forced.
     """
@@ -447,11 +449,12 @@ class Candidates(NamedTuple):
     forced: Tensor
 
 
-def _candidate_count(beams: int, marks: Marks | None, choices: int) -> int:
+def _candidate_count(beams: int, changes: Changes | None, choices: int) -> int:
     """Number of candidates of a beam, C, of `choices` tokens."""
-    if marks is None:
+    if changes is None:
         return 2 * beams + 1
-    count: int = torch.sym_min(2 * beams + 1 + marks.marked_tokens.shape[2], choices)  # type: ignore[no-untyped-call]
+    wanted = 2 * beams + 1 + changes.marked_tokens.shape[2] + changes.sampling_noise.shape[1]
+    count: int = torch.sym_min(wanted, choices)  # type: ignore[no-untyped-call]
     return count
 
 
@@ -472,11 +475,14 @@ class Request(NamedTuple):
     early_stopping: Tensor
 
 
-class Marks(NamedTuple):
-    """Marked tokens of each beam and the factors of their log-probabilities, both [N, K, B]."""
+class Changes(NamedTuple):
+    """Changes of the candidates' log-probabilities, the end of `Contract.request` by name."""
 
-    marked_tokens: Tensor
-    marked_factors: Tensor
+    marked_tokens: Tensor  # [N, K, B]
+    marked_factors: Tensor  # [N, K, B]
+    sampling_noise: Tensor  # [N, R]
+    sampling_temperature: Tensor  # [N]
+    sampling_top_p: Tensor  # [N]
 
 
 class State(NamedTuple):
@@ -519,7 +525,7 @@ class _CutOff(NamedTuple):
 
 
 class BeamSearchStep(nn.Module):
-    """Step of the beam search: rules 2 to 6 of docs/beam-search.md, one method per rule.
+    """Step of the beam search: rules 2 to 6, 13 and 14 of docs/beam-search.md, a method per rule.
 
     The methods have the names of the functions in runtime/cpp/kernels/beam_search.cc.
     """
@@ -533,23 +539,27 @@ class BeamSearchStep(nn.Module):
 
         Args:
             logits: [N, K, V].
-            inputs: The fields of `Request`, those of `State`, and those of `Marks`, if any.
+            inputs: The fields of `Request`, those of `State`, and those of `Changes`, if any.
 
         Returns:
             The parents [N, K], then the fields of the next `State`.
         """
         first, last = len(Request._fields), len(Request._fields) + len(State._fields)
         request, state = Request(*inputs[:first]), State(*inputs[first:last])
-        marks = Marks(*inputs[last:]) if inputs[last:] else None
+        changes = Changes(*inputs[last:]) if inputs[last:] else None
         log_probs = logits.log_softmax(-1)
-        top, tokens = log_probs.topk(_candidate_count(logits.shape[1], marks, logits.shape[2]))
+        top, tokens = log_probs.topk(_candidate_count(logits.shape[1], changes, logits.shape[2]))
         forced = log_probs.gather(2, _forced_column(request.forced_tokens, logits))
         candidates = Candidates(top, tokens, forced)
-        parents, following = self.select(candidates, request, state, marks)
+        parents, following = self.select(candidates, request, state, changes)
         return (parents, *following)
 
     def select(
-        self, candidates: Candidates, request: Request, state: State, marks: Marks | None = None
+        self,
+        candidates: Candidates,
+        request: Request,
+        state: State,
+        changes: Changes | None = None,
     ) -> tuple[Tensor, State]:
         """Select the next beams and update the pool of finished hypotheses.
 
@@ -557,9 +567,10 @@ class BeamSearchStep(nn.Module):
             The beam [N, K] that each next beam continues, and the next state.
         """
         lengths = state.positions + 1  # [N], generated tokens once this step is over
-        if marks is not None:
-            candidates = self.mark(candidates, marks)
-        kept = self.expand(candidates, request, state, too_short=lengths < request.min_lengths)
+        candidates = self.bar(candidates, too_short=lengths < request.min_lengths)
+        if changes is not None:
+            candidates = self.sample(self.mark(candidates, changes), changes)
+        kept = self.expand(candidates, request, state)
         pool, new_lengths, penalty = self.retire(kept, request, state, lengths)
         live, rank = self.live_on(kept)
         done, at_limit = self.is_done(live, pool, request, state, lengths)
@@ -576,10 +587,16 @@ class BeamSearchStep(nn.Module):
             finished_truncated=pool.truncated | cut.fills,
         )
 
-    def mark(self, candidates: Candidates, marks: Marks) -> Candidates:
+    def bar(self, candidates: Candidates, too_short: Tensor) -> Candidates:
+        """Exclude the end symbol from sentences [N] that are too short (rule 10)."""
+        barred = (candidates.tokens == self.end_token) & too_short[:, None, None]
+        return candidates._replace(log_probs=torch.where(barred, -math.inf, candidates.log_probs))
+
+    def mark(self, candidates: Candidates, changes: Changes) -> Candidates:
         """Multiply the log-probabilities of marked tokens by their factors (rule 13)."""
         # ONNX Runtime cannot sum over an empty axis: hence one more entry, which is unused.
         unused = candidates.tokens[:, :, :1].clamp(max=UNMARKED)  # [N, K, 1]
+        marks = changes.marked_tokens, changes.marked_factors
         tokens, factors = (torch.cat((x, unused.to(x.dtype)), 2)[:, :, None] for x in marks)
         is_marked = candidates.tokens[..., None] == tokens  # [N, K, C, B + 1]
         factor = torch.where(is_marked, factors, 0.0).sum(-1)  # 0 for other tokens
@@ -588,15 +605,40 @@ class BeamSearchStep(nn.Module):
         values = torch.where(factor == math.inf, -math.inf, values)
         return candidates._replace(log_probs=values)
 
-    def expand(
-        self, candidates: Candidates, request: Request, state: State, too_short: Tensor
-    ) -> _Kept:
+    def sample(self, candidates: Candidates, changes: Changes) -> Candidates:
+        """Keep only the token that is drawn, in sentences with noise (rule 14).
+
+        A maximum of log-probabilities and Gumbel noise is a draw from their distribution (Maddison
+        et al. 2014, "A* Sampling", section 2).
+        """
+        # One more rank, which cannot be drawn: ONNX Runtime cannot reduce an empty axis.
+        none = candidates.tokens[:, :, :1].clamp(max=UNMARKED).to(torch.float32) * math.inf
+        noise = changes.sampling_noise[:, None].expand(-1, none.shape[1], -1)
+        noise = torch.cat((noise, none), 2)  # [N, K, R + 1]
+        # As many more candidates, for a vocabulary of fewer. No size here may be C: with a
+        # shortlist, it depends on inputs that SelectBeams lacks.
+        padded = torch.cat((candidates.log_probs, torch.full_like(noise, -math.inf)), 2)
+        values, order = padded.topk(noise.shape[2])
+        is_open = noise > -math.inf
+        scaled = (
+            torch.where(is_open, values, -math.inf) / changes.sampling_temperature[:, None, None]
+        )
+        share = (scaled - scaled[..., :1]).exp()
+        before = share.cumsum(-1) - share
+        top_p = changes.sampling_top_p[:, None, None]
+        enough = (top_p < 1) & (before >= top_p * share.sum(-1, keepdim=True))
+        drawn = torch.where(enough, -math.inf, values + noise).argmax(-1, keepdim=True)
+        places = torch.ones_like(candidates.tokens).cumsum(2) - 1
+        lost = is_open[..., :1] & (places != order.gather(2, drawn))
+        return candidates._replace(log_probs=torch.where(lost, -math.inf, candidates.log_probs))
+
+    def expand(self, candidates: Candidates, request: Request, state: State) -> _Kept:
         """Keep the best 2K continuations of all beams, or the best one in greedy search (rule 2).
 
         Of equal values TopK takes the first, and a beam's candidates ascend by token (rule 8).
         """
         beams = state.tokens.shape[1]
-        values, choices = self._continuations(candidates, request, state, too_short)
+        values, choices = self._continuations(candidates, request, state)
         # `view` and sums of tensors, not `flatten` and `index // (C + 1)`: with a shortlist, C
         # depends on its width, which is not in the part of the graph that SelectBeams replaces.
         sentences = values.shape[0]
@@ -661,7 +703,7 @@ class BeamSearchStep(nn.Module):
         return _CutOff(fills, log_probs, parents)
 
     def _continuations(
-        self, candidates: Candidates, request: Request, state: State, too_short: Tensor
+        self, candidates: Candidates, request: Request, state: State
     ) -> tuple[Tensor, Tensor]:
         """Cumulative log-probabilities and tokens of each beam's candidates, [N, K, C + 1] both.
 
@@ -669,9 +711,7 @@ class BeamSearchStep(nn.Module):
         """
         forced = request.forced_tokens[:, None, None]  # [N, 1, 1]
         is_forced = forced != FREE
-        ends = candidates.tokens == self.end_token
-        barred = is_forced | (ends & too_short[:, None, None])
-        top = torch.where(barred, -math.inf, candidates.log_probs)
+        top = torch.where(is_forced, -math.inf, candidates.log_probs)
         at_forced = torch.where(forced == FREE, -math.inf, 0.0)
         at_forced = torch.where(forced >= 0, candidates.forced, at_forced)
         values = torch.cat((top, at_forced), 2) + state.log_probs[..., None]

@@ -113,7 +113,7 @@ class Target:
         if not self.static:
             shortlist = shortlist if self.shortlist else None
             return GraphLayout(cache_type=cache_type, shortlist=shortlist)
-        return GraphLayout(beam_size, beam_size * max_target_length, cache_type, marks=0)
+        return GraphLayout(beam_size, beam_size * max_target_length, cache_type, marks=False)
 
 
 #: Targets by the name that `--target` takes.

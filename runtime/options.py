@@ -23,6 +23,15 @@ MAX_REPETITION_PENALTY = 1000
 #: Most sequences of `suppress_sequences`; a step selects one more candidate for each.
 MAX_SUPPRESSED = 256
 
+#: Most candidates that a token is drawn from; a step selects one more candidate for each.
+MAX_TOP_K = 1024
+
+#: Largest temperature of samples.
+MAX_TEMPERATURE = 100
+
+#: Largest seed of samples: that of a 32-bit integer in C.
+MAX_SEED = 2**31 - 1
+
 #: Largest beam size without a warning: the cost of a step grows with its square.
 WARN_BEAM_SIZE = 64
 
@@ -117,6 +126,15 @@ class SearchOptions:
     suppress_sequences: str | None = None  # sequences that no translation has (read_sequences)
     disable_unk: bool = False  # suppress the unknown symbol
 
+    # ---- sampling (rule 14); needs beam_size = 1 ----
+    sampling_top_k: int = 1  # draw each token from so many candidates; 1: take the best
+    # Of these, draw from the fewest most likely ones that have this share of the probability.
+    sampling_top_p: float = 1.0
+    sampling_temperature: float = (
+        1.0  # divides log-probabilities; less than 1 favours likely tokens
+    )
+    seed: int = 0  # another seed draws another translation of the same source
+
     def __post_init__(self) -> None:
         self._check_types()
         if self.beam_size < 1:
@@ -152,6 +170,7 @@ class SearchOptions:
             )
         if self.suppress_sequences is not None:
             read_sequences(self.suppress_sequences)
+        self._check_sampling()
         if not 1 <= self.num_hypotheses <= self.beam_size:
             raise OptionError(
                 f"num_hypotheses is {self.num_hypotheses}; it must be between 1 and beam_size "
@@ -170,16 +189,50 @@ class SearchOptions:
                 "to 1."
             )
 
+    def _check_sampling(self) -> None:
+        if not 1 <= self.sampling_top_k <= MAX_TOP_K:
+            raise OptionError(
+                f"sampling_top_k is {self.sampling_top_k}; it must be from 1 (no sampling) to "
+                f"{MAX_TOP_K}."
+            )
+        if not 0 < self.sampling_top_p <= 1:
+            raise OptionError(
+                f"sampling_top_p is {self.sampling_top_p}; it must be more than 0, and at most 1."
+            )
+        if not 0 < self.sampling_temperature <= MAX_TEMPERATURE:
+            raise OptionError(
+                f"sampling_temperature is {self.sampling_temperature}; it must be more than 0, and "
+                f"at most {MAX_TEMPERATURE}."
+            )
+        if not 0 <= self.seed <= MAX_SEED:
+            raise OptionError(f"seed is {self.seed}; it must be from 0 to {MAX_SEED}.")
+        if self.samples:
+            for name, wanted in (("beam_size", 1), ("alternatives", 0)):
+                if (value := getattr(self, name)) != wanted:
+                    raise OptionError(
+                        f"{name} is {value}; to draw tokens (sampling_top_k), set it to {wanted}."
+                    )
+            return
+        for name in ("sampling_top_p", "sampling_temperature"):
+            if (value := getattr(self, name)) != 1:
+                raise OptionError(
+                    f"{name} is {value}, but no token is drawn; set sampling_top_k to more than 1."
+                )
+
     def _check_types(self) -> None:
         """Convert NumPy numbers to Python numbers and reject values of other types."""
         counts = (
             "beam_size", "max_length", "min_length", "num_hypotheses", "alternatives",
-            "no_repeat_ngram_size",
+            "no_repeat_ngram_size", "sampling_top_k", "seed",
         )  # fmt: skip
         for name in counts:
             if (value := getattr(self, name)) is not None or name != "max_length":
                 object.__setattr__(self, name, whole_number(name, value))
-        for name in ("length_penalty", "min_alternative_prob", "repetition_penalty"):
+        numbers = (
+            "length_penalty", "min_alternative_prob", "repetition_penalty", "sampling_top_p",
+            "sampling_temperature",
+        )  # fmt: skip
+        for name in numbers:
             number: object = getattr(self, name)
             if isinstance(number, bool) or not isinstance(number, Real):
                 raise OptionError(f"{name} is {number!r}; it must be a number.")
@@ -193,19 +246,25 @@ class SearchOptions:
 
     @property
     def marking_option(self) -> str | None:
-        """Name of the first option that changes log-probabilities of tokens (rule 13), if any."""
+        """Name of the first option that needs rules 13 or 14 in the step graph, if any."""
         defaults = {
             "repetition_penalty": 1,
             "no_repeat_ngram_size": 0,
             "suppress_sequences": None,
             "disable_unk": False,
+            "sampling_top_k": 1,
         }
         return next((name for name, no in defaults.items() if getattr(self, name) != no), None)
 
     @property
     def marks_tokens(self) -> bool:
-        """Whether log-probabilities of some tokens are changed (rule 13)."""
+        """Whether rules 13 or 14 change log-probabilities of tokens."""
         return self.marking_option is not None
+
+    @property
+    def samples(self) -> bool:
+        """Whether tokens are drawn at random (rule 14)."""
+        return self.sampling_top_k > 1
 
     @property
     def length_penalty_beta(self) -> float:

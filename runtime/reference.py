@@ -24,6 +24,7 @@ from translate_trt.runtime.loops import CHECK_STEPS, LoopGuard
 from translate_trt.runtime.marks import marks_of, request_marks
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import Hypothesis, check_found
+from translate_trt.runtime.sampling import noise_of, request_noise
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -104,7 +105,9 @@ class Batch:
         self._cut: set[int] = set()  # rows that a loop has ended
         self._inputs = graphs.encode(_padded([[*one.tokens, end_token] for one in sentences]))
         max_lengths = np.array([one.max_length for one in sentences], dtype=np.int64)
-        self._inputs |= request_values([one.options for one in sentences], max_lengths)
+        marked_beams = beams if contract.marks else None
+        options = [one.options for one in sentences]
+        self._inputs |= request_values(options, max_lengths, marked_beams)
         # Rule 1: one live hypothesis per sentence.
         slots = _slot_capacity(beams) if contract.slots is None else contract.slots
         self._inputs |= contract.initial_state(count, beams, start_token, slots)
@@ -120,7 +123,7 @@ class Batch:
         forced = ([*one.prefix, FREE][min(position, len(one.prefix))] for one in self._sentences)
         inputs["forced_tokens"] = np.fromiter(forced, dtype=np.int64)
         if self._contract.marks:
-            inputs |= self._marks()
+            inputs |= self._marks() | self._noise()
         self.lengths += ~inputs["done"]
         outputs = self._graphs.step(inputs)
         for spec in self._contract.state:
@@ -149,6 +152,16 @@ class Batch:
                 tokens = [token for token, _ in trace.path(beam, length)]
                 marks[row, beam] = marks_of(one.options, one.suppressed, tokens)
         return request_marks(marks, len(self._sentences), beams)
+
+    def _noise(self) -> Arrays:
+        """Return the noise of the next step (rule 14), none of rows with forced tokens."""
+        position = len(self.history)
+        noise = {
+            row: noise_of(one.options, one.tokens, position)
+            for row, one in enumerate(self._sentences)
+            if one.options.samples and position >= len(one.prefix)
+        }
+        return request_noise(noise, len(self._sentences))
 
     def _is_loop(self, row: int, guard: LoopGuard) -> bool:
         """Whether the best live beam repeats a phrase, and its length is free (rule 11)."""

@@ -21,6 +21,7 @@ from translate_trt.runtime.bundle.contract import forced_token
 from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.options import SearchOptions, read_sequences
 from translate_trt.runtime.results import Hypothesis, check_found
+from translate_trt.runtime.sampling import noise_of
 from translate_trt.train.config import END, START, UNKNOWN
 from translate_trt.train.cudnn_attention import cudnn_attention
 from translate_trt.train.model import DecoderCache, Transformer, pad
@@ -204,9 +205,12 @@ class _Sentence:
     def _allowed(self, log_probs: Tensor) -> Tensor:
         """Return cumulative log-probabilities [live, V], minus infinity for forbidden tokens."""
         before = torch.tensor([hypothesis.log_prob for hypothesis in self.live])
-        total = self._marked(log_probs) + before[:, None]
+        marked = self._marked(log_probs)
         if self.length + 1 < self.options.min_length:
-            total[:, END] = -math.inf
+            marked[:, END] = -math.inf
+        if self.options.samples:
+            marked[0] = self._sampled(marked[0])
+        total = marked + before[:, None]
         if self.length < len(self.prefix):
             forced = self.prefix[self.length]
             token = forced_token(forced)
@@ -235,6 +239,20 @@ class _Sentence:
                 if not first or tokens[-len(first) :] == tuple(first):
                     marked[row, last] = -math.inf
         return marked
+
+    def _sampled(self, log_probs: Tensor) -> Tensor:
+        """Forbid all tokens [V] but the one that is drawn (rule 14)."""
+        options = self.options
+        noise = torch.tensor(noise_of(options, self.source, self.length))
+        values, tokens = log_probs.sort(descending=True, stable=True)
+        values, tokens = values[: len(noise)], tokens[: len(noise)]
+        shares = (values / options.sampling_temperature).softmax(0)
+        if options.sampling_top_p < 1:
+            values[shares.cumsum(0) - shares >= options.sampling_top_p] = -math.inf
+        token = tokens[(values + noise[: len(values)]).argmax()]
+        drawn = torch.full_like(log_probs, -math.inf)
+        drawn[token] = log_probs[token]
+        return drawn
 
     def result(self) -> list[Hypothesis]:
         """Return the n best hypotheses (rule 7)."""

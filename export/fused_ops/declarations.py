@@ -298,8 +298,8 @@ def _norm_and_embedding() -> Iterator[FusedOp]:
     )
 
 
-#: Types of the request, marks and state of `BeamSearchStep` that SelectBeams takes; all its outputs
-#: but the parents and tokens are the next values of the state.
+#: Types of the request, changes and state of `BeamSearchStep` that SelectBeams takes; its outputs,
+#: except the parents and tokens, are the next values of the state.
 _REQUEST = {
     "forced_tokens": _INT64,
     "min_lengths": _INT64,
@@ -308,7 +308,13 @@ _REQUEST = {
     "length_penalty_beta": _FLOAT,
     "early_stopping": _BOOL,
 }
-_MARKS = {"marked_tokens": _INT64, "marked_factors": _FLOAT}
+_CHANGES = {
+    "marked_tokens": _INT64,
+    "marked_factors": _FLOAT,
+    "sampling_noise": _FLOAT,
+    "sampling_temperature": _FLOAT,
+    "sampling_top_p": _FLOAT,
+}
 _STATE = {
     "log_probs": _FLOAT,
     "positions": _INT64,
@@ -324,22 +330,23 @@ def _search() -> Iterator[FusedOp]:
     yield FusedOp(
         name="ForcedColumns",
         summary="the `column` and `count` that candidates are requested for: the forced token, "
-        "and 2K + 1 + B, at most the number of tokens (`choices`)",
+        "and 2K + 1 + B + R, at most the number of tokens (`choices`)",
         rule="forced_columns",
         inputs={
-            "forced_tokens": _INT64, "tokens": _INT64, "marked_tokens": _INT64, "choices": _INT64,
+            "forced_tokens": _INT64, "tokens": _INT64, "marked_tokens": _INT64,
+            "sampling_noise": _FLOAT, "choices": _INT64,
         },
         outputs=_WANTED,
         portable=True,
     )  # fmt: skip
     yield FusedOp(
         name="SelectBeams",
-        summary="rules 2 to 6 and 13 of the [beam search](beam-search.md): from candidates to the "
+        summary="rules 2 to 6, 13 and 14 of the [search](beam-search.md): from candidates to the "
         "next beams and the pool",
         rule="select_beams",
         inputs={
             "log_probabilities": _FLOAT, "choices": _INT64, "forced": _FLOAT, "end_token": _INT64,
-            **_REQUEST, **_STATE, **_MARKS,
+            **_REQUEST, **_STATE, **_CHANGES,
         },
         outputs={
             "parents": _INT64, "next_tokens": _INT64,

@@ -12,7 +12,7 @@ from translate_trt.export.fused_ops.declarations import OPERATORS
 from translate_trt.export.fused_ops.matching import FusedNode, operand
 from translate_trt.export.fused_ops.subgraph import Subgraph
 from translate_trt.export.passes.base import constant
-from translate_trt.runtime.bundle.contract import MARKED_TOKENS, NEXT
+from translate_trt.runtime.bundle.contract import MARKED_TOKENS, NEXT, SAMPLING_NOISE
 
 _SELECT = OPERATORS["SelectBeams"]
 # The first four inputs are candidates and a constant, the others inputs of the graph.
@@ -21,7 +21,7 @@ _FROM_CANDIDATES = 4
 
 def forced_columns(node: ir.Node) -> FusedNode | str | None:
     """Match what candidates are requested for: a column to look up, and a count."""
-    inputs = _values(node, "inputs", "forced_tokens", "tokens", MARKED_TOKENS)
+    inputs = _values(node, "inputs", "forced_tokens", "tokens", MARKED_TOKENS, SAMPLING_NOISE)
     column, count = node.inputs[-2:]
     if inputs is None or column is None or count is None or _is_fused(column):
         return None
@@ -110,7 +110,7 @@ def _values(node: ir.Node, kind: str, *names: str) -> dict[str, ir.Value] | None
 
 
 def _is_sum(value: ir.Value) -> bool:
-    """Whether the value is 2K + 1 + B."""
+    """Whether the value is 2K + 1 + B + R."""
     node = value.producer()
     return node is not None and node.op_type == "Add"
 

@@ -30,8 +30,8 @@ def check_options(manifest: Manifest, target: TargetEntry, options: SearchOption
         )
     if options.marks_tokens and not target.contract.marks:
         raise OptionError(
-            f"{options.marking_option}: the step graph of {target.name} does not change the "
-            "log-probabilities of tokens. Export the bundle again for an onnx target."
+            f"{options.marking_option}: the step graph of {target.name} can neither mark nor draw "
+            "tokens. Export the bundle again for an onnx target."
         )
     _check_sequences(manifest, options)
     if options.max_length is not None and options.max_length > limits.max_target_length:

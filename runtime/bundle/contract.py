@@ -4,7 +4,7 @@ Export declares the contract (`translate_trt.export.contract`) and writes it int
 host reads it from there (`translate_trt.runtime.bundle.contract_fields`).
 
 Axes: N sentences, K beams, S source tokens with the end symbol, P cache slots, W shortlist entries,
-B marked tokens of a beam.
+B marked tokens of a beam, R candidates of a beam that a sample is drawn from.
 Caches of static size have C slots, of which attention reads the first P.
 
 In each step the host feeds every output `next_x` back as input `x`, records (`next_tokens`,
@@ -53,6 +53,11 @@ FREE = -1
 #: of their log-probabilities. A factor of infinity bans its token.
 MARKED_TOKENS, MARKED_FACTORS = "marked_tokens", "marked_factors"
 
+#: Step inputs that draw the next token of a sentence (rule 14): the noise [N, R] of its candidates
+#: by rank, minus infinity for those that cannot be drawn, and two options [N].
+SAMPLING_NOISE = "sampling_noise"
+SAMPLING_TEMPERATURE, SAMPLING_TOP_P = "sampling_temperature", "sampling_top_p"
+
 #: Value of unused entries of `marked_tokens`.
 UNMARKED = -1
 
@@ -82,7 +87,8 @@ def forced_token(value: int) -> int:
 def max_beams(choices: int) -> int:
     """Largest beam size K for a number of candidate tokens: a step selects 2K + 1 per beam.
 
-    With B marked tokens a step selects B more candidates, or all tokens if they are fewer.
+    With B marked tokens and samples of R candidates a step selects B + R more candidates, or all
+    tokens if they are fewer.
     """
     return (choices - 1) // 2
 
@@ -157,7 +163,8 @@ class Contract:
         encoder_inputs: Token ids (end symbol included, padded with any valid id) and their counts.
         encoder_outputs: Source-dependent inputs of every step: the padding mask, cross-attention
             keys and values of every decoder layer, and a shortlist of ascending tokens.
-        request: Step inputs set by the caller; only forced and marked tokens change between steps.
+        request: Step inputs set by the caller; only forced and marked tokens and the noise of
+            samples change between steps.
         state: Tensors passed from step to step, each as input `x` and output `next_x`.
         results: Other step outputs. `attention` belongs to the live beams *before* selection: row
             k is the attention with which beam k scored its continuations.
@@ -194,7 +201,7 @@ class Contract:
 
     @property
     def marks(self) -> bool:
-        """True if the step graph changes the log-probabilities of marked tokens (rule 13)."""
+        """True if the step graph can mark tokens (rule 13) and draw samples (rule 14)."""
         return any(spec.name == MARKED_TOKENS for spec in self.request)
 
     @property
@@ -278,12 +285,13 @@ def request_values(
     max_lengths: NDArray[np.int64],
     marked_beams: int | None = None,
 ) -> dict[str, NDArray[Any]]:
-    """Create the inputs of `Contract.request` without forced and marked tokens.
+    """Create the inputs of `Contract.request` without forced and marked tokens and samples.
 
     Args:
         options: Search options of each sentence.
         max_lengths: [N] maximum lengths.
-        marked_beams: Beam size K of graphs that mark tokens (`Contract.marks`); None for others.
+        marked_beams: Beam size K of graphs that mark tokens and draw samples (`Contract.marks`);
+            None for others.
     """
 
     def values(name: str, dtype: Any) -> NDArray[Any]:
@@ -295,6 +303,9 @@ def request_values(
         marks = {
             MARKED_TOKENS: np.zeros(none, np.int64),
             MARKED_FACTORS: np.zeros(none, np.float32),
+            SAMPLING_NOISE: np.zeros((len(options), 0), np.float32),
+            SAMPLING_TEMPERATURE: values("sampling_temperature", np.float32),
+            SAMPLING_TOP_P: values("sampling_top_p", np.float32),
         }
     return {
         "forced_tokens": np.full(len(options), FREE, dtype=np.int64),

@@ -13,6 +13,9 @@ from translate_trt.runtime.bundle.contract import (
     INITIAL,
     MARKED_FACTORS,
     MARKED_TOKENS,
+    SAMPLING_NOISE,
+    SAMPLING_TEMPERATURE,
+    SAMPLING_TOP_P,
     TYPES,
     Contract,
     ShortlistForm,
@@ -23,7 +26,7 @@ from translate_trt.runtime.bundle.fields import Fields
 #: Groups of tensors: field names of `Contract` and keys in the manifest.
 _GROUPS = ("encoder_inputs", "encoder_outputs", "request", "state", "results")
 
-_LETTERS = ("N", "K", "S", "P", "W", "B")
+_LETTERS = ("N", "K", "S", "P", "W", "B", "R")
 
 # Element types of the initial values; "zeros" fits any type.
 _INITIAL_TYPES = {
@@ -73,14 +76,15 @@ def from_json(fields: Fields) -> Contract:
     slots = next((x.axes[2] for x in caches if len(x.axes) > 2), "P" if caches else 0)
     attention = "attention" in groups["results"]
     expected = _expected(beams, slots, attention, shortlist)
-    if groups["request"].keys() & {MARKED_TOKENS, MARKED_FACTORS}:
-        size = _size(fields.object("request"), groups["request"], MARKED_TOKENS, 2, "B")
-        expected["request"][0].update(
-            {
-                MARKED_TOKENS: f"int64 [N, {beams}, {size}]",
-                MARKED_FACTORS: f"float32 [N, {beams}, {size}]",
-            }
-        )
+    of_changes = (MARKED_TOKENS, MARKED_FACTORS, SAMPLING_NOISE, SAMPLING_TEMPERATURE,
+                  SAMPLING_TOP_P)  # fmt: skip
+    if groups["request"].keys() & set(of_changes):
+        request = fields.object("request")
+        marked = _size(request, groups["request"], MARKED_TOKENS, 2, "B")
+        drawn = _size(request, groups["request"], SAMPLING_NOISE, 1, "R")
+        described = (f"int64 [N, {beams}, {marked}]", f"float32 [N, {beams}, {marked}]",
+                     f"float32 [N, {drawn}]", "float32 [N]", "float32 [N]")  # fmt: skip
+        expected["request"][0].update(zip(of_changes, described, strict=True))
     for group, (required, accepts) in expected.items():
         inside = fields.object(group)
         for name, wanted in required.items():

@@ -46,6 +46,7 @@ def search_flags(command: Callable[..., None]) -> Callable[..., None]:
             help="Leave out alternatives whose token has a probability below P.",
         ),
         marking_flags,
+        sampling_flags,
         language_flags,
     )
     for flag in reversed(flags):
@@ -76,6 +77,36 @@ def marking_flags(command: Callable[..., None]) -> Callable[..., None]:
             "--disable-unk/--no-disable-unk",
             default=None,
             help="Let no translation have the unknown symbol.",
+        ),
+    )
+    for flag in reversed(flags):
+        command = flag(command)
+    return command
+
+
+def sampling_flags(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that draw tokens at random (rule 14 of docs/beam-search.md)."""
+    flags = (
+        click.option(
+            "--sampling-top-k",
+            type=int,
+            metavar="K",
+            help="Draw each token at random from the K most likely ones; needs --beam-size 1.",
+        ),
+        click.option(
+            "--sampling-top-p",
+            type=float,
+            metavar="P",
+            help="Of these, draw from the fewest that have a share of P of the probability.",
+        ),
+        click.option(
+            "--sampling-temperature",
+            type=float,
+            metavar="T",
+            help="Divide log-probabilities by T before drawing; less than 1 favours likely tokens.",
+        ),
+        click.option(
+            "--seed", type=int, help="Draw other translations; the same seed repeats them. [0]"
         ),
     )
     for flag in reversed(flags):

@@ -59,6 +59,10 @@ class Options(ctypes.Structure):
         ("no_repeat_ngram_size", c_int32),
         ("suppress_sequences", c_char_p),
         ("disable_unk", c_int32),
+        ("sampling_top_k", c_int32),
+        ("sampling_top_p", c_double),
+        ("sampling_temperature", c_double),
+        ("seed", c_int32),
     )
 
 

@@ -443,6 +443,10 @@ def _options(options: SearchOptions) -> abi.Options:
         options.no_repeat_ngram_size,
         None if options.suppress_sequences is None else options.suppress_sequences.encode(),
         options.disable_unk,
+        options.sampling_top_k,
+        options.sampling_top_p,
+        options.sampling_temperature,
+        options.seed,
     )
 
 

@@ -184,7 +184,13 @@ FLAGS: list[tuple[list[str], dict[str, Any]]] = [
     (["--no-repeat-ngram-size", "3"], {"no_repeat_ngram_size": 3}),
     (["--suppress-sequences", "12 40, 7"], {"suppress_sequences": "12 40, 7"}),
     (["--disable-unk"], {"disable_unk": True}),
-]
+    (
+        ["--beam-size", "1", "--sampling-top-k", "9", "--sampling-top-p", "0.9",
+         "--sampling-temperature", "0.8", "--seed", "4"],
+        {"beam_size": 1, "sampling_top_k": 9, "sampling_top_p": 0.9, "sampling_temperature": 0.8,
+         "seed": 4},
+    ),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("flags", "changed"), FLAGS)

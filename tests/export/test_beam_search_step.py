@@ -283,12 +283,15 @@ def one_step(graph: SearchStep, logits: Any, **given: Any) -> dict[str, NDArray[
         "finished_truncated": False,
         "marked_tokens": np.zeros((n, k, 0)),
         "marked_factors": np.zeros((n, k, 0)),
+        "sampling_noise": np.zeros((n, 0)),
+        "sampling_temperature": 1,
+        "sampling_top_p": 1,
     }
     assert set(given) <= set(inputs)
     inputs |= given
     floats = (
         "length_penalty_alpha", "length_penalty_beta", "log_probs", "finished_scores",
-        "marked_factors",
+        "marked_factors", "sampling_noise", "sampling_temperature", "sampling_top_p",
     )  # fmt: skip
     flags = ("early_stopping", "done", "finished_truncated")
     pools = ("finished_truncated",)

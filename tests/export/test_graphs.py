@@ -191,10 +191,12 @@ def test_every_option_is_covered_here() -> None:
         for field in dataclasses.fields(options)
         if getattr(options, field.name) != getattr(defaults, field.name)
     }
-    # tests/runtime/bundle/test_prompt.py, test_loops.py, test_alternatives.py and test_marks.py
+    # tests/runtime/: bundle/test_prompt.py, test_loops.py, test_alternatives.py, test_marks.py,
+    # test_sampling.py
     elsewhere = {
         "source_language", "target_language", "loop_guard", "alternatives", "min_alternative_prob",
         "repetition_penalty", "no_repeat_ngram_size", "suppress_sequences", "disable_unk",
+        "sampling_top_k", "sampling_top_p", "sampling_temperature", "seed",
     }  # fmt: skip
     assert changed == {field.name for field in dataclasses.fields(SearchOptions)} - elsewhere
 

@@ -31,7 +31,7 @@ from translate_trt.runtime.backends.device import Engines
 from translate_trt.runtime.backends.engines import EngineRecord, Profile
 from translate_trt.runtime.bundle.contract import Contract
 from translate_trt.runtime.bundle.manifest import read_manifest, write_manifest
-from translate_trt.runtime.errors import BackendError, BundleError
+from translate_trt.runtime.errors import BackendError, BundleError, OptionError
 from translate_trt.runtime.native.core import engine_memory
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import Hypothesis
@@ -431,6 +431,12 @@ def test_without_the_library(machine: Machine, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("TRANSLATE_TRT_LIBRARY", "none")
     with pytest.raises(BackendError, match=r"needs libtranslate_trt.*Choose an onnx target"):
         machine.translator()
+
+
+def test_options_that_need_inputs_of_any_size_are_refused(machine: Machine) -> None:
+    message = "disable_unk: the step graph of tensorrt-rtx-fp32 can neither mark nor draw tokens"
+    with pytest.raises(OptionError, match=message):
+        machine.translator().translate_ids([[7]], SearchOptions(disable_unk=True))
 
 
 def test_graphs_with_inputs_of_any_size_are_refused(machine: Machine, tmp_path: Path) -> None:

@@ -179,7 +179,7 @@ def forced_tokens(rng: np.random.Generator, n: int) -> Array:
 
 
 def selection(
-    kind: str, k: int, alpha: float, beta: float, n: int = 24, b: int = 0
+    kind: str, k: int, alpha: float, beta: float, n: int = 24, b: int = 0, r: int = 0
 ) -> dict[str, Array]:
     rng = np.random.default_rng([k, len(kind), int(10 * alpha)])
     positions = rng.integers(0, 8, n)
@@ -196,6 +196,7 @@ def selection(
         "positions": positions,
         "done": rng.random(n) < 0.2,
         **marks(rng, n, k, b),
+        **noise(rng, n, r),
     }
 
 
@@ -205,6 +206,21 @@ def marks(rng: np.random.Generator, n: int, k: int, b: int) -> dict[str, Array]:
     tokens = np.where(rng.random(tokens.shape) < 0.2, UNMARKED, tokens)
     factors = np.where(rng.random(tokens.shape) < 0.3, np.inf, 1 + rng.random(tokens.shape))
     return {"marked_tokens": tokens.astype(np.int64), "marked_factors": factors.astype(np.float32)}
+
+
+def noise(rng: np.random.Generator, n: int, r: int) -> dict[str, Array]:
+    """Noise of r ranks or fewer, in three of four sentences."""
+    values = (
+        np.where(np.arange(r) < rng.integers(1, r + 1, (n, 1)), rng.gumbel(size=(n, r)), -np.inf)
+        if r
+        else np.zeros((n, 0))
+    )
+    values[rng.random(n) < 0.25] = -np.inf
+    return {
+        "sampling_noise": values.astype(np.float32),
+        "sampling_temperature": rng.uniform(0.3, 3, n).astype(np.float32),
+        "sampling_top_p": rng.choice([0.5, 0.9, 1], n).astype(np.float32),
+    }
 
 
 @pytest.mark.parametrize("kind", ["random", "ties", "dead", "ends"])
@@ -233,6 +249,16 @@ def test_selection_with_marked_tokens(both: Any, k: int, b: int) -> None:
     marked = assert_equal_but_scores((by_kernel, by_body))
     inputs["marked_tokens"] = np.full_like(inputs["marked_tokens"], UNMARKED)
     assert (marked[1] != assert_equal_but_scores(both("SelectBeams", inputs))[1]).any()
+
+
+@pytest.mark.parametrize("r", [1, 2, 40])
+@pytest.mark.parametrize("b", [0, 3])
+def test_selection_with_noise(both: Any, r: int, b: int) -> None:
+    inputs = selection("random", 1, 0.6, 5, n=200, b=b, r=r)
+    drawn = assert_equal_but_scores(both("SelectBeams", inputs))
+    inputs["sampling_noise"] = np.full_like(inputs["sampling_noise"], -np.inf)
+    best = assert_equal_but_scores(both("SelectBeams", inputs))
+    assert (drawn[1] != best[1]).any() == (r > 1)
 
 
 def test_a_certain_token_can_be_banned(both: Any) -> None:
@@ -291,6 +317,10 @@ def test_a_sentence_is_selected_for_as_it_is_alone(both: Any) -> None:
         ("finished_parents", (24, 5), "the pool and the beams must have the same shape"),
         ("marked_tokens", (24, 4), "marked tokens and their factors must be"),
         ("marked_factors", (24, 4, 1), "marked tokens and their factors must be"),
+        ("sampling_noise", (23, 2), r"noise must be \[N, R\]"),
+        ("sampling_noise", (24,), r"noise must be \[N, R\]"),
+        ("sampling_temperature", (), r"temperatures and top shares \[N\]"),
+        ("sampling_top_p", (23,), r"temperatures and top shares \[N\]"),
     ],
 )
 def test_selection_refuses_what_does_not_fit(
@@ -302,8 +332,11 @@ def test_selection_refuses_what_does_not_fit(
         kernel("SelectBeams", {**inputs, name: np.zeros(shape, inputs[name].dtype)})
 
 
-@pytest.mark.parametrize(("k", "b", "choices"), [(1, 0, 99), (4, 0, 99), (4, 3, 99), (4, 90, 99)])
-def test_what_candidates_are_asked_for(both: Any, k: int, b: int, choices: int) -> None:
+@pytest.mark.parametrize(
+    ("k", "b", "r", "choices"),
+    [(1, 0, 0, 99), (4, 0, 0, 99), (4, 3, 0, 99), (4, 90, 0, 99), (1, 3, 5, 99), (1, 0, 97, 99)],
+)
+def test_what_candidates_are_asked_for(both: Any, k: int, b: int, r: int, choices: int) -> None:
     forced = np.array([7, FREE, 0, unscored(5), unscored(0)])
     tokens = np.zeros((len(forced), k), np.int64)
     columns, count = assert_equal(
@@ -313,12 +346,13 @@ def test_what_candidates_are_asked_for(both: Any, k: int, b: int, choices: int) 
                 "forced_tokens": forced,
                 "tokens": tokens,
                 "marked_tokens": np.zeros((len(forced), k, b), np.int64),
+                "sampling_noise": np.zeros((len(forced), r), np.float32),
                 "choices": np.array(choices),
             },
         )
     )
     assert columns.tolist() == [[[token]] * k for token in (7, 0, 0, 5, 0)]
-    assert count.tolist() == [min(2 * k + 1 + b, choices)]
+    assert count.tolist() == [min(2 * k + 1 + b + r, choices)]
 
 
 # ---- ancestry ----

@@ -363,6 +363,8 @@ def _search_text(options: SearchOptions) -> str:
         parts.append(f"repetition penalty {options.repetition_penalty:g}")
     if options.no_repeat_ngram_size:
         parts.append(f"no {options.no_repeat_ngram_size}-gram twice")
+    if options.samples:
+        parts.append(f"drawn from {options.sampling_top_k} tokens, seed {options.seed}")
     return ", ".join(parts)
 
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <vector>
 
 namespace translate_trt {
@@ -54,6 +55,8 @@ struct Scratch {
 
   TopK best, few;
   std::vector<Kept> kept;
+  std::vector<float> values;        // of the candidates of a beam
+  std::vector<std::size_t> ranked;  // candidates of a beam, best first
 };
 
 // ((beta + n) / (beta + 1)) ** alpha
@@ -62,7 +65,7 @@ float length_penalty(const Selection& s, std::size_t n, std::int64_t length) {
   return std::pow((beta + static_cast<float>(length)) / (beta + 1.0F), s.alphas[n]);
 }
 
-// Rule 12: the log-probability of a candidate of beam `row` times the factor of its token.
+// Rule 13: the log-probability of a candidate of beam `row` times the factor of its token.
 float marked(const Selection& s, std::size_t row, std::int64_t token, float log_probability) {
   const auto* tokens = s.marked_tokens + row * s.marks;
   for (std::size_t b = 0; b < s.marks; ++b) {
@@ -73,7 +76,41 @@ float marked(const Selection& s, std::size_t row, std::int64_t token, float log_
   return log_probability;
 }
 
-// Rule 2, and the constraints of rules 10 and 13: selects the best 2K candidates, or one in a
+// Rule 14: leaves only the candidate that is drawn, in a sentence with noise.
+void sample(const Selection& s, std::size_t n, Scratch& scratch) {
+  const auto* noise = s.noise + n * s.ranks;
+  if (s.ranks == 0 || !(noise[0] > kImpossible)) return;
+  auto& values = scratch.values;
+  auto& ranked = scratch.ranked;
+  ranked.resize(s.candidates);
+  std::iota(ranked.begin(), ranked.end(), std::size_t{0});
+  std::stable_sort(ranked.begin(), ranked.end(),
+                   [&](auto left, auto right) { return values[left] > values[right]; });
+  std::size_t ranks = 0;  // that can be drawn
+  float total = 0;
+  const auto share = [&](std::size_t rank) {
+    return std::exp((values[ranked[rank]] - values[ranked[0]]) / s.temperatures[n]);
+  };
+  for (; ranks < std::min(s.ranks, s.candidates) && noise[ranks] > kImpossible; ++ranks) {
+    total += share(ranks);
+  }
+  std::size_t drawn = 0;
+  float best = kImpossible, before = 0;
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    if (s.top_shares[n] < 1 && before >= s.top_shares[n] * total) break;
+    before += share(rank);
+    const float value = values[ranked[rank]] + noise[rank];
+    if (value > best) {
+      best = value;
+      drawn = rank;
+    }
+  }
+  const float kept = values[ranked[drawn]];
+  std::fill(values.begin(), values.end(), kImpossible);
+  values[ranked[drawn]] = kept;
+}
+
+// Rule 2, and the constraints of rules 10, 13 and 14: selects the best 2K candidates, or one in a
 // greedy search.
 void expand(const Selection& s, std::size_t n, Scratch& scratch) {
   const auto width = s.candidates + 1;  // the last column is the forced token
@@ -84,10 +121,14 @@ void expand(const Selection& s, std::size_t n, Scratch& scratch) {
     const auto row = n * s.beams + k;
     const auto* values = s.log_probabilities + row * s.candidates;
     const auto* choices = s.choices + row * s.candidates;
+    scratch.values.resize(s.candidates);
     for (std::size_t c = 0; c < s.candidates; ++c) {
       const bool barred = is_forced || (too_short && choices[c] == s.end_token);
-      const float value = barred ? kImpossible : marked(s, row, choices[c], values[c]);
-      scratch.best.offer(value + s.log_probs[row], k * width + c);
+      scratch.values[c] = barred ? kImpossible : marked(s, row, choices[c], values[c]);
+    }
+    sample(s, n, scratch);
+    for (std::size_t c = 0; c < s.candidates; ++c) {
+      scratch.best.offer(scratch.values[c] + s.log_probs[row], k * width + c);
     }
     const float forced = s.forced_tokens[n] >= 0 ? s.forced[row] : is_forced ? 0.0F : kImpossible;
     scratch.best.offer(forced + s.log_probs[row], k * width + s.candidates);

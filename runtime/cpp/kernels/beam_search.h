@@ -56,6 +56,10 @@ struct Selection {
   const std::int64_t* marked_tokens;  // [N, K, B]
   const float* marked_factors;        // [N, K, B], infinity for tokens that are no candidates
 
+  std::size_t ranks;                       // R
+  const float* noise;                      // [N, R], minus infinity for ranks that cannot be drawn
+  const float *temperatures, *top_shares;  // [N], of samples
+
   std::int64_t *parents, *next_tokens;                          // [N, K]
   float* next_log_probs;                                        // [N, K]
   std::int64_t* next_positions;                                 // [N]

@@ -69,15 +69,16 @@ class ForcedColumnsNode : public PortableNode {
     require(beams.size() == 2 && context.shape(0) == Shape{beams[0]},
             "the shapes of forced tokens and beams do not match");
     const auto marks = context.shape(2);
-    require(marks.size() == 3 && context.shape(3).empty(),
-            "marked tokens must be [N, K, B], and the number of tokens a scalar");
+    const auto noise = context.shape(3);
+    require(marks.size() == 3 && noise.size() == 2 && context.shape(4).empty(),
+            "marked tokens must be [N, K, B], noise [N, R], and the number of tokens a scalar");
     const auto* forced = context.input<std::int64_t>(0);
     auto* columns = context.output<std::int64_t>(0, {beams[0], beams[1], 1});
     for (std::int64_t n = 0; n < beams[0]; ++n) {
       columns = std::fill_n(columns, beams[1], forced_column(forced[n]));
     }
     *context.output<std::int64_t>(1, {1}) =
-        std::min(2 * beams[1] + 1 + marks[2], *context.input<std::int64_t>(3));
+        std::min(2 * beams[1] + 1 + marks[2] + noise[1], *context.input<std::int64_t>(4));
   }
 };
 
@@ -101,6 +102,10 @@ class SelectBeamsNode : public PortableNode {
     }
     require(marks.size() == 3 && Shape{marks[0], marks[1]} == beams && context.shape(18) == marks,
             "marked tokens and their factors must be [N, K, B]");
+    const auto noise = context.shape(19);
+    require(noise.size() == 2 && noise[0] == shape[0] && context.shape(20) == rows &&
+                context.shape(21) == rows,
+            "noise must be [N, R], and temperatures and top shares [N]");
     require(shape[2] >= 1 && shape[1] >= 1, "there must be a candidate for each beam");
     const Selection selection{
         element_count(shape, 0, 1),
@@ -126,6 +131,10 @@ class SelectBeamsNode : public PortableNode {
         element_count(marks, 2, 3),
         context.input<std::int64_t>(17),
         context.input<float>(18),
+        element_count(noise, 1, 2),
+        context.input<float>(19),
+        context.input<float>(20),
+        context.input<float>(21),
         context.output<std::int64_t>(0, beams),
         context.output<std::int64_t>(1, beams),
         context.output<float>(2, beams),

@@ -106,6 +106,10 @@ std::optional<SearchOptions> search_options(const json& request) {
   take(given, "repetition_penalty", options.repetition_penalty);
   take(given, "no_repeat_ngram_size", options.no_repeat_ngram_size);
   take(given, "disable_unk", options.disable_unk);
+  take(given, "sampling_top_k", options.sampling_top_k);
+  take(given, "sampling_top_p", options.sampling_top_p);
+  take(given, "sampling_temperature", options.sampling_temperature);
+  take(given, "seed", options.seed);
   if (given.contains("suppress_sequences")) {
     options.suppress_sequences = given["suppress_sequences"].get<std::string>();
   }

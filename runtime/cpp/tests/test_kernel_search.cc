@@ -110,6 +110,21 @@ struct Step {
   std::size_t marks = 0;
   std::vector<std::int64_t> marked_tokens = {};
   std::vector<float> marked_factors = {};
+  std::size_t ranks = 0;
+  std::vector<float> noise = {};
+  std::vector<float> temperatures = std::vector<float>(sentences, 1), top_shares = temperatures;
+
+  // Draws the next token of every other sentence from a few of its candidates.
+  void draw(std::size_t count) {
+    ranks = count;
+    for (std::size_t n = 0; n < sentences; ++n) {
+      for (std::size_t rank = 0; rank < ranks; ++rank) {
+        const bool is_open = n % 2 == 0 && rank <= n % 4;
+        noise.push_back(is_open ? static_cast<float>((n + rank * rank) * 7 % 5)
+                                : -std::numeric_limits<float>::infinity());
+      }
+    }
+  }
 
   // Marks tokens of every beam; some entries are unused, and some tokens are banned.
   void mark(std::size_t count) {
@@ -191,6 +206,10 @@ Result selected(const Step& step, const bool* early, const bool* done) {
                 step.marks,
                 step.marked_tokens.data(),
                 step.marked_factors.data(),
+                step.ranks,
+                step.noise.data(),
+                step.temperatures.data(),
+                step.top_shares.data(),
                 found.parents.data(),
                 found.tokens.data(),
                 found.log_probs.data(),
@@ -210,15 +229,27 @@ void expect(const Step& s, const bool* early, const bool* done, std::size_t n, R
     std::int64_t parent, token;
   };
   const auto forced = s.forced_tokens[n];
+  const float* noise = s.noise.data() + n * s.ranks;
+  const bool draws = s.ranks > 0 && noise[0] > kNothing;
   std::vector<std::pair<float, Continuation>> all;
   for (std::size_t k = 0; k < s.beams; ++k) {
     const auto row = n * s.beams + k;
     const auto parent = static_cast<std::int64_t>(k);
+    std::vector<std::pair<float, std::size_t>> ranked;  // values of the candidates
     for (auto c = row * s.candidates; c < (row + 1) * s.candidates; ++c) {
       const bool too_short = s.positions[n] + 1 < s.min_lengths[n] && s.choices[c] == kEnd;
       const float factor = s.factor(row, s.choices[c]);
       const bool barred = forced != kFree || too_short || factor > 1e9F;
-      const float value = barred ? kNothing : s.values[c] * factor;
+      ranked.push_back({barred ? kNothing : s.values[c] * factor, c});
+    }
+    if (draws) {
+      auto drawn = best(ranked, ranked.size());
+      drawn.resize(std::min(drawn.size(), s.ranks));
+      for (std::size_t rank = 0; rank < drawn.size(); ++rank) drawn[rank].first += noise[rank];
+      const auto only = best(std::move(drawn), 1).front().second;
+      for (auto& [value, c] : ranked) value = c == only ? value : kNothing;
+    }
+    for (const auto& [value, c] : ranked) {
       all.push_back({value + s.log_probs[row], {parent, s.choices[c]}});
     }
     const float value = forced >= 0 ? s.forced[row] : forced == kFree ? kNothing : 0.0F;
@@ -304,7 +335,10 @@ void test_select_beams() {
         }
       }
       for (const std::size_t marks : {0, 3}) {
-        if (marks > 0) step.mark(marks);
+        if (marks > 0) {
+          step.mark(marks);
+          step.draw(4);
+        }
         Result right(step);
         for (std::size_t n = 0; n < kSentences; ++n) expect(step, early, done, n, right);
         selected(step, early, done)

@@ -188,6 +188,7 @@ def test_its_parameters_are_inputs_of_the_graph_or_of_candidates(called: ir.Mode
         "max_lengths", "length_penalty_alpha", "length_penalty_beta", "early_stopping",
         "log_probs", "positions", "done", "finished_scores", "finished_lengths",
         "finished_parents", "finished_truncated", "marked_tokens", "marked_factors",
+        "sampling_noise", "sampling_temperature", "sampling_top_p",
     ]  # fmt: skip
     values, indices, at_column = (x.name for x in found["VocabularyCandidates"].outputs)
     assert [select.pop(x) for x in ("log_probabilities", "choices", "forced")] == [

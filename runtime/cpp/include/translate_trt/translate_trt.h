@@ -114,6 +114,14 @@ typedef struct tt_options {
    * sequences by commas. NULL: none. Copied by the function that takes the options. */
   const char* suppress_sequences;
   int32_t disable_unk; /* 1: no translation has the unknown symbol */
+  /* Sampling, with beam_size = 1: each token is drawn from the sampling_top_k best candidates (up to
+   * 1024; 1: the best is taken), of these from the fewest that have the share sampling_top_p of the
+   * probability. The temperature divides log-probabilities. The same seed and source have the same
+   * translation in any batch. */
+  int32_t sampling_top_k;
+  double sampling_top_p;
+  double sampling_temperature;
+  int32_t seed;
 } tt_options;
 
 /* Sets the first `struct_size` bytes of the options to their defaults. Pass sizeof(tt_options), so

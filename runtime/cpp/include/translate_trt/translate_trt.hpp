@@ -91,6 +91,9 @@ struct SearchOptions {
   int no_repeat_ngram_size;
   std::optional<std::string> suppress_sequences;  // such as "12 40, 7", see tt_options
   bool disable_unk;
+  int sampling_top_k;
+  double sampling_top_p, sampling_temperature;
+  int seed;
 
   SearchOptions() : SearchOptions(defaults()) {}
 
@@ -111,7 +114,11 @@ struct SearchOptions {
         repetition_penalty(options.repetition_penalty),
         no_repeat_ngram_size(options.no_repeat_ngram_size),
         suppress_sequences(text_or_none(options.suppress_sequences)),
-        disable_unk(options.disable_unk != 0) {}
+        disable_unk(options.disable_unk != 0),
+        sampling_top_k(options.sampling_top_k),
+        sampling_top_p(options.sampling_top_p),
+        sampling_temperature(options.sampling_temperature),
+        seed(options.seed) {}
 
   // The strings of the result belong to this object, which must outlive it unchanged.
   tt_options to_c() && = delete;
@@ -135,6 +142,10 @@ struct SearchOptions {
     options.no_repeat_ngram_size = no_repeat_ngram_size;
     options.suppress_sequences = suppress_sequences ? suppress_sequences->c_str() : nullptr;
     options.disable_unk = disable_unk;
+    options.sampling_top_k = sampling_top_k;
+    options.sampling_top_p = sampling_top_p;
+    options.sampling_temperature = sampling_temperature;
+    options.seed = seed;
     return options;
   }
 

@@ -81,6 +81,44 @@ void write(Options from, Options* written, std::size_t size, const char* name) {
   std::memcpy(written, &from, size);
 }
 
+void check_sampling(const SearchOptions& options) {
+  const int top_k = options.sampling_top_k;
+  const double top_p = options.sampling_top_p, temperature = options.sampling_temperature;
+  if (top_k < 1 || top_k > kMaxTopK) {
+    throw option_error(is("sampling_top_k", top_k) + "it must be from 1 (no sampling) to " +
+                       std::to_string(kMaxTopK) + ".");
+  }
+  if (!(top_p > 0 && top_p <= 1)) {  // also true for NaN
+    throw option_error("sampling_top_p is " + shown(top_p) +
+                       "; it must be more than 0, and at most 1.");
+  }
+  if (!(temperature > 0 && temperature <= kMaxTemperature)) {
+    throw option_error("sampling_temperature is " + shown(temperature) +
+                       "; it must be more than 0, and at most " + std::to_string(kMaxTemperature) +
+                       ".");
+  }
+  if (options.seed < 0) {
+    throw option_error(is("seed", options.seed) + "it must be from 0 to 2147483647.");
+  }
+  if (options.samples()) {
+    const auto demand = [](const char* name, int value, int wanted) {
+      if (value == wanted) return;
+      throw option_error(is(name, value) + "to draw tokens (sampling_top_k), set it to " +
+                         std::to_string(wanted) + ".");
+    };
+    demand("beam_size", options.beam_size, 1);
+    demand("alternatives", options.alternatives, 0);
+    return;
+  }
+  const auto refuse = [](const char* name, double value) {
+    if (value == 1) return;
+    throw option_error(std::string(name) + " is " + shown(value) +
+                       ", but no token is drawn; set sampling_top_k to more than 1.");
+  };
+  refuse("sampling_top_p", top_p);
+  refuse("sampling_temperature", temperature);
+}
+
 }  // namespace
 
 void SearchOptions::check() const {
@@ -113,6 +151,7 @@ void SearchOptions::check() const {
     throw option_error(is("no_repeat_ngram_size", no_repeat_ngram_size) + "it must be at least 0.");
   }
   if (suppress_sequences) read_sequences(*suppress_sequences);
+  check_sampling(*this);
   if (num_hypotheses < 1 || num_hypotheses > beam_size) {
     throw option_error(is("num_hypotheses", num_hypotheses) +
                        "it must be between 1 and beam_size (" + std::to_string(beam_size) +
@@ -135,7 +174,8 @@ const char* SearchOptions::marking_option() const {
   if (repetition_penalty != 1) return "repetition_penalty";
   if (no_repeat_ngram_size > 0) return "no_repeat_ngram_size";
   if (suppress_sequences) return "suppress_sequences";
-  return disable_unk ? "disable_unk" : nullptr;
+  if (disable_unk) return "disable_unk";
+  return samples() ? "sampling_top_k" : nullptr;
 }
 
 std::vector<std::vector<std::int64_t>> read_sequences(const std::string& text) {

@@ -22,6 +22,10 @@ inline constexpr int kMaxRepetitionPenalty = 1000;
 // Most sequences of suppress_sequences; a step selects one more candidate for each.
 inline constexpr std::size_t kMaxSuppressed = 256;
 
+// Most candidates that a token is drawn from, and largest temperature of samples.
+inline constexpr int kMaxTopK = 1024;
+inline constexpr int kMaxTemperature = 100;
+
 // Beam size above which a message is logged: the cost of a step grows with its square.
 inline constexpr int kManyBeams = 64;
 
@@ -50,13 +54,20 @@ struct SearchOptions {
   int no_repeat_ngram_size = 0;
   std::optional<std::string> suppress_sequences;  // see `read_sequences`
   bool disable_unk = false;
+  int sampling_top_k = 1;  // see rule 14
+  double sampling_top_p = 1;
+  double sampling_temperature = 1;
+  int seed = 0;
 
   // Throws an option error that names the first option out of range, or that is not well-formed.
   void check() const;
 
-  // Name of the first option that changes log-probabilities of tokens (rule 13); null if none does.
+  // Name of the first option that needs rules 13 or 14 in the step graph; null if none does.
   const char* marking_option() const;
   bool marks_tokens() const { return marking_option() != nullptr; }
+
+  // Whether tokens are drawn at random (rule 14).
+  bool samples() const { return sampling_top_k > 1; }
 
   // The beta of ((beta + length) / (beta + 1)) ** alpha for this form.
   double length_penalty_beta() const;
@@ -106,6 +117,10 @@ inline constexpr std::tuple kOptionFields = {
     TT_OPTION(no_repeat_ngram_size),
     TT_OPTION(suppress_sequences),
     TT_OPTION(disable_unk),
+    TT_OPTION(sampling_top_k),
+    TT_OPTION(sampling_top_p),
+    TT_OPTION(sampling_temperature),
+    TT_OPTION(seed),
 };
 #undef TT_OPTION
 

@@ -46,12 +46,22 @@ struct MarkedTokens {
   bool empty() const { return count == 0; }
 };
 
+// Noise of the candidates of each sentence by rank, of which a step draws the next token (rule 14),
+// for all rows of a batch.
+struct SamplingNoise {
+  std::int64_t count = 0;     // of a sentence, R
+  std::vector<float> values;  // [N, R], minus infinity for ranks that cannot be drawn
+
+  bool empty() const { return count == 0; }
+};
+
 // Inputs of a step that depend on the hypotheses so far.
 struct StepInputs {
   std::vector<std::int64_t> forced = {};  // of each row, or kFree; empty if all rows are free
   MarkedTokens marked = {};
+  SamplingNoise noise = {};
 
-  bool empty() const { return forced.empty() && marked.empty(); }
+  bool empty() const { return forced.empty() && marked.empty() && noise.empty(); }
 };
 
 // Adds the rows of a step in which a log-probability is NaN. beams: K.

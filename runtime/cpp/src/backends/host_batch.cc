@@ -212,6 +212,7 @@ bool HostBatch::keeps_rows(std::int64_t rows, const Rows& keep) const {
 const StepResults& HostBatch::step(const StepInputs& inputs) {
   const std::vector<std::int64_t>& forced = inputs.forced;
   mark(inputs.marked);
+  sample(inputs.noise);
   const Array& tokens = now_.at("forced_tokens");
   if (mirror_ && (!forced.empty() || is_forced_)) mirror_->edited();
   is_forced_ = !forced.empty();
@@ -236,22 +237,34 @@ const StepResults& HostBatch::step(const StepInputs& inputs) {
   return result_;
 }
 
-// Writes the marked tokens of the next step. Arrays of another size are bound anew.
+// Writes the marked tokens of the next step.
 void HostBatch::mark(const MarkedTokens& marked) {
   if (marked.count == 0 && sizes_.b == 0) return;
-  if (marked.count != sizes_.b) {
-    sizes_.b = marked.count;
-    for (const TensorSpec& spec : request_) {
-      if (spec.name == kMarkedTokens || spec.name == kMarkedFactors) {
-        now_.at(spec.name) = make(spec);
-      }
-    }
-    runs_.clear();
-  }
+  resize(sizes_.b, marked.count, kB);
   std::copy(marked.tokens.begin(), marked.tokens.end(),
             now_.at(kMarkedTokens)->row<std::int64_t>());
   std::copy(marked.factors.begin(), marked.factors.end(), now_.at(kMarkedFactors)->row<float>());
   if (mirror_) mirror_->edited();
+}
+
+// Writes the noise of the next step.
+void HostBatch::sample(const SamplingNoise& noise) {
+  if (noise.count == 0 && sizes_.r == 0) return;
+  resize(sizes_.r, noise.count, kR);
+  std::copy(noise.values.begin(), noise.values.end(), now_.at(kSamplingNoise)->row<float>());
+  if (mirror_) mirror_->edited();
+}
+
+// Changes a size of inputs of a step, which have the letter among their axes, and binds new arrays.
+void HostBatch::resize(std::int64_t& size, std::int64_t wanted, Letter letter) {
+  if (size == wanted) return;
+  size = wanted;
+  for (const TensorSpec& spec : request_) {
+    if (std::find(spec.axes.begin(), spec.axes.end(), letter) != spec.axes.end()) {
+      now_.at(spec.name) = make(spec);
+    }
+  }
+  runs_.clear();
 }
 
 Pool HostBatch::pool(std::int64_t row) const {

@@ -56,6 +56,10 @@ void write_request(const TensorSpec& spec, std::byte* row, const SearchOptions& 
     *as<float>(row) = static_cast<float>(options.length_penalty_beta());
   } else if (name == "early_stopping") {
     *as<bool>(row) = options.early_stopping;
+  } else if (name == kSamplingTemperature) {
+    *as<float>(row) = static_cast<float>(options.sampling_temperature);
+  } else if (name == kSamplingTopP) {
+    *as<float>(row) = static_cast<float>(options.sampling_top_p);
   }
 }
 

@@ -66,6 +66,8 @@ std::int64_t Sizes::of(std::int64_t axis) const {
       return w;
     case kB:
       return b;
+    case kR:
+      return r;
     default:
       return axis;
   }

@@ -21,6 +21,10 @@ inline constexpr const char* kNext = "next_";
 inline constexpr const char* kMarkedTokens = "marked_tokens";
 inline constexpr const char* kMarkedFactors = "marked_factors";
 inline constexpr std::int64_t kUnmarked = -1;
+// Step inputs that draw the next token of a sentence: noise [N, R] and two options [N].
+inline constexpr const char* kSamplingNoise = "sampling_noise";
+inline constexpr const char* kSamplingTemperature = "sampling_temperature";
+inline constexpr const char* kSamplingTopP = "sampling_top_p";
 
 enum class Type { kInt64, kFloat32, kFloat16, kBFloat16, kBool };
 
@@ -30,10 +34,10 @@ std::size_t size_of(Type type);  // bytes
 std::string name_of(Type type);
 
 // A symbolic size, known only when a batch runs.
-enum Letter : std::int64_t { kN = -1, kK = -2, kS = -3, kP = -4, kW = -5, kB = -6 };
+enum Letter : std::int64_t { kN = -1, kK = -2, kS = -3, kP = -4, kW = -5, kB = -6, kR = -7 };
 
 struct Sizes {
-  std::int64_t n = 0, k = 0, s = 0, p = 0, w = 0, b = 0;
+  std::int64_t n = 0, k = 0, s = 0, p = 0, w = 0, b = 0, r = 0;
 
   std::int64_t of(std::int64_t axis) const;  // resolves a letter; a number is returned unchanged
 };
@@ -70,7 +74,8 @@ struct ShortlistSize {
 using Specs = std::vector<TensorSpec>;
 
 // Largest beam size K for that many tokens: every step selects the best 2K + 1 tokens of a beam.
-// With B marked tokens a step selects B more candidates, or all tokens if they are fewer.
+// With B marked tokens and samples of R candidates a step selects B + R more candidates, or all
+// tokens if they are fewer.
 inline std::int64_t max_beams(std::int64_t choices) { return (choices - 1) / 2; }
 
 // Inputs and outputs of both graphs of a target, as listed in its manifest.
@@ -85,7 +90,7 @@ struct Contract {
   std::optional<std::int64_t> slots() const;
 
   bool attention() const;  // whether the step returns attention
-  bool marks() const;      // whether the step changes log-probabilities of marked tokens
+  bool marks() const;      // whether the step can mark tokens and draw samples
 
   Specs caches() const;  // state tensors that a step updates in place
   Specs step_inputs() const;

@@ -33,8 +33,8 @@ const Named<Initial>& initials() {
   return all;
 }
 
-constexpr std::array<std::pair<char, Letter>, 6> kLetters = {
-    {{'N', kN}, {'K', kK}, {'S', kS}, {'P', kP}, {'W', kW}, {'B', kB}}};
+constexpr std::array<std::pair<char, Letter>, 7> kLetters = {
+    {{'N', kN}, {'K', kK}, {'S', kS}, {'P', kP}, {'W', kW}, {'B', kB}, {'R', kR}}};
 
 template <class T>
 T choice(const Fields& fields, const std::string& field, const Named<T>& choices) {
@@ -50,7 +50,7 @@ T choice(const Fields& fields, const std::string& field, const Named<T>& choices
 std::vector<std::int64_t> read_axes(const Fields& fields) {
   const Json& value = fields.get("axes");
   if (!value.is_array() || value.empty()) {
-    fields.fail("axes", "a list of sizes and of N, K, S, P, W, B", value);
+    fields.fail("axes", "a list of sizes and of N, K, S, P, W, B, R", value);
   }
   std::vector<std::int64_t> axes;
   for (const Json& item : value) {
@@ -229,10 +229,17 @@ Contract read_contract(const Fields& fields) {
       {"forced_tokens", Type::kInt64, {kN}},         {"min_lengths", Type::kInt64, {kN}},
       {"max_lengths", Type::kInt64, {kN}},           {"length_penalty_alpha", Type::kFloat32, {kN}},
       {"length_penalty_beta", Type::kFloat32, {kN}}, {"early_stopping", Type::kBool, {kN}}};
-  if (find(contract.request, kMarkedTokens) || find(contract.request, kMarkedFactors)) {
+  constexpr const char* kOfChanges[] = {kMarkedTokens, kMarkedFactors, kSamplingNoise,
+                                        kSamplingTemperature, kSamplingTopP};
+  if (std::any_of(std::begin(kOfChanges), std::end(kOfChanges),
+                  [&](const char* name) { return find(contract.request, name) != nullptr; })) {
     const std::int64_t b = size_of_axis(request, contract.request, kMarkedTokens, 2, kB);
+    const std::int64_t r = size_of_axis(request, contract.request, kSamplingNoise, 1, kR);
     of_request.push_back({kMarkedTokens, Type::kInt64, {kN, k, b}});
     of_request.push_back({kMarkedFactors, Type::kFloat32, {kN, k, b}});
+    of_request.push_back({kSamplingNoise, Type::kFloat32, {kN, r}});
+    of_request.push_back({kSamplingTemperature, Type::kFloat32, {kN}});
+    of_request.push_back({kSamplingTopP, Type::kFloat32, {kN}});
   }
   check(request, contract.request, of_request, nothing);
   check(state, contract.state, of_state,

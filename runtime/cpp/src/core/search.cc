@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "bundle/contract.h"
+#include "core/sampling.h"
 
 namespace translate_trt::runtime {
 
@@ -204,7 +205,7 @@ Sources Search::sources(const Sentences& sentences) const {
   return sources;
 }
 
-StepInputs Search::step_inputs() const { return {forced(), marked()}; }
+StepInputs Search::step_inputs() const { return {forced(), marked(), noise()}; }
 
 // The marked tokens of all beams (rule 13). Rows with a forced token have none: it is their only
 // candidate.
@@ -220,6 +221,18 @@ MarkedTokens Search::marked() const {
     }
   }
   return marks.build();
+}
+
+// The noise of sentences whose next token is drawn (rule 14).
+SamplingNoise Search::noise() const {
+  NoiseBuilder noise(batch_->rows());
+  for (const auto& [row, running] : rows_) {
+    const Sentence& sentence = *running.sentence;
+    const std::int64_t position = running.history.size();
+    const bool is_forced = position < static_cast<std::int64_t>(sentence.prefix.size());
+    if (sentence.options.samples() && !is_forced) noise.add(row, sentence, position);
+  }
+  return noise.build();
 }
 
 // The forced token of each row at its position or kFree; empty if all rows are free.

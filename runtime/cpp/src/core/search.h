@@ -112,6 +112,7 @@ class Search {
   StepInputs step_inputs() const;
   std::vector<std::int64_t> forced() const;
   MarkedTokens marked() const;
+  SamplingNoise noise() const;
 
   std::int64_t beams_, batch_tokens_, end_token_;
   bool attention_, source_end_;

@@ -363,8 +363,8 @@ void Translator::check_options(const SearchOptions& options) const {
   if (options.marks_tokens() && !target_.contract.marks()) {
     throw option_error(std::string(options.marking_option()) + ": the step graph of " +
                        target_.name +
-                       " does not change the log-probabilities of tokens. Export the bundle again "
-                       "for an onnx target.");
+                       " can neither mark nor draw tokens. Export the bundle again for an onnx "
+                       "target.");
   }
   check_sequences(options);
   if (options.max_length && *options.max_length > limits.max_target_length) {

@@ -1,0 +1,186 @@
+"""Sampling (rule 14): the noise, the distribution of the drawn tokens, and the options."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from support.translations import assert_same, random_sources
+
+from translate_trt.export.graphs import BeamSearchStep, Changes, Request, State
+from translate_trt.runtime import OptionError, SearchOptions, TranslationService, Translator
+from translate_trt.runtime.bundle.contract import FREE
+from translate_trt.runtime.options import MAX_TOP_K
+from translate_trt.runtime.sampling import mix, noise_of
+from translate_trt.train.checkpoint import Checkpoint
+from translate_trt.train.config import END
+from translate_trt.train.search import beam_search
+
+SEARCH = SearchOptions(beam_size=1, max_length=20, sampling_top_k=8)
+
+
+def test_the_generator_is_splitmix64() -> None:
+    # The first numbers of the generator with seed 0, whose state grows by a constant.
+    assert mix(0) == 0xE220A8397B1DCDAF
+    assert mix(0x9E3779B97F4A7C15) == 0x6E789E6AA1B965F4
+
+
+def test_noise_depends_on_seed_source_position_and_rank_alone() -> None:
+    noise = noise_of(SEARCH, [5, 6], 3)
+    assert len(noise) == len(set(noise)) == 8
+    assert noise == noise_of(dataclasses.replace(SEARCH, sampling_top_k=20), [5, 6], 3)[:8]
+    warm = noise_of(dataclasses.replace(SEARCH, sampling_temperature=2), [5, 6], 3)
+    assert warm == [2 * one for one in noise]
+    others = [
+        noise_of(dataclasses.replace(SEARCH, seed=1), [5, 6], 3),
+        noise_of(SEARCH, [6, 5], 3),
+        noise_of(SEARCH, [5, 6], 4),
+    ]
+    assert len({*noise, *(one for other in others for one in other)}) == 4 * 8
+
+
+def test_noise_is_gumbel() -> None:
+    options = SearchOptions(beam_size=1, sampling_top_k=MAX_TOP_K)
+    noise = np.array([noise_of(options, [7], position) for position in range(20)]).ravel()
+    assert abs(noise.mean() - 0.57722) < 0.02  # Euler's constant
+    assert abs(noise.var() - math.pi**2 / 6) < 0.05
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"sampling_top_k": 4},
+        {"sampling_top_k": 12, "sampling_temperature": 0.5},
+        {"sampling_top_k": 12, "sampling_temperature": 2.0, "sampling_top_p": 0.7},
+        {"sampling_top_k": 6, "sampling_top_p": 0.9},
+        {"sampling_top_k": 5, "sampling_top_p": 0.01},
+    ],
+)
+def test_tokens_are_drawn_as_transformers_defines_it(options: dict[str, float]) -> None:
+    """Shares of 4,000 draws, whose noise is that of as many seeds."""
+    transformers = pytest.importorskip("transformers")
+    count, vocabulary = 4000, 12
+    search = SearchOptions(beam_size=1, **options)  # type: ignore[arg-type]
+    logits = torch.randn(1, vocabulary, generator=torch.Generator().manual_seed(3)) * 2
+    noise = [noise_of(dataclasses.replace(search, seed=seed), [9], 0) for seed in range(count)]
+    request, state = _inputs(count)
+    changes = Changes(
+        torch.zeros(count, 1, 0, dtype=torch.int64), torch.zeros(count, 1, 0),
+        torch.tensor(noise), torch.full((count,), search.sampling_temperature),
+        torch.full((count,), search.sampling_top_p),
+    )  # fmt: skip
+    step = BeamSearchStep(end_token=vocabulary)  # no token ends a translation
+    _, tokens, log_probs, *_ = step(logits.expand(count, 1, -1), *request, *state, *changes)
+    drawn = tokens[:, 0].bincount(minlength=vocabulary) / count
+    expected = logits
+    for warper in (
+        transformers.TemperatureLogitsWarper(search.sampling_temperature),
+        transformers.TopKLogitsWarper(search.sampling_top_k),
+        transformers.TopPLogitsWarper(search.sampling_top_p),
+    ):
+        expected = warper(None, expected)
+    shares = expected.softmax(-1)[0]
+    assert (drawn[shares == 0] == 0).all()
+    assert ((drawn - shares).abs() <= 3.5 * (shares * (1 - shares) / count).sqrt()).all()
+    own = logits.log_softmax(-1)[0]
+    assert torch.allclose(log_probs[:, 0], own[tokens[:, 0]])
+
+
+def _inputs(count: int) -> tuple[Request, State]:
+    """A first step of greedy search for so many sentences."""
+    whole = torch.full((count,), 50)
+    nothing = torch.zeros(count, 1, dtype=torch.int64)
+    request = Request(
+        torch.full((count,), FREE), torch.zeros_like(whole), whole, torch.zeros(count),
+        torch.zeros(count), torch.zeros(count, dtype=torch.bool),
+    )  # fmt: skip
+    state = State(
+        nothing, torch.zeros(count, 1), torch.zeros_like(whole),
+        torch.zeros(count, dtype=torch.bool), torch.full((count, 1), -math.inf), nothing, nothing,
+        nothing > 0,
+    )  # fmt: skip
+    return request, state
+
+
+CASES = {
+    "few": {"sampling_top_k": 3},
+    "all": {"sampling_top_k": MAX_TOP_K},
+    "cold": {"sampling_top_k": 20, "sampling_temperature": 0.3, "seed": 7},
+    "hot": {"sampling_top_k": 20, "sampling_temperature": 3.0},
+    "nucleus": {"sampling_top_k": 50, "sampling_top_p": 0.6, "sampling_temperature": 1.5},
+    "marked": {
+        "sampling_top_k": 10, "no_repeat_ngram_size": 1, "disable_unk": True, "min_length": 12,
+        "length_penalty": 1.0,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.usefixtures("each_runtime")
+@pytest.mark.parametrize("case", CASES)
+def test_the_same_as_the_reference(
+    looping_bundle: Path, looping_model: Checkpoint, case: str
+) -> None:
+    options = dataclasses.replace(SEARCH, **CASES[case])  # type: ignore[arg-type]
+    sources = random_sources(8, seed=4, longest=12)
+    model = looping_model.load_model()
+    expected = beam_search(model, sources, options)
+    found = Translator(looping_bundle, threads=1).translate_ids(sources, options)
+    assert_same(found, expected)
+    best = beam_search(model, sources, SearchOptions(beam_size=1, max_length=20))
+    assert [line[0].tokens for line in found] != [line[0].tokens for line in best]
+
+
+@pytest.mark.usefixtures("each_runtime")
+def test_a_sample_is_the_same_in_any_batch(looping_bundle: Path) -> None:
+    """Neighbours, their options and the order of the lines do not matter."""
+    translator = Translator(looping_bundle, threads=1, batch_tokens=40)
+    sources = random_sources(12, seed=8, longest=9)
+    together = translator.translate_ids(sources, SEARCH)
+    reverse = translator.translate_ids(sources[::-1], SEARCH)[::-1]
+    alone = [translator.translate_ids([source], SEARCH)[0] for source in sources]
+    assert_same(together, alone)
+    assert_same(together, reverse)
+    others = translator.translate_ids(sources, dataclasses.replace(SEARCH, seed=1))
+    assert [line[0].tokens for line in together] != [line[0].tokens for line in others]
+    greedy = dataclasses.replace(SEARCH, sampling_top_k=1)
+    mixed = [SEARCH, greedy, dataclasses.replace(SEARCH, sampling_top_k=40, seed=3)] * 4
+    with TranslationService(translator) as service:
+        futures = [service.submit(*pair) for pair in zip(sources, mixed, strict=True)]
+        found = [[one.segments[0] for one in future.result().hypotheses] for future in futures]
+    assert_same(found[::3], together[::3])
+    assert_same(found[1::3], translator.translate_ids(sources[1::3], greedy))
+
+
+@pytest.mark.usefixtures("each_runtime")
+def test_a_forced_prefix_is_not_drawn(looping_bundle: Path, looping_model: Checkpoint) -> None:
+    sources, prefix = random_sources(3, seed=3, longest=8), [5, 6, 5]
+    found = Translator(looping_bundle, threads=1).translate_ids(sources, SEARCH, [prefix] * 3)
+    forced = [[-2 - token for token in prefix]] * 3
+    assert_same(found, beam_search(looping_model.load_model(), sources, SEARCH, forced))
+    assert all(line[0].tokens[:3] == (5, 6, 5) and END not in line[0].tokens for line in found)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"sampling_top_k": 0}, r"sampling_top_k is 0; it must be from 1 \(no sampling\) to 1024"),
+        ({"sampling_top_k": 1025}, "sampling_top_k is 1025"),
+        ({"sampling_top_k": 2.5}, "sampling_top_k is 2.5; it must be a whole number"),
+        ({"sampling_top_k": 5, "beam_size": 4}, r"beam_size is 4; to draw tokens .* set it to 1"),
+        ({"sampling_top_k": 5, "alternatives": 2}, "alternatives is 2; to draw tokens"),
+        ({"sampling_top_k": 5, "sampling_top_p": 0}, "sampling_top_p is 0.0; it must be more than"),
+        ({"sampling_top_k": 5, "sampling_top_p": float("nan")}, "sampling_top_p is nan"),
+        ({"sampling_top_k": 5, "sampling_temperature": 0}, "sampling_temperature is 0.0; it must"),
+        ({"sampling_temperature": 0.8}, "but no token is drawn; set sampling_top_k"),
+        ({"sampling_top_p": 0.8}, "but no token is drawn; set sampling_top_k"),
+        ({"seed": -1}, "seed is -1; it must be from 0 to 2147483647"),
+        ({"seed": 2**31}, "seed is 2147483648"),
+    ],
+)
+def test_invalid_options(options: dict[str, object], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        SearchOptions(**({"beam_size": 1} | options))  # type: ignore[arg-type]
