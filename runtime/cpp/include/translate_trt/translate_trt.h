@@ -114,10 +114,10 @@ typedef struct tt_options {
    * sequences by commas. NULL: none. Copied by the function that takes the options. */
   const char* suppress_sequences;
   int32_t disable_unk; /* 1: no translation has the unknown symbol */
-  /* Sampling, with beam_size = 1: each token is drawn from the sampling_top_k best candidates (up to
-   * 1024; 1: the best is taken), of these from the fewest that have the share sampling_top_p of the
-   * probability. The temperature divides log-probabilities. The same seed and source have the same
-   * translation in any batch. */
+  /* Sampling, with beam_size = 1: each token is drawn from the sampling_top_k best candidates, from
+   * 1 (the best is taken) to 1024, and of these from the fewest that have the share sampling_top_p
+   * of the probability. The temperature divides log-probabilities. The same seed and source have
+   * the same translation in any batch. */
   int32_t sampling_top_k;
   double sampling_top_p;
   double sampling_temperature;
