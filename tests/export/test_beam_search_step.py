@@ -30,7 +30,7 @@ from support.scripted import (
 )
 
 from translate_trt.export.fused_ops.declarations import DOMAIN
-from translate_trt.export.graphs import BeamSearchStep, Marks, Request, State
+from translate_trt.export.graphs import BeamSearchStep, Changes, Request, State
 from translate_trt.export.passes.pipeline import run_passes
 from translate_trt.export.targets import DYNAMIC_OPSET, TARGETS
 from translate_trt.runtime import kernels
@@ -40,7 +40,7 @@ from translate_trt.runtime.results import Hypothesis
 from translate_trt.train.model import Transformer
 from translate_trt.train.search import beam_search
 
-INPUTS = ["logits", *Request._fields, *State._fields, *Marks._fields]
+INPUTS = ["logits", *Request._fields, *State._fields, *Changes._fields]
 OUTPUTS = ["parents", *(NEXT + name for name in State._fields)]
 
 
@@ -62,6 +62,8 @@ def traced_search(tmp_path_factory: pytest.TempPathFactory) -> Path:
         torch.zeros(n, k, dtype=torch.bool),
         torch.zeros(n, k, 4, dtype=torch.int64),
         torch.ones(n, k, 4),
+        torch.zeros(n, 5),
+        *(torch.ones(n) for _ in range(2)),
     )
     dynamic = [dict.fromkeys(range(x.dim()), torch.export.Dim.DYNAMIC) for x in example]
     program = torch.onnx.export(
@@ -234,6 +236,7 @@ def test_a_finished_sentence_no_longer_changes(graph_search: SearchStep) -> None
         np.array([[-0.1, -0.2]], np.float32), 5 * one, np.array([True]),
         pool, lengths, parents, np.array([[False, False]]),
         np.zeros((1, 2, 0), np.int64), np.zeros((1, 2, 0), np.float32),
+        np.zeros((1, 0), np.float32), np.array([1], np.float32), np.array([1], np.float32),
     )  # fmt: skip
     names = ["parents", *State._fields]
     state = dict(zip(names, outputs, strict=True))

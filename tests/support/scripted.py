@@ -20,7 +20,7 @@ from support.paths import ROOT
 from translate_trt.export.contract import GraphLayout, make_contract
 from translate_trt.export.graphs import (
     BeamSearchStep,
-    Marks,
+    Changes,
     Request,
     SharedSlots,
     State,
@@ -270,7 +270,11 @@ class ScriptedGraphs:
         caches = self._write(inputs)
         ancestry = caches.extend(ancestry)
         logits = np.stack([[script(p) for p in prefixes] for script, _, prefixes in rows])
-        names = [*Request._fields, *State._fields, *(Marks._fields if self.contract.marks else ())]
+        names = [
+            *Request._fields,
+            *State._fields,
+            *(Changes._fields if self.contract.marks else ()),
+        ]
         parents, *following = self.search(logits, *(inputs[name] for name in names))
         index = torch.from_numpy(parents)[..., None].expand_as(ancestry)
         ancestry = ancestry.gather(1, index)

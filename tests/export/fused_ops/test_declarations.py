@@ -18,7 +18,7 @@ from translate_trt.export.fused_ops import declarations
 from translate_trt.export.fused_ops.declarations import OPERATORS, FusedOp
 from translate_trt.export.fused_ops.fuse import RULES
 from translate_trt.export.fused_ops.matching import FusedNode, check_declared
-from translate_trt.export.graphs import Marks, Request, State
+from translate_trt.export.graphs import Changes, Request, State
 from translate_trt.runtime import kernels
 
 BODIES = Path(declarations.__file__).parent / "bodies"
@@ -74,7 +74,7 @@ def test_the_search_takes_the_request_and_the_state() -> None:
     types = {spec.name: spec.dtype for spec in (*contract.request, *contract.state)}
     select = OPERATORS["SelectBeams"]
     state = [name for name in State._fields if name != "tokens"]
-    names = [*Request._fields, *state, *Marks._fields]
+    names = [*Request._fields, *state, *Changes._fields]
     taken = list(select.inputs.items())[-len(names) :]
     assert taken == [(name, types[name]) for name in names]
     given = [("parents", "int64"), *((f"next_{name}", types[name]) for name in State._fields)]
