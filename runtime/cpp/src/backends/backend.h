@@ -1,6 +1,7 @@
 // Interface of the backends, which run the encoder and the step graph.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -35,6 +36,9 @@ struct StepResult {
 };
 
 using StepResults = std::vector<StepResult>;
+
+// Rounds B or R of the inputs of a step up, because a batch binds its arrays anew when they change.
+inline std::size_t rounded_count(std::size_t count) { return (count + 7) / 8 * 8; }
 
 // Tokens of each beam whose log-probabilities a step multiplies by a factor (rule 13 of
 // docs/beam-search.md), for all rows of a batch.

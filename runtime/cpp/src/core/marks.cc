@@ -12,8 +12,6 @@ namespace translate_trt::runtime {
 namespace {
 
 constexpr float kBanned = std::numeric_limits<float>::infinity();
-// B is a multiple of this, because a batch binds its arrays anew when B changes.
-constexpr std::size_t kCountStep = 8;
 
 // Bans tokens that would complete a sequence of `size` tokens that the hypothesis already has.
 void ban_repeated(const Tokens& tokens, std::size_t size, Marks& marks) {
@@ -59,7 +57,7 @@ MarkedTokens MarkBuilder::build() const {
   std::size_t count = 0;
   for (const auto& [beam, marks] : marks_) count = std::max(count, marks.size());
   if (count == 0) return built;
-  count = (count + kCountStep - 1) / kCountStep * kCountStep;
+  count = rounded_count(count);
   built.count = static_cast<std::int64_t>(count);
   const std::size_t size = static_cast<std::size_t>(rows_ * beams_) * count;
   built.tokens.assign(size, kUnmarked);

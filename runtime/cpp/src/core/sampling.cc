@@ -11,8 +11,6 @@ namespace translate_trt::runtime {
 namespace {
 
 constexpr float kNever = -std::numeric_limits<float>::infinity();
-// R is a multiple of this, because a batch binds its arrays anew when R changes.
-constexpr std::size_t kCountStep = 8;
 
 }  // namespace
 
@@ -44,7 +42,7 @@ SamplingNoise NoiseBuilder::build() const {
   std::size_t count = 0;
   for (const auto& [row, noise] : noise_) count = std::max(count, noise.size());
   if (count == 0) return built;
-  count = (count + kCountStep - 1) / kCountStep * kCountStep;
+  count = rounded_count(count);
   built.count = static_cast<std::int64_t>(count);
   built.values.assign(static_cast<std::size_t>(rows_) * count, kNever);
   for (const auto& [row, noise] : noise_) {
