@@ -246,20 +246,24 @@ class SearchOptions:
 
     @property
     def marking_option(self) -> str | None:
-        """Name of the first option that needs rules 13 or 14 in the step graph, if any."""
+        """Name of the first option that marks tokens (rule 13), if any."""
         defaults = {
             "repetition_penalty": 1,
             "no_repeat_ngram_size": 0,
             "suppress_sequences": None,
             "disable_unk": False,
-            "sampling_top_k": 1,
         }
         return next((name for name, no in defaults.items() if getattr(self, name) != no), None)
 
     @property
     def marks_tokens(self) -> bool:
-        """Whether rules 13 or 14 change log-probabilities of tokens."""
+        """Whether log-probabilities of some tokens are changed (rule 13)."""
         return self.marking_option is not None
+
+    @property
+    def changing_option(self) -> str | None:
+        """Name of the first option that marks or draws tokens (rules 13 and 14), if any."""
+        return self.marking_option or ("sampling_top_k" if self.samples else None)
 
     @property
     def samples(self) -> bool:

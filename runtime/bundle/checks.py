@@ -28,9 +28,9 @@ def check_options(manifest: Manifest, target: TargetEntry, options: SearchOption
             "return_attention: this bundle's step graph does not return attention; "
             "export it again with --attention."
         )
-    if options.marks_tokens and not target.contract.marks:
+    if options.changing_option is not None and not target.contract.marks:
         raise OptionError(
-            f"{options.marking_option}: the step graph of {target.name} can neither mark nor draw "
+            f"{options.changing_option}: the step graph of {target.name} can neither mark nor draw "
             "tokens. Export the bundle again for an onnx target."
         )
     _check_sequences(manifest, options)

@@ -87,18 +87,22 @@ void sample(const Selection& s, std::size_t n, Scratch& scratch) {
   std::stable_sort(ranked.begin(), ranked.end(),
                    [&](auto left, auto right) { return values[left] > values[right]; });
   std::size_t ranks = 0;  // that can be drawn
-  float total = 0;
-  const auto share = [&](std::size_t rank) {
-    return std::exp((values[ranked[rank]] - values[ranked[0]]) / s.temperatures[n]);
-  };
-  for (; ranks < std::min(s.ranks, s.candidates) && noise[ranks] > kImpossible; ++ranks) {
-    total += share(ranks);
+  while (ranks < std::min(s.ranks, s.candidates) && noise[ranks] > kImpossible) ++ranks;
+  if (s.top_shares[n] < 1) {
+    const auto share = [&](std::size_t rank) {
+      return std::exp((values[ranked[rank]] - values[ranked[0]]) / s.temperatures[n]);
+    };
+    float total = 0, before = 0;
+    for (std::size_t rank = 0; rank < ranks; ++rank) total += share(rank);
+    std::size_t enough = 0;
+    for (; enough < ranks && !(before >= s.top_shares[n] * total); ++enough) {
+      before += share(enough);
+    }
+    ranks = enough;
   }
   std::size_t drawn = 0;
-  float best = kImpossible, before = 0;
+  float best = kImpossible;
   for (std::size_t rank = 0; rank < ranks; ++rank) {
-    if (s.top_shares[n] < 1 && before >= s.top_shares[n] * total) break;
-    before += share(rank);
     const float value = values[ranked[rank]] + noise[rank];
     if (value > best) {
       best = value;

@@ -174,7 +174,11 @@ const char* SearchOptions::marking_option() const {
   if (repetition_penalty != 1) return "repetition_penalty";
   if (no_repeat_ngram_size > 0) return "no_repeat_ngram_size";
   if (suppress_sequences) return "suppress_sequences";
-  if (disable_unk) return "disable_unk";
+  return disable_unk ? "disable_unk" : nullptr;
+}
+
+const char* SearchOptions::changing_option() const {
+  if (marks_tokens()) return marking_option();
   return samples() ? "sampling_top_k" : nullptr;
 }
 

@@ -62,12 +62,15 @@ struct SearchOptions {
   // Throws an option error that names the first option out of range, or that is not well-formed.
   void check() const;
 
-  // Name of the first option that needs rules 13 or 14 in the step graph; null if none does.
+  // Name of the first option that marks tokens (rule 13); null if none does.
   const char* marking_option() const;
   bool marks_tokens() const { return marking_option() != nullptr; }
 
   // Whether tokens are drawn at random (rule 14).
   bool samples() const { return sampling_top_k > 1; }
+
+  // Name of the first option that marks or draws tokens; null if none does.
+  const char* changing_option() const;
 
   // The beta of ((beta + length) / (beta + 1)) ** alpha for this form.
   double length_penalty_beta() const;

@@ -12,8 +12,7 @@ namespace {
 
 constexpr float kNever = -std::numeric_limits<float>::infinity();
 
-}  // namespace
-
+// The 64 bits that SplitMix64 (Steele et al. 2014) makes of 64 bits.
 std::uint64_t mix(std::uint64_t number) {
   number += 0x9E3779B97F4A7C15;
   number = (number ^ (number >> 30)) * 0xBF58476D1CE4E5B9;
@@ -21,12 +20,16 @@ std::uint64_t mix(std::uint64_t number) {
   return number ^ (number >> 31);
 }
 
-void NoiseBuilder::add(std::int64_t row, const Sentence& sentence, std::int64_t position) {
-  const SearchOptions& options = sentence.options;
+}  // namespace
+
+std::uint64_t noise_state(const SearchOptions& options, const Tokens& source) {
   std::uint64_t state = mix(static_cast<std::uint64_t>(options.seed));
-  for (const std::int64_t token : sentence.tokens) {
-    state = mix(state ^ static_cast<std::uint64_t>(token));
-  }
+  for (const std::int64_t token : source) state = mix(state ^ static_cast<std::uint64_t>(token));
+  return state;
+}
+
+void NoiseBuilder::add(std::int64_t row, const SearchOptions& options, std::uint64_t state,
+                       std::int64_t position) {
   state = mix(state ^ static_cast<std::uint64_t>(position));
   std::vector<float> noise(static_cast<std::size_t>(options.sampling_top_k));
   for (std::size_t rank = 0; rank < noise.size(); ++rank) {

@@ -5,21 +5,23 @@
 #include <map>
 #include <vector>
 
+#include "api/options.h"
 #include "backends/backend.h"
-#include "core/sentence.h"
+#include "text/tokenizer.h"
 
 namespace translate_trt::runtime {
 
-// The 64 bits that SplitMix64 (Steele et al. 2014, figure 17) makes of 64 bits.
-std::uint64_t mix(std::uint64_t number);
+// State of the noise of a sentence: that of its seed and source tokens, without the end symbol.
+std::uint64_t noise_state(const SearchOptions& options, const Tokens& source);
 
 // Collects the noise of the sentences of a batch.
 class NoiseBuilder {
  public:
   explicit NoiseBuilder(std::int64_t rows) : rows_(rows) {}
 
-  // Draws the token at a position of a sentence from its candidates.
-  void add(std::int64_t row, const Sentence& sentence, std::int64_t position);
+  // Adds the noise of the token at a position of a sentence. state: its `noise_state`.
+  void add(std::int64_t row, const SearchOptions& options, std::uint64_t state,
+           std::int64_t position);
 
   SamplingNoise build() const;
 

@@ -184,10 +184,12 @@ bool Search::admit(SentenceSource& source) {
   for (std::size_t i = 0; i < keep.size(); ++i) rows.emplace(kept[i], std::move(rows_.at(keep[i])));
   for (std::size_t i = 0; i < placed.size(); ++i) {
     const std::int64_t columns = admitting_[i]->length() + (source_end_ ? 1 : 0);
+    const SearchOptions& options = admitting_[i]->options;
     std::optional<LoopGuard> guard;
-    if (admitting_[i]->options.loop_guard) guard.emplace(admitting_[i]->tokens);
+    if (options.loop_guard) guard.emplace(admitting_[i]->tokens);
+    const std::uint64_t state = options.samples() ? noise_state(options, admitting_[i]->tokens) : 0;
     rows.emplace(placed[i],
-                 Running{admitting_[i], History(beams_, attention_ ? columns : 0), guard});
+                 Running{admitting_[i], History(beams_, attention_ ? columns : 0), guard, state});
   }
   rows_ = std::move(rows);
   admitting_.clear();
@@ -230,7 +232,9 @@ SamplingNoise Search::noise() const {
     const Sentence& sentence = *running.sentence;
     const std::int64_t position = running.history.size();
     const bool is_forced = position < static_cast<std::int64_t>(sentence.prefix.size());
-    if (sentence.options.samples() && !is_forced) noise.add(row, sentence, position);
+    if (sentence.options.samples() && !is_forced) {
+      noise.add(row, sentence.options, running.noise_state, position);
+    }
   }
   return noise.build();
 }

@@ -94,7 +94,8 @@ class Search {
     SentencePtr sentence;
     History history;
     std::optional<LoopGuard> guard;
-    std::int64_t checked = 0;  // steps at the last check for a loop
+    std::uint64_t noise_state = 0;  // of a sentence whose tokens are drawn
+    std::int64_t checked = 0;       // steps at the last check for a loop
   };
 
   using RunningRows = std::map<std::int64_t, Running>;

@@ -360,8 +360,8 @@ void Translator::check_options(const SearchOptions& options) const {
         "return_attention: this bundle's step graph does not return attention; export it again "
         "with --attention.");
   }
-  if (options.marks_tokens() && !target_.contract.marks()) {
-    throw option_error(std::string(options.marking_option()) + ": the step graph of " +
+  if (options.changing_option() != nullptr && !target_.contract.marks()) {
+    throw option_error(std::string(options.changing_option()) + ": the step graph of " +
                        target_.name +
                        " can neither mark nor draw tokens. Export the bundle again for an onnx "
                        "target.");
