@@ -609,7 +609,7 @@ class BeamSearchStep(nn.Module):
         """Keep only the token that is drawn, in sentences with noise (rule 14).
 
         A maximum of log-probabilities and Gumbel noise is a draw from their distribution (Maddison
-        et al. 2014, "A* Sampling", section 2).
+        et al. 2014, "A* Sampling").
         """
         # One more rank, which cannot be drawn: ONNX Runtime cannot reduce an empty axis.
         none = candidates.tokens[:, :, :1].clamp(max=UNMARKED).to(torch.float32) * math.inf

@@ -15,7 +15,7 @@ _BITS = 2**64 - 1
 
 
 def mix(number: int) -> int:
-    """Return the 64 bits that SplitMix64 (Steele et al. 2014, figure 17) makes of 64 bits."""
+    """Return the 64 bits that SplitMix64 (Steele et al. 2014) makes of 64 bits."""
     number = (number + 0x9E3779B97F4A7C15) & _BITS
     number = ((number ^ (number >> 30)) * 0xBF58476D1CE4E5B9) & _BITS
     number = ((number ^ (number >> 27)) * 0x94D049BB133111EB) & _BITS

@@ -22,7 +22,6 @@ ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     # A killed node is dead after the fourth failed check: after 4 s, not 15 as by default. Answers
     # may take as long as by default, 10 s: on a busy machine living nodes answer late.
-    "RAY_health_check_initial_delay_ms": "1000",
     "RAY_health_check_period_ms": "1000",
     "RAY_health_check_failure_threshold": "4",
 }
