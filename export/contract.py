@@ -9,8 +9,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from translate_trt.runtime.bundle.contract import (
+    CONSTRAINT_PROGRESS,
+    CONSTRAINT_TOKENS,
     MARKED_FACTORS,
     MARKED_TOKENS,
+    OTHER_PROGRESS,
     SAMPLING_NOISE,
     SAMPLING_TEMPERATURE,
     SAMPLING_TOP_P,
@@ -30,7 +33,7 @@ class GraphLayout:
         slots: Slots of a cache; None for any number (`Contract.slots`).
         cache_type: Type of self- and cross-attention keys and values, one of CACHE_TYPES.
         shortlist: Sizes of the encoder's shortlists; None if translations are not restricted.
-        marks: Whether the graphs can mark tokens (rule 13) and draw samples (rule 14).
+        marks: Whether the graphs have the inputs of rules 13 to 15: marks, samples, constraints.
     """
 
     beams: int | None = None
@@ -135,6 +138,9 @@ def make_contract(
         TensorSpec(SAMPLING_NOISE, "float32", ("N", "R")),
         TensorSpec(SAMPLING_TEMPERATURE, "float32", ("N",)),
         TensorSpec(SAMPLING_TOP_P, "float32", ("N",)),
+        TensorSpec(CONSTRAINT_TOKENS, "int64", ("N", "U")),
+        TensorSpec(CONSTRAINT_PROGRESS, "int64", ("N", k, "U")),
+        TensorSpec(OTHER_PROGRESS, "int64", ("N", k)),
     )
     kinds = (("key", key_size), ("value", value_size))
     shortlist = (TensorSpec("shortlist", "int64", ("N", "W")),)

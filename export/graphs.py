@@ -306,7 +306,7 @@ class StepGraph(nn.Module):
             request: Search options.
             changes: Changes of log-probabilities, if the graph has such inputs.
         """
-        column = _forced_column(request.forced_tokens, x)
+        columns = _looked_up_columns(request, changes, x)
         count = _candidate_count(x.shape[1], changes, shortlist.shape[1])
         rows = (x.shape[0], x.shape[1])
         bias = self.model.output_bias
@@ -317,11 +317,11 @@ class StepGraph(nn.Module):
                 self.model.projection_weight,
                 *(() if bias is None else (bias,)),
                 shortlist,
-                column,
+                columns,
                 torch.tensor(count)[None],
             ),
             dtypes=(x.dtype, torch.int64, x.dtype),
-            shapes=((*rows, count), (*rows, count), (*rows, 1)),
+            shapes=((*rows, count), (*rows, count), columns.shape),
             version=VERSION,
         )
         return Candidates(*found)
@@ -430,23 +430,29 @@ class RecurrentPast:
         return {NEXT + name: x.gather(1, rows.expand_as(x)) for name, x in self._states.items()}
 
 
+#: More than the progress that any hypothesis makes with constraints, and than its rank.
+_PROGRESS_LIMIT = 2**20
+
+
 class Candidates(NamedTuple):
     """Best continuations of each beam, best first.
 
     A beam contributes at most 2K of the sentence's best 2K continuations. There is one more
     candidate, because the end symbol may be among them and not be allowed yet, one more for each
-    marked token, whose log-probability may become too low, and one more for each that a sample is
-    drawn from. Normalizing only the candidates avoids a second pass over the vocabulary.
+    marked token, whose log-probability may become too low, for each that a sample is drawn from,
+    and for each token of constraints, which is looked up. Normalizing only the candidates avoids a
+    second pass over the vocabulary.
 
     Attributes:
-        log_probs: [N, K, C], C = min(2K + 1 + B + R, number of tokens).
+        log_probs: [N, K, C], C = min(2K + 1 + B + R + U, number of tokens).
         tokens: [N, K, C].
-        forced: Log-probability of the forced token [N, K, 1]; arbitrary where none is forced.
+        looked_up: Log-probabilities [N, K, U + 1] of the forced token and of those of constraints;
+            arbitrary where there is none.
     """
 
     log_probs: Tensor
     tokens: Tensor
-    forced: Tensor
+    looked_up: Tensor
 
 
 def _candidate_count(beams: int, changes: Changes | None, choices: int) -> int:
@@ -454,6 +460,7 @@ def _candidate_count(beams: int, changes: Changes | None, choices: int) -> int:
     if changes is None:
         return 2 * beams + 1
     wanted = 2 * beams + 1 + changes.marked_tokens.shape[2] + changes.sampling_noise.shape[1]
+    wanted += changes.constraint_tokens.shape[1]
     count: int = torch.sym_min(wanted, choices)  # type: ignore[no-untyped-call]
     return count
 
@@ -462,6 +469,15 @@ def _forced_column(forced_tokens: Tensor, rows: Tensor) -> Tensor:
     """Expand forced_tokens [N] to a column to look up in each of rows [N, K, ...]: [N, K, 1]."""
     tokens = torch.maximum(forced_tokens, -2 - forced_tokens)  # `contract.forced_token`
     return tokens[:, None, None].clamp(min=0).expand(-1, rows.shape[1], -1)
+
+
+def _looked_up_columns(request: Request, changes: Changes | None, rows: Tensor) -> Tensor:
+    """Columns [N, K, U + 1] to look up in each of rows [N, K, ...] (`Candidates.looked_up`)."""
+    forced = _forced_column(request.forced_tokens, rows)
+    if changes is None:
+        return forced
+    others = changes.constraint_tokens.clamp(min=0)[:, None].expand(-1, rows.shape[1], -1)
+    return torch.cat((forced, others), 2)
 
 
 class Request(NamedTuple):
@@ -483,6 +499,9 @@ class Changes(NamedTuple):
     sampling_noise: Tensor  # [N, R]
     sampling_temperature: Tensor  # [N]
     sampling_top_p: Tensor  # [N]
+    constraint_tokens: Tensor  # [N, U]
+    constraint_progress: Tensor  # [N, K, U]
+    other_progress: Tensor  # [N, K]
 
 
 class State(NamedTuple):
@@ -499,7 +518,7 @@ class State(NamedTuple):
 
 
 class _Kept(NamedTuple):
-    """The best 2K continuations of each sentence, best first, all [N, 2K]."""
+    """The best 2K continuations of each sentence, in the order of rules 2 and 15, all [N, 2K]."""
 
     log_probs: Tensor
     parents: Tensor  # the beam that each one continues
@@ -525,7 +544,7 @@ class _CutOff(NamedTuple):
 
 
 class BeamSearchStep(nn.Module):
-    """Step of the beam search: rules 2 to 6, 13 and 14 of docs/beam-search.md, a method per rule.
+    """Step of the beam search: rules 2 to 6 and 13 to 15 of docs/beam-search.md, a method per rule.
 
     The methods have the names of the functions in runtime/cpp/kernels/beam_search.cc.
     """
@@ -549,8 +568,8 @@ class BeamSearchStep(nn.Module):
         changes = Changes(*inputs[last:]) if inputs[last:] else None
         log_probs = logits.log_softmax(-1)
         top, tokens = log_probs.topk(_candidate_count(logits.shape[1], changes, logits.shape[2]))
-        forced = log_probs.gather(2, _forced_column(request.forced_tokens, logits))
-        candidates = Candidates(top, tokens, forced)
+        looked_up = log_probs.gather(2, _looked_up_columns(request, changes, logits))
+        candidates = Candidates(top, tokens, looked_up)
         parents, following = self.select(candidates, request, state, changes)
         return (parents, *following)
 
@@ -570,7 +589,7 @@ class BeamSearchStep(nn.Module):
         candidates = self.bar(candidates, too_short=lengths < request.min_lengths)
         if changes is not None:
             candidates = self.sample(self.mark(candidates, changes), changes)
-        kept = self.expand(candidates, request, state)
+        kept = self.expand(candidates, request, state, changes)
         pool, new_lengths, penalty = self.retire(kept, request, state, lengths)
         live, rank = self.live_on(kept)
         done, at_limit = self.is_done(live, pool, request, state, lengths)
@@ -632,22 +651,62 @@ class BeamSearchStep(nn.Module):
         lost = is_open[..., :1] & (places != order.gather(2, drawn))
         return candidates._replace(log_probs=torch.where(lost, -math.inf, candidates.log_probs))
 
-    def expand(self, candidates: Candidates, request: Request, state: State) -> _Kept:
+    def expand(
+        self,
+        candidates: Candidates,
+        request: Request,
+        state: State,
+        changes: Changes | None = None,
+    ) -> _Kept:
         """Keep the best 2K continuations of all beams, or the best one in greedy search (rule 2).
 
         Of equal values TopK takes the first, and a beam's candidates ascend by token (rule 8).
         """
         beams = state.tokens.shape[1]
-        values, choices = self._continuations(candidates, request, state)
+        values, choices = self._continuations(candidates, request, state, changes)
         # `view` and sums of tensors, not `flatten` and `index // (C + 1)`: with a shortlist, C
         # depends on its width, which is not in the part of the graph that SelectBeams replaces.
         sentences = values.shape[0]
         parents = choices * 0 + torch.arange(beams, device=choices.device)[:, None]  # [N, K, C + 1]
-        best, index = values.view(sentences, -1).topk(2 * beams)  # [N, 2K]
+        if changes is None:
+            best, index = values.view(sentences, -1).topk(2 * beams)  # [N, 2K]
+        else:
+            best, index = self.divide(values, changes)
         rank = torch.arange(2 * beams, device=best.device)
         best = torch.where(rank < beams * beams, best, -math.inf)
         parents, tokens = (x.view(sentences, -1).gather(1, index) for x in (parents, choices))
         return _Kept(best, parents, tokens, tokens == self.end_token)
+
+    def divide(self, values: Tensor, changes: Changes) -> tuple[Tensor, Tensor]:
+        """Keep the best 2K continuations, of each progress with constraints in turn (rule 15).
+
+        Without constraints these are the best 2K of all.
+
+        Args:
+            values: [N, K, 2K + U + 1], from `_continuations`.
+            changes: Changes of the sentences.
+
+        Returns:
+            Their values and indices in a sentence, [N, 2K] both.
+        """
+        sentences, beams, choices = values.shape
+        other = changes.other_progress[..., None]
+        progress = torch.cat(
+            (other.expand(-1, -1, 2 * beams), changes.constraint_progress, other), 2
+        ).view(sentences, -1)
+        # Without constraints, the best 2K are sufficient, and the following costs next to nothing.
+        most = beams * choices
+        wanted = 2 * beams + most * changes.constraint_tokens.shape[1]
+        count: int = torch.sym_min(wanted, most)  # type: ignore[no-untyped-call]
+        best, index = values.view(sentences, -1).topk(count)
+        progress = progress.gather(1, index)  # [N, count]
+        place = torch.arange(best.shape[1], device=best.device)
+        is_better = place < place[:, None]
+        is_equal = progress[:, None] == progress[..., None]  # [N, count, count]
+        rank = (is_equal & is_better).to(torch.int64).sum(2)
+        key = torch.where(best > -math.inf, _PROGRESS_LIMIT * rank - progress, _PROGRESS_LIMIT**2)
+        chosen = (-key).topk(2 * beams).indices
+        return best.gather(1, chosen), index.gather(1, chosen)
 
     def retire(
         self, kept: _Kept, request: Request, state: State, lengths: Tensor
@@ -678,16 +737,19 @@ class BeamSearchStep(nn.Module):
         return pool, new_lengths, penalty
 
     def live_on(self, kept: _Kept) -> tuple[Tensor, Tensor]:
-        """Select the best K that did not end: log-probabilities and ranks, [N, K] (rule 4)."""
-        beams = kept.tokens.shape[1] // 2
-        live, rank = torch.where(kept.ended, -math.inf, kept.log_probs).topk(beams)
-        return live, rank
+        """Select the first K that did not end: log-probabilities and ranks, [N, K] (rule 4)."""
+        count = kept.tokens.shape[1]
+        place = torch.arange(count, device=kept.tokens.device)
+        # Candidates that end fill up the beams, with a log-probability of minus infinity.
+        rank = -torch.where(kept.ended, place + count, place).to(torch.float32)
+        rank = rank.topk(count // 2).indices
+        return torch.where(kept.ended, -math.inf, kept.log_probs).gather(1, rank), rank
 
     def is_done(
         self, live: Tensor, pool: _Pool, request: Request, state: State, lengths: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Whether each sentence is done, and whether it is at its maximum length (rule 5)."""
-        bound = live[:, 0] / _length_penalty(request.max_lengths, request)
+        bound = live.amax(1) / _length_penalty(request.max_lengths, request)
         worst = pool.scores[:, -1]  # minus infinity unless the pool is full
         full = request.early_stopping & (worst > -math.inf)
         at_limit = lengths >= request.max_lengths
@@ -703,20 +765,37 @@ class BeamSearchStep(nn.Module):
         return _CutOff(fills, log_probs, parents)
 
     def _continuations(
-        self, candidates: Candidates, request: Request, state: State
+        self, candidates: Candidates, request: Request, state: State, changes: Changes | None
     ) -> tuple[Tensor, Tensor]:
-        """Cumulative log-probabilities and tokens of each beam's candidates, [N, K, C + 1] both.
+        """Cumulative log-probabilities and tokens of each beam's candidates.
 
         The last column is for the forced token. An unscored token adds nothing.
+
+        Returns:
+            [N, K, C + 1] both or, of graphs with changes, [N, K, 2K + U + 1]: a beam's best 2K
+            candidates apart from tokens of constraints, these tokens, and the forced one.
         """
         forced = request.forced_tokens[:, None, None]  # [N, 1, 1]
         is_forced = forced != FREE
-        top = torch.where(is_forced, -math.inf, candidates.log_probs)
+        top, tokens = candidates.log_probs, candidates.tokens
+        if changes is not None:
+            beams = state.tokens.shape[1]
+            wanted = changes.constraint_tokens[:, None]  # [N, 1, U]
+            # One more entry, which is unused: ONNX Runtime cannot reduce an empty axis.
+            unused = tokens[:, :1, :1].clamp(max=UNMARKED)
+            is_wanted = tokens[..., None] == torch.cat((wanted, unused), 2)[:, :, None]
+            top = torch.where(is_wanted.to(torch.int64).sum(-1) > 0, -math.inf, top)
+            top, order = top.topk(2 * beams)
+            wanted = wanted.expand(-1, beams, -1)
+            looked_up = torch.where(wanted < 0, -math.inf, candidates.looked_up[..., 1:])
+            top = torch.cat((top, looked_up), 2)
+            tokens = torch.cat((tokens.gather(2, order), wanted.clamp(min=0)), 2)
+        top = torch.where(is_forced, -math.inf, top)
         at_forced = torch.where(forced == FREE, -math.inf, 0.0)
-        at_forced = torch.where(forced >= 0, candidates.forced, at_forced)
+        at_forced = torch.where(forced >= 0, candidates.looked_up[..., :1], at_forced)
         values = torch.cat((top, at_forced), 2) + state.log_probs[..., None]
         column = _forced_column(request.forced_tokens, values)
-        return values, torch.cat((candidates.tokens, column), 2)
+        return values, torch.cat((tokens, column), 2)
 
 
 def _length_penalty(lengths: Tensor, request: Request) -> Tensor:

@@ -45,7 +45,8 @@ def expansion(sentence: Sentence, beams: int | None) -> Sentence:
         "min_length": length + 1,
         "alternatives": 0,
     }
-    return replace(sentence, options=_OneStep(**(vars(sentence.options) | changed)))
+    options = _OneStep(**(vars(sentence.options) | changed))
+    return replace(sentence, options=options, constraints=())
 
 
 def completions(

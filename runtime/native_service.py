@@ -77,6 +77,7 @@ class CoreService:
         request: int | None,
         score: bool,
         split: SplitText | None,
+        constraints: Sequence[Sequence[int]],
     ) -> Future[Translation]:
         """See `TranslationService`; `split` has the sentences of a text that was split."""
         check_process(self._process)
@@ -102,7 +103,9 @@ class CoreService:
             key, number = next(self._keys), self.new_request() if request is None else request
             line = self._lines[key] = _Line(future, number, isinstance(source, str), split)
         try:
-            job = self._submit(source, options, target_prefix, number, key, score, split)
+            job = self._submit(
+                source, options, target_prefix, number, key, score, split, constraints
+            )
         except BaseException:
             self._forget(key)
             raise
@@ -157,10 +160,11 @@ class CoreService:
     def _submit(
         self, source: str | Sequence[int], options: SearchOptions,
         target_prefix: str | Sequence[int], caller: int, key: int, score: bool,
-        split: SplitText | None,
+        split: SplitText | None, constraints: Sequence[Sequence[int]],
     ) -> Job:  # fmt: skip
         shared: dict[str, Any] = {
             "caller": caller, "completions": self._completions, "key": key, "score": score,
+            "constraints": [constraints] if constraints else None,
         }  # fmt: skip
         if isinstance(source, str):
             lines = [source] if split is None else split.sentences

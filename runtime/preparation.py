@@ -29,6 +29,7 @@ def make_segments(
     target: Sequence[int],
     options: SearchOptions,
     score: bool,
+    constraints: Sequence[Sequence[int]] = (),
 ) -> list[Sentence]:
     """Cut a line into segments and check them.
 
@@ -42,9 +43,11 @@ def make_segments(
         target: Tokens that the translation must begin with, or the whole translation.
         options: Checked search options.
         score: Whether the target is a whole translation.
+        constraints: Tokens of the phrases that the translation must have.
 
     Raises:
-        InputError: A line to score has several segments, or none and a translation.
+        InputError: A line to score has several segments, or none and a translation; or a line with
+            constraints has several.
         OptionError: See `make_sentence`.
     """
     text, options = manifest.prompt.of_line(line, options)
@@ -59,10 +62,15 @@ def make_segments(
         raise InputError(
             f"{name} {problem}; only the translation of a single sentence has a score."
         )
+    if constraints and len(sources) > 1:
+        raise InputError(
+            f"{name} has more than the {longest} tokens that this bundle takes, and constraints, "
+            "which apply to a single sentence; split it into sentences."
+        )
     others = replace(options, alternatives=0)
     return [
         make_sentence(manifest, name, source, () if number else target,
-                      others if number else options, score)
+                      others if number else options, score, constraints)
         for number, source in enumerate(sources)
     ]  # fmt: skip
 
@@ -74,8 +82,9 @@ def make_sentence(
     target: Sequence[int],
     options: SearchOptions,
     score: bool = False,
+    constraints: Sequence[Sequence[int]] = (),
 ) -> Sentence:
-    """Check the tokens of a text and its prefix or translation, and add the model's prompt.
+    """Check the tokens of a text and of what its translation must have, and add the prompt.
 
     Args:
         manifest: Manifest of the bundle.
@@ -84,14 +93,17 @@ def make_sentence(
         target: Tokens that the translation must begin with, or the whole translation.
         options: Checked search options.
         score: Whether the target is a whole translation.
+        constraints: Tokens of the phrases that the translation must have.
 
     Raises:
-        InputError: A token is outside the vocabulary, or a text exceeds the bundle's limit.
-        OptionError: The prefix, with the token of an alternative, is as long as the maximum length
-            of the translation.
+        InputError: A token is outside the vocabulary, or a text exceeds the bundle's limit, or a
+            constraint is empty.
+        OptionError: The prefix, with the token of an alternative or the constraints, is as long as
+            the maximum length of the translation; or options exclude constraints.
     """
     whose = f"{target_name(score)} {name}"
     check_tokens(manifest, name, source, whose, target)
+    _check_constraints(manifest, name, constraints, options, score)
     if not len(source):
         if score and len(target):
             raise InputError(f"{name} is empty, and its translation is not; it has no score.")
@@ -109,13 +121,40 @@ def make_sentence(
         return Sentence(tokens, forced, replace(options, max_length=len(forced)))
     suppressed = suppressed_of(options, manifest.model.unknown_token)
     forced = [*prompt.of_target(options), *map(unscored, target)]
-    sentence = Sentence(tokens, forced, options, suppressed)
+    sentence = Sentence(tokens, forced, options, suppressed, tuple(map(tuple, constraints)))
     if len(sentence.prefix) + bool(options.alternatives) >= sentence.max_length:
         raise OptionError(
             f"{whose} has {len(sentence.prefix)} tokens, which leaves no room in the maximum "
             f"length of {sentence.max_length}; raise max_length or shorten the prefix."
         )
+    wanted = sum(map(len, constraints))
+    if len(sentence.prefix) + wanted >= sentence.max_length:
+        raise OptionError(
+            f"the constraints of {name} have {wanted} tokens, which leaves no room in the maximum "
+            f"length of {sentence.max_length}; raise max_length or leave some out."
+        )
     return sentence
+
+
+def _check_constraints(
+    manifest: Manifest,
+    name: str,
+    constraints: Sequence[Sequence[int]],
+    options: SearchOptions,
+    score: bool,
+) -> None:
+    """Refuse constraints that a translation cannot have, for `make_sentence`."""
+    if not constraints:
+        return
+    if score:
+        raise OptionError(f"{name} has constraints, and its translation is scored; leave them out.")
+    if options.beam_size < 2:
+        raise OptionError(f"beam_size is 1, and {name} has constraints; set it to at least 2.")
+    whose = f"a constraint of {name}"
+    for phrase in constraints:
+        if not phrase:
+            raise InputError(f"{whose} is empty; leave it out.")
+        check_tokens(manifest, name, (), whose, phrase)
 
 
 def target_name(score: bool) -> str:

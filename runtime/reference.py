@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 from translate_trt.runtime.alternatives import completions, expansion
 from translate_trt.runtime.batching import length_sorted_batches
 from translate_trt.runtime.bundle.contract import FREE, MASKED, NEXT, Contract, request_values
+from translate_trt.runtime.constraints import Phrase, Reading, different_tokens, request_constraints
 from translate_trt.runtime.loops import CHECK_STEPS, LoopGuard
-from translate_trt.runtime.marks import marks_of, request_marks
+from translate_trt.runtime.marks import BANNED, marks_of, request_marks
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import Hypothesis, check_found
 from translate_trt.runtime.sampling import noise_of, request_noise
@@ -51,12 +52,14 @@ class Sentence:
         prefix: Values of `forced_tokens` (see the contract) for the first steps.
         options: Search options; all sentences of a batch share the beam size.
         suppressed: Token sequences that the translation does not have (`suppressed_of`).
+        constraints: Phrases that the translation must have, none of them empty.
     """
 
     tokens: Sequence[int]
     prefix: Sequence[int]
     options: SearchOptions
     suppressed: Sequence[Sequence[int]] = ()
+    constraints: Sequence[Phrase] = ()
 
     @property
     def max_length(self) -> int:
@@ -94,6 +97,7 @@ class Batch:
         start_token: int, end_token: int,
     ) -> None:  # fmt: skip
         self._graphs, self._contract, self._sentences = graphs, contract, sentences
+        self._end_token = end_token
         self.history: list[Step] = []
         count, beams = len(sentences), sentences[0].options.beam_size
         self.lengths = np.zeros(count, dtype=np.int64)
@@ -123,7 +127,8 @@ class Batch:
         forced = ([*one.prefix, FREE][min(position, len(one.prefix))] for one in self._sentences)
         inputs["forced_tokens"] = np.fromiter(forced, dtype=np.int64)
         if self._contract.marks:
-            inputs |= self._marks() | self._noise()
+            readings = self._readings()
+            inputs |= self._marks(readings) | self._noise() | self._constraints(readings)
         self.lengths += ~inputs["done"]
         outputs = self._graphs.step(inputs)
         for spec in self._contract.state:
@@ -140,18 +145,46 @@ class Batch:
         if full.any():
             self._grow(full)
 
-    def _marks(self) -> Arrays:
-        """Return the marked tokens of the next step (rule 13), none of rows with forced tokens."""
-        length, beams = len(self.history), self._sentences[0].options.beam_size
-        marks = {}
+    def _live_tokens(self, row: int) -> list[list[int]]:
+        """Tokens of the live hypotheses of a sentence."""
+        length = len(self.history)
+        trace = _BackTrace(self._sentences[row], row, self.history)
+        beams = range(self._sentences[row].options.beam_size if length else 1)
+        return [[token for token, _ in trace.path(beam, length)] for beam in beams]
+
+    def _readings(self) -> dict[int, list[Reading]]:
+        """Read the constraints of rows where a beam has not met them (rule 15)."""
+        readings = {}
         for row, one in enumerate(self._sentences):
-            if not one.options.marks_tokens or length < len(one.prefix):
+            if not one.constraints or len(self.history) < len(one.prefix):
                 continue
-            trace = _BackTrace(one, row, self.history)
-            for beam in range(beams if length else 1):
-                tokens = [token for token, _ in trace.path(beam, length)]
-                marks[row, beam] = marks_of(one.options, one.suppressed, tokens)
-        return request_marks(marks, len(self._sentences), beams)
+            start = Reading(tuple(one.constraints))
+            found = [start.after(tokens) for tokens in self._live_tokens(row)]
+            lives = self._inputs["log_probs"][row] > -np.inf
+            if any(reading.open for reading, live in zip(found, lives, strict=False) if live):
+                readings[row] = found
+        return readings
+
+    def _constraints(self, readings: dict[int, list[Reading]]) -> Arrays:
+        tokens = {row: different_tokens(self._sentences[row].constraints) for row in readings}
+        beams = self._sentences[0].options.beam_size
+        return request_constraints(readings, tokens, len(self._sentences), beams)
+
+    def _marks(self, readings: dict[int, list[Reading]]) -> Arrays:
+        """Return the marked tokens of the next step (rule 13), none of rows with forced tokens.
+
+        Beams with open constraints may not end (rule 15).
+        """
+        marks: dict[tuple[int, int], dict[int, float]] = {}
+        for row, one in enumerate(self._sentences):
+            if one.options.marks_tokens and len(self.history) >= len(one.prefix):
+                for beam, tokens in enumerate(self._live_tokens(row)):
+                    marks[row, beam] = marks_of(one.options, one.suppressed, tokens)
+        for row, found in readings.items():
+            for beam, reading in enumerate(found):
+                if reading.open:
+                    marks.setdefault((row, beam), {})[self._end_token] = BANNED
+        return request_marks(marks, len(self._sentences), self._sentences[0].options.beam_size)
 
     def _noise(self) -> Arrays:
         """Return the noise of the next step (rule 14), none of rows with forced tokens."""
@@ -190,14 +223,16 @@ class Batch:
             entries += self._cut_off(row, sentence.options.beam_size - len(entries))
         columns = len(sentence.tokens) + source_end
         count = sentence.options.num_hypotheses
-        if (guard := self._guards.get(row)) is None:
-            best = sorted(entries, key=lambda entry: -entry.score)[:count]
-            found = [trace.hypothesis(entry, columns) for entry in best]
-        else:
-            every = [without_loop(trace.hypothesis(entry, columns), guard, sentence.options)
-                     for entry in entries]  # fmt: skip
-            found = sorted(every, key=lambda one: -one.score)[:count]
-        return check_found(found, len(sentence.tokens))
+        guard, constraints = self._guards.get(row), Reading(tuple(sentence.constraints))
+        entries.sort(key=lambda entry: -entry.score)
+        if guard is None and not constraints.open:
+            entries = entries[:count]
+        found = [trace.hypothesis(entry, columns) for entry in entries]
+        if guard is not None:
+            found = [without_loop(one, guard, sentence.options) for one in found]
+        # Those that were cut off may lack constraints (rule 15).
+        found.sort(key=lambda one: (-constraints.after(one.tokens).met, -one.score))
+        return check_found(found[:count], len(sentence.tokens))
 
     def _cut_off(self, row: int, count: int) -> list[_PoolEntry]:
         """Return the best live beams of a sentence that a loop has ended (rule 6)."""

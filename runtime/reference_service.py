@@ -44,12 +44,15 @@ class PlainService:
         request: int | None,
         score: bool,
         split: SplitText | None,
+        constraints: Sequence[Sequence[int]],
     ) -> Future[Translation]:
         """See `TranslationService`; `split` has the sentences of a text that was split."""
         check_process(self._process)
         texts = [source] if split is None else split.sentences
         parts = [
-            self._translator.prepare(text, options, "" if number else target_prefix, score)
+            self._translator.prepare(
+                text, options, "" if number else target_prefix, score, constraints
+            )
             for number, text in enumerate(texts)
         ]
         future = Future[Translation]()

@@ -7,6 +7,7 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Self
 
+from translate_trt.runtime.arguments import token_ids
 from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.native_service import CoreService
 from translate_trt.runtime.options import SearchOptions
@@ -61,6 +62,7 @@ class TranslationService:
         request: int | None = None,
         score: bool = False,
         split_sentences: bool | str = False,
+        constraints: Sequence[str] | Sequence[Sequence[int]] = (),
     ) -> Future[Translation]:
         """Submit one line of text, or its tokens.
 
@@ -73,6 +75,8 @@ class TranslationService:
             score: The target prefix is a whole translation, which is scored
                 (`Translator.score`).
             split_sentences: Translate the sentences of a text one by one (`Translator.translate`).
+            constraints: Phrases that the translation must have, as text or target token ids; those
+                of a glossary are `Translator.required_phrases`.
 
         Returns:
             A future of the translation. It can be cancelled until the line is finished; without
@@ -90,8 +94,18 @@ class TranslationService:
         options = options or self._translator.default_options
         if score and split_sentences is not False:
             raise OptionError("a given translation is of a whole line; leave split_sentences out.")
+        if len(constraints) and split_sentences is not False:
+            raise OptionError("constraints belong to one sentence; leave split_sentences out.")
+        phrases = self._phrases(constraints)
         split = self._translator.split_line(source, options, split_sentences)
-        return self._service.submit(source, options, target_prefix, request, score, split)
+        return self._service.submit(source, options, target_prefix, request, score, split, phrases)
+
+    def _phrases(self, constraints: Sequence[str] | Sequence[Sequence[int]]) -> list[list[int]]:
+        """Return the tokens of phrases that are given as text or tokens."""
+        texts = [phrase for phrase in constraints if isinstance(phrase, str)]
+        if isinstance(constraints, str) or len(texts) == len(constraints):
+            return self._translator.phrase_tokens(constraints)  # type: ignore[arg-type]
+        return [token_ids("a constraint of the line", phrase) for phrase in constraints]
 
     def new_request(self) -> int:
         """Return a new request number, which groups lines for `submit` and `cancel`."""

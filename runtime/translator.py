@@ -295,6 +295,7 @@ class Translator:
         alignments: bool = False,
         markup: str | None = None,
         terminology: Glossary | None = None,
+        constraints: Sequence[str] | None = None,
     ) -> Translation: ...
 
     @overload
@@ -308,6 +309,7 @@ class Translator:
         alignments: bool = False,
         markup: str | None = None,
         terminology: Glossary | None = None,
+        constraints: Iterable[Sequence[str]] | None = None,
     ) -> list[Translation]: ...
 
     def translate(
@@ -320,6 +322,7 @@ class Translator:
         alignments: bool = False,
         markup: str | None = None,
         terminology: Glossary | None = None,
+        constraints: Sequence[str] | Iterable[Sequence[str]] | None = None,
     ) -> Translation | list[Translation]:
         """Translate one line of text or several.
 
@@ -338,16 +341,18 @@ class Translator:
             markup: "html" or "xml": take tags out of the text, and put them back at the words that
                 they are aligned with; "text": do so with placeholders, such as {name} and %s, which
                 all kinds have (docs/translate.md). Needs a bundle exported with --attention.
-            terminology: Annotate the lines with the target phrases of a glossary, for a model that
-                was trained so (docs/terminology.md). `TextHypothesis.terms` tells which of them a
-                translation has.
+            terminology: Glossary whose target phrases the translations must have, or with which
+                lines are annotated, for a model that was trained so (docs/terminology.md).
+                `TextHypothesis.terms` tells which of them a translation has.
+            constraints: Phrases that each translation must have, one list per line (rule 15 of
+                docs/beam-search.md). They need a beam size of at least 2.
 
         Returns:
             One `Translation` for a string, or a list of them in the order of the lines.
 
         Raises:
             InputError: A line is not a string or not well-formed XML, or the numbers of prefixes
-                and lines differ.
+                or constraints and lines differ.
             OptionError: The bundle was not compiled for an option, or its value is out of range.
             BackendError: The backend failed; libtranslate_trt has retried each sentence once.
         """
@@ -355,15 +360,18 @@ class Translator:
             if target_prefixes is not None and not isinstance(target_prefixes, str):
                 raise InputError("lines is one string, and so must target_prefixes be.")
             prefixes = None if target_prefixes is None else [target_prefixes]
+            phrases = None if constraints is None else [constraints]
             return self._translate_lines(
-                [lines], options, prefixes, split_sentences, alignments, markup, terminology
-            )[0]
+                [lines], options, prefixes, split_sentences, alignments, markup, terminology,
+                _phrase_lists(phrases),
+            )[0]  # fmt: skip
         texts, prefixes = list(checked_texts("lines", "line", lines)), None
         if target_prefixes is not None:
             prefixes = list(checked_texts("target_prefixes", "prefix", target_prefixes))
         return self._translate_lines(
-            texts, options, prefixes, split_sentences, alignments, markup, terminology
-        )
+            texts, options, prefixes, split_sentences, alignments, markup, terminology,
+            _phrase_lists(constraints),
+        )  # fmt: skip
 
     @overload
     def translate_document(  # type: ignore[overload-overlap]
@@ -435,7 +443,10 @@ class Translator:
         if markup is not None:
             if unwrap:
                 raise OptionError("unwrap is for text without markup; leave one of the two out.")
-            return self._translate_markup(documents, options, split_sentences, markup, whole=True)
+            found = self._translate_markup(
+                documents, options, split_sentences, markup, terminology, whole=True
+            )
+            return _with_terms(map(self._after_language, documents), found, terminology)
         options = self._checked(options)
         splitter = self._splitter(split_sentences, options)
         split = [splitter.split_document(text, options, unwrap) for text in documents]
@@ -522,18 +533,24 @@ class Translator:
         alignments: bool,
         markup: str | None = None,
         terminology: Glossary | None = None,
+        constraints: Sequence[Sequence[str]] | None = None,
         first: int = 1,
     ) -> list[Translation]:
         """Translate lines, sentence by sentence if asked for; see `_translate`."""
         self._check_terminology(terminology, alignments or markup is not None)
+        if constraints is not None and (markup is not None or split_sentences is not False):
+            raise OptionError("constraints go with neither markup nor split_sentences.")
         if markup is not None:
             if alignments or target_prefixes is not None:
                 raise OptionError("markup goes with neither alignments nor target_prefixes.")
-            return self._translate_markup(lines, options, split_sentences, markup, first)
+            found = self._translate_markup(
+                lines, options, split_sentences, markup, terminology, first
+            )
+            return _with_terms(map(self._after_language, lines), found, terminology)
         if split_sentences is False:
             found = self._translate(
                 lines, options, target_prefixes, first, alignments=alignments,
-                terminology=terminology,
+                terminology=terminology, constraints=constraints,
             )  # fmt: skip
             return _with_terms(map(self._after_language, lines), found, terminology)
         self._check_open()
@@ -552,6 +569,7 @@ class Translator:
         options: SearchOptions | None,
         split_sentences: bool | str,
         markup: str,
+        terminology: Glossary | None = None,
         first: int = 1,
         whole: bool = False,
     ) -> list[Translation]:
@@ -561,7 +579,9 @@ class Translator:
         self._splitter(split_sentences, options := self._checked(options))
 
         def translate(plain: Sequence[str]) -> list[Translation]:
-            return self._translate_lines(plain, options, None, split_sentences, alignments=True)
+            return self._translate_lines(
+                plain, options, None, split_sentences, alignments=True, terminology=terminology
+            )
 
         return translate_markup(texts, markup, translate, whole, first)
 
@@ -602,6 +622,7 @@ class Translator:
         score: bool = False,
         alignments: bool = False,
         terminology: Glossary | None = None,
+        constraints: Sequence[Sequence[str]] | None = None,
     ) -> list[Translation]:
         """Translate lines, or score their translations.
 
@@ -612,27 +633,40 @@ class Translator:
             first: Number of the first line in error messages.
             score: Whether the targets are whole translations.
             alignments: Whether to align the words of lines and translations.
-            terminology: Glossary to annotate the lines from.
+            terminology: Glossary to annotate the lines from, or whose phrases are constraints.
+            constraints: Phrases that each translation must have.
         """
         self._check_open()
-        if terminology is not None:
+        _check_count(constraints, len(lines), "lists of constraints")
+        if terminology is not None and self.manifest.term_annotation is not None:
             lines = [self.annotate(line, terminology) for line in lines]
+        elif terminology is not None:
+            of_terms = [self.required_phrases(line, terminology) for line in lines]
+            given = constraints or [()] * len(lines)
+            constraints = [(*own, *more) for own, more in zip(of_terms, given, strict=True)]
         self._check_aligns(alignments)
         options = self._checked(options, score)
         _check_count(targets, len(lines), "translations" if score else "target prefixes")
         if alignments:
             with_attention = replace(options, return_attention=True)
-            found = self._translate(lines, with_attention, targets, first, score)
+            found = self._translate(
+                lines, with_attention, targets, first, score, constraints=constraints
+            )
             return [
                 align(self.manifest, self.tokenizer, line, translation, options)
                 for line, translation in zip(lines, found, strict=True)
             ]
+        phrases = [self.phrase_tokens(one) for one in constraints or [()] * len(lines)]
         if (core := self.core) is not None:
-            return core.submit(lines, options, targets, first=first, score=score).result()
+            return core.submit(
+                lines, options, targets, first=first, score=score, constraints=phrases
+            ).result()
         tokens = self._target_tokens(targets, len(lines))
         segments = [
-            self._segments(f"line {number} of this call", line, target, options, score)
-            for number, (line, target) in enumerate(zip(lines, tokens, strict=True), first)
+            self._segments(f"line {number} of this call", line, target, options, score, own)
+            for number, (line, target, own) in enumerate(
+                zip(lines, tokens, phrases, strict=True), first
+            )
         ]
         results = iter(self._search([segment for line in segments for segment in line]))
         return [self.join([next(results) for _ in line]) for line in segments]
@@ -713,6 +747,8 @@ class Translator:
         sources: Iterable[Sequence[int]],
         options: SearchOptions | None = None,
         target_prefixes: Iterable[Sequence[int]] | None = None,
+        *,
+        constraints: Iterable[Sequence[Sequence[int]]] | None = None,
     ) -> list[list[Hypothesis]]:
         """Translate token sequences.
 
@@ -720,11 +756,13 @@ class Translator:
             sources: Token ids of each text, without the end symbol and the model's `Prompt`.
             options: Search options; None uses the bundle's defaults.
             target_prefixes: Token ids that each translation must begin with, one list per source.
+            constraints: Token ids of the phrases that each translation must have, one list of
+                phrases per source (`translate`).
 
         Returns:
             The n best hypotheses of each source, best first, or its alternatives, most likely
-            first. Their tokens include the model's
-            target prompt, if it has one. An empty source has one empty hypothesis.
+            first. Their tokens include the model's target prompt, if it has one. An empty source
+            has one empty hypothesis.
 
         Raises:
             InputError: A token is outside the vocabulary, or a source exceeds the bundle's limit.
@@ -736,7 +774,10 @@ class Translator:
         prefixes: list[Sequence[int]] = [()] * len(sources)
         if target_prefixes is not None:
             prefixes = list(checked_iterable("target_prefixes", "token lists", target_prefixes))
-        return self._translate_ids(sources, options, prefixes)
+        phrases: list[Sequence[Sequence[int]]] = [()] * len(sources)
+        if constraints is not None:
+            phrases = list(checked_iterable("constraints", "lists of token lists", constraints))
+        return self._translate_ids(sources, options, prefixes, phrases)
 
     def score_ids(
         self,
@@ -763,28 +804,39 @@ class Translator:
         self._check_open()
         sources = list(checked_iterable("sources", "token lists", sources))
         targets = list(checked_iterable("translations", "token lists", translations))
-        return [one for (one,) in self._translate_ids(sources, options, targets, score=True)]
+        none: list[Sequence[Sequence[int]]] = [()] * len(sources)
+        return [one for (one,) in self._translate_ids(sources, options, targets, none, score=True)]
 
     def _translate_ids(
         self,
         sources: Sequence[Sequence[int]],
         options: SearchOptions | None,
         targets: Sequence[Sequence[int]],
+        constraints: Sequence[Sequence[Sequence[int]]],
         score: bool = False,
     ) -> list[list[Hypothesis]]:
         kind = "translation" if score else "target prefix"
         if len(targets) != len(sources):
             plural = "translations" if score else "target prefixes"
             raise InputError(f"{len(targets)} {plural} for {len(sources)} sources.")
+        if len(constraints) != len(sources):
+            raise InputError(f"{len(constraints)} lists of constraints for {len(sources)} sources.")
         options = self._checked(options, score)
         tokens = [token_ids(f"source {n}", one) for n, one in enumerate(sources)]
         forced = [token_ids(f"the {kind} of source {n}", one) for n, one in enumerate(targets)]
+        phrases = [
+            [token_ids(f"a constraint of source {n}", phrase) for phrase in own]
+            for n, own in enumerate(constraints)
+        ]
         if (core := self.core) is not None:
-            found = core.submit_ids(tokens, options, forced, score=score).result()
+            found = core.submit_ids(
+                tokens, options, forced, score=score, constraints=phrases
+            ).result()
             return [[one.segments[0] for one in line.hypotheses] for line in found]
+        self._check_constrains([phrase for own in phrases for phrase in own])
         sentences = [
-            make_sentence(self.manifest, f"source {n}", source, target, options, score)
-            for n, (source, target) in enumerate(zip(tokens, forced, strict=True))
+            make_sentence(self.manifest, f"source {n}", source, target, options, score, own)
+            for n, (source, target, own) in enumerate(zip(tokens, forced, phrases, strict=True))
         ]
         return self._search(sentences)
 
@@ -824,10 +876,46 @@ class Translator:
             OptionError: The model was not trained on annotated text.
         """
         self._check_terminology(terminology, aligned=False)
-        assert self.manifest.term_annotation is not None
+        if self.manifest.term_annotation is None:
+            raise OptionError(
+                "this model was not trained on annotated text: train one on the output of "
+                "translate-trt data prepare --terminology (docs/terminology.md), or make the terms "
+                "of a line constraints (Translator.required_phrases)."
+            )
         text = self._after_language(line)
         code = line[: len(line) - len(text)]
         return code + self.manifest.term_annotation.annotate_source(text, terminology)
+
+    def required_phrases(self, line: str, terminology: Glossary) -> list[str]:
+        """Target phrases that `translate` requires of a translation, as constraints.
+
+        A `TranslationService` or another runtime takes them; `Glossary.terms` finds the terms of
+        the line in its translation.
+
+        Args:
+            line: Text; a language code that it begins with is left out.
+            terminology: Glossary; of each entry the first target phrase is required.
+        """
+        self._check_terminology(terminology, aligned=False)
+        text = self._after_language(line)
+        return [match.entry.targets[0] for match in terminology.find(text)]
+
+    def phrase_tokens(self, phrases: Sequence[str]) -> list[list[int]]:
+        """Tokenize phrases that a translation must have.
+
+        Raises:
+            InputError: A phrase is not a string, or has a character that the vocabulary lacks.
+        """
+        if not phrases:
+            return []
+        texts = list(checked_texts("constraints", "phrase", phrases))
+        encoded = self.tokenizer.encode_target_batch(texts)
+        for text, tokens in zip(texts, encoded, strict=True):
+            if self.manifest.model.unknown_token in tokens:
+                raise InputError(
+                    f"the constraint {text!r} has a character that the vocabulary cannot spell."
+                )
+        return encoded
 
     def _after_language(self, line: str) -> str:
         """Return a line without the language code that it may begin with."""
@@ -858,6 +946,7 @@ class Translator:
         options: SearchOptions,
         target: str | Sequence[int],
         score: bool = False,
+        constraints: Sequence[Sequence[int]] = (),
     ) -> list[Sentence]:
         """Convert a line, given as text or tokens, into the sentences to search for.
 
@@ -866,6 +955,7 @@ class Translator:
             options: Search options.
             target: Text or tokens that the translation must begin with, or the whole translation.
             score: Whether the target is a whole translation.
+            constraints: Tokens of the phrases that the translation must have.
 
         Raises:
             InputError: A token is outside the vocabulary, or the line exceeds the bundle's limit.
@@ -878,11 +968,14 @@ class Translator:
         else:
             target = token_ids(f"{target_name(score)} the line", target)
         if isinstance(source, str):
-            return self._segments("the line", source, target, options, score)
+            return self._segments("the line", source, target, options, score, constraints)
         tokens = token_ids("the line", source)
         if not tokens and not (score and target):
             return []
-        return [make_sentence(self.manifest, "the line", tokens, target, options, score)]
+        self._check_constrains(constraints)
+        return [
+            make_sentence(self.manifest, "the line", tokens, target, options, score, constraints)
+        ]
 
     def translate_prepared(self, segments: Sequence[Sentence]) -> Translation:
         """Translate the segments of one line that `prepare` returned.
@@ -910,9 +1003,21 @@ class Translator:
         return [next(found) if len(one.tokens) else [_EMPTY] for one in sentences]
 
     def _segments(
-        self, name: str, line: str, target: Sequence[int], options: SearchOptions, score: bool
-    ) -> list[Sentence]:
-        return make_segments(self.manifest, self.tokenizer, name, line, target, options, score)
+        self, name: str, line: str, target: Sequence[int], options: SearchOptions, score: bool,
+        constraints: Sequence[Sequence[int]] = (),
+    ) -> list[Sentence]:  # fmt: skip
+        self._check_constrains(constraints)
+        return make_segments(
+            self.manifest, self.tokenizer, name, line, target, options, score, constraints
+        )
+
+    def _check_constrains(self, constraints: Sequence[Sequence[int]]) -> None:
+        """Raise OptionError if there are constraints, and the target cannot enforce them."""
+        if constraints and not self.target.contract.marks:
+            raise OptionError(
+                f"constraints: the step graph of {self.target.name} cannot enforce them. Export "
+                "the bundle again for an onnx target."
+            )
 
     def _splitter(self, split_sentences: bool | str, options: SearchOptions) -> TextSplitter:
         """Return the splitter of the source language, or of the language named.
@@ -948,14 +1053,7 @@ class Translator:
             return
         if not isinstance(terminology, Glossary):
             raise OptionError(f"terminology is {describe(terminology)}; write Glossary.read(PATH).")
-        if self.manifest.term_annotation is None:
-            raise OptionError(
-                "terminology needs a model that was trained on annotated text, and this one was "
-                "not: train one on the output of translate-trt data prepare --terminology "
-                "(docs/terminology.md). The command translate-trt terminology measures how many "
-                "terms the translations of any model have."
-            )
-        if aligned:
+        if aligned and self.manifest.term_annotation is not None:
             raise OptionError(
                 "terminology goes with neither alignments nor markup: positions in an annotated "
                 "line are not those of the line. Leave out one of them."
@@ -999,6 +1097,18 @@ def _check_count(targets: Sequence[object] | None, lines: int, kind: str) -> Non
     """Raise InputError unless there is one target per line, or none at all."""
     if targets is not None and len(targets) != lines:
         raise InputError(f"{len(targets)} {kind} for {lines} lines.")
+
+
+def _phrase_lists(constraints: Any) -> list[Sequence[str]] | None:
+    """Return the phrases of each line as lists."""
+    if constraints is None:
+        return None
+    return [
+        list(checked_texts(f"the constraints of line {number}", "phrase", phrases))
+        for number, phrases in enumerate(
+            checked_iterable("constraints", "lists of phrases", constraints), 1
+        )
+    ]
 
 
 def _with_terms(

@@ -7,6 +7,7 @@ in either shows as a difference.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -127,6 +128,7 @@ class _Sentence:
     prefix: Sequence[int]
     source: Sequence[int]  # without the end symbol
     source_end: bool  # attention has a column for the end symbol
+    constraints: Sequence[tuple[int, ...]] = ()
     live: list[_Partial] = field(default_factory=lambda: [_Partial(0.0)])  # rule 1
     pool: list[tuple[float, _Partial, bool]] = field(default_factory=list)  # best first
     length: int = 0  # generated tokens of each live hypothesis
@@ -153,12 +155,37 @@ class _Sentence:
     def expand(self, log_probs: Tensor, attention: Tensor | None) -> list[_Partial]:
         """Return the best 2K continuations, or the best one in greedy search (rule 2)."""
         width = 2 * self.options.beam_size if self.options.beam_size > 1 else 1
+        allowed = self._allowed(log_probs)
+        if self._lacks_constraints():
+            candidates = self._best_by_progress(allowed, width)
+        else:
+            candidates = _best_candidates(allowed, width)
         return [
             self.live[row].extend(
                 log_prob, token, row, None if attention is None else attention[row]
             )
-            for log_prob, row, token in _best_candidates(self._allowed(log_probs), width)
+            for log_prob, row, token in candidates
         ]
+
+    def _lacks_constraints(self) -> bool:
+        """Whether a live hypothesis lacks a constraint, and the next token is not forced."""
+        lacking = any(_constraints_in(one.tokens, self.constraints)[1] for one in self.live)
+        return lacking and self.length >= len(self.prefix)
+
+    def _best_by_progress(self, total: Tensor, width: int) -> list[tuple[float, int, int]]:
+        """Take the best candidates of every progress in turn, the greatest first (rule 15)."""
+        progress = torch.empty(total.shape, dtype=torch.int64)
+        for row, hypothesis in enumerate(self.live):
+            progress[row] = _constraints_in((*hypothesis.tokens, -1), self.constraints)[0]
+            for token in {token for phrase in self.constraints for token in phrase}:
+                tokens = (*hypothesis.tokens, token)
+                progress[row, token] = _constraints_in(tokens, self.constraints)[0]
+        groups = [
+            _best_candidates(torch.where(progress == one, total, -math.inf), width)
+            for one in sorted(set(progress.flatten().tolist()), reverse=True)
+        ]
+        turns = itertools.zip_longest(*groups)
+        return [one for turn in turns for one in turn if one is not None][:width]
 
     def retire(self, kept: Sequence[_Partial]) -> None:
         """Move hypotheses that ended into the pool (rule 3)."""
@@ -180,7 +207,7 @@ class _Sentence:
             return False
         if self.options.early_stopping:
             return True
-        bound = self.live[0].log_prob / self.options.penalty(self.max_length)
+        bound = max(one.log_prob for one in self.live) / self.options.penalty(self.max_length)
         return not bound > self.pool[-1][0]  # also where the bound is NaN
 
     def is_loop(self) -> bool:
@@ -206,6 +233,10 @@ class _Sentence:
         """Return cumulative log-probabilities [live, V], minus infinity for forbidden tokens."""
         before = torch.tensor([hypothesis.log_prob for hypothesis in self.live])
         marked = self._marked(log_probs)
+        # Marks do not affect tokens of constraints that a hypothesis may lack.
+        if self._lacks_constraints():
+            wanted = [token for phrase in self.constraints for token in phrase]
+            marked[:, wanted] = log_probs[:, wanted]
         if self.length + 1 < self.options.min_length:
             marked[:, END] = -math.inf
         if self.options.samples:
@@ -217,6 +248,10 @@ class _Sentence:
             cost = log_probs[:, token] if token == forced else 0.0  # unscored tokens cost nothing
             total = torch.full_like(total, -math.inf)
             total[:, token] = cost + before
+        elif self.constraints:
+            for row, hypothesis in enumerate(self.live):
+                if _constraints_in(hypothesis.tokens, self.constraints)[1]:
+                    total[row, END] = -math.inf
         return total
 
     def _marked(self, log_probs: Tensor) -> Tensor:
@@ -257,6 +292,7 @@ class _Sentence:
     def result(self) -> list[Hypothesis]:
         """Return the n best hypotheses (rule 7)."""
         guarded, count = self.options.loop_guard, self.options.num_hypotheses
+        reorders = guarded or self.constraints
         found = [
             Hypothesis(
                 tokens=hypothesis.tokens if truncated else hypothesis.tokens[:-1],
@@ -266,11 +302,18 @@ class _Sentence:
                 attention=self._attention_matrix(hypothesis),
             )
             # Without its loop a hypothesis has another score: the best are known afterwards.
-            for score, hypothesis, truncated in self.pool[: None if guarded else count]
+            for score, hypothesis, truncated in self.pool[: None if reorders else count]
         ]
         if guarded:
-            found = sorted(map(self._without_loop, found), key=lambda one: -one.score)[:count]
-        return check_found(found, len(self.source))
+            found = sorted(map(self._without_loop, found), key=lambda one: -one.score)
+        # Those that were cut off may lack constraints (rule 15).
+        found.sort(key=lambda one: -self._tokens_met(one.tokens))
+        return check_found(found[:count], len(self.source))
+
+    def _tokens_met(self, tokens: tuple[int, ...]) -> int:
+        """Count the tokens of the constraints that a hypothesis has as a whole."""
+        lacking = _constraints_in(tokens, self.constraints)[1]
+        return sum(map(len, self.constraints)) - sum(map(len, lacking))
 
     def _without_loop(self, found: Hypothesis) -> Hypothesis:
         """Drop the repetitions of a cut hypothesis (rule 11)."""
@@ -292,6 +335,22 @@ class _Sentence:
             return None
         columns = len(self.source) + self.source_end
         return torch.stack(hypothesis.attention)[:, :columns].numpy()
+
+
+def _constraints_in(
+    tokens: tuple[int, ...], constraints: Sequence[tuple[int, ...]]
+) -> tuple[int, list[tuple[int, ...]]]:
+    """Read a hypothesis (rule 15): its progress, and the constraints that it lacks."""
+    lacking, progress = sorted(constraints, key=len, reverse=True), 0
+    while tokens:
+        if any(len(one) > len(tokens) and one[: len(tokens)] == tokens for one in lacking):
+            return progress + len(tokens), lacking
+        met = next((one for one in lacking if tokens[: len(one)] == one), None)
+        if met is not None:
+            lacking.remove(met)
+            progress += len(met)
+        tokens = tokens[1 if met is None else len(met) :]
+    return progress, lacking
 
 
 def _periods(tokens: Sequence[int]) -> list[tuple[int, int, int]]:
@@ -341,6 +400,7 @@ def beam_search(
     options: SearchOptions,
     target_prefixes: Sequence[Sequence[int]] | None = None,
     batch_tokens: int = 4096,
+    constraints: Sequence[Sequence[Sequence[int]]] | None = None,
 ) -> list[list[Hypothesis]]:
     """Translate token sequences with the PyTorch model.
 
@@ -352,6 +412,7 @@ def beam_search(
         target_prefixes: Forced first tokens per sentence, in the encoding of `forced_tokens` in
             the contract (`Translator` forces unscored tokens).
         batch_tokens: Maximum source tokens per batch, padding included.
+        constraints: Phrases that the translation of each sentence must have.
 
     Returns:
         The n best hypotheses of each sentence, best first.
@@ -361,6 +422,7 @@ def beam_search(
         BackendError: The model's probabilities are not finite.
     """
     prefixes = target_prefixes if target_prefixes is not None else [()] * len(sources)
+    phrases = constraints if constraints is not None else [()] * len(sources)
     results: list[list[Hypothesis]] = [[] for _ in sources]
     for rows in length_sorted_batches([len(source) + 1 for source in sources], batch_tokens):
         filled = [row for row in rows if sources[row]]
@@ -369,7 +431,9 @@ def beam_search(
         if filled:
             batch = [sources[row] for row in filled]
             with cudnn_attention(model.embedding.weight.device):
-                found = _search_batch(model, batch, options, [prefixes[row] for row in filled])
+                forced = [prefixes[row] for row in filled]
+                wanted = [phrases[row] for row in filled]
+                found = _search_batch(model, batch, options, forced, wanted)
             for row, hypotheses in zip(filled, found, strict=True):
                 results[row] = hypotheses
     return results
@@ -380,17 +444,20 @@ def _search_batch(
     sources: Sequence[Sequence[int]],
     options: SearchOptions,
     prefixes: Sequence[Sequence[int]],
+    constraints: Sequence[Sequence[Sequence[int]]],
 ) -> list[list[Hypothesis]]:
     device = model.embedding.weight.device
     sentences = []
-    for source, prefix in zip(sources, prefixes, strict=True):
+    for source, prefix, phrases in zip(sources, prefixes, constraints, strict=True):
         max_length = options.max_length_for(len(source))
         if len(prefix) >= max_length:
             raise OptionError(
                 f"a target prefix of {len(prefix)} tokens fills max_length {max_length}; raise "
                 "max_length."
             )
-        sentences.append(_Sentence(options, max_length, prefix, source, model.source_end))
+        sentence = _Sentence(options, max_length, prefix, source, model.source_end)
+        sentence.constraints = [tuple(phrase) for phrase in phrases]
+        sentences.append(sentence)
     cache = model.start_cache(*pad([[*source, END] for source in sources], device))
     cache.record_attention = options.return_attention
     running = sentences

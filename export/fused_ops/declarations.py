@@ -147,16 +147,16 @@ def _linear8() -> Iterator[FusedOp]:
             )
 
 
-_CANDIDATES = {"values": _FLOAT, "indices": _INT64, "at_column": _FLOAT}
-_WANTED = {"column": _INT64, "count": _INT64}
+_CANDIDATES = {"values": _FLOAT, "indices": _INT64, "at_columns": _FLOAT}
+_LOOKUPS = {"columns": _INT64, "count": _INT64}
 
 
 def _candidates() -> Iterator[FusedOp]:
     yield FusedOp(
         name="TopLogits",
-        summary="the best logits of each beam, and the one at `column`, as log-probabilities",
+        summary="the best logits of each beam, and those at `columns`, as log-probabilities",
         rule="top_logits",
-        inputs={"logits": _FLOAT, **_WANTED},
+        inputs={"logits": _FLOAT, **_LOOKUPS},
         outputs=_CANDIDATES,
         body="top_logits",
     )
@@ -166,7 +166,7 @@ def _candidates() -> Iterator[FusedOp]:
             summary="the projection to the vocabulary and `TopLogits`; `rows` is the embedding "
             "table where that is the same matrix; `Biased`: logits have a bias",
             rule="candidates",
-            inputs={**_floats("x", "rows", *(["bias"] if prefix else [])), **_WANTED},
+            inputs={**_floats("x", "rows", *(["bias"] if prefix else [])), **_LOOKUPS},
             outputs=_CANDIDATES,
             body="vocabulary_candidates",
             tags=tags,
@@ -177,7 +177,7 @@ def _candidates() -> Iterator[FusedOp]:
             name=f"{prefix}Candidates8",
             summary="the same in 8 bits; `hidden` or `bias` also excludes padding columns",
             rule="integer_candidates",
-            inputs={"x": _FLOAT, "weights": _INT8, **_floats("scales", added), **_WANTED},
+            inputs={"x": _FLOAT, "weights": _INT8, **_floats("scales", added), **_LOOKUPS},
             outputs=_CANDIDATES,
             attributes=("shape", "width"),
             body="candidates8",
@@ -194,7 +194,7 @@ def _candidates() -> Iterator[FusedOp]:
                 rule="DynamicInt8" if int8 else "StepGraph",
                 inputs={
                     "x": _FLOAT, "rows": _INT8 if int8 else _FLOAT, **_floats(*scales, *biases),
-                    "shortlist": _INT64, **_WANTED,
+                    "shortlist": _INT64, **_LOOKUPS,
                 },
                 outputs=_CANDIDATES,
                 attributes=("width",) if int8 else (),
@@ -314,6 +314,9 @@ _CHANGES = {
     "sampling_noise": _FLOAT,
     "sampling_temperature": _FLOAT,
     "sampling_top_p": _FLOAT,
+    "constraint_tokens": _INT64,
+    "constraint_progress": _INT64,
+    "other_progress": _INT64,
 }
 _STATE = {
     "log_probs": _FLOAT,
@@ -329,24 +332,24 @@ _STATE = {
 def _search() -> Iterator[FusedOp]:
     yield FusedOp(
         name="ForcedColumns",
-        summary="the `column` and `count` that candidates are requested for: the forced token, "
-        "and 2K + 1 + B + R, at most the number of tokens (`choices`)",
+        summary="the `columns` and `count` that candidates are requested for: the forced token and "
+        "those of constraints, and 2K + 1 + B + R + U, at most the number of tokens (`choices`)",
         rule="forced_columns",
         inputs={
             "forced_tokens": _INT64, "tokens": _INT64, "marked_tokens": _INT64,
-            "sampling_noise": _FLOAT, "choices": _INT64,
+            "sampling_noise": _FLOAT, "constraint_tokens": _INT64, "choices": _INT64,
         },
-        outputs=_WANTED,
+        outputs=_LOOKUPS,
         portable=True,
     )  # fmt: skip
     yield FusedOp(
         name="SelectBeams",
-        summary="rules 2 to 6, 13 and 14 of the [search](beam-search.md): from candidates to the "
+        summary="rules 2 to 6 and 13 to 15 of the [search](beam-search.md): from candidates to the "
         "next beams and the pool",
         rule="select_beams",
         inputs={
-            "log_probabilities": _FLOAT, "choices": _INT64, "forced": _FLOAT, "end_token": _INT64,
-            **_REQUEST, **_STATE, **_CHANGES,
+            "log_probabilities": _FLOAT, "choices": _INT64, "looked_up": _FLOAT,
+            "end_token": _INT64, **_REQUEST, **_STATE, **_CHANGES,
         },
         outputs={
             "parents": _INT64, "next_tokens": _INT64,

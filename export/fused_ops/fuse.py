@@ -122,8 +122,10 @@ def add_norm(node: ir.Node) -> FusedNode | str | None:
     return FusedNode("AddNorm", inputs, node.outputs, attributes)
 
 
-#: Operators that return candidates. Their last two inputs are a column to look up and a count.
-CANDIDATES = tuple(op.name for op in OPERATORS.values() if [*op.inputs][-2:] == ["column", "count"])
+#: Operators that return candidates. Their last two inputs are columns to look up and a count.
+CANDIDATES = tuple(
+    op.name for op in OPERATORS.values() if [*op.inputs][-2:] == ["columns", "count"]
+)
 
 #: Operators with the rules that match there, in the order in which they run. Matmuls come before
 #: LayerNorm, because a sum and its LayerNorm belong to the matmul before them. TopLogits comes

@@ -220,9 +220,9 @@ def top_logits(node: ir.Node) -> FusedNode | str | None:
     lookup = producer(logit, "GatherElements")
     if best is None or logit is None or lookup is None or len(shifted) > 1:
         return "not exactly one log-probability is looked up besides the best"
-    at_column = shifted[logit]
+    at_columns = shifted[logit]
     inputs = (logits, operand(lookup, 1), operand(node, 1))
-    return FusedNode("TopLogits", inputs, (best, indices, at_column))
+    return FusedNode("TopLogits", inputs, (best, indices, at_columns))
 
 
 def _log_total(softmax: ir.Node) -> ir.Value | None:

@@ -12,7 +12,12 @@ from translate_trt.export.fused_ops.declarations import OPERATORS
 from translate_trt.export.fused_ops.matching import FusedNode, operand
 from translate_trt.export.fused_ops.subgraph import Subgraph
 from translate_trt.export.passes.base import constant
-from translate_trt.runtime.bundle.contract import MARKED_TOKENS, NEXT, SAMPLING_NOISE
+from translate_trt.runtime.bundle.contract import (
+    CONSTRAINT_TOKENS,
+    MARKED_TOKENS,
+    NEXT,
+    SAMPLING_NOISE,
+)
 
 _SELECT = OPERATORS["SelectBeams"]
 # The first four inputs are candidates and a constant, the others inputs of the graph.
@@ -20,15 +25,16 @@ _FROM_CANDIDATES = 4
 
 
 def forced_columns(node: ir.Node) -> FusedNode | str | None:
-    """Match what candidates are requested for: a column to look up, and a count."""
-    inputs = _values(node, "inputs", "forced_tokens", "tokens", MARKED_TOKENS, SAMPLING_NOISE)
-    column, count = node.inputs[-2:]
-    if inputs is None or column is None or count is None or _is_fused(column):
+    """Match what candidates are requested for: columns to look up, and a count."""
+    changes = (MARKED_TOKENS, SAMPLING_NOISE, CONSTRAINT_TOKENS)
+    inputs = _values(node, "inputs", "forced_tokens", "tokens", *changes)
+    columns, count = node.inputs[-2:]
+    if inputs is None or columns is None or count is None or _is_fused(columns):
         return None
     choices = _choices(count)
     if choices is None:
         return "the number of candidates has no limit"
-    return Subgraph("ForcedColumns", {**inputs, "choices": choices}, (column, count)).fuse()
+    return Subgraph("ForcedColumns", {**inputs, "choices": choices}, (columns, count)).fuse()
 
 
 def _choices(count: ir.Value) -> ir.Value | None:
@@ -47,12 +53,12 @@ def select_beams(node: ir.Node) -> FusedNode | str | None:
     outputs = _values(node, "outputs", *_SELECT.outputs)
     if request is None or outputs is None or _is_fused(outputs["parents"]):
         return None
-    values, indices, at_column = node.outputs
+    values, indices, at_columns = node.outputs
     end = _end_token(indices)
     if end is None:
         return "the token that ends a sentence is not known"
     choices, end_token = end
-    candidates = {"log_probabilities": values, "choices": choices, "forced": at_column}
+    candidates = {"log_probabilities": values, "choices": choices, "looked_up": at_columns}
     inputs = {**candidates, "end_token": end_token, **request}
     return Subgraph("SelectBeams", inputs, tuple(outputs.values())).fuse()
 
@@ -110,7 +116,7 @@ def _values(node: ir.Node, kind: str, *names: str) -> dict[str, ir.Value] | None
 
 
 def _is_sum(value: ir.Value) -> bool:
-    """Whether the value is 2K + 1 + B + R."""
+    """Whether the value is 2K + 1 + B + R + U."""
     node = value.producer()
     return node is not None and node.op_type == "Add"
 

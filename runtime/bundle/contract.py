@@ -4,7 +4,8 @@ Export declares the contract (`translate_trt.export.contract`) and writes it int
 host reads it from there (`translate_trt.runtime.bundle.contract_fields`).
 
 Axes: N sentences, K beams, S source tokens with the end symbol, P cache slots, W shortlist entries,
-B marked tokens of a beam, R candidates of a beam that a sample is drawn from.
+B marked tokens of a beam, R candidates of a beam that a sample is drawn from, U different tokens of
+a sentence's constraints.
 Caches of static size have C slots, of which attention reads the first P.
 
 In each step the host feeds every output `next_x` back as input `x`, records (`next_tokens`,
@@ -58,7 +59,13 @@ MARKED_TOKENS, MARKED_FACTORS = "marked_tokens", "marked_factors"
 SAMPLING_NOISE = "sampling_noise"
 SAMPLING_TEMPERATURE, SAMPLING_TOP_P = "sampling_temperature", "sampling_top_p"
 
-#: Value of unused entries of `marked_tokens`.
+#: Step inputs that divide the beams among hypotheses by the progress that they have made with their
+#: sentence's constraints (rule 15): the different tokens of the constraints [N, U], the progress
+#: [N, K, U] of each beam if it is continued by each of these, and [N, K] if by any other token.
+CONSTRAINT_TOKENS = "constraint_tokens"
+CONSTRAINT_PROGRESS, OTHER_PROGRESS = "constraint_progress", "other_progress"
+
+#: Value of unused entries of `marked_tokens`, and of those at the end of `constraint_tokens`.
 UNMARKED = -1
 
 #: Value of unused shortlist entries: the padding symbol, which is never generated.
@@ -87,8 +94,8 @@ def forced_token(value: int) -> int:
 def max_beams(choices: int) -> int:
     """Largest beam size K for a number of candidate tokens: a step selects 2K + 1 per beam.
 
-    With B marked tokens and samples of R candidates a step selects B + R more candidates, or all
-    tokens if they are fewer.
+    With B marked tokens, samples of R candidates and U tokens of constraints a step selects
+    B + R + U more candidates, or all tokens if they are fewer.
     """
     return (choices - 1) // 2
 
@@ -163,8 +170,8 @@ class Contract:
         encoder_inputs: Token ids (end symbol included, padded with any valid id) and their counts.
         encoder_outputs: Source-dependent inputs of every step: the padding mask, cross-attention
             keys and values of every decoder layer, and a shortlist of ascending tokens.
-        request: Step inputs set by the caller; only forced and marked tokens and the noise of
-            samples change between steps.
+        request: Step inputs set by the caller; only forced and marked tokens, the noise of samples
+            and the progress of constraints change between steps.
         state: Tensors passed from step to step, each as input `x` and output `next_x`.
         results: Other step outputs. `attention` belongs to the live beams *before* selection: row
             k is the attention with which beam k scored its continuations.
@@ -201,7 +208,7 @@ class Contract:
 
     @property
     def marks(self) -> bool:
-        """True if the step graph can mark tokens (rule 13) and draw samples (rule 14)."""
+        """True if the step graph has the inputs of rules 13 to 15: marks, samples, constraints."""
         return any(spec.name == MARKED_TOKENS for spec in self.request)
 
     @property
@@ -285,13 +292,12 @@ def request_values(
     max_lengths: NDArray[np.int64],
     marked_beams: int | None = None,
 ) -> dict[str, NDArray[Any]]:
-    """Create the inputs of `Contract.request` without forced and marked tokens and samples.
+    """Create the inputs of `Contract.request` without forced tokens, marks, samples or constraints.
 
     Args:
         options: Search options of each sentence.
         max_lengths: [N] maximum lengths.
-        marked_beams: Beam size K of graphs that mark tokens and draw samples (`Contract.marks`);
-            None for others.
+        marked_beams: Beam size K of graphs with `Contract.marks`; None for others.
     """
 
     def values(name: str, dtype: Any) -> NDArray[Any]:
@@ -306,6 +312,9 @@ def request_values(
             SAMPLING_NOISE: np.zeros((len(options), 0), np.float32),
             SAMPLING_TEMPERATURE: values("sampling_temperature", np.float32),
             SAMPLING_TOP_P: values("sampling_top_p", np.float32),
+            CONSTRAINT_TOKENS: np.zeros((len(options), 0), np.int64),
+            CONSTRAINT_PROGRESS: np.zeros(none, np.int64),
+            OTHER_PROGRESS: np.zeros((len(options), marked_beams), np.int64),
         }
     return {
         "forced_tokens": np.full(len(options), FREE, dtype=np.int64),

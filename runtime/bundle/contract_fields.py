@@ -10,9 +10,12 @@ from collections.abc import Callable
 from typing import Any
 
 from translate_trt.runtime.bundle.contract import (
+    CONSTRAINT_PROGRESS,
+    CONSTRAINT_TOKENS,
     INITIAL,
     MARKED_FACTORS,
     MARKED_TOKENS,
+    OTHER_PROGRESS,
     SAMPLING_NOISE,
     SAMPLING_TEMPERATURE,
     SAMPLING_TOP_P,
@@ -26,7 +29,7 @@ from translate_trt.runtime.bundle.fields import Fields
 #: Groups of tensors: field names of `Contract` and keys in the manifest.
 _GROUPS = ("encoder_inputs", "encoder_outputs", "request", "state", "results")
 
-_LETTERS = ("N", "K", "S", "P", "W", "B", "R")
+_LETTERS = ("N", "K", "S", "P", "W", "B", "R", "U")
 
 # Element types of the initial values; "zeros" fits any type.
 _INITIAL_TYPES = {
@@ -77,13 +80,17 @@ def from_json(fields: Fields) -> Contract:
     attention = "attention" in groups["results"]
     expected = _expected(beams, slots, attention, shortlist)
     of_changes = (MARKED_TOKENS, MARKED_FACTORS, SAMPLING_NOISE, SAMPLING_TEMPERATURE,
-                  SAMPLING_TOP_P)  # fmt: skip
+                  SAMPLING_TOP_P, CONSTRAINT_TOKENS, CONSTRAINT_PROGRESS,
+                  OTHER_PROGRESS)  # fmt: skip
     if groups["request"].keys() & set(of_changes):
         request = fields.object("request")
         marked = _size(request, groups["request"], MARKED_TOKENS, 2, "B")
         drawn = _size(request, groups["request"], SAMPLING_NOISE, 1, "R")
+        wanted = _size(request, groups["request"], CONSTRAINT_TOKENS, 1, "U")
         described = (f"int64 [N, {beams}, {marked}]", f"float32 [N, {beams}, {marked}]",
-                     f"float32 [N, {drawn}]", "float32 [N]", "float32 [N]")  # fmt: skip
+                     f"float32 [N, {drawn}]", "float32 [N]", "float32 [N]",
+                     f"int64 [N, {wanted}]", f"int64 [N, {beams}, {wanted}]",
+                     f"int64 [N, {beams}]")  # fmt: skip
         expected["request"][0].update(zip(of_changes, described, strict=True))
     for group, (required, accepts) in expected.items():
         inside = fields.object(group)

@@ -118,8 +118,8 @@ class Chunk(NamedTuple):
 @click.option(
     "--terminology",
     type=click.Path(path_type=Path),
-    help="Glossary whose target phrases the translations should have, for a model that was trained "
-    "on text annotated with them; their recall is printed at the end.",
+    help="Glossary whose target phrases the translations must have; a model that was trained on "
+    "text annotated with them reads them instead. Their recall is printed at the end.",
 )
 @click.option(
     "--terminology-ignore-case", is_flag=True, help="Find the phrases of the glossary in any case."
@@ -130,6 +130,12 @@ class Chunk(NamedTuple):
     "--target-prefix",
     type=click.Path(path_type=Path),
     help="File with the text that each translation must begin with, one line per input line.",
+)
+@click.option(
+    "--constraints",
+    type=click.Path(path_type=Path),
+    help="File with the phrases that each translation must have, separated by tabs, one line per "
+    "input line.",
 )
 @click.option("--scores", is_flag=True, help="Write the score and a tab before each translation.")
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON object per line.")
@@ -164,6 +170,7 @@ def translate(
     alignments: bool,
     alignment_threshold: float | None,
     target_prefix: Path | None,
+    constraints: Path | None,
     scores: bool,
     as_json: bool,
     words: bool,
@@ -208,7 +215,12 @@ def translate(
         alignment_threshold=alignment_threshold,
     )
     inputs = inputs or (STDIN,)
-    for path in (*inputs, *(str(path) for path in (target_prefix, terminology) if path)):
+    others = {
+        "--target-prefix": target_prefix,
+        "--constraints": constraints,
+        "--terminology": terminology,
+    }
+    for path in (*inputs, *(str(path) for path in others.values() if path)):
         check_input(path)
     if document and (target_prefix or input_format == "tsv"):
         raise OptionError("--document goes with neither --target-prefix nor --input-format tsv.")
@@ -222,11 +234,14 @@ def translate(
         )
     if terminology_ignore_case and terminology is None:
         raise OptionError("--terminology-ignore-case needs --terminology.")
-    if terminology and (markup or formats.alignments):
-        raise OptionError("--terminology goes with neither --markup nor --alignments.")
+    if constraints and (markup or document or split_sentences or split_language):
+        raise OptionError(
+            "--constraints are of whole lines; they go with none of --markup, --document and "
+            "--split-sentences."
+        )
     if unwrap and not document:
         raise OptionError("--unwrap needs --document: lines of the input are translated alone.")
-    for flag, file in (("--target-prefix", target_prefix), ("--terminology", terminology)):
+    for flag, file in others.items():
         if str(file) in inputs:
             raise OptionError(f"{flag} and an input are both {file}; use different files.")
     glossary = None
@@ -234,7 +249,7 @@ def translate(
         glossary = Glossary.read(terminology, terminology_ignore_case)
     with ExitStack() as stack:
         # Opened before the model is loaded, to fail early if the output is not writable.
-        read = (bundle, *inputs, target_prefix, terminology)
+        read = (bundle, *inputs, *others.values())
         results = stack.enter_context(open_output(output, force, read))
         translator = load_translator(
             bundle, target, shortlist, inputs, threads=threads, workers=workers,
@@ -262,13 +277,16 @@ def translate(
         )
         # A document ends as its input does; JSON lines have line ends.
         end = "" if is_text and not (formats.as_json or options.result_count > 1) else "\n"
-        prefixes = stack.enter_context(_Prefixes(target_prefix))
+        prefixes = stack.enter_context(_LineFile(target_prefix))
+        phrases = stack.enter_context(_LineFile(constraints))
         bar = stack.enter_context(
             _progress(inputs, no_progress or is_text, to_file=output is not None)
         )
         count = cut = looped = 0
         for chunk in chunks:
-            translations = _translate(chunk, translator, options, prefixes.take(chunk), how)
+            translations = _translate(
+                chunk, translator, options, prefixes.take(chunk), phrases.take(chunk), how
+            )
             _warn_of_segments(chunk, translations, translator)
             results.write(chunk.render(translations), end)
             bar.update(len(chunk.records))
@@ -277,7 +295,8 @@ def translate(
             recall.add(term for one in best for term in one.terms or ())
             looped += sum(one.looped for one in best)
             cut += sum(one.truncated and not one.looped for one in best)
-        prefixes.check_used_up()
+        for file in (prefixes, phrases):
+            file.check_used_up()
     seconds = time.perf_counter() - begin
     log.info("%d lines in %.2f s, %.1f lines/s", count, seconds, count / seconds)
     if glossary and not is_quiet(click.get_current_context()):
@@ -327,6 +346,7 @@ def _translate(
     translator: Translator,
     options: SearchOptions,
     prefixes: list[str] | None,
+    phrases: list[str] | None,
     how: _How,
 ) -> list[Translation]:
     texts, sentences = chunk.texts, how.split_sentences
@@ -338,14 +358,20 @@ def _translate(
             terminology=how.terminology,
         )  # fmt: skip
     own = prefixes and chunk.per_text(prefixes)
+    constraints = phrases and [_phrases(line) for line in chunk.per_text(phrases)]
     return translator.translate(
         texts, options, own, split_sentences=sentences, alignments=how.alignments,
-        markup=how.markup, terminology=how.terminology,
+        markup=how.markup, terminology=how.terminology, constraints=constraints,
     )  # fmt: skip
 
 
-class _Prefixes:
-    """Reader of the --target-prefix file, in step with the input."""
+def _phrases(line: str) -> list[str]:
+    """Return the phrases of a line of the --constraints file."""
+    return [phrase for phrase in line.split("\t") if phrase.strip()]
+
+
+class _LineFile:
+    """Reader of a file with a line for each input line, in step with the input."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -362,22 +388,22 @@ class _Prefixes:
             self._stream.close()
 
     def take(self, chunk: Chunk) -> list[str] | None:
-        """Read one prefix per line of the chunk; None without a file.
+        """Read one line per line of the chunk; None without a file.
 
         Raises:
             InputError: The file has fewer lines than the input.
         """
         if self._path is None:
             return None
-        prefixes = list(itertools.islice(self._lines, len(chunk.records)))
-        self._taken += len(prefixes)
-        if len(prefixes) < len(chunk.records):
-            number = chunk.first_number + len(prefixes)
+        lines = list(itertools.islice(self._lines, len(chunk.records)))
+        self._taken += len(lines)
+        if len(lines) < len(chunk.records):
+            number = chunk.first_number + len(lines)
             raise InputError(
                 f"{self._path} has only {self._taken} lines, none for {chunk.name}, line {number}; "
                 "it must have one line, which may be empty, for each input line."
             )
-        return prefixes
+        return lines
 
     def check_used_up(self) -> None:
         """Raise InputError if the file has more lines than the input had."""

@@ -106,6 +106,8 @@ class SubmitOptions(ctypes.Structure):
         ("first_line", c_uint64),
         ("prefix_tokens", POINTER(Tokens)),
         ("score", c_int32),
+        ("constraints", POINTER(Text)),
+        ("constraint_tokens", POINTER(Tokens)),
     )
 
 

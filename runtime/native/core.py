@@ -244,6 +244,7 @@ class Core:
         completions: Completions | None = None,
         key: int = 0,
         score: bool = False,
+        constraints: Sequence[Sequence[Sequence[int]]] | None = None,
     ) -> Job:
         """Submit lines of text.
 
@@ -256,6 +257,7 @@ class Core:
             completions: Queue that receives `key` once the job has finished.
             key: Positive number chosen by the caller.
             score: The prefixes are whole translations, which are scored.
+            constraints: Tokens of the phrases that each translation must have, one list per line.
 
         Raises:
             TranslateTrtError: See `Translator.translate`.
@@ -263,7 +265,7 @@ class Core:
         forced = None if prefixes is None else _prefixes(prefixes)
         return self._submit(
             self.calls.tt_submit, _texts(lines), forced, options, first, caller, completions, key,
-            score,
+            score, constraints,
         )  # fmt: skip
 
     def submit_ids(
@@ -276,12 +278,13 @@ class Core:
         completions: Completions | None = None,
         key: int = 0,
         score: bool = False,
+        constraints: Sequence[Sequence[Sequence[int]]] | None = None,
     ) -> Job:
         """Submit token sequences; see `submit` for the arguments."""
         forced = None if prefixes is None else _token_lists(prefixes)
         return self._submit(
             self.calls.tt_submit_ids, _token_lists(sources), forced, options, 0, caller,
-            completions, key, score,
+            completions, key, score, constraints,
         )  # fmt: skip
 
     def statistics(self) -> Statistics:
@@ -344,6 +347,7 @@ class Core:
     def _submit(
         self, call: Any, sources: Any, prefixes: Any, options: SearchOptions, first: int,
         caller: int, completions: Completions | None, key: int, score: bool,
+        constraints: Sequence[Sequence[Sequence[int]]] | None,
     ) -> Job:  # fmt: skip
         search, submit, handle = _options(options), abi.SubmitOptions(), c_void_p()
         submit.struct_size = ctypes.sizeof(submit)
@@ -353,6 +357,8 @@ class Core:
             submit.completions, submit.finished_context = completions.handle, key
         if call is self.calls.tt_submit and prefixes is not None and prefixes._type_ is abi.Tokens:
             submit.prefix_tokens, prefixes = prefixes, None
+        if constraints is not None and any(constraints):
+            submit.constraint_tokens = _token_lists([_flat(phrases) for phrases in constraints])
         try:
             status = call(
                 self._handle, sources, len(sources), byref(submit), prefixes, byref(handle)
@@ -420,6 +426,17 @@ def _token_lists(lists: Sequence[Sequence[int]]) -> ctypes.Array[abi.Tokens]:
         for tokens in lists
     ]
     return (abi.Tokens * len(arrays))(*(abi.Tokens(one, len(one)) for one in arrays))
+
+
+def _flat(phrases: Sequence[Sequence[int]]) -> list[int]:
+    """Return the tokens of phrases, with a -1 after each."""
+    # No vocabulary has as many tokens as the last number: the library reports it.
+    largest = 2**31 - 1
+    return [
+        token
+        for phrase in phrases
+        for token in (*(one if 0 <= one < largest else largest for one in phrase), -1)
+    ]
 
 
 def _options(options: SearchOptions) -> abi.Options:

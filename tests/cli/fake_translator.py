@@ -27,6 +27,8 @@ class FakeTranslator:
     calls: list[tuple[list[str], SearchOptions, list[str] | None]] = []  # noqa: RUF012
     #: Their argument `split_sentences` of each call.
     splits: list[bool | str] = []  # noqa: RUF012
+    #: Their argument `constraints` of each call.
+    constraints: list[Sequence[Sequence[str]] | None] = []  # noqa: RUF012
     made: list[dict[str, object]] = []  # noqa: RUF012
 
     def __init__(
@@ -56,8 +58,10 @@ class FakeTranslator:
         alignments: bool = False,
         markup: str | None = None,
         terminology: Glossary | None = None,
+        constraints: Sequence[Sequence[str]] | None = None,
     ) -> list[Translation]:
         options = options or self.default_options
+        self.constraints.append(constraints)
         if terminology is not None:
             plain = self.translate(lines, options, target_prefixes, split_sentences=split_sentences)
             return translator._with_terms(lines, plain, terminology)

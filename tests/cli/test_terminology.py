@@ -60,20 +60,6 @@ def test_json_has_the_terms_of_every_hypothesis(translate: Callable[..., Result]
     assert blank["hypotheses"][0]["terms"] == last["hypotheses"][0]["terms"] == []
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--alignments"], "neither --markup nor --alignments"),
-        (["--markup", "html"], "neither --markup nor --alignments"),
-    ],
-)
-def test_flags_that_do_not_go_together(
-    translate: Callable[..., Result], flags: list[str], message: str
-) -> None:
-    done = translate(*flags)
-    assert (done.exit_code, message in done.stderr) == (2, True)
-
-
 def test_the_glossary_is_another_file(translate: Callable[..., Result], glossary: Path) -> None:
     assert "--terminology and an input are both" in translate(glossary).stderr
     glossary.write_text("one\n")

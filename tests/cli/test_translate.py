@@ -360,6 +360,21 @@ def test_prefixes_go_with_their_lines(
     assert [prefixes for *_, prefixes in fake_translator.calls] == [["A", ""], ["C"], ["D"]]
 
 
+def test_constraints_go_with_their_lines(
+    run: Callable[..., Result], tmp_path: Path, fake_translator: Any
+) -> None:
+    (tmp_path / "phrases").write_text("A\tB b\n\n\tC\n")
+    flags = ("--constraints", tmp_path / "phrases", "--chunk-lines", 2)
+    before = len(fake_translator.constraints)
+    assert run(*flags, stdin=b"a\nb\nc\n").exit_code == 0
+    assert fake_translator.constraints[before:] == [[["A", "B b"], []], [["C"]]]
+    result = run(*flags, stdin=b"a\nb\n")
+    assert (result.exit_code, "phrases has 3 lines, but the input 2" in result.stderr) == (1, True)
+    for other in (("--document",), ("--markup", "html"), ("--split-sentences",)):
+        result = run(*flags, *other, stdin=b"a\n")
+        assert (result.exit_code, "--constraints are of whole lines" in result.stderr) == (2, True)
+
+
 @pytest.mark.parametrize(
     ("prefixes", "message"),
     [

@@ -64,6 +64,9 @@ def traced_search(tmp_path_factory: pytest.TempPathFactory) -> Path:
         torch.ones(n, k, 4),
         torch.zeros(n, 5),
         *(torch.ones(n) for _ in range(2)),
+        torch.zeros(n, 6, dtype=torch.int64),
+        torch.zeros(n, k, 6, dtype=torch.int64),
+        torch.zeros(n, k, dtype=torch.int64),
     )
     dynamic = [dict.fromkeys(range(x.dim()), torch.export.Dim.DYNAMIC) for x in example]
     program = torch.onnx.export(
@@ -237,6 +240,7 @@ def test_a_finished_sentence_no_longer_changes(graph_search: SearchStep) -> None
         pool, lengths, parents, np.array([[False, False]]),
         np.zeros((1, 2, 0), np.int64), np.zeros((1, 2, 0), np.float32),
         np.zeros((1, 0), np.float32), np.array([1], np.float32), np.array([1], np.float32),
+        np.zeros((1, 0), np.int64), np.zeros((1, 2, 0), np.int64), np.zeros((1, 2), np.int64),
     )  # fmt: skip
     names = ["parents", *State._fields]
     state = dict(zip(names, outputs, strict=True))
@@ -289,6 +293,9 @@ def one_step(graph: SearchStep, logits: Any, **given: Any) -> dict[str, NDArray[
         "sampling_noise": np.zeros((n, 0)),
         "sampling_temperature": 1,
         "sampling_top_p": 1,
+        "constraint_tokens": np.zeros((n, 0)),
+        "constraint_progress": np.zeros((n, k, 0)),
+        "other_progress": np.zeros((n, k)),
     }
     assert set(given) <= set(inputs)
     inputs |= given

@@ -71,7 +71,8 @@ def test_tokens_are_drawn_as_transformers_defines_it(options: dict[str, float]) 
     changes = Changes(
         torch.zeros(count, 1, 0, dtype=torch.int64), torch.zeros(count, 1, 0),
         torch.tensor(noise), torch.full((count,), search.sampling_temperature),
-        torch.full((count,), search.sampling_top_p),
+        torch.full((count,), search.sampling_top_p), torch.zeros(count, 0, dtype=torch.int64),
+        torch.zeros(count, 1, 0, dtype=torch.int64), torch.zeros(count, 1, dtype=torch.int64),
     )  # fmt: skip
     step = BeamSearchStep(end_token=vocabulary)  # no token ends a translation
     _, tokens, log_probs, *_ = step(logits.expand(count, 1, -1), *request, *state, *changes)

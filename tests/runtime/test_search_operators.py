@@ -129,18 +129,26 @@ def assert_equal(found: tuple[list[Array], list[Array]]) -> list[Array]:
 
 
 def assert_equal_but_scores(found: tuple[list[Array], list[Array]]) -> list[Array]:
-    """Compare outputs of SelectBeams; the power in the scores is ONNX Runtime's own."""
+    """Compare outputs of SelectBeams; the power in the scores is ONNX Runtime's own.
+
+    Parents and tokens of dead beams are arbitrary.
+    """
     scores = [outputs.pop(5) for outputs in found]
     np.testing.assert_allclose(*scores, rtol=1e-6)
+    for outputs in found:
+        for x in outputs[:2]:
+            x[outputs[2] == LOWEST] = 0
     return assert_equal(found)
 
 
 # ---- selection ----
 
 
-def candidates(rng: np.random.Generator, kind: str, n: int, k: int, b: int) -> dict[str, Array]:
-    """Random best 2K + 1 + B candidates of each beam, and log-probabilities of the beams."""
-    c = 2 * k + 1 + b
+def candidates(
+    rng: np.random.Generator, kind: str, n: int, k: int, b: int, u: int
+) -> dict[str, Array]:
+    """Random best 2K + 1 + B + U candidates of each beam, and log-probabilities of the beams."""
+    c = 2 * k + 1 + b + u
     values = np.sort(rng.normal(-4, 2, (n, k, c)))[..., ::-1]
     choices = np.stack([rng.permutation(c + 3)[:c] for _ in range(n * k)]).reshape(n, k, c)
     log_probs = np.sort(rng.normal(-8, 3, (n, k)))[..., ::-1]
@@ -155,7 +163,7 @@ def candidates(rng: np.random.Generator, kind: str, n: int, k: int, b: int) -> d
     return {
         "log_probabilities": values.astype(np.float32),
         "choices": choices,
-        "forced": rng.normal(-9, 1, (n, k, 1)).astype(np.float32),
+        "looked_up": rng.normal(-9, 1, (n, k, 1 + u)).astype(np.float32),
         "log_probs": log_probs.astype(np.float32),
     }
 
@@ -179,12 +187,12 @@ def forced_tokens(rng: np.random.Generator, n: int) -> Array:
 
 
 def selection(
-    kind: str, k: int, alpha: float, beta: float, n: int = 24, b: int = 0, r: int = 0
+    kind: str, k: int, alpha: float, beta: float, n: int = 24, b: int = 0, r: int = 0, u: int = 0
 ) -> dict[str, Array]:
     rng = np.random.default_rng([k, len(kind), int(10 * alpha)])
     positions = rng.integers(0, 8, n)
     return {
-        **candidates(rng, kind, n, k, b),
+        **candidates(rng, kind, n, k, b, u),
         **pool(rng, n, k),
         "end_token": np.array(END),
         "forced_tokens": forced_tokens(rng, n),
@@ -197,6 +205,7 @@ def selection(
         "done": rng.random(n) < 0.2,
         **marks(rng, n, k, b),
         **noise(rng, n, r),
+        **constraints(rng, n, k, u),
     }
 
 
@@ -220,6 +229,18 @@ def noise(rng: np.random.Generator, n: int, r: int) -> dict[str, Array]:
         "sampling_noise": values.astype(np.float32),
         "sampling_temperature": rng.uniform(0.3, 3, n).astype(np.float32),
         "sampling_top_p": rng.choice([0.5, 0.9, 1], n).astype(np.float32),
+    }
+
+
+def constraints(rng: np.random.Generator, n: int, k: int, u: int) -> dict[str, Array]:
+    """Constraints of up to u different tokens, in three of four sentences."""
+    tokens = np.stack([rng.permutation(2 * k + 4)[:u] for _ in range(n)]).reshape(n, u)
+    used = np.arange(u) < rng.integers(1, u + 1, (n, 1)) if u else np.zeros((n, 0), bool)
+    used[rng.random(n) < 0.25] = False
+    return {
+        "constraint_tokens": np.where(used, tokens, UNMARKED).astype(np.int64),
+        "constraint_progress": rng.integers(0, 5, (n, k, u)),
+        "other_progress": rng.integers(0, 4, (n, k)) * used.any(1, keepdims=True),
     }
 
 
@@ -249,6 +270,17 @@ def test_selection_with_marked_tokens(both: Any, k: int, b: int) -> None:
     marked = assert_equal_but_scores((by_kernel, by_body))
     inputs["marked_tokens"] = np.full_like(inputs["marked_tokens"], UNMARKED)
     assert (marked[1] != assert_equal_but_scores(both("SelectBeams", inputs))[1]).any()
+
+
+@pytest.mark.parametrize("kind", ["random", "ties", "dead", "ends"])
+@pytest.mark.parametrize("u", [1, 3, 8])
+@pytest.mark.parametrize("k", [2, 4, 8])
+def test_selection_with_constraints(both: Any, k: int, u: int, kind: str) -> None:
+    inputs = selection(kind, k, 0.6, 5, n=60, b=3, u=u)
+    divided = assert_equal_but_scores(both("SelectBeams", inputs))
+    inputs["constraint_tokens"] = np.full_like(inputs["constraint_tokens"], UNMARKED)
+    inputs["other_progress"] = np.zeros_like(inputs["other_progress"])
+    assert (divided[1] != assert_equal_but_scores(both("SelectBeams", inputs))[1]).any()
 
 
 @pytest.mark.parametrize("r", [1, 2, 40])
@@ -321,6 +353,9 @@ def test_a_sentence_is_selected_for_as_it_is_alone(both: Any) -> None:
         ("sampling_noise", (24,), r"noise must be \[N, R\]"),
         ("sampling_temperature", (), r"temperatures and top shares \[N\]"),
         ("sampling_top_p", (23,), r"temperatures and top shares \[N\]"),
+        ("constraint_tokens", (23, 0), r"constraints must be \[N, U\]"),
+        ("constraint_progress", (24, 4, 1), r"constraints must be \[N, U\]"),
+        ("other_progress", (24, 3), r"constraints must be \[N, U\]"),
     ],
 )
 def test_selection_refuses_what_does_not_fit(
@@ -333,12 +368,18 @@ def test_selection_refuses_what_does_not_fit(
 
 
 @pytest.mark.parametrize(
-    ("k", "b", "r", "choices"),
-    [(1, 0, 0, 99), (4, 0, 0, 99), (4, 3, 0, 99), (4, 90, 0, 99), (1, 3, 5, 99), (1, 0, 97, 99)],
-)
-def test_what_candidates_are_asked_for(both: Any, k: int, b: int, r: int, choices: int) -> None:
+    ("k", "b", "r", "u", "choices"),
+    [
+        (1, 0, 0, 0, 99), (4, 0, 0, 0, 99), (4, 3, 0, 0, 99), (4, 90, 0, 0, 99), (1, 3, 5, 0, 99),
+        (1, 0, 97, 0, 99), (4, 3, 0, 2, 99), (4, 0, 0, 95, 99),
+    ],
+)  # fmt: skip
+def test_what_candidates_are_asked_for(
+    both: Any, k: int, b: int, r: int, u: int, choices: int
+) -> None:
     forced = np.array([7, FREE, 0, unscored(5), unscored(0)])
     tokens = np.zeros((len(forced), k), np.int64)
+    wanted = np.arange(len(forced) * u).reshape(len(forced), u) - 1
     columns, count = assert_equal(
         both(
             "ForcedColumns",
@@ -347,12 +388,16 @@ def test_what_candidates_are_asked_for(both: Any, k: int, b: int, r: int, choice
                 "tokens": tokens,
                 "marked_tokens": np.zeros((len(forced), k, b), np.int64),
                 "sampling_noise": np.zeros((len(forced), r), np.float32),
+                "constraint_tokens": wanted,
                 "choices": np.array(choices),
             },
         )
     )
-    assert columns.tolist() == [[[token]] * k for token in (7, 0, 0, 5, 0)]
-    assert count.tolist() == [min(2 * k + 1 + b + r, choices)]
+    others = [np.maximum(tokens, 0).tolist() for tokens in wanted]
+    assert columns.tolist() == [
+        [[token, *own]] * k for token, own in zip((7, 0, 0, 5, 0), others, strict=True)
+    ]
+    assert count.tolist() == [min(2 * k + 1 + b + r + u, choices)]
 
 
 # ---- ancestry ----

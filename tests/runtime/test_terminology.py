@@ -90,12 +90,41 @@ def test_a_language_code_stays_in_front(annotated_bundle: Path, tmp_path: Path) 
     assert [term.source for term in found.hypotheses[0].terms or ()] == ["cat"]
 
 
-def test_a_plain_model_is_refused(compiled_bundle: Path) -> None:
-    translator = Translator(compiled_bundle, threads=1)
-    with pytest.raises(OptionError, match="data prepare --terminology"):
-        translator.translate(LINES, terminology=GLOSSARY)
-    with pytest.raises(OptionError, match="data prepare --terminology"):
-        translator.translate_iter(LINES, terminology=GLOSSARY)
+def test_a_plain_model_is_made_to_use_the_terms(looping_bundle: Path) -> None:
+    translator = Translator(looping_bundle, threads=1)
+    options = SearchOptions(beam_size=4, loop_guard=True)
+    wanted = [translator.required_phrases(line, GLOSSARY) for line in LINES]
+    assert wanted == [["Katze"], [], ["Hund", "Katze"], [], []]
+    found = translator.translate(LINES, options, terminology=GLOSSARY)
+    assert [one.text for one in found] == [
+        one.text for one in translator.translate(LINES, options, constraints=wanted)
+    ]
+    for line, one, phrases in zip(LINES, found, wanted, strict=True):
+        assert all(phrase in one.text for phrase in phrases)
+        assert one.hypotheses[0].terms == tuple(GLOSSARY.terms(line, one.text))
+    more = [["Maus"]] * len(LINES)
+    both = translator.translate(LINES, options, terminology=GLOSSARY, constraints=more)
+    assert all(phrase in both[2].text for phrase in ("Hund", "Katze", "Maus"))
+    aligned = translator.translate(LINES, options, terminology=GLOSSARY, alignments=True)
+    assert [one.text for one in aligned] == [one.text for one in found]
+    html = translator.translate(
+        "a big <b>dog</b>", options, markup="html", terminology=GLOSSARY
+    ).text
+    assert "Hund" in html.replace("<b>", "").replace("</b>", "")
+    with pytest.raises(OptionError, match=r"data prepare --terminology .*required_phrases"):
+        translator.annotate(LINES[0], GLOSSARY)
+    with pytest.raises(OptionError, match="beam_size is 1, and line 1 of this call has const"):
+        translator.translate(LINES, SearchOptions(beam_size=1), terminology=GLOSSARY)
+
+
+def test_terms_of_sentences(looping_bundle: Path) -> None:
+    pytest.importorskip("sentencex")
+    translator, options = Translator(looping_bundle, threads=1), SearchOptions(max_length=12)
+    text = "A cat sleeps. No terms.\n\nA big dog."
+    found = translator.translate_document(text, options, split_sentences="en", terminology=GLOSSARY)
+    first, _, last = found.text.splitlines()
+    assert "Katze" in first
+    assert "Hund" in last
 
 
 def test_what_does_not_go_together(translator: Translator) -> None:

@@ -111,16 +111,20 @@ std::string sizes(const std::vector<std::pair<std::string, std::size_t>>& named)
 // Result arrays of a kernel that computes candidates.
 struct Found {
   Found(std::size_t rows, std::size_t count)
-      : column(rows), values(rows * count), indices(rows * count), at_column(rows), count(count) {}
+      : columns(rows),
+        values(rows * count),
+        indices(rows * count),
+        at_columns(rows),
+        count(count) {}
 
   Candidates candidates() {
-    return {count, column.data(), values.data(), indices.data(), at_column.data()};
+    return {count, 1, columns.data(), values.data(), indices.data(), at_columns.data()};
   }
 
-  std::vector<std::int64_t> column;
+  std::vector<std::int64_t> columns;
   std::vector<float> values;
   std::vector<std::int64_t> indices;
-  std::vector<float> at_column;
+  std::vector<float> at_columns;
   std::size_t count;
 };
 
@@ -386,7 +390,7 @@ void measure_search(Benchmark& benchmark) {
              log_probs = numbers.floats(kRows, 3), scores = numbers.floats(kRows);
   const auto choices = numbers.integers(kAll, kVocabulary);
   const std::vector<std::int64_t> forced_tokens(kSentences, kFree), least(kSentences, 1),
-      most(kSentences, 200), lengths(kRows, 3), finished_parents(kRows, 0);
+      most(kSentences, 200), lengths(kRows, 3), finished_parents(kRows, 0), progress(kRows, 0);
   const std::vector<float> alphas(kSentences, 0.6F), betas(kSentences, 5);
   const bool no[kRows] = {};
   bool done[kSentences], truncated[kRows];
@@ -420,6 +424,10 @@ void measure_search(Benchmark& benchmark) {
                             nullptr,
                             nullptr,
                             nullptr,
+                            0,
+                            nullptr,
+                            nullptr,
+                            progress.data(),
                             found_parents.data(),
                             found_tokens.data(),
                             found_log_probs.data(),

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <numeric>
 #include <vector>
@@ -44,6 +45,14 @@ class TopK {
   std::size_t size_ = 0;
 };
 
+// A continuation of a sentence with constraints.
+struct Continuation {
+  float value;
+  std::size_t index;
+  std::int64_t progress;
+  std::size_t rank;  // among the continuations of equal progress
+};
+
 // A candidate: one of the best 2K continuations of a sentence.
 struct Kept {
   float log_prob;
@@ -54,6 +63,7 @@ struct Scratch {
   explicit Scratch(std::size_t beams) : best(2 * beams), few(beams), kept(2 * beams) {}
 
   TopK best, few;
+  std::vector<Continuation> all;  // of a sentence with constraints
   std::vector<Kept> kept;
   std::vector<float> values;        // of the candidates of a beam
   std::vector<std::size_t> ranked;  // candidates of a beam, best first
@@ -114,37 +124,88 @@ void sample(const Selection& s, std::size_t n, Scratch& scratch) {
   values[ranked[drawn]] = kept;
 }
 
-// Rule 2, and the constraints of rules 10, 13 and 14: selects the best 2K candidates, or one in a
-// greedy search.
+// Whether a sentence has constraints.
+bool is_constrained(const Selection& s, std::size_t n) {
+  return s.constraints > 0 && s.constraint_tokens[n * s.constraints] >= 0;
+}
+
+// Whether a token belongs to the constraints of a sentence.
+bool is_wanted(const Selection& s, std::size_t n, std::int64_t token) {
+  const auto* wanted = s.constraint_tokens + n * s.constraints;
+  return std::find(wanted, wanted + s.constraints, token) != wanted + s.constraints;
+}
+
+// Rule 15: of the continuations in scratch.all, the best of each progress come first, then the
+// second best, and so on, each time in descending order of progress.
+void order_by_progress(Scratch& scratch) {
+  auto& all = scratch.all;
+  for (auto& one : all) {
+    if (!(one.value > kImpossible)) one = {kImpossible, one.index, -1, 0};  // also NaN
+  }
+  std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) {
+    return a.progress != b.progress ? a.progress > b.progress : a.value > b.value;
+  });
+  for (std::size_t i = 1; i < all.size(); ++i) {
+    if (all[i].progress == all[i - 1].progress) all[i].rank = all[i - 1].rank + 1;
+  }
+  std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) {
+    const bool a_lives = a.progress >= 0, b_lives = b.progress >= 0;
+    return a_lives && b_lives ? a.rank < b.rank : a_lives && !b_lives;
+  });
+}
+
+// Rules 2 and 15, with the restrictions of rules 10, 13 and 14: selects the best 2K candidates, or
+// one in a greedy search.
 void expand(const Selection& s, std::size_t n, Scratch& scratch) {
-  const auto width = s.candidates + 1;  // the last column is the forced token
+  // The columns of a beam: candidates, tokens of constraints, and the forced token.
+  const auto forced_at = s.candidates + s.constraints, width = forced_at + 1;
   const bool is_forced = s.forced_tokens[n] != kFree;
   const bool too_short = s.positions[n] + 1 < s.min_lengths[n];
+  const bool constrained = is_constrained(s, n);
+  const auto* wanted = s.constraint_tokens + n * s.constraints;
   scratch.best.clear();
+  scratch.all.clear();
   for (std::size_t k = 0; k < s.beams; ++k) {
     const auto row = n * s.beams + k;
+    const auto offer = [&](float value, std::size_t column, std::int64_t progress) {
+      if (constrained) {
+        scratch.all.push_back({value + s.log_probs[row], k * width + column, progress, 0});
+      } else {
+        scratch.best.offer(value + s.log_probs[row], k * width + column);
+      }
+    };
+    const auto other_progress = s.other_progress[row];
     const auto* values = s.log_probabilities + row * s.candidates;
     const auto* choices = s.choices + row * s.candidates;
+    const auto* looked_up = s.looked_up + row * (s.constraints + 1);
     scratch.values.resize(s.candidates);
     for (std::size_t c = 0; c < s.candidates; ++c) {
-      const bool barred = is_forced || (too_short && choices[c] == s.end_token);
+      const bool barred = is_forced || (too_short && choices[c] == s.end_token) ||
+                          (constrained && is_wanted(s, n, choices[c]));
       scratch.values[c] = barred ? kImpossible : marked(s, row, choices[c], values[c]);
     }
     sample(s, n, scratch);
-    for (std::size_t c = 0; c < s.candidates; ++c) {
-      scratch.best.offer(scratch.values[c] + s.log_probs[row], k * width + c);
+    for (std::size_t c = 0; c < s.candidates; ++c) offer(scratch.values[c], c, other_progress);
+    for (std::size_t u = 0; u < s.constraints; ++u) {
+      const bool is_open = wanted[u] >= 0 && !is_forced;
+      offer(is_open ? looked_up[1 + u] : kImpossible, s.candidates + u,
+            s.constraint_progress[row * s.constraints + u]);
     }
-    const float forced = s.forced_tokens[n] >= 0 ? s.forced[row] : is_forced ? 0.0F : kImpossible;
-    scratch.best.offer(forced + s.log_probs[row], k * width + s.candidates);
+    const float forced = s.forced_tokens[n] >= 0 ? looked_up[0] : is_forced ? 0.0F : kImpossible;
+    offer(forced, forced_at, other_progress);
   }
+  if (constrained) order_by_progress(scratch);
   for (std::size_t rank = 0; rank < 2 * s.beams; ++rank) {
-    const auto [value, index] = scratch.best[rank];
+    const auto value = constrained ? scratch.all[rank].value : scratch.best[rank].value;
+    const auto index = constrained ? scratch.all[rank].index : scratch.best[rank].index;
     const auto beam = index / width, c = index % width;
     const auto* choices = s.choices + (n * s.beams + beam) * s.candidates;
     scratch.kept[rank] = {
         rank < s.beams * s.beams ? value : kImpossible,
         static_cast<std::int64_t>(beam),
-        c < s.candidates ? choices[c] : forced_column(s.forced_tokens[n]),
+        c < s.candidates ? choices[c]
+        : c < forced_at  ? std::max<std::int64_t>(wanted[c - s.candidates], 0)
+                         : forced_column(s.forced_tokens[n]),
     };
   }
 }
@@ -176,21 +237,22 @@ float retire(const Selection& s, std::size_t n, Scratch& scratch) {
   return best[s.beams - 1].value;
 }
 
-// Rule 4: keeps the best K unfinished candidates as live beams; returns the best log-probability.
+// Rule 4: keeps the first K candidates that do not end as live beams; returns the best
+// log-probability.
 float live_on(const Selection& s, std::size_t n, Scratch& scratch) {
-  auto& best = scratch.few;
-  best.clear();
-  for (std::size_t rank = 0; rank < 2 * s.beams; ++rank) {
-    const auto& one = scratch.kept[rank];
-    best.offer(one.token == s.end_token ? kImpossible : one.log_prob, rank);
-  }
+  // Candidates that end fill up the beams, with a log-probability of minus infinity.
+  const auto ends = [&](const Kept& one) { return one.token == s.end_token; };
+  std::stable_partition(scratch.kept.begin(), scratch.kept.end(), std::not_fn(ends));
+  float best = kImpossible;
   for (std::size_t k = 0; k < s.beams; ++k) {
-    const auto& one = scratch.kept[best[k].index];
+    const auto& one = scratch.kept[k];
+    const float log_prob = ends(one) ? kImpossible : one.log_prob;
     s.parents[n * s.beams + k] = one.parent;
     s.next_tokens[n * s.beams + k] = one.token;
-    s.next_log_probs[n * s.beams + k] = best[k].value;
+    s.next_log_probs[n * s.beams + k] = log_prob;
+    best = std::max(best, log_prob);
   }
-  return best[0].value;
+  return best;
 }
 
 // Rule 5: whether a sentence is done.

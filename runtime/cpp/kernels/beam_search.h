@@ -38,7 +38,8 @@ struct Selection {
 
   const float* log_probabilities;  // [N, K, C]
   const std::int64_t* choices;     // [N, K, C], tokens of the candidates
-  const float* forced;             // [N, K], log-probability of the forced token
+  const float* looked_up;          // [N, K, U + 1], log-probabilities of tokens to look up: the
+                                   // forced token, and those of constraints
   std::int64_t end_token;
 
   const std::int64_t *forced_tokens, *min_lengths, *max_lengths;  // [N]
@@ -59,6 +60,11 @@ struct Selection {
   std::size_t ranks;                       // R
   const float* noise;                      // [N, R], minus infinity for ranks that cannot be drawn
   const float *temperatures, *top_shares;  // [N], of samples
+
+  std::size_t constraints;                  // U
+  const std::int64_t* constraint_tokens;    // [N, U], negative in unused entries at the end
+  const std::int64_t* constraint_progress;  // [N, K, U], of a beam continued by each of them
+  const std::int64_t* other_progress;       // [N, K], of a beam continued by another token
 
   std::int64_t *parents, *next_tokens;                          // [N, K]
   float* next_log_probs;                                        // [N, K]

@@ -130,8 +130,10 @@ void candidates8(const GemmKernel& best, const Matrix8& matrix, const float* bia
     const float log_sum = states.merged(row, out.count);
     for (auto copy = x.begins[row]; copy < x.begins[row + 1]; ++copy) {
       write(states.all[row], log_sum, copy, out);
-      const auto column = static_cast<std::size_t>(out.column[copy]);
-      out.at_column[copy] = logit(x, matrix, bias, row, column) - log_sum;
+      for (auto i = copy * out.lookups; i < (copy + 1) * out.lookups; ++i) {
+        const auto column = static_cast<std::size_t>(out.columns[i]);
+        out.at_columns[i] = logit(x, matrix, bias, row, column) - log_sum;
+      }
     }
   }
 }
@@ -144,7 +146,9 @@ void top_logits(const float* logits, std::size_t rows, std::size_t columns, cons
     const auto* here = logits + row * columns;
     const float log_sum = update_all(states.all[row], out.count, here, columns);
     write(states.all[row], log_sum, row, out);
-    out.at_column[row] = here[out.column[row]] - log_sum;
+    for (auto i = row * out.lookups; i < (row + 1) * out.lookups; ++i) {
+      out.at_columns[i] = here[out.columns[i]] - log_sum;
+    }
   });
 }
 

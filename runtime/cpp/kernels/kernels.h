@@ -85,13 +85,14 @@ struct Linear {
 };
 
 // Candidates of every row: the best `count` log-probabilities in descending order, ties by lower
-// index; and the log-probability of one given column.
+// index; and the log-probabilities of given columns.
 struct Candidates {
   std::size_t count;
-  const std::int64_t* column;  // [rows]
-  float* values;               // [rows, count]
-  std::int64_t* indices;       // [rows, count]
-  float* at_column;            // [rows]
+  std::size_t lookups;          // number of given columns, U + 1
+  const std::int64_t* columns;  // [rows, lookups]
+  float* values;                // [rows, count]
+  std::int64_t* indices;        // [rows, count]
+  float* at_columns;            // [rows, lookups]
 };
 
 // A vocabulary projection [inputs, outputs], prepared for top-k: the matrix in 16 bits, bounds of
@@ -113,8 +114,8 @@ struct Vocabulary {
   const float *mean, *mean_error;
 };
 
-// Shortlists: the tokens that each sentence may generate, in addition to `Candidates::column`,
-// which is the same for all beams of a sentence.
+// Shortlists: the tokens that each sentence may generate, in addition to `Candidates::columns`,
+// which are the same for all beams of a sentence.
 struct Shortlists {
   std::size_t sentences, beams, entries, inputs;  // N, K, W; columns of the vocabulary matrix
   const std::int64_t* tokens;                     // [N, W], 0 in unused entries

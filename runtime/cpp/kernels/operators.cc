@@ -203,22 +203,28 @@ class LinearNode {
 };
 
 // Allocates the outputs of a candidate operator for rows of shape [N, K, ...].
-Candidates candidates(OperatorContext& context, const Shape& shape, std::size_t columns,
-                      std::size_t column, std::size_t count) {
+//
+// size: number of columns. columns, count: indices of the inputs.
+Candidates candidates(OperatorContext& context, const Shape& shape, std::size_t size,
+                      std::size_t columns, std::size_t count) {
   require(shape.size() == 3, "the input of a candidate operator must be [N, K, ...]");
-  const Shape one = {shape[0], shape[1], 1};
-  require(context.shape(column) == one, "the columns to look up must be [N, K, 1]");
+  const auto lookups = context.shape(columns);
+  require(lookups.size() == 3 && Shape{lookups[0], lookups[1]} == Shape{shape[0], shape[1]},
+          "the columns to look up must be [N, K, U + 1]");
   const auto wanted = *context.input<std::int64_t>(count);
-  require(wanted >= 1 && static_cast<std::size_t>(wanted) <= columns,
+  require(wanted >= 1 && static_cast<std::size_t>(wanted) <= size,
           "the number of candidates must be from 1 to the number of columns");
-  const auto* looked_up = context.input<std::int64_t>(column);
-  const auto rows = element_count(shape, 0, 2);
-  require(std::all_of(looked_up, looked_up + rows,
-                      [&](auto c) { return c >= 0 && static_cast<std::size_t>(c) < columns; }),
+  const auto* looked_up = context.input<std::int64_t>(columns);
+  require(std::all_of(looked_up, looked_up + element_count(lookups, 0, 3),
+                      [&](auto c) { return c >= 0 && static_cast<std::size_t>(c) < size; }),
           "a column to look up is out of range");
   const Shape many = {shape[0], shape[1], wanted};
-  return {static_cast<std::size_t>(wanted), looked_up, context.output<float>(0, many),
-          context.output<std::int64_t>(1, many), context.output<float>(2, one)};
+  return {static_cast<std::size_t>(wanted),
+          element_count(lookups, 2, 3),
+          looked_up,
+          context.output<float>(0, many),
+          context.output<std::int64_t>(1, many),
+          context.output<float>(2, lookups)};
 }
 
 // Whether logits have a bias.
@@ -268,14 +274,14 @@ class VocabularyCandidatesNode {
 
   VocabularyCandidatesNode(const Kernels& kernels, const Variant& variant, const NodeInfo& info)
       : kernels_(kernels),
-        column_(variant.biased ? 3 : 2),
+        lookups_(variant.biased ? 3 : 2),
         vocabulary_(read(kernels, variant, info, memory_)) {}
 
   void run(OperatorContext& context) const {
     const auto shape = context.shape(0);
     require(static_cast<std::size_t>(shape.back()) == vocabulary_.inputs,
             "the input and the vocabulary projection must have the same number of columns");
-    const auto found = candidates(context, shape, vocabulary_.outputs, column_, column_ + 1);
+    const auto found = candidates(context, shape, vocabulary_.outputs, lookups_, lookups_ + 1);
     kernels_.candidates(vocabulary_, context.input<float>(1), context.input<float>(0),
                         element_count(shape, 0, 2), found, context);
   }
@@ -298,7 +304,7 @@ class VocabularyCandidatesNode {
   }
 
   const Kernels& kernels_;
-  const std::size_t column_;  // index of the input
+  const std::size_t lookups_;  // index of the input
   Arena memory_;
   const Vocabulary vocabulary_;
 };

@@ -234,22 +234,24 @@ void linear8(const Linear8& linear, const float* x, std::size_t rows, float* y,
 
 // ---- candidates ----
 
-// Writes the best log-probabilities of one row of logits, and that of the logit `forced`.
-void write_best(const float* logits, std::size_t columns, float forced, std::size_t row,
+// Writes the best log-probabilities of one row of logits, and those at the given columns, whose
+// logits are logit(column).
+template <class Logit>
+void write_best(const float* logits, std::size_t columns, const Logit& logit, std::size_t row,
                 const Candidates& out) {
   auto* values = out.values + row * out.count;
   auto* indices = out.indices + row * out.count;
   std::fill_n(values, out.count, kMinusInfinity);
   std::fill_n(indices, out.count, 0);
   for (std::size_t column = 0; column < columns; ++column) {
-    const float logit = logits[column];
-    if (!(logit > values[out.count - 1])) continue;  // of equal logits, the first stays
+    const float value = logits[column];
+    if (!(value > values[out.count - 1])) continue;  // of equal logits, the first stays
     auto at = out.count - 1;
-    for (; at > 0 && values[at - 1] < logit; --at) {
+    for (; at > 0 && values[at - 1] < value; --at) {
       values[at] = values[at - 1];
       indices[at] = indices[at - 1];
     }
-    values[at] = logit;
+    values[at] = value;
     indices[at] = static_cast<std::int64_t>(column);
   }
   const float largest = values[0];
@@ -257,14 +259,21 @@ void write_best(const float* logits, std::size_t columns, float forced, std::siz
       sum_of(columns, [=](std::size_t i) { return exponential(logits[i] - largest); });
   const float log_sum = largest + std::log(sum);
   for (std::size_t i = 0; i < out.count; ++i) values[i] -= log_sum;
-  out.at_column[row] = forced - log_sum;
+  for (auto i = row * out.lookups; i < (row + 1) * out.lookups; ++i) {
+    out.at_columns[i] = logit(out.columns[i]) - log_sum;
+  }
+}
+
+// The same where the columns to look up are among the logits.
+void write_best(const float* logits, std::size_t columns, std::size_t row, const Candidates& out) {
+  write_best(logits, columns, [=](std::int64_t column) { return logits[column]; }, row, out);
 }
 
 void top_logits(const float* logits, std::size_t rows, std::size_t columns, const Candidates& out,
                 Executor& executor) {
   parallel_for(executor, rows, [&](std::size_t row) {
     const auto* here = logits + row * columns;
-    write_best(here, columns, here[out.column[row]], row, out);
+    write_best(here, columns, row, out);
   });
 }
 
@@ -279,7 +288,7 @@ void candidates8(const Matrix8& matrix, const float* bias, const float* x, std::
       const auto sum = static_cast<float>(sum_of_steps(steps, matrix, o));
       logits[o] = std::fma(sum * matrix.scales[o], scale, bias[o]);
     }
-    write_best(logits, matrix.outputs, logits[out.column[row]], row, out);
+    write_best(logits, matrix.outputs, row, out);
   });
 }
 
@@ -299,7 +308,7 @@ void candidates(const Vocabulary& vocabulary, const float* columns, const float*
     for (std::size_t o = 0; o < vocabulary.outputs; ++o) {
       logits[o] = dot(x + row * inputs, columns + o * inputs, inputs) + vocabulary.bias[o];
     }
-    write_best(logits, vocabulary.outputs, logits[out.column[row]], row, out);
+    write_best(logits, vocabulary.outputs, row, out);
   });
 }
 
@@ -320,7 +329,7 @@ void best_of_shortlists(const Shortlists& shortlists, const Candidates& out, Exe
     if (count == 0) {  // a finished sentence
       std::fill_n(out.values + row * out.count, out.count, kMasked);
       std::fill_n(indices, out.count, 0);
-      out.at_column[row] = 0;
+      std::fill_n(out.at_columns + row * out.lookups, out.lookups, 0.0F);
       return;
     }
     const auto x = prepare(row, workspace.arena);
@@ -330,7 +339,7 @@ void best_of_shortlists(const Shortlists& shortlists, const Candidates& out, Exe
     };
     auto* logits = allocate<float>(workspace.arena, count);
     for (std::size_t i = 0; i < count; ++i) logits[i] = biased(tokens[i]);
-    write_best(logits, count, biased(out.column[row]), row, out);
+    write_best(logits, count, biased, row, out);
     for (std::size_t i = 0; i < out.count; ++i) {
       indices[i] = tokens[static_cast<std::size_t>(indices[i])];
     }

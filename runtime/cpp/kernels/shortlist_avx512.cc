@@ -176,13 +176,13 @@ void multiply(const typename Numbers::Weight* rows, const std::int64_t* tokens, 
 // Computes candidates from logits of shortlisted tokens.
 //
 // fill(sentence, tokens, count, emit) must call emit(i, beam, logit) for all `count` tokens; the
-// last one is the token of Candidates::column.
+// last ones are those of Candidates::columns.
 template <class Fill>
 void topk_of_shortlists(const Shortlists& shortlists, const Candidates& out, Executor& executor,
                         Arena& arena, const Fill& fill) {
   constexpr float kNothing = -std::numeric_limits<float>::infinity();
   const auto rows = shortlists.sentences * shortlists.beams;
-  const auto stride = shortlists.entries + 1;
+  const auto stride = shortlists.entries + out.lookups;
   auto* tokens = allocate<std::int64_t>(arena, shortlists.sentences * stride);
   auto* counts = allocate<std::size_t>(arena, shortlists.sentences);
   parallel_for(executor, shortlists.sentences, [&](std::size_t n) {
@@ -191,25 +191,28 @@ void topk_of_shortlists(const Shortlists& shortlists, const Candidates& out, Exe
     const auto* end =
         std::copy_if(list, list + shortlists.entries, here, [](auto t) { return t != 0; });
     counts[n] = static_cast<std::size_t>(end - here);
-    here[counts[n]] = out.column[n * shortlists.beams];
+    std::copy_n(out.columns + n * shortlists.beams * out.lookups, out.lookups, here + counts[n]);
   });
   const auto width = std::max(*std::max_element(counts, counts + shortlists.sentences), out.count);
   auto* logits = allocate<float>(arena, rows * width);
-  auto* forced = allocate<float>(arena, rows);
-  auto* none = allocate<std::int64_t>(arena, rows);
-  std::fill_n(none, rows, 0);
+  auto* at_first = allocate<float>(arena, rows);
+  auto* first = allocate<std::int64_t>(arena, rows);
+  std::fill_n(first, rows, 0);
   parallel_for(executor, shortlists.sentences, [&](std::size_t n) {
     auto* mine = logits + n * shortlists.beams * width;
     std::fill_n(mine, shortlists.beams * width, kNothing);
-    fill(n, tokens + n * stride, counts[n] + 1, [&](std::size_t i, std::size_t beam, float logit) {
-      if (i > counts[n]) return;
+    auto* looked_up = out.at_columns + n * shortlists.beams * out.lookups;
+    const auto count = counts[n] + out.lookups;
+    fill(n, tokens + n * stride, count, [&](std::size_t i, std::size_t beam, float logit) {
+      if (i >= count) return;
       const auto token = static_cast<std::size_t>(tokens[n * stride + i]);
       logit += shortlists.bias == nullptr ? 0 : shortlists.bias[token];
-      (i < counts[n] ? mine[beam * width + i] : forced[n * shortlists.beams + beam]) = logit;
+      (i < counts[n] ? mine[beam * width + i] : looked_up[beam * out.lookups + i - counts[n]]) =
+          logit;
     });
   });
   // Looks up the first logit of each row to recover the log-sum-exp.
-  top_logits(logits, rows, width, {out.count, none, out.values, out.indices, out.at_column},
+  top_logits(logits, rows, width, {out.count, 1, first, out.values, out.indices, at_first},
              executor);
   for (std::size_t row = 0; row < rows; ++row) {
     const auto n = row / shortlists.beams;
@@ -218,11 +221,13 @@ void topk_of_shortlists(const Shortlists& shortlists, const Candidates& out, Exe
     if (counts[n] == 0) {  // a finished sentence
       std::fill_n(values, out.count, kMasked);
       std::fill_n(indices, out.count, 0);
-      out.at_column[row] = 0;
+      std::fill_n(out.at_columns + row * out.lookups, out.lookups, 0.0F);
       continue;
     }
-    const float log_total = logits[row * width] - out.at_column[row];
-    out.at_column[row] = forced[row] - log_total;
+    const float log_total = logits[row * width] - at_first[row];
+    for (auto i = row * out.lookups; i < (row + 1) * out.lookups; ++i) {
+      out.at_columns[i] -= log_total;
+    }
     for (std::size_t i = 0; i < out.count; ++i) {
       indices[i] = tokens[n * stride + static_cast<std::size_t>(indices[i])];
     }

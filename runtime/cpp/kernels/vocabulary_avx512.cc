@@ -241,8 +241,9 @@ void candidates(const Vocabulary& vocabulary, const float* columns, const float*
   const auto finish = [&](std::size_t row, const TopKState& state, float log_sum) {
     for (auto copy = x.rows.begins[row]; copy < x.rows.begins[row + 1]; ++copy) {
       write(state, log_sum, copy, out);
-      const auto column = static_cast<std::size_t>(out.column[copy]);
-      out.at_column[copy] = logit(row, column) - log_sum;
+      for (auto i = copy * out.lookups; i < (copy + 1) * out.lookups; ++i) {
+        out.at_columns[i] = logit(row, static_cast<std::size_t>(out.columns[i])) - log_sum;
+      }
     }
   };
   auto* decided = allocate<bool>(workspace.arena, x.rows.count);

@@ -10,30 +10,38 @@
 namespace translate_trt {
 namespace {
 
+constexpr std::size_t kLookups = 3;  // columns to look up in a row
+
 // Results of a kernel or of the reference.
 struct Found {
   Found(std::size_t rows, std::size_t count)
-      : column(rows), values(rows * count), indices(rows * count), at_column(rows), count(count) {}
+      : columns(rows * kLookups),
+        values(rows * count),
+        indices(rows * count),
+        at_columns(rows * kLookups),
+        count(count) {}
 
   Candidates out() {
-    return {count, column.data(), values.data(), indices.data(), at_column.data()};
+    return {count, kLookups, columns.data(), values.data(), indices.data(), at_columns.data()};
   }
 
   void check(const std::string& what, const Found& expected, double tolerance) const {
     check_same(what + ", indices", indices, expected.indices);
     check_close(what + ", values", values, expected.values, tolerance, tolerance);
-    check_close(what + ", at the column", at_column, expected.at_column, tolerance, tolerance);
+    check_close(what + ", at columns", at_columns, expected.at_columns, tolerance, tolerance);
   }
 
-  std::vector<std::int64_t> column;
+  std::vector<std::int64_t> columns;
   std::vector<float> values;
   std::vector<std::int64_t> indices;
-  std::vector<float> at_column;
+  std::vector<float> at_columns;
   std::size_t count;
 };
 
-// Reference candidates of one row of logits. forced: logit of the column to look up.
-void expect(Found& found, std::size_t row, const std::vector<double>& logits, double forced) {
+// Reference candidates of one row of logits. looked_up(column): logit of a column to look up.
+template <class Logit>
+void expect(Found& found, std::size_t row, const std::vector<double>& logits,
+            const std::vector<std::int64_t>& columns, const Logit& looked_up) {
   std::vector<std::int64_t> order(logits.size());
   std::iota(order.begin(), order.end(), 0);
   const auto logit = [&](std::int64_t i) { return logits[static_cast<std::size_t>(i)]; };
@@ -45,20 +53,23 @@ void expect(Found& found, std::size_t row, const std::vector<double>& logits, do
     found.indices[row * found.count + i] = order[i];
     found.values[row * found.count + i] = static_cast<float>(logit(order[i]) - log_sum);
   }
-  found.at_column[row] = static_cast<float>(forced - log_sum);
+  for (auto i = row * kLookups; i < (row + 1) * kLookups; ++i) {
+    found.at_columns[i] = static_cast<float>(looked_up(columns[i]) - log_sum);
+  }
 }
 
 Found expected(const std::vector<std::vector<double>>& logits, const Found& asked) {
   Found found(logits.size(), asked.count);
   for (std::size_t row = 0; row < logits.size(); ++row) {
-    expect(found, row, logits[row], logits[row][static_cast<std::size_t>(asked.column[row])]);
+    expect(found, row, logits[row], asked.columns,
+           [&](std::int64_t column) { return logits[row][static_cast<std::size_t>(column)]; });
   }
   return found;
 }
 
 Found asked(std::size_t rows, std::size_t count, std::size_t columns, Numbers& numbers) {
   Found found(rows, count);
-  found.column = numbers.integers(rows, columns);
+  found.columns = numbers.integers(rows * kLookups, columns);
   return found;
 }
 
@@ -241,8 +252,9 @@ void test_listed(const ListSize& size, const Kernels& kernels, TestExecutor& exe
         is_empty ? 0 : static_cast<std::int64_t>(1 + (place * 7 + n * 31) % (kVocabulary - 1));
   }
   Found found(rows, size.count), right(rows, size.count);
-  for (std::size_t row = 0; row < rows; ++row) {
-    found.column[row] = static_cast<std::int64_t>(row / size.beams * 13 % kVocabulary);
+  for (std::size_t i = 0; i < rows * kLookups; ++i) {  // equal for all beams of a sentence
+    const auto n = i / kLookups / size.beams, lookup = i % kLookups;
+    found.columns[i] = static_cast<std::int64_t>((n * 13 + lookup * 29) % kVocabulary);
   }
   const Shortlists lists{size.sentences, size.beams,    size.places,
                          size.inputs,    tokens.data(), biased ? bias.data() : nullptr};
@@ -283,7 +295,8 @@ void test_listed(const ListSize& size, const Kernels& kernels, TestExecutor& exe
     }
     std::vector<double> logits;
     for (const auto token : listed) logits.push_back(logit(row, token));
-    expect(right, row, logits, logit(row, found.column[row]));
+    expect(right, row, logits, found.columns,
+           [&](std::int64_t column) { return logit(row, column); });
     for (std::size_t i = 0; i < size.count; ++i) {
       auto& index = right.indices[row * size.count + i];
       index = listed[static_cast<std::size_t>(index)];
@@ -340,7 +353,8 @@ void test_single_beam(const Kernels& kernels, TestExecutor& executor, const std:
       rows.insert(rows.end(), x.data() + row * kInputs, x.data() + (row + 1) * kInputs);
       std::copy_n(both.values.data() + row * kCount, kCount, expected.values.data() + n * kCount);
       std::copy_n(both.indices.data() + row * kCount, kCount, expected.indices.data() + n * kCount);
-      expected.at_column[n] = both.at_column[row];
+      std::copy_n(both.at_columns.data() + row * kLookups, kLookups,
+                  expected.at_columns.data() + n * kLookups);
     }
     run(1, rows).check(what, expected, 0);
   }

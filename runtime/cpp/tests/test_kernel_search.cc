@@ -96,7 +96,6 @@ struct Step {
   Numbers numbers;
   std::vector<float> values = numbers.floats(sentences * beams * candidates, 4);
   std::vector<std::int64_t> choices = numbers.integers(values.size(), 12);
-  std::vector<float> forced = numbers.floats(sentences * beams);
   std::vector<std::int64_t> forced_tokens = std::vector<std::int64_t>(sentences, kFree);
   std::vector<std::int64_t> positions = numbers.integers(sentences, 10);
   std::vector<std::int64_t> min_lengths = numbers.integers(sentences, 6);
@@ -113,6 +112,33 @@ struct Step {
   std::size_t ranks = 0;
   std::vector<float> noise = {};
   std::vector<float> temperatures = std::vector<float>(sentences, 1), top_shares = temperatures;
+  std::size_t constraints = 0;
+  std::vector<std::int64_t> constraint_tokens = {}, constraint_progress = {};
+  std::vector<std::int64_t> other_progress = std::vector<std::int64_t>(sentences * beams);
+  std::vector<float> looked_up = numbers.floats(sentences * beams);
+
+  // Gives two of three sentences constraints of up to `count` different tokens.
+  void constrain(std::size_t count) {
+    constraints = count;
+    looked_up = numbers.floats(sentences * beams * (count + 1), 4);
+    constraint_progress = numbers.integers(sentences * beams * count, 4);
+    other_progress = numbers.integers(sentences * beams, 3);
+    for (std::size_t n = 0; n < sentences; ++n) {
+      for (std::size_t u = 0; u < count; ++u) {
+        const bool is_used = n % 3 > 0 && u <= n % count;
+        constraint_tokens.push_back(is_used ? static_cast<std::int64_t>((n + 5 * u) % 12) : -1);
+      }
+    }
+  }
+
+  // The tokens of a sentence's constraints.
+  std::vector<std::int64_t> wanted(std::size_t n) const {
+    std::vector<std::int64_t> tokens;
+    for (auto i = n * constraints; i < (n + 1) * constraints; ++i) {
+      if (constraint_tokens[i] >= 0) tokens.push_back(constraint_tokens[i]);
+    }
+    return tokens;
+  }
 
   // Draws the next token of every other sentence from a few of its candidates.
   void draw(std::size_t count) {
@@ -188,7 +214,7 @@ Result selected(const Step& step, const bool* early, const bool* done) {
                 step.candidates,
                 step.values.data(),
                 step.choices.data(),
-                step.forced.data(),
+                step.looked_up.data(),
                 kEnd,
                 step.forced_tokens.data(),
                 step.min_lengths.data(),
@@ -210,6 +236,10 @@ Result selected(const Step& step, const bool* early, const bool* done) {
                 step.noise.data(),
                 step.temperatures.data(),
                 step.top_shares.data(),
+                step.constraints,
+                step.constraint_tokens.data(),
+                step.constraint_progress.data(),
+                step.other_progress.data(),
                 found.parents.data(),
                 found.tokens.data(),
                 found.log_probs.data(),
@@ -226,8 +256,9 @@ Result selected(const Step& step, const bool* early, const bool* done) {
 
 void expect(const Step& s, const bool* early, const bool* done, std::size_t n, Result& right) {
   struct Continuation {
-    std::int64_t parent, token;
+    std::int64_t parent, token, progress;
   };
+  const auto wanted = s.wanted(n);
   const auto forced = s.forced_tokens[n];
   const float* noise = s.noise.data() + n * s.ranks;
   const bool draws = s.ranks > 0 && noise[0] > kNothing;
@@ -239,7 +270,8 @@ void expect(const Step& s, const bool* early, const bool* done, std::size_t n, R
     for (auto c = row * s.candidates; c < (row + 1) * s.candidates; ++c) {
       const bool too_short = s.positions[n] + 1 < s.min_lengths[n] && s.choices[c] == kEnd;
       const float factor = s.factor(row, s.choices[c]);
-      const bool barred = forced != kFree || too_short || factor > 1e9F;
+      const bool is_wanted = std::count(wanted.begin(), wanted.end(), s.choices[c]) > 0;
+      const bool barred = forced != kFree || too_short || factor > 1e9F || is_wanted;
       ranked.push_back({barred ? kNothing : s.values[c] * factor, c});
     }
     if (draws) {
@@ -250,12 +282,39 @@ void expect(const Step& s, const bool* early, const bool* done, std::size_t n, R
       for (auto& [value, c] : ranked) value = c == only ? value : kNothing;
     }
     for (const auto& [value, c] : ranked) {
-      all.push_back({value + s.log_probs[row], {parent, s.choices[c]}});
+      all.push_back({value + s.log_probs[row], {parent, s.choices[c], s.other_progress[row]}});
     }
-    const float value = forced >= 0 ? s.forced[row] : forced == kFree ? kNothing : 0.0F;
-    all.push_back({value + s.log_probs[row], {parent, forced_column(forced)}});
+    const auto* looked_up = s.looked_up.data() + row * (s.constraints + 1);
+    for (std::size_t u = 0; u < s.constraints; ++u) {
+      const bool is_open = u < wanted.size() && forced == kFree;
+      all.push_back({(is_open ? looked_up[1 + u] : kNothing) + s.log_probs[row],
+                     {parent, u < wanted.size() ? wanted[u] : 0,
+                      s.constraint_progress[row * s.constraints + u]}});
+    }
+    const float value = forced >= 0 ? looked_up[0] : forced == kFree ? kNothing : 0.0F;
+    all.push_back(
+        {value + s.log_probs[row], {parent, forced_column(forced), s.other_progress[row]}});
   }
-  auto kept = best(std::move(all), 2 * s.beams);
+  const auto count = all.size();
+  auto kept = best(std::move(all), wanted.empty() ? 2 * s.beams : count);
+  if (!wanted.empty()) {
+    // Takes the best of every progress in turn.
+    decltype(kept) taken;
+    auto left = kept;
+    while (!left.empty() && left.front().first > kNothing) {
+      for (std::int64_t progress = 9; progress >= 0; --progress) {
+        const auto next = std::find_if(left.begin(), left.end(), [&](const auto& one) {
+          return one.second.progress == progress && one.first > kNothing;
+        });
+        if (next == left.end()) continue;
+        taken.push_back(*next);
+        left.erase(next);
+      }
+    }
+    taken.insert(taken.end(), left.begin(), left.end());
+    taken.resize(2 * s.beams);
+    kept = std::move(taken);
+  }
   // A greedy search keeps one candidate.
   for (std::size_t i = s.beams * s.beams; i < kept.size(); ++i) kept[i].first = kNothing;
 
@@ -277,10 +336,15 @@ void expect(const Step& s, const bool* early, const bool* done, std::size_t n, R
     const bool ends = one.token == kEnd;
     const bool enters = ends && !done[n] && (i < s.beams || !early[n]);
     pool.push_back({enters ? value / penalty(length) : kNothing, {length, one.parent, 0}});
-    live.push_back({ends ? kNothing : value, one});
+    if (!ends) live.push_back({value, one});
+  }
+  for (const auto& [value, one] : kept) {
+    if (one.token == kEnd) live.push_back({kNothing, one});
   }
   pool = best(std::move(pool), s.beams);
-  live = best(std::move(live), s.beams);
+  live.resize(s.beams);
+  float best_live = kNothing;
+  for (const auto& [value, one] : live) best_live = std::max(best_live, value);
   const float worst = pool.back().first;
   std::int64_t next = 0;  // live beam to truncate next
   for (auto& [score, one] : pool) {
@@ -303,8 +367,7 @@ void expect(const Step& s, const bool* early, const bool* done, std::size_t n, R
     right.tokens[row] = live[k].second.token;
   }
   const bool is_done = done[n] || (early[n] && worst > kNothing) ||
-                       live[0].first / penalty(s.max_lengths[n]) <= worst ||
-                       length >= s.max_lengths[n];
+                       best_live / penalty(s.max_lengths[n]) <= worst || length >= s.max_lengths[n];
   right.done[n] = is_done;
   right.positions[n] = is_done ? s.positions[n] : length;
 }
@@ -334,16 +397,20 @@ void test_select_beams() {
           std::fill_n(step.log_probs.data() + n * beams, beams, -2.0F);
         }
       }
-      for (const std::size_t marks : {0, 3}) {
-        if (marks > 0) {
-          step.mark(marks);
+      for (const std::string changes : {"none", "marks", "constraints"}) {
+        if (changes == "marks") {
+          step.mark(3);
           step.draw(4);
+        }
+        if (changes == "constraints") {
+          step.ranks = 0;
+          step.constrain(4);
         }
         Result right(step);
         for (std::size_t n = 0; n < kSentences; ++n) expect(step, early, done, n, right);
         selected(step, early, done)
             .check("select_beams " + std::to_string(beams) + " " + std::to_string(candidates) +
-                       " " + std::to_string(marks),
+                       ", " + changes,
                    right);
       }
     }

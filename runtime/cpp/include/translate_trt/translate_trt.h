@@ -363,6 +363,12 @@ typedef struct tt_submit_options {
                     log-probability that the model gives each token and the end symbol. Beam size,
                     lengths and num_hypotheses have no effect. A line that would be split, and a
                     blank line with a translation, are input errors */
+  const tt_text* constraints; /* phrases that each translation must have: one text per line, the
+                                 phrases between tab characters, empty for none; NULL: no
+                                 constraints. They need a beam size of at least 2, and a line that
+                                 is not split */
+  const tt_tokens* constraint_tokens; /* the same as tokens, with a -1 after each phrase; NULL: no
+                                         constraints, or constraints as text */
 } tt_submit_options;
 
 /* Sets the defaults, as tt_options_default does. */

@@ -185,6 +185,9 @@ struct SubmitOptions {
   std::optional<std::chrono::duration<double>> timeout;
   std::function<void()> finished;  // see tt_finished_function; must not throw
   bool score = false;              // the prefixes are whole translations to score
+  // Phrases that the translation of each line must have, as text or as tokens; empty: none.
+  std::vector<std::vector<std::string>> constraints;
+  std::vector<std::vector<std::vector<std::int32_t>>> constraint_tokens;
 };
 
 // A hypothesis of one segment of a line; see tt_result_... for the fields.
@@ -497,8 +500,17 @@ class Translator {
                            const std::vector<Source>& sources, const SubmitOptions& options,
                            const std::vector<Source>& prefixes) const {
     if (auto wrong = check_prefixes(sources.size(), prefixes.size())) return *wrong;
+    for (const std::size_t lists : {options.constraints.size(), options.constraint_tokens.size()}) {
+      if (auto wrong = check_count(sources.size(), lists, "lists of constraints")) return *wrong;
+    }
     tt_submit_options given = {};
     tt_submit_options_default(&given, sizeof(given));
+    const std::vector<std::string> phrases = joined(options.constraints);
+    const std::vector<tt_text> texts = views_of(phrases);
+    if (!texts.empty()) given.constraints = texts.data();
+    const std::vector<std::vector<std::int32_t>> flat = joined(options.constraint_tokens);
+    const std::vector<tt_tokens> tokens = views_of(flat);
+    if (!tokens.empty()) given.constraint_tokens = tokens.data();
     tt_options search = {};
     if (options.search) {
       search = options.search->to_c();
@@ -525,9 +537,41 @@ class Translator {
   }
 
   static std::optional<Failure> check_prefixes(std::size_t sources, std::size_t prefixes) {
-    if (prefixes == 0 || prefixes == sources) return std::nullopt;
-    return Failure{TT_INPUT_ERROR, std::to_string(prefixes) + " target prefixes for " +
+    return check_count(sources, prefixes, "target prefixes");
+  }
+
+  static std::optional<Failure> check_count(std::size_t sources, std::size_t count,
+                                            const std::string& what) {
+    if (count == 0 || count == sources) return std::nullopt;
+    return Failure{TT_INPUT_ERROR, std::to_string(count) + " " + what + " for " +
                                        std::to_string(sources) + " sources."};
+  }
+
+  // The phrases of each line between tab characters, which are white space within a phrase.
+  static std::vector<std::string> joined(const std::vector<std::vector<std::string>>& lines) {
+    std::vector<std::string> texts;
+    for (const auto& phrases : lines) {
+      std::string& text = texts.emplace_back();
+      for (std::string phrase : phrases) {
+        for (char& character : phrase) character = character == '\t' ? ' ' : character;
+        text += phrase + '\t';
+      }
+    }
+    return texts;
+  }
+
+  // The tokens of each line's phrases, with a -1 after each phrase.
+  static std::vector<std::vector<std::int32_t>> joined(
+      const std::vector<std::vector<std::vector<std::int32_t>>>& lines) {
+    std::vector<std::vector<std::int32_t>> lists;
+    for (const auto& phrases : lines) {
+      auto& list = lists.emplace_back();
+      for (const auto& phrase : phrases) {
+        list.insert(list.end(), phrase.begin(), phrase.end());
+        list.push_back(-1);
+      }
+    }
+    return lists;
   }
 
   static std::vector<tt_text> views_of(const std::vector<std::string>& texts) {

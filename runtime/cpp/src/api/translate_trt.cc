@@ -28,6 +28,7 @@
 #endif
 
 using translate_trt::runtime::Clock;
+using translate_trt::runtime::Constraints;
 using translate_trt::runtime::Deadline;
 using translate_trt::runtime::Error;
 using translate_trt::runtime::Forced;
@@ -172,6 +173,39 @@ Forced forced_by(const tt_submit_options& options, bool has_targets, std::size_t
   return Forced::kTranslation;
 }
 
+// The phrases of each line, which end with -1.
+Constraints phrase_lists(const tt_tokens* given, std::size_t count) {
+  Constraints found;
+  for (const Tokens& tokens : token_lists(given, count, "the list of constraints")) {
+    auto& phrases = found.emplace_back();
+    auto begin = tokens.begin();
+    while (begin != tokens.end()) {
+      const auto end = std::find(begin, tokens.end(), -1);
+      if (end == tokens.end()) {
+        throw translate_trt::runtime::input_error(
+            "constraint_tokens of a line do not end with -1; write -1 after each phrase.");
+      }
+      phrases.emplace_back(begin, end);
+      begin = end + 1;
+    }
+  }
+  return found;
+}
+
+// The constraints of a job of `count` lines or token sequences.
+Constraints constraints_of(const Translator& translator, const tt_submit_options& submitted,
+                           std::size_t count) {
+  const tt_text* lines = submitted.constraints;
+  const tt_tokens* tokens = submitted.constraint_tokens;
+  if (lines != nullptr && tokens != nullptr) {
+    throw translate_trt::runtime::input_error(
+        "constraints and constraint_tokens are both given; leave one of them out.");
+  }
+  if (tokens != nullptr) return phrase_lists(tokens, count);
+  if (lines == nullptr) return {};
+  return translator.encode_constraints(texts(lines, count, "the text of constraints"));
+}
+
 std::shared_ptr<Job> job_of(const Translator& translator, const tt_text* lines, std::size_t count,
                             const SearchOptions& options, const tt_text* prefixes,
                             const tt_submit_options& submitted) {
@@ -184,10 +218,11 @@ std::shared_ptr<Job> job_of(const Translator& translator, const tt_text* lines, 
   const Forced forced = forced_by(submitted, prefixes != nullptr || tokens != nullptr, count);
   const auto of_text = texts(prefixes, prefixes == nullptr ? 0 : count, "the text of a prefix");
   auto of_tokens = token_lists(tokens, tokens == nullptr ? 0 : count, "the list of a prefix");
+  const std::size_t first = submitted.first_line == 0 ? 1 : submitted.first_line;
   return translator.job(
       texts(lines, count, "the text of a line"), options,
       prefixes == nullptr ? std::move(of_tokens) : translator.encode_prefixes(of_text), forced,
-      submitted.first_line == 0 ? 1 : submitted.first_line);
+      constraints_of(translator, submitted, count), first);
 }
 
 std::shared_ptr<Job> job_of(const Translator& translator, const tt_tokens* sources,
@@ -197,7 +232,8 @@ std::shared_ptr<Job> job_of(const Translator& translator, const tt_tokens* sourc
   return translator.job_of_ids(
       token_lists(sources, count, "the list of a source"), options,
       token_lists(prefixes, prefixes == nullptr ? 0 : count, "the list of a prefix"),
-      forced_by(submitted, prefixes != nullptr, count));
+      forced_by(submitted, prefixes != nullptr, count),
+      constraints_of(translator, submitted, count));
 }
 
 // The deadline in that many seconds; none if the number is too large for the clock.

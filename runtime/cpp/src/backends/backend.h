@@ -37,7 +37,8 @@ struct StepResult {
 
 using StepResults = std::vector<StepResult>;
 
-// Rounds B or R of the inputs of a step up, because a batch binds its arrays anew when they change.
+// Rounds B, R or U of the inputs of a step up, because a batch binds its arrays anew when they
+// change.
 inline std::size_t rounded_count(std::size_t count) { return (count + 7) / 8 * 8; }
 
 // Tokens of each beam whose log-probabilities a step multiplies by a factor (rule 13 of
@@ -59,13 +60,26 @@ struct SamplingNoise {
   bool empty() const { return count == 0; }
 };
 
+// Progress of the hypotheses of each beam with constraints (rule 15), for all rows of a batch.
+struct ConstraintProgress {
+  std::int64_t count = 0;                // different tokens of a sentence's constraints, U
+  std::vector<std::int64_t> tokens;      // [N, U], kUnmarked in unused entries at the end
+  std::vector<std::int64_t> with_each;   // [N, K, U], progress with each of these tokens
+  std::vector<std::int64_t> with_other;  // [N, K], progress with any other token
+
+  bool empty() const { return count == 0; }
+};
+
 // Inputs of a step that depend on the hypotheses so far.
 struct StepInputs {
   std::vector<std::int64_t> forced = {};  // of each row, or kFree; empty if all rows are free
   MarkedTokens marked = {};
   SamplingNoise noise = {};
+  ConstraintProgress progress = {};
 
-  bool empty() const { return forced.empty() && marked.empty() && noise.empty(); }
+  bool empty() const {
+    return forced.empty() && marked.empty() && noise.empty() && progress.empty();
+  }
 };
 
 // Adds the rows of a step in which a log-probability is NaN. beams: K.

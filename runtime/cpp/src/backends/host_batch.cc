@@ -213,6 +213,7 @@ const StepResults& HostBatch::step(const StepInputs& inputs) {
   const std::vector<std::int64_t>& forced = inputs.forced;
   mark(inputs.marked);
   sample(inputs.noise);
+  constrain(inputs.progress);
   const Array& tokens = now_.at("forced_tokens");
   if (mirror_ && (!forced.empty() || is_forced_)) mirror_->edited();
   is_forced_ = !forced.empty();
@@ -252,6 +253,20 @@ void HostBatch::sample(const SamplingNoise& noise) {
   if (noise.count == 0 && sizes_.r == 0) return;
   resize(sizes_.r, noise.count, kR);
   std::copy(noise.values.begin(), noise.values.end(), now_.at(kSamplingNoise)->row<float>());
+  if (mirror_) mirror_->edited();
+}
+
+// Writes the progress that hypotheses have made with constraints.
+void HostBatch::constrain(const ConstraintProgress& progress) {
+  if (progress.count == 0 && sizes_.u == 0) return;
+  resize(sizes_.u, progress.count, kU);
+  fill(now_.at(kOtherProgress), std::int64_t{0});
+  const auto write = [&](const char* name, const std::vector<std::int64_t>& values) {
+    std::copy(values.begin(), values.end(), now_.at(name)->row<std::int64_t>());
+  };
+  write(kConstraintTokens, progress.tokens);
+  write(kConstraintProgress, progress.with_each);
+  write(kOtherProgress, progress.with_other);
   if (mirror_) mirror_->edited();
 }
 
@@ -326,7 +341,7 @@ void HostBatch::bind() {
 
 // Allocates all arrays except the large ones for sizes_, with idle rows.
 void HostBatch::allocate_small() {
-  sizes_.b = 0;
+  sizes_.b = sizes_.r = sizes_.u = 0;
   now_.clear(), other_.clear(), results_.clear();
   for (const TensorSpec& spec : contract_.step_inputs()) {
     if (!is_large(spec)) now_[spec.name] = make(spec);

@@ -99,6 +99,7 @@ class HostBatch : public Batch {
   void request(std::int64_t row, const SearchOptions& options, std::int64_t max_length);
   void mark(const MarkedTokens& marked);
   void sample(const SamplingNoise& noise);
+  void constrain(const ConstraintProgress& progress);
   void resize(std::int64_t& size, std::int64_t wanted, Letter letter);
   void keep_result();
   void leave(const TensorSpec& spec, const Tensor& array, std::int64_t row) const;

@@ -68,6 +68,8 @@ std::int64_t Sizes::of(std::int64_t axis) const {
       return b;
     case kR:
       return r;
+    case kU:
+      return u;
     default:
       return axis;
   }

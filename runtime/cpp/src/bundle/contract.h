@@ -25,6 +25,12 @@ inline constexpr std::int64_t kUnmarked = -1;
 inline constexpr const char* kSamplingNoise = "sampling_noise";
 inline constexpr const char* kSamplingTemperature = "sampling_temperature";
 inline constexpr const char* kSamplingTopP = "sampling_top_p";
+// Step inputs that divide the beams by their progress with constraints: the tokens of these [N, U]
+// (kUnmarked in unused entries), the progress with each of them [N, K, U] and with any other token
+// [N, K].
+inline constexpr const char* kConstraintTokens = "constraint_tokens";
+inline constexpr const char* kConstraintProgress = "constraint_progress";
+inline constexpr const char* kOtherProgress = "other_progress";
 
 enum class Type { kInt64, kFloat32, kFloat16, kBFloat16, kBool };
 
@@ -34,10 +40,19 @@ std::size_t size_of(Type type);  // bytes
 std::string name_of(Type type);
 
 // A symbolic size, known only when a batch runs.
-enum Letter : std::int64_t { kN = -1, kK = -2, kS = -3, kP = -4, kW = -5, kB = -6, kR = -7 };
+enum Letter : std::int64_t {
+  kN = -1,
+  kK = -2,
+  kS = -3,
+  kP = -4,
+  kW = -5,
+  kB = -6,
+  kR = -7,
+  kU = -8
+};
 
 struct Sizes {
-  std::int64_t n = 0, k = 0, s = 0, p = 0, w = 0, b = 0, r = 0;
+  std::int64_t n = 0, k = 0, s = 0, p = 0, w = 0, b = 0, r = 0, u = 0;
 
   std::int64_t of(std::int64_t axis) const;  // resolves a letter; a number is returned unchanged
 };
@@ -74,8 +89,8 @@ struct ShortlistSize {
 using Specs = std::vector<TensorSpec>;
 
 // Largest beam size K for that many tokens: every step selects the best 2K + 1 tokens of a beam.
-// With B marked tokens and samples of R candidates a step selects B + R more candidates, or all
-// tokens if they are fewer.
+// With B marked tokens, samples of R candidates and U tokens of constraints a step selects B + R +
+// U more candidates, or all tokens if they are fewer.
 inline std::int64_t max_beams(std::int64_t choices) { return (choices - 1) / 2; }
 
 // Inputs and outputs of both graphs of a target, as listed in its manifest.

@@ -30,6 +30,7 @@ std::vector<Sentence> completions(const Sentence& expanded, const std::vector<Hy
     next.prefix.push_back(one.tokens.back());  // with its own log-probability
     next.options = *expanded.completion;
     next.suppressed = expanded.suppressed;
+    next.constraints = expanded.constraints;
     made.push_back(std::move(next));
   }
   return made;

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "core/constraints.h"
 #include "core/errors.h"
 #include "core/search.h"
 
@@ -76,6 +77,22 @@ void drop_loop(Hypothesis& found, const LoopGuard& guard, const SearchOptions& o
   found.looped = true;
 }
 
+// Puts hypotheses that have more of the constraints before those that have less (rule 15).
+void put_complete_first(std::vector<Hypothesis>& found, const std::vector<Tokens>& constraints) {
+  if (constraints.empty()) return;
+  std::vector<std::pair<std::size_t, Hypothesis>> counted;
+  for (Hypothesis& one : found) {
+    Reading reading(constraints);
+    reading.read(one.tokens);
+    const std::size_t met = reading.met();
+    counted.emplace_back(met, std::move(one));
+  }
+  std::stable_sort(counted.begin(), counted.end(),
+                   [](const auto& one, const auto& other) { return one.first > other.first; });
+  std::transform(counted.begin(), counted.end(), found.begin(),
+                 [](auto& one) { return std::move(one.second); });
+}
+
 }  // namespace
 
 Pool cut_off(Pool pool, const History& history, const SearchOptions& options) {
@@ -114,15 +131,18 @@ std::vector<Hypothesis> hypotheses(const Sentence& sentence, const History& hist
   const auto count = static_cast<std::size_t>(options.num_hypotheses);
   const auto is_better = [](const auto& one, const auto& other) { return one.score > other.score; };
   std::stable_sort(entries.begin(), entries.end(), is_better);
-  // Without its loop a hypothesis has another score, so that all are traced back first.
-  if (guard == nullptr && entries.size() > count) entries.resize(count);
+  // Without its loop a hypothesis has another score, and one that was cut off may lack constraints:
+  // all are traced back first.
+  const bool reorders = guard != nullptr || !sentence.constraints.empty();
+  if (!reorders && entries.size() > count) entries.resize(count);
   std::vector<Hypothesis> found;
   for (const Finished& entry : entries) {
     found.push_back(trace_back(history, options, entry, columns));
     if (guard != nullptr) drop_loop(found.back(), *guard, options, columns);
   }
-  if (guard != nullptr) {
+  if (reorders) {
     std::stable_sort(found.begin(), found.end(), is_better);
+    put_complete_first(found, sentence.constraints);
     if (found.size() > count) found.resize(count);
   }
   return found;

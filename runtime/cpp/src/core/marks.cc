@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <limits>
 #include <utility>
 
 #include "bundle/contract.h"
@@ -10,8 +9,6 @@
 namespace translate_trt::runtime {
 
 namespace {
-
-constexpr float kBanned = std::numeric_limits<float>::infinity();
 
 // Bans tokens that would complete a sequence of `size` tokens that the hypothesis already has.
 void ban_repeated(const Tokens& tokens, std::size_t size, Marks& marks) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <utility>
 
@@ -14,6 +15,9 @@ namespace translate_trt::runtime {
 
 // Factors of log-probabilities by token.
 using Marks = std::map<std::int64_t, float>;
+
+// The factor of a token that is no candidate.
+inline constexpr float kBanned = std::numeric_limits<float>::infinity();
 
 // The marked tokens of the next step of a hypothesis. tokens: those of the hypothesis so far,
 // forced ones included.

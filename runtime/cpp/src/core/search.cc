@@ -1,6 +1,7 @@
 #include "core/search.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "bundle/contract.h"
@@ -207,19 +208,68 @@ Sources Search::sources(const Sentences& sentences) const {
   return sources;
 }
 
-StepInputs Search::step_inputs() const { return {forced(), marked(), noise()}; }
+StepInputs Search::step_inputs() const {
+  Readings read = readings();
+  MarkedTokens marks = marked(read);
+  return {forced(), std::move(marks), noise(), progress(std::move(read))};
+}
+
+// Tokens of the live hypotheses: one before the first step.
+std::vector<Tokens> Search::live_tokens(const History& history) const {
+  std::vector<Tokens> tokens;
+  for (std::int64_t beam = 0; beam < (history.size() > 0 ? beams_ : 1); ++beam) {
+    tokens.push_back(history.path(beam));
+  }
+  return tokens;
+}
+
+// What the beams have of their constraints (rule 15), in rows where one of them lacks some.
+Search::Readings Search::readings() const {
+  Readings found;
+  for (const auto& [row, running] : rows_) {
+    const Sentence& sentence = *running.sentence;
+    // An expansion only finds the tokens of alternatives.
+    if (sentence.constraints.empty() || sentence.completion) continue;
+    if (running.history.size() < static_cast<std::int64_t>(sentence.prefix.size())) continue;
+    std::vector<Reading> readings;
+    bool is_open = false;
+    for (const Tokens& tokens : live_tokens(running.history)) {
+      readings.emplace_back(sentence.constraints);
+      readings.back().read(tokens);
+      const auto beam = static_cast<std::int64_t>(readings.size()) - 1,
+                 size = running.history.size();
+      const bool lives = size == 0 || std::isfinite(running.history.log_prob(size - 1, beam));
+      is_open = is_open || (lives && readings.back().is_open());
+    }
+    if (is_open) found.emplace(row, std::move(readings));
+  }
+  return found;
+}
+
+// The progress of the beams with their constraints.
+ConstraintProgress Search::progress(Readings readings) const {
+  ProgressBuilder progress(batch_->rows(), beams_);
+  for (auto& [row, own] : readings) {
+    progress.add(row, different_tokens(rows_.at(row).sentence->constraints), std::move(own));
+  }
+  return progress.build();
+}
 
 // The marked tokens of all beams (rule 13). Rows with a forced token have none: it is their only
-// candidate.
-MarkedTokens Search::marked() const {
+// candidate. Beams that lack a constraint may not end.
+MarkedTokens Search::marked(const Readings& readings) const {
   MarkBuilder marks(batch_->rows(), beams_);
   for (const auto& [row, running] : rows_) {
     const Sentence& sentence = *running.sentence;
-    const std::int64_t size = running.history.size();
-    if (!sentence.options.marks_tokens()) continue;
-    if (size < static_cast<std::int64_t>(sentence.prefix.size())) continue;
-    for (std::int64_t beam = 0; beam < (size > 0 ? beams_ : 1); ++beam) {
-      marks.add(row, beam, marks_of(sentence, running.history.path(beam)));
+    const auto read = readings.find(row);
+    const bool is_constrained = read != readings.end();
+    if (!sentence.options.marks_tokens() && !is_constrained) continue;
+    if (running.history.size() < static_cast<std::int64_t>(sentence.prefix.size())) continue;
+    const std::vector<Tokens> live = live_tokens(running.history);
+    for (std::size_t beam = 0; beam < live.size(); ++beam) {
+      Marks found = marks_of(sentence, live[beam]);
+      if (is_constrained && read->second[beam].is_open()) found[end_token_] = kBanned;
+      marks.add(row, static_cast<std::int64_t>(beam), std::move(found));
     }
   }
   return marks.build();

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "backends/backend.h"
+#include "core/constraints.h"
 #include "core/errors.h"
 #include "core/loops.h"
 #include "core/marks.h"
@@ -112,8 +113,12 @@ class Search {
   Sources sources(const Sentences& sentences) const;
   StepInputs step_inputs() const;
   std::vector<std::int64_t> forced() const;
-  MarkedTokens marked() const;
+  using Readings = std::map<std::int64_t, std::vector<Reading>>;  // of beams, by row
+  std::vector<Tokens> live_tokens(const History& history) const;
+  Readings readings() const;
+  MarkedTokens marked(const Readings& readings) const;
   SamplingNoise noise() const;
+  ConstraintProgress progress(Readings readings) const;
 
   std::int64_t beams_, batch_tokens_, end_token_;
   bool attention_, source_end_;

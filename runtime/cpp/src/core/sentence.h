@@ -26,6 +26,8 @@ struct Sentence {
   SearchOptions options;  // options of this sentence
   // Token sequences that the translation does not have (rule 13), the unknown symbol included.
   std::vector<Tokens> suppressed = {};
+  // Phrases that the translation must have (rule 15), none of them empty.
+  std::vector<Tokens> constraints = {};
   Caller caller = 0;         // set by the scheduler
   std::uint64_t number = 0;  // unique in a scheduler, which sets it
   Job* job = nullptr;        // owner; set by the job

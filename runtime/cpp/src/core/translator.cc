@@ -205,28 +205,54 @@ std::vector<Tokens> Translator::encode_prefixes(const std::vector<std::string_vi
   return found;
 }
 
+Constraints Translator::encode_constraints(const std::vector<std::string_view>& texts) const {
+  Constraints found(texts.size());
+  for (std::size_t line = 0; line < texts.size(); ++line) {
+    std::string_view rest = texts[line];
+    while (!rest.empty()) {
+      const std::size_t end = std::min(rest.find('\t'), rest.size());
+      const std::string_view phrase = rest.substr(0, end);
+      rest.remove_prefix(std::min(end + 1, rest.size()));
+      Tokens tokens = tokenizer_->encode_target(phrase);
+      const std::int64_t unknown = manifest_.model.unknown_token;
+      if (std::find(tokens.begin(), tokens.end(), unknown) != tokens.end()) {
+        throw input_error("the constraint " + in_quotes(std::string(phrase)) +
+                          " has a character that the vocabulary cannot spell.");
+      }
+      found[line].push_back(std::move(tokens));
+    }
+  }
+  return found;
+}
+
 std::shared_ptr<Job> Translator::job(const std::vector<std::string_view>& lines,
                                      const SearchOptions& options, std::vector<Tokens> targets,
-                                     Forced forced, std::size_t first) const {
+                                     Forced forced, Constraints constraints,
+                                     std::size_t first) const {
   const SearchOptions of_sentences = checked(options, forced);
   targets.resize(lines.size());
+  constraints.resize(lines.size());
   auto made = std::make_shared<Job>([this](const auto& sentences) { return join(sentences); });
   for (std::size_t line = 0; line < lines.size(); ++line) {
     const std::string name = "line " + std::to_string(line + first) + " of this call";
-    made->add_line(sentences(name, lines[line], targets[line], forced, of_sentences));
+    made->add_line(sentences(name, lines[line], targets[line], forced, std::move(constraints[line]),
+                             of_sentences));
   }
   return made;
 }
 
 std::shared_ptr<Job> Translator::job_of_ids(const std::vector<Tokens>& sources,
                                             const SearchOptions& options,
-                                            std::vector<Tokens> targets, Forced forced) const {
+                                            std::vector<Tokens> targets, Forced forced,
+                                            Constraints constraints) const {
   const SearchOptions of_sentences = checked(options, forced);
   targets.resize(sources.size());
+  constraints.resize(sources.size());
   auto made = std::make_shared<Job>(without_text);
   for (std::size_t i = 0; i < sources.size(); ++i) {
     const std::string name = "source " + std::to_string(i);
-    Sentence one = sentence(name, sources[i], targets[i], forced, of_sentences);
+    Sentence one =
+        sentence(name, sources[i], targets[i], forced, std::move(constraints[i]), of_sentences);
     std::vector<Sentence> of_line;
     if (!one.tokens.empty()) of_line.push_back(std::move(one));
     made->add_line(std::move(of_line));
@@ -249,6 +275,7 @@ SearchOptions Translator::checked(const SearchOptions& options, Forced forced) c
 
 std::vector<Sentence> Translator::sentences(const std::string& name, std::string_view line,
                                             const Tokens& target, Forced forced,
+                                            std::vector<Tokens> constraints,
                                             const SearchOptions& options) const {
   const std::u32string characters = decode_utf8(line);
   auto [text, of_line] = manifest_.prompt.of_line(characters, options);
@@ -262,19 +289,27 @@ std::vector<Sentence> Translator::sentences(const std::string& name, std::string
                                              " tokens that this bundle takes") +
                       "; only the translation of a single sentence has a score.");
   }
+  if (!constraints.empty() && sources.size() > 1) {
+    throw input_error(name + " has more than the " + number(longest_text()) +
+                      " tokens that this bundle takes, and constraints, which apply to a single "
+                      "sentence; split it into sentences.");
+  }
   std::vector<Sentence> found;
   for (const Tokens& source : sources) {
-    found.push_back(sentence(name, source, found.empty() ? target : Tokens(), forced, of_line));
+    found.push_back(sentence(name, source, found.empty() ? target : Tokens(), forced,
+                             std::move(constraints), of_line));
     of_line.alternatives = 0;
   }
   return found;
 }
 
 Sentence Translator::sentence(const std::string& name, const Tokens& source, const Tokens& target,
-                              Forced forced, const SearchOptions& options) const {
+                              Forced forced, std::vector<Tokens> constraints,
+                              const SearchOptions& options) const {
   const bool scored = forced == Forced::kTranslation;
   const std::string target_name = (scored ? "the translation of " : "the target prefix of ") + name;
   check_tokens(name, source, target_name, target);
+  check_constraints(name, constraints, forced, options);
   if (source.empty() && scored && !target.empty()) {
     throw input_error(name + " is empty, and its translation is not; it has no score.");
   }
@@ -309,6 +344,14 @@ Sentence Translator::sentence(const std::string& name, const Tokens& source, con
                        " tokens, which leaves no room in the maximum length of " + number(longest) +
                        "; raise max_length or shorten the prefix.");
   }
+  std::int64_t wanted = 0;
+  for (const Tokens& phrase : constraints) wanted += length(phrase);
+  if (length(made.prefix) + wanted >= longest) {
+    throw option_error("the constraints of " + name + " have " + number(wanted) +
+                       " tokens, which leaves no room in the maximum length of " + number(longest) +
+                       "; raise max_length or leave some out.");
+  }
+  made.constraints = std::move(constraints);
   if (has_alternatives) return expansion(std::move(made), target_.contract.beams());
   return made;
 }
@@ -443,6 +486,27 @@ void Translator::check_tokens(const std::string& name, const Tokens& source,
   }
   if (std::find(target.begin(), target.end(), model.end_token) != target.end()) {
     throw input_error(target_name + " contains the end symbol; leave it out.");
+  }
+}
+
+// Checks phrases that a translation must have.
+void Translator::check_constraints(const std::string& name, const std::vector<Tokens>& constraints,
+                                   Forced forced, const SearchOptions& options) const {
+  if (constraints.empty()) return;
+  if (forced == Forced::kTranslation) {
+    throw option_error(name + " has constraints, and its translation is scored; leave them out.");
+  }
+  if (!target_.contract.marks()) {
+    throw option_error("constraints: the step graph of " + target_.name +
+                       " cannot enforce them. Export the bundle again for an onnx target.");
+  }
+  if (options.beam_size < 2) {
+    throw option_error("beam_size is 1, and " + name + " has constraints; set it to at least 2.");
+  }
+  const std::string whose = "a constraint of " + name;
+  for (const Tokens& phrase : constraints) {
+    if (phrase.empty()) throw input_error(whose + " is empty; leave it out.");
+    check_tokens(name, {}, whose, phrase);
   }
 }
 

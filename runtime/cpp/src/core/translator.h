@@ -28,6 +28,9 @@ enum class Forced {
   kTranslation,  // they are the whole translation, which is scored
 };
 
+// Phrases that each translation of a job must have (rule 15), by line; empty if none has any.
+using Constraints = std::vector<std::vector<Tokens>>;
+
 // Memory that a target with engines needs. name: of the target; nullopt: the first one.
 tt_engine_memory engine_memory(const std::filesystem::path& bundle,
                                const std::optional<std::string>& name);
@@ -43,17 +46,21 @@ class Translator {
   // Tokenizes target prefixes.
   std::vector<Tokens> encode_prefixes(const std::vector<std::string_view>& texts) const;
 
+  // Tokenizes the constraints of each line, phrases between tab characters. Throws an input error
+  // for a phrase that the vocabulary cannot spell.
+  Constraints encode_constraints(const std::vector<std::string_view>& texts) const;
+
   // Creates a job that translates lines, or scores translations of them. targets: one per line, or
   // empty for no prefixes. first: number of the first line in error messages.
   std::shared_ptr<Job> job(const std::vector<std::string_view>& lines, const SearchOptions& options,
                            std::vector<Tokens> targets, Forced forced = Forced::kPrefix,
-                           std::size_t first = 1) const;
+                           Constraints constraints = {}, std::size_t first = 1) const;
 
   // Creates a job of token sequences, which exclude the end symbol and the prompt. Its translations
   // have no text. targets: one per source, or empty for no prefixes.
   std::shared_ptr<Job> job_of_ids(const std::vector<Tokens>& sources, const SearchOptions& options,
-                                  std::vector<Tokens> targets,
-                                  Forced forced = Forced::kPrefix) const;
+                                  std::vector<Tokens> targets, Forced forced = Forced::kPrefix,
+                                  Constraints constraints = {}) const;
 
   // The service that runs the jobs of this translator.
   Service& service() const { return *service_; }
@@ -72,11 +79,13 @@ class Translator {
   // to score is not split.
   std::vector<Sentence> sentences(const std::string& name, std::string_view line,
                                   const Tokens& target, Forced forced,
+                                  std::vector<Tokens> constraints,
                                   const SearchOptions& options) const;
-  // Checks the tokens of a text and its prefix or translation, and adds the prompt; the expansion
-  // if alternatives are wanted. name: of the text in errors.
+  // Checks the tokens of a text and what its translation must have, and adds the prompt; the
+  // expansion if alternatives are wanted. name: of the text in errors.
   Sentence sentence(const std::string& name, const Tokens& source, const Tokens& target,
-                    Forced forced, const SearchOptions& options) const;
+                    Forced forced, std::vector<Tokens> constraints,
+                    const SearchOptions& options) const;
   // The options of sentences: a translation is scored with as few beams as the target allows.
   SearchOptions checked(const SearchOptions& options, Forced forced) const;
   // Maximum number of tokens of a text that is not split.
@@ -90,6 +99,8 @@ class Translator {
   void check_sequences(const SearchOptions& options) const;
   void check_tokens(const std::string& name, const Tokens& source, const std::string& target_name,
                     const Tokens& target) const;
+  void check_constraints(const std::string& name, const std::vector<Tokens>& constraints,
+                         Forced forced, const SearchOptions& options) const;
 
   Manifest manifest_;
   std::vector<std::string> source_languages_, target_languages_;

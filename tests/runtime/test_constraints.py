@@ -1,0 +1,239 @@
+"""Constraints (rule 15): their progress, the search, and what the fronts accept."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from pathlib import Path
+
+import pytest
+from support.translations import assert_same, random_sources
+
+from translate_trt.runtime import (
+    InputError,
+    OptionError,
+    SearchOptions,
+    TranslationService,
+    Translator,
+)
+from translate_trt.runtime.constraints import Reading, different_tokens, request_constraints
+from translate_trt.runtime.results import Hypothesis
+from translate_trt.train.checkpoint import Checkpoint
+from translate_trt.train.search import beam_search
+
+SEARCH = SearchOptions(beam_size=4, max_length=30, num_hypotheses=4)
+
+
+@pytest.mark.parametrize(
+    ("constraints", "tokens", "progress", "still_open"),
+    [
+        ([[5, 6]], [], 0, [[5, 6]]),
+        ([[5, 6]], [9, 5], 1, [[5, 6]]),
+        ([[5, 6]], [5, 9], 0, [[5, 6]]),
+        ([[5, 6]], [5, 5, 6, 9], 2, []),
+        ([[5, 6], [5, 6]], [5, 6, 9], 2, [[5, 6]]),
+        ([[5, 6], [5, 6]], [5, 6, 5, 6], 4, []),
+        # A phrase that ends where another one begins: occurrences do not overlap.
+        ([[5, 6], [6, 7]], [5, 6, 7], 2, [[6, 7]]),
+        # The beginning of a longer phrase: the shorter one is met once the longer one is not.
+        ([[5], [5, 6]], [5], 1, [[5], [5, 6]]),
+        ([[5], [5, 6]], [5, 9], 1, [[5, 6]]),
+        ([[5], [5, 6]], [5, 6], 2, [[5]]),
+        ([[5], [5, 6]], [5, 6, 5], 3, []),
+        # What has been read is read again from the next token on.
+        ([[5, 5, 6]], [5, 5, 5, 6], 3, []),
+        ([[5, 6, 5, 7]], [5, 6, 5, 6, 5], 3, [[5, 6, 5, 7]]),
+    ],
+)
+def test_what_a_hypothesis_has_of_its_constraints(
+    constraints: list[list[int]], tokens: list[int], progress: int, still_open: list[list[int]]
+) -> None:
+    start = Reading(tuple(map(tuple, constraints)))
+    read = start.after(tokens)
+    assert read.progress == progress
+    assert sorted(map(list, read.open)) == still_open
+    by_token = start
+    for token in tokens:
+        by_token = by_token.after([token])
+    assert by_token == read
+
+
+def test_inputs_of_a_step() -> None:
+    phrases = ((5, 6), (7,))
+    reading = Reading(phrases).after([5])
+    found = request_constraints(
+        {1: [reading, Reading(phrases)]}, {1: different_tokens(phrases)}, sentences=2, beams=2
+    )
+    assert {name: x.tolist() for name, x in found.items()} == {
+        "constraint_tokens": [[-1, -1, -1], [5, 6, 7]],
+        # After 5 the token 5 begins the phrase again, 6 completes it, and 7 is another phrase.
+        "constraint_progress": [[[0, 0, 0]] * 2, [[1, 2, 1], [1, 0, 1]]],
+        "other_progress": [[0, 0], [0, 0]],
+    }
+    nothing = request_constraints({}, {}, sentences=2, beams=2)
+    assert [x.shape for x in nothing.values()] == [(2, 0), (2, 2, 0), (2, 2)]
+
+
+def random_constraints(count: int, seed: int) -> list[list[list[int]]]:
+    """Phrases of 1 to 3 tokens; some sentences have none, and some tokens recur."""
+    rng = random.Random(seed)
+    return [
+        [[rng.randrange(4, 60) for _ in range(rng.randint(1, 3))] for _ in range(rng.randint(0, 3))]
+        for _ in range(count)
+    ]
+
+
+def has(found: Hypothesis, constraints: list[list[int]]) -> bool:
+    return not Reading(tuple(map(tuple, constraints))).after(found.tokens).open
+
+
+CASES = {
+    "plain": {},
+    "two beams": {"beam_size": 2, "num_hypotheses": 2},
+    "many beams": {"beam_size": 8},
+    "early": {"early_stopping": True, "length_penalty_form": "length", "length_penalty": 1.0},
+    "marked": {"no_repeat_ngram_size": 1, "repetition_penalty": 1.5, "min_length": 12},
+    "guarded": {"loop_guard": True, "max_length": 60},
+}  # fmt: skip
+
+
+@pytest.mark.usefixtures("each_runtime")
+@pytest.mark.parametrize("case", CASES)
+def test_the_same_as_the_reference(
+    looping_bundle: Path, looping_model: Checkpoint, case: str
+) -> None:
+    options = dataclasses.replace(SEARCH, **CASES[case])  # type: ignore[arg-type]
+    sources = random_sources(10, seed=2, longest=12)
+    constraints = random_constraints(len(sources), seed=3)
+    model = looping_model.load_model()
+    expected = beam_search(model, sources, options, constraints=constraints)
+    found = Translator(looping_bundle, threads=1).translate_ids(
+        sources, options, constraints=constraints
+    )
+    assert_same(found, expected)
+    plain = beam_search(model, sources, options)
+    for line, own, without in zip(found, constraints, plain, strict=True):
+        assert has(line[0], own)
+        assert own or line[0].tokens == without[0].tokens
+
+
+@pytest.mark.usefixtures("each_runtime")
+def test_a_shortlist_need_not_have_the_tokens(shortlist_bundle: Path) -> None:
+    translator = Translator(shortlist_bundle, shortlist=True, threads=1)
+    sources = random_sources(6, seed=6, longest=9)
+    constraints = [[[token, token + 1]] for token in range(40, 52, 2)]
+    for line, own in zip(
+        translator.translate_ids(sources, SEARCH, constraints=constraints), constraints, strict=True
+    ):
+        assert has(line[0], own)
+
+
+@pytest.mark.usefixtures("each_runtime")
+def test_neighbours_do_not_matter(looping_bundle: Path) -> None:
+    translator = Translator(looping_bundle, threads=1)
+    sources = random_sources(9, seed=8, longest=9)
+    constraints = random_constraints(len(sources), seed=9)
+    together = translator.translate_ids(sources, SEARCH, constraints=constraints)
+    alone = [
+        translator.translate_ids([source], SEARCH, constraints=[own])[0]
+        for source, own in zip(sources, constraints, strict=True)
+    ]
+    assert_same(together, alone)
+    with TranslationService(translator) as service:
+        futures = [
+            service.submit(source, SEARCH, constraints=own)
+            for source, own in zip(sources, constraints, strict=True)
+        ]
+        found = [[one.segments[0] for one in future.result().hypotheses] for future in futures]
+    assert_same(found, together)
+
+
+@pytest.mark.usefixtures("each_runtime")
+def test_a_forced_prefix_counts(looping_bundle: Path, looping_model: Checkpoint) -> None:
+    sources, prefix = random_sources(3, seed=3, longest=8), [5, 6, 7]
+    constraints = [[[6, 7]], [[7, 8], [5]], [[40]]]
+    found = Translator(looping_bundle, threads=1).translate_ids(
+        sources, SEARCH, [prefix] * 3, constraints=constraints
+    )
+    forced = [[-2 - token for token in prefix]] * 3
+    expected = beam_search(
+        looping_model.load_model(), sources, SEARCH, forced, constraints=constraints
+    )
+    assert_same(found, expected)
+    assert all(has(line[0], own) for line, own in zip(found, constraints, strict=True))
+
+
+@pytest.mark.usefixtures("each_runtime")
+def test_alternatives_have_the_constraints(looping_bundle: Path) -> None:
+    options = SearchOptions(beam_size=4, max_length=30, alternatives=3)
+    sources, constraints = random_sources(2, seed=5, longest=8), [[[40, 41]], [[42]]]
+    translator = Translator(looping_bundle, threads=1)
+    for line, own in zip(
+        translator.translate_ids(sources, options, constraints=constraints),
+        constraints,
+        strict=True,
+    ):
+        assert len({one.tokens[0] for one in line}) == 3
+        assert all(has(one, own) for one in line)
+
+
+@pytest.mark.usefixtures("each_runtime")
+def test_phrases_of_text(looping_bundle: Path) -> None:
+    translator = Translator(looping_bundle, threads=1)
+    options = SearchOptions(beam_size=4)
+    lines = ["a dog runs", "", "two men talk"]
+    phrases = [["Hund", "ein Mann"], [], []]
+    found = translator.translate(lines, options, constraints=phrases)
+    for phrase in phrases[0]:
+        assert phrase in found[0].text
+    assert found[1:] == translator.translate(lines, options)[1:]
+    assert found[0] == translator.translate(lines[0], options, constraints=phrases[0])
+    with TranslationService(translator) as service:
+        assert service.submit(lines[0], options, constraints=phrases[0]).result() == found[0]
+
+
+@pytest.mark.usefixtures("each_runtime")
+@pytest.mark.parametrize(
+    ("options", "constraints", "error", "message"),
+    [
+        ({"beam_size": 1}, [[5]], OptionError, "beam_size is 1, and source 0 has constraints"),
+        ({}, [[]], InputError, "a constraint of source 0 is empty"),
+        ({}, [[5, 9999]], InputError, "a constraint of source 0 has token 9999, outside the"),
+        ({}, [[3]], InputError, "a constraint of source 0 contains the end symbol"),
+        (
+            {"max_length": 4},
+            [[5, 6], [7, 8]],
+            OptionError,
+            "the constraints of source 0 have 4 tokens, which leaves no room in the maximum length",
+        ),
+    ],
+)
+def test_constraints_that_no_translation_can_have(
+    looping_bundle: Path,
+    options: dict[str, int],
+    constraints: list[list[int]],
+    error: type[Exception],
+    message: str,
+) -> None:
+    translator = Translator(looping_bundle, threads=1)
+    search = dataclasses.replace(SearchOptions(), **options)  # type: ignore[arg-type]
+    with pytest.raises(error, match=message):
+        translator.translate_ids([[7, 8]], search, constraints=[constraints])
+
+
+@pytest.mark.usefixtures("each_runtime")
+def test_what_lines_cannot_have(looping_bundle: Path) -> None:
+    translator = Translator(looping_bundle, threads=1)
+    with pytest.raises(InputError, match="2 lists of constraints for 1 lines"):
+        translator.translate(["a"], constraints=[["b"], ["c"]])
+    with pytest.raises(InputError, match="2 lists of constraints for 1 sources"):
+        translator.translate_ids([[5]], constraints=[[[6]], [[7]]])
+    with pytest.raises(InputError, match="a constraint of line 1 of this call is empty"):
+        translator.translate("a", constraints=[" "])
+    with pytest.raises(InputError, match="the constraints of line 1 is 'b'"):
+        translator.translate(["a"], constraints=["b"])
+    with pytest.raises(OptionError, match="constraints go with neither markup nor split_sentences"):
+        translator.translate("a", constraints=["b"], markup="text")
+    long = "a dog runs " * 400
+    with pytest.raises(InputError, match="and constraints, which apply to a single sentence"):
+        translator.translate(long, constraints=["Hund"])
