@@ -295,8 +295,8 @@ def translate(
             recall.add(term for one in best for term in one.terms or ())
             looped += sum(one.looped for one in best)
             cut += sum(one.truncated and not one.looped for one in best)
-        for file in (prefixes, phrases):
-            file.check_used_up()
+        prefixes.check_used_up()
+        phrases.check_used_up()
     seconds = time.perf_counter() - begin
     log.info("%d lines in %.2f s, %.1f lines/s", count, seconds, count / seconds)
     if glossary and not is_quiet(click.get_current_context()):
@@ -358,7 +358,7 @@ def _translate(
             terminology=how.terminology,
         )  # fmt: skip
     own = prefixes and chunk.per_text(prefixes)
-    constraints = phrases and [_phrases(line) for line in chunk.per_text(phrases)]
+    constraints = None if phrases is None else list(map(_phrases, chunk.per_text(phrases)))
     return translator.translate(
         texts, options, own, split_sentences=sentences, alignments=how.alignments,
         markup=how.markup, terminology=how.terminology, constraints=constraints,
