@@ -140,6 +140,27 @@ def test_prefixes(probe: Probe, compiled_bundle: Path) -> None:
     assert texts(found)[0].startswith("the")
 
 
+def test_constraints(probe: Probe, compiled_bundle: Path) -> None:
+    translator = Translator(compiled_bundle, threads=1)
+    probe.load(compiled_bundle, threads=1)
+    lines, phrases = LINES[:4], [["Hund", "a\tcat"], [], ["x"], ["y", "y"]]
+    expected = translator.translate(lines, constraints=phrases)
+    assert_same_translations(probe.ask(lines=lines, constraints=phrases)["found"], expected)
+    tokens = [translator.phrase_tokens(one) for one in phrases]
+    found = probe.ask(lines=lines, constraint_tokens=tokens)["found"]
+    assert_same_translations(found, expected)
+    for wrong, message in (
+        ({"constraints": [["a"]]}, f"1 lists of constraints for {len(lines)} sources"),
+        ({"constraints": phrases, "constraint_tokens": tokens}, "leave one of them out"),
+        (
+            {"constraint_tokens": [[[]]] * len(lines)},
+            "a constraint of line 1 of this call is empty",
+        ),
+        ({"constraints": phrases, "options": {"beam_size": 1}}, "beam_size is 1, and line 1"),
+    ):
+        assert message in probe.ask(lines=lines, **wrong)["error"][1]
+
+
 @pytest.mark.parametrize(
     ("prompt", "target", "languages"),
     [

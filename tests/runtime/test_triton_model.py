@@ -274,6 +274,15 @@ def test_alternatives_after_a_prefix(model: Any, translator: Translator) -> None
     assert "the target prefix of sentence 0 is not valid UTF-8" in failure(refused)[1]
 
 
+def test_constraints(model: Any, translator: Translator) -> None:
+    lines = ["the cat runs.", "Haus"]
+    (response,) = answers(model, [request(lines, CONSTRAINTS=texts("Hund\tthe dog", ""))])
+    with_phrases = translator.translate(lines[0], constraints=["Hund", "the dog"])
+    assert best(response) == expected([with_phrases, translator.translate(lines[1])])
+    (refused,) = answers(model, [request("a", CONSTRAINTS=texts("b"), BEAM_SIZE=1)])
+    assert "beam_size is 1, and line 1 of this call has constraints" in failure(refused)[1]
+
+
 BAD: dict[str, tuple[Callable[[], Request], str]] = {
     "UTF-8": (lambda: request(["ok", b"a\xff"]), "sentence 1 is not valid UTF-8 at byte 1"),
     "long": (lambda: request("x" * 201), "sentence 0 has 201 characters, more than this"),

@@ -107,7 +107,8 @@ def test_inputs_are_the_search_options(triton: Callable[..., Result], tmp_path: 
     config = configuration(tmp_path / "repo")
     inputs = {one["name"][0]: (one["data_type"][0], one["dims"][0]) for one in config["input"]}
     fields = {field.name for field in dataclasses.fields(SearchOptions)} - {"return_attention"}
-    assert set(inputs) == {"TEXT", "TOKENS", "TARGET_PREFIX"} | {name.upper() for name in fields}
+    others = {"TEXT", "TOKENS", "TARGET_PREFIX", "CONSTRAINTS"}
+    assert set(inputs) == others | {name.upper() for name in fields}
     assert inputs["TEXT"] == ("TYPE_STRING", "1")
     assert inputs["TOKENS"] == ("TYPE_INT32", "-1")
     assert inputs["LENGTH_PENALTY"] == ("TYPE_FP64", "1")

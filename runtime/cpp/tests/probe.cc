@@ -3,6 +3,7 @@
 //
 //   {"load": {"bundle": ..., options of LoadOptions}}
 //   {"lines": [...] or "ids": [...], "options": {...}, "prefixes": [...], "callers": 1}
+//   {"lines": [...], "constraints": [[...], ...] or "constraint_tokens": [[[...], ...], ...]}
 //   {"lines": [...], "options": {...}, "threads": 64}
 //   {"lines": [...], "cancel": 3, "timeout": 2}
 //   {"lines": [...], "fork": true}
@@ -133,7 +134,15 @@ Result<Translations> call(const Translator& translator, const json& request) {
   std::vector<std::string> lines, prefixes;
   take(request, "lines", lines);
   take(request, "prefixes", prefixes);
-  return translator.try_translate(lines, options, prefixes);
+  if (!request.contains("constraints") && !request.contains("constraint_tokens")) {
+    return translator.try_translate(lines, options, prefixes);
+  }
+  translate_trt::SubmitOptions submit;
+  submit.search = options;
+  take(request, "constraints", submit.constraints);
+  take(request, "constraint_tokens", submit.constraint_tokens);
+  auto job = translator.try_submit(lines, submit, prefixes);
+  return job ? job->try_get() : job.error();
 }
 
 json translate(const Translator& translator, const json& request) {

@@ -27,11 +27,19 @@ Array: TypeAlias = NDArray[Any]
 
 @dataclass(frozen=True)
 class Line:
-    """A sentence as text or tokens, with its search options and the text it must begin with."""
+    """A sentence as text or tokens, with its search options.
+
+    Attributes:
+        source: Text or tokens.
+        options: Search options.
+        target_prefix: Text that the translation must begin with.
+        constraints: Phrases that it must have.
+    """
 
     source: str | tuple[int, ...]
     options: SearchOptions
     target_prefix: str = ""
+    constraints: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -54,7 +62,7 @@ _CHARACTERS_PER_TOKEN = 4
 
 
 def cost(lines: Sequence[Line]) -> int:
-    """Cost bound of a request: characters of text and prefix, or MIN_LENGTH if larger, times beams.
+    """Cost bound of a request: its characters, or MIN_LENGTH if larger, times beams.
 
     The beams are those of all searches: one, or one for each alternative and one that finds them.
     """
@@ -63,6 +71,7 @@ def cost(lines: Sequence[Line]) -> int:
         options = line.options
         per_token = 1 if isinstance(line.source, str) else _CHARACTERS_PER_TOKEN
         characters = len(line.source) * per_token + len(line.target_prefix)
+        characters += sum(map(len, line.constraints))
         size = max(characters, options.min_length, 1)
         total += size * (options.beam_size * max(options.alternatives, 1) + options.alternatives)
     return total
@@ -94,14 +103,23 @@ def read_lines(inputs: Mapping[str, Array], translator: Translator, limits: Limi
         ]
     else:
         sources = [_tokens(row) for row in inputs[tokens]]
-    prefixes = [""] * len(sources)
-    if (given := inputs.get(interface.TARGET_PREFIX.name)) is not None:
-        prefixes = [
-            _text(f"the target prefix of sentence {row}", one, limits)
+    own: dict[interface.Tensor, list[str]] = {}
+    for tensor, kind in (
+        (interface.TARGET_PREFIX, "the target prefix"),
+        (interface.CONSTRAINTS, "the constraints"),
+    ):
+        given = inputs.get(tensor.name, np.full(len(sources), b""))
+        own[tensor] = [
+            _text(f"{kind} of sentence {row}", one, limits)
             for row, one in enumerate(given.reshape(-1))
         ]
     lines = [
-        Line(source, _options(inputs, row, translator.default_options), prefixes[row])
+        Line(
+            source,
+            _options(inputs, row, translator.default_options),
+            own[interface.TARGET_PREFIX][row],
+            tuple(one for one in own[interface.CONSTRAINTS][row].split("\t") if one.strip()),
+        )
         for row, source in enumerate(sources)
     ]
     longest = translator.manifest.limits.max_target_length
@@ -223,7 +241,11 @@ class Answer:
                 break
             try:
                 future = self._service.submit(
-                    line.source, line.options, line.target_prefix, request=self._request
+                    line.source,
+                    line.options,
+                    line.target_prefix,
+                    request=self._request,
+                    constraints=line.constraints,
                 )
             except Exception as error:
                 self._error = error

@@ -40,6 +40,7 @@ class Tensor:
 TEXT = Tensor("TEXT", "STRING", (1,))
 TOKENS = Tensor("TOKENS", "INT32", (-1,))  # shorter rows of a request are filled with NO_TOKEN
 TARGET_PREFIX = Tensor("TARGET_PREFIX", "STRING", (1,))
+CONSTRAINTS = Tensor("CONSTRAINTS", "STRING", (1,))  # phrases between tabs
 
 _DATA_TYPES: dict[Any, str] = {
     bool: "BOOL",
@@ -57,7 +58,7 @@ OPTIONS: dict[str, Tensor] = {
     if name != "return_attention"
 }
 
-INPUTS = (TEXT, TOKENS, TARGET_PREFIX, *OPTIONS.values())
+INPUTS = (TEXT, TOKENS, TARGET_PREFIX, CONSTRAINTS, *OPTIONS.values())
 
 # Hypotheses are sorted best first, alternatives by their tokens. The number of columns is the
 # request's largest NUM_HYPOTHESES or ALTERNATIVES; rows with fewer hypotheses are padded with empty

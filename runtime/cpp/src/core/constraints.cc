@@ -30,25 +30,31 @@ std::size_t Reading::progress_with(std::int64_t token) const {
   return next.met_ + next.rest_.size();
 }
 
-// Whether the rest is the beginning of a longer constraint.
+// Whether the rest is the beginning of a longer constraint that is open.
 bool Reading::begins_constraint() const {
-  return std::any_of(open_.begin(), open_.end(), [&](const Tokens& phrase) {
-    return phrase.size() > rest_.size() && begin_with(phrase, rest_);
-  });
+  for (std::size_t i = 0; i < closed_.size(); ++i) {
+    const Tokens& phrase = (*constraints_)[i];
+    if (!closed_[i] && phrase.size() > rest_.size() && begin_with(phrase, rest_)) return true;
+  }
+  return false;
 }
 
-// Closes the longest constraint with which the rest begins; returns its number of tokens, or 0.
+// Closes the longest open constraint with which the rest begins; returns its number of tokens, or
+// 0.
 std::size_t Reading::close_longest() {
-  auto longest = open_.end();
-  for (auto phrase = open_.begin(); phrase != open_.end(); ++phrase) {
-    const bool longer = longest == open_.end() || phrase->size() > longest->size();
-    if (longer && begin_with(rest_, *phrase)) longest = phrase;
+  std::size_t longest = 0, found = 0;  // found: its index
+  for (std::size_t i = 0; i < closed_.size(); ++i) {
+    const Tokens& phrase = (*constraints_)[i];
+    if (!closed_[i] && phrase.size() > longest && begin_with(rest_, phrase)) {
+      longest = phrase.size();
+      found = i;
+    }
   }
-  if (longest == open_.end()) return 0;
-  const std::size_t count = longest->size();
-  met_ += count;
-  open_.erase(longest);
-  return count;
+  if (longest == 0) return 0;
+  closed_[found] = 1;
+  --open_;
+  met_ += longest;
+  return longest;
 }
 
 Tokens different_tokens(const std::vector<Tokens>& phrases) {

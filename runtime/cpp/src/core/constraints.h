@@ -16,8 +16,10 @@ namespace translate_trt::runtime {
 // What a hypothesis has of its constraints.
 class Reading {
  public:
-  // constraints: phrases that are not empty; equal ones must occur as often.
-  explicit Reading(std::vector<Tokens> constraints) : open_(std::move(constraints)) {}
+  // constraints: phrases that are not empty, and outlive the reading; equal ones must occur as
+  // often.
+  explicit Reading(const std::vector<Tokens>& constraints)
+      : constraints_(&constraints), closed_(constraints.size()), open_(constraints.size()) {}
 
   // Reads more tokens of the hypothesis.
   void read(const Tokens& tokens);
@@ -26,7 +28,7 @@ class Reading {
   std::size_t progress_with(std::int64_t token) const;
 
   // Whether the hypothesis lacks a constraint.
-  bool is_open() const { return !open_.empty(); }
+  bool is_open() const { return open_ > 0; }
 
   // Number of tokens of the constraints that it has.
   std::size_t met() const { return met_; }
@@ -35,7 +37,9 @@ class Reading {
   bool begins_constraint() const;
   std::size_t close_longest();
 
-  std::vector<Tokens> open_;  // constraints that are not met
+  const std::vector<Tokens>* constraints_;
+  std::vector<char> closed_;  // whether each constraint is met
+  std::size_t open_;          // number of those that are not
   std::size_t met_ = 0;       // tokens of those that are
   Tokens rest_;               // last tokens, which begin an open constraint
 };
