@@ -77,9 +77,20 @@ class CoreService:
         request: int | None,
         score: bool,
         split: SplitText | None,
-        constraints: Sequence[Sequence[int]],
+        constraints: Sequence[Sequence[Sequence[int]]],
     ) -> Future[Translation]:
-        """See `TranslationService`; `split` has the sentences of a text that was split."""
+        """See `TranslationService`.
+
+        Args:
+            source: Text or tokens of the line.
+            options: Search options.
+            target_prefix: Text or tokens that the translation must begin with.
+            request: Number of its request.
+            score: The target prefix is a whole translation.
+            split: The sentences of a text that was split.
+            constraints: Tokens of the phrases that each sentence's translation must have; one list
+                of them for a line that was not split.
+        """
         check_process(self._process)
         self._translator.check(options, score=score)
         if not isinstance(source, str):
@@ -160,11 +171,11 @@ class CoreService:
     def _submit(
         self, source: str | Sequence[int], options: SearchOptions,
         target_prefix: str | Sequence[int], caller: int, key: int, score: bool,
-        split: SplitText | None, constraints: Sequence[Sequence[int]],
+        split: SplitText | None, constraints: Sequence[Sequence[Sequence[int]]],
     ) -> Job:  # fmt: skip
         shared: dict[str, Any] = {
             "caller": caller, "completions": self._completions, "key": key, "score": score,
-            "constraints": [constraints] if constraints else None,
+            "constraints": constraints if any(constraints) else None,
         }  # fmt: skip
         if isinstance(source, str):
             lines = [source] if split is None else split.sentences

@@ -44,16 +44,14 @@ class PlainService:
         request: int | None,
         score: bool,
         split: SplitText | None,
-        constraints: Sequence[Sequence[int]],
+        constraints: Sequence[Sequence[Sequence[int]]],
     ) -> Future[Translation]:
-        """See `TranslationService`; `split` has the sentences of a text that was split."""
+        """See `CoreService`."""
         check_process(self._process)
         texts = [source] if split is None else split.sentences
         parts = [
-            self._translator.prepare(
-                text, options, "" if number else target_prefix, score, constraints
-            )
-            for number, text in enumerate(texts)
+            self._translator.prepare(text, options, "" if number else target_prefix, score, phrases)
+            for number, (text, phrases) in enumerate(zip(texts, constraints, strict=True))
         ]
         future = Future[Translation]()
         with self._changed:

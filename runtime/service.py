@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Self
 
 from translate_trt.runtime.arguments import token_ids
-from translate_trt.runtime.errors import OptionError
+from translate_trt.runtime.errors import InputError, OptionError
 from translate_trt.runtime.native_service import CoreService
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.reference_service import PlainService
 from translate_trt.runtime.results import Statistics, Translation
+from translate_trt.runtime.text.documents import SplitText
+from translate_trt.runtime.text.glossary import Glossary
 from translate_trt.runtime.translator import Translator
 
 
@@ -63,6 +66,7 @@ class TranslationService:
         score: bool = False,
         split_sentences: bool | str = False,
         constraints: Sequence[str] | Sequence[Sequence[int]] = (),
+        terminology: Glossary | None = None,
     ) -> Future[Translation]:
         """Submit one line of text, or its tokens.
 
@@ -75,8 +79,9 @@ class TranslationService:
             score: The target prefix is a whole translation, which is scored
                 (`Translator.score`).
             split_sentences: Translate the sentences of a text one by one (`Translator.translate`).
-            constraints: Phrases that the translation must have, as text or target token ids; those
-                of a glossary are `Translator.required_phrases`.
+            constraints: Phrases that the translation must have, as text or target token ids.
+            terminology: Glossary (`Translator.translate`); `Glossary.terms` finds the terms of the
+                line in its translation.
 
         Returns:
             A future of the translation. It can be cancelled until the line is finished; without
@@ -96,9 +101,27 @@ class TranslationService:
             raise OptionError("a given translation is of a whole line; leave split_sentences out.")
         if len(constraints) and split_sentences is not False:
             raise OptionError("constraints belong to one sentence; leave split_sentences out.")
-        phrases = self._phrases(constraints)
         split = self._translator.split_line(source, options, split_sentences)
+        given = self._phrases(constraints)
+        phrases = [given] if split is None else [[] for _ in split.sentences]
+        if terminology is not None:
+            if not isinstance(source, str):
+                raise InputError("only text has terms; leave terminology out.")
+            if split is None and not given:
+                split = self._translator.split_for_terms(source, options)
+            source, split, phrases = self._with_terms(source, split, given, terminology)
         return self._service.submit(source, options, target_prefix, request, score, split, phrases)
+
+    def _with_terms(
+        self, line: str, split: SplitText | None, given: list[list[int]], terminology: Glossary
+    ) -> tuple[str, SplitText | None, list[list[list[int]]]]:
+        """Annotate a line or its sentences, and return the phrases that each of them requires."""
+        sentences = [line] if split is None else split.sentences
+        texts, required = self._translator.with_terms(sentences, terminology)
+        phrases = [self._translator.phrase_tokens(one) for one in required]
+        if split is None:
+            return texts[0], None, [given + phrases[0]]
+        return line, dataclasses.replace(split, sentences=tuple(texts)), phrases
 
     def _phrases(self, constraints: Sequence[str] | Sequence[Sequence[int]]) -> list[list[int]]:
         """Return the tokens of phrases that are given as text or tokens."""

@@ -18,7 +18,7 @@ from translate_trt.runtime.backends import Settings, load_cuda, load_engines, lo
 from translate_trt.runtime.backends.device import Engines
 from translate_trt.runtime.backends.engines import check_engines
 from translate_trt.runtime.backends.packages import PACKAGES, TORCH
-from translate_trt.runtime.bundle.checks import check_options
+from translate_trt.runtime.bundle.checks import check_options, max_segment_length
 from translate_trt.runtime.bundle.manifest import Manifest, TargetEntry, read_manifest, verify_files
 from translate_trt.runtime.confidence import Calibration, Word, words_of
 from translate_trt.runtime.cores import share_cores
@@ -43,6 +43,7 @@ from translate_trt.runtime.results import Hypothesis, TextHypothesis, Translatio
 from translate_trt.runtime.text.documents import SplitText, TextSplitter
 from translate_trt.runtime.text.glossary import Glossary
 from translate_trt.runtime.text.markup import translate_markup
+from translate_trt.runtime.text.segments import segment_texts
 from translate_trt.runtime.text.sentences import chosen_rules
 from translate_trt.runtime.text.tokenizer import Tokenizer
 
@@ -594,16 +595,22 @@ class Translator:
         first: int = 1,
         alignments: bool = False,
         terminology: Glossary | None = None,
+        constraints: Sequence[Sequence[str]] | None = None,
     ) -> list[Translation]:
-        """Translate the sentences of all texts together; the first of each has the prefix."""
+        """Translate the sentences of all texts.
+
+        The first sentence of each has the prefix and the constraints.
+        """
         # The first sentences come first: only they have prefixes, and errors number prefixes.
         sentences = [text.sentences[0] if text.sentences else "" for text in texts]
         rest = [sentence for text in texts for sentence in text.sentences[1:]]
         if target_prefixes is not None:
             target_prefixes = [*target_prefixes, *("" for _ in rest)]
+        if constraints is not None:
+            constraints = [*constraints, *(() for _ in rest)]
         found = self._translate(
             [*sentences, *rest], options, target_prefixes, first, alignments=alignments,
-            terminology=terminology,
+            terminology=terminology, constraints=constraints,
         )  # fmt: skip
         others = iter(found[len(texts) :])
         joined = []
@@ -638,10 +645,15 @@ class Translator:
         """
         self._check_open()
         _check_count(constraints, len(lines), "lists of constraints")
-        if terminology is not None and self.manifest.term_annotation is not None:
-            lines = [self.annotate(line, terminology) for line in lines]
-        elif terminology is not None:
-            of_terms = [self.required_phrases(line, terminology) for line in lines]
+        if terminology is not None:
+            options = self._checked(options, score)
+            split = [None if alignments else self.split_for_terms(one, options) for one in lines]
+            if any(split):
+                _check_count(targets, len(lines), "target prefixes")
+                return self._translate_segments(
+                    lines, split, options, targets, first, terminology, constraints
+                )
+            lines, of_terms = self.with_terms(lines, terminology)
             given = constraints or [()] * len(lines)
             constraints = [(*own, *more) for own, more in zip(of_terms, given, strict=True)]
         self._check_aligns(alignments)
@@ -670,6 +682,32 @@ class Translator:
         ]
         results = iter(self._search([segment for line in segments for segment in line]))
         return [self.join([next(results) for _ in line]) for line in segments]
+
+    def _translate_segments(
+        self,
+        lines: Sequence[str],
+        split: Sequence[SplitText | None],
+        options: SearchOptions,
+        targets: Sequence[str] | None,
+        first: int,
+        terminology: Glossary,
+        constraints: Sequence[Sequence[str]] | None,
+    ) -> list[Translation]:
+        """Translate lines of which some are too long, each segment with the terms that it has."""
+        for number, (of_line, phrases) in enumerate(zip(split, constraints or [], strict=False)):
+            if of_line is not None and phrases:
+                raise InputError(
+                    f"line {first + number} of this call is too long for the model, and has "
+                    "constraints, which apply to a single sentence; split it into sentences."
+                )
+        texts = [
+            one or SplitText((line,), ("", "")) for line, one in zip(lines, split, strict=True)
+        ]
+        found = self._translate_split(
+            lines, texts, options, targets, first, terminology=terminology, constraints=constraints
+        )
+        # The segments of a line are not sentences.
+        return [replace(one, sentence_count=1) for one in found]
 
     @overload
     def score(  # type: ignore[overload-overlap]
@@ -887,10 +925,9 @@ class Translator:
         return code + self.manifest.term_annotation.annotate_source(text, terminology)
 
     def required_phrases(self, line: str, terminology: Glossary) -> list[str]:
-        """Target phrases that `translate` requires of a translation, as constraints.
+        """Return the target phrases that a translation must have, as constraints.
 
-        A `TranslationService` or another runtime takes them; `Glossary.terms` finds the terms of
-        the line in its translation.
+        They are those of `translate` with a glossary, unless the model reads annotations.
 
         Args:
             line: Text; a language code that it begins with is left out.
@@ -899,6 +936,42 @@ class Translator:
         self._check_terminology(terminology, aligned=False)
         text = self._after_language(line)
         return [match.entry.targets[0] for match in terminology.find(text)]
+
+    def with_terms(
+        self, lines: Sequence[str], terminology: Glossary
+    ) -> tuple[list[str], list[list[str]]]:
+        """Return annotated lines or, if the model does not read annotations, the lines as they are.
+
+        Returns:
+            The lines, and the phrases that each translation must have.
+        """
+        if self.manifest.term_annotation is not None:
+            return [self.annotate(line, terminology) for line in lines], [[] for _ in lines]
+        return list(lines), [self.required_phrases(line, terminology) for line in lines]
+
+    def split_for_terms(self, line: str, options: SearchOptions) -> SplitText | None:
+        """Split a line that is too long for the model, so that each segment has its own terms.
+
+        Returns:
+            The segments; None if the line is short enough, or the model reads annotations.
+
+        Raises:
+            OptionError: A long line cannot have alternatives.
+        """
+        if self.manifest.term_annotation is not None:
+            return None
+        text = self._after_language(line)
+        code, longest = line[: len(line) - len(text)], max_segment_length(self.manifest)
+        parts = segment_texts(text, self.tokenizer.encode_source, longest)
+        if len(parts) < 2:
+            return None
+        if options.alternatives:
+            raise OptionError(
+                "alternatives belong to one sentence, and a line with terms is too long for one; "
+                "leave out alternatives or terminology."
+            )
+        between = [" "] * (len(parts) - 1)
+        return SplitText(tuple(code + part for part in parts), ("", *between, ""))
 
     def phrase_tokens(self, phrases: Sequence[str]) -> list[list[int]]:
         """Tokenize phrases that a translation must have.

@@ -34,7 +34,7 @@ class Query(BaseModel):
 
     With `alternatives`, a line has a translation for each of the most likely tokens after its
     prefix: what a user may choose from at a position of an earlier translation. A `terminology`
-    needs a model that was trained on annotated text (docs/terminology.md).
+    has the phrases that translations must use (docs/terminology.md).
     """
 
     lines: list[str] = Field(min_length=1, max_length=64)
@@ -86,7 +86,7 @@ async def translate(query: Query, request: Request) -> Answer:
     if state.in_flight + size > CAPACITY:
         raise HTTPException(429, "at capacity", headers={"Retry-After": "1"})
     options = dataclasses.replace(state.translator.default_options, alternatives=query.alternatives)
-    lines, glossary = query.lines, None
+    glossary = None
     number = service.new_request()  # its lines share turns, and can be cancelled together
     state.in_flight += size
     try:
@@ -95,10 +95,9 @@ async def translate(query: Query, request: Request) -> Answer:
         if query.terminology:
             entries = (Entry(source, (target,)) for source, target in query.terminology.items())
             glossary = Glossary(entries)
-            lines = [state.translator.annotate(line, glossary) for line in lines]
         futures = [
-            service.submit(line, options, prefix, request=number)
-            for line, prefix in zip(lines, prefixes, strict=True)
+            service.submit(line, options, prefix, request=number, terminology=glossary)
+            for line, prefix in zip(query.lines, prefixes, strict=True)
         ]
         waiting = asyncio.gather(*map(asyncio.wrap_future, futures))
         found = await asyncio.wait_for(waiting, query.timeout)

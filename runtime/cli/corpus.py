@@ -20,9 +20,11 @@ from translate_trt.runtime.cli.bundle_flags import BATCH_TOKENS_HELP, bundle_fla
 from translate_trt.runtime.cli.output import open_output
 from translate_trt.runtime.cli.search_flags import (
     n_best_flag,
+    read_glossary,
     replace_options,
     search_flags,
     split_flags,
+    terminology_flags,
 )
 from translate_trt.runtime.cli.shard_progress import ShardProgress
 from translate_trt.runtime.io.report import columns
@@ -91,6 +93,7 @@ _EXIT_TERMINATED = 128 + signal.SIGTERM  # which shells report after SIGTERM
 @search_flags
 @n_best_flag
 @split_flags
+@terminology_flags
 @click.option(
     "--json",
     is_flag=True,
@@ -125,6 +128,9 @@ def corpus(
     from translate_trt.runtime.serve.corpus.run import prepare_work, translate_inputs
     from translate_trt.runtime.serve.corpus.run_options import CorpusOptions, WorkerOptions
 
+    glossary = read_glossary(flags["terminology"], flags["terminology_ignore_case"])
+    if glossary is not None:
+        flags["terminology"] = tuple((one.source, *one.targets) for one in glossary.entries)
     options = CorpusOptions(**_take(flags, CorpusOptions))
     workers = WorkerOptions(**_take(flags, WorkerOptions))
     search = replace_options(read_manifest(bundle).search_options(), flags)

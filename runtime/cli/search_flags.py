@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
 
+from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.options import LENGTH_PENALTY_BETA, SearchOptions
+from translate_trt.runtime.text.glossary import Glossary
 
 
 def search_flags(command: Callable[..., None]) -> Callable[..., None]:
@@ -186,6 +189,35 @@ def split_flags(command: Callable[..., None]) -> Callable[..., None]:
         is_flag=True,
         help="Translate the sentences of each line one by one; needs the extra split.",
     )(command)
+
+
+def terminology_flags(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of a glossary; `read_glossary` reads it."""
+    command = click.option(
+        "--terminology-ignore-case",
+        is_flag=True,
+        help="Find the phrases of the glossary in any case.",
+    )(command)
+    return click.option(
+        "--terminology",
+        type=click.Path(path_type=Path),
+        help="Glossary whose target phrases the translations must have; a model that was trained "
+        "on text annotated with them reads them instead. Translate prints their recall.",
+    )(command)
+
+
+def read_glossary(path: Path | None, ignore_case: bool) -> Glossary | None:
+    """Read the glossary of `terminology_flags`, if there is one.
+
+    Raises:
+        InputError: The file is no glossary.
+        OptionError: The case matters for a glossary alone.
+    """
+    if path is not None:
+        return Glossary.read(path, ignore_case)
+    if ignore_case:
+        raise OptionError("--terminology-ignore-case needs --terminology.")
+    return None
 
 
 def split_choice(split_sentences: bool, split_language: str | None) -> bool | str:

@@ -21,10 +21,12 @@ from translate_trt.runtime.cli.search_flags import (
     alignment_flags,
     attention_flag,
     n_best_flag,
+    read_glossary,
     replace_options,
     search_flags,
     split_choice,
     split_flags,
+    terminology_flags,
 )
 from translate_trt.runtime.cli.verbosity import is_quiet
 from translate_trt.runtime.errors import InputError, OptionError
@@ -115,15 +117,7 @@ class Chunk(NamedTuple):
     help="Keep the tags and placeholders of html or xml, or the placeholders of text, such as "
     "{name} and %s, at the words they belong to. Needs a bundle exported with --attention.",
 )
-@click.option(
-    "--terminology",
-    type=click.Path(path_type=Path),
-    help="Glossary whose target phrases the translations must have; a model that was trained on "
-    "text annotated with them reads them instead. Their recall is printed at the end.",
-)
-@click.option(
-    "--terminology-ignore-case", is_flag=True, help="Find the phrases of the glossary in any case."
-)
+@terminology_flags
 @attention_flag
 @alignment_flags
 @click.option(
@@ -232,8 +226,6 @@ def translate(
         raise OptionError(
             "--markup goes with none of --target-prefix, --alignments, --unwrap and --words."
         )
-    if terminology_ignore_case and terminology is None:
-        raise OptionError("--terminology-ignore-case needs --terminology.")
     if constraints and (markup or document or split_sentences or split_language):
         raise OptionError(
             "--constraints are of whole lines; they go with none of --markup, --document and "
@@ -244,9 +236,7 @@ def translate(
     for flag, file in others.items():
         if str(file) in inputs:
             raise OptionError(f"{flag} and an input are both {file}; use different files.")
-    glossary = None
-    if terminology is not None:
-        glossary = Glossary.read(terminology, terminology_ignore_case)
+    glossary = read_glossary(terminology, terminology_ignore_case)
     with ExitStack() as stack:
         # Opened before the model is loaded, to fail early if the output is not writable.
         read = (bundle, *inputs, *others.values())

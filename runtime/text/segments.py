@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from itertools import pairwise
 from typing import TypeVar
 
 _SENTENCE_END = re.compile(r"(?<=[.!?\u2026\u3002\uff01\uff1f])[\"'\u201c\u201d\u00bb)\]]*\s+")
@@ -27,6 +28,14 @@ def split_text(text: str, encode: Callable[[str], list[int]], limit: int) -> lis
         The tokens of each segment. No segment is empty; a blank text has no segments.
     """
     return [tokens for _, tokens in split_at_offsets(text, encode, limit)]
+
+
+def segment_texts(text: str, encode: Callable[[str], list[int]], limit: int) -> list[str]:
+    """Return the text of each segment of `split_text`, which is the whole text if it is short."""
+    if len(text.encode("utf-8", "replace")) < limit:  # a token has at least one byte
+        return [text]
+    starts = [offset for offset, _ in split_at_offsets(text, encode, limit)]
+    return [text[begin:end] for begin, end in pairwise([*starts, len(text)])] or [text]
 
 
 def split_at_offsets(

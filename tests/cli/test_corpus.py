@@ -107,6 +107,19 @@ def test_json_lines_are_those_of_translate(
     assert [found["text"] for found in json.loads(line)["hypotheses"]] == ["g f"]
 
 
+def test_a_glossary_is_that_of_translate(
+    corpus: Callable[..., Result], shards: list[Any], text: Path
+) -> None:
+    (text / "terms.tsv").write_text("f\tF\n")
+    flags = ("--terminology", text / "terms.tsv", "--terminology-ignore-case", "--json")
+    assert corpus(text / "b.txt", *flags).exit_code == 0
+    (line,) = (text / "out/b.txt").read_text().splitlines()
+    (found,) = json.loads(line)["hypotheses"]
+    assert found["terms"] == [{"source": "f", "targets": ["F"], "found": True}]
+    refused = corpus(text / "b.txt", *flags, "--beam-size", 1)
+    assert (refused.exit_code, "terms of a glossary need at least 2" in refused.stderr) == (2, True)
+
+
 def test_another_form_is_another_run(
     corpus: Callable[..., Result], shards: list[Any], text: Path
 ) -> None:

@@ -64,11 +64,11 @@ def test_alternatives_after_a_prefix(client: TestClient, compiled_bundle: Path) 
     assert client.post("/translate", json=query | {"alternatives": 4}).status_code == 429
 
 
-def test_a_terminology_needs_a_model_that_reads_annotations(client: TestClient) -> None:
+def test_the_terminology_of_a_request(client: TestClient) -> None:
     query = {"lines": LINES, "terminology": {"cat": "Katze", "dog": "Hund"}}
-    refused = client.post("/translate", json=query)
-    assert refused.status_code == 422
-    assert "trained on annotated text" in refused.text
+    enforced = client.post("/translate", json=query)
+    assert enforced.status_code == 200, enforced.text
+    assert "Hund" in enforced.json()["translations"][2]
     assert client.post("/translate", json=query | {"terminology": {" ": "x"}}).status_code == 422
     translator = client.app.state.translator  # type: ignore[attr-defined]
     translator.manifest = replace(translator.manifest, term_annotation=TermAnnotation())

@@ -30,6 +30,7 @@ from translate_trt.runtime.serve.corpus.plan import Input, Shard, find_inputs, p
 from translate_trt.runtime.serve.corpus.records import BadRecord, check_first_line, read_records
 from translate_trt.runtime.serve.corpus.run_options import CorpusOptions, WorkerOptions
 from translate_trt.runtime.serve.corpus.shard import translate_shard
+from translate_trt.runtime.text.glossary import Glossary
 
 pyarrow = pytest.importorskip("pyarrow", reason="pyarrow, of the extra `corpus`, is not installed")
 parquet = pytest.importorskip("pyarrow.parquet")
@@ -46,6 +47,7 @@ class Upper:
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.split: bool | str | None = None  # how the last lines were split
+        self.terminology: Glossary | None = None
 
     def translate(
         self,
@@ -53,8 +55,9 @@ class Upper:
         options: SearchOptions | None = None,
         *,
         split_sentences: bool | str = False,
+        terminology: Glossary | None = None,
     ) -> list[Translation]:
-        self.split = split_sentences
+        self.split, self.terminology = split_sentences, terminology
         if any("crash" in line for line in lines):
             raise BackendError("out of memory")
         self.lines += lines
@@ -479,6 +482,29 @@ def test_lines_are_split_on_request(
     (shard,) = plan(write(tmp_path / "a.txt", b"a. b.\n"), options)
     translate_shard(shard, job, translator, SEARCH, options)
     assert translator.split == expected
+
+
+def test_a_glossary_goes_to_the_translator_and_is_a_setting(
+    job: Job, tmp_path: Path, make_bundle: Callable[..., Path]
+) -> None:
+    entries = (("cat", "Katze", "Kater"), ("dog", "Hund"))
+    options = dataclasses.replace(OPTIONS, terminology=entries, terminology_ignore_case=True)
+    (shard,) = plan(write(tmp_path / "a.txt", b"a cat\n"), options)
+    translator = Upper()
+    translate_shard(shard, job, translator, SEARCH, options)
+    assert translator.terminology is not None
+    assert translator.terminology.ignore_case
+    assert [(one.source, one.targets) for one in translator.terminology.entries] == [
+        ("cat", ("Katze", "Kater")), ("dog", ("Hund",)),
+    ]  # fmt: skip
+    manifest = read_manifest(make_bundle())
+    target = next(iter(manifest.targets))
+    plain = make_settings(manifest, target, SEARCH, OPTIONS)["corpus"]
+    assert not any("terminology" in name for name in plain)
+    own = make_settings(manifest, target, SEARCH, options)["corpus"]
+    assert own == {**plain, "terminology": own["terminology"], "terminology_ignore_case": True}
+    other = dataclasses.replace(options, terminology=entries[:1])
+    assert make_settings(manifest, target, SEARCH, other)["corpus"] != own
 
 
 def test_the_form_of_the_output_is_a_setting_of_the_run(make_bundle: Callable[..., Path]) -> None:

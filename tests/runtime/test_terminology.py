@@ -8,7 +8,13 @@ from pathlib import Path
 import pytest
 from support.bad_bundles import edit
 
-from translate_trt.runtime import Glossary, SearchOptions, Term, Translator
+from translate_trt.runtime import (
+    Glossary,
+    SearchOptions,
+    Term,
+    TranslationService,
+    Translator,
+)
 from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.bundle.prompt import Prompt
 from translate_trt.runtime.bundle.term_annotation import TermAnnotation
@@ -51,6 +57,9 @@ def test_lines_are_annotated_and_terms_are_looked_for(translator: Translator) ->
     assert [translator.annotate(line, GLOSSARY) for line in LINES] == by_hand
     assert translator.translate(LINES[0], options, terminology=GLOSSARY) == found[0]
     assert list(translator.translate_iter(LINES, options, terminology=GLOSSARY)) == found
+    with TranslationService(translator) as service:
+        futures = [service.submit(line, options, terminology=GLOSSARY) for line in LINES]
+        assert [one.result().text for one in futures] == [one.text for one in found]
 
 
 def test_a_term_is_found_in_the_translation(translator: Translator) -> None:
@@ -115,6 +124,21 @@ def test_a_plain_model_is_made_to_use_the_terms(looping_bundle: Path) -> None:
         translator.annotate(LINES[0], GLOSSARY)
     with pytest.raises(OptionError, match="beam_size is 1, and line 1 of this call has const"):
         translator.translate(LINES, SearchOptions(beam_size=1), terminology=GLOSSARY)
+
+
+def test_a_line_too_long_for_the_model_has_the_terms_of_its_segments(looping_bundle: Path) -> None:
+    translator, options = Translator(looping_bundle, threads=1), SearchOptions(max_length=12)
+    line = "A cat sleeps. " + "no terms, " * 60 + "a big dog."
+    found = translator.translate([line, "a cat"], options, terminology=GLOSSARY)
+    count = len(found[0].hypotheses[0].segments)
+    assert count == len(translator.translate(line, options).hypotheses[0].segments) > 2
+    assert all(phrase in found[0].text for phrase in ("Katze", "Hund"))
+    assert found[1] == translator.translate("a cat", options, terminology=GLOSSARY)
+    with TranslationService(translator) as service:
+        futures = [service.submit(one, options, terminology=GLOSSARY) for one in (line, "a cat")]
+        assert [one.result().text for one in futures] == [one.text for one in found]
+    with pytest.raises(OptionError, match="alternatives belong to one sentence"):
+        translator.translate(line, SearchOptions(alternatives=2), terminology=GLOSSARY)
 
 
 def test_terms_of_sentences(looping_bundle: Path) -> None:

@@ -230,9 +230,14 @@ def make_settings(
     entry = manifest.target(target)
     others = dataclasses.asdict(options)
     # Runs of versions without these options have the same settings.
-    for name, default in (("json", False), ("split_sentences", False), ("split_language", None)):
-        if others[name] == default:
+    for name in ("json", "split_sentences", "split_language", "terminology"):
+        if not others[name]:
             del others[name]
+    if options.terminology:
+        entries = json.dumps(options.terminology, ensure_ascii=False)
+        others["terminology"] = hashlib.sha256(entries.encode("utf-8")).hexdigest()
+    else:
+        del others["terminology_ignore_case"]
     if options.input_format == TEXT:
         del others["input_format"], others["field"]
     return {

@@ -75,6 +75,8 @@ def prepare_work(
     entry = manifest.target(target, shortlist)
     verify_files(bundle, manifest, entry.name)
     manifest.check_languages(search)
+    if options.terminology and manifest.term_annotation is None and search.beam_size < 2:
+        raise OptionError("beam_size is 1; terms of a glossary need at least 2.")
     chosen_rules(options.split, search.source_language or manifest.source_language)
     sources = find_inputs(inputs, options.column)
     if options.input_format == JSON_LINES:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from translate_trt.runtime.errors import OptionError
+from translate_trt.runtime.text.glossary import Entry, Glossary
 
 TEXT, JSON_LINES = "text", "jsonl"
 INPUT_FORMATS = (TEXT, JSON_LINES)
@@ -26,6 +28,9 @@ class CorpusOptions:
     field: str = "text"  # field of JSON lines to translate
     split_sentences: bool = False  # translate the sentences of a line one by one
     split_language: str | None = None  # by the rules of this language; None: the source language
+    # Entries of a glossary: a source phrase and its target phrases (docs/terminology.md).
+    terminology: tuple[tuple[str, ...], ...] | None = None
+    terminology_ignore_case: bool = False
 
     def __post_init__(self) -> None:
         for name in ("shard_lines", "max_characters"):
@@ -39,6 +44,12 @@ class CorpusOptions:
             raise OptionError(
                 f"field is {self.field}, but input_format is {TEXT}; it must be {JSON_LINES}."
             )
+
+    @cached_property
+    def glossary(self) -> Glossary | None:
+        """The glossary; None without entries."""
+        entries = [Entry(source, tuple(targets)) for source, *targets in self.terminology or ()]
+        return Glossary(entries, self.terminology_ignore_case) if entries else None
 
     @property
     def split(self) -> bool | str:

@@ -22,6 +22,7 @@ from translate_trt.runtime.serve.corpus.job import Job, ShardRecord
 from translate_trt.runtime.serve.corpus.plan import PARQUET, TRANSLATION, Shard, open_parquet
 from translate_trt.runtime.serve.corpus.records import BadRecord, Chunk, Record, read_records
 from translate_trt.runtime.serve.corpus.run_options import TEXT, CorpusOptions
+from translate_trt.runtime.text.glossary import Glossary
 
 #: Lines read, sorted by length and translated at a time.
 CHUNK_LINES = 1024
@@ -39,6 +40,7 @@ class Translates(Protocol):
         options: SearchOptions | None = None,
         *,
         split_sentences: bool | str = False,
+        terminology: Glossary | None = None,
     ) -> list[Translation]: ...
 
 
@@ -103,8 +105,13 @@ def _translate(
         Texts or JSON lines, None for bad records; and the number of tokens of the best hypotheses.
     """
     texts = [text for record in chunk.records for text in _texts(record)]
-    split = options.split
-    translations = translator.translate(texts, search, split_sentences=split) if texts else []
+    translations = (
+        translator.translate(
+            texts, search, split_sentences=options.split, terminology=options.glossary
+        )
+        if texts
+        else []
+    )
     tokens = sum(len(one.hypotheses[0].token_log_probs) for one in translations)
     rest = iter(translations)
     outputs: list[str | None] = []
