@@ -74,6 +74,42 @@ def test_a_wide_beam_equals_exhaustive_search(alpha: float, form: str, seed: int
     np.testing.assert_allclose(scores, [score for score, _, _ in expected], atol=1e-5)
 
 
+@pytest.mark.parametrize("constraints", [[(5,)], [(5, 6)], [(5,), (6,)], [(6, 4), (5,)]])
+@pytest.mark.parametrize("seed", range(3))
+def test_constraints_select_from_exhaustive_search(
+    constraints: list[tuple[int, ...]], seed: int
+) -> None:
+    vocabulary, max_length = 7, 4
+    options = SearchOptions(beam_size=2000, num_hypotheses=12, max_length=max_length)
+    script = random_script(seed, vocabulary)
+    (found,) = search([script], options, constraints=[constraints])
+    expected = [
+        entry
+        for entry in exhaustive(script, options, range(vocabulary), max_length)
+        # The phrases have no token in common, so that occurrences cannot overlap.
+        if all(f" {_spelled(one)} " in f" {_spelled(entry[1])} " for one in constraints)
+    ]
+    expected = sorted(expected, key=lambda entry: -entry[0])[:12]
+    assert [one.tokens for one in found[: len(expected)]] == [tokens for _, tokens, _ in expected]
+    scores = [one.score for one in found[: len(expected)]]
+    np.testing.assert_allclose(scores, [score for score, _, _ in expected], atol=1e-5)
+
+
+def _spelled(tokens: tuple[int, ...]) -> str:
+    return " ".join(map(str, tokens))
+
+
+@pytest.mark.parametrize("beams", [2, 3, 4, 8])
+def test_few_beams_meet_every_constraint(beams: int) -> None:
+    constraints = [[8, 9, 10], [11], [8, 12]]  # unlikely tokens, more than there are beams
+    for seed in range(20):
+        script = random_script(seed, 16, likely=7)
+        options = SearchOptions(beam_size=beams, max_length=24)
+        (found,) = search([script], options, constraints=[constraints])
+        spelled = f" {_spelled(found[0].tokens)} "
+        assert all(f" {_spelled(tuple(one))} " in spelled for one in constraints)
+
+
 def test_greedy_is_argmax() -> None:
     for seed in range(20):
         script = random_script(seed, 9)
