@@ -47,6 +47,11 @@ def mebibytes(count: float) -> str:
     return f"{count / 2**20:,.0f} MiB"
 
 
+def counted(number: int, noun: str) -> str:
+    """Format a number of things."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
 def render_throughput(report: Report) -> str:
     """Render a whole test set: a table per precision, and int8 against peers without it."""
     settings = report["settings"]
@@ -256,6 +261,42 @@ def render_steady(report: Report) -> str:
     )
 
 
+def render_search_options(report: Report) -> str:
+    """Render the cost of search options: a table per beam size."""
+    settings, results = report["settings"], report["results"]
+    model, lines = settings["model"], settings["lines"]
+    header = ["lines/s", "rows per line", "us per row", "this row / first row", "in processor time"]
+    tables = [
+        table(
+            [f"search with {counted(int(beam_size), 'beam')}", *header],
+            [
+                [
+                    name,
+                    f"{found['lines_per_second'][0]:.1f}",
+                    f"{found['rows'] / lines:.1f}",
+                    f"{1e6 * found['seconds_of_row'][0]:.0f}",
+                    ratio(found["this / first"]),
+                    ratio(found["this / first, processor"]),
+                ]
+                for name, found in searches.items()
+            ],
+        )
+        for beam_size, searches in results["beams"].items()
+        if searches
+    ]
+    limit = settings["max_length"]
+    text = (
+        f"{where(report)} {lines:,} lines of {settings['source']}, {settings['target']}, "
+        f"{model['encoder_layers']}+{model['decoder_layers']} layers, "
+        f"d_model {model['model_size']}, vocabulary {model['vocabulary_size']:,}"
+        f"{f', at most {limit} tokens' if limit else ''}. One worker, "
+        f"{counted(settings['threads'], 'thread')}; {counted(settings['rounds'], 'round')} in "
+        "turn: medians, and in brackets the extremes.\n\n"
+    )
+    left_out = "".join(f"- {name}: {why}\n" for name, why in results["left_out"].items())
+    return text + "\n".join(tables) + (f"\nLeft out:\n\n{left_out}" if left_out else "")
+
+
 def render_readme(throughput: Report, latency: Report) -> str:
     """Render the README's table: speed from one report, latency from the other."""
     rows = []
@@ -299,4 +340,5 @@ PARTS_OF_PAGE: dict[str, Callable[[Report], str]] = {
     "startup": render_startup,
     "scaling": render_scaling,
     "steady": render_steady,
+    "search-options": render_search_options,
 }

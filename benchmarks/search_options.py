@@ -1,0 +1,315 @@
+"""Time every option of the search beside the defaults, in turn, on the same lines.
+
+    python benchmarks/search_options.py --bundle DIR --source test.en [--target onnx-int8]
+        [--with-attention DIR] [--lines 60] [--rounds 9]
+
+An option changes translations, and so their lengths. The figure to compare is therefore the time of
+a row, which is one sentence in one decoding step (`Statistics.rows`). Every round also translates
+the lines up to their first token, which takes the encoder and one step. The time of a row is that
+of a call beyond this one, results included, divided by the rows beyond its rows.
+
+Each search is compared with the first one of its beam size in the same round. The first one runs
+twice in every round: the ratio of the two is noise. All searches run in one process with one
+worker, so that the batches of all rounds are alike.
+
+`--with-attention` is the same model exported with `--attention`, whose graphs compute the attention
+in every step. A search that the bundle refuses is left out, and the report says why.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from time import perf_counter, process_time
+from typing import Any
+
+from harness import alternate, parser, ratios, spread, write
+
+from translate_trt.runtime import (
+    InputError,
+    OptionError,
+    SearchOptions,
+    TranslateTrtError,
+    Translator,
+)
+from translate_trt.runtime.bundle.checks import max_segment_length
+from translate_trt.runtime.io.lines import open_input, read_lines
+
+
+def first_words(translations: Sequence[str]) -> dict[str, Any]:
+    """Return the first word of each translation as its target prefix."""
+    return {"target_prefixes": [(text.split() or [""])[0] for text in translations]}
+
+
+def longest_words(translations: Sequence[str], count: int) -> dict[str, Any]:
+    """Return the longest words of each translation as its constraints."""
+    return {"constraints": [sorted(text.split(), key=len)[-count:] for text in translations]}
+
+
+def no_arguments(translations: Sequence[str]) -> dict[str, Any]:
+    """Return no arguments."""
+    return {}
+
+
+@dataclass(frozen=True)
+class Search:
+    """Search that is timed.
+
+    Attributes:
+        name: Name in the table.
+        options: Search options that differ from the bundle's defaults.
+        arguments: Make further arguments of `Translator.translate` from the translations of the
+            first search.
+        scores: Score the translations of the first search instead.
+        on_attention: Use the bundle that is exported with `--attention`.
+    """
+
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    arguments: Callable[[Sequence[str]], dict[str, Any]] = no_arguments
+    scores: bool = False
+    on_attention: bool = False
+
+
+#: Searches by beam size; the first one of a size is the one that the others are compared with.
+SEARCHES: dict[int, tuple[Search, ...]] = {
+    4: (
+        Search("defaults"),
+        Search("num_hypotheses 4", {"num_hypotheses": 4}),
+        Search("early_stopping", {"early_stopping": True}),
+        Search("min_length 5", {"min_length": 5}),
+        Search("a target prefix of one word", arguments=first_words),
+        Search("loop_guard", {"loop_guard": True}),
+        Search("alternatives 4", {"alternatives": 4}),
+        Search("repetition_penalty 1.2", {"repetition_penalty": 1.2}),
+        Search("no_repeat_ngram_size 3", {"no_repeat_ngram_size": 3}),
+        Search(
+            "suppress_sequences, 10 tokens",
+            {"suppress_sequences": ", ".join(map(str, range(10, 20)))},
+        ),
+        Search("disable_unk", {"disable_unk": True}),
+        Search("constraints, 1 word", arguments=partial(longest_words, count=1)),
+        Search("constraints, 3 words", arguments=partial(longest_words, count=3)),
+        Search("defaults, exported with --attention", on_attention=True),
+        Search("return_attention", {"return_attention": True}, on_attention=True),
+        Search("defaults again"),
+    ),
+    1: (
+        Search("beam_size 1"),
+        Search("sampling_top_k 10", {"sampling_top_k": 10}),
+        Search("sampling_top_k 1024", {"sampling_top_k": 1024}),
+        Search("the same, sampling_top_p 0.9", {"sampling_top_k": 1024, "sampling_top_p": 0.9}),
+        Search("scores of given translations", scores=True),
+        Search("beam_size 1 again"),
+    ),
+}
+#: Name of the search that ends after the first token.
+FIRST_TOKEN = "the first token"
+#: Options without a search of their own: the work of a step does not depend on their values.
+SAME_WORK = frozenset({
+    "length_penalty", "length_penalty_form", "max_length", "min_alternative_prob",
+    "sampling_temperature", "seed", "source_language", "target_language",
+})  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Run:
+    """Times of one call, and the work that the library has counted."""
+
+    seconds: float
+    processor_seconds: float
+    steps: int
+    rows: int
+    target_tokens: int
+
+
+def measured(translator: Translator, call: Callable[[], object]) -> Callable[[], Run]:
+    """Wrap a call in one that measures it."""
+    core = translator.core
+    if core is None:
+        raise SystemExit(f"rows are counted by libtranslate_trt, and {translator!r} runs without.")
+
+    def run() -> Run:
+        before, processor_begin, begin = core.statistics(), process_time(), perf_counter()
+        call()
+        seconds, processor_seconds = perf_counter() - begin, process_time() - processor_begin
+        after = core.statistics()
+        return Run(
+            seconds, processor_seconds, after.steps - before.steps, after.rows - before.rows,
+            after.target_tokens - before.target_tokens,
+        )  # fmt: skip
+
+    return run
+
+
+def call_of(
+    search: Search, translator: Translator, options: SearchOptions, lines: Sequence[str],
+    translations: Sequence[str],
+) -> Callable[[], object]:  # fmt: skip
+    """Return the call of a search; `options` are those of the first search."""
+    changed = dataclasses.replace(options, **search.options)
+    if search.scores:
+        return lambda: translator.score(lines, translations, changed)
+    arguments = search.arguments(translations)
+    return lambda: translator.translate(lines, changed, **arguments)
+
+
+def compare(
+    translators: Mapping[bool, Translator], searches: Sequence[Search], options: SearchOptions,
+    lines: Sequence[str], rounds: int,
+) -> tuple[dict[str, list[Run]], dict[str, str]]:  # fmt: skip
+    """Run searches in turn.
+
+    Args:
+        translators: Translators by `Search.on_attention`.
+        searches: Searches of one beam size.
+        options: Options of the first of them.
+        lines: Lines to translate.
+        rounds: Rounds after a warm-up.
+
+    Returns:
+        The runs of each search and of FIRST_TOKEN, and the reasons for those that are left out.
+    """
+    plain = translators[False]
+    prompt = plain.manifest.prompt.of_target(options)
+    one_token = dataclasses.replace(options, max_length=len(prompt) + 1, min_length=0)
+    runs = {FIRST_TOKEN: measured(plain, lambda: plain.translate(lines, one_token))}
+    left_out: dict[str, str] = {}
+    try:
+        translations = [one.text for one in plain.translate(lines, options)]
+    except OptionError as error:  # of a target with a fixed beam size
+        return {}, {search.name: str(error) for search in searches}
+    for search in searches:
+        if search.on_attention not in translators:
+            left_out[search.name] = "no bundle is given as --with-attention."
+            continue
+        translator = translators[search.on_attention]
+        try:
+            call = call_of(search, translator, options, lines, translations)
+            call()  # the warm-up
+        except (InputError, OptionError) as error:
+            left_out[search.name] = str(error)
+            continue
+        runs[search.name] = measured(translator, call)
+    return alternate(runs, rounds, warmup=0), left_out
+
+
+def row_times(runs: Sequence[Run], first_token: Sequence[Run], clock: str) -> list[float]:
+    """Return the seconds of a row in each round.
+
+    Args:
+        runs: Runs of a search.
+        first_token: Those of FIRST_TOKEN.
+        clock: Attribute of `Run`.
+    """
+    return [
+        (getattr(run, clock) - getattr(one, clock)) / max(run.rows - one.rows, 1)
+        for run, one in zip(runs, first_token, strict=True)
+    ]
+
+
+def summarize(samples: Mapping[str, Sequence[Run]], lines: int) -> dict[str, Any]:
+    """Return speeds and counts of each search, and the time of its rows beside the first search's.
+
+    Args:
+        samples: Runs of each search and of FIRST_TOKEN, of the same rounds.
+        lines: Lines of a run.
+    """
+    searches = {name: runs for name, runs in samples.items() if name != FIRST_TOKEN}
+    wall, processor = (
+        {name: row_times(runs, samples[FIRST_TOKEN], clock) for name, runs in searches.items()}
+        for clock in ("seconds", "processor_seconds")
+    )
+    first = next(iter(searches), "")
+    return {
+        name: {
+            "lines_per_second": spread(lines / run.seconds for run in runs),
+            "steps": runs[-1].steps,
+            "rows": runs[-1].rows,
+            "target_tokens": runs[-1].target_tokens,
+            "seconds_of_row": spread(wall[name]),
+            "this / first": ratios(wall, name, first),
+            "this / first, processor": ratios(processor, name, first),
+        }
+        for name, runs in searches.items()
+    }
+
+
+def read_text(path: Path, translator: Translator, count: int) -> list[str]:
+    """Read the first lines that are neither blank nor cut into segments."""
+    most = max_segment_length(translator.manifest)
+    with open_input(str(path)) as stream:
+        whole = (
+            line
+            for line in read_lines(stream, str(path))
+            if 0 < len(translator.tokenizer.encode_source(line)) <= most
+        )
+        lines = list(islice(whole, count))
+    if not lines:
+        raise SystemExit(f"{path} has no line of 1 to {most} tokens.")
+    return lines
+
+
+def measure(given: argparse.Namespace) -> None:
+    """Time the searches of every beam size, and write the report."""
+    bundles = {False: given.bundle} | ({True: given.with_attention} if given.with_attention else {})
+    translators = {
+        on_attention: Translator(bundle, given.target, threads=given.threads, workers=1)
+        for on_attention, bundle in bundles.items()
+    }
+    plain = translators[False]
+    lines = read_text(given.source, plain, given.lines)
+    results: dict[str, Any] = {"beams": {}, "left_out": {}}
+    samples: dict[str, Any] = {}
+    for beam_size, searches in SEARCHES.items():
+        options = dataclasses.replace(
+            plain.default_options,
+            beam_size=beam_size,
+            num_hypotheses=1,
+            max_length=given.max_length,
+        )
+        runs, left_out = compare(translators, searches, options, lines, given.rounds)
+        results["beams"][str(beam_size)] = summarize(runs, len(lines))
+        results["left_out"] |= left_out
+        samples[str(beam_size)] = {
+            name: [dataclasses.asdict(run) for run in all_] for name, all_ in runs.items()
+        }
+        for name, found in results["beams"][str(beam_size)].items():
+            median, least, most = found["this / first"]
+            print(f"{name:36} {median:6.2f} [{least:.2f}, {most:.2f}]")
+    for name, reason in results["left_out"].items():
+        print(f"{name} is left out: {reason}")
+    settings = {
+        "target": plain.target.name,
+        "model": plain.manifest.to_json()["model"],
+        "source": given.source.name,
+        "lines": len(lines),
+        "rounds": given.rounds,
+        "threads": given.threads,
+        "max_length": given.max_length,
+    }
+    print(write("search-options", settings, results, given, samples))
+
+
+def main() -> None:
+    options = parser(__doc__)
+    options.add_argument("--bundle", type=Path, required=True)
+    options.add_argument("--source", type=Path, required=True, help="text to translate")
+    options.add_argument("--target", help="target of the bundle; default: the first")
+    options.add_argument("--with-attention", type=Path, help="bundle exported with --attention")
+    options.add_argument("--lines", type=int, default=60)
+    options.add_argument("--max-length", type=int, help="limit of the translations, in tokens")
+    options.set_defaults(rounds=9, threads=1)
+    try:
+        measure(options.parse_args())
+    except TranslateTrtError as error:
+        raise SystemExit(f"error: {error}") from error
+
+
+if __name__ == "__main__":
+    main()
