@@ -17,6 +17,7 @@ from translate_trt.export.passes.fp16_kv_cache import Fp16KvCache
 from translate_trt.export.passes.int8 import DynamicInt8
 from translate_trt.export.passes.mixed_precision import MixedPrecision
 from translate_trt.export.passes.multi_head import FuseMultiHeadAttention
+from translate_trt.export.passes.shared_weights import SeparateReaders
 from translate_trt.export.passes.simplify import KeepSizes, Simplify
 from translate_trt.export.passes.top_k import TopKFirst
 from translate_trt.export.passes.weights import (
@@ -56,8 +57,10 @@ _STATIC_PASSES: tuple[Pass, ...] = (*_COMMON, FuseAttention(), FuseTransposes(),
 
 _CPU = {
     "fp32": (*_CPU_PASSES, FuseOps()),
-    "int8": (*_CPU_PASSES, DynamicInt8(), Simplify(), Fp16KvCache(), FuseOps()),
-}
+    "int8": (
+        *_CPU_PASSES, DynamicInt8(), Simplify(), Fp16KvCache(), FuseOps(), SeparateReaders(),
+    ),
+}  # fmt: skip
 _FP16: tuple[Pass, ...] = (MixedPrecision(ir.DataType.FLOAT16), Simplify())
 _BF16: tuple[Pass, ...] = (MixedPrecision(ir.DataType.BFLOAT16), Simplify())
 _STATIC = {

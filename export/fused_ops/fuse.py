@@ -53,7 +53,7 @@ from translate_trt.export.roles import RESIDUAL, has_role
 class FuseOps(Pass):
     """Fuse operators for ONNX Runtime on a CPU.
 
-    The last pass of a target, because an optimizer may inline functions.
+    Passes that optimize run before, because an optimizer may inline functions.
     """
 
     name = "fuse-ops"

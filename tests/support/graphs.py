@@ -42,7 +42,7 @@ def node(operator: str, inputs: str, outputs: str, **attributes: Any) -> NodePro
     return helper.make_node(operator, names, outputs.split(), domain=domain, **attributes)
 
 
-_ONNX_RUNTIMES = ("MultiHeadAttention",)
+_ONNX_RUNTIMES = ("MatMulIntegerToFloat", "MultiHeadAttention")
 
 
 def slots(heads: int) -> Array:

@@ -75,7 +75,8 @@ def test_order(target: Target) -> None:
     end = [] if precision == "fp32" else [precision, "simplify"]
     # Fused ops are for CPUs; of the graphs for ONNX Runtime, those in 16 bits are for GPUs.
     if target.backend == "onnxruntime" and precision in ("fp32", "int8"):
-        end += [*(["fp16-kv-cache"] if precision == "int8" else []), "fuse-ops"]
+        int8 = precision == "int8"
+        end += ["fp16-kv-cache"] * int8 + ["fuse-ops"] + ["separate-readers"] * int8
     names = [one.name for one in target.passes]
     assert names == [*COMMON, *FUSED[target.backend], "simplify", *end, *LAST[target.backend]]
 
@@ -87,7 +88,7 @@ def test_every_pass_that_can_be_switched_off_has_a_name_and_a_summary() -> None:
         assert one.summary
         assert not one.required
     required = {one.name for target in TARGETS.values() for one in target.passes if one.required}
-    assert required == {"int8", "fp16", "bf16", "fp16-kv-cache"}
+    assert required == {"int8", "fp16", "bf16", "fp16-kv-cache", "separate-readers"}
 
 
 def test_unknown_names_are_refused() -> None:
@@ -151,9 +152,10 @@ def expecting(matches: int) -> Named:
     return one
 
 
-def test_every_pass_declares_its_matches_but_for_simplification() -> None:
+def test_every_pass_declares_its_matches_but_for_those_without_a_number() -> None:
     passes = [one for target in TARGETS.values() for one in target.passes]
-    assert {one.name for one in passes if one.expected is None} == {"simplify"}
+    without = {one.name for one in passes if one.expected is None}
+    assert without == {"simplify", "separate-readers"}
 
 
 def test_too_few_matches_are_an_error_that_says_what_came_closest() -> None:
