@@ -19,6 +19,7 @@ from performance_tables import PARTS_OF_PAGE, render_readme
 from plots import PLOT_DIRECTORY, plot_front, plot_scaling, plot_serving
 from results_tables import (
     render_compiling,
+    render_constraints,
     render_corpus,
     render_cpp_library,
     render_device_rows,
@@ -47,6 +48,7 @@ SCALE = ROOT / "docs" / "scale.md"
 SERVE = ROOT / "docs" / "serve.md"
 DEPLOY = ROOT / "docs" / "deploy.md"
 GPU = ROOT / "docs" / "gpu.md"
+TERMINOLOGY = ROOT / "docs" / "terminology.md"
 TRAIN = ROOT / "docs" / "train.md"
 EMBED = ROOT / "docs" / "embed-cpp.md"
 HEAD = """# Results
@@ -154,6 +156,8 @@ def main() -> None:
         found = [reports[name] for name in ("serving", "serving-2-instances") if name in reports]
         fill(SERVE, "triton", "\n".join(map(render_serving, found)))
         plot_serving(reports["serving"], PLOT_DIRECTORY)
+    if "constraints" in reports:
+        fill(TERMINOLOGY, "constraints", render_constraints(reports["constraints"]))
     if "device-rows" in reports:
         fill(GPU, "device-rows", render_device_rows(reports["device-rows"]))
     for shape in ("base", "small", "tiny"):

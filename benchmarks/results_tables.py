@@ -492,6 +492,36 @@ def render_sentence_splitting(report: Report) -> str:
     )
 
 
+# ---- constraints ----
+
+
+def render_constraints(report: Report) -> str:
+    """Render recall, quality and time with constraints, by beam size."""
+    rows = []
+    for beams, kinds in report["results"].items():
+        for kind, found in kinds.items():
+            shares = [found.get(name) for name in ("recall_without", "recall")]
+            rows.append(
+                [
+                    beams,
+                    kind,
+                    *("" if one is None else f"{one:.1f} %" for one in shares),
+                    f"{found['bleu']:.1f}",
+                    f"{found['chrf']:.1f}",
+                    ratio(found["time / none"]),
+                ]
+            )
+    header = ["beams", "constraints", "recall without", "recall", "BLEU", "chrF", "time / none"]
+    return (
+        "`python benchmarks/constraints.py --bundle DIR --source FILE --reference FILE`\n\n"
+        f"{where(report)} {report['settings']['lines']} lines of {report['settings']['source']}, "
+        f"{report['settings']['target']}.{note_of(report)} The phrases are words of the "
+        "references; recall is the share that the translations have as whole words. Time is that "
+        "of the search without constraints and with as many beams, in turn.\n\n"
+        f"{table(header, rows)}"
+    )
+
+
 # ---- the C++ library ----
 
 

@@ -693,7 +693,8 @@ class BeamSearchStep(nn.Module):
         other = changes.other_progress[..., None]
         progress = torch.cat(
             (other.expand(-1, -1, 2 * beams), changes.constraint_progress, other), 2
-        ).view(sentences, -1)
+        )
+        progress = progress.view(progress.shape[0], -1)
         # Without constraints, the best 2K are sufficient, and the following costs next to nothing.
         most = beams * choices
         wanted = 2 * beams + most * changes.constraint_tokens.shape[1]

@@ -87,12 +87,12 @@ class KeepSizes(RewritePass):
     expected = Expected(
         # Queries, keys, values and the joined heads of a layer; keys and values for the decoder.
         encoder=lambda model: 4 * model.encoder_layers + 2 * model.cross_layers + model.shortlist,
-        # The heads of a layer; log-probabilities, tokens and beams of all candidates. Sizes of
-        # static caches are constant.
+        # The heads of a layer; log-probabilities, tokens, beams and progress of all candidates.
+        # Sizes of static caches are constant.
         step=lambda model: (
             (not model.static_caches) * (6 * model.self_attentions + 2 * model.ssrus)
         ),
-        search=lambda model: (not model.static_caches) * 3,
+        search=lambda model: (not model.static_caches) * 4,
     )
     rules = (_KeepSizes,)
     commute = False
