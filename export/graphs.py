@@ -591,8 +591,9 @@ class BeamSearchStep(nn.Module):
             candidates = self.sample(self.mark(candidates, changes), changes)
         kept = self.expand(candidates, request, state, changes)
         pool, new_lengths, penalty = self.retire(kept, request, state, lengths)
-        live, rank = self.live_on(kept)
-        done, at_limit = self.is_done(live, pool, request, state, lengths)
+        live, rank = self.live_on(kept, in_order=changes is None)
+        best = live[:, 0] if changes is None else live.amax(1)
+        done, at_limit = self.is_done(best, pool, request, state, lengths)
         cut = self.cut_off(live, pool, state, at_limit)
         return kept.parents.gather(1, rank), State(
             tokens=kept.tokens.gather(1, rank),
@@ -737,9 +738,20 @@ class BeamSearchStep(nn.Module):
         )
         return pool, new_lengths, penalty
 
-    def live_on(self, kept: _Kept) -> tuple[Tensor, Tensor]:
-        """Select the first K that did not end: log-probabilities and ranks, [N, K] (rule 4)."""
+    def live_on(self, kept: _Kept, in_order: bool) -> tuple[Tensor, Tensor]:
+        """Select the first K that did not end (rule 4).
+
+        Args:
+            kept: The best 2K.
+            in_order: Whether log-probabilities descend, as without constraints.
+
+        Returns:
+            Log-probabilities and ranks, [N, K] both.
+        """
         count = kept.tokens.shape[1]
+        if in_order:
+            live, rank = torch.where(kept.ended, -math.inf, kept.log_probs).topk(count // 2)
+            return live, rank
         place = torch.arange(count, device=kept.tokens.device)
         # Candidates that end fill up the beams, with a log-probability of minus infinity.
         rank = -torch.where(kept.ended, place + count, place).to(torch.float32)
@@ -747,10 +759,18 @@ class BeamSearchStep(nn.Module):
         return torch.where(kept.ended, -math.inf, kept.log_probs).gather(1, rank), rank
 
     def is_done(
-        self, live: Tensor, pool: _Pool, request: Request, state: State, lengths: Tensor
+        self, best: Tensor, pool: _Pool, request: Request, state: State, lengths: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Whether each sentence is done, and whether it is at its maximum length (rule 5)."""
-        bound = live.amax(1) / _length_penalty(request.max_lengths, request)
+        """Whether each sentence is done, and whether it is at its maximum length (rule 5).
+
+        Args:
+            best: Best log-probability of the live beams, [N].
+            pool: The next pool.
+            request: Search options.
+            state: The state before the step.
+            lengths: Generated tokens after the step, [N].
+        """
+        bound = best / _length_penalty(request.max_lengths, request)
         worst = pool.scores[:, -1]  # minus infinity unless the pool is full
         full = request.early_stopping & (worst > -math.inf)
         at_limit = lengths >= request.max_lengths
