@@ -108,7 +108,7 @@ class TranslationService:
             if not isinstance(source, str):
                 raise InputError("only text has terms; leave terminology out.")
             if split is None and not given:
-                split = self._translator.split_for_terms(source, options)
+                split = self._translator.terms.split(source, options)
             source, split, phrases = self._with_terms(source, split, given, terminology)
         return self._service.submit(source, options, target_prefix, request, score, split, phrases)
 
@@ -117,8 +117,8 @@ class TranslationService:
     ) -> tuple[str, SplitText | None, list[list[list[int]]]]:
         """Annotate a line or its sentences, and return the phrases that each of them requires."""
         sentences = [line] if split is None else split.sentences
-        texts, required = self._translator.with_terms(sentences, terminology)
-        phrases = [self._translator.phrase_tokens(one) for one in required]
+        texts, required = self._translator.terms.apply(sentences, terminology)
+        phrases = [self._translator.terms.phrase_tokens(one) for one in required]
         if split is None:
             return texts[0], None, [given + phrases[0]]
         return line, dataclasses.replace(split, sentences=tuple(texts)), phrases
@@ -127,7 +127,7 @@ class TranslationService:
         """Return the tokens of phrases that are given as text or tokens."""
         texts = [phrase for phrase in constraints if isinstance(phrase, str)]
         if isinstance(constraints, str) or len(texts) == len(constraints):
-            return self._translator.phrase_tokens(constraints)  # type: ignore[arg-type]
+            return self._translator.terms.phrase_tokens(constraints)  # type: ignore[arg-type]
         return [token_ids("a constraint of the line", phrase) for phrase in constraints]
 
     def new_request(self) -> int:

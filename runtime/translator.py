@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -18,7 +18,7 @@ from translate_trt.runtime.backends import Settings, load_cuda, load_engines, lo
 from translate_trt.runtime.backends.device import Engines
 from translate_trt.runtime.backends.engines import check_engines
 from translate_trt.runtime.backends.packages import PACKAGES, TORCH
-from translate_trt.runtime.bundle.checks import check_options, max_segment_length
+from translate_trt.runtime.bundle.checks import check_options
 from translate_trt.runtime.bundle.manifest import Manifest, TargetEntry, read_manifest, verify_files
 from translate_trt.runtime.confidence import Calibration, Word, words_of
 from translate_trt.runtime.cores import share_cores
@@ -29,10 +29,10 @@ from translate_trt.runtime.errors import (
     OptionError,
     TranslateTrtError,
 )
+from translate_trt.runtime.line_translation import LineRequest, LineTranslator
 from translate_trt.runtime.native.core import Core
 from translate_trt.runtime.options import WARN_BEAM_SIZE, SearchOptions, whole_number
 from translate_trt.runtime.preparation import (
-    align,
     join_segments,
     make_segments,
     make_sentence,
@@ -40,11 +40,9 @@ from translate_trt.runtime.preparation import (
 )
 from translate_trt.runtime.reference import Reference, Sentence
 from translate_trt.runtime.results import Hypothesis, TextHypothesis, Translation
-from translate_trt.runtime.text.documents import SplitText, TextSplitter
+from translate_trt.runtime.terms import Terms
+from translate_trt.runtime.text.documents import SplitText
 from translate_trt.runtime.text.glossary import Glossary
-from translate_trt.runtime.text.markup import translate_markup
-from translate_trt.runtime.text.segments import segment_texts
-from translate_trt.runtime.text.sentences import chosen_rules
 from translate_trt.runtime.text.tokenizer import Tokenizer
 
 log = logging.getLogger("translate_trt")
@@ -223,6 +221,15 @@ class Translator:
         return Tokenizer(sides["source"].locate(path), sides["target"].locate(path))
 
     @cached_property
+    def terms(self) -> Terms:
+        """Glossaries applied to this bundle."""
+        return Terms(self.manifest, self.tokenizer)
+
+    @cached_property
+    def _lines(self) -> LineTranslator:
+        return LineTranslator(self)
+
+    @cached_property
     def calibration(self) -> Calibration | None:
         """Calibration of the target's confidences (`translate-trt calibrate`); None without one.
 
@@ -361,18 +368,22 @@ class Translator:
             if target_prefixes is not None and not isinstance(target_prefixes, str):
                 raise InputError("lines is one string, and so must target_prefixes be.")
             prefixes = None if target_prefixes is None else [target_prefixes]
-            phrases = None if constraints is None else [constraints]
-            return self._translate_lines(
-                [lines], options, prefixes, split_sentences, alignments, markup, terminology,
-                _phrase_lists(phrases),
-            )[0]  # fmt: skip
-        texts, prefixes = list(checked_texts("lines", "line", lines)), None
-        if target_prefixes is not None:
-            prefixes = list(checked_texts("target_prefixes", "prefix", target_prefixes))
-        return self._translate_lines(
-            texts, options, prefixes, split_sentences, alignments, markup, terminology,
-            _phrase_lists(constraints),
+            phrases: Any = None if constraints is None else [constraints]
+            texts = [lines]
+        else:
+            texts, prefixes = list(checked_texts("lines", "line", lines)), None
+            if target_prefixes is not None:
+                prefixes = list(checked_texts("target_prefixes", "prefix", target_prefixes))
+            phrases = constraints
+        self._check_open()
+        found = self._lines.translate(
+            LineRequest(
+                texts, self.checked(options), prefixes, alignments=alignments,
+                split_sentences=split_sentences, markup=markup, terminology=terminology,
+                constraints=_phrase_lists(phrases),
+            )
         )  # fmt: skip
+        return found[0] if isinstance(lines, str) else found
 
     @overload
     def translate_document(  # type: ignore[overload-overlap]
@@ -440,19 +451,11 @@ class Translator:
             )[0]  # fmt: skip
         documents = list(checked_texts("texts", "text", texts))
         self._check_open()
-        self._check_terminology(terminology, markup is not None)
-        if markup is not None:
-            if unwrap:
-                raise OptionError("unwrap is for text without markup; leave one of the two out.")
-            found = self._translate_markup(
-                documents, options, split_sentences, markup, terminology, whole=True
-            )
-            return _with_terms(map(self._after_language, documents), found, terminology)
-        options = self._checked(options)
-        splitter = self._splitter(split_sentences, options)
-        split = [splitter.split_document(text, options, unwrap) for text in documents]
-        found = self._translate_split(documents, split, options, None, terminology=terminology)
-        return _with_terms(map(self._after_language, documents), found, terminology)
+        request = LineRequest(
+            documents, self.checked(options), split_sentences=split_sentences, markup=markup,
+            terminology=terminology,
+        )  # fmt: skip
+        return self._lines.translate_documents(request, unwrap)
 
     def translate_iter(
         self,
@@ -492,222 +495,35 @@ class Translator:
         if whole_number("chunk_lines", chunk_lines) < 1:
             raise OptionError(f"chunk_lines is {chunk_lines}; it must be at least 1.")
         self._check_open()
-        self._splitter(split_sentences, self._checked(options))
-        self._check_terminology(terminology, alignments or markup is not None)
-        self._check_aligns(alignments or markup is not None)
+        request = LineRequest(
+            (), self.checked(options), alignments=alignments, split_sentences=split_sentences,
+            markup=markup, terminology=terminology,
+        )  # fmt: skip
+        self._lines.check(request)
         if isinstance(lines, str):
             raise InputError("lines is one string; give several, or use translate.")
         texts, prefixes = checked_texts("lines", "line", lines), None
         if target_prefixes is not None:
             prefixes = checked_texts("target_prefixes", "prefix", target_prefixes)
-        translate = partial(
-            self._translate_lines,
-            split_sentences=split_sentences,
-            alignments=alignments,
-            markup=markup,
-            terminology=terminology,
-        )
-        return self._translate_chunks(translate, texts, options, prefixes, chunk_lines)
+        return self._translate_chunks(request, texts, prefixes, chunk_lines)
 
     def _translate_chunks(
         self,
-        translate: Callable[..., list[Translation]],
+        request: LineRequest,
         lines: Iterator[str],
-        options: SearchOptions | None,
         prefixes: Iterator[str] | None,
         size: int,
     ) -> Iterator[Translation]:
         first = 1
         while chunk := list(itertools.islice(lines, size)):
             begins = None if prefixes is None else list(itertools.islice(prefixes, len(chunk)))
-            yield from translate(chunk, options, begins, first=first)
+            self._check_open()
+            yield from self._lines.translate(
+                replace(request, lines=chunk, targets=begins, first=first)
+            )
             first += len(chunk)
         if prefixes is not None and next(prefixes, None) is not None:
             raise InputError(f"there are more target prefixes than the {first - 1} lines.")
-
-    def _translate_lines(
-        self,
-        lines: Sequence[str],
-        options: SearchOptions | None,
-        target_prefixes: Sequence[str] | None,
-        split_sentences: bool | str,
-        alignments: bool,
-        markup: str | None = None,
-        terminology: Glossary | None = None,
-        constraints: Sequence[Sequence[str]] | None = None,
-        first: int = 1,
-    ) -> list[Translation]:
-        """Translate lines, sentence by sentence if asked for; see `_translate`."""
-        self._check_terminology(terminology, alignments or markup is not None)
-        if constraints is not None and (markup is not None or split_sentences is not False):
-            raise OptionError("constraints go with neither markup nor split_sentences.")
-        if markup is not None:
-            if alignments or target_prefixes is not None:
-                raise OptionError("markup goes with neither alignments nor target_prefixes.")
-            found = self._translate_markup(
-                lines, options, split_sentences, markup, terminology, first
-            )
-            return _with_terms(map(self._after_language, lines), found, terminology)
-        if split_sentences is False:
-            found = self._translate(
-                lines, options, target_prefixes, first, alignments=alignments,
-                terminology=terminology, constraints=constraints,
-            )  # fmt: skip
-            return _with_terms(map(self._after_language, lines), found, terminology)
-        self._check_open()
-        options = self._checked(options)
-        _check_count(target_prefixes, len(lines), "target prefixes")
-        splitter = self._splitter(split_sentences, options)
-        texts = [splitter.split_line(line, options) for line in lines]
-        found = self._translate_split(
-            lines, texts, options, target_prefixes, first, alignments, terminology
-        )
-        return _with_terms(map(self._after_language, lines), found, terminology)
-
-    def _translate_markup(
-        self,
-        texts: Sequence[str],
-        options: SearchOptions | None,
-        split_sentences: bool | str,
-        markup: str,
-        terminology: Glossary | None = None,
-        first: int = 1,
-        whole: bool = False,
-    ) -> list[Translation]:
-        """Translate texts with markup; see `translate_markup`."""
-        self._check_open()
-        self._check_aligns(True)
-        self._splitter(split_sentences, options := self._checked(options))
-
-        def translate(plain: Sequence[str]) -> list[Translation]:
-            return self._translate_lines(
-                plain, options, None, split_sentences, alignments=True, terminology=terminology
-            )
-
-        return translate_markup(texts, markup, translate, whole, first)
-
-    def _translate_split(
-        self,
-        originals: Sequence[str],
-        texts: Sequence[SplitText],
-        options: SearchOptions,
-        target_prefixes: Sequence[str] | None,
-        first: int = 1,
-        alignments: bool = False,
-        terminology: Glossary | None = None,
-        constraints: Sequence[Sequence[str]] | None = None,
-    ) -> list[Translation]:
-        """Translate the sentences of all texts.
-
-        The first sentence of each has the prefix and the constraints.
-        """
-        # The first sentences come first: only they have prefixes, and errors number prefixes.
-        sentences = [text.sentences[0] if text.sentences else "" for text in texts]
-        rest = [sentence for text in texts for sentence in text.sentences[1:]]
-        if target_prefixes is not None:
-            target_prefixes = [*target_prefixes, *("" for _ in rest)]
-        if constraints is not None:
-            constraints = [*constraints, *(() for _ in rest)]
-        found = self._translate(
-            [*sentences, *rest], options, target_prefixes, first, alignments=alignments,
-            terminology=terminology, constraints=constraints,
-        )  # fmt: skip
-        others = iter(found[len(texts) :])
-        joined = []
-        for original, text, head in zip(originals, texts, found, strict=False):
-            tail = itertools.islice(others, max(0, len(text.sentences) - 1))
-            parts = [head, *tail] if text.sentences else []
-            joined.append(text.join(parts, original if alignments else None))
-        return joined
-
-    def _translate(
-        self,
-        lines: Sequence[str],
-        options: SearchOptions | None,
-        targets: Sequence[str] | None = None,
-        first: int = 1,
-        score: bool = False,
-        alignments: bool = False,
-        terminology: Glossary | None = None,
-        constraints: Sequence[Sequence[str]] | None = None,
-    ) -> list[Translation]:
-        """Translate lines, or score their translations.
-
-        Args:
-            lines: Lines of text.
-            options: Search options; None uses the bundle's defaults.
-            targets: Text that each translation must begin with, or the whole translations.
-            first: Number of the first line in error messages.
-            score: Whether the targets are whole translations.
-            alignments: Whether to align the words of lines and translations.
-            terminology: Glossary to annotate the lines from, or whose phrases are constraints.
-            constraints: Phrases that each translation must have.
-        """
-        self._check_open()
-        _check_count(constraints, len(lines), "lists of constraints")
-        if terminology is not None:
-            options = self._checked(options, score)
-            split = [None if alignments else self.split_for_terms(one, options) for one in lines]
-            if any(split):
-                _check_count(targets, len(lines), "target prefixes")
-                return self._translate_segments(
-                    lines, split, options, targets, first, terminology, constraints
-                )
-            lines, of_terms = self.with_terms(lines, terminology)
-            given = constraints or [()] * len(lines)
-            constraints = [(*own, *more) for own, more in zip(of_terms, given, strict=True)]
-        self._check_aligns(alignments)
-        options = self._checked(options, score)
-        _check_count(targets, len(lines), "translations" if score else "target prefixes")
-        if alignments:
-            with_attention = replace(options, return_attention=True)
-            found = self._translate(
-                lines, with_attention, targets, first, score, constraints=constraints
-            )
-            return [
-                align(self.manifest, self.tokenizer, line, translation, options)
-                for line, translation in zip(lines, found, strict=True)
-            ]
-        phrases = [self.phrase_tokens(one) for one in constraints or [()] * len(lines)]
-        if (core := self.core) is not None:
-            return core.submit(
-                lines, options, targets, first=first, score=score, constraints=phrases
-            ).result()
-        tokens = self._target_tokens(targets, len(lines))
-        segments = [
-            self._segments(f"line {number} of this call", line, target, options, score, own)
-            for number, (line, target, own) in enumerate(
-                zip(lines, tokens, phrases, strict=True), first
-            )
-        ]
-        results = iter(self._search([segment for line in segments for segment in line]))
-        return [self.join([next(results) for _ in line]) for line in segments]
-
-    def _translate_segments(
-        self,
-        lines: Sequence[str],
-        split: Sequence[SplitText | None],
-        options: SearchOptions,
-        targets: Sequence[str] | None,
-        first: int,
-        terminology: Glossary,
-        constraints: Sequence[Sequence[str]] | None,
-    ) -> list[Translation]:
-        """Translate lines of which some are too long, each segment with the terms that it has."""
-        for number, (of_line, phrases) in enumerate(zip(split, constraints or [], strict=False)):
-            if of_line is not None and phrases:
-                raise InputError(
-                    f"line {first + number} of this call is too long for the model, and has "
-                    "constraints, which apply to a single sentence; split it into sentences."
-                )
-        texts = [
-            one or SplitText((line,), ("", "")) for line, one in zip(lines, split, strict=True)
-        ]
-        found = self._translate_split(
-            lines, texts, options, targets, first, terminology=terminology, constraints=constraints
-        )
-        # The segments of a line are not sentences.
-        return [replace(one, sentence_count=1) for one in found]
 
     @overload
     def score(  # type: ignore[overload-overlap]
@@ -769,16 +585,17 @@ class Translator:
         if isinstance(lines, str):
             if not isinstance(translations, str):
                 raise InputError("lines is one string, and so must translations be.")
-            (found,) = self._translate(
-                [lines], options, [translations], first_line, score=True, alignments=alignments
-            )
-            return found.hypotheses[0]
-        texts = list(checked_texts("lines", "line", lines))
-        targets = list(checked_texts("translations", "translation", translations))
-        scored = self._translate(
-            texts, options, targets, first_line, score=True, alignments=alignments
-        )
-        return [one.hypotheses[0] for one in scored]
+            texts, targets = [lines], [translations]
+        else:
+            texts = list(checked_texts("lines", "line", lines))
+            targets = list(checked_texts("translations", "translation", translations))
+        self._check_open()
+        request = LineRequest(
+            texts, self.checked(options, score=True), targets, first_line, score=True,
+            alignments=alignments,
+        )  # fmt: skip
+        scored = [one.hypotheses[0] for one in self._lines.score(request)]
+        return scored[0] if isinstance(lines, str) else scored
 
     def translate_ids(
         self,
@@ -859,7 +676,7 @@ class Translator:
             raise InputError(f"{len(targets)} {plural} for {len(sources)} sources.")
         if len(constraints) != len(sources):
             raise InputError(f"{len(constraints)} lists of constraints for {len(sources)} sources.")
-        options = self._checked(options, score)
+        options = self.checked(options, score)
         tokens = [token_ids(f"source {n}", one) for n, one in enumerate(sources)]
         forced = [token_ids(f"the {kind} of source {n}", one) for n, one in enumerate(targets)]
         phrases = [
@@ -897,7 +714,7 @@ class Translator:
             InputError: A token is outside the vocabulary, or the source exceeds the bundle's limit.
             OptionError: The bundle was not compiled for an option, or its value is out of range.
         """
-        options = self._checked(options, score)
+        options = self.checked(options, score)
         if source is not None:
             make_sentence(self.manifest, name, token_ids(name, source), (), options)
 
@@ -913,16 +730,7 @@ class Translator:
         Raises:
             OptionError: The model was not trained on annotated text.
         """
-        self._check_terminology(terminology, aligned=False)
-        if self.manifest.term_annotation is None:
-            raise OptionError(
-                "this model was not trained on annotated text: train one on the output of "
-                "translate-trt data prepare --terminology (docs/terminology.md), or make the terms "
-                "of a line constraints (Translator.required_phrases)."
-            )
-        text = self._after_language(line)
-        code = line[: len(line) - len(text)]
-        return code + self.manifest.term_annotation.annotate_source(text, terminology)
+        return self.terms.annotate(line, terminology)
 
     def required_phrases(self, line: str, terminology: Glossary) -> list[str]:
         """Return the target phrases that a translation must have, as constraints.
@@ -933,67 +741,7 @@ class Translator:
             line: Text; a language code that it begins with is left out.
             terminology: Glossary; of each entry the first target phrase is required.
         """
-        self._check_terminology(terminology, aligned=False)
-        text = self._after_language(line)
-        return [match.entry.targets[0] for match in terminology.find(text)]
-
-    def with_terms(
-        self, lines: Sequence[str], terminology: Glossary
-    ) -> tuple[list[str], list[list[str]]]:
-        """Return annotated lines or, if the model does not read annotations, the lines as they are.
-
-        Returns:
-            The lines, and the phrases that each translation must have.
-        """
-        if self.manifest.term_annotation is not None:
-            return [self.annotate(line, terminology) for line in lines], [[] for _ in lines]
-        return list(lines), [self.required_phrases(line, terminology) for line in lines]
-
-    def split_for_terms(self, line: str, options: SearchOptions) -> SplitText | None:
-        """Split a line that is too long for the model, so that each segment has its own terms.
-
-        Returns:
-            The segments; None if the line is short enough, or the model reads annotations.
-
-        Raises:
-            OptionError: A long line cannot have alternatives.
-        """
-        if self.manifest.term_annotation is not None:
-            return None
-        text = self._after_language(line)
-        code, longest = line[: len(line) - len(text)], max_segment_length(self.manifest)
-        parts = segment_texts(text, self.tokenizer.encode_source, longest)
-        if len(parts) < 2:
-            return None
-        if options.alternatives:
-            raise OptionError(
-                "alternatives belong to one sentence, and a line with terms is too long for one; "
-                "leave out alternatives or terminology."
-            )
-        between = [" "] * (len(parts) - 1)
-        return SplitText(tuple(code + part for part in parts), ("", *between, ""))
-
-    def phrase_tokens(self, phrases: Sequence[str]) -> list[list[int]]:
-        """Tokenize phrases that a translation must have.
-
-        Raises:
-            InputError: A phrase is not a string, or has a character that the vocabulary lacks.
-        """
-        if not phrases:
-            return []
-        texts = list(checked_texts("constraints", "phrase", phrases))
-        encoded = self.tokenizer.encode_target_batch(texts)
-        for text, tokens in zip(texts, encoded, strict=True):
-            if self.manifest.model.unknown_token in tokens:
-                raise InputError(
-                    f"the constraint {text!r} has a character that the vocabulary cannot spell."
-                )
-        return encoded
-
-    def _after_language(self, line: str) -> str:
-        """Return a line without the language code that it may begin with."""
-        found = self.manifest.prompt.inline_language(line)
-        return line if found is None else line[found.end() :]
+        return self.terms.required_phrases(line, terminology)
 
     def split_line(
         self, line: str | Sequence[int], options: SearchOptions, split_sentences: bool | str
@@ -1008,10 +756,43 @@ class Translator:
             return None
         if not isinstance(line, str):
             raise InputError("only text can be split into sentences; leave split_sentences out.")
-        options = self._checked(options)
-        return self._splitter(split_sentences, options).split_line(line, options)
+        options = self.checked(options)
+        return self._lines.splitter(split_sentences, options).split_line(line, options)
 
-    # ---- interface for `TranslationService` ----
+    # ---- interface for `LineTranslator` and `TranslationService` ----
+
+    def search_lines(
+        self,
+        lines: Sequence[str],
+        options: SearchOptions,
+        targets: Sequence[str] | None,
+        first: int,
+        score: bool,
+        constraints: Sequence[Sequence[Sequence[int]]],
+    ) -> list[Translation]:
+        """Translate lines as they are, or score their translations.
+
+        Args:
+            lines: Lines of text.
+            options: Checked search options.
+            targets: Text that each translation must begin with, or the whole translations.
+            first: Number of the first line in error messages.
+            score: Whether the targets are whole translations.
+            constraints: Tokens of the phrases that each translation must have.
+        """
+        if (core := self.core) is not None:
+            return core.submit(
+                lines, options, targets, first=first, score=score, constraints=constraints
+            ).result()
+        tokens = self._target_tokens(targets, len(lines))
+        segments = [
+            self._segments(f"line {number} of this call", line, target, options, score, own)
+            for number, (line, target, own) in enumerate(
+                zip(lines, tokens, constraints, strict=True), first
+            )
+        ]
+        results = iter(self._search([segment for line in segments for segment in line]))
+        return [self.join([next(results) for _ in line]) for line in segments]
 
     def prepare(
         self,
@@ -1035,7 +816,7 @@ class Translator:
             OptionError: The bundle was not compiled for an option, or its value is out of range.
         """
         self._check_open()
-        options = self._checked(options, score)
+        options = self.checked(options, score)
         if isinstance(target, str):
             (target,) = self._target_tokens([target] if target else None, 1)
         else:
@@ -1092,47 +873,12 @@ class Translator:
                 "the bundle again for an onnx target."
             )
 
-    def _splitter(self, split_sentences: bool | str, options: SearchOptions) -> TextSplitter:
-        """Return the splitter of the source language, or of the language named.
-
-        Raises:
-            OptionError: The language is unknown or a package is missing, or alternatives are
-                wanted.
-        """
-        if options.alternatives and split_sentences is not False:
-            raise OptionError(
-                "alternatives belong to one sentence; leave out alternatives or split_sentences."
-            )
-        code = options.source_language or self.manifest.source_language
-        rules = chosen_rules(split_sentences, code)
-        return TextSplitter(self.manifest.prompt, rules, self.manifest.target_language)
-
     def _target_tokens(self, targets: Sequence[str] | None, lines: int) -> list[list[int]]:
         if targets is None:
             return [[] for _ in range(lines)]
         return self.tokenizer.encode_target_batch(targets)
 
-    def _check_aligns(self, alignments: bool) -> None:
-        """Raise OptionError if alignments are asked for, and the target has no attention."""
-        if alignments and not self.target.contract.attention:
-            raise OptionError(
-                "alignments, which markup needs as well, are made from cross-attention, which this "
-                "bundle does not return; export it again with --attention."
-            )
-
-    def _check_terminology(self, terminology: Glossary | None, aligned: bool) -> None:
-        """Raise OptionError if a glossary is given and the model or the call cannot use it."""
-        if terminology is None:
-            return
-        if not isinstance(terminology, Glossary):
-            raise OptionError(f"terminology is {describe(terminology)}; write Glossary.read(PATH).")
-        if aligned and self.manifest.term_annotation is not None:
-            raise OptionError(
-                "terminology goes with neither alignments nor markup: positions in an annotated "
-                "line are not those of the line. Leave out one of them."
-            )
-
-    def _checked(self, options: SearchOptions | None, score: bool = False) -> SearchOptions:
+    def checked(self, options: SearchOptions | None, score: bool = False) -> SearchOptions:
         """Check the options; those not given, and languages not named, are the bundle's.
 
         A translation is scored with as few beams as the target allows.
@@ -1166,12 +912,6 @@ class Translator:
         return options
 
 
-def _check_count(targets: Sequence[object] | None, lines: int, kind: str) -> None:
-    """Raise InputError unless there is one target per line, or none at all."""
-    if targets is not None and len(targets) != lines:
-        raise InputError(f"{len(targets)} {kind} for {lines} lines.")
-
-
 def _phrase_lists(constraints: Any) -> list[Sequence[str]] | None:
     """Return the phrases of each line as lists."""
     if constraints is None:
@@ -1181,24 +921,6 @@ def _phrase_lists(constraints: Any) -> list[Sequence[str]] | None:
         for number, phrases in enumerate(
             checked_iterable("constraints", "lists of phrases", constraints), 1
         )
-    ]
-
-
-def _with_terms(
-    lines: Iterable[str], translations: list[Translation], terminology: Glossary | None
-) -> list[Translation]:
-    """Add the terms of each line to the hypotheses of its translation."""
-    if terminology is None:
-        return translations
-    return [
-        replace(
-            translation,
-            hypotheses=tuple(
-                replace(one, terms=tuple(terminology.terms(line, one.text)))
-                for one in translation.hypotheses
-            ),
-        )
-        for line, translation in zip(lines, translations, strict=True)
     ]
 
 

@@ -15,6 +15,7 @@ from translate_trt.runtime import translator
 from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import Hypothesis, TextHypothesis, Translation
+from translate_trt.runtime.terms import with_terms
 from translate_trt.runtime.text.alignment import AlignedSegment, Alignment
 from translate_trt.runtime.text.documents import SplitText, TextSplitter
 from translate_trt.runtime.text.glossary import Glossary
@@ -64,7 +65,7 @@ class FakeTranslator:
         self.constraints.append(constraints)
         if terminology is not None:
             plain = self.translate(lines, options, target_prefixes, split_sentences=split_sentences)
-            return translator._with_terms(lines, plain, terminology)
+            return with_terms(lines, plain, terminology)
         if markup is not None:
             return self._with_markup(lines, markup, whole=False)
         self.aligns = alignments

@@ -146,7 +146,7 @@ def test_constraints(probe: Probe, compiled_bundle: Path) -> None:
     lines, phrases = LINES[:4], [["Hund", "a\tcat"], [], ["x"], ["y", "y"]]
     expected = translator.translate(lines, constraints=phrases)
     assert_same_translations(probe.ask(lines=lines, constraints=phrases)["found"], expected)
-    tokens = [translator.phrase_tokens(one) for one in phrases]
+    tokens = [translator.terms.phrase_tokens(one) for one in phrases]
     found = probe.ask(lines=lines, constraint_tokens=tokens)["found"]
     assert_same_translations(found, expected)
     for wrong, message in (

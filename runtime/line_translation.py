@@ -1,0 +1,234 @@
+"""Translation of lines of text: what surrounds the search for their translations.
+
+In this order: markup is taken out, lines are split into sentences, terms are annotated or become
+constraints, and the words of the results are aligned.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from translate_trt.runtime.errors import InputError, OptionError
+from translate_trt.runtime.options import SearchOptions
+from translate_trt.runtime.preparation import align
+from translate_trt.runtime.results import Translation
+from translate_trt.runtime.text.documents import SplitText, TextSplitter
+from translate_trt.runtime.text.glossary import Glossary
+from translate_trt.runtime.text.markup import translate_markup
+from translate_trt.runtime.text.sentences import chosen_rules
+
+if TYPE_CHECKING:
+    from translate_trt.runtime.translator import Translator
+
+
+@dataclass(frozen=True)
+class LineRequest:
+    """Lines to translate, and the arguments of `Translator.translate`.
+
+    Attributes:
+        lines: Lines of text, or documents.
+        options: Checked search options.
+        targets: Text that each translation must begin with, or the whole translations.
+        first: Number of the first line in error messages.
+        score: Whether the targets are whole translations, which are scored.
+        alignments: Whether to align the words of lines and translations.
+        split_sentences: See `Translator.translate`.
+        markup: See `Translator.translate`.
+        terminology: Glossary to annotate the lines from, or whose phrases are constraints.
+        constraints: Phrases that each translation must have.
+    """
+
+    lines: Sequence[str]
+    options: SearchOptions
+    targets: Sequence[str] | None = None
+    first: int = 1
+    score: bool = False
+    alignments: bool = False
+    split_sentences: bool | str = False
+    markup: str | None = None
+    terminology: Glossary | None = None
+    constraints: Sequence[Sequence[str]] | None = None
+
+    def check_count(self) -> None:
+        """Raise InputError unless there is one target per line, or none at all."""
+        kind = "translations" if self.score else "target prefixes"
+        _check_count(self.targets, len(self.lines), kind)
+
+
+class LineTranslator:
+    """Translator of lines of text.
+
+    Args:
+        translator: Translator of the sentences.
+    """
+
+    def __init__(self, translator: Translator) -> None:
+        self._translator, self._manifest = translator, translator.manifest
+        self._terms = translator.terms
+
+    def check(self, request: LineRequest) -> None:
+        """Refuse what is wrong for any lines.
+
+        Raises:
+            OptionError: Arguments do not go together, the bundle lacks attention, or a package or
+                the rules of a language are missing.
+        """
+        aligned = request.alignments or request.markup is not None
+        splits = request.split_sentences is not False
+        self._terms.check(request.terminology, aligned)
+        if request.constraints is not None and (request.markup is not None or splits):
+            raise OptionError("constraints go with neither markup nor split_sentences.")
+        if request.markup is not None and (request.alignments or request.targets is not None):
+            raise OptionError("markup goes with neither alignments nor target_prefixes.")
+        if aligned and not self._translator.target.contract.attention:
+            raise OptionError(
+                "alignments, which markup needs as well, are made from cross-attention, which this "
+                "bundle does not return; export it again with --attention."
+            )
+        if splits:
+            self.splitter(request.split_sentences, request.options)
+
+    def translate(self, request: LineRequest) -> list[Translation]:
+        """Translate the lines of a request."""
+        self.check(request)
+        if request.markup is not None:
+            found = self._marked_up(request, request.markup, whole=False)
+        elif request.split_sentences is not False:
+            request.check_count()
+            splitter = self.splitter(request.split_sentences, request.options)
+            texts = [splitter.split_line(line, request.options) for line in request.lines]
+            found = self._split(texts, request)
+        else:
+            found = self._in_terms(request)
+        return self._terms.find(request.lines, found, request.terminology)
+
+    def translate_documents(self, request: LineRequest, unwrap: bool) -> list[Translation]:
+        """Translate documents; see `Translator.translate_document`."""
+        self.check(request)
+        if request.markup is not None:
+            if unwrap:
+                raise OptionError("unwrap is for text without markup; leave one of the two out.")
+            found = self._marked_up(request, request.markup, whole=True)
+        else:
+            splitter = self.splitter(request.split_sentences, request.options)
+            found = self._split(
+                [splitter.split_document(text, request.options, unwrap) for text in request.lines],
+                request,
+            )
+        return self._terms.find(request.lines, found, request.terminology)
+
+    def score(self, request: LineRequest) -> list[Translation]:
+        """Score the translations of a request."""
+        self.check(request)
+        return self._aligned(request)
+
+    def splitter(self, split_sentences: bool | str, options: SearchOptions) -> TextSplitter:
+        """Return the splitter of the source language, or of the language named.
+
+        Raises:
+            OptionError: The language is unknown or a package is missing, or alternatives are
+                wanted.
+        """
+        if options.alternatives and split_sentences is not False:
+            raise OptionError(
+                "alternatives belong to one sentence; leave out alternatives or split_sentences."
+            )
+        code = options.source_language or self._manifest.source_language
+        rules = chosen_rules(split_sentences, code)
+        return TextSplitter(self._manifest.prompt, rules, self._manifest.target_language)
+
+    def _marked_up(self, request: LineRequest, markup: str, whole: bool) -> list[Translation]:
+        """Translate texts with markup; see `translate_markup`."""
+
+        def translate(plain: Sequence[str]) -> list[Translation]:
+            of_plain = replace(request, lines=plain, first=1, markup=None, alignments=True)
+            return self.translate(of_plain)
+
+        return translate_markup(request.lines, markup, translate, whole, request.first)
+
+    def _split(self, texts: Sequence[SplitText], request: LineRequest) -> list[Translation]:
+        """Translate the sentences of all texts, those of the request's lines.
+
+        The first sentence of each has the prefix and the constraints.
+        """
+        # The first sentences come first: only they have prefixes, and errors number prefixes.
+        sentences = [text.sentences[0] if text.sentences else "" for text in texts]
+        rest = [sentence for text in texts for sentence in text.sentences[1:]]
+        targets, constraints = request.targets, request.constraints
+        if targets is not None:
+            targets = [*targets, *("" for _ in rest)]
+        if constraints is not None:
+            constraints = [*constraints, *(() for _ in rest)]
+        found = self._in_terms(
+            replace(request, lines=[*sentences, *rest], targets=targets, constraints=constraints)
+        )
+        others = iter(found[len(texts) :])
+        joined = []
+        for line, text, head in zip(request.lines, texts, found, strict=False):
+            tail = itertools.islice(others, max(0, len(text.sentences) - 1))
+            parts = [head, *tail] if text.sentences else []
+            joined.append(text.join(parts, line if request.alignments else None))
+        return joined
+
+    def _in_terms(self, request: LineRequest) -> list[Translation]:
+        """Translate lines as they are, with the terms of the glossary."""
+        _check_count(request.constraints, len(request.lines), "lists of constraints")
+        if (terminology := request.terminology) is None:
+            return self._aligned(request)
+        if not request.alignments:
+            split = [self._terms.split(line, request.options) for line in request.lines]
+            if any(split):
+                return self._in_segments(split, request)
+        lines, of_terms = self._terms.apply(request.lines, terminology)
+        given = request.constraints or [()] * len(lines)
+        constraints = [(*own, *more) for own, more in zip(of_terms, given, strict=True)]
+        return self._aligned(
+            replace(request, lines=lines, constraints=constraints, terminology=None)
+        )
+
+    def _in_segments(
+        self, split: Sequence[SplitText | None], request: LineRequest
+    ) -> list[Translation]:
+        """Translate lines of which some are too long, each segment with the terms that it has."""
+        request.check_count()
+        pairs = zip(split, request.constraints or [], strict=False)
+        for number, (segments, phrases) in enumerate(pairs, request.first):
+            if segments is not None and phrases:
+                raise InputError(
+                    f"line {number} of this call is too long for the model, and has constraints, "
+                    "which apply to a single sentence; split it into sentences."
+                )
+        texts = [
+            segments or SplitText((line,), ("", ""))
+            for line, segments in zip(request.lines, split, strict=True)
+        ]
+        # The segments of a line are not sentences.
+        return [replace(one, sentence_count=1) for one in self._split(texts, request)]
+
+    def _aligned(self, request: LineRequest) -> list[Translation]:
+        """Translate lines as they are, or score their translations."""
+        request.check_count()
+        options = request.options
+        if request.alignments:
+            options = replace(options, return_attention=True)
+        phrases = request.constraints or [()] * len(request.lines)
+        found = self._translator.search_lines(
+            request.lines, options, request.targets, request.first, request.score,
+            [self._terms.phrase_tokens(one) for one in phrases],
+        )  # fmt: skip
+        if not request.alignments:
+            return found
+        tokenizer = self._translator.tokenizer
+        return [
+            align(self._manifest, tokenizer, line, translation, request.options)
+            for line, translation in zip(request.lines, found, strict=True)
+        ]
+
+
+def _check_count(values: Sequence[object] | None, lines: int, kind: str) -> None:
+    """Raise InputError unless there is one value per line, or none at all."""
+    if values is not None and len(values) != lines:
+        raise InputError(f"{len(values)} {kind} for {lines} lines.")
