@@ -9,7 +9,8 @@ one word of each, a phrase of three words, or three words from different places.
 a hash of the line, so every run has the same ones. Since the phrases come from the references, BLEU
 rises where the search finds good places for them, and falls where it does not.
 
-Recall counts phrases that a translation has as whole words, with and without constraints. Searches
+Recall counts phrases that a translation has as whole words, by the rules of glossaries
+(docs/terminology.md), with and without constraints. Searches
 of one beam size run in turn, and each is compared with the one without constraints.
 """
 
@@ -17,7 +18,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import re
 import zlib
 from collections.abc import Callable, Sequence
 from itertools import islice
@@ -29,6 +29,7 @@ from harness import alternate, parser, ratios, seconds_of, spread, write
 
 from translate_trt.runtime import TranslateTrtError, Translation, Translator
 from translate_trt.runtime.io.lines import open_input, read_lines
+from translate_trt.runtime.text.glossary import Entry, Glossary, Recall
 
 Phrases = list[list[str]]
 
@@ -73,13 +74,11 @@ NONE = "no constraints"
 
 def recall(translations: Sequence[str], phrases: Phrases) -> float:
     """Return the percentage of phrases that the translations have as whole words."""
-    found = wanted = 0
+    counts = Recall()
     for translation, own in zip(translations, phrases, strict=True):
-        text = " ".join(translation.split())
-        for phrase in own:
-            wanted += 1
-            found += re.search(rf"(?<!\w){re.escape(phrase)}(?!\w)", text) is not None
-    return 100 * found / max(wanted, 1)
+        glossary = Glossary([Entry(phrase, (phrase,)) for phrase in own])
+        counts.add(glossary.terms(" | ".join(own), translation))
+    return 100 * counts.found / max(counts.terms, 1)
 
 
 def quality(translations: Sequence[Translation], references: Sequence[str]) -> dict[str, float]:

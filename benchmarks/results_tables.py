@@ -513,7 +513,6 @@ def render_constraints(report: Report) -> str:
             )
     header = ["beams", "constraints", "recall without", "recall", "BLEU", "chrF", "time / none"]
     return (
-        "`python benchmarks/constraints.py --bundle DIR --source FILE --reference FILE`\n\n"
         f"{where(report)} {report['settings']['lines']} lines of {report['settings']['source']}, "
         f"{report['settings']['target']}.{note_of(report)} The phrases are words of the "
         "references; recall is the share that the translations have as whole words. Time is that "

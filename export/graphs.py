@@ -749,6 +749,8 @@ class BeamSearchStep(nn.Module):
             Log-probabilities and ranks, [N, K] both.
         """
         count = kept.tokens.shape[1]
+        # Graphs of a fixed beam size have no constraints, and keep the operators that engines and
+        # the torch backend run.
         if in_order:
             live, rank = torch.where(kept.ended, -math.inf, kept.log_probs).topk(count // 2)
             return live, rank

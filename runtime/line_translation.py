@@ -103,7 +103,7 @@ class LineTranslator:
             found = self._split(texts, request)
         else:
             found = self._in_terms(request)
-        return self._terms.find(request.lines, found, request.terminology)
+        return self._terms.look_up(request.lines, found, request.terminology)
 
     def translate_documents(self, request: LineRequest, unwrap: bool) -> list[Translation]:
         """Translate documents; see `Translator.translate_document`."""
@@ -118,7 +118,7 @@ class LineTranslator:
                 [splitter.split_document(text, request.options, unwrap) for text in request.lines],
                 request,
             )
-        return self._terms.find(request.lines, found, request.terminology)
+        return self._terms.look_up(request.lines, found, request.terminology)
 
     def score(self, request: LineRequest) -> list[Translation]:
         """Score the translations of a request."""

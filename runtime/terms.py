@@ -119,10 +119,10 @@ class Terms:
         between = [" "] * (len(parts) - 1)
         return SplitText(tuple(code + part for part in parts), ("", *between, ""))
 
-    def find(
+    def look_up(
         self, lines: Iterable[str], translations: list[Translation], terminology: Glossary | None
     ) -> list[Translation]:
-        """Add the terms of each line to the hypotheses of its translation."""
+        """Look up the terms of each line in the hypotheses of its translation, and add them."""
         texts = (self._without_language(line)[1] for line in lines)
         return with_terms(texts, translations, terminology)
 
@@ -136,7 +136,7 @@ class Terms:
 def with_terms(
     lines: Iterable[str], translations: list[Translation], terminology: Glossary | None
 ) -> list[Translation]:
-    """Add the terms of each line, which has no language code, to its translation."""
+    """Look up the terms of lines without language codes, and add them to the translations."""
     if terminology is None:
         return translations
     return [

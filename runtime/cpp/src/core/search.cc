@@ -265,11 +265,14 @@ MarkedTokens Search::marked(const Readings& readings) const {
     const bool is_constrained = read != readings.end();
     if (!sentence.options.marks_tokens() && !is_constrained) continue;
     if (running.history.size() < static_cast<std::int64_t>(sentence.prefix.size())) continue;
-    const std::vector<Tokens> live = live_tokens(running.history);
-    for (std::size_t beam = 0; beam < live.size(); ++beam) {
-      Marks found = marks_of(sentence, live[beam]);
-      if (is_constrained && read->second[beam].is_open()) found[end_token_] = kBanned;
-      marks.add(row, static_cast<std::int64_t>(beam), std::move(found));
+    const std::int64_t beams = running.history.size() > 0 ? beams_ : 1;
+    for (std::int64_t beam = 0; beam < beams; ++beam) {
+      Marks found;
+      if (sentence.options.marks_tokens()) found = marks_of(sentence, running.history.path(beam));
+      const bool may_end =
+          !is_constrained || !read->second[static_cast<std::size_t>(beam)].is_open();
+      if (!may_end) found[end_token_] = kBanned;
+      marks.add(row, beam, std::move(found));
     }
   }
   return marks.build();
