@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import warnings
 from collections.abc import Sequence
 
@@ -12,6 +11,7 @@ import torch
 from onnx_ir.passes.common import ClearMetadataAndDocStringPass
 from torch import Tensor, nn
 
+from translate_trt.export.aten_to_onnx import to_onnx
 from translate_trt.export.roles import remove_roles
 from translate_trt.export.targets import DYNAMIC_OPSET
 from translate_trt.runtime.bundle.contract import TensorSpec
@@ -77,23 +77,20 @@ def trace(
         torch._dynamo.config.patch(fake_tensor_cache_enabled=False),
     ):
         warnings.simplefilter("ignore")
-        logging.getLogger("torch.onnx").setLevel(logging.ERROR)
-        program = torch.onnx.export(
+        program = torch.export.export(
             module.eval(),
             arguments,
-            dynamo=True,
             # For a module with a variable argument list, torch expects one more tuple around axes.
             dynamic_shapes=(axes,) if len(inputs) > 2 else axes,
-            input_names=[spec.name for spec in inputs],
-            output_names=[*(spec.name for spec in outputs), *named],
-            opset_version=opset,
-            optimize=False,
-            verbose=False,
+            strict=False,
         )
-    if program is None:
-        raise TranslateTrtError(f"torch.onnx.export gave no program for the {name} graph.")
-    model = program.model
-    model.graph.name = name
+    model = to_onnx(
+        program,
+        inputs={spec.name: spec.axes for spec in inputs},
+        outputs=[*(spec.name for spec in outputs), *named],
+        name=name,
+        opset=opset,
+    )
     # After `del`, the removed values would still claim to be outputs.
     model.graph.outputs[len(outputs) :] = []
     declare(model.graph.inputs, inputs, name)
