@@ -352,8 +352,8 @@ def _floor_divide(to: _Translator, node: _Node) -> ir.Value:
 
 def _linear(to: _Translator, node: _Node) -> ir.Value:
     x, weight, *bias = (to.value(x) for x in node.args)
-    product = to.op("MatMul", x, to.op("Transpose", weight, perm=[1, 0]))
-    return to.op("Add", product, *bias) if bias else product
+    matmul = to.op("MatMul", x, to.op("Transpose", weight, perm=[1, 0]))
+    return to.op("Add", matmul, *bias) if bias else matmul
 
 
 def _layer_norm(to: _Translator, node: _Node) -> ir.Value:

@@ -23,7 +23,7 @@ Function = Callable[..., Tensor | tuple[Tensor, ...]]
 FUNCTIONS: dict[str, Function] = {
     # numbers of one type and of two
     "sums": lambda x, i, b: (x + x, x + 1, x + i[..., None], i + 2, i - i, x - 0.5, 1 - i, 0.5 - x),
-    "products": lambda x, i, b: (x * 3, i * -2, x * i[..., None], x / 2, x / (x + 9), -x, -i),
+    "factors": lambda x, i, b: (x * 3, i * -2, x * i[..., None], x / 2, x / (x + 9), -x, -i),
     "integers": lambda x, i, b: (i // 3, i % 3, i // -2, torch.maximum(i, -i)),
     "powers": lambda x, i, b: (x.exp() ** x, x.exp().log(), x.exp().sigmoid()),
     "activations": lambda x, i, b: (x.relu(), F.gelu(x), F.silu(x), x.softmax(-1)),

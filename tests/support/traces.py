@@ -1,6 +1,6 @@
 """Cache of traced graphs: models that differ only in their weights are traced once per run.
 
-Tracing takes some five seconds of processor time, and what it yields depends on a model's weights in
+Tracing takes some seconds of processor time, and what it yields depends on a model's weights in
 their values alone. So the graph is kept without them, and gets those of the model at hand.
 """
 
