@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from translate_trt.runtime.bundle.manifest import TargetEntry
 from translate_trt.runtime.errors import InputError, OptionError
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.preparation import align
@@ -83,11 +84,8 @@ class LineTranslator:
             raise OptionError("constraints go with neither markup nor split_sentences.")
         if request.markup is not None and (request.alignments or request.targets is not None):
             raise OptionError("markup goes with neither alignments nor target_prefixes.")
-        if aligned and not self._translator.target.contract.attention:
-            raise OptionError(
-                "alignments, which markup needs as well, are made from cross-attention, which this "
-                "bundle does not return; export it again with --attention."
-            )
+        if aligned:
+            check_attention(self._translator.target)
         if splits:
             self.splitter(request.split_sentences, request.options)
 
@@ -226,6 +224,15 @@ class LineTranslator:
             align(self._manifest, tokenizer, line, translation, request.options)
             for line, translation in zip(request.lines, found, strict=True)
         ]
+
+
+def check_attention(target: TargetEntry) -> None:
+    """Raise OptionError unless the graphs of a target return what alignments are made from."""
+    if not target.contract.attention:
+        raise OptionError(
+            "alignments, which markup needs as well, are made from cross-attention, which this "
+            "bundle does not return; export it again with --attention."
+        )
 
 
 def _check_count(values: Sequence[object] | None, lines: int, kind: str) -> None:

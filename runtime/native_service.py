@@ -6,18 +6,16 @@ import itertools
 import logging
 import os
 import threading
-from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from translate_trt.runtime.arguments import token_ids
 from translate_trt.runtime.errors import BackendError
 from translate_trt.runtime.futures import check_process, closed_error, resolve
 from translate_trt.runtime.native.core import Completions, Job
-from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import Statistics, Translation
-from translate_trt.runtime.text.documents import SplitText
+from translate_trt.runtime.service_line import ServiceLine
 from translate_trt.runtime.translator import Translator
 
 log = logging.getLogger("translate_trt")
@@ -40,8 +38,7 @@ class _Future(Future[Translation]):
 class _Line:
     future: _Future
     request: int
-    is_text: bool  # submitted as text, not as token ids
-    split: SplitText | None  # the line's sentences, if they are translated one by one
+    given: ServiceLine
 
 
 class CoreService:
@@ -69,34 +66,16 @@ class CoreService:
         )
         self._thread.start()
 
-    def submit(
-        self,
-        source: str | Sequence[int],
-        options: SearchOptions,
-        target_prefix: str | Sequence[int],
-        request: int | None,
-        score: bool,
-        split: SplitText | None,
-        constraints: Sequence[Sequence[Sequence[int]]],
-    ) -> Future[Translation]:
-        """See `TranslationService`.
-
-        Args:
-            source: Text or tokens of the line.
-            options: Search options.
-            target_prefix: Text or tokens that the translation must begin with.
-            request: Number of its request.
-            score: The target prefix is a whole translation.
-            split: The sentences of a text that was split.
-            constraints: Tokens of the phrases that each sentence's translation must have; one list
-                of them for a line that was not split.
-        """
+    def submit(self, given: ServiceLine) -> Future[Translation]:
+        """See `TranslationService`."""
         check_process(self._process)
-        self._translator.check(options, score=score)
+        self._translator.check(given.options, score=given.score)
+        source, target_prefix = given.source, given.target_prefix
         if not isinstance(source, str):
             source = token_ids("the line", source)
         if not isinstance(target_prefix, str):
             target_prefix = token_ids("the target prefix of the line", target_prefix)
+        given = replace(given, source=source, target_prefix=target_prefix)
         future = _Future()
         with self._changed:
             while self._is_full() and not (self._closed or self._ended):
@@ -105,18 +84,17 @@ class CoreService:
                 raise closed_error()
             if self._ended:
                 raise _ended_error()
-            if split is not None and not split.sentences:
-                future.set_result(split.join([]))
+            if given.texts is not None and not given.texts:
+                future.set_result(given.join([]))
                 return future
-            if not isinstance(source, str) and not source and not score:
+            if given.texts is None and not source and not given.score:
                 future.set_result(self._translator.join([]))  # the same as for a blank line
                 return future
-            key, number = next(self._keys), self.new_request() if request is None else request
-            line = self._lines[key] = _Line(future, number, isinstance(source, str), split)
+            request = self.new_request() if given.request is None else given.request
+            key = next(self._keys)
+            line = self._lines[key] = _Line(future, request, given)
         try:
-            job = self._submit(
-                source, options, target_prefix, number, key, score, split, constraints
-            )
+            job = self._submit(given, request, key)
         except BaseException:
             self._forget(key)
             raise
@@ -168,24 +146,21 @@ class CoreService:
             self._completions.add(_WAKE_UP)
             self._thread.join()
 
-    def _submit(
-        self, source: str | Sequence[int], options: SearchOptions,
-        target_prefix: str | Sequence[int], caller: int, key: int, score: bool,
-        split: SplitText | None, constraints: Sequence[Sequence[Sequence[int]]],
-    ) -> Job:  # fmt: skip
+    def _submit(self, given: ServiceLine, caller: int, key: int) -> Job:
+        target_prefix = given.target_prefix
         shared: dict[str, Any] = {
-            "caller": caller, "completions": self._completions, "key": key, "score": score,
-            "constraints": constraints if any(constraints) else None,
+            "caller": caller, "completions": self._completions, "key": key, "score": given.score,
+            "constraints": given.constraints if any(given.constraints) else None,
         }  # fmt: skip
-        if isinstance(source, str):
-            lines = [source] if split is None else split.sentences
+        if given.texts is not None:
             # Only the first sentence has the prefix; the others have an empty one of its type.
-            others = [target_prefix[:0]] * (len(lines) - 1)
-            prefixes: Any = [target_prefix, *others] if score or len(target_prefix) else None
-            return self._core.submit(lines, options, prefixes, **shared)
+            others = [target_prefix[:0]] * (len(given.texts) - 1)
+            prefixes: Any = [target_prefix, *others] if given.score or len(target_prefix) else None
+            return self._core.submit(given.texts, given.options, prefixes, **shared)
+        assert not isinstance(given.source, str)
         if isinstance(target_prefix, str):
             (target_prefix,) = self._translator.tokenizer.encode_target_batch([target_prefix])
-        return self._core.submit_ids([source], options, [target_prefix], **shared)
+        return self._core.submit_ids([given.source], given.options, [target_prefix], **shared)
 
     def _is_full(self) -> bool:
         return self._capacity is not None and len(self._lines) >= self._capacity
@@ -226,11 +201,9 @@ class CoreService:
         assert job is not None
 
         def found() -> Translation:
-            if line.split is not None:
-                return line.split.join(job.result())
+            if line.given.texts is not None:
+                return line.given.join(job.result())
             (only,) = job.result()
-            if line.is_text:
-                return only
             # For a line of token ids, the library returns tokens without text.
             return self._translator.join([[one.segments[0] for one in only.hypotheses]])
 

@@ -10,10 +10,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 
 from translate_trt.runtime.futures import check_process, closed_error, resolve
-from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.reference import Sentence
 from translate_trt.runtime.results import Statistics, Translation
-from translate_trt.runtime.text.documents import SplitText
+from translate_trt.runtime.service_line import ServiceLine
 from translate_trt.runtime.translator import Translator
 
 
@@ -36,22 +35,15 @@ class PlainService:
         self._lines: dict[Future[Translation], int] = {}  # request number of each line
         self._running, self._done, self._closed = 0, Statistics(), False
 
-    def submit(
-        self,
-        source: str | Sequence[int],
-        options: SearchOptions,
-        target_prefix: str | Sequence[int],
-        request: int | None,
-        score: bool,
-        split: SplitText | None,
-        constraints: Sequence[Sequence[Sequence[int]]],
-    ) -> Future[Translation]:
-        """See `CoreService`."""
+    def submit(self, given: ServiceLine) -> Future[Translation]:
+        """See `TranslationService`."""
         check_process(self._process)
-        texts = [source] if split is None else split.sentences
+        texts = [given.source] if given.texts is None else given.texts
         parts = [
-            self._translator.prepare(text, options, "" if number else target_prefix, score, phrases)
-            for number, (text, phrases) in enumerate(zip(texts, constraints, strict=True))
+            self._translator.prepare(
+                text, given.options, "" if number else given.target_prefix, given.score, phrases
+            )
+            for number, (text, phrases) in enumerate(zip(texts, given.constraints, strict=True))
         ]
         future = Future[Translation]()
         with self._changed:
@@ -59,8 +51,8 @@ class PlainService:
                 self._changed.wait()
             if self._closed:
                 raise closed_error()
-            self._lines[future] = self.new_request() if request is None else request
-            self._pool.submit(self._run, future, parts, split)
+            self._lines[future] = self.new_request() if given.request is None else given.request
+            self._pool.submit(self._run, future, parts, given)
         return future
 
     def new_request(self) -> int:
@@ -100,7 +92,7 @@ class PlainService:
         self,
         future: Future[Translation],
         parts: Sequence[Sequence[Sentence]],
-        split: SplitText | None,
+        given: ServiceLine,
     ) -> None:
         self._own_thread.here = True
         with self._changed:
@@ -109,7 +101,7 @@ class PlainService:
         def work() -> Translation:
             try:
                 translations = [self._translator.translate_prepared(one) for one in parts]
-                found = translations[0] if split is None else split.join(translations)
+                found = given.join(translations)
                 with self._changed:
                     self._count([segment for part in parts for segment in part], found)
             finally:

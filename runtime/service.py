@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Self
 
 from translate_trt.runtime.arguments import token_ids
 from translate_trt.runtime.errors import InputError, OptionError
+from translate_trt.runtime.line_translation import check_attention
 from translate_trt.runtime.native_service import CoreService
 from translate_trt.runtime.options import SearchOptions
+from translate_trt.runtime.preparation import align
 from translate_trt.runtime.reference_service import PlainService
 from translate_trt.runtime.results import Statistics, Translation
+from translate_trt.runtime.service_line import ServiceLine
 from translate_trt.runtime.text.documents import SplitText
 from translate_trt.runtime.text.glossary import Glossary
 from translate_trt.runtime.translator import Translator
@@ -67,6 +70,7 @@ class TranslationService:
         split_sentences: bool | str = False,
         constraints: Sequence[str] | Sequence[Sequence[int]] = (),
         terminology: Glossary | None = None,
+        alignments: bool = False,
     ) -> Future[Translation]:
         """Submit one line of text, or its tokens.
 
@@ -82,6 +86,8 @@ class TranslationService:
             constraints: Phrases that the translation must have, as text or target token ids.
             terminology: Glossary (`Translator.translate`); `Glossary.terms` finds the terms of the
                 line in its translation.
+            alignments: Align the words of a text with those of its translations
+                (`Translator.translate`).
 
         Returns:
             A future of the translation. It can be cancelled until the line is finished; without
@@ -101,27 +107,53 @@ class TranslationService:
             raise OptionError("a given translation is of a whole line; leave split_sentences out.")
         if len(constraints) and split_sentences is not False:
             raise OptionError("constraints belong to one sentence; leave split_sentences out.")
+        if alignments and not isinstance(source, str):
+            raise InputError("only text has words to align; leave alignments out.")
+        if alignments:
+            check_attention(self._translator.target)
         split = self._translator.split_line(source, options, split_sentences)
         given = self._phrases(constraints)
-        phrases = [given] if split is None else [[] for _ in split.sentences]
-        if terminology is not None:
-            if not isinstance(source, str):
-                raise InputError("only text has terms; leave terminology out.")
-            if split is None and not given:
+        texts = None
+        if isinstance(source, str):
+            self._translator.terms.check(terminology, alignments)
+            if terminology is not None and split is None and not given and not alignments:
                 split = self._translator.terms.split(source, options)
-            source, split, phrases = self._with_terms(source, split, given, terminology)
-        return self._service.submit(source, options, target_prefix, request, score, split, phrases)
+            texts = [source] if split is None else list(split.sentences)
+        elif terminology is not None:
+            raise InputError("only text has terms; leave terminology out.")
+        phrases = [given] if split is None else [[] for _ in split.sentences]
+        if terminology is not None and texts is not None:
+            texts, required = self._translator.terms.apply(texts, terminology)
+            found = map(self._translator.terms.phrase_tokens, required)
+            phrases = [[*own, *more] for own, more in zip(phrases, found, strict=True)]
+        searched = dataclasses.replace(options, return_attention=True) if alignments else options
+        return self._service.submit(
+            ServiceLine(
+                source, searched, target_prefix, request, score, texts, phrases,
+                self._joining(source, texts, split, options, alignments),
+            )
+        )  # fmt: skip
 
-    def _with_terms(
-        self, line: str, split: SplitText | None, given: list[list[int]], terminology: Glossary
-    ) -> tuple[str, SplitText | None, list[list[list[int]]]]:
-        """Annotate a line or its sentences, and return the phrases that each of them requires."""
-        sentences = [line] if split is None else split.sentences
-        texts, required = self._translator.terms.apply(sentences, terminology)
-        phrases = [self._translator.terms.phrase_tokens(one) for one in required]
-        if split is None:
-            return texts[0], None, [given + phrases[0]]
-        return line, dataclasses.replace(split, sentences=tuple(texts)), phrases
+    def _joining(
+        self,
+        source: str | Sequence[int],
+        texts: Sequence[str] | None,
+        split: SplitText | None,
+        options: SearchOptions,
+        alignments: bool,
+    ) -> Callable[[Sequence[Translation]], Translation]:
+        """Return a function that makes the translation of a line of those of its texts."""
+        manifest, tokenizer = self._translator.manifest, self._translator.tokenizer
+
+        def join(found: Sequence[Translation]) -> Translation:
+            if alignments and texts is not None:
+                pairs = zip(texts, found, strict=True)
+                found = [align(manifest, tokenizer, text, one, options) for text, one in pairs]
+            if split is None:
+                return found[0]
+            return split.join(found, source if alignments and isinstance(source, str) else None)
+
+        return join
 
     def _phrases(self, constraints: Sequence[str] | Sequence[Sequence[int]]) -> list[list[int]]:
         """Return the tokens of phrases that are given as text or tokens."""

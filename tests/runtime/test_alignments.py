@@ -12,9 +12,11 @@ from support.prompts import SOURCE, TARGET, with_prompt
 
 from translate_trt.runtime import SearchOptions, Translator
 from translate_trt.runtime.bundle.prompt import Prompt
-from translate_trt.runtime.errors import OptionError
+from translate_trt.runtime.errors import InputError, OptionError
 from translate_trt.runtime.results import TextHypothesis
+from translate_trt.runtime.service import TranslationService
 from translate_trt.runtime.text.alignment import Alignment
+from translate_trt.runtime.text.glossary import Entry, Glossary
 
 pytestmark = pytest.mark.usefixtures("each_runtime")
 
@@ -69,6 +71,37 @@ def test_segments_and_sentences_keep_the_words_of_the_line(translator: Translato
         check_segments(of(found.hypotheses[0]), found.text, line)
         (again,) = translator.translate_iter([line], alignments=True, split_sentences=True)
         assert of(again.hypotheses[0]).pairs() == of(found.hypotheses[0]).pairs()
+
+
+def test_a_service_aligns_what_a_call_aligns(translator: Translator) -> None:
+    pytest.importorskip("sentencex")
+    pytest.importorskip("langcodes")
+    lines = [*LINES, "  The cat runs.  A dog sleeps! "]
+    options = SearchOptions(num_hypotheses=2)
+    with TranslationService(translator) as service:
+        for split in (False, True):
+            futures = [
+                service.submit(line, options, split_sentences=split, alignments=True)
+                for line in lines
+            ]
+            plain = service.submit(lines[0], options)
+            expected = translator.translate(lines, options, split_sentences=split, alignments=True)
+            for future, right in zip(futures, expected, strict=True):
+                found = future.result(60)
+                assert [one.text for one in found.hypotheses] == [
+                    one.text for one in right.hypotheses
+                ]
+                for one, other in zip(found.hypotheses, right.hypotheses, strict=True):
+                    assert of(one).pairs() == of(other).pairs()
+                    assert (of(one).source, of(one).target) == (of(other).source, of(other).target)
+                    assert all(segment.attention is None for segment in one.segments)
+            assert plain.result(60).hypotheses[0].alignment is None
+        glossary = Glossary([Entry("cat", ("Hund",))])
+        found = service.submit(lines[0], alignments=True, terminology=glossary).result(60)
+        right = translator.translate(lines[0], alignments=True, terminology=glossary)
+        assert of(found.hypotheses[0]).pairs() == of(right.hypotheses[0]).pairs()
+        with pytest.raises(InputError, match="only text has words to align"):
+            service.submit([5, 6], alignments=True)
 
 
 def check_segments(alignment: Alignment, text: str, line: str) -> None:

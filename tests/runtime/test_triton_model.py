@@ -183,7 +183,8 @@ def test_one_request_for_all_lines(model: Any, translator: Translator) -> None:
 
 def test_types_and_shapes_are_those_of_the_configuration(model: Any) -> None:
     (response,) = answers(model, [request(LINES[:2], BEAM_SIZE=[3, 3], NUM_HYPOTHESES=[3, 2])])
-    kinds = {"STRING": np.object_, "FP64": np.float64, "BOOL": np.bool_, "INT32": np.int32}
+    kinds = {"STRING": np.object_, "FP64": np.float64, "BOOL": np.bool_, "INT32": np.int32,
+             "FP32": np.float32}  # fmt: skip
     for one in interface.OUTPUTS:
         array = response.outputs[one.name]
         assert array.dtype == kinds[one.data_type], one.name
@@ -281,6 +282,35 @@ def test_constraints(model: Any, translator: Translator) -> None:
     assert best(response) == expected([with_phrases, translator.translate(lines[1])])
     (refused,) = answers(model, [request("a", CONSTRAINTS=texts("b"), BEAM_SIZE=1)])
     assert "beam_size is 1, and line 1 of this call has constraints" in failure(refused)[1]
+
+
+def test_alignments_and_confidences(model: Any, translator: Translator) -> None:
+    asked: dict[str, Any] = {"RETURN_ALIGNMENTS": [1, 1, 1, 0, 1], "RETURN_WORDS": [1, 0, 1, 1, 0]}
+    prefixes = ["Hund the"] * len(LINES)  # by itself, the model hardly writes a word
+    each = {"NUM_HYPOTHESES": [3] * len(LINES), "TARGET_PREFIX": texts(*prefixes)}
+    response, plain = answers(model, [request(LINES, **each, **asked), request(LINES)])
+    found = translator.translate(LINES, SearchOptions(num_hypotheses=3), prefixes, alignments=True)
+    assert best(response) == expected(found)
+    alignments, confidences = (
+        response.outputs[name] for name in ("ALIGNMENTS", "WORD_CONFIDENCES")
+    )
+    for row, translation in enumerate(found):
+        for rank, one in enumerate(translation.hypotheses):
+            assert one.alignment is not None
+            pharaoh = one.alignment.pharaoh() if asked["RETURN_ALIGNMENTS"][row] else ""
+            assert alignments[row, rank].decode() == pharaoh
+            words = [word.confidence for word in translator.words(one)]
+            words = words if asked["RETURN_WORDS"][row] else []
+            rest = confidences.shape[2] - len(words)
+            assert confidences[row, rank].tolist() == [
+                *np.float32(words).tolist(), *[interface.NO_CONFIDENCE] * rest
+            ]  # fmt: skip
+    assert any(alignments.reshape(-1))
+    assert not any(plain.outputs["ALIGNMENTS"].reshape(-1))
+    assert plain.outputs["WORD_CONFIDENCES"].shape == (len(LINES), 1, 0)
+    for name in asked:
+        (refused,) = answers(model, [request(TOKENS=[[5]], **{name: 1})])
+        assert "sentence 0 is given as tokens, which have no words" in failure(refused)[1]
 
 
 BAD: dict[str, tuple[Callable[[], Request], str]] = {
@@ -644,7 +674,7 @@ def test_where_and_what(monkeypatch: pytest.MonkeyPatch, repository: Path) -> No
 
 
 def test_a_repository_of_another_version(repository: Path) -> None:
-    with pytest.raises(BundleError, match="format 1, this version reads 5"):
+    with pytest.raises(BundleError, match="format 1, this version reads 6"):
         load(repository, format="1")
 
 

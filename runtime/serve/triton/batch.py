@@ -16,6 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from translate_trt.runtime.errors import InputError, OptionError
+from translate_trt.runtime.json_lines import WordsOf
+from translate_trt.runtime.line_translation import check_attention
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import TextHypothesis, Translation
 from translate_trt.runtime.serve.triton import interface
@@ -34,12 +36,16 @@ class Line:
         options: Search options.
         target_prefix: Text that the translation must begin with.
         constraints: Phrases that it must have.
+        alignments: Whether to align the words of the text and its translations.
+        words: Whether to return the confidence of each word.
     """
 
     source: str | tuple[int, ...]
     options: SearchOptions
     target_prefix: str = ""
     constraints: tuple[str, ...] = ()
+    alignments: bool = False
+    words: bool = False
 
 
 @dataclass(frozen=True)
@@ -119,6 +125,8 @@ def read_lines(inputs: Mapping[str, Array], translator: Translator, limits: Limi
             _options(inputs, row, translator.default_options),
             own[interface.TARGET_PREFIX][row],
             tuple(one for one in own[interface.CONSTRAINTS][row].split("\t") if one.strip()),
+            alignments=_is_set(inputs, interface.RETURN_ALIGNMENTS, row),
+            words=_is_set(inputs, interface.RETURN_WORDS, row),
         )
         for row, source in enumerate(sources)
     ]
@@ -137,6 +145,13 @@ def read_lines(inputs: Mapping[str, Array], translator: Translator, limits: Limi
                     "--max-beam-size."
                 )
         source = None if isinstance(line.source, str) else line.source
+        if source is not None and (line.alignments or line.words):
+            raise InputError(
+                f"sentence {row} is given as tokens, which have no words; send {text}, or leave "
+                f"{interface.RETURN_ALIGNMENTS.name} and {interface.RETURN_WORDS.name} out."
+            )
+        if line.alignments:
+            check_attention(translator.target)
         translator.check(line.options, source, f"sentence {row}")
     _check_cost(lines, limits)
     return lines
@@ -179,6 +194,11 @@ def _tokens(row: Array) -> tuple[int, ...]:
     """Return the tokens of a row without the padding at its end."""
     real = np.flatnonzero(row != interface.NO_TOKEN)
     return tuple(row[: real[-1] + 1].tolist()) if len(real) else ()
+
+
+def _is_set(inputs: Mapping[str, Array], tensor: interface.Tensor, row: int) -> bool:
+    """Return a flag of a sentence, which is off unless it is given."""
+    return tensor.name in inputs and bool(inputs[tensor.name].reshape(-1)[row])
 
 
 def _options(inputs: Mapping[str, Array], row: int, defaults: SearchOptions) -> SearchOptions:
@@ -246,6 +266,7 @@ class Answer:
                     line.target_prefix,
                     request=self._request,
                     constraints=line.constraints,
+                    alignments=line.alignments,
                 )
             except Exception as error:
                 self._error = error
@@ -284,9 +305,19 @@ class Answer:
 
 
 def write_outputs(
-    lines: Sequence[Line], translations: Sequence[Translation], wanted: Iterable[str]
+    lines: Sequence[Line],
+    translations: Sequence[Translation],
+    wanted: Iterable[str],
+    words: WordsOf,
 ) -> dict[str, Array]:
-    """Create the requested output arrays by name."""
+    """Create the requested output arrays by name.
+
+    Args:
+        lines: Sentences of the request.
+        translations: Their translations.
+        wanted: Names of the outputs.
+        words: Returns the words of a hypothesis with their confidences.
+    """
     width = max(line.options.result_count for line in lines)
     table = [one.hypotheses for one in translations]
     write: dict[str, Callable[[], Array]] = {
@@ -300,7 +331,18 @@ def write_outputs(
         interface.TRUNCATED.name: lambda: _filled(
             table, width, False, np.bool_, lambda one: one.truncated
         ),
-        interface.TRANSLATION_TOKENS.name: lambda: _token_table(table, width),
+        interface.TRANSLATION_TOKENS.name: lambda: _table(
+            table, width, interface.NO_TOKEN, np.int32,
+            lambda _, one: [token for segment in one.segments for token in segment.tokens],
+        ),
+        interface.ALIGNMENTS.name: lambda: _filled(
+            table, width, b"", np.object_,
+            lambda one: b"" if one.alignment is None else one.alignment.pharaoh().encode(),
+        ),
+        interface.WORD_CONFIDENCES.name: lambda: _table(
+            table, width, interface.NO_CONFIDENCE, np.float32,
+            lambda row, one: [x.confidence for x in words(one)] if lines[row].words else [],
+        ),
         interface.COUNT.name: lambda: np.array([[len(best)] for best in table], np.int32),
     }  # fmt: skip
     return {name: write[name]() for name in wanted}
@@ -321,15 +363,18 @@ def _filled(
     return array
 
 
-def _token_table(table: Sequence[Sequence[TextHypothesis]], width: int) -> Array:
-    """Create an array [sentences, width, longest] with the tokens of all segments of a line."""
-    tokens = [
-        [[token for segment in one.segments for token in segment.tokens] for one in best]
-        for best in table
-    ]
-    longest = max((len(one) for best in tokens for one in best), default=0)
-    array = np.full((len(table), width, longest), interface.NO_TOKEN, np.int32)
-    for row, best in enumerate(tokens):
+def _table(
+    table: Sequence[Sequence[TextHypothesis]],
+    width: int,
+    fill: float,
+    kind: type[np.generic],
+    values: Callable[[int, TextHypothesis], Sequence[float]],
+) -> Array:
+    """Create an array [sentences, width, longest] with several values per hypothesis."""
+    found = [[values(row, one) for one in best] for row, best in enumerate(table)]
+    longest = max((len(one) for best in found for one in best), default=0)
+    array = np.full((len(table), width, longest), fill, kind)
+    for row, best in enumerate(found):
         for column, one in enumerate(best):
             array[row, column, : len(one)] = one
     return array

@@ -11,10 +11,13 @@ from typing import Any, get_type_hints
 from translate_trt.runtime.options import SearchOptions
 
 #: Format of the parameters in the model's configuration; repositories of other formats are refused.
-FORMAT = "5"
+FORMAT = "6"
 
 #: Padding of token rows, which is not a valid token id.
 NO_TOKEN = -1
+
+#: Padding of confidences.
+NO_CONFIDENCE = -1.0
 
 #: Score of padding hypotheses, below all real scores; JSON has no infinity.
 NO_SCORE = -3e38
@@ -41,6 +44,8 @@ TEXT = Tensor("TEXT", "STRING", (1,))
 TOKENS = Tensor("TOKENS", "INT32", (-1,))  # shorter rows of a request are filled with NO_TOKEN
 TARGET_PREFIX = Tensor("TARGET_PREFIX", "STRING", (1,))
 CONSTRAINTS = Tensor("CONSTRAINTS", "STRING", (1,))  # phrases between tabs
+RETURN_ALIGNMENTS = Tensor("RETURN_ALIGNMENTS", "BOOL", (1,))
+RETURN_WORDS = Tensor("RETURN_WORDS", "BOOL", (1,))
 
 _DATA_TYPES: dict[Any, str] = {
     bool: "BOOL",
@@ -58,7 +63,9 @@ OPTIONS: dict[str, Tensor] = {
     if name != "return_attention"
 }
 
-INPUTS = (TEXT, TOKENS, TARGET_PREFIX, CONSTRAINTS, *OPTIONS.values())
+INPUTS = (
+    TEXT, TOKENS, TARGET_PREFIX, CONSTRAINTS, RETURN_ALIGNMENTS, RETURN_WORDS, *OPTIONS.values()
+)  # fmt: skip
 
 # Hypotheses are sorted best first, alternatives by their tokens. The number of columns is the
 # request's largest NUM_HYPOTHESES or ALTERNATIVES; rows with fewer hypotheses are padded with empty
@@ -68,5 +75,10 @@ SCORE = Tensor("SCORE", "FP64", (-1,))
 TRUNCATED = Tensor("TRUNCATED", "BOOL", (-1,))  # maximum length reached before the end symbol
 TRANSLATION_TOKENS = Tensor("TRANSLATION_TOKENS", "INT32", (-1, -1))  # filled with NO_TOKEN
 COUNT = Tensor("COUNT", "INT32", (1,))  # number of hypotheses without the padding
+# Both are empty unless the request asks for them, since clients that name no outputs get all.
+ALIGNMENTS = Tensor("ALIGNMENTS", "STRING", (-1,))  # in Pharaoh format
+WORD_CONFIDENCES = Tensor("WORD_CONFIDENCES", "FP32", (-1, -1))  # filled with NO_CONFIDENCE
 
-OUTPUTS = (TRANSLATION, SCORE, TRUNCATED, TRANSLATION_TOKENS, COUNT)
+OUTPUTS = (
+    TRANSLATION, SCORE, TRUNCATED, TRANSLATION_TOKENS, COUNT, ALIGNMENTS, WORD_CONFIDENCES
+)  # fmt: skip

@@ -20,6 +20,7 @@ import triton_python_backend_utils as triton
 
 from translate_trt.runtime.cores import available_cores
 from translate_trt.runtime.errors import BundleError, InputError, OptionError
+from translate_trt.runtime.json_lines import WordsOf
 from translate_trt.runtime.process import return_large_blocks
 from translate_trt.runtime.serve.triton import interface
 from translate_trt.runtime.serve.triton.admission import Admission, BusyError
@@ -104,7 +105,9 @@ class TritonPythonModel:
             lambda: self._admission.requests,
         )
         self._reader = ThreadPoolExecutor(1, "reader")
-        self._responder = _Responder(self._service, self._admission, self._metrics)
+        self._responder = _Responder(
+            self._service, self._admission, self._metrics, self._translator.words
+        )
 
     def execute(self, requests: list[Any]) -> None:
         """Submit requests to the service; each is answered when it is done.
@@ -171,8 +174,15 @@ class _Client:
 class _Responder:
     """Thread that sends answers, so that workers do not wait for the server."""
 
-    def __init__(self, service: TranslationService, admission: Admission, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        service: TranslationService,
+        admission: Admission,
+        metrics: Metrics,
+        words: WordsOf,
+    ) -> None:
         self._service, self._admission, self._metrics = service, admission, metrics
+        self._words = words
         self._answers: SimpleQueue[Answer | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._expected: dict[Answer, _Client] = {}
@@ -261,7 +271,7 @@ class _Responder:
 
     def _respond(self, client: _Client, answer: Answer) -> None:
         try:
-            response, outcome = _response(client, answer)
+            response, outcome = _response(client, answer, self._words)
         except Exception as error:  # other clients must still be answered
             log.exception("an answer could not be written")
             outcome = Outcome.FAILED
@@ -304,10 +314,10 @@ _CODES = {
 }
 
 
-def _response(client: _Client, answer: Answer) -> tuple[Any, Outcome]:
+def _response(client: _Client, answer: Answer, words: WordsOf) -> tuple[Any, Outcome]:
     found = answer.result()
     if isinstance(found, list):
-        outputs = write_outputs(answer.lines, found, client.wanted)
+        outputs = write_outputs(answer.lines, found, client.wanted, words)
         tensors = [triton.Tensor(*output) for output in outputs.items()]
         return triton.InferenceResponse(tensors), Outcome.SUCCESS
     outcome = Outcome.FAILED
