@@ -99,6 +99,17 @@ _EXIT_TERMINATED = 128 + signal.SIGTERM  # which shells report after SIGTERM
     is_flag=True,
     help="Write one JSON object per line, with all hypotheses, as `translate --json` does.",
 )
+@click.option(
+    "--alignments",
+    is_flag=True,
+    help="Add word alignments in Pharaoh format; implies --json. Needs a bundle exported with "
+    "--attention.",
+)
+@click.option(
+    "--words",
+    is_flag=True,
+    help="Add the words of each translation with their confidence; implies --json.",
+)
 @click.option("--no-progress", is_flag=True, help="Show no progress.")
 def corpus(
     bundle: Path,

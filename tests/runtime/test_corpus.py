@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from translate_trt.runtime.bundle.manifest import read_manifest
+from translate_trt.runtime.confidence import Word
 from translate_trt.runtime.errors import BackendError, InputError, OptionError, OutputError
 from translate_trt.runtime.io.compression import compressor_for
 from translate_trt.runtime.io.lines import read_lines
@@ -48,6 +49,7 @@ class Upper:
         self.lines: list[str] = []
         self.split: bool | str | None = None  # how the last lines were split
         self.terminology: Glossary | None = None
+        self.alignments = False
 
     def translate(
         self,
@@ -56,12 +58,17 @@ class Upper:
         *,
         split_sentences: bool | str = False,
         terminology: Glossary | None = None,
+        alignments: bool = False,
     ) -> list[Translation]:
         self.split, self.terminology = split_sentences, terminology
+        self.alignments = alignments
         if any("crash" in line for line in lines):
             raise BackendError("out of memory")
         self.lines += lines
         return [self._one(line) for line in lines]
+
+    def words(self, hypothesis: TextHypothesis) -> list[Word]:
+        return [Word(text, -0.5, 0.25) for text in hypothesis.text.split()]
 
     def _one(self, line: str) -> Translation:
         tokens = tuple(range(len(line.split())))
@@ -505,6 +512,28 @@ def test_a_glossary_goes_to_the_translator_and_is_a_setting(
     assert own == {**plain, "terminology": own["terminology"], "terminology_ignore_case": True}
     other = dataclasses.replace(options, terminology=entries[:1])
     assert make_settings(manifest, target, SEARCH, other)["corpus"] != own
+
+
+def test_alignments_and_words(job: Job, tmp_path: Path, make_bundle: Callable[..., Path]) -> None:
+    options = dataclasses.replace(OPTIONS, json=True, alignments=True, words=True)
+    words = [{"text": "A", "confidence": 0.25}, {"text": "CAT", "confidence": 0.25}]
+    (shard,) = plan(write(tmp_path / "a.txt", b"a cat\n"), options)
+    translator = Upper()
+    translate_shard(shard, job, translator, SEARCH, options)
+    assert translator.alignments
+    (line,) = job.part(shard).read_text().splitlines()
+    assert json.loads(line)["hypotheses"][0]["words"] == words
+    as_objects = dataclasses.replace(options, input_format="jsonl")
+    (shard,) = plan(write(tmp_path / "b.txt", b'{"text": "a cat"}\n'), as_objects)
+    translate_shard(shard, job, translator, SEARCH, as_objects)
+    (line,) = job.part(shard).read_text().splitlines()
+    assert json.loads(line)["translation_hypotheses"][0]["words"] == words
+    manifest = read_manifest(make_bundle())
+    target = next(iter(manifest.targets))
+    plain, own = (
+        make_settings(manifest, target, SEARCH, one)["corpus"] for one in (OPTIONS, options)
+    )
+    assert own == {**plain, "json": True, "alignments": True, "words": True}
 
 
 def test_the_form_of_the_output_is_a_setting_of_the_run(make_bundle: Callable[..., Path]) -> None:

@@ -398,6 +398,7 @@ def train(tokenizer: Path, checkpoint: Path, bundle: Path) -> Writer:
 
 
 def corpus(tokenizer: Path, checkpoint: Path, bundle: Path) -> Writer:
+    from translate_trt.runtime.confidence import Word
     from translate_trt.runtime.options import SearchOptions
     from translate_trt.runtime.results import Hypothesis, TextHypothesis, Translation
     from translate_trt.runtime.serve.corpus.job import Job, open_job
@@ -412,6 +413,9 @@ def corpus(tokenizer: Path, checkpoint: Path, bundle: Path) -> Writer:
     class Marking:
         def __init__(self, version: str) -> None:
             self.version = version
+
+        def words(self, hypothesis: TextHypothesis) -> list[Word]:
+            return []
 
         def translate(self, lines: Any, options: Any = None, **_: Any) -> list[Translation]:
             none = (Hypothesis((), 0.0, (0.0,)),)

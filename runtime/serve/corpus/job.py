@@ -230,7 +230,9 @@ def make_settings(
     entry = manifest.target(target)
     others = dataclasses.asdict(options)
     # Runs of versions without these options have the same settings.
-    for name in ("json", "split_sentences", "split_language", "terminology"):
+    for name in (
+        "json", "alignments", "words", "split_sentences", "split_language", "terminology"
+    ):  # fmt: skip
         if not others[name]:
             del others[name]
     if options.terminology:
@@ -238,6 +240,8 @@ def make_settings(
         others["terminology"] = hashlib.sha256(entries.encode("utf-8")).hexdigest()
     else:
         del others["terminology_ignore_case"]
+    if options.words and entry.calibration is not None:
+        others["words"] = entry.calibration
     if options.input_format == TEXT:
         del others["input_format"], others["field"]
     return {

@@ -15,7 +15,7 @@ from typing import IO, Any, NamedTuple
 from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.io.compression import decompressed, reading_compressed
 from translate_trt.runtime.io.lines import check_text, open_input, read_lines
-from translate_trt.runtime.json_lines import json_hypotheses
+from translate_trt.runtime.json_lines import WordsOf, json_hypotheses
 from translate_trt.runtime.record_formats import JsonLinesFormat
 from translate_trt.runtime.record_formats import Record as JsonRecord
 from translate_trt.runtime.results import Translation
@@ -67,8 +67,16 @@ class Chunk(NamedTuple):
     table: Any = None
 
 
-def read_records(shard: Shard, options: CorpusOptions, size: int) -> Iterator[Chunk]:
+def read_records(
+    shard: Shard, options: CorpusOptions, size: int, words: WordsOf | None = None
+) -> Iterator[Chunk]:
     """Iterate over the records of a shard in chunks of at most `size`.
+
+    Args:
+        shard: The shard.
+        options: Options of the run.
+        size: Maximum number of records in a chunk.
+        words: Returns the words of a hypothesis, which JSON lines get; None adds none.
 
     Raises:
         InputError: The input cannot be read, is damaged, or has changed since planning.
@@ -77,16 +85,21 @@ def read_records(shard: Shard, options: CorpusOptions, size: int) -> Iterator[Ch
     if shard.source.kind == PARQUET:
         yield from _rows(shard, options, size)
     else:
-        yield from _lines(shard, options, size)
+        yield from _lines(shard, options, size, words)
     shard.source.check_unchanged()
 
 
-def _lines(shard: Shard, options: CorpusOptions, size: int) -> Iterator[Chunk]:
+def _lines(
+    shard: Shard, options: CorpusOptions, size: int, words: WordsOf | None
+) -> Iterator[Chunk]:
     limit = options.max_characters
     most_bytes = limit * _MOST_BYTES_OF_A_CHARACTER
     parse: Callable[[bytes | None, int], Record] = _record
     if options.input_format == JSON_LINES:
-        most_bytes, parse = _MOST_BYTES_OF_JSON, partial(_json_record, json_lines_format(options))
+        most_bytes, parse = (
+            _MOST_BYTES_OF_JSON,
+            partial(_json_record, json_lines_format(options, words)),
+        )
     with _open(shard) as stream:
         end = None if shard.source.kind == COMPRESSED else shard.end
         lines = _raw_lines(stream, shard.source.path, shard.begin == 0, end, most_bytes)
@@ -146,11 +159,11 @@ def _record(value: bytes | None, max_characters: int) -> Record:
     return text if len(text) <= max_characters else BadRecord(TOO_LONG)
 
 
-def json_lines_format(options: CorpusOptions) -> JsonLinesFormat:
-    """Create the format of JSON lines, to which translations are added."""
+def json_lines_format(options: CorpusOptions, words: WordsOf | None = None) -> JsonLinesFormat:
+    """Create the format of JSON lines, to which translations are added; see `read_records`."""
     added: dict[str, Callable[[Translation], Any]] = {TRANSLATION: lambda found: found.text}
     if options.json:
-        added[f"{TRANSLATION}_hypotheses"] = json_hypotheses
+        added[f"{TRANSLATION}_hypotheses"] = partial(json_hypotheses, words=words)
     remedy = "rename it, because the translation has this name"
     return JsonLinesFormat(options.field, added, remedy=remedy)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from translate_trt.runtime.bundle.manifest import read_manifest, verify_files
 from translate_trt.runtime.errors import BackendError, OptionError
 from translate_trt.runtime.io.outputs import check_apart
+from translate_trt.runtime.line_translation import check_attention
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.serve.corpus.cluster import Work
 from translate_trt.runtime.serve.corpus.driver import translate_shards
@@ -55,7 +56,7 @@ def prepare_work(
         inputs: Paths of files, or patterns.
         output: Directory of the translations.
         search: Search options; more than one hypothesis implies JSON lines.
-        options: Options that affect the result.
+        options: Options that affect the result; alignments and words imply JSON lines, too.
         workers: Options of the workers.
 
     Raises:
@@ -70,9 +71,12 @@ def prepare_work(
             "return_attention: the results of a corpus have no attention; translate the lines in "
             "question with `translate-trt translate --attention`."
         )
-    options = dataclasses.replace(options, json=options.json or search.result_count > 1)
+    as_json = options.json or options.alignments or options.words or search.result_count > 1
+    options = dataclasses.replace(options, json=as_json)
     manifest = read_manifest(bundle)
     entry = manifest.target(target, shortlist)
+    if options.alignments:
+        check_attention(entry)
     verify_files(bundle, manifest, entry.name)
     manifest.check_languages(search)
     if options.terminology and manifest.term_annotation is None and search.beam_size < 2:

@@ -24,6 +24,8 @@ class CorpusOptions:
     column: str = "text"  # column of Parquet files to translate
     max_characters: int = 10_000  # longer records are bad: no sentences, and hours of work
     json: bool = False  # JSON lines with all hypotheses (runtime/json_lines.py) in place of text
+    alignments: bool = False  # align the words of lines and translations, in JSON
+    words: bool = False  # add the words of translations with their confidences, in JSON
     input_format: str = TEXT  # format of the lines of all inputs but Parquet files
     field: str = "text"  # field of JSON lines to translate
     split_sentences: bool = False  # translate the sentences of a line one by one

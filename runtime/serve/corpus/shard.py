@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, BinaryIO, Protocol, Self
 
+from translate_trt.runtime.confidence import Word
 from translate_trt.runtime.io.atomic_files import new_file, write_json, write_text_atomically
 from translate_trt.runtime.io.hashing import input_hash
 from translate_trt.runtime.json_lines import UNTRANSLATED, json_line
 from translate_trt.runtime.options import SearchOptions
-from translate_trt.runtime.results import Translation
+from translate_trt.runtime.results import TextHypothesis, Translation
 from translate_trt.runtime.serve.corpus.job import Job, ShardRecord
 from translate_trt.runtime.serve.corpus.plan import PARQUET, TRANSLATION, Shard, open_parquet
 from translate_trt.runtime.serve.corpus.records import BadRecord, Chunk, Record, read_records
@@ -32,7 +33,7 @@ Write = Callable[[Chunk, Sequence[str | None]], None]
 
 
 class Translates(Protocol):
-    """The method of Translator that shards need."""
+    """The methods of Translator that shards need."""
 
     def translate(
         self,
@@ -41,7 +42,10 @@ class Translates(Protocol):
         *,
         split_sentences: bool | str = False,
         terminology: Glossary | None = None,
+        alignments: bool = False,
     ) -> list[Translation]: ...
+
+    def words(self, hypothesis: TextHypothesis) -> Sequence[Word]: ...
 
 
 def translate_shard(
@@ -69,7 +73,8 @@ def translate_shard(
     bad: list[dict[str, Any]] = []
     job.parts(shard.source).mkdir(parents=True, exist_ok=True)
     with _new_part(shard, job, options) as write:
-        for chunk in read_records(shard, options, CHUNK_LINES):
+        words = translator.words if options.words else None
+        for chunk in read_records(shard, options, CHUNK_LINES, words):
             bad += _bad_records(chunk, records)
             records += len(chunk.records)
             texts, count = _translate(chunk, translator, search, options)
@@ -107,7 +112,11 @@ def _translate(
     texts = [text for record in chunk.records for text in _texts(record)]
     translations = (
         translator.translate(
-            texts, search, split_sentences=options.split, terminology=options.glossary
+            texts,
+            search,
+            split_sentences=options.split,
+            terminology=options.glossary,
+            alignments=options.alignments,
         )
         if texts
         else []
@@ -120,7 +129,9 @@ def _translate(
         if isinstance(record, BadRecord):
             outputs.append(None)
         elif isinstance(record, str):
-            outputs.append(json_line(record, found[0]) if options.json else found[0].text)
+            words = translator.words if options.words else None
+            line = json_line(record, found[0], words=words) if options.json else found[0].text
+            outputs.append(line)
         else:
             outputs.append(record.render(found))
     return outputs, tokens
