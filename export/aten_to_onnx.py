@@ -173,9 +173,7 @@ class _Translator:
         if not isinstance(argument, fx.Node):
             assert dtype is not None
             return self.constant(argument, dtype)
-        if argument in self._tensors:
-            return self._weight(argument, dtype)
-        value: ir.Value = self._values[argument]
+        value: ir.Value = self._values.get(argument) or self._weight(argument)
         own = self.dtype(argument)
         return value if dtype in (None, own) else self.op("Cast", value, to=_DTYPES[dtype])
 
@@ -228,7 +226,7 @@ class _Translator:
         ]
         return parts[0] if len(parts) == 1 else self.op("Concat", *parts, axis=0)
 
-    def _weight(self, node: fx.Node, dtype: torch.dtype | None) -> ir.Value:
+    def _weight(self, node: fx.Node) -> ir.Value:
         """Return a parameter, a buffer or a constant tensor."""
         name, tensor = self._tensors[node]
         if name not in self.weights:
@@ -238,7 +236,6 @@ class _Translator:
                 type=ir.TensorType(_DTYPES[tensor.dtype]),
                 const_value=TorchTensor(tensor, name),
             )
-        assert dtype in (None, tensor.dtype)
         return self.weights[name]
 
     def _describe(self, value: ir.Value, meta: object) -> None:

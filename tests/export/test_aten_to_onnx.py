@@ -136,7 +136,7 @@ class Layers(nn.Module):
         self.norm = nn.LayerNorm(4, eps=1e-3)
         self.table, self.unread = nn.Embedding(11, 4), nn.Linear(3, 3)
         self.second.weight = self.first.weight
-        self.register_buffer("scale", torch.tensor([1.0, 2.0, 3.0, 4.0]))
+        self.register_buffer("scale", torch.tensor([1, 2, 3, 4]))
 
     def forward(self, x: Tensor, i: Tensor, b: Tensor) -> tuple[Tensor, ...]:
         y = self.norm(self.first(x)) * self.scale
