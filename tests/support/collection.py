@@ -24,6 +24,7 @@ SLOW_FILES = frozenset(
         "export/importers/test_m2m100.py",
         "export/importers/test_marian.py",
         "export/importers/test_marian_itself.py",
+        "export/test_aten_to_onnx.py",
         "export/passes/test_pipeline.py",
         "export/fused_ops/test_subgraph.py",
         "export/test_beam_search_step.py",
