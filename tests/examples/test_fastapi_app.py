@@ -64,15 +64,23 @@ def test_alternatives_after_a_prefix(client: TestClient, compiled_bundle: Path) 
     assert client.post("/translate", json=query | {"alternatives": 4}).status_code == 429
 
 
-def test_the_terminology_of_a_request(client: TestClient) -> None:
-    query = {"lines": LINES, "terminology": {"cat": "Katze", "dog": "Hund"}}
-    enforced = client.post("/translate", json=query)
-    assert enforced.status_code == 200, enforced.text
-    assert "Hund" in enforced.json()["translations"][2]
-    assert client.post("/translate", json=query | {"terminology": {" ": "x"}}).status_code == 422
+TERMINOLOGY = {"lines": LINES, "terminology": {"cat": "Katze", "dog": "Hund"}}
+
+
+def test_the_terminology_of_a_request_is_enforced(client: TestClient) -> None:
+    answer = client.post("/translate", json=TERMINOLOGY)
+    assert answer.status_code == 200, answer.text
+    assert "Hund" in answer.json()["translations"][2]
+    refused = client.post("/translate", json=TERMINOLOGY | {"terminology": {" ": "x"}})
+    assert refused.status_code == 422
+
+
+def test_terms_that_a_model_of_annotated_text_leaves_out_are_reported(client: TestClient) -> None:
     translator = client.app.state.translator  # type: ignore[attr-defined]
     translator.manifest = replace(translator.manifest, term_annotation=TermAnnotation())
-    answer = client.post("/translate", json=query | {"target_prefixes": ["Katze,", "", "Katze,"]})
+    answer = client.post(
+        "/translate", json=TERMINOLOGY | {"target_prefixes": ["Katze,", "", "Katze,"]}
+    )
     assert answer.status_code == 200, answer.text
     assert answer.json()["missing_terms"] == [[], [], ["dog"]]
 
