@@ -631,6 +631,7 @@ class Asked:
     def __init__(self, bundle: Path, target: str, **given: Any) -> None:
         self.bundle, self.given = bundle, given
         self.target = SimpleNamespace(name=target, engine=None)
+        self.words: Any = None
 
 
 def made(monkeypatch: pytest.MonkeyPatch, repository: Path, cores: int = 8, **given: Any) -> Asked:

@@ -139,6 +139,30 @@ def test_it_translates_as_the_runtime_does(
         check(answer, translations)
 
 
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_alignments_and_confidences(
+    server: TritonServer, translator: Translator, protocol: str
+) -> None:
+    line, prefix = "the cat runs.", "Hund the"
+    names = [one.name for one in interface.OUTPUTS]  # as for a client that names none
+    asked = request(line, TARGET_PREFIX=prefix.encode(), RETURN_ALIGNMENTS=True, RETURN_WORDS=True)
+    aligned, plain = server.ask(
+        [asked | {"outputs": names}, request(line) | {"outputs": names}],
+        protocol=protocol, clients=1,
+    )  # fmt: skip
+    assert "error" not in aligned, aligned
+    (found,) = translator.translate([line], None, [prefix], alignments=True)
+    (best,) = found.hypotheses
+    assert best.alignment is not None
+    assert best.alignment.pharaoh()
+    assert aligned["outputs"]["ALIGNMENTS"] == [[best.alignment.pharaoh()]]
+    (((*confidences,),),) = aligned["outputs"]["WORD_CONFIDENCES"]
+    expected = [word.confidence for word in translator.words(best)]
+    assert confidences == pytest.approx(expected, rel=1e-4)
+    assert plain["outputs"]["ALIGNMENTS"] == [[""]]
+    assert plain["outputs"]["WORD_CONFIDENCES"] == [[[]]]
+
+
 def test_the_server_reads_the_configuration_as_it_was_meant(server: TritonServer) -> None:
     status, content = server.get("v2/models/translation/config")
     assert status == 200
