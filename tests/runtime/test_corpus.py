@@ -15,6 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support.bad_bundles import edit
 
 from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.confidence import Word
@@ -568,6 +569,31 @@ def test_several_hypotheses_imply_json(make_bundle: Callable[..., Path], tmp_pat
     assert work.options.json
     assert work.job.settings["corpus"]["json"] is True
     assert source.name == "t"
+
+
+def test_alignments_imply_json_and_need_attention(
+    make_bundle: Callable[..., Path], tmp_path: Path
+) -> None:
+    bundle = make_bundle()
+    (tmp_path / "t").write_text("a\n")
+    options = dataclasses.replace(OPTIONS, alignments=True)
+
+    def prepare() -> Any:
+        return run.prepare_work(
+            bundle, None, False, [str(tmp_path / "t")], tmp_path / "out", SEARCH, options,
+            WorkerOptions(),
+        )  # fmt: skip
+
+    work, _ = prepare()
+    assert work.options.json
+
+    def without_attention(manifest: Any) -> None:
+        for target in manifest["targets"].values():
+            del target["contract"]["results"]["attention"]
+
+    edit(bundle, without_attention)
+    with pytest.raises(OptionError, match="export it again with --attention"):
+        prepare()
 
 
 def test_attention_is_refused(make_bundle: Callable[..., Path], tmp_path: Path) -> None:
