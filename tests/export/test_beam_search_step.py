@@ -29,6 +29,7 @@ from support.scripted import (
     written_cases,
 )
 
+from translate_trt.export.aten_to_onnx import to_onnx
 from translate_trt.export.fused_ops.declarations import DOMAIN
 from translate_trt.export.graphs import BeamSearchStep, Changes, Request, State
 from translate_trt.export.passes.pipeline import run_passes
@@ -69,14 +70,15 @@ def traced_search(tmp_path_factory: pytest.TempPathFactory) -> Path:
         torch.zeros(n, k, dtype=torch.int64),
     )
     dynamic = [dict.fromkeys(range(x.dim()), torch.export.Dim.DYNAMIC) for x in example]
-    program = torch.onnx.export(
-        BeamSearchStep(END).eval(), example, dynamo=True,
-        dynamic_shapes=(dynamic[0], tuple(dynamic[1:])),
-        input_names=INPUTS, output_names=OUTPUTS, opset_version=DYNAMIC_OPSET, verbose=False,
+    program = torch.export.export(
+        BeamSearchStep(END).eval(), example, dynamic_shapes=(dynamic[0], tuple(dynamic[1:])),
+        strict=False,
     )  # fmt: skip
-    assert program is not None
+    axes = {spec.name: spec.axes for spec in ScriptedGraphs.CONTRACT.step_inputs}
+    inputs = {name: axes.get(name, ("N", "K", "V")) for name in INPUTS}  # as in a whole step
+    model = to_onnx(program, inputs, OUTPUTS, "search", DYNAMIC_OPSET)
     path: Path = tmp_path_factory.mktemp("search") / "search.onnx"
-    program.save(path)
+    ir.save(model, path)
     return path
 
 
@@ -89,9 +91,6 @@ def graph_search(request: pytest.FixtureRequest, traced_search: Path) -> SearchS
         if status.startswith("none"):  # every processor has that of the search
             pytest.skip(f"compiled kernels: {status}")
         model = ir.load(path)
-        axes = {spec.name: spec.axes for spec in ScriptedGraphs.CONTRACT.step_inputs}
-        for value in model.graph.inputs:  # as in a whole step
-            value.shape = ir.Shape(axes.get(str(value.name), ("N", "K", "V")))
         run_passes(model, TARGETS["onnx-fp32"].passes)
         calls = [node.op_type for node in model.graph if node.domain]
         assert calls == ["ForcedColumns", "TopLogits", "SelectBeams"]
