@@ -34,6 +34,7 @@ from results_tables import (
     render_serving,
     render_serving_attack,
     render_table3,
+    render_tracing,
     render_training,
     render_training_steps,
     render_versions,
@@ -82,6 +83,7 @@ SECTIONS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "table3-base": ("Table 3", render_table3),
     "table3-tiny": ("Table 3 in miniature", render_table3),
     "compiling": ("Compiling", render_compiling),
+    "tracing": ("Tracing", render_tracing),
     "graph-choices": ("Gain of each graph pass", render_graph_choices),
     "independence": ("Sentences in random batches and alone", render_independence),
     "versions-base": (

@@ -276,6 +276,25 @@ def render_graph_choices(report: Report) -> str:
     )
 
 
+def render_tracing(report: Report) -> str:
+    """Render the time of tracing both graphs of a model."""
+    systems = ("translate-trt", "torch.onnx.export")
+    rows = [
+        [
+            f"`{name}`",
+            *(ratio(found[system], 1) for system in systems),
+            ratio(found["torch.onnx.export / translate-trt"]),
+        ]
+        for name, found in report["results"].items()
+    ]
+    header = ["preset", "translate-trt", "torch.onnx.export", "ratio"]
+    return (
+        "Processor seconds of tracing the encoder and the step ([compile.md](compile.md)): median "
+        "and extremes of the rounds.\n\n"
+        f"`python benchmarks/tracing.py`; {where(report)}\n\n{table(header, rows)}"
+    )
+
+
 # ---- two versions, neighbours in a batch ----
 
 

@@ -40,6 +40,7 @@ from translate_trt.runtime.errors import (
 )
 from translate_trt.runtime.native import abi
 from translate_trt.runtime.results import Hypothesis
+from translate_trt.runtime.service_line import ServiceLine
 
 HEADER = ROOT / "runtime/cpp/include/translate_trt/translate_trt.h"
 LINES = [
@@ -362,7 +363,10 @@ def test_what_a_callback_raises_is_logged(
         future = native_service._Future()
         future.job = Found()  # type: ignore[assignment]
         future.add_done_callback(fail)
-        service._service._finish(0, native_service._Line(future, 0, True, None))
+        line = ServiceLine(
+            "a", SearchOptions(), "", None, False, ["a"], [[]], join=lambda found: found[0]
+        )
+        service._service._finish(0, native_service._Line(future, 0, line))
         assert "a callback of a translation raised SystemExit()" in caplog.text
         submitted = service.submit("the cat")
         submitted.add_done_callback(lambda _: service.new_request())
