@@ -2,8 +2,8 @@
 
 `torch.export` records the ATen operators that a module calls, and `_OPERATORS` has a function for
 each operator of the modules in export/graphs.py, which writes its ONNX nodes. `torch.onnx.export`
-knows every operator, but takes twice as long as `torch.export` itself: it runs each of them twice
-more on tensors of symbolic sizes, and parses its library of translations for every graph.
+knows every operator, but takes most of the time of tracing (docs/adr/0012): it runs each of them
+twice more on tensors of symbolic sizes, and parses its library of translations for every graph.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import onnx_ir as ir
 import torch
 import torch.onnx.ops  # registers the operators of torch.ops.onnx_symbolic
 from onnx_ir.tape import Tape
-from onnx_ir.tensor_adapters import TorchTensor
+from onnx_ir.tensor_adapters import TorchTensor, from_torch_dtype
 from torch import SymInt, Tensor, fx
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
@@ -29,16 +29,6 @@ from translate_trt.runtime.errors import TranslateTrtError
 _ATEN = torch.ops.aten
 _IR_VERSION = 10
 _LAST = 2**63 - 1  # end of a slice without an end
-
-_DTYPES = {
-    torch.bool: ir.DataType.BOOL,
-    torch.int32: ir.DataType.INT32,
-    torch.int64: ir.DataType.INT64,
-    torch.float16: ir.DataType.FLOAT16,
-    torch.bfloat16: ir.DataType.BFLOAT16,
-    torch.float32: ir.DataType.FLOAT,
-    torch.float64: ir.DataType.DOUBLE,
-}
 
 # A node of the program, whose type does not tell what the arguments of its operator are; and an
 # argument, which is a node or a Python value.
@@ -173,9 +163,11 @@ class _Translator:
         if not isinstance(argument, fx.Node):
             assert dtype is not None
             return self.constant(argument, dtype)
-        value: ir.Value = self._values.get(argument) or self._weight(argument)
-        own = self.dtype(argument)
-        return value if dtype in (None, own) else self.op("Cast", value, to=_DTYPES[dtype])
+        known = argument not in self._tensors
+        value: ir.Value = self._values[argument] if known else self._weight(argument)
+        if dtype is None or dtype == self.dtype(argument):
+            return value
+        return self.op("Cast", value, to=from_torch_dtype(dtype))
 
     def values(self, node: _Node) -> tuple[ir.Value, ...]:
         """Return the values of a node with several."""
@@ -191,16 +183,14 @@ class _Translator:
 
     def constant(self, content: object, dtype: torch.dtype = torch.int64) -> ir.Value:
         """Return a constant of a type, the same one for the same content."""
-        array = np.array(content, _DTYPES[dtype].numpy())
+        array = np.array(content, from_torch_dtype(dtype).numpy())
         key = (array.tobytes(), array.shape, dtype)
         if key not in self._constants:
             self._constants[key] = self.op("Constant", value=ir.tensor(array))
         return self._constants[key]
 
-    def size(self, size: int | SymInt, of: ir.Value | None = None, axis: int = 0) -> ir.Value:
-        """Return a size as a scalar: that of an input, or of the axis of another tensor."""
-        if isinstance(size, int):
-            return self.constant(size)
+    def size(self, size: SymInt, of: ir.Value, axis: int) -> ir.Value:
+        """Return the size of an axis as a scalar, from an input that has the same size if any."""
         key = size.node.expr
         if key not in self._sizes:
             sized, index = self._sized.get(key, (of, axis))
@@ -214,7 +204,7 @@ class _Translator:
         return size.node.expr in self._sized or size.node.expr in self._sizes
 
     def vector(self, sizes: Sequence[_Argument]) -> ir.Value:
-        """Return sizes, of which each is a number or a node of the program, as a vector."""
+        """Return sizes as a vector; each is a number, a node of the program, or a scalar value."""
         if all(isinstance(size, int) for size in sizes):
             return self.constant(list(sizes))
         one = self.constant([-1])
@@ -233,7 +223,7 @@ class _Translator:
             self.weights[name] = ir.Value(
                 name=name,
                 shape=ir.Shape(tensor.shape),
-                type=ir.TensorType(_DTYPES[tensor.dtype]),
+                type=ir.TensorType(from_torch_dtype(tensor.dtype)),
                 const_value=TorchTensor(tensor, name),
             )
         return self.weights[name]
@@ -241,7 +231,7 @@ class _Translator:
     def _describe(self, value: ir.Value, meta: object) -> None:
         """Set type and shape of a value, with the contract's names of axes."""
         if isinstance(meta, Tensor):
-            value.type = ir.TensorType(_DTYPES[meta.dtype])
+            value.type = ir.TensorType(from_torch_dtype(meta.dtype))
             value.shape = ir.Shape([self._axis(size) for size in meta.shape])
         elif isinstance(meta, SymInt):
             value.type, value.shape = ir.TensorType(ir.DataType.INT64), ir.Shape([])
@@ -309,7 +299,7 @@ def _cast(to: _Translator, node: _Node) -> ir.Value:
     return to.value(node.args[0], to.dtype(node))
 
 
-def _along_last(kind: str) -> _Rule:
+def _along_axis(kind: str) -> _Rule:
     """Operator along an axis, which is its second argument."""
     return lambda to, node: to.op(kind, to.value(node.args[0]), axis=node.args[1])
 
@@ -541,7 +531,7 @@ _OPERATORS: dict[object, _Rule] = {
     _ATEN.mul.Tensor: _arithmetic("Mul"),
     _ATEN.div.Tensor: _arithmetic("Div"),
     _ATEN.floor_divide.default: _floor_divide,
-    _ATEN.remainder.Scalar: _arithmetic("Mod"),
+    _ATEN.remainder.Scalar: _arithmetic("Mod"),  # of integers
     _ATEN.pow.Tensor_Tensor: _arithmetic("Pow"),
     _ATEN.maximum.default: _arithmetic("Max"),
     _ATEN.neg.default: _elementwise("Neg"),
@@ -557,8 +547,8 @@ _OPERATORS: dict[object, _Rule] = {
     _ATEN.mean.dim: _reduction("ReduceMean"),
     _ATEN.amax.default: _reduction("ReduceMax"),
     _ATEN.argmax.default: _argmax,
-    _ATEN.softmax.int: _along_last("Softmax"),
-    _ATEN.log_softmax.int: _along_last("LogSoftmax"),
+    _ATEN.softmax.int: _along_axis("Softmax"),
+    _ATEN.log_softmax.int: _along_axis("LogSoftmax"),
     _ATEN.matmul.default: _arithmetic("MatMul"),
     _ATEN.linear.default: _linear,
     _ATEN.layer_norm.default: _layer_norm,

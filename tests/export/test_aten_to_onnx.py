@@ -62,7 +62,7 @@ FUNCTIONS: dict[str, Function] = {
         torch.cat((i, i), 1)[..., None].flatten(-2),
     ),
     "turned": lambda x, i, b: (x.transpose(1, 2), x.transpose(-1, 0)),
-    "best": lambda x, i, b: (*x.topk(2), *x.topk(x.shape[1], 1), *i.sort(1), *x.sort(-1)),
+    "best": lambda x, i, b: (*x.topk(2), *x.topk(x.shape[1], 1), i.sort(1).values, *x.sort(-1)),
     # sizes as numbers
     "sizes": lambda x, i, b: (
         i + x.shape[1],
