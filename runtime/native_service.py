@@ -37,7 +37,6 @@ class _Future(Future[Translation]):
 @dataclass(frozen=True)
 class _Line:
     future: _Future
-    request: int
     given: ServiceLine
 
 
@@ -90,11 +89,10 @@ class CoreService:
             if given.texts is None and not source and not given.score:
                 future.set_result(self._translator.join([]))  # the same as for a blank line
                 return future
-            request = self.new_request() if given.request is None else given.request
             key = next(self._keys)
-            line = self._lines[key] = _Line(future, request, given)
+            line = self._lines[key] = _Line(future, given)
         try:
-            job = self._submit(given, request, key)
+            job = self._submit(given, key)
         except BaseException:
             self._forget(key)
             raise
@@ -114,7 +112,7 @@ class CoreService:
         """See `TranslationService`."""
         check_process(self._process)
         with self._changed:
-            futures = [one.future for one in self._lines.values() if one.request == request]
+            futures = [one.future for one in self._lines.values() if one.given.request == request]
         for future in futures:
             future.cancel()
 
@@ -146,10 +144,11 @@ class CoreService:
             self._completions.add(_WAKE_UP)
             self._thread.join()
 
-    def _submit(self, given: ServiceLine, caller: int, key: int) -> Job:
+    def _submit(self, given: ServiceLine, key: int) -> Job:
         target_prefix = given.target_prefix
         shared: dict[str, Any] = {
-            "caller": caller, "completions": self._completions, "key": key, "score": given.score,
+            "caller": given.request, "completions": self._completions, "key": key,
+            "score": given.score,
             "constraints": given.constraints if any(given.constraints) else None,
         }  # fmt: skip
         if given.texts is not None:

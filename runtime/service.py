@@ -129,29 +129,41 @@ class TranslationService:
         searched = dataclasses.replace(options, return_attention=True) if alignments else options
         return self._service.submit(
             ServiceLine(
-                source, searched, target_prefix, request, score, texts, phrases,
-                self._joining(source, texts, split, options, alignments),
+                source=source,
+                options=searched,
+                target_prefix=target_prefix,
+                request=self.new_request() if request is None else request,
+                score=score,
+                texts=texts,
+                constraints=phrases,
+                join=self._joining(source, split, texts if alignments else None, options),
             )
-        )  # fmt: skip
+        )
 
     def _joining(
         self,
         source: str | Sequence[int],
-        texts: Sequence[str] | None,
         split: SplitText | None,
+        aligned: Sequence[str] | None,
         options: SearchOptions,
-        alignments: bool,
     ) -> Callable[[Sequence[Translation]], Translation]:
-        """Return a function that makes the translation of a line of those of its texts."""
+        """Return a function that joins the translations of the texts of a line.
+
+        Args:
+            source: The line.
+            split: Its sentences, if it was split.
+            aligned: The texts, if their words are to be aligned.
+            options: Search options of the caller.
+        """
         manifest, tokenizer = self._translator.manifest, self._translator.tokenizer
 
         def join(found: Sequence[Translation]) -> Translation:
-            if alignments and texts is not None:
-                pairs = zip(texts, found, strict=True)
+            if aligned is not None:
+                pairs = zip(aligned, found, strict=True)
                 found = [align(manifest, tokenizer, text, one, options) for text, one in pairs]
             if split is None:
                 return found[0]
-            return split.join(found, source if alignments and isinstance(source, str) else None)
+            return split.join(found, None if aligned is None else str(source))
 
         return join
 

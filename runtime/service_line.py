@@ -17,18 +17,18 @@ class ServiceLine:
         source: Text or tokens of the line.
         options: Search options.
         target_prefix: Text or tokens that the translation must begin with.
-        request: Number of its request; None gives the line one of its own.
+        request: Number of its request.
         score: Whether the target prefix is a whole translation.
         texts: Texts to translate: the sentences of a text that was split, otherwise the text
             itself; None for tokens.
         constraints: Tokens of the phrases that the translation of each text must have.
-        join: Makes the translation of the line of those of its texts, in a worker thread.
+        join: Joins the translations of the texts, in the thread that resolves the line's future.
     """
 
     source: str | Sequence[int]
     options: SearchOptions
     target_prefix: str | Sequence[int]
-    request: int | None
+    request: int
     score: bool
     texts: Sequence[str] | None
     constraints: Sequence[Sequence[Sequence[int]]]

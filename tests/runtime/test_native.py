@@ -364,9 +364,9 @@ def test_what_a_callback_raises_is_logged(
         future.job = Found()  # type: ignore[assignment]
         future.add_done_callback(fail)
         line = ServiceLine(
-            "a", SearchOptions(), "", None, False, ["a"], [[]], join=lambda found: found[0]
+            "a", SearchOptions(), "", 0, False, ["a"], [[]], join=lambda found: found[0]
         )
-        service._service._finish(0, native_service._Line(future, 0, line))
+        service._service._finish(0, native_service._Line(future, line))
         assert "a callback of a translation raised SystemExit()" in caplog.text
         submitted = service.submit("the cat")
         submitted.add_done_callback(lambda _: service.new_request())

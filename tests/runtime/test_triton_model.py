@@ -301,10 +301,9 @@ def test_alignments_and_confidences(model: Any, translator: Translator) -> None:
             assert alignments[row, rank].decode() == pharaoh
             words = [word.confidence for word in translator.words(one)]
             words = words if asked["RETURN_WORDS"][row] else []
-            rest = confidences.shape[2] - len(words)
-            assert confidences[row, rank].tolist() == [
-                *np.float32(words).tolist(), *[interface.NO_CONFIDENCE] * rest
-            ]  # fmt: skip
+            rest = [interface.NO_CONFIDENCE] * (confidences.shape[2] - len(words))
+            # Their last digits may depend on the batch.
+            assert confidences[row, rank].tolist() == pytest.approx([*words, *rest], abs=0.01)
     assert any(alignments.reshape(-1))
     assert not any(plain.outputs["ALIGNMENTS"].reshape(-1))
     assert plain.outputs["WORD_CONFIDENCES"].shape == (len(LINES), 1, 0)

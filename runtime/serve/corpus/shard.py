@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, Protocol, Self
 from translate_trt.runtime.confidence import Word
 from translate_trt.runtime.io.atomic_files import new_file, write_json, write_text_atomically
 from translate_trt.runtime.io.hashing import input_hash
-from translate_trt.runtime.json_lines import UNTRANSLATED, json_line
+from translate_trt.runtime.json_lines import UNTRANSLATED, WordsOf, json_line
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import TextHypothesis, Translation
 from translate_trt.runtime.serve.corpus.job import Job, ShardRecord
@@ -72,12 +72,12 @@ def translate_shard(
     records = tokens = 0
     bad: list[dict[str, Any]] = []
     job.parts(shard.source).mkdir(parents=True, exist_ok=True)
+    words = translator.words if options.words else None
     with _new_part(shard, job, options) as write:
-        words = translator.words if options.words else None
         for chunk in read_records(shard, options, CHUNK_LINES, words):
             bad += _bad_records(chunk, records)
             records += len(chunk.records)
-            texts, count = _translate(chunk, translator, search, options)
+            texts, count = _translate(chunk, translator, search, options, words)
             tokens += count
             write(chunk, texts)
     _write_bad(shard, job, bad)
@@ -102,7 +102,11 @@ def translate_shard(
 
 
 def _translate(
-    chunk: Chunk, translator: Translates, search: SearchOptions, options: CorpusOptions
+    chunk: Chunk,
+    translator: Translates,
+    search: SearchOptions,
+    options: CorpusOptions,
+    words: WordsOf | None,
 ) -> tuple[list[str | None], int]:
     """Translate a chunk.
 
@@ -129,7 +133,6 @@ def _translate(
         if isinstance(record, BadRecord):
             outputs.append(None)
         elif isinstance(record, str):
-            words = translator.words if options.words else None
             line = json_line(record, found[0], words=words) if options.json else found[0].text
             outputs.append(line)
         else:
