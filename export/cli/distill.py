@@ -31,6 +31,8 @@ _PATH = click.Path(path_type=Path)
 #: Settings of the data; they are settings of the training, too, where it has them.
 _DATA = dataclasses.fields(PrepareOptions)
 _OF_DATA = tuple(field.name for field in _DATA)
+#: Prefix of their parameters: the search of the teacher has a max_length and a seed, too.
+_DATA_PREFIX = "data_"
 #: Settings of the training that apply to every student.
 _TRAINING = [
     *(field for field in dataclasses.fields(TrainConfig) if field.name not in _OF_DATA),
@@ -109,9 +111,13 @@ def _default(field: dataclasses.Field[Any]) -> str:
     "--processes", type=click.IntRange(min=1), default=1, show_default=True,
     help="Processes that train a student together, one per GPU.",
 )  # fmt: skip
+@click.option(
+    "--concurrent-students", type=click.IntRange(min=1), default=1, show_default=True,
+    help="Students that train at the same time: small ones do not fill a GPU.",
+)  # fmt: skip
 @click.option("--no-progress", is_flag=True, help="Show no progress of the translation.")
 @search_flags
-@field_options(_DATA, _default)
+@field_options(_DATA, _default, _DATA_PREFIX)
 @field_options(_TRAINING, lambda _: "[the student's preset]")
 @click.pass_context
 def distill(
@@ -153,13 +159,13 @@ def distill(
     if not is_quiet(ctx):
         log.setLevel(min(log.level or logging.INFO, logging.INFO))  # show progress
     parsed = tuple(Student.parse(text) for text in students)
-    prepare = {name: flags.pop(name) for name in _OF_DATA}
+    prepare = {name: flags.pop(_DATA_PREFIX + name) for name in _OF_DATA}
     prepare = {name: value for name, value in prepare.items() if value is not None}
     prepare.setdefault("vocabulary_size", preset(parsed[0].preset).model.vocabulary_size)
     training = {
         field.name: value for field in _TRAINING if (value := flags.pop(field.name)) is not None
     }
-    names = ("workers", "address", "device", "processes")
+    names = ("workers", "address", "device", "processes", "concurrent_students")
     resources = {name: flags.pop(name) for name in names}
     options = DistillationOptions(
         teacher=teacher,

@@ -17,7 +17,8 @@ import dataclasses
 import itertools
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,7 +35,11 @@ from translate_trt.export.distillation.selection import (
     Translated,
     select,
 )
-from translate_trt.export.distillation.student_training import best_checkpoint, train_student
+from translate_trt.export.distillation.student_training import (
+    TrainingProcesses,
+    best_checkpoint,
+    train_student,
+)
 from translate_trt.export.verify.parity import verify
 from translate_trt.runtime.benchmark import BenchOptions
 from translate_trt.runtime.bundle.manifest import SHORTLIST, Manifest, read_manifest
@@ -79,7 +84,8 @@ class Resources:
         workers: Processes; None: all cores.
         address: Address of a Ray cluster for the translation; None: this machine.
         device: Device of the training: auto, cpu or cuda.
-        processes: Processes that train together, one per GPU.
+        processes: Processes that train a student together, one per GPU.
+        concurrent_students: Students that train at the same time, on the same device.
         quiet: Show errors only.
     """
 
@@ -87,6 +93,7 @@ class Resources:
     address: str | None = None
     device: str = "auto"
     processes: int = 1
+    concurrent_students: int = 1
     quiet: bool = False
 
 
@@ -144,10 +151,12 @@ class Distillation:
             pairs = self._select(hashes, translated)
             data = self._prepare(hashes, pairs)
             shortlist = self._learn_shortlist(data)
-            bundles = {
-                student.name: self._make(student, hashes, data, shortlist)
-                for student in options.students
-            }
+            bundles: dict[str, Hashes] = {}
+            count = self._resources.concurrent_students
+            for first in range(0, len(options.students), count):
+                students = options.students[first : first + count]
+                for student, training in zip(students, self._train(students, data), strict=True):
+                    bundles[student.name] = self._make(student, hashes, training, shortlist)
             return self._measure(hashes, bundles)
 
     # ---- training data ----
@@ -268,17 +277,26 @@ class Distillation:
 
     # ---- students ----
 
-    def _make(
-        self, student: Student, hashes: TextHashes, data: Hashes, shortlist: Hashes
-    ) -> Hashes:
-        """Train, compile and verify a student; return the hashes of its target files."""
-        home = self._out / "students" / student.name
-        training = self._train(student, home / "run", data)
-        bundle = self._compile(student, home, training, shortlist)
-        self._verify(student, home, hashes, {**bundle, **training})
-        return bundle
+    def _home(self, student: Student) -> Path:
+        return self._out / "students" / student.name
 
-    def _train(self, student: Student, run: Path, data: Hashes) -> Hashes:
+    def _train(self, students: Sequence[Student], data: Hashes) -> list[Hashes]:
+        """Train students at the same time; return the hashes of their checkpoints.
+
+        If a training fails, the others finish. Ctrl-C and SIGTERM let each save a checkpoint first.
+        """
+        running = TrainingProcesses(prefixed=len(students) > 1)
+        with ThreadPoolExecutor(len(students)) as pool:
+            try:
+                trainings = [pool.submit(self._train_one, one, data, running) for one in students]
+                wait(trainings)
+            except (KeyboardInterrupt, SystemExit) as stop:  # SystemExit: `exit_on_sigterm`
+                running.stop(terminate=isinstance(stop, SystemExit))
+                raise
+        return [training.result() for training in trainings]
+
+    def _train_one(self, student: Student, data: Hashes, running: TrainingProcesses) -> Hashes:
+        run = self._home(student) / "run"
         prepared = self._options.prepare
         common = {"max_length": prepared.max_length, "seed": prepared.seed}
         with_common = student.with_settings(self._options.training)
@@ -286,7 +304,7 @@ class Distillation:
 
         def work(resume: bool, replace: bool) -> list[Path]:
             train_student(
-                with_common, self._out / "data", run, common, resume,
+                with_common, self._out / "data", run, common, resume, running,
                 self._resources.processes, flags,
             )  # fmt: skip
             chosen = best_checkpoint(run)
@@ -299,6 +317,15 @@ class Distillation:
         settings |= with_common.settings | common
         del settings["vocabulary_size"]  # that of the data
         return self._records.run(Stage(f"train {student.name}", data, settings), work)
+
+    def _make(
+        self, student: Student, hashes: TextHashes, training: Hashes, shortlist: Hashes
+    ) -> Hashes:
+        """Compile and verify a student; return the hashes of its target files."""
+        home = self._home(student)
+        bundle = self._compile(student, home, training, shortlist)
+        self._verify(student, home, hashes, {**bundle, **training})
+        return bundle
 
     def _checkpoint(self, training: Hashes) -> Checkpoint:
         """Open the chosen checkpoint, with greedy search as a student's default."""
@@ -361,7 +388,7 @@ class Distillation:
             for beam in beams
         ]
         for student in options.students:
-            bundle = self._out / "students" / student.name / "bundle"
+            bundle = self._home(student) / "bundle"
             manifest = read_manifest(bundle)
             search = manifest.search_options()
             systems += [

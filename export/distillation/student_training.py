@@ -1,4 +1,4 @@
-"""Training of a student by `translate-trt train`, in processes of its own."""
+"""Training of students by `translate-trt train`, in processes of their own."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import dataclasses
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from translate_trt.export.distillation.distillation_options import Student
 from translate_trt.runtime.cli.names import flag_of
@@ -27,18 +28,77 @@ _FLAGS = {
 }
 
 
+class TrainingProcesses:
+    """Trainings that run at the same time, each a process or a torchrun of its own.
+
+    Args of the constructor:
+        prefixed: Begin each line of their messages with the student's name.
+    """
+
+    def __init__(self, prefixed: bool = False) -> None:
+        self._prefixed = prefixed
+        self._lock = threading.Lock()
+        self._running: set[subprocess.Popen[str]] = set()
+        self._stopped = False
+
+    def run(self, name: str, command: list[str]) -> int:
+        """Run the training of a student.
+
+        Args:
+            name: Name of the student.
+            command: Program and arguments.
+
+        Returns:
+            Exit status; that of SIGTERM if the trainings were stopped before it started.
+        """
+        with self._lock:
+            if self._stopped:
+                return -signal.SIGTERM
+            process = subprocess.Popen(
+                command, stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE if self._prefixed else None,
+                text=True, encoding="utf-8", errors="replace",
+            )  # fmt: skip
+            self._running.add(process)
+        try:
+            if process.stderr is not None:
+                _copy_lines(process.stderr, name)
+            return process.wait()
+        finally:
+            with self._lock:
+                self._running.discard(process)
+
+    def stop(self, terminate: bool) -> None:
+        """Start no further training.
+
+        Args:
+            terminate: Let those that run save a checkpoint and end, as by Ctrl-C on a terminal,
+                which reaches them itself.
+        """
+        with self._lock:
+            self._stopped = True
+            for process in self._running if terminate else ():
+                process.send_signal(signal.SIGTERM)
+
+
+def _copy_lines(messages: IO[str], name: str) -> None:
+    with messages:
+        for line in messages:
+            sys.stderr.write(f"{name}: {line}")
+            sys.stderr.flush()
+
+
 def train_student(
     student: Student,
     data: Path,
     run: Path,
     more: Mapping[str, Any],
     resume: bool,
+    running: TrainingProcesses,
     processes: int = 1,
     flags: tuple[str, ...] = (),
 ) -> None:
     """Train a student on prepared data.
-
-    Ctrl-C and SIGTERM let the training save a checkpoint first.
 
     Args:
         student: Preset and settings.
@@ -46,6 +106,7 @@ def train_student(
         run: Directory of the run.
         more: Further fields of TrainConfig.
         resume: Continue the run, if there is one; otherwise it is replaced.
+        running: Trainings that run at the same time; stopping them stops this one.
         processes: Processes that train together, one per GPU.
         flags: Further flags of `translate-trt train`.
 
@@ -60,7 +121,7 @@ def train_student(
     ]  # fmt: skip
     for name, value in settings.items():
         arguments += [_FLAGS[name], str(value)]
-    status = _run_command(arguments, processes)
+    status = running.run(student.name, _command(arguments, processes))
     if status or not (run / AVERAGED).is_dir():
         why = f"ended with status {status}" if status else "was stopped"
         raise TranslateTrtError(
@@ -69,20 +130,11 @@ def train_student(
         )
 
 
-def _run_command(arguments: list[str], processes: int) -> int:
-    """Run translate-trt, under torchrun for several processes; return its exit status."""
+def _command(arguments: list[str], processes: int) -> list[str]:
+    """Return the command of translate-trt, under torchrun for several processes."""
     launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
     command = [sys.executable, *(launcher if processes > 1 else [])]
-    command += ["-m", "translate_trt.runtime.cli", *arguments]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    try:
-        return process.wait()
-    except SystemExit:  # SIGTERM, by `exit_on_sigterm` of the command
-        process.send_signal(signal.SIGTERM)
-        raise
-    finally:
-        # Ctrl-C on a terminal has reached the process, too; it saves a checkpoint and ends.
-        process.wait()
+    return [*command, "-m", "translate_trt.runtime.cli", *arguments]
 
 
 # The best of many validations is the best partly by chance; the average is validated once.

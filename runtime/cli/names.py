@@ -55,31 +55,36 @@ def default_note(field: dataclasses.Field[Any]) -> str:
 
 
 def field_options(
-    fields: Iterable[dataclasses.Field[Any]], default: Callable[[dataclasses.Field[Any]], str]
+    fields: Iterable[dataclasses.Field[Any]],
+    default: Callable[[dataclasses.Field[Any]], str],
+    prefix: str = "",
 ) -> Callable[..., Any]:
     """Create the options that set fields of configurations, with the fields' help texts.
 
     Args:
         fields: Fields in the order of the help.
         default: Returns the note on a field's default, which ends its help text.
+        prefix: See `field_option`.
     """
 
     def add(command: Callable[..., Any]) -> Callable[..., Any]:
         for field in reversed(list(fields)):
             text = str(field.metadata["help"])
             if field.type == "bool":
-                option = field_option(field, is_flag=True, help=text)
+                option = field_option(field, prefix, is_flag=True, help=text)
             else:
                 choices = field.metadata.get("choices")
                 kind = click.Choice(choices) if choices else _TYPES[str(field.type)]
-                option = field_option(field, type=kind, help=f"{text} {default(field)}")
+                option = field_option(field, prefix, type=kind, help=f"{text} {default(field)}")
             command = option(command)
         return command
 
     return add
 
 
-def field_option(field: dataclasses.Field[Any], **settings: Any) -> Callable[..., Any]:
+def field_option(
+    field: dataclasses.Field[Any], prefix: str = "", **settings: Any
+) -> Callable[..., Any]:
     """Create the option that sets a field of a configuration.
 
     The option is named after the field unless the field's metadata has another name under "flag";
@@ -87,12 +92,15 @@ def field_option(field: dataclasses.Field[Any], **settings: Any) -> Callable[...
 
     Args:
         field: Field of a dataclass.
+        prefix: Prefix of the parameter, for commands with other parameters of such names; former
+            names of options are then not accepted.
         settings: Arguments of `click.option`.
     """
     flag, own = flag_of(field), "--" + field.name.replace("_", "-")
-    if flag == own:
-        return click.option(flag, field.name, default=None, **settings)
-    return click.option(flag, field.name, cls=Renamed, former=(own,), default=None, **settings)
+    name = prefix + field.name
+    if flag == own or prefix:
+        return click.option(flag, name, default=None, **settings)
+    return click.option(flag, name, cls=Renamed, former=(own,), default=None, **settings)
 
 
 def output_option(help: str, required: bool = True) -> Callable[..., Any]:

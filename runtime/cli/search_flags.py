@@ -109,7 +109,11 @@ def sampling_flags(command: Callable[..., None]) -> Callable[..., None]:
             help="Divide log-probabilities by T before drawing; less than 1 favours likely tokens.",
         ),
         click.option(
-            "--seed", type=int, help="Draw other translations; the same seed repeats them. [0]"
+            "--sampling-seed",
+            "seed",
+            type=int,
+            metavar="N",
+            help="Draw other translations; the same seed repeats them. [0]",
         ),
     )
     for flag in reversed(flags):

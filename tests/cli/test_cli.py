@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import types
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 
@@ -95,6 +96,30 @@ def test_every_command_of_the_table_is_there(name: str) -> None:
         pytest.skip(f"{entry.module} is not installed")
     pytest.importorskip("torch", reason="the training packages are needed") if entry.extra else None
     assert run(name, "--help").exit_code == 0
+
+
+def options_of(command: click.Command) -> Iterator[tuple[str, list[click.Parameter]]]:
+    """Iterate over a command and its subcommands, with their parameters."""
+    yield command.name or "", command.params
+    for subcommand in command.commands.values() if isinstance(command, click.Group) else ():
+        yield from options_of(subcommand)
+
+
+@pytest.mark.parametrize("name", SUBCOMMANDS)
+def test_no_two_options_of_a_command_share_a_name(name: str) -> None:
+    entry = SUBCOMMANDS[name]
+    pytest.importorskip("torch", reason="the training packages are needed") if entry.extra else None
+    top = getattr(importlib.import_module(entry.module), entry.attribute)
+    for command, params in options_of(top):
+        names = [param.name for param in params]
+        flags = [
+            flag
+            for param in params
+            for flag in (*param.opts, *param.secondary_opts, *getattr(param, "_former", ()))
+            if isinstance(param, click.Option)
+        ]
+        for one in (names, flags):
+            assert sorted(one) == sorted(set(one)), command
 
 
 def test_version() -> None:

@@ -186,7 +186,7 @@ FLAGS: list[tuple[list[str], dict[str, Any]]] = [
     (["--disable-unk"], {"disable_unk": True}),
     (
         ["--beam-size", "1", "--sampling-top-k", "9", "--sampling-top-p", "0.9",
-         "--sampling-temperature", "0.8", "--seed", "4"],
+         "--sampling-temperature", "0.8", "--sampling-seed", "4"],
         {"beam_size": 1, "sampling_top_k": 9, "sampling_top_p": 0.9, "sampling_temperature": 0.8,
          "seed": 4},
     ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import threading
 from pathlib import Path
 
 import pytest
@@ -61,10 +62,19 @@ def test_a_distillation_continues_and_refuses_changes(
     def fail(*_: object) -> None:
         raise TranslateTrtError("the training was stopped")
 
+    together = threading.Barrier(2, timeout=60)
+
+    def fail_together(*_: object) -> None:
+        together.wait()
+        fail()
+
     with monkeypatch.context() as patch:
-        patch.setattr(stages, "train_student", fail)
+        patch.setattr(stages, "train_student", fail_together)
+        two = (*options.students, Student("student-tiny", SHAPE | {"heads": 2}))
+        resources = Resources(1, device="cpu", concurrent_students=2)
         with pytest.raises(TranslateTrtError, match="the training was stopped"):
-            distill()
+            Distillation(dataclasses.replace(options, students=two), out, resources).run()
+    assert not together.broken
     translations = out / "translations" / "train.en"
     first = translations.stat().st_mtime_ns
     hypotheses = [json.loads(line)["hypotheses"] for line in translations.read_text().splitlines()]
