@@ -78,7 +78,7 @@ def feeds(contract: Contract, sentences: int) -> dict[str, np.ndarray]:
     """Return the inputs of a step after TOKENS tokens."""
     random = np.random.default_rng(0)
     sizes = {"N": sentences, "K": BEAMS, "S": SOURCE, "P": BEAMS * (TOKENS + 1)}
-    sizes |= dict.fromkeys(("B", "R", "U"), 0)  # no changes of log-probabilities
+    sizes |= dict.fromkeys(("B", "R", "D", "U"), 0)  # no changes of log-probabilities
     values: dict[str, np.ndarray] = {}
     for spec in contract.step_inputs:
         axes = [sizes.get(axis, axis) for axis in spec.axes]

@@ -104,6 +104,7 @@ SEARCHES: dict[int, tuple[Search, ...]] = {
         Search("sampling_top_k 10", {"sampling_top_k": 10}),
         Search("sampling_top_k 1024", {"sampling_top_k": 1024}),
         Search("the same, sampling_top_p 0.9", {"sampling_top_k": 1024, "sampling_top_p": 0.9}),
+        Search("sampling_top_k 0, the whole vocabulary", {"sampling_top_k": 0}),
         Search("scores of given translations", scores=True),
         Search("beam_size 1 again"),
     ),

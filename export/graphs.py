@@ -446,8 +446,8 @@ class Candidates(NamedTuple):
     Attributes:
         log_probs: [N, K, C], C = min(2K + 1 + B + R + U, number of tokens).
         tokens: [N, K, C].
-        looked_up: Log-probabilities [N, K, U + 1] of the forced token and of those of constraints;
-            arbitrary where there is none.
+        looked_up: Log-probabilities [N, K, 1 + U + D] of the forced token, of those of constraints,
+            and of the tail that a sample may be; arbitrary where there is none.
     """
 
     log_probs: Tensor
@@ -472,12 +472,12 @@ def _forced_column(forced_tokens: Tensor, rows: Tensor) -> Tensor:
 
 
 def _looked_up_columns(request: Request, changes: Changes | None, rows: Tensor) -> Tensor:
-    """Columns [N, K, U + 1] to look up in each of rows [N, K, ...] (`Candidates.looked_up`)."""
+    """Columns [N, K, 1 + U + D] to look up in rows [N, K, ...] (`Candidates.looked_up`)."""
     forced = _forced_column(request.forced_tokens, rows)
     if changes is None:
         return forced
-    others = changes.constraint_tokens.clamp(min=0)[:, None].expand(-1, rows.shape[1], -1)
-    return torch.cat((forced, others), 2)
+    others = torch.cat((changes.constraint_tokens, changes.tail_tokens), 1).clamp(min=0)
+    return torch.cat((forced, others[:, None].expand(-1, rows.shape[1], -1)), 2)
 
 
 class Request(NamedTuple):
@@ -499,6 +499,8 @@ class Changes(NamedTuple):
     sampling_noise: Tensor  # [N, R]
     sampling_temperature: Tensor  # [N]
     sampling_top_p: Tensor  # [N]
+    tail_tokens: Tensor  # [N, D]
+    tail_noise: Tensor  # [N, D]
     constraint_tokens: Tensor  # [N, U]
     constraint_progress: Tensor  # [N, K, U]
     other_progress: Tensor  # [N, K]
@@ -586,9 +588,12 @@ class BeamSearchStep(nn.Module):
             The beam [N, K] that each next beam continues, and the next state.
         """
         lengths = state.positions + 1  # [N], generated tokens once this step is over
-        candidates = self.bar(candidates, too_short=lengths < request.min_lengths)
+        too_short = lengths < request.min_lengths
+        candidates = self.bar(candidates, too_short)
         if changes is not None:
-            candidates = self.sample(self.mark(candidates, changes), changes)
+            candidates = self.mark(candidates, changes)
+            tail = self.tail(candidates, changes, too_short)
+            candidates = self.sample(candidates, tail, changes)
         kept = self.expand(candidates, request, state, changes)
         pool, new_lengths, penalty = self.retire(kept, request, state, lengths)
         live, rank = self.live_on(kept, in_order=changes is None)
@@ -615,7 +620,7 @@ class BeamSearchStep(nn.Module):
     def mark(self, candidates: Candidates, changes: Changes) -> Candidates:
         """Multiply the log-probabilities of marked tokens by their factors (rule 13)."""
         # ONNX Runtime cannot sum over an empty axis: hence one more entry, which is unused.
-        unused = candidates.tokens[:, :, :1].clamp(max=UNMARKED)  # [N, K, 1]
+        unused = changes.other_progress[..., None].clamp(max=UNMARKED)  # [N, K, 1]
         marks = changes.marked_tokens, changes.marked_factors
         tokens, factors = (torch.cat((x, unused.to(x.dtype)), 2)[:, :, None] for x in marks)
         is_marked = candidates.tokens[..., None] == tokens  # [N, K, C, B + 1]
@@ -625,20 +630,34 @@ class BeamSearchStep(nn.Module):
         values = torch.where(factor == math.inf, -math.inf, values)
         return candidates._replace(log_probs=values)
 
-    def sample(self, candidates: Candidates, changes: Changes) -> Candidates:
+    def tail(self, candidates: Candidates, changes: Changes, too_short: Tensor) -> Candidates:
+        """Return the tokens [N, K, D + 1] of the tail as candidates, by rules 10 and 13.
+
+        The last one is unused: ONNX Runtime cannot reduce an empty tensor.
+        """
+        unused = changes.other_progress[..., None].clamp(max=UNMARKED)  # [N, K, 1]
+        tokens = changes.tail_tokens[:, None].expand(-1, candidates.tokens.shape[1], -1)
+        looked_up = candidates.looked_up[..., 1 + changes.constraint_tokens.shape[1] :]
+        looked_up = torch.cat((looked_up, unused.to(looked_up.dtype)), 2)
+        tail = Candidates(looked_up, torch.cat((tokens, unused), 2), looked_up)
+        return self.mark(self.bar(tail, too_short), changes)
+
+    def sample(self, candidates: Candidates, tail: Candidates, changes: Changes) -> Candidates:
         """Keep only the token that is drawn, in sentences with noise (rule 14).
 
         A maximum of log-probabilities and Gumbel noise is a draw from their distribution (Maddison
-        et al. 2014, "A* Sampling").
+        et al. 2014, "A* Sampling"). The token that is drawn becomes the first candidate.
         """
         # One more rank, which cannot be drawn: ONNX Runtime cannot reduce an empty axis.
-        none = candidates.tokens[:, :, :1].clamp(max=UNMARKED).to(torch.float32) * math.inf
+        none = candidates.tokens[:, :, :1].clamp(max=UNMARKED)  # [N, K, 1]
         noise = changes.sampling_noise[:, None].expand(-1, none.shape[1], -1)
-        noise = torch.cat((noise, none), 2)  # [N, K, R + 1]
+        noise = torch.cat((noise, none.to(torch.float32) * math.inf), 2)  # [N, K, R + 1]
         # As many more candidates, for a vocabulary of fewer. No size here may be C: with a
         # shortlist, it depends on inputs that SelectBeams lacks.
         padded = torch.cat((candidates.log_probs, torch.full_like(noise, -math.inf)), 2)
+        tokens = torch.cat((candidates.tokens, none.expand_as(noise)), 2)
         values, order = padded.topk(noise.shape[2])
+        tokens = tokens.gather(2, order)
         is_open = noise > -math.inf
         scaled = (
             torch.where(is_open, values, -math.inf) / changes.sampling_temperature[:, None, None]
@@ -647,10 +666,27 @@ class BeamSearchStep(nn.Module):
         before = share.cumsum(-1) - share
         top_p = changes.sampling_top_p[:, None, None]
         enough = (top_p < 1) & (before >= top_p * share.sum(-1, keepdim=True))
-        drawn = torch.where(enough, -math.inf, values + noise).argmax(-1, keepdim=True)
-        places = torch.ones_like(candidates.tokens).cumsum(2) - 1
-        lost = is_open[..., :1] & (places != order.gather(2, drawn))
-        return candidates._replace(log_probs=torch.where(lost, -math.inf, candidates.log_probs))
+        key = torch.where(enough, -math.inf, values + noise)
+        # Of the tail, only tokens after the last rank, whose noise is that of their rank.
+        last = is_open.to(torch.int64).sum(2, keepdim=True).clamp(min=1) - 1
+        worst, at_worst = values.gather(2, last), tokens.gather(2, last)
+        after = (tail.log_probs < worst) | ((tail.log_probs == worst) & (at_worst < tail.tokens))
+        tail_noise = changes.tail_noise[:, None].expand(-1, none.shape[1], -1)
+        tail_noise = torch.cat((tail_noise, noise[..., -1:]), 2)  # [N, K, D + 1]
+        tail_key = torch.where(after, tail.log_probs + tail_noise, -math.inf)
+        drawn = torch.cat((key, tail_key), 2).argmax(-1, keepdim=True)
+        value, token = (
+            torch.cat(both, 2).gather(2, drawn)
+            for both in ((values, tail.log_probs), (tokens, tail.tokens))
+        )
+        first = torch.ones_like(candidates.tokens).cumsum(2) == 1
+        draws = is_open[..., :1]
+        return candidates._replace(
+            log_probs=torch.where(
+                draws, torch.where(first, value, -math.inf), candidates.log_probs
+            ),
+            tokens=torch.where(draws & first, token, candidates.tokens),
+        )
 
     def expand(
         self,
@@ -810,7 +846,8 @@ class BeamSearchStep(nn.Module):
             top = torch.where(is_wanted.to(torch.int64).sum(-1) > 0, -math.inf, top)
             top, order = top.topk(2 * beams)
             wanted = wanted.expand(-1, beams, -1)
-            looked_up = torch.where(wanted < 0, -math.inf, candidates.looked_up[..., 1:])
+            looked_up = candidates.looked_up[..., 1 : 1 + wanted.shape[2]]
+            looked_up = torch.where(wanted < 0, -math.inf, looked_up)
             top = torch.cat((top, looked_up), 2)
             tokens = torch.cat((tokens.gather(2, order), wanted.clamp(min=0)), 2)
         top = torch.where(is_forced, -math.inf, top)

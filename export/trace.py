@@ -27,7 +27,7 @@ _TYPES = {
 }
 
 # Sizes of the example inputs. They all differ, or torch would take two axes for the same.
-_EXAMPLE_SIZES = {"N": 2, "K": 3, "S": 5, "P": 7, "W": 23, "B": 11, "R": 13, "U": 17}
+_EXAMPLE_SIZES = {"N": 2, "K": 3, "S": 5, "P": 7, "W": 23, "B": 11, "R": 13, "D": 19, "U": 17}
 # A protobuf holds less than 2 GiB; the rest is for the nodes.
 _MOST_BYTES = 2**31 - 2**24
 

@@ -23,7 +23,7 @@ MAX_REPETITION_PENALTY = 1000
 #: Most sequences of `suppress_sequences`; a step selects one more candidate for each.
 MAX_SUPPRESSED = 256
 
-#: Most candidates that a token is drawn from; a step selects one more candidate for each.
+#: Most candidates that a token is drawn from by rank; a step selects one more candidate for each.
 MAX_TOP_K = 1024
 
 #: Largest temperature of samples.
@@ -127,7 +127,8 @@ class SearchOptions:
     disable_unk: bool = False  # suppress the unknown symbol
 
     # ---- sampling (rule 14); needs beam_size = 1 ----
-    sampling_top_k: int = 1  # draw each token from so many candidates; 1: take the best
+    # Draw each token from so many candidates; 1: take the best, 0: from the whole vocabulary.
+    sampling_top_k: int = 1
     # Of these, draw from the fewest most likely ones that have this share of the probability.
     sampling_top_p: float = 1.0
     sampling_temperature: float = (
@@ -190,10 +191,10 @@ class SearchOptions:
             )
 
     def _check_sampling(self) -> None:
-        if not 1 <= self.sampling_top_k <= MAX_TOP_K:
+        if not 0 <= self.sampling_top_k <= MAX_TOP_K:
             raise OptionError(
                 f"sampling_top_k is {self.sampling_top_k}; it must be from 1 (no sampling) to "
-                f"{MAX_TOP_K}."
+                f"{MAX_TOP_K}, or 0 for the whole vocabulary."
             )
         if not 0 < self.sampling_top_p <= 1:
             raise OptionError(
@@ -212,11 +213,18 @@ class SearchOptions:
                     raise OptionError(
                         f"{name} is {value}; to draw tokens (sampling_top_k), set it to {wanted}."
                     )
+            if self.sampling_top_k == 0 and self.sampling_top_p < 1:
+                # The sum of the probabilities is not known at other temperatures than 1.
+                raise OptionError(
+                    f"sampling_top_p is {self.sampling_top_p}, and sampling_top_k is 0, the whole "
+                    f"vocabulary; set sampling_top_k to {MAX_TOP_K} at most."
+                )
             return
         for name in ("sampling_top_p", "sampling_temperature"):
             if (value := getattr(self, name)) != 1:
                 raise OptionError(
-                    f"{name} is {value}, but no token is drawn; set sampling_top_k to more than 1."
+                    f"{name} is {value}, but no token is drawn; set sampling_top_k to more than "
+                    "1, or to 0 for the whole vocabulary."
                 )
 
     def _check_types(self) -> None:
@@ -268,7 +276,7 @@ class SearchOptions:
     @property
     def samples(self) -> bool:
         """Whether tokens are drawn at random (rule 14)."""
-        return self.sampling_top_k > 1
+        return self.sampling_top_k != 1
 
     @property
     def length_penalty_beta(self) -> float:

@@ -86,6 +86,7 @@ class Batch:
         sentences: At least one sentence; all have the same beam size.
         start_token: The decoder's start symbol.
         end_token: The end symbol.
+        vocabulary_size: Number of tokens; only for draws from all of them.
 
     Attributes:
         history: All steps so far.
@@ -94,10 +95,10 @@ class Batch:
 
     def __init__(
         self, graphs: Graphs, contract: Contract, sentences: Sequence[Sentence],
-        start_token: int, end_token: int,
+        start_token: int, end_token: int, vocabulary_size: int = 0,
     ) -> None:  # fmt: skip
         self._graphs, self._contract, self._sentences = graphs, contract, sentences
-        self._end_token = end_token
+        self._end_token, self._vocabulary_size = end_token, vocabulary_size
         self.history: list[Step] = []
         count, beams = len(sentences), sentences[0].options.beam_size
         self.lengths = np.zeros(count, dtype=np.int64)
@@ -190,7 +191,7 @@ class Batch:
         """Return the noise of the next step (rule 14), none of rows with forced tokens."""
         position = len(self.history)
         noise = {
-            row: noise_of(one.options, one.tokens, position)
+            row: noise_of(one.options, one.tokens, position, self._vocabulary_size)
             for row, one in enumerate(self._sentences)
             if one.options.samples and position >= len(one.prefix)
         }
@@ -353,6 +354,7 @@ class Reference:
         source_end: The decoder attends to the source's end symbol.
         batch_tokens: Source tokens per batch (`length_sorted_batches`); None for the default.
         workers: Number of batches translated at once.
+        vocabulary_size: Number of tokens; only for draws from all of them.
 
     Attributes:
         batch_tokens: Source tokens per batch, padding included.
@@ -362,8 +364,10 @@ class Reference:
     def __init__(
         self, graphs: Graphs, contract: Contract, start_token: int, end_token: int,
         source_end: bool = True, batch_tokens: int | None = None, workers: int = 1,
+        vocabulary_size: int = 0,
     ) -> None:  # fmt: skip
         self._graphs, self._contract, self._source_end = graphs, contract, source_end
+        self._vocabulary_size = vocabulary_size
         self._start_token, self._end_token = start_token, end_token
         self.batch_tokens = _BATCH_TOKENS if batch_tokens is None else batch_tokens
         self.workers = workers
@@ -419,7 +423,10 @@ class Reference:
         """Return the n best hypotheses of each sentence, or an empty list once `stop` is set."""
         if stop.is_set():
             return []
-        batch = Batch(self._graphs, self._contract, sentences, self._start_token, self._end_token)
+        batch = Batch(
+            self._graphs, self._contract, sentences, self._start_token, self._end_token,
+            self._vocabulary_size,
+        )  # fmt: skip
         while not (batch.is_done or stop.is_set()):
             batch.step()
         rows = range(0 if stop.is_set() else len(sentences))

@@ -2,16 +2,42 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from translate_trt.runtime.bundle.contract import SAMPLING_NOISE
-from translate_trt.runtime.options import SearchOptions
+from translate_trt.runtime.bundle.contract import (
+    SAMPLING_NOISE,
+    TAIL_NOISE,
+    TAIL_TOKENS,
+    UNMARKED,
+)
+from translate_trt.runtime.options import MAX_TOP_K, SearchOptions
 
 _BITS = 2**64 - 1
+
+#: Of so many tokens of the vocabulary, one is among those of the tail.
+TOKENS_PER_TAIL_TOKEN = 32
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Gumbel noise of the candidates of a token, times the temperature.
+
+    Attributes:
+        by_rank: Noise of the most likely candidates.
+        tail_tokens: Tokens that may be drawn, too, if they are not among these: those with the
+            greatest noise of the vocabulary, in descending order.
+        tail: Their noise.
+    """
+
+    by_rank: Sequence[float]
+    tail_tokens: Sequence[int] = ()
+    tail: Sequence[float] = ()
 
 
 def mix(number: int) -> int:
@@ -22,8 +48,10 @@ def mix(number: int) -> int:
     return number ^ (number >> 31)
 
 
-def noise_of(options: SearchOptions, source: Sequence[int], position: int) -> list[float]:
-    """Compute the noise of the candidates of a token: Gumbel noise times the temperature.
+def noise_of(
+    options: SearchOptions, source: Sequence[int], position: int, vocabulary_size: int
+) -> Noise:
+    """Compute the noise of a token.
 
     It depends on nothing else, so that a sample can be repeated in any batch.
 
@@ -31,36 +59,60 @@ def noise_of(options: SearchOptions, source: Sequence[int], position: int) -> li
         options: Search options with `samples`.
         source: Source tokens without the end symbol.
         position: Number of tokens before this one.
-
-    Returns:
-        Noise by rank, for `sampling_top_k` ranks.
+        vocabulary_size: Number of tokens; only for draws from the whole vocabulary.
     """
     state = mix(options.seed)
     for token in source:
         state = mix(state ^ token)
-    state = mix(state ^ position)
-    noise = []
-    for rank in range(options.sampling_top_k):
-        # An odd multiple of 2 ** -53, so neither 0 nor 1.
-        uniform = (2 * (mix((state + rank) & _BITS) >> 12) + 1) * 2.0**-53
-        noise.append(-options.sampling_temperature * math.log(-math.log(uniform)))
-    return noise
+    numbers = _numbers(mix(state ^ position))
+    ranks = options.sampling_top_k or MAX_TOP_K
+    # Minus logarithms of uniform numbers are exponentially distributed; minus the logarithm of such
+    # a number is Gumbel noise.
+    exponential = (-math.log(_uniform(number)) for number in numbers)
+    best = list(itertools.islice(exponential, ranks))
+    tokens: dict[int, None] = {}
+    smallest: list[float] = []
+    if options.sampling_top_k == 0 and vocabulary_size > ranks:
+        size = -(-vocabulary_size // TOKENS_PER_TAIL_TOKEN)
+        # The smallest of so many exponentially distributed numbers in turn (Renyi 1953).
+        total = 0.0
+        for i, one in enumerate(itertools.islice(exponential, size)):
+            total += one / (vocabulary_size - i)
+            smallest.append(total)
+        while len(tokens) < size:
+            tokens[(next(numbers) >> 32) * vocabulary_size >> 32] = None
+    by_rank, tail = (
+        [-options.sampling_temperature * math.log(one) for one in them] for them in (best, smallest)
+    )
+    return Noise(by_rank, list(tokens), tail)
 
 
-def request_noise(
-    noise: Mapping[int, Sequence[float]], sentences: int
-) -> dict[str, NDArray[np.generic]]:
-    """Create the input `sampling_noise` of a step.
+def _numbers(state: int) -> Iterator[int]:
+    return (mix((state + count) & _BITS) for count in itertools.count())
+
+
+def _uniform(number: int) -> float:
+    # An odd multiple of 2 ** -53, so neither 0 nor 1.
+    return (2 * (number >> 12) + 1) * 2.0**-53
+
+
+def request_noise(noise: Mapping[int, Noise], sentences: int) -> dict[str, NDArray[np.generic]]:
+    """Create the inputs of a step that draw tokens.
 
     Args:
         noise: Noise by row; other sentences take their best candidate.
         sentences: Number of sentences N.
 
     Returns:
-        An array [N, R] of the smallest R.
+        Arrays [N, R], [N, D] and [N, D] of the smallest R and D.
     """
-    size = max(map(len, noise.values()), default=0)
-    values = np.full((sentences, size), -np.inf, dtype=np.float32)
+    ranks = max((len(own.by_rank) for own in noise.values()), default=0)
+    size = max((len(own.tail) for own in noise.values()), default=0)
+    values = np.full((sentences, ranks), -np.inf, dtype=np.float32)
+    tokens = np.full((sentences, size), UNMARKED, dtype=np.int64)
+    tail = np.full((sentences, size), -np.inf, dtype=np.float32)
     for row, own in noise.items():
-        values[row, : len(own)] = own
-    return {SAMPLING_NOISE: values}
+        values[row, : len(own.by_rank)] = own.by_rank
+        tokens[row, : len(own.tail)] = own.tail_tokens
+        tail[row, : len(own.tail)] = own.tail
+    return {SAMPLING_NOISE: values, TAIL_TOKENS: tokens, TAIL_NOISE: tail}

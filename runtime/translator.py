@@ -201,7 +201,7 @@ class Translator:
         graphs = load_graphs(self.target.backend, self._files(), self.target.contract, settings)
         return Reference(
             graphs, self.target.contract, model.start_token, model.end_token, model.source_end,
-            self._arguments["batch_tokens"], settings.workers,
+            self._arguments["batch_tokens"], settings.workers, model.vocabulary_size,
         )  # fmt: skip
 
     def _verify_files(self) -> None:

@@ -278,13 +278,19 @@ class _Sentence:
     def _sampled(self, log_probs: Tensor) -> Tensor:
         """Forbid all tokens [V] but the one that is drawn (rule 14)."""
         options = self.options
-        noise = torch.tensor(noise_of(options, self.source, self.length))
+        noise = noise_of(options, self.source, self.length, len(log_probs))
         values, tokens = log_probs.sort(descending=True, stable=True)
-        values, tokens = values[: len(noise)], tokens[: len(noise)]
-        shares = (values / options.sampling_temperature).softmax(0)
+        ranks = min(len(noise.by_rank), len(values))
+        key = torch.full_like(values, -math.inf)  # by rank; the others are not drawn
+        key[:ranks] = values[:ranks] + torch.tensor(noise.by_rank[:ranks])
         if options.sampling_top_p < 1:
-            values[shares.cumsum(0) - shares >= options.sampling_top_p] = -math.inf
-        token = tokens[(values + noise[: len(values)]).argmax()]
+            shares = (values[:ranks] / options.sampling_temperature).softmax(0)
+            key[:ranks][shares.cumsum(0) - shares >= options.sampling_top_p] = -math.inf
+        rank_of = {token: rank for rank, token in enumerate(tokens.tolist())}
+        for token, added in zip(noise.tail_tokens, torch.tensor(noise.tail), strict=True):
+            if (rank := rank_of[token]) >= ranks:
+                key[rank] = values[rank] + added
+        token = tokens[key.argmax()]
         drawn = torch.full_like(log_probs, -math.inf)
         drawn[token] = log_probs[token]
         return drawn

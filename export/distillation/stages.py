@@ -71,6 +71,9 @@ from translate_trt.train.worker_processes import WorkerPool, available_cores
 log = logging.getLogger("translate_trt")
 
 _TABLE = "table.json"
+#: Lines of a shard, fewer than usual: lines with many hypotheses take long, and all workers of a
+#: large machine are to have some of a small corpus.
+_SHARD_LINES = 2_000
 
 Hashes = Mapping[str, str]
 TextHashes = Mapping[Path, str]
@@ -179,7 +182,8 @@ class Distillation:
         )
         work, inputs = prepare_work(
             self._options.teacher, self._target, False, [str(path) for path in sources], out,
-            search, CorpusOptions(json=True), WorkerOptions(workers=self._resources.workers),
+            search, CorpusOptions(_SHARD_LINES, json=True),
+            WorkerOptions(workers=self._resources.workers),
         )  # fmt: skip
 
         for one in inputs:

@@ -314,6 +314,8 @@ _CHANGES = {
     "sampling_noise": _FLOAT,
     "sampling_temperature": _FLOAT,
     "sampling_top_p": _FLOAT,
+    "tail_tokens": _INT64,
+    "tail_noise": _FLOAT,
     "constraint_tokens": _INT64,
     "constraint_progress": _INT64,
     "other_progress": _INT64,
@@ -332,12 +334,14 @@ _STATE = {
 def _search() -> Iterator[FusedOp]:
     yield FusedOp(
         name="ForcedColumns",
-        summary="the `columns` and `count` that candidates are requested for: the forced token and "
-        "those of constraints, and 2K + 1 + B + R + U, at most the number of tokens (`choices`)",
+        summary="the `columns` and `count` that candidates are requested for: the forced token, "
+        "those of constraints and those of the tail, and 2K + 1 + B + R + U, at most the number of "
+        "tokens (`choices`)",
         rule="forced_columns",
         inputs={
             "forced_tokens": _INT64, "tokens": _INT64, "marked_tokens": _INT64,
-            "sampling_noise": _FLOAT, "constraint_tokens": _INT64, "choices": _INT64,
+            "sampling_noise": _FLOAT, "constraint_tokens": _INT64, "tail_tokens": _INT64,
+            "choices": _INT64,
         },
         outputs=_LOOKUPS,
         portable=True,

@@ -17,6 +17,7 @@ from translate_trt.runtime.bundle.contract import (
     MARKED_TOKENS,
     NEXT,
     SAMPLING_NOISE,
+    TAIL_TOKENS,
 )
 
 _SELECT = OPERATORS["SelectBeams"]
@@ -26,7 +27,7 @@ _FROM_CANDIDATES = 4
 
 def forced_columns(node: ir.Node) -> FusedNode | str | None:
     """Match what candidates are requested for: columns to look up, and a count."""
-    changes = (MARKED_TOKENS, SAMPLING_NOISE, CONSTRAINT_TOKENS)
+    changes = (MARKED_TOKENS, SAMPLING_NOISE, CONSTRAINT_TOKENS, TAIL_TOKENS)
     inputs = _values(node, "inputs", "forced_tokens", "tokens", *changes)
     columns, count = node.inputs[-2:]
     if inputs is None or columns is None or count is None or _is_fused(columns):

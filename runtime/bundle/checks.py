@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from translate_trt.runtime.bundle.contract import max_beams
 from translate_trt.runtime.bundle.manifest import Manifest, TargetEntry
 from translate_trt.runtime.errors import InputError, OptionError
-from translate_trt.runtime.options import SearchOptions, read_sequences
+from translate_trt.runtime.options import MAX_TOP_K, SearchOptions, read_sequences
 
 
 def max_segment_length(manifest: Manifest) -> int:
@@ -32,6 +32,12 @@ def check_options(manifest: Manifest, target: TargetEntry, options: SearchOption
         raise OptionError(
             f"{options.changing_option}: the step graph of {target.name} can neither mark nor draw "
             "tokens. Export the bundle again for an onnx target."
+        )
+    if options.sampling_top_k == 0 and target.contract.shortlist is not None:
+        raise OptionError(
+            "sampling_top_k is 0, the whole vocabulary, to which the shortlist of "
+            f"{target.name} does not give access; use another target, or set sampling_top_k to "
+            f"{MAX_TOP_K} at most."
         )
     _check_sequences(manifest, options)
     if options.max_length is not None and options.max_length > limits.max_target_length:

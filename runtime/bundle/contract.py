@@ -55,9 +55,11 @@ FREE = -1
 MARKED_TOKENS, MARKED_FACTORS = "marked_tokens", "marked_factors"
 
 #: Step inputs that draw the next token of a sentence (rule 14): the noise [N, R] of its candidates
-#: by rank, minus infinity for those that cannot be drawn, and two options [N].
+#: by rank, minus infinity for those that cannot be drawn, two options [N], and tokens [N, D] that
+#: may be drawn, too, with their noise [N, D].
 SAMPLING_NOISE = "sampling_noise"
 SAMPLING_TEMPERATURE, SAMPLING_TOP_P = "sampling_temperature", "sampling_top_p"
+TAIL_TOKENS, TAIL_NOISE = "tail_tokens", "tail_noise"
 
 #: Step inputs that divide the beams among hypotheses by the progress that they have made with their
 #: sentence's constraints (rule 15): the different tokens of the constraints [N, U], the progress
@@ -65,7 +67,8 @@ SAMPLING_TEMPERATURE, SAMPLING_TOP_P = "sampling_temperature", "sampling_top_p"
 CONSTRAINT_TOKENS = "constraint_tokens"
 CONSTRAINT_PROGRESS, OTHER_PROGRESS = "constraint_progress", "other_progress"
 
-#: Value of unused entries of `marked_tokens`, and of those at the end of `constraint_tokens`.
+#: Value of unused entries of `marked_tokens`, and of those at the end of `tail_tokens` and
+#: `constraint_tokens`.
 UNMARKED = -1
 
 #: Value of unused shortlist entries: the padding symbol, which is never generated.
@@ -312,6 +315,8 @@ def request_values(
             SAMPLING_NOISE: np.zeros((len(options), 0), np.float32),
             SAMPLING_TEMPERATURE: values("sampling_temperature", np.float32),
             SAMPLING_TOP_P: values("sampling_top_p", np.float32),
+            TAIL_TOKENS: np.zeros((len(options), 0), np.int64),
+            TAIL_NOISE: np.zeros((len(options), 0), np.float32),
             CONSTRAINT_TOKENS: np.zeros((len(options), 0), np.int64),
             CONSTRAINT_PROGRESS: np.zeros(none, np.int64),
             OTHER_PROGRESS: np.zeros((len(options), marked_beams), np.int64),

@@ -19,6 +19,8 @@ from translate_trt.runtime.bundle.contract import (
     SAMPLING_NOISE,
     SAMPLING_TEMPERATURE,
     SAMPLING_TOP_P,
+    TAIL_NOISE,
+    TAIL_TOKENS,
     TYPES,
     Contract,
     ShortlistForm,
@@ -29,7 +31,7 @@ from translate_trt.runtime.bundle.fields import Fields
 #: Groups of tensors: field names of `Contract` and keys in the manifest.
 _GROUPS = ("encoder_inputs", "encoder_outputs", "request", "state", "results")
 
-_LETTERS = ("N", "K", "S", "P", "W", "B", "R", "U")
+_LETTERS = ("N", "K", "S", "P", "W", "B", "R", "D", "U")
 
 # Element types of the initial values; "zeros" fits any type.
 _INITIAL_TYPES = {
@@ -80,15 +82,17 @@ def from_json(fields: Fields) -> Contract:
     attention = "attention" in groups["results"]
     expected = _expected(beams, slots, attention, shortlist)
     of_changes = (MARKED_TOKENS, MARKED_FACTORS, SAMPLING_NOISE, SAMPLING_TEMPERATURE,
-                  SAMPLING_TOP_P, CONSTRAINT_TOKENS, CONSTRAINT_PROGRESS,
-                  OTHER_PROGRESS)  # fmt: skip
+                  SAMPLING_TOP_P, TAIL_TOKENS, TAIL_NOISE, CONSTRAINT_TOKENS,
+                  CONSTRAINT_PROGRESS, OTHER_PROGRESS)  # fmt: skip
     if groups["request"].keys() & set(of_changes):
         request = fields.object("request")
         marked = _size(request, groups["request"], MARKED_TOKENS, 2, "B")
         drawn = _size(request, groups["request"], SAMPLING_NOISE, 1, "R")
+        tail = _size(request, groups["request"], TAIL_TOKENS, 1, "D")
         wanted = _size(request, groups["request"], CONSTRAINT_TOKENS, 1, "U")
         described = (f"int64 [N, {beams}, {marked}]", f"float32 [N, {beams}, {marked}]",
                      f"float32 [N, {drawn}]", "float32 [N]", "float32 [N]",
+                     f"int64 [N, {tail}]", f"float32 [N, {tail}]",
                      f"int64 [N, {wanted}]", f"int64 [N, {beams}, {wanted}]",
                      f"int64 [N, {beams}]")  # fmt: skip
         expected["request"][0].update(zip(of_changes, described, strict=True))

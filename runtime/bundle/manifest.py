@@ -27,7 +27,7 @@ from translate_trt.runtime.io.locks import lock_beside, locked
 from translate_trt.runtime.io.outputs import Kind
 from translate_trt.runtime.options import SearchOptions
 
-FORMAT_VERSION = 10
+FORMAT_VERSION = 11
 MANIFEST_NAME = "manifest.json"
 
 #: Suffix of a target's shortlist variant, in which every sentence has its own list of candidate

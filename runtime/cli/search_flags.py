@@ -94,7 +94,8 @@ def sampling_flags(command: Callable[..., None]) -> Callable[..., None]:
             "--sampling-top-k",
             type=int,
             metavar="K",
-            help="Draw each token at random from the K most likely ones; needs --beam-size 1.",
+            help="Draw each token at random from the K most likely ones, or with 0 from the whole "
+            "vocabulary; needs --beam-size 1.",
         ),
         click.option(
             "--sampling-top-p",

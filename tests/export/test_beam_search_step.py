@@ -65,6 +65,8 @@ def traced_search(tmp_path_factory: pytest.TempPathFactory) -> Path:
         torch.ones(n, k, 4),
         torch.zeros(n, 5),
         *(torch.ones(n) for _ in range(2)),
+        torch.zeros(n, 7, dtype=torch.int64),
+        torch.zeros(n, 7),
         torch.zeros(n, 6, dtype=torch.int64),
         torch.zeros(n, k, 6, dtype=torch.int64),
         torch.zeros(n, k, dtype=torch.int64),
@@ -239,6 +241,7 @@ def test_a_finished_sentence_no_longer_changes(graph_search: SearchStep) -> None
         pool, lengths, parents, np.array([[False, False]]),
         np.zeros((1, 2, 0), np.int64), np.zeros((1, 2, 0), np.float32),
         np.zeros((1, 0), np.float32), np.array([1], np.float32), np.array([1], np.float32),
+        np.zeros((1, 0), np.int64), np.zeros((1, 0), np.float32),
         np.zeros((1, 0), np.int64), np.zeros((1, 2, 0), np.int64), np.zeros((1, 2), np.int64),
     )  # fmt: skip
     names = ["parents", *State._fields]
@@ -292,6 +295,8 @@ def one_step(graph: SearchStep, logits: Any, **given: Any) -> dict[str, NDArray[
         "sampling_noise": np.zeros((n, 0)),
         "sampling_temperature": 1,
         "sampling_top_p": 1,
+        "tail_tokens": np.zeros((n, 0)),
+        "tail_noise": np.zeros((n, 0)),
         "constraint_tokens": np.zeros((n, 0)),
         "constraint_progress": np.zeros((n, k, 0)),
         "other_progress": np.zeros((n, k)),
@@ -301,6 +306,7 @@ def one_step(graph: SearchStep, logits: Any, **given: Any) -> dict[str, NDArray[
     floats = (
         "length_penalty_alpha", "length_penalty_beta", "log_probs", "finished_scores",
         "marked_factors", "sampling_noise", "sampling_temperature", "sampling_top_p",
+        "tail_noise",
     )  # fmt: skip
     flags = ("early_stopping", "done", "finished_truncated")
     pools = ("finished_truncated",)

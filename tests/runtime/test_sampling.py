@@ -9,18 +9,25 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from support.models import save_model
+from support.shared import SharedFiles
 from support.translations import assert_same, random_sources
 
+from translate_trt.export.build_options import BuildOptions
+from translate_trt.export.compile import compile_bundle
 from translate_trt.export.graphs import BeamSearchStep, Changes, Request, State
 from translate_trt.runtime import OptionError, SearchOptions, TranslationService, Translator
 from translate_trt.runtime.bundle.contract import FREE
 from translate_trt.runtime.options import MAX_TOP_K
-from translate_trt.runtime.sampling import mix, noise_of
-from translate_trt.train.checkpoint import Checkpoint
-from translate_trt.train.config import END
+from translate_trt.runtime.sampling import Noise, mix, noise_of, request_noise
+from translate_trt.train.checkpoint import Checkpoint, open_checkpoint
+from translate_trt.train.config import END, ModelConfig
+from translate_trt.train.data.vocabulary import train_tokenizer
+from translate_trt.train.model import Transformer
 from translate_trt.train.search import beam_search
 
 SEARCH = SearchOptions(beam_size=1, max_length=20, sampling_top_k=8)
+WHOLE = SearchOptions(beam_size=1, max_length=20, sampling_top_k=0)
 
 
 def test_the_generator_is_splitmix64() -> None:
@@ -30,24 +37,88 @@ def test_the_generator_is_splitmix64() -> None:
 
 
 def test_noise_depends_on_seed_source_position_and_rank_alone() -> None:
-    noise = noise_of(SEARCH, [5, 6], 3)
+    def by_rank(source: list[int], position: int, **changes: object) -> list[float]:
+        options = dataclasses.replace(SEARCH, **changes)  # type: ignore[arg-type]
+        return list(noise_of(options, source, position, 5000).by_rank)
+
+    noise = by_rank([5, 6], 3)
     assert len(noise) == len(set(noise)) == 8
-    assert noise == noise_of(dataclasses.replace(SEARCH, sampling_top_k=20), [5, 6], 3)[:8]
-    warm = noise_of(dataclasses.replace(SEARCH, sampling_temperature=2), [5, 6], 3)
-    assert warm == [2 * one for one in noise]
-    others = [
-        noise_of(dataclasses.replace(SEARCH, seed=1), [5, 6], 3),
-        noise_of(SEARCH, [6, 5], 3),
-        noise_of(SEARCH, [5, 6], 4),
-    ]
+    assert noise == by_rank([5, 6], 3, sampling_top_k=20)[:8]
+    assert noise == by_rank([5, 6], 3, sampling_top_k=0)[:8]
+    assert by_rank([5, 6], 3, sampling_temperature=2) == [2 * one for one in noise]
+    others = [by_rank([5, 6], 3, seed=1), by_rank([6, 5], 3), by_rank([5, 6], 4)]
     assert len({*noise, *(one for other in others for one in other)}) == 4 * 8
 
 
 def test_noise_is_gumbel() -> None:
     options = SearchOptions(beam_size=1, sampling_top_k=MAX_TOP_K)
-    noise = np.array([noise_of(options, [7], position) for position in range(20)]).ravel()
+    noise = np.array([noise_of(options, [7], place, 0).by_rank for place in range(20)]).ravel()
     assert abs(noise.mean() - 0.57722) < 0.02  # Euler's constant
     assert abs(noise.var() - math.pi**2 / 6) < 0.05
+
+
+def test_the_tail_has_the_greatest_noise_of_the_vocabulary() -> None:
+    """As many maxima as draws: of all tokens, those in place 1, 10 and the last one, and which."""
+    size, count = 2000, 400
+    drawn = [noise_of(WHOLE, [7], position, size) for position in range(count)]
+    assert {len(one.tail) for one in drawn} == {63}
+    assert all(len(set(one.tail_tokens)) == 63 for one in drawn)
+    assert {token for one in drawn for token in one.tail_tokens} == set(range(size))
+    assert all(list(one.tail) == sorted(one.tail, reverse=True) for one in drawn)
+    generator = np.random.default_rng(1)
+    expected = -np.sort(-generator.gumbel(size=(count, size)), axis=1)
+    for place in (0, 9, 62):
+        own = np.array([one.tail[place] for one in drawn])
+        error = 5 * expected[:, place].std() / math.sqrt(count)
+        assert abs(own.mean() - expected[:, place].mean()) < error
+        assert 0.8 < own.std() / expected[:, place].std() < 1.25
+
+
+def test_a_small_vocabulary_has_ranks_alone() -> None:
+    noise = noise_of(WHOLE, [7], 0, MAX_TOP_K)
+    assert len(noise.by_rank) == MAX_TOP_K
+    assert not noise.tail
+    assert not noise.tail_tokens
+
+
+@pytest.mark.parametrize("temperature", [1.0, 3.0])
+def test_tokens_are_drawn_from_the_whole_vocabulary(temperature: float) -> None:
+    """Shares of groups of tokens in 4,000 draws; half of the probability is the tail's."""
+    count, vocabulary = 4000, 3000
+    search = dataclasses.replace(WHOLE, sampling_temperature=temperature)
+    logits = torch.randn(1, vocabulary, generator=torch.Generator().manual_seed(3))
+    noise = [
+        noise_of(dataclasses.replace(search, seed=seed), [9], 0, vocabulary)
+        for seed in range(count)
+    ]
+    drawn = torch.cat([_draw(logits, search, noise[i : i + 500]) for i in range(0, count, 500)])
+    shares = (logits / temperature).softmax(-1)[0]
+    order = shares.argsort(descending=True)
+    assert 0.2 < shares[order[MAX_TOP_K:]].sum() < 0.7
+    for group in (*order[:4].split(1), *order[4:].split(428)):
+        share = shares[group].sum()
+        found = torch.isin(drawn, group).sum() / count
+        assert abs(found - share) <= 4 * (share * (1 - share) / count).sqrt()
+
+
+def _draw(logits: torch.Tensor, search: SearchOptions, noise: list[Noise]) -> torch.Tensor:
+    """Tokens that a step draws from one distribution, each with its noise."""
+    count = len(noise)
+    request, state = _inputs(count)
+    inputs = request_noise(dict(enumerate(noise)), count)
+    changes = Changes(
+        torch.zeros(count, 1, 0, dtype=torch.int64), torch.zeros(count, 1, 0),
+        torch.from_numpy(inputs["sampling_noise"]),
+        torch.full((count,), search.sampling_temperature),
+        torch.full((count,), search.sampling_top_p), torch.from_numpy(inputs["tail_tokens"]),
+        torch.from_numpy(inputs["tail_noise"]), torch.zeros(count, 0, dtype=torch.int64),
+        torch.zeros(count, 1, 0, dtype=torch.int64), torch.zeros(count, 1, dtype=torch.int64),
+    )  # fmt: skip
+    step = BeamSearchStep(end_token=logits.shape[1])  # no token ends a translation
+    _, tokens, log_probs, *_ = step(logits.expand(count, 1, -1), *request, *state, *changes)
+    own = logits.log_softmax(-1)[0]
+    assert torch.allclose(log_probs[:, 0], own[tokens[:, 0]])
+    return tokens[:, 0]
 
 
 @pytest.mark.parametrize(
@@ -66,17 +137,8 @@ def test_tokens_are_drawn_as_transformers_defines_it(options: dict[str, float]) 
     count, vocabulary = 4000, 12
     search = SearchOptions(beam_size=1, **options)  # type: ignore[arg-type]
     logits = torch.randn(1, vocabulary, generator=torch.Generator().manual_seed(3)) * 2
-    noise = [noise_of(dataclasses.replace(search, seed=seed), [9], 0) for seed in range(count)]
-    request, state = _inputs(count)
-    changes = Changes(
-        torch.zeros(count, 1, 0, dtype=torch.int64), torch.zeros(count, 1, 0),
-        torch.tensor(noise), torch.full((count,), search.sampling_temperature),
-        torch.full((count,), search.sampling_top_p), torch.zeros(count, 0, dtype=torch.int64),
-        torch.zeros(count, 1, 0, dtype=torch.int64), torch.zeros(count, 1, dtype=torch.int64),
-    )  # fmt: skip
-    step = BeamSearchStep(end_token=vocabulary)  # no token ends a translation
-    _, tokens, log_probs, *_ = step(logits.expand(count, 1, -1), *request, *state, *changes)
-    drawn = tokens[:, 0].bincount(minlength=vocabulary) / count
+    noise = [noise_of(dataclasses.replace(search, seed=seed), [9], 0, 0) for seed in range(count)]
+    drawn = _draw(logits, search, noise).bincount(minlength=vocabulary) / count
     expected = logits
     for warper in (
         transformers.TemperatureLogitsWarper(search.sampling_temperature),
@@ -87,8 +149,6 @@ def test_tokens_are_drawn_as_transformers_defines_it(options: dict[str, float]) 
     shares = expected.softmax(-1)[0]
     assert (drawn[shares == 0] == 0).all()
     assert ((drawn - shares).abs() <= 3.5 * (shares * (1 - shares) / count).sqrt()).all()
-    own = logits.log_softmax(-1)[0]
-    assert torch.allclose(log_probs[:, 0], own[tokens[:, 0]])
 
 
 def _inputs(count: int) -> tuple[Request, State]:
@@ -135,6 +195,71 @@ def test_the_same_as_the_reference(
     assert [line[0].tokens for line in found] != [line[0].tokens for line in best]
 
 
+@pytest.fixture(scope="session")
+def wide_model(shared: SharedFiles) -> Checkpoint:
+    """Random model of a vocabulary with a tail."""
+
+    def make(path: Path) -> None:
+        path.mkdir()
+        tokenizer = path / "shared.spm"
+        symbols = [f"<{number}>" for number in range(1500)]
+        lines = ["the cat runs", "a dog sleeps"] * 50
+        size = train_tokenizer(lines, 1900, tokenizer, symbols=symbols)
+        assert size > MAX_TOP_K
+        torch.manual_seed(7)
+        model = Transformer(
+            ModelConfig(
+                vocabulary_size=size, encoder_layers=1, decoder_layers=1, d_model=32, d_ff=32,
+                heads=2, dropout=0.0,
+            )
+        ).eval()  # fmt: skip
+        save_model(model, path / "checkpoint", tokenizer)
+
+    return open_checkpoint(shared.once("wide", make) / "checkpoint")
+
+
+@pytest.fixture(scope="session")
+def wide_bundle(shared: SharedFiles, wide_model: Checkpoint) -> Path:
+    options = BuildOptions(targets=("onnx-fp32",))
+    return shared.once("wide-bundle", lambda path: compile_bundle(wide_model, path, options))
+
+
+@pytest.mark.usefixtures("each_runtime")
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {}, {"sampling_temperature": 0.3, "seed": 9},
+        {"no_repeat_ngram_size": 1, "repetition_penalty": 3.0, "min_length": 12},
+    ],
+    ids=["plain", "cold", "marked"],
+)  # fmt: skip
+def test_the_same_from_the_whole_vocabulary_as_the_reference(
+    wide_bundle: Path, wide_model: Checkpoint, changes: dict[str, float]
+) -> None:
+    options = dataclasses.replace(WHOLE, **changes)  # type: ignore[arg-type]
+    sources = random_sources(6, seed=4, longest=12)
+    expected = beam_search(wide_model.load_model(), sources, options)
+    translator = Translator(wide_bundle, threads=1)
+    assert_same(translator.translate_ids(sources, options), expected)
+    if not changes:  # two of five tokens are in the tail
+        ranked = dataclasses.replace(options, sampling_top_k=MAX_TOP_K)
+        found = translator.translate_ids(sources, ranked)
+        pairs = zip(found, expected, strict=True)
+        assert all(one[0].tokens != other[0].tokens for one, other in pairs)
+    # Neighbours that draw from few tokens or none do not matter.
+    mixed = [options, dataclasses.replace(SEARCH, max_length=20), WHOLE] * 2
+    with TranslationService(translator) as service:
+        futures = [service.submit(*pair) for pair in zip(sources, mixed, strict=True)]
+        lines = [future.result().hypotheses[0].segments for future in futures]
+    assert_same([list(line) for line in lines[::3]], expected[::3])
+
+
+@pytest.mark.usefixtures("each_runtime")
+def test_a_shortlist_has_no_whole_vocabulary(shortlist_bundle: Path) -> None:
+    with pytest.raises(OptionError, match="sampling_top_k is 0, the whole vocabulary, to which"):
+        Translator(shortlist_bundle).translate("the cat runs", WHOLE)
+
+
 @pytest.mark.usefixtures("each_runtime")
 def test_a_sample_is_the_same_in_any_batch(looping_bundle: Path) -> None:
     """Neighbours, their options and the order of the lines do not matter."""
@@ -168,7 +293,11 @@ def test_a_forced_prefix_is_not_drawn(looping_bundle: Path, looping_model: Check
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"sampling_top_k": 0}, r"sampling_top_k is 0; it must be from 1 \(no sampling\) to 1024"),
+        ({"sampling_top_k": -1}, r"is -1; it must be from 1 \(no sampling\) to 1024, or 0 for the"),
+        (
+            {"sampling_top_k": 0, "sampling_top_p": 0.9},
+            "sampling_top_p is 0.9, and sampling_top_k is 0, the whole vocabulary; set .* to 1024",
+        ),
         ({"sampling_top_k": 1025}, "sampling_top_k is 1025"),
         ({"sampling_top_k": 2.5}, "sampling_top_k is 2.5; it must be a whole number"),
         ({"sampling_top_k": 5, "beam_size": 4}, r"beam_size is 4; to draw tokens .* set it to 1"),

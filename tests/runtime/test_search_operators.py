@@ -145,15 +145,18 @@ def assert_equal_but_scores(found: tuple[list[Array], list[Array]]) -> list[Arra
 
 
 def candidates(
-    rng: np.random.Generator, kind: str, n: int, k: int, b: int, u: int
+    rng: np.random.Generator, kind: str, n: int, k: int, b: int, r: int, u: int, d: int
 ) -> dict[str, Array]:
-    """Random best 2K + 1 + B + U candidates of each beam, and log-probabilities of the beams."""
-    c = 2 * k + 1 + b + u
+    """Random best candidates of each beam, and log-probabilities of the beams."""
+    c = 2 * k + 1 + b + min(r, 6) + u  # fewer than ranks, as of a small vocabulary
     values = np.sort(rng.normal(-4, 2, (n, k, c)))[..., ::-1]
     choices = np.stack([rng.permutation(c + 3)[:c] for _ in range(n * k)]).reshape(n, k, c)
     log_probs = np.sort(rng.normal(-8, 3, (n, k)))[..., ::-1]
     if kind != "random":  # few different numbers, of which half the sums tie
         values, log_probs = np.ceil(values / 4), np.ceil(log_probs / 8)
+    tail = rng.normal(-4, 2, (n, k, d))
+    if kind == "ties":
+        tail = np.ceil(tail / 4)
     if kind == "dead":
         log_probs[:, 1:] = LOWEST
         values[:, :, k:] = LOWEST
@@ -163,7 +166,7 @@ def candidates(
     return {
         "log_probabilities": values.astype(np.float32),
         "choices": choices,
-        "looked_up": rng.normal(-9, 1, (n, k, 1 + u)).astype(np.float32),
+        "looked_up": np.concatenate((rng.normal(-9, 1, (n, k, 1 + u)), tail), 2).astype(np.float32),
         "log_probs": log_probs.astype(np.float32),
     }
 
@@ -187,12 +190,13 @@ def forced_tokens(rng: np.random.Generator, n: int) -> Array:
 
 
 def selection(
-    kind: str, k: int, alpha: float, beta: float, n: int = 24, b: int = 0, r: int = 0, u: int = 0
-) -> dict[str, Array]:
+    kind: str, k: int, alpha: float, beta: float, n: int = 24, b: int = 0, r: int = 0, u: int = 0,
+    d: int = 0,
+) -> dict[str, Array]:  # fmt: skip
     rng = np.random.default_rng([k, len(kind), int(10 * alpha)])
     positions = rng.integers(0, 8, n)
     return {
-        **candidates(rng, kind, n, k, b, u),
+        **candidates(rng, kind, n, k, b, r, u, d),
         **pool(rng, n, k),
         "end_token": np.array(END),
         "forced_tokens": forced_tokens(rng, n),
@@ -205,6 +209,7 @@ def selection(
         "done": rng.random(n) < 0.2,
         **marks(rng, n, k, b),
         **noise(rng, n, r),
+        **tail(rng, n, d),
         **constraints(rng, n, k, u),
     }
 
@@ -229,6 +234,16 @@ def noise(rng: np.random.Generator, n: int, r: int) -> dict[str, Array]:
         "sampling_noise": values.astype(np.float32),
         "sampling_temperature": rng.uniform(0.3, 3, n).astype(np.float32),
         "sampling_top_p": rng.choice([0.5, 0.9, 1], n).astype(np.float32),
+    }
+
+
+def tail(rng: np.random.Generator, n: int, d: int) -> dict[str, Array]:
+    """Up to d further tokens of each sentence, some of them candidates, and their noise."""
+    tokens = np.stack([rng.permutation(3 * d + 4)[:d] for _ in range(n)]).reshape(n, d)
+    used = np.arange(d) < rng.integers(0, d + 1, (n, 1))
+    return {
+        "tail_tokens": np.where(used, tokens, UNMARKED).astype(np.int64),
+        "tail_noise": np.where(used, rng.gumbel(size=(n, d)), -np.inf).astype(np.float32),
     }
 
 
@@ -293,6 +308,17 @@ def test_selection_with_noise(both: Any, r: int, b: int) -> None:
     assert (drawn[1] != best[1]).any() == (r > 1)
 
 
+@pytest.mark.parametrize("kind", ["random", "ties"])
+@pytest.mark.parametrize(("r", "d"), [(1, 5), (4, 8), (4, 30)])
+@pytest.mark.parametrize("b", [0, 3])
+def test_selection_with_noise_of_the_tail(both: Any, r: int, d: int, b: int, kind: str) -> None:
+    inputs = selection(kind, 1, 0.6, 5, n=200, b=b, r=r, d=d)
+    drawn = assert_equal_but_scores(both("SelectBeams", inputs))
+    inputs["tail_noise"] = np.full_like(inputs["tail_noise"], -np.inf)
+    without = assert_equal_but_scores(both("SelectBeams", inputs))
+    assert (drawn[1] != without[1]).any()
+
+
 def test_a_certain_token_can_be_banned(both: Any) -> None:
     """A log-probability of 0 times infinity would be NaN."""
     inputs = selection("random", 1, 0, 5, n=1, b=1) | {
@@ -353,6 +379,8 @@ def test_a_sentence_is_selected_for_as_it_is_alone(both: Any) -> None:
         ("sampling_noise", (24,), r"noise must be \[N, R\]"),
         ("sampling_temperature", (), r"temperatures and top shares \[N\]"),
         ("sampling_top_p", (23,), r"temperatures and top shares \[N\]"),
+        ("tail_tokens", (23, 0), r"tail and their noise must be \[N, D\]"),
+        ("tail_noise", (24, 1), r"tail and their noise must be \[N, D\]"),
         ("constraint_tokens", (23, 0), r"constraints must be \[N, U\]"),
         ("constraint_progress", (24, 4, 1), r"constraints must be \[N, U\]"),
         ("other_progress", (24, 3), r"constraints must be \[N, U\]"),
@@ -368,18 +396,20 @@ def test_selection_refuses_what_does_not_fit(
 
 
 @pytest.mark.parametrize(
-    ("k", "b", "r", "u", "choices"),
+    ("k", "b", "r", "u", "d", "choices"),
     [
-        (1, 0, 0, 0, 99), (4, 0, 0, 0, 99), (4, 3, 0, 0, 99), (4, 90, 0, 0, 99), (1, 3, 5, 0, 99),
-        (1, 0, 97, 0, 99), (4, 3, 0, 2, 99), (4, 0, 0, 95, 99),
+        (1, 0, 0, 0, 0, 99), (4, 0, 0, 0, 0, 99), (4, 3, 0, 0, 0, 99), (4, 90, 0, 0, 0, 99),
+        (1, 3, 5, 0, 0, 99), (1, 0, 97, 0, 0, 99), (4, 3, 0, 2, 0, 99), (4, 0, 0, 95, 0, 99),
+        (1, 0, 5, 0, 3, 99), (1, 0, 5, 2, 3, 99),
     ],
 )  # fmt: skip
 def test_what_candidates_are_asked_for(
-    both: Any, k: int, b: int, r: int, u: int, choices: int
+    both: Any, k: int, b: int, r: int, u: int, d: int, choices: int
 ) -> None:
     forced = np.array([7, FREE, 0, unscored(5), unscored(0)])
     tokens = np.zeros((len(forced), k), np.int64)
     wanted = np.arange(len(forced) * u).reshape(len(forced), u) - 1
+    tail = 50 + np.arange(len(forced) * d).reshape(len(forced), d)
     columns, count = assert_equal(
         both(
             "ForcedColumns",
@@ -389,11 +419,12 @@ def test_what_candidates_are_asked_for(
                 "marked_tokens": np.zeros((len(forced), k, b), np.int64),
                 "sampling_noise": np.zeros((len(forced), r), np.float32),
                 "constraint_tokens": wanted,
+                "tail_tokens": tail,
                 "choices": np.array(choices),
             },
         )
     )
-    others = [np.maximum(tokens, 0).tolist() for tokens in wanted]
+    others = np.maximum(np.concatenate((wanted, tail), 1), 0).tolist()
     assert columns.tolist() == [
         [[token, *own]] * k for token, own in zip((7, 0, 0, 5, 0), others, strict=True)
     ]

@@ -12,7 +12,7 @@ from translate_trt.runtime.backends.onnxruntime import OnnxRuntimeGraphs
 from translate_trt.runtime.reference import Arrays
 
 #: Axes that only exist for an option: marked tokens, samples, tokens of constraints.
-AXES = {"B", "R", "U"}
+AXES = {"B", "R", "D", "U"}
 
 
 @pytest.mark.usefixtures("python_loop")
@@ -45,4 +45,4 @@ def test_inputs_of_unused_options_have_no_columns(
 
     sizes.clear()
     translator.translate("a cat", dataclasses.replace(plain, disable_unk=True))
-    assert sizes == {"B": {1}, "R": {0}, "U": {0}}
+    assert sizes == {"B": {1}, "R": {0}, "D": {0}, "U": {0}}

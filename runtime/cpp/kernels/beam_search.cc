@@ -60,13 +60,15 @@ struct Kept {
 };
 
 struct Scratch {
-  explicit Scratch(std::size_t beams) : best(2 * beams), few(beams), kept(2 * beams) {}
+  explicit Scratch(std::size_t beams)
+      : best(2 * beams), few(beams), kept(2 * beams), drawn(beams) {}
 
   TopK best, few;
   std::vector<Continuation> all;  // of a sentence with constraints
   std::vector<Kept> kept;
   std::vector<float> values;        // of the candidates of a beam
   std::vector<std::size_t> ranked;  // candidates of a beam, best first
+  std::vector<std::int64_t> drawn;  // tokens of the first candidate of each beam, if it is drawn
 };
 
 // ((beta + n) / (beta + 1)) ** alpha
@@ -74,6 +76,9 @@ float length_penalty(const Selection& s, std::size_t n, std::int64_t length) {
   const float beta = s.betas[n];
   return std::pow((beta + static_cast<float>(length)) / (beta + 1.0F), s.alphas[n]);
 }
+
+// Number of tokens that are looked up for each beam.
+std::size_t lookups(const Selection& s) { return 1 + s.constraints + s.tails; }
 
 // Rule 13: the log-probability of a candidate of beam `row` times the factor of its token.
 float marked(const Selection& s, std::size_t row, std::int64_t token, float log_probability) {
@@ -86,42 +91,62 @@ float marked(const Selection& s, std::size_t row, std::int64_t token, float log_
   return log_probability;
 }
 
-// Rule 14: leaves only the candidate that is drawn, in a sentence with noise.
-void sample(const Selection& s, std::size_t n, Scratch& scratch) {
+// Whether the next token of a sentence is drawn.
+bool draws(const Selection& s, std::size_t n) {
+  return s.ranks > 0 && s.noise[n * s.ranks] > kImpossible;
+}
+
+// Rule 14: leaves only the token that is drawn, in place of the first candidate of beam `row`.
+void sample(const Selection& s, std::size_t n, std::size_t row, bool too_short, Scratch& scratch) {
   const auto* noise = s.noise + n * s.ranks;
-  if (s.ranks == 0 || !(noise[0] > kImpossible)) return;
+  const auto* choices = s.choices + row * s.candidates;
   auto& values = scratch.values;
   auto& ranked = scratch.ranked;
   ranked.resize(s.candidates);
   std::iota(ranked.begin(), ranked.end(), std::size_t{0});
   std::stable_sort(ranked.begin(), ranked.end(),
                    [&](auto left, auto right) { return values[left] > values[right]; });
-  std::size_t ranks = 0;  // that can be drawn
-  while (ranks < std::min(s.ranks, s.candidates) && noise[ranks] > kImpossible) ++ranks;
+  std::size_t open = 0;  // ranks with noise; there may be fewer candidates
+  while (open < s.ranks && noise[open] > kImpossible) ++open;
+  const auto ranks = std::min(open, s.candidates);
+  auto drawable = ranks;
   if (s.top_shares[n] < 1) {
     const auto share = [&](std::size_t rank) {
       return std::exp((values[ranked[rank]] - values[ranked[0]]) / s.temperatures[n]);
     };
     float total = 0, before = 0;
     for (std::size_t rank = 0; rank < ranks; ++rank) total += share(rank);
-    std::size_t enough = 0;
-    for (; enough < ranks && !(before >= s.top_shares[n] * total); ++enough) {
-      before += share(enough);
-    }
-    ranks = enough;
-  }
-  std::size_t drawn = 0;
-  float best = kImpossible;
-  for (std::size_t rank = 0; rank < ranks; ++rank) {
-    const float value = values[ranked[rank]] + noise[rank];
-    if (value > best) {
-      best = value;
-      drawn = rank;
+    drawable = 0;
+    for (; drawable < ranks && !(before >= s.top_shares[n] * total); ++drawable) {
+      before += share(drawable);
     }
   }
-  const float kept = values[ranked[drawn]];
+  float best = kImpossible, kept = values[ranked[0]];
+  auto& drawn = scratch.drawn[row - n * s.beams];
+  drawn = choices[ranked[0]];
+  const auto offer = [&](float value, float added, std::int64_t token) {
+    if (!(value + added > best)) return;
+    best = value + added;
+    kept = value;
+    drawn = token;
+  };
+  for (std::size_t rank = 0; rank < drawable; ++rank) {
+    offer(values[ranked[rank]], noise[rank], choices[ranked[rank]]);
+  }
+  // Of the tail, only tokens after the last rank, whose noise is that of their rank.
+  const float worst = open > s.candidates ? kImpossible : values[ranked[ranks - 1]];
+  const auto at_worst = choices[ranked[ranks - 1]];
+  const auto* tail = s.looked_up + row * lookups(s) + 1 + s.constraints;
+  for (std::size_t d = 0; d < s.tails; ++d) {
+    const auto token = s.tail_tokens[n * s.tails + d];
+    if (token < 0 || (too_short && token == s.end_token)) continue;
+    const float value = marked(s, row, token, tail[d]);
+    if (value < worst || (value == worst && token > at_worst)) {
+      offer(value, s.tail_noise[n * s.tails + d], token);
+    }
+  }
   std::fill(values.begin(), values.end(), kImpossible);
-  values[ranked[drawn]] = kept;
+  values[0] = kept;
 }
 
 // Whether a sentence has constraints.
@@ -161,7 +186,7 @@ void expand(const Selection& s, std::size_t n, Scratch& scratch) {
   const auto forced_at = s.candidates + s.constraints, width = forced_at + 1;
   const bool is_forced = s.forced_tokens[n] != kFree;
   const bool too_short = s.positions[n] + 1 < s.min_lengths[n];
-  const bool constrained = is_constrained(s, n);
+  const bool constrained = is_constrained(s, n), is_drawn = draws(s, n) && !is_forced;
   const auto* wanted = s.constraint_tokens + n * s.constraints;
   scratch.best.clear();
   scratch.all.clear();
@@ -177,14 +202,14 @@ void expand(const Selection& s, std::size_t n, Scratch& scratch) {
     const auto other_progress = s.other_progress[row];
     const auto* values = s.log_probabilities + row * s.candidates;
     const auto* choices = s.choices + row * s.candidates;
-    const auto* looked_up = s.looked_up + row * (s.constraints + 1);
+    const auto* looked_up = s.looked_up + row * lookups(s);
     scratch.values.resize(s.candidates);
     for (std::size_t c = 0; c < s.candidates; ++c) {
       const bool barred = is_forced || (too_short && choices[c] == s.end_token) ||
                           (constrained && is_wanted(s, n, choices[c]));
       scratch.values[c] = barred ? kImpossible : marked(s, row, choices[c], values[c]);
     }
-    sample(s, n, scratch);
+    if (is_drawn) sample(s, n, row, too_short, scratch);
     for (std::size_t c = 0; c < s.candidates; ++c) offer(scratch.values[c], c, other_progress);
     for (std::size_t u = 0; u < s.constraints; ++u) {
       const bool is_open = wanted[u] >= 0 && !is_forced;
@@ -203,9 +228,10 @@ void expand(const Selection& s, std::size_t n, Scratch& scratch) {
     scratch.kept[rank] = {
         rank < s.beams * s.beams ? value : kImpossible,
         static_cast<std::int64_t>(beam),
-        c < s.candidates ? choices[c]
-        : c < forced_at  ? std::max<std::int64_t>(wanted[c - s.candidates], 0)
-                         : forced_column(s.forced_tokens[n]),
+        is_drawn && c == 0 ? scratch.drawn[beam]
+        : c < s.candidates ? choices[c]
+        : c < forced_at    ? std::max<std::int64_t>(wanted[c - s.candidates], 0)
+                           : forced_column(s.forced_tokens[n]),
     };
   }
 }

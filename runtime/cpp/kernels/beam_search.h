@@ -38,8 +38,8 @@ struct Selection {
 
   const float* log_probabilities;  // [N, K, C]
   const std::int64_t* choices;     // [N, K, C], tokens of the candidates
-  const float* looked_up;          // [N, K, U + 1], log-probabilities of tokens to look up: the
-                                   // forced token, and those of constraints
+  const float* looked_up;          // [N, K, 1 + U + D], log-probabilities of tokens to look up:
+                                   // the forced token, those of constraints, and those of the tail
   std::int64_t end_token;
 
   const std::int64_t *forced_tokens, *min_lengths, *max_lengths;  // [N]
@@ -60,6 +60,10 @@ struct Selection {
   std::size_t ranks;                       // R
   const float* noise;                      // [N, R], minus infinity for ranks that cannot be drawn
   const float *temperatures, *top_shares;  // [N], of samples
+
+  std::size_t tails;                // D
+  const std::int64_t* tail_tokens;  // [N, D], may be drawn, too; negative in unused entries
+  const float* tail_noise;          // [N, D]
 
   std::size_t constraints;                  // U
   const std::int64_t* constraint_tokens;    // [N, U], negative in unused entries at the end

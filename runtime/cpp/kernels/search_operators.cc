@@ -69,22 +69,28 @@ class ForcedColumnsNode : public PortableNode {
     require(beams.size() == 2 && context.shape(0) == Shape{beams[0]},
             "the shapes of forced tokens and beams do not match");
     const auto marks = context.shape(2);
-    const auto noise = context.shape(3), wanted = context.shape(4);
-    require(marks.size() == 3 && noise.size() == 2 && context.shape(5).empty(),
+    const auto noise = context.shape(3), wanted = context.shape(4), tail = context.shape(5);
+    require(marks.size() == 3 && noise.size() == 2 && context.shape(6).empty(),
             "marked tokens must be [N, K, B], noise [N, R], and the number of tokens a scalar");
     require(wanted.size() == 2 && wanted[0] == beams[0], "tokens of constraints must be [N, U]");
+    require(tail.size() == 2 && tail[0] == beams[0], "tokens of the tail must be [N, D]");
     const auto* forced = context.input<std::int64_t>(0);
     const auto* tokens = context.input<std::int64_t>(4);
-    auto* columns = context.output<std::int64_t>(0, {beams[0], beams[1], wanted[1] + 1});
-    for (std::int64_t n = 0; n < beams[0]; ++n, tokens += wanted[1]) {
+    const auto* tail_tokens = context.input<std::int64_t>(5);
+    auto* columns = context.output<std::int64_t>(0, {beams[0], beams[1], 1 + wanted[1] + tail[1]});
+    const auto append = [&](const std::int64_t* begin, std::int64_t count) {
+      columns = std::transform(begin, begin + count, columns,
+                               [](auto token) { return std::max<std::int64_t>(token, 0); });
+    };
+    for (std::int64_t n = 0; n < beams[0]; ++n) {
       for (std::int64_t k = 0; k < beams[1]; ++k) {
         *columns++ = forced_column(forced[n]);
-        columns = std::transform(tokens, tokens + wanted[1], columns,
-                                 [](auto token) { return std::max<std::int64_t>(token, 0); });
+        append(tokens + n * wanted[1], wanted[1]);
+        append(tail_tokens + n * tail[1], tail[1]);
       }
     }
     *context.output<std::int64_t>(1, {1}) = std::min(
-        2 * beams[1] + 1 + marks[2] + noise[1] + wanted[1], *context.input<std::int64_t>(5));
+        2 * beams[1] + 1 + marks[2] + noise[1] + wanted[1], *context.input<std::int64_t>(6));
   }
 };
 
@@ -97,8 +103,8 @@ class SelectBeamsNode : public PortableNode {
     require(shape.size() == 3 && beams.size() == 2,
             "candidates must be [N, K, C], and beams [N, K]");
     const Shape rows = {shape[0]};
-    const auto looked_up = context.shape(2), wanted = context.shape(22);
-    require(looked_up.size() == 3, "the tokens that are looked up must be [N, K, U + 1]");
+    const auto looked_up = context.shape(2), tail = context.shape(22), wanted = context.shape(24);
+    require(looked_up.size() == 3, "the tokens that are looked up must be [N, K, 1 + U + D]");
     require(beams == Shape{shape[0], shape[1]} && context.shape(1) == shape &&
                 Shape{looked_up[0], looked_up[1]} == beams,
             "the shapes of candidates and beams do not match");
@@ -114,10 +120,13 @@ class SelectBeamsNode : public PortableNode {
     require(noise.size() == 2 && noise[0] == shape[0] && context.shape(20) == rows &&
                 context.shape(21) == rows,
             "noise must be [N, R], and temperatures and top shares [N]");
-    require(wanted.size() == 2 && wanted[0] == shape[0] && context.shape(24) == beams &&
-                context.shape(23) == Shape{shape[0], shape[1], wanted[1]} &&
-                looked_up[2] == wanted[1] + 1,
+    require(tail.size() == 2 && tail[0] == shape[0] && context.shape(23) == tail,
+            "tokens of the tail and their noise must be [N, D]");
+    require(wanted.size() == 2 && wanted[0] == shape[0] && context.shape(26) == beams &&
+                context.shape(25) == Shape{shape[0], shape[1], wanted[1]},
             "tokens of constraints must be [N, U], and their progress [N, K, U] and [N, K]");
+    require(looked_up[2] == 1 + wanted[1] + tail[1],
+            "the tokens that are looked up must be [N, K, 1 + U + D]");
     require(shape[2] >= 1 && shape[1] >= 1, "there must be a candidate for each beam");
     const Selection selection{
         element_count(shape, 0, 1),
@@ -147,10 +156,13 @@ class SelectBeamsNode : public PortableNode {
         context.input<float>(19),
         context.input<float>(20),
         context.input<float>(21),
-        element_count(wanted, 1, 2),
+        element_count(tail, 1, 2),
         context.input<std::int64_t>(22),
-        context.input<std::int64_t>(23),
+        context.input<float>(23),
+        element_count(wanted, 1, 2),
         context.input<std::int64_t>(24),
+        context.input<std::int64_t>(25),
+        context.input<std::int64_t>(26),
         context.output<std::int64_t>(0, beams),
         context.output<std::int64_t>(1, beams),
         context.output<float>(2, beams),

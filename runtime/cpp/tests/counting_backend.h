@@ -7,9 +7,13 @@
 #include <vector>
 
 #include "backends/backend.h"
+#include "bundle/manifest.h"
 #include "core/sentence.h"
 
 namespace translate_trt::runtime {
+
+// Begins translations with token 2 and ends them with token 3.
+inline constexpr ModelDescription kModel = {50, 2, 3, 1, 50, true};
 
 // Creates single-beam sentences with these lengths, indexed in order.
 inline std::vector<Sentence> sentences_of(const std::vector<std::size_t>& lengths) {

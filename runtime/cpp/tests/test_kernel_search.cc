@@ -112,6 +112,9 @@ struct Step {
   std::size_t ranks = 0;
   std::vector<float> noise = {};
   std::vector<float> temperatures = std::vector<float>(sentences, 1), top_shares = temperatures;
+  std::size_t tails = 0;
+  std::vector<std::int64_t> tail_tokens = {};
+  std::vector<float> tail_noise = {};
   std::size_t constraints = 0;
   std::vector<std::int64_t> constraint_tokens = {}, constraint_progress = {};
   std::vector<std::int64_t> other_progress = std::vector<std::int64_t>(sentences * beams);
@@ -120,7 +123,7 @@ struct Step {
   // Gives two of three sentences constraints of up to `count` different tokens.
   void constrain(std::size_t count) {
     constraints = count;
-    looked_up = numbers.floats(sentences * beams * (count + 1), 4);
+    looked_up = numbers.floats(sentences * beams * (1 + count + tails), 4);
     constraint_progress = numbers.integers(sentences * beams * count, 4);
     other_progress = numbers.integers(sentences * beams, 3);
     for (std::size_t n = 0; n < sentences; ++n) {
@@ -149,6 +152,16 @@ struct Step {
         noise.push_back(is_open ? static_cast<float>((n + rank * rank) * 7 % 5)
                                 : -std::numeric_limits<float>::infinity());
       }
+    }
+  }
+
+  // Lets every sentence with noise draw from `count` further tokens.
+  void draw_tail(std::size_t count) {
+    tails = count;
+    looked_up = numbers.floats(sentences * beams * (1 + constraints + count), 4);
+    tail_noise = numbers.floats(sentences * count, 3);
+    for (std::size_t i = 0; i < sentences * count; ++i) {
+      tail_tokens.push_back(i % 7 == 6 ? -1 : static_cast<std::int64_t>(i * 5 % 13));
     }
   }
 
@@ -236,6 +249,9 @@ Result selected(const Step& step, const bool* early, const bool* done) {
                 step.noise.data(),
                 step.temperatures.data(),
                 step.top_shares.data(),
+                step.tails,
+                step.tail_tokens.data(),
+                step.tail_noise.data(),
                 step.constraints,
                 step.constraint_tokens.data(),
                 step.constraint_progress.data(),
@@ -261,7 +277,7 @@ void expect(const Step& s, const bool* early, const bool* done, std::size_t n, R
   const auto wanted = s.wanted(n);
   const auto forced = s.forced_tokens[n];
   const float* noise = s.noise.data() + n * s.ranks;
-  const bool draws = s.ranks > 0 && noise[0] > kNothing;
+  const bool draws = s.ranks > 0 && noise[0] > kNothing && forced == kFree;
   std::vector<std::pair<float, Continuation>> all;
   for (std::size_t k = 0; k < s.beams; ++k) {
     const auto row = n * s.beams + k;
@@ -274,17 +290,39 @@ void expect(const Step& s, const bool* early, const bool* done, std::size_t n, R
       const bool barred = forced != kFree || too_short || factor > 1e9F || is_wanted;
       ranked.push_back({barred ? kNothing : s.values[c] * factor, c});
     }
+    const auto* looked_up = s.looked_up.data() + row * (1 + s.constraints + s.tails);
     if (draws) {
-      auto drawn = best(ranked, ranked.size());
-      drawn.resize(std::min(drawn.size(), s.ranks));
-      for (std::size_t rank = 0; rank < drawn.size(); ++rank) drawn[rank].first += noise[rank];
-      const auto only = best(std::move(drawn), 1).front().second;
-      for (auto& [value, c] : ranked) value = c == only ? value : kNothing;
+      using Token = std::pair<float, std::int64_t>;  // value and token
+      auto order = best(ranked, ranked.size());
+      std::size_t open = 0;
+      while (open < s.ranks && noise[open] > kNothing) ++open;
+      const auto ranks = std::min(order.size(), open);
+      std::vector<std::pair<float, Token>> keys;
+      for (std::size_t rank = 0; rank < ranks; ++rank) {
+        const auto [value, c] = order[rank];
+        keys.push_back({value + noise[rank], {value, s.choices[c]}});
+      }
+      for (std::size_t d = 0; d < s.tails; ++d) {
+        const auto token = s.tail_tokens[n * s.tails + d];
+        const bool too_short = s.positions[n] + 1 < s.min_lengths[n] && token == kEnd;
+        const float factor = s.factor(row, token);
+        if (token < 0 || too_short || factor > 1e9F) continue;
+        const Token one = {looked_up[1 + s.constraints + d] * factor, token};
+        const auto [worst, c] = order[ranks - 1];
+        if (open > ranks || one.first > worst) continue;  // all tokens, or this one, have ranks
+        if (one.first == worst && token <= s.choices[c]) continue;
+        keys.push_back({one.first + s.tail_noise[n * s.tails + d], one});
+      }
+      const auto [value, token] = best(std::move(keys), 1).front().second;
+      all.push_back({value + s.log_probs[row], {parent, token, s.other_progress[row]}});
+      for (std::size_t c = 1; c < s.candidates; ++c) {
+        all.push_back({kNothing, {parent, s.choices[row * s.candidates + c], 0}});
+      }
+    } else {
+      for (const auto& [value, c] : ranked) {
+        all.push_back({value + s.log_probs[row], {parent, s.choices[c], s.other_progress[row]}});
+      }
     }
-    for (const auto& [value, c] : ranked) {
-      all.push_back({value + s.log_probs[row], {parent, s.choices[c], s.other_progress[row]}});
-    }
-    const auto* looked_up = s.looked_up.data() + row * (s.constraints + 1);
     for (std::size_t u = 0; u < s.constraints; ++u) {
       const bool is_open = u < wanted.size() && forced == kFree;
       all.push_back({(is_open ? looked_up[1 + u] : kNothing) + s.log_probs[row],
@@ -397,11 +435,12 @@ void test_select_beams() {
           std::fill_n(step.log_probs.data() + n * beams, beams, -2.0F);
         }
       }
-      for (const std::string changes : {"none", "marks", "constraints"}) {
+      for (const std::string changes : {"none", "marks", "tail", "constraints"}) {
         if (changes == "marks") {
           step.mark(3);
           step.draw(4);
         }
+        if (changes == "tail") step.draw_tail(5);
         if (changes == "constraints") {
           step.ranks = 0;
           step.constrain(4);

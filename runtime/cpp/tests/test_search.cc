@@ -76,7 +76,7 @@ void test_sentences_have_options_of_their_own() {
   };
   std::vector<std::int64_t> limits;
   const CountingBackend backend([&] { return std::make_unique<Watching>(limits); });
-  Search search(backend, options, 100, 2, 3);
+  Search search(backend, options, 100, kModel);
   List list(sentences);
   std::vector<double> ends(3);  // log-probabilities of the end symbol
   const auto keep = [&](const SentencePtr& one, const std::vector<Hypothesis>& found) {
@@ -97,7 +97,7 @@ void test_dropped_sentences_leave_before_the_next_step() {
   const CountingBackend backend([] { return std::make_unique<CountingBatch>(); });
   SearchOptions options;
   options.beam_size = 1;
-  Search search(backend, options, 100, 2, 3);
+  Search search(backend, options, 100, kModel);
   List list(sentences);
   std::vector<std::size_t> finished;
   const auto keep = [&](const SentencePtr& one, const std::vector<Hypothesis>&) {
@@ -171,7 +171,7 @@ struct Recorded {
     const CountingBackend backend([&] { return std::make_unique<RecordingBatch>(record, ahead); });
     SearchOptions options;
     options.beam_size = 1;
-    Search search(backend, options, batch_tokens, 2, 3);
+    Search search(backend, options, batch_tokens, kModel);
     List list(sentences);
     const auto keep = [&](const SentencePtr& one, const std::vector<Hypothesis>& found) {
       tokens[one->index] = found.front().tokens;
@@ -222,7 +222,7 @@ void test_sentences_on_their_way_into_a_batch_are_not_lost() {
   const CountingBackend backend([&] { return std::make_unique<RecordingBatch>(record, 1); });
   SearchOptions options;
   options.beam_size = 1;
-  Search search(backend, options, 20, 2, 3);
+  Search search(backend, options, 20, kModel);
   List list(named_sentences({1, 6, 9}));
   const auto ignore = [](const SentencePtr&, const std::vector<Hypothesis>&) {};
   search.advance(list, ignore);

@@ -44,7 +44,7 @@ struct Counting {
         service(
             settings,
             [this](const SearchOptions& shared) {
-              return std::make_unique<Search>(backend, shared, 100, 2, 3);
+              return std::make_unique<Search>(backend, shared, 100, kModel);
             },
             [this](const std::string& message) {
               const std::lock_guard lock(mutex);

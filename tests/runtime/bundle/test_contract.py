@@ -36,7 +36,7 @@ def test_names_are_unique_and_axes_are_letters_or_sizes() -> None:
         assert len({spec.name for spec in specs}) == len(specs)
         for spec in specs:
             for axis in spec.axes:
-                assert isinstance(axis, int) or axis in ("N", "K", "S", "P", "B", "R", "U")
+                assert isinstance(axis, int) or axis in ("N", "K", "S", "P", "B", "R", "D", "U")
 
 
 def test_attention_is_an_output_of_its_own() -> None:

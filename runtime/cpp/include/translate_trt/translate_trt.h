@@ -116,8 +116,8 @@ typedef struct tt_options {
   int32_t disable_unk; /* 1: no translation has the unknown symbol */
   /* Sampling, with beam_size = 1: each token is drawn from the sampling_top_k best candidates, from
    * 1 (the best is taken) to 1024, and of these from the fewest that have the share sampling_top_p
-   * of the probability. The temperature divides log-probabilities. The same seed and source have
-   * the same translation in any batch. */
+   * of the probability; 0: from the whole vocabulary. The temperature divides log-probabilities.
+   * The same seed and source have the same translation in any batch. */
   int32_t sampling_top_k;
   double sampling_top_p;
   double sampling_temperature;

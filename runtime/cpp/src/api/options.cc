@@ -84,9 +84,9 @@ void write(Options from, Options* written, std::size_t size, const char* name) {
 void check_sampling(const SearchOptions& options) {
   const int top_k = options.sampling_top_k;
   const double top_p = options.sampling_top_p, temperature = options.sampling_temperature;
-  if (top_k < 1 || top_k > kMaxTopK) {
+  if (top_k < 0 || top_k > kMaxTopK) {
     throw option_error(is("sampling_top_k", top_k) + "it must be from 1 (no sampling) to " +
-                       std::to_string(kMaxTopK) + ".");
+                       std::to_string(kMaxTopK) + ", or 0 for the whole vocabulary.");
   }
   if (!(top_p > 0 && top_p <= 1)) {  // also true for NaN
     throw option_error("sampling_top_p is " + shown(top_p) +
@@ -108,12 +108,20 @@ void check_sampling(const SearchOptions& options) {
     };
     demand("beam_size", options.beam_size, 1);
     demand("alternatives", options.alternatives, 0);
+    if (top_k == 0 && top_p < 1) {
+      // The sum of the probabilities is not known at other temperatures than 1.
+      throw option_error("sampling_top_p is " + shown(top_p) +
+                         ", and sampling_top_k is 0, the whole vocabulary; set sampling_top_k to " +
+                         std::to_string(kMaxTopK) + " at most.");
+    }
     return;
   }
   const auto refuse = [](const char* name, double value) {
     if (value == 1) return;
-    throw option_error(std::string(name) + " is " + shown(value) +
-                       ", but no token is drawn; set sampling_top_k to more than 1.");
+    throw option_error(
+        std::string(name) + " is " + shown(value) +
+        ", but no token is drawn; set sampling_top_k to more than 1, or to 0 for the "
+        "whole vocabulary.");
   };
   refuse("sampling_top_p", top_p);
   refuse("sampling_temperature", temperature);

@@ -22,7 +22,7 @@ inline constexpr int kMaxRepetitionPenalty = 1000;
 // Most sequences of suppress_sequences; a step selects one more candidate for each.
 inline constexpr std::size_t kMaxSuppressed = 256;
 
-// Most candidates that a token is drawn from, and largest temperature of samples.
+// Most candidates that a token is drawn from by rank, and largest temperature of samples.
 inline constexpr int kMaxTopK = 1024;
 inline constexpr int kMaxTemperature = 100;
 
@@ -54,7 +54,7 @@ struct SearchOptions {
   int no_repeat_ngram_size = 0;
   std::optional<std::string> suppress_sequences;  // see `read_sequences`
   bool disable_unk = false;
-  int sampling_top_k = 1;  // see rule 14
+  int sampling_top_k = 1;  // see rule 14; 0: the whole vocabulary
   double sampling_top_p = 1;
   double sampling_temperature = 1;
   int seed = 0;
@@ -67,7 +67,7 @@ struct SearchOptions {
   bool marks_tokens() const { return marking_option() != nullptr; }
 
   // Whether tokens are drawn at random (rule 14).
-  bool samples() const { return sampling_top_k > 1; }
+  bool samples() const { return sampling_top_k != 1; }
 
   // Name of the first option that marks or draws tokens; null if none does.
   const char* changing_option() const;

@@ -37,7 +37,7 @@ struct StepResult {
 
 using StepResults = std::vector<StepResult>;
 
-// Rounds B, R or U of the inputs of a step up, because a batch binds its arrays anew when they
+// Rounds B, R, D or U of the inputs of a step up, because a batch binds its arrays anew when they
 // change.
 inline std::size_t rounded_count(std::size_t count) { return (count + 7) / 8 * 8; }
 
@@ -51,11 +51,14 @@ struct MarkedTokens {
   bool empty() const { return count == 0; }
 };
 
-// Noise of the candidates of each sentence by rank, of which a step draws the next token (rule 14),
-// for all rows of a batch.
+// Noise of the candidates of each sentence by rank, and of further tokens, of which a step draws the
+// next token (rule 14), for all rows of a batch.
 struct SamplingNoise {
-  std::int64_t count = 0;     // of a sentence, R
-  std::vector<float> values;  // [N, R], minus infinity for ranks that cannot be drawn
+  std::int64_t count = 0;                 // of a sentence, R
+  std::vector<float> values;              // [N, R], minus infinity for ranks that cannot be drawn
+  std::int64_t tail_count = 0;            // of a sentence, D
+  std::vector<std::int64_t> tail_tokens;  // [N, D], kUnmarked in unused entries at the end
+  std::vector<float> tail_values;         // [N, D]
 
   bool empty() const { return count == 0; }
 };

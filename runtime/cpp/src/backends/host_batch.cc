@@ -252,7 +252,11 @@ void HostBatch::mark(const MarkedTokens& marked) {
 void HostBatch::sample(const SamplingNoise& noise) {
   if (noise.count == 0 && sizes_.r == 0) return;
   resize(sizes_.r, noise.count, kR);
+  resize(sizes_.d, noise.tail_count, kD);
   std::copy(noise.values.begin(), noise.values.end(), now_.at(kSamplingNoise)->row<float>());
+  std::copy(noise.tail_tokens.begin(), noise.tail_tokens.end(),
+            now_.at(kTailTokens)->row<std::int64_t>());
+  std::copy(noise.tail_values.begin(), noise.tail_values.end(), now_.at(kTailNoise)->row<float>());
   if (mirror_) mirror_->edited();
 }
 
@@ -341,7 +345,7 @@ void HostBatch::bind() {
 
 // Allocates all arrays except the large ones for sizes_, with idle rows.
 void HostBatch::allocate_small() {
-  sizes_.b = sizes_.r = sizes_.u = 0;
+  sizes_.b = sizes_.r = sizes_.d = sizes_.u = 0;
   now_.clear(), other_.clear(), results_.clear();
   for (const TensorSpec& spec : contract_.step_inputs()) {
     if (!is_large(spec)) now_[spec.name] = make(spec);

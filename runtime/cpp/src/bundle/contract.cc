@@ -70,6 +70,8 @@ std::int64_t Sizes::of(std::int64_t axis) const {
       return r;
     case kU:
       return u;
+    case kD:
+      return d;
     default:
       return axis;
   }

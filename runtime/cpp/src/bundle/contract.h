@@ -21,10 +21,13 @@ inline constexpr const char* kNext = "next_";
 inline constexpr const char* kMarkedTokens = "marked_tokens";
 inline constexpr const char* kMarkedFactors = "marked_factors";
 inline constexpr std::int64_t kUnmarked = -1;
-// Step inputs that draw the next token of a sentence: noise [N, R] and two options [N].
+// Step inputs that draw the next token of a sentence: noise [N, R], two options [N], and tokens that
+// may be drawn, too [N, D] (kUnmarked in unused entries), with their noise [N, D].
 inline constexpr const char* kSamplingNoise = "sampling_noise";
 inline constexpr const char* kSamplingTemperature = "sampling_temperature";
 inline constexpr const char* kSamplingTopP = "sampling_top_p";
+inline constexpr const char* kTailTokens = "tail_tokens";
+inline constexpr const char* kTailNoise = "tail_noise";
 // Step inputs that divide the beams by their progress with constraints: the tokens of these [N, U]
 // (kUnmarked in unused entries), the progress with each of them [N, K, U] and with any other token
 // [N, K].
@@ -48,11 +51,12 @@ enum Letter : std::int64_t {
   kW = -5,
   kB = -6,
   kR = -7,
-  kU = -8
+  kU = -8,
+  kD = -9
 };
 
 struct Sizes {
-  std::int64_t n = 0, k = 0, s = 0, p = 0, w = 0, b = 0, r = 0, u = 0;
+  std::int64_t n = 0, k = 0, s = 0, p = 0, w = 0, b = 0, r = 0, u = 0, d = 0;
 
   std::int64_t of(std::int64_t axis) const;  // resolves a letter; a number is returned unchanged
 };

@@ -33,8 +33,15 @@ const Named<Initial>& initials() {
   return all;
 }
 
-constexpr std::array<std::pair<char, Letter>, 8> kLetters = {
-    {{'N', kN}, {'K', kK}, {'S', kS}, {'P', kP}, {'W', kW}, {'B', kB}, {'R', kR}, {'U', kU}}};
+constexpr std::array<std::pair<char, Letter>, 9> kLetters = {{{'N', kN},
+                                                              {'K', kK},
+                                                              {'S', kS},
+                                                              {'P', kP},
+                                                              {'W', kW},
+                                                              {'B', kB},
+                                                              {'R', kR},
+                                                              {'U', kU},
+                                                              {'D', kD}}};
 
 template <class T>
 T choice(const Fields& fields, const std::string& field, const Named<T>& choices) {
@@ -229,19 +236,22 @@ Contract read_contract(const Fields& fields) {
       {"forced_tokens", Type::kInt64, {kN}},         {"min_lengths", Type::kInt64, {kN}},
       {"max_lengths", Type::kInt64, {kN}},           {"length_penalty_alpha", Type::kFloat32, {kN}},
       {"length_penalty_beta", Type::kFloat32, {kN}}, {"early_stopping", Type::kBool, {kN}}};
-  constexpr const char* kOfChanges[] = {kMarkedTokens,        kMarkedFactors, kSamplingNoise,
-                                        kSamplingTemperature, kSamplingTopP,  kConstraintTokens,
-                                        kConstraintProgress,  kOtherProgress};
+  constexpr const char* kOfChanges[] = {
+      kMarkedTokens, kMarkedFactors, kSamplingNoise,    kSamplingTemperature, kSamplingTopP,
+      kTailTokens,   kTailNoise,     kConstraintTokens, kConstraintProgress,  kOtherProgress};
   if (std::any_of(std::begin(kOfChanges), std::end(kOfChanges),
                   [&](const char* name) { return find(contract.request, name) != nullptr; })) {
     const std::int64_t b = size_of_axis(request, contract.request, kMarkedTokens, 2, kB);
     const std::int64_t r = size_of_axis(request, contract.request, kSamplingNoise, 1, kR);
+    const std::int64_t d = size_of_axis(request, contract.request, kTailTokens, 1, kD);
     const std::int64_t u = size_of_axis(request, contract.request, kConstraintTokens, 1, kU);
     of_request.push_back({kMarkedTokens, Type::kInt64, {kN, k, b}});
     of_request.push_back({kMarkedFactors, Type::kFloat32, {kN, k, b}});
     of_request.push_back({kSamplingNoise, Type::kFloat32, {kN, r}});
     of_request.push_back({kSamplingTemperature, Type::kFloat32, {kN}});
     of_request.push_back({kSamplingTopP, Type::kFloat32, {kN}});
+    of_request.push_back({kTailTokens, Type::kInt64, {kN, d}});
+    of_request.push_back({kTailNoise, Type::kFloat32, {kN, d}});
     of_request.push_back({kConstraintTokens, Type::kInt64, {kN, u}});
     of_request.push_back({kConstraintProgress, Type::kInt64, {kN, k, u}});
     of_request.push_back({kOtherProgress, Type::kInt64, {kN, k}});

@@ -17,7 +17,8 @@ std::uint64_t noise_state(const SearchOptions& options, const Tokens& source);
 // Collects the noise of the sentences of a batch.
 class NoiseBuilder {
  public:
-  explicit NoiseBuilder(std::int64_t rows) : rows_(rows) {}
+  NoiseBuilder(std::int64_t rows, std::int64_t vocabulary_size)
+      : rows_(rows), vocabulary_size_(vocabulary_size) {}
 
   // Adds the noise of the token at a position of a sentence. state: its `noise_state`.
   void add(std::int64_t row, const SearchOptions& options, std::uint64_t state,
@@ -26,8 +27,13 @@ class NoiseBuilder {
   SamplingNoise build() const;
 
  private:
-  std::int64_t rows_;
-  std::map<std::int64_t, std::vector<float>> noise_;  // by row
+  struct Noise {
+    std::vector<float> by_rank, tail;
+    std::vector<std::int64_t> tail_tokens;
+  };
+
+  std::int64_t rows_, vocabulary_size_;
+  std::map<std::int64_t, Noise> noise_;  // by row
 };
 
 }  // namespace translate_trt::runtime

@@ -59,13 +59,14 @@ Tokens History::path(std::int64_t beam) const {
 }
 
 Search::Search(const Backend& backend, const SearchOptions& options, std::int64_t batch_tokens,
-               std::int64_t start_token, std::int64_t end_token, bool source_end)
+               const ModelDescription& model)
     : beams_(options.beam_size),
       batch_tokens_(batch_tokens),
-      end_token_(end_token),
+      end_token_(model.end_token),
+      vocabulary_size_(model.vocabulary_size),
       attention_(options.return_attention),
-      source_end_(source_end),
-      batch_(backend.batch(options, start_token)) {}
+      source_end_(model.source_end),
+      batch_(backend.batch(options, model.start_token)) {}
 
 Progress Search::advance(SentenceSource& source, const Found& found) {
   drop(source);
@@ -280,7 +281,7 @@ MarkedTokens Search::marked(const Readings& readings) const {
 
 // The noise of sentences whose next token is drawn (rule 14).
 SamplingNoise Search::noise() const {
-  NoiseBuilder noise(batch_->rows());
+  NoiseBuilder noise(batch_->rows(), vocabulary_size_);
   for (const auto& [row, running] : rows_) {
     const Sentence& sentence = *running.sentence;
     const std::int64_t position = running.history.size();

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "backends/backend.h"
+#include "bundle/manifest.h"
 #include "core/constraints.h"
 #include "core/errors.h"
 #include "core/loops.h"
@@ -79,7 +80,7 @@ class Search {
  public:
   // options: beam size and attention of all sentences; other options are per sentence.
   Search(const Backend& backend, const SearchOptions& options, std::int64_t batch_tokens,
-         std::int64_t start_token, std::int64_t end_token, bool source_end = true);
+         const ModelDescription& model);
 
   // Admits sentences, runs one step or several (see Batch::step), and retires finished sentences.
   Progress advance(SentenceSource& source, const Found& found);
@@ -120,7 +121,7 @@ class Search {
   SamplingNoise noise() const;
   ConstraintProgress progress(Readings readings) const;
 
-  std::int64_t beams_, batch_tokens_, end_token_;
+  std::int64_t beams_, batch_tokens_, end_token_, vocabulary_size_;
   bool attention_, source_end_;
   std::unique_ptr<Batch> batch_;
   RunningRows rows_;       // unfinished sentences by row

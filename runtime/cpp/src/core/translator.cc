@@ -161,9 +161,7 @@ Translator::Translator(const std::filesystem::path& bundle, const tt_load_option
                                               backend_->fitting_batches(workers_, batches),
                                               static_cast<std::size_t>(options.capacity)};
   const auto make_search = [this](const SearchOptions& shared) {
-    const ModelDescription& model = manifest_.model;
-    return std::make_unique<Search>(*backend_, shared, batch_tokens_, model.start_token,
-                                    model.end_token, model.source_end);
+    return std::make_unique<Search>(*backend_, shared, batch_tokens_, manifest_.model);
   };
   service_.emplace(service_settings, make_search, log_);
 }
@@ -408,6 +406,12 @@ void Translator::check_options(const SearchOptions& options) const {
                        target_.name +
                        " can neither mark nor draw tokens. Export the bundle again for an onnx "
                        "target.");
+  }
+  if (options.sampling_top_k == 0 && target_.contract.shortlist) {
+    throw option_error("sampling_top_k is 0, the whole vocabulary, to which the shortlist of " +
+                       target_.name +
+                       " does not give access; use another target, or set sampling_top_k to " +
+                       number(kMaxTopK) + " at most.");
   }
   check_sequences(options);
   if (options.max_length && *options.max_length > limits.max_target_length) {
