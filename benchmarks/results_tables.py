@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from serving import RUNTIME
@@ -115,26 +114,16 @@ def render_table3(report: Report) -> str:
     )
 
 
-def render_front_summary(reports: Sequence[Report]) -> str:
-    """Render teachers, and students with shortlists at smaller beam sizes than their teacher's."""
-    first = reports[0]
-    lines = [line for report in reports for line in _front_summary(report["results"])]
-    header = ["decoder", "size", "beam", "BLEU", "difference", "words/s", "relative"]
-    header += ["ms/sentence", "MB"]
-    return f"{where(first)} {first['settings']['test']}, int8.\n\n{table(header, lines)}"
-
-
-def _front_summary(results: dict[str, Any]) -> list[list[str]]:
+def render_front_summary(report: Report) -> str:
+    """Render a teacher and the Pareto front of its students."""
+    results = report["results"]
     systems, (teacher, *rows) = results["systems"], results["rows"]
-    deployed = [
-        row
-        for row in rows
-        if row["beam_size"] < teacher["beam_size"] and row["target"].endswith("shortlist")
-    ]
-    return [
+    front = [row for row in rows if row["on_front"]]
+    lines = [
         [
-            "teacher" if row is teacher else system["decoder"],
+            system["decoder"] or "teacher",
             system["size"],
+            "yes" if row["target"].endswith("shortlist") else "no",
             str(row["beam_size"]),
             f"{row['bleu']:.2f}",
             f"{row['bleu'] - teacher['bleu']:+.2f}",
@@ -143,9 +132,15 @@ def _front_summary(results: dict[str, Any]) -> list[list[str]]:
             f"{row['milliseconds']:.1f}",
             f"{row['megabytes']:.1f}",
         ]
-        for row in (teacher, *deployed)
+        for row in (teacher, *front)
         for system in [systems[row["system"]]]
     ]
+    header = ["decoder", "size", "shortlist", "beam", "BLEU", "difference", "words/s", "relative"]
+    header += ["ms/sentence", "MB"]
+    return (
+        f"{where(report)}{note_of(report)} {report['settings']['test']}, int8. The teacher, and "
+        f"the Pareto front of BLEU and words per second.\n\n{table(header, lines)}"
+    )
 
 
 def render_front(report: Report) -> str:
