@@ -108,6 +108,8 @@ class SubmitOptions(ctypes.Structure):
         ("score", c_int32),
         ("constraints", POINTER(Text)),
         ("constraint_tokens", POINTER(Tokens)),
+        ("alignments", c_int32),
+        ("alignment_threshold", c_double),
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from sentencepiece import sentencepiece_model_pb2
-from support.bad_bundles import BAD_BUNDLES, LAYOUTS, spoiled_fields
+from support.bad_bundles import BAD_BUNDLES, LAYOUTS, edit, spoiled_fields
 from support.bundles import NAN_WORD
 from support.cpp_library import (
     ROOT,
@@ -161,6 +161,41 @@ def test_constraints(probe: Probe, compiled_bundle: Path) -> None:
         assert message in probe.ask(lines=lines, **wrong)["error"][1]
 
 
+@pytest.mark.parametrize("threshold", [None, 0.0, 0.12])
+def test_alignments(probe: Probe, compiled_bundle: Path, threshold: float | None) -> None:
+    translator = Translator(compiled_bundle, threads=1)
+    probe.load(compiled_bundle, threads=1)
+    lines = [*LINES[:6], "", " the\u2003 cat\xa0runs \U0001f600 ", "the cat runs. " * 90, "\t"]
+    options = SearchOptions(num_hypotheses=2)
+    expected = translator.translate(lines, options, alignments=True)
+    asked = {} if threshold is None else {"alignment_threshold": threshold}
+    found = probe.ask(lines=lines, options={"num_hypotheses": 2}, alignments=True, **asked)["found"]
+    assert len(expected[8].hypotheses[0].segments) > 1
+    for own, right in zip(found, expected, strict=True):
+        for one, other in zip(own, right.hypotheses, strict=True):
+            assert other.alignment is not None
+            assert one["text"] == other.text
+            assert [tuple(pair) for pair in one["alignment"]] == other.alignment.pairs(threshold)
+            assert not any(piece["attention"] for piece in one["pieces"])
+    with_attention = probe.ask(lines=["a cat"], options={"return_attention": True}, alignments=True)
+    assert with_attention["found"][0][0]["pieces"][0]["attention"]
+
+
+def test_alignments_that_cannot_be_made(
+    probe: Probe, compiled_bundle: Path, tmp_path: Path
+) -> None:
+    probe.load(compiled_bundle, threads=1)
+    status, message = probe.ask(lines=["a"], alignments=True, alignment_threshold=1.5)["error"]
+    assert status == "TT_OPTION_ERROR"
+    assert message == "alignment_threshold is 1.5; it must be from 0 to 1, or negative."
+    bundle = Path(shutil.copytree(compiled_bundle, tmp_path / "bundle"))
+    edit(bundle, lambda m: m["targets"]["onnx-fp32"]["contract"]["results"].pop("attention"))
+    probe.load(bundle, threads=1)
+    status, message = probe.ask(lines=["a"], alignments=True)["error"]
+    assert status == "TT_OPTION_ERROR"
+    assert "export it again with --attention" in message
+
+
 @pytest.mark.parametrize(
     ("prompt", "target", "languages"),
     [
@@ -190,6 +225,14 @@ def test_languages(
         request = {"lines": lines, "prefixes": prefixes[: len(lines)]}
         right = translator.translate(lines, expected, request["prefixes"])
         assert_same_translations(probe.ask(**request, options=asked)["found"], right)
+        aligned = translator.translate(lines, expected, request["prefixes"], alignments=True)
+        assert [
+            [tuple(map(tuple, one["alignment"])) for one in line]
+            for line in probe.ask(**request, options=asked, alignments=True)["found"]
+        ] == [
+            [tuple(one.alignment.pairs()) if one.alignment else () for one in line.hypotheses]
+            for line in aligned
+        ]
         found = probe.ask(ids=sources, prefixes=beginnings, options=asked)["found"]
         for ours, theirs in zip(
             found, translator.translate_ids(sources, expected, beginnings), strict=True

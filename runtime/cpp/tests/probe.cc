@@ -4,6 +4,7 @@
 //   {"load": {"bundle": ..., options of LoadOptions}}
 //   {"lines": [...] or "ids": [...], "options": {...}, "prefixes": [...], "callers": 1}
 //   {"lines": [...], "constraints": [[...], ...] or "constraint_tokens": [[[...], ...], ...]}
+//   {"lines": [...], "alignments": true, "alignment_threshold": 0.2}
 //   {"lines": [...], "options": {...}, "threads": 64}
 //   {"lines": [...], "cancel": 3, "timeout": 2}
 //   {"lines": [...], "fork": true}
@@ -61,7 +62,12 @@ json as_json(const Translations& translations) {
                           {"looped", piece.looped},
                           {"attention", piece.attention}});
       }
-      line.push_back({{"text", hypothesis.text}, {"score", hypothesis.score}, {"pieces", pieces}});
+      json pairs = json::array();
+      for (const auto& pair : hypothesis.alignment) pairs.push_back({pair.source, pair.target});
+      line.push_back({{"text", hypothesis.text},
+                      {"score", hypothesis.score},
+                      {"pieces", pieces},
+                      {"alignment", pairs}});
     }
   }
   return lines;
@@ -134,13 +140,16 @@ Result<Translations> call(const Translator& translator, const json& request) {
   std::vector<std::string> lines, prefixes;
   take(request, "lines", lines);
   take(request, "prefixes", prefixes);
-  if (!request.contains("constraints") && !request.contains("constraint_tokens")) {
+  if (!request.contains("constraints") && !request.contains("constraint_tokens") &&
+      !request.contains("alignments")) {
     return translator.try_translate(lines, options, prefixes);
   }
   translate_trt::SubmitOptions submit;
   submit.search = options;
   take(request, "constraints", submit.constraints);
   take(request, "constraint_tokens", submit.constraint_tokens);
+  take(request, "alignments", submit.alignments);
+  take(request, "alignment_threshold", submit.alignment_threshold);
   auto job = translator.try_submit(lines, submit, prefixes);
   return job ? job->try_get() : job.error();
 }

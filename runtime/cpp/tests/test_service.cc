@@ -21,11 +21,13 @@ using std::chrono::milliseconds;
 
 // Creates a line for each length, whose translation lists the lengths of its hypotheses.
 std::shared_ptr<Job> job_of(const std::vector<std::size_t>& lengths) {
-  auto job = std::make_shared<Job>([](const std::vector<std::vector<Hypothesis>>& sentences) {
-    TextHypothesis line;
-    for (const auto& found : sentences) line.text += std::to_string(found[0].tokens.size()) + " ";
-    return Translation{line};
-  });
+  auto job =
+      std::make_shared<Job>([](std::size_t, const std::vector<std::vector<Hypothesis>>& sentences) {
+        TextHypothesis line;
+        for (const auto& found : sentences)
+          line.text += std::to_string(found[0].tokens.size()) + " ";
+        return Translation{line};
+      });
   for (Sentence& one : sentences_of(lengths)) job->add_line({std::move(one)});
   return job;
 }

@@ -369,6 +369,12 @@ typedef struct tt_submit_options {
                                  is not split */
   const tt_tokens* constraint_tokens; /* the same as tokens, with a -1 after each phrase; NULL: no
                                          constraints, or constraints as text */
+  int32_t alignments;         /* 1: align the words of each line with those of its translations
+                                 (tt_result_alignment). Needs a bundle exported with --attention; not for
+                                 token sequences */
+  double alignment_threshold; /* with alignments, from 0 to 1: align all pairs of words of at least
+                                 this weight; negative: align each word of the translation with the
+                                 source word of the largest weight */
 } tt_submit_options;
 
 /* Sets the defaults, as tt_options_default does. */
@@ -470,6 +476,20 @@ typedef struct tt_attention {
   const float* data;
   size_t rows, columns;
 } tt_attention;
+
+/* A word of a line and a word of its translation, counted from 0. White space separates words. */
+typedef struct tt_word_pair {
+  uint32_t source, target;
+} tt_word_pair;
+
+typedef struct tt_word_pairs {
+  const tt_word_pair* data;
+  size_t size;
+} tt_word_pairs;
+
+/* Returns the aligned words of a line and its translation in ascending order, empty unless
+ * alignments was set. */
+TT_API tt_word_pairs tt_result_alignment(const tt_result* result, size_t line, size_t rank);
 
 /* Returns the cross-attention of a piece, which is empty unless return_attention was set. */
 TT_API tt_attention tt_result_attention(const tt_result* result, size_t line, size_t rank,

@@ -188,6 +188,8 @@ struct SubmitOptions {
   // Phrases that the translation of each line must have, as text or as tokens; empty: none.
   std::vector<std::vector<std::string>> constraints;
   std::vector<std::vector<std::vector<std::int32_t>>> constraint_tokens;
+  bool alignments = false;  // align the words of lines and translations
+  double alignment_threshold = -1;
 };
 
 // A hypothesis of one segment of a line; see tt_result_... for the fields.
@@ -200,11 +202,17 @@ struct Hypothesis {
   std::vector<std::vector<float>> attention;  // by row; empty unless return_attention
 };
 
+// A word of a line and a word of its translation, counted from 0.
+struct WordPair {
+  std::uint32_t source, target;
+};
+
 // A hypothesis of a line, with those of its segments.
 struct TextHypothesis {
   std::string text;
   double score = 0;
   std::vector<Hypothesis> pieces;
+  std::vector<WordPair> alignment;  // in ascending order; empty unless alignments
 };
 
 // The n best hypotheses of a line, best first; at least one.
@@ -262,6 +270,10 @@ inline std::vector<Translation> translations(const tt_result* result) {
       hypothesis.score = tt_result_score(result, line, rank);
       for (std::size_t i = 0; i < tt_result_pieces(result, line, rank); ++i) {
         hypothesis.pieces.push_back(piece(result, line, rank, i));
+      }
+      const tt_word_pairs pairs = tt_result_alignment(result, line, rank);
+      for (std::size_t i = 0; i < pairs.size; ++i) {
+        hypothesis.alignment.push_back({pairs.data[i].source, pairs.data[i].target});
       }
     }
   }
@@ -518,6 +530,8 @@ class Translator {
     }
     given.caller = options.caller;
     given.score = options.score ? 1 : 0;
+    given.alignments = options.alignments ? 1 : 0;
+    given.alignment_threshold = options.alignment_threshold;
     // In C, 0 means "no timeout"; pass an explicit 0 as the shortest timeout.
     if (options.timeout) {
       given.timeout = options.timeout->count() == 0 ? 1e-9 : options.timeout->count();

@@ -261,10 +261,15 @@ tt_load_options complete(const tt_load_options* given) {
 }
 
 tt_submit_options complete(const tt_submit_options* given) {
-  tt_submit_options options = {};
-  options.struct_size = sizeof(options);
+  tt_submit_options options;
+  write_default(&options, sizeof(options));
   if (given != nullptr) options = completed(given, options, "tt_submit_options");
   is_true("score", options.score);
+  is_true("alignments", options.alignments);
+  if (!(options.alignment_threshold <= 1)) {  // also true for NaN
+    throw option_error("alignment_threshold is " + shown(options.alignment_threshold) +
+                       "; it must be from 0 to 1, or negative.");
+  }
   if (!(options.timeout >= 0)) {  // also true for NaN
     throw option_error("timeout is " + shown(options.timeout) + "; it must be at least 0.");
   }
@@ -307,7 +312,9 @@ void write_default(tt_load_options* written, std::size_t size) {
 }
 
 void write_default(tt_submit_options* written, std::size_t size) {
-  write(tt_submit_options{}, written, size, "tt_submit_options");
+  tt_submit_options options = {};
+  options.alignment_threshold = -1;
+  write(options, written, size, "tt_submit_options");
 }
 
 void write_memory(const tt_engine_memory& memory, tt_engine_memory* written, std::size_t size) {

@@ -222,13 +222,18 @@ std::shared_ptr<Job> job_of(const Translator& translator, const tt_text* lines, 
   return translator.job(
       texts(lines, count, "the text of a line"), options,
       prefixes == nullptr ? std::move(of_tokens) : translator.encode_prefixes(of_text), forced,
-      constraints_of(translator, submitted, count), first);
+      constraints_of(translator, submitted, count), first,
+      {submitted.alignments != 0, submitted.alignment_threshold});
 }
 
 std::shared_ptr<Job> job_of(const Translator& translator, const tt_tokens* sources,
                             std::size_t count, const SearchOptions& options,
                             const tt_tokens* prefixes, const tt_submit_options& submitted) {
   require(sources != nullptr || count == 0, "sources");
+  if (submitted.alignments != 0) {
+    throw translate_trt::runtime::input_error(
+        "alignments is 1, and the sources are tokens, which have no words; submit their text.");
+  }
   return translator.job_of_ids(
       token_lists(sources, count, "the list of a source"), options,
       token_lists(prefixes, prefixes == nullptr ? 0 : count, "the list of a prefix"),
@@ -569,6 +574,12 @@ int32_t tt_result_looped(const tt_result* result, size_t line, size_t rank, size
 int32_t tt_result_truncated(const tt_result* result, size_t line, size_t rank, size_t piece) {
   const Hypothesis* found = piece_at(result, line, rank, piece);
   return found != nullptr && found->truncated;
+}
+
+tt_word_pairs tt_result_alignment(const tt_result* result, size_t line, size_t rank) {
+  const TextHypothesis* found = hypothesis_at(result, line, rank);
+  if (found == nullptr) return {nullptr, 0};
+  return {found->alignment.data(), found->alignment.size()};
 }
 
 tt_attention tt_result_attention(const tt_result* result, size_t line, size_t rank, size_t piece) {

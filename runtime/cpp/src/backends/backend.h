@@ -51,8 +51,8 @@ struct MarkedTokens {
   bool empty() const { return count == 0; }
 };
 
-// Noise of the candidates of each sentence by rank, and of further tokens, of which a step draws the
-// next token (rule 14), for all rows of a batch.
+// Noise of the candidates of each sentence by rank, and of further tokens, of which a step draws
+// the next token (rule 14), for all rows of a batch.
 struct SamplingNoise {
   std::int64_t count = 0;                 // of a sentence, R
   std::vector<float> values;              // [N, R], minus infinity for ranks that cannot be drawn

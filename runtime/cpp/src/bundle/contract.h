@@ -21,8 +21,8 @@ inline constexpr const char* kNext = "next_";
 inline constexpr const char* kMarkedTokens = "marked_tokens";
 inline constexpr const char* kMarkedFactors = "marked_factors";
 inline constexpr std::int64_t kUnmarked = -1;
-// Step inputs that draw the next token of a sentence: noise [N, R], two options [N], and tokens that
-// may be drawn, too [N, D] (kUnmarked in unused entries), with their noise [N, D].
+// Step inputs that draw the next token of a sentence: noise [N, R], two options [N], and tokens
+// that may be drawn, too [N, D] (kUnmarked in unused entries), with their noise [N, D].
 inline constexpr const char* kSamplingNoise = "sampling_noise";
 inline constexpr const char* kSamplingTemperature = "sampling_temperature";
 inline constexpr const char* kSamplingTopP = "sampling_top_p";

@@ -91,7 +91,7 @@ void Job::join(std::size_t line) {
     }
     parts.push_back(std::move(part));
   }
-  translations_[line] = join_(parts);
+  translations_[line] = join_(line, parts);
 }
 
 bool Job::finish(const Error* error) {

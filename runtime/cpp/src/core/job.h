@@ -24,9 +24,9 @@ using Deadline = std::optional<Clock::time_point>;  // nullopt: no deadline
 // Created by a `Translator` and run by a `Service`. Thread-safe once it is submitted.
 class Job {
  public:
-  // Joins the n best hypotheses of a line's sentences to translations of the line. Called by
-  // workers.
-  using Join = std::function<Translation(const std::vector<std::vector<Hypothesis>>&)>;
+  // Joins the n best hypotheses of the sentences of a line, given by its index, to translations of
+  // the line. Called by workers.
+  using Join = std::function<Translation(std::size_t, const std::vector<std::vector<Hypothesis>>&)>;
 
   explicit Job(Join join) : join_(std::move(join)) {}
   Job(const Job&) = delete;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "text/tokenizer.h"
+#include "translate_trt/translate_trt.h"
 
 namespace translate_trt::runtime {
 
@@ -24,6 +25,7 @@ struct TextHypothesis {
   std::string text;
   double score = 0;
   std::vector<Hypothesis> pieces;
+  std::vector<tt_word_pair> alignment;  // of words of line and text, if requested
 };
 
 // The n best translations of one line, best first; a blank line has one, which is empty.

@@ -12,6 +12,7 @@
 #include "engines/context_memory.h"
 #include "engines/device_batch.h"
 #include "engines/engine_loader.h"
+#include "text/alignment.h"
 #include "text/segments.h"
 #include "text/utf8.h"
 
@@ -105,11 +106,11 @@ std::int64_t length(const Tokens& tokens) { return static_cast<std::int64_t>(tok
 
 // Converts the n best hypotheses of a source to a line without text; an empty source has an empty
 // one.
-Translation without_text(const std::vector<std::vector<Hypothesis>>& sentences) {
+Translation without_text(std::size_t, const std::vector<std::vector<Hypothesis>>& sentences) {
   Translation found;
   const std::vector<Hypothesis> none(1);
   for (const Hypothesis& one : sentences.empty() ? none : sentences.front()) {
-    found.push_back({"", one.score, {one}});
+    found.push_back({"", one.score, {one}, {}});
   }
   return found;
 }
@@ -225,12 +226,35 @@ Constraints Translator::encode_constraints(const std::vector<std::string_view>& 
 
 std::shared_ptr<Job> Translator::job(const std::vector<std::string_view>& lines,
                                      const SearchOptions& options, std::vector<Tokens> targets,
-                                     Forced forced, Constraints constraints,
-                                     std::size_t first) const {
-  const SearchOptions of_sentences = checked(options, forced);
+                                     Forced forced, Constraints constraints, std::size_t first,
+                                     const AlignmentOptions& alignments) const {
+  if (alignments.wanted && !target_.contract.attention()) {
+    throw option_error(
+        "alignments are made from cross-attention, which this bundle's step graph does not "
+        "return; export it again with --attention.");
+  }
+  SearchOptions with_attention = options;
+  with_attention.return_attention |= alignments.wanted;
+  const SearchOptions of_sentences = checked(with_attention, forced);
   targets.resize(lines.size());
   constraints.resize(lines.size());
-  auto made = std::make_shared<Job>([this](const auto& sentences) { return join(sentences); });
+  std::vector<AlignedLine> aligned;
+  if (alignments.wanted) {
+    for (const auto line : lines) aligned.push_back(aligned_line(line, of_sentences));
+  }
+  auto made = std::make_shared<Job>(
+      [this, aligned = std::move(aligned), threshold = alignments.threshold,
+       keeps_attention = options.return_attention](std::size_t line, const auto& sentences) {
+        Translation translation = join(sentences);
+        if (aligned.empty()) return translation;
+        align(aligned[line], threshold, translation);
+        for (TextHypothesis& one : translation) {
+          for (Hypothesis& piece : one.pieces) {
+            if (!keeps_attention) piece.attention = {};
+          }
+        }
+        return translation;
+      });
   for (std::size_t line = 0; line < lines.size(); ++line) {
     const std::string name = "line " + std::to_string(line + first) + " of this call";
     made->add_line(sentences(name, lines[line], targets[line], forced, std::move(constraints[line]),
@@ -377,6 +401,50 @@ Translation Translator::join(const std::vector<std::vector<Hypothesis>>& sentenc
     hypothesis.text = runtime::join(texts, " ");
   }
   return joined;
+}
+
+Translator::AlignedLine Translator::aligned_line(std::string_view line,
+                                                 const SearchOptions& options) const {
+  AlignedLine found = {decode_utf8(line), 0, 0, {}};
+  const auto [text, of_line] = manifest_.prompt.of_line(found.text, options);
+  found.source_prompt = manifest_.prompt.of_source(of_line).size();
+  found.target_prompt = manifest_.prompt.of_target(of_line).size();
+  const auto spans = [this](const std::string& part) { return tokenizer_->source_spans(part); };
+  const std::size_t before = found.text.size() - text.size();
+  for (auto& [offset, segment] :
+       split_at_offsets<Span>(text, spans, static_cast<std::size_t>(longest_text()), before)) {
+    for (auto& [begin, end] : segment) begin += offset, end += offset;
+    found.segments.push_back(std::move(segment));
+  }
+  return found;
+}
+
+void Translator::align(const AlignedLine& line, double threshold, Translation& translation) const {
+  for (TextHypothesis& hypothesis : translation) {
+    std::u32string target;
+    std::vector<AlignedSegment> segments;
+    for (std::size_t i = 0; i < hypothesis.pieces.size(); ++i) {
+      const Hypothesis& piece = hypothesis.pieces[i];
+      const auto skip = std::min(line.target_prompt, piece.tokens.size());
+      const auto first = piece.tokens.begin() + static_cast<std::ptrdiff_t>(skip);
+      auto [part, spans] = tokenizer_->target_spans({first, piece.tokens.end()});
+      const std::u32string text = decode_utf8(part);
+      if (!target.empty() && !text.empty()) target += U' ';
+      for (auto& [begin, end] : spans) begin += target.size(), end += target.size();
+      target += text;
+      AlignedSegment segment = {line.segments[i], std::move(spans), {}};
+      const std::size_t rows = std::max<std::size_t>(piece.token_log_probs.size(), 1);
+      const std::size_t columns = piece.attention.size() / rows;
+      for (auto row = skip; row < piece.tokens.size(); ++row) {
+        const auto begin = piece.attention.begin() +
+                           static_cast<std::ptrdiff_t>(row * columns + line.source_prompt);
+        const auto count = static_cast<std::ptrdiff_t>(segment.source.size());
+        segment.weights.insert(segment.weights.end(), begin, begin + count);
+      }
+      segments.push_back(std::move(segment));
+    }
+    hypothesis.alignment = aligned_words(line.text, target, segments, threshold);
+  }
 }
 
 // ---- checks ----

@@ -31,6 +31,12 @@ enum class Forced {
 // Phrases that each translation of a job must have (rule 15), by line; empty if none has any.
 using Constraints = std::vector<std::vector<Tokens>>;
 
+// Whether and how to align the words of lines and translations. threshold: see `aligned_words`.
+struct AlignmentOptions {
+  bool wanted = false;
+  double threshold = -1;
+};
+
 // Memory that a target with engines needs. name: of the target; nullopt: the first one.
 tt_engine_memory engine_memory(const std::filesystem::path& bundle,
                                const std::optional<std::string>& name);
@@ -54,7 +60,8 @@ class Translator {
   // empty for no prefixes. first: number of the first line in error messages.
   std::shared_ptr<Job> job(const std::vector<std::string_view>& lines, const SearchOptions& options,
                            std::vector<Tokens> targets, Forced forced = Forced::kPrefix,
-                           Constraints constraints = {}, std::size_t first = 1) const;
+                           Constraints constraints = {}, std::size_t first = 1,
+                           const AlignmentOptions& alignments = {}) const;
 
   // Creates a job of token sequences, which exclude the end symbol and the prompt. Its translations
   // have no text. targets: one per source, or empty for no prefixes.
@@ -75,6 +82,13 @@ class Translator {
   const std::string& onnxruntime() const { return onnxruntime_; }  // its version; "" if not in use
 
  private:
+  // A line that is aligned with its translations.
+  struct AlignedLine {
+    std::u32string text;
+    std::size_t source_prompt, target_prompt;  // tokens before those of source and translation
+    std::vector<std::vector<Span>> segments;   // the characters of the tokens of each
+  };
+
   // Splits a line into sentences; only the first one gets the prefix and has alternatives. A line
   // to score is not split.
   std::vector<Sentence> sentences(const std::string& name, std::string_view line,
@@ -90,8 +104,11 @@ class Translator {
   SearchOptions checked(const SearchOptions& options, Forced forced) const;
   // Maximum number of tokens of a text that is not split.
   std::int64_t longest_text() const;
+  AlignedLine aligned_line(std::string_view line, const SearchOptions& options) const;
   // Joins the i-th best hypotheses of a line's sentences to the i-th best of the line.
   Translation join(const std::vector<std::vector<Hypothesis>>& sentences) const;
+  // Aligns the words of a line and its translations, which have attention.
+  void align(const AlignedLine& line, double threshold, Translation& translation) const;
   void load_backend(const std::filesystem::path& bundle, const tt_engines* engines,
                     const Settings& settings);
   void check_tokenizer() const;

@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <iterator>
-
-#include "text/utf8.h"
+#include <cstdint>
 
 namespace translate_trt::runtime {
 
@@ -33,6 +31,8 @@ std::size_t after_sentence(std::u32string_view text, std::size_t position, std::
   return next > space ? next : position;
 }
 
+}  // namespace
+
 std::size_t middle(std::u32string_view text) {
   // At least one character on each side, so that the recursion ends.
   const std::size_t quarter = std::max<std::size_t>(1, text.size() / 4), half = text.size() / 2;
@@ -52,26 +52,12 @@ std::size_t middle(std::u32string_view text) {
   return half;
 }
 
-}  // namespace
-
 std::vector<Tokens> split_text(std::u32string_view text,
                                const std::function<Tokens(const std::string&)>& encode,
                                std::size_t limit) {
-  const Tokens tokens = encode(encode_utf8(text));
   std::vector<Tokens> segments;
-  if (tokens.size() <= limit || text.size() < 2) {
-    // A single character can exceed the limit; split its tokens rather than reject it.
-    for (std::size_t begin = 0; begin < tokens.size(); begin += std::max<std::size_t>(limit, 1)) {
-      const auto first = tokens.begin() + static_cast<std::ptrdiff_t>(begin);
-      const std::size_t size = std::min(std::max<std::size_t>(limit, 1), tokens.size() - begin);
-      segments.emplace_back(first, first + static_cast<std::ptrdiff_t>(size));
-    }
-    return segments;
-  }
-  const std::size_t cut = middle(text);
-  for (const auto part : {text.substr(0, cut), text.substr(cut)}) {
-    auto found = split_text(part, encode, limit);
-    std::move(found.begin(), found.end(), std::back_inserter(segments));
+  for (auto& [offset, tokens] : split_at_offsets<std::int64_t>(text, encode, limit)) {
+    segments.push_back(std::move(tokens));
   }
   return segments;
 }

@@ -64,6 +64,24 @@ Tokens encode_words(const SentencePieceProcessor& model, std::string_view text) 
   return tokens;
 }
 
+// The characters of each word of a text, as `encode_words` finds them.
+std::vector<Span> spans_of_words(std::u32string_view text) {
+  std::vector<Span> spans;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find(U' ', begin), text.size());
+    if (end > begin) spans.push_back({begin, end});
+    begin = end + 1;
+  }
+  return spans;
+}
+
+std::vector<Span> spans_of(sentencepiece::ImmutableSentencePieceText found) {
+  found.ConvertToUnicodeSpans();  // from bytes
+  std::vector<Span> spans;
+  for (const auto& piece : found.pieces()) spans.push_back({piece.begin(), piece.end()});
+  return spans;
+}
+
 }  // namespace
 
 struct Tokenizer::Model {
@@ -77,6 +95,12 @@ struct Tokenizer::Model {
     std::vector<int> ids;
     check(processor->Encode(cleaned, &ids));
     return {ids.begin(), ids.end()};
+  }
+
+  std::vector<Span> spans(std::string_view text) const {
+    const std::string cleaned = clean(text);
+    if (of_words) return spans_of_words(decode_utf8(cleaned));
+    return spans_of(processor->EncodeAsImmutableProto(cleaned));
   }
 
   const std::unique_ptr<const SentencePieceProcessor> processor;
@@ -96,6 +120,16 @@ std::string Tokenizer::decode(const Tokens& tokens) const {
   std::string text;
   check(target_->processor->Decode(std::vector<int>(tokens.begin(), tokens.end()), &text));
   return clean(text);
+}
+
+std::vector<Span> Tokenizer::source_spans(std::string_view text) const {
+  return source_->spans(text);
+}
+
+std::pair<std::string, std::vector<Span>> Tokenizer::target_spans(const Tokens& tokens) const {
+  const auto found =
+      target_->processor->DecodeIdsAsImmutableProto(std::vector<int>(tokens.begin(), tokens.end()));
+  return {clean(found.text()), spans_of(found)};
 }
 
 std::int64_t Tokenizer::source_vocabulary_size() const {
