@@ -290,9 +290,9 @@ class _Sentence:
         for token, added in zip(noise.tail_tokens, torch.tensor(noise.tail), strict=True):
             if (rank := rank_of[token]) >= ranks:
                 key[rank] = values[rank] + added
-        token = tokens[key.argmax()]
+        chosen = tokens[key.argmax()]
         drawn = torch.full_like(log_probs, -math.inf)
-        drawn[token] = log_probs[token]
+        drawn[chosen] = log_probs[chosen]
         return drawn
 
     def result(self) -> list[Hypothesis]:
