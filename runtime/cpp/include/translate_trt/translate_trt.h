@@ -369,12 +369,12 @@ typedef struct tt_submit_options {
                                  is not split */
   const tt_tokens* constraint_tokens; /* the same as tokens, with a -1 after each phrase; NULL: no
                                          constraints, or constraints as text */
-  int32_t alignments;         /* 1: align the words of each line with those of its translations
-                                 (tt_result_alignment). Needs a bundle exported with --attention; not for
-                                 token sequences */
-  double alignment_threshold; /* with alignments, from 0 to 1: align all pairs of words of at least
-                                 this weight; negative: align each word of the translation with the
-                                 source word of the largest weight */
+  /* 1: align the words of each line with those of its translations (tt_result_alignment). Needs a
+   * bundle exported with --attention; not for token sequences. */
+  int32_t alignments;
+  /* With alignments, from 0 to 1: align all pairs of words of at least this weight; negative: align
+   * each word of the translation with the source word of the largest weight. */
+  double alignment_threshold;
 } tt_submit_options;
 
 /* Sets the defaults, as tt_options_default does. */

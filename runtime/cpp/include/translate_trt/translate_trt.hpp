@@ -188,8 +188,8 @@ struct SubmitOptions {
   // Phrases that the translation of each line must have, as text or as tokens; empty: none.
   std::vector<std::vector<std::string>> constraints;
   std::vector<std::vector<std::vector<std::int32_t>>> constraint_tokens;
-  bool alignments = false;  // align the words of lines and translations
-  double alignment_threshold = -1;
+  bool alignments = false;          // align the words of lines and translations
+  double alignment_threshold = -1;  // see tt_submit_options
 };
 
 // A hypothesis of one segment of a line; see tt_result_... for the fields.
