@@ -117,14 +117,11 @@ def render_table3(report: Report) -> str:
 def render_front_summary(report: Report) -> str:
     """Render a teacher and the Pareto front of its students."""
     results = report["results"]
-    systems, (teacher, *rows) = results["systems"], results["rows"]
+    teacher, *rows = results["rows"]
     front = [row for row in rows if row["on_front"]]
     lines = [
         [
-            system["decoder"] or "teacher",
-            system["size"],
-            "yes" if row["target"].endswith("shortlist") else "no",
-            str(row["beam_size"]),
+            *_system_of(row, results),
             f"{row['bleu']:.2f}",
             f"{row['bleu'] - teacher['bleu']:+.2f}",
             f"{row['words_per_second']:,.0f}",
@@ -133,7 +130,6 @@ def render_front_summary(report: Report) -> str:
             f"{row['megabytes']:.1f}",
         ]
         for row in (teacher, *front)
-        for system in [systems[row["system"]]]
     ]
     header = ["decoder", "size", "shortlist", "beam", "BLEU", "difference", "words/s", "relative"]
     header += ["ms/sentence", "MB"]
@@ -143,22 +139,29 @@ def render_front_summary(report: Report) -> str:
     )
 
 
+def _system_of(row: dict[str, Any], results: dict[str, Any]) -> list[str]:
+    """Describe the system of a row: decoder, size, shortlist and beam size."""
+    system = results["systems"][row["system"]]
+    return [
+        system["decoder"] or "teacher",
+        system["size"],
+        "yes" if row["target"].endswith("shortlist") else "no",
+        str(row["beam_size"]),
+    ]
+
+
 def render_front(report: Report) -> str:
     """Render the table of a distillation."""
     settings, results = report["settings"], report["results"]
-    systems, rows = results["systems"], results["rows"]
+    rows = results["rows"]
     teacher = rows[0]
     lines = []
     for row in rows:
-        system = systems[row["system"]]
         speed = row["words_per_second"] / teacher["words_per_second"]
         latency = teacher["milliseconds"] / row["milliseconds"]
         lines.append(
             [
-                system["decoder"] or "teacher",
-                system["size"],
-                "yes" if row["target"].endswith("shortlist") else "no",
-                str(row["beam_size"]),
+                *_system_of(row, results),
                 f"{row['bleu']:.2f}",
                 f"{row['chrf']:.2f}",
                 f"{row['words_per_second']:,.0f}",
