@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         OutputError,
         TranslateTrtError,
     )
+    from translate_trt.runtime.model_store import installed_bundle
     from translate_trt.runtime.options import SearchOptions
     from translate_trt.runtime.results import Hypothesis, TextHypothesis, Translation
     from translate_trt.runtime.service import TranslationService
@@ -44,6 +45,7 @@ __all__ = [
     "Translator",
     "Word",
     "__version__",
+    "installed_bundle",
 ]
 
 _HOME = {
@@ -56,6 +58,7 @@ _HOME = {
     "TranslationService": "service",
     "Translator": "translator",
     "Word": "confidence",
+    "installed_bundle": "model_store",
 }
 
 

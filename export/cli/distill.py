@@ -17,6 +17,7 @@ from translate_trt.export.distillation.distillation_options import (
 )
 from translate_trt.export.distillation.selection_options import METRICS, SelectionOptions
 from translate_trt.runtime.bundle.manifest import read_manifest
+from translate_trt.runtime.cli.bundle_flags import BUNDLE
 from translate_trt.runtime.cli.names import default_note, field_options, output_option
 from translate_trt.runtime.cli.output import open_output
 from translate_trt.runtime.cli.search_flags import replace_options, search_flags
@@ -47,7 +48,7 @@ def _default(field: dataclasses.Field[Any]) -> str:
 
 
 @click.command()
-@click.option("--teacher", type=_PATH, required=True, help="Bundle of the teacher.")
+@click.option("--teacher", type=BUNDLE, required=True, help="Bundle of the teacher, or its name.")
 @click.option(
     "--teacher-target", help="Target of the teacher, such as onnx-int8. [the bundle's first]"
 )

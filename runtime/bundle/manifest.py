@@ -532,6 +532,11 @@ def _prompt(fields: Fields) -> Prompt:
 
 def _why_no_manifest(bundle: Path, error: OSError) -> str:
     if not bundle.exists():
+        # Imported here, because the store reads manifests.
+        from translate_trt.runtime.model_store import advice_for
+
+        if (advice := advice_for(bundle)) is not None:
+            return f"there is no bundle at {bundle}, and no installed model of that name{advice}"
         return f"there is no bundle at {bundle}; check the path."
     if not bundle.is_dir():
         return f"{bundle} is not a directory; a bundle is the directory with {MANIFEST_NAME} in it."

@@ -63,6 +63,8 @@ SUBCOMMANDS = {
     "export": Subcommand(
         f"{_EXPORT}.export", "export", "Compile a checkpoint into a bundle.", "export"
     ),
+    "list": Subcommand(f"{_RUNTIME}.models", "list_", "List the installed models."),
+    "remove": Subcommand(f"{_RUNTIME}.models", "remove", "Remove installed models."),
     "translate": Subcommand(f"{_RUNTIME}.translate", "translate", "Translate lines of text."),
     "score": Subcommand(f"{_RUNTIME}.score", "score", "Score given translations of lines."),
     "terminology": Subcommand(

@@ -3,13 +3,30 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
-from translate_trt.runtime.cli.names import PATH
+from translate_trt.runtime.model_store import resolve_bundle
+
+
+class BundleType(click.Path):
+    """Path of a bundle, or the name of an installed model; an existing path wins."""
+
+    name = "bundle"
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        """Return the directory of the bundle."""
+        return resolve_bundle(os.fsdecode(super().convert(value, param, ctx)))
+
+
+BUNDLE = BundleType()
 
 #: Help of --batch-tokens, whose default depends on the target.
 BATCH_TOKENS_HELP = (
@@ -18,14 +35,14 @@ BATCH_TOKENS_HELP = (
 
 bundle_flag = click.option(
     "--bundle",
-    type=PATH,
+    type=BUNDLE,
     required=True,
-    help="Directory written by translate-trt export.",
+    help="Directory written by translate-trt export, or name of a model of translate-trt get.",
 )
 
 
 def bundle_argument(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the argument BUNDLE, formerly --bundle, to a command."""
+    """Add the argument BUNDLE, a path or an installed model, formerly --bundle, to a command."""
 
     @functools.wraps(command)
     def resolved(
@@ -36,12 +53,13 @@ def bundle_argument(command: Callable[..., None]) -> Callable[..., None]:
         found = former_bundle if bundle is None else bundle
         if found is None:
             raise click.UsageError(
-                "Missing argument 'BUNDLE': a directory written by translate-trt export."
+                "Missing argument 'BUNDLE': a directory written by translate-trt export, or the "
+                "name of a model that translate-trt get has installed."
             )
         command(*arguments, bundle=found, **others)
 
-    former = click.option("--bundle", "former_bundle", type=PATH, hidden=True)
-    return click.argument("bundle", type=PATH, required=False)(former(resolved))
+    former = click.option("--bundle", "former_bundle", type=BUNDLE, hidden=True)
+    return click.argument("bundle", type=BUNDLE, required=False)(former(resolved))
 
 
 def target_flags(command: Callable[..., None]) -> Callable[..., None]:

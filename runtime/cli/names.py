@@ -2,7 +2,7 @@
 
 - A command's main input is a positional argument: BUNDLE (`info`, `verify`, `triton`), CHECKPOINT
   (`export`), INPUT (`translate`, `corpus`, `bench`). If that input is text, `--bundle` or
-  `--checkpoint` names the model.
+  `--checkpoint` names the model. A bundle is a path or the name of an installed model.
 - `--output` is the result of a command, `--target` a target of a bundle.
 - `--source` and `--reference` are the two sides of a test set.
 - `--max-length` limits translations, `--max-pair-length` training pairs.

@@ -19,6 +19,7 @@ from translate_trt.runtime.errors import InputError, OptionError
 from translate_trt.runtime.io.compression import uncompressed_name
 from translate_trt.runtime.io.lines import chunks, display_name, open_input, read_lines
 from translate_trt.runtime.io.report import columns
+from translate_trt.runtime.model_store import resolve_bundle
 from translate_trt.runtime.options import SearchOptions
 
 if TYPE_CHECKING:
@@ -117,7 +118,8 @@ def evaluate(
 ) -> None:
     """Score systems on a test set, and compare each with the first.
 
-    A SYSTEM is a file of translations, a run or checkpoint of `translate-trt train`, or a bundle.
+    A SYSTEM is a file of translations, a run or checkpoint of `translate-trt train`, or a bundle,
+    also by the name of an installed model.
     Checkpoints and bundles translate --source, by default with beam size 4 and length penalty 0.6.
     An ensemble's next-token probabilities are the mean of its checkpoints' probabilities.
 
@@ -138,7 +140,8 @@ def evaluate(
 
     models = _Models(None if source is None else read(source), search, target, device, threads)
     found = [
-        models.open(Path(name)) if Path(name).is_dir() else _file(name, read) for name in systems
+        models.open(path) if (path := resolve_bundle(name)).is_dir() else _file(name, read)
+        for name in systems
     ]
     if members:
         found.append(models.ensemble(members))

@@ -1,0 +1,279 @@
+"""Tests of installed models: names, installation, removal, and commands that take names."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from translate_trt.runtime import (
+    BundleError,
+    OptionError,
+    OutputError,
+    Translator,
+    installed_bundle,
+)
+from translate_trt.runtime.cli import SUBCOMMANDS, main
+from translate_trt.runtime.cli.bundle_flags import BUNDLE
+from translate_trt.runtime.model_store import (
+    VARIABLE,
+    ModelRecord,
+    check_name,
+    find_model,
+    installed_models,
+    new_model,
+    remove_model,
+    resolve_bundle,
+    write_record,
+)
+
+OPUS = "Helsinki-NLP/opus-mt-en-de"
+
+
+def record(name: str) -> ModelRecord:
+    return ModelRecord(
+        name=name, source="hub", repository=name, revision="0123456789abcdef" * 2 + "01234567",
+        license="cc-by-4.0", format="marian-hf", source_languages=("en",),
+        target_languages=("de", "fr"), installed="2026-01-31", bytes=80_000_000,
+        verification={"onnx-int8": {"passed": True}},
+    )  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "models"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "models"
+
+
+@pytest.fixture
+def install(make_bundle: Callable[..., Path]) -> Callable[..., Path]:
+    """Factory of installed models; returns the bundle."""
+    bundle = make_bundle("original")
+
+    def install(name: str, force: bool = False) -> Path:
+        with new_model(name, force) as directory:
+            shutil.copytree(bundle, directory / "bundle")
+            write_record(directory, record(check_name(name)))
+        return find_model(name).bundle
+
+    return install
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(main, arguments)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["..", "../x", "a/..", "a/../b", "/a", "a/", "a/b/c", "a\\b", "a--b", "-a", "a-", ".a", "a.",
+     "", "a b", "a\nb", "ä", "C:", "a/" + "b" * 97, "firefox:../x", "con\0"],
+)  # fmt: skip
+def test_names_cannot_leave_the_store(name: str, store: Path) -> None:
+    with pytest.raises(OptionError, match="is not a name of a model"):
+        check_name(name)
+    with pytest.raises(OptionError, match="is not a name"), new_model(name):
+        pass
+    with pytest.raises(BundleError):
+        installed_bundle(name)
+    assert not store.exists()
+
+
+def test_names_are_found_in_every_spelling(install: Callable[..., Path]) -> None:
+    bundle = install(OPUS)
+    for name in (OPUS, OPUS.lower(), "opus-mt-en-de", "Opus-MT-en-de"):
+        assert installed_bundle(name) == bundle == resolve_bundle(name)
+    install("firefox:en-de")
+    assert installed_bundle("firefox:en-de") == installed_bundle("firefox/en-de")
+    assert find_model("en-de").record.name == "firefox/en-de"
+
+
+def test_a_short_name_of_two_models_is_refused(install: Callable[..., Path]) -> None:
+    install("a/model"), install("b/model")
+    for ask in (installed_bundle, resolve_bundle):
+        with pytest.raises(BundleError, match="'model' may be a/model or b/model; write the whole"):
+            ask("model")
+    install("model")  # an exact name is not ambiguous
+    assert installed_bundle("model").parent.name == "model"
+
+
+def test_an_existing_path_wins(
+    install: Callable[..., Path], make_bundle: Callable[..., Path]
+) -> None:
+    install("original")
+    assert resolve_bundle("original") == Path("original")
+    assert installed_bundle("original") != Path("original")
+
+
+def test_an_unknown_name_is_reported_with_near_misses(install: Callable[..., Path]) -> None:
+    install(OPUS), install("x/other")
+    result = run("info", "Helsinki-NLP/opus-mt-en-dd")
+    assert result.exit_code == 1
+    assert result.stderr == (
+        "translate-trt: error: there is no bundle at Helsinki-NLP/opus-mt-en-dd, and no installed "
+        f"model of that name (similar: {OPUS}). Install a model with: translate-trt get "
+        "Helsinki-NLP/opus-mt-en-dd\n"
+    )
+    assert "translate-trt get OWNER/NAME" in run("info", "nothing-like-it").stderr
+    with pytest.raises(BundleError, match="translate-trt get a/b"):
+        Translator("a/b")
+    assert "check the path" in run("info", "/a/b").stderr
+
+
+@pytest.mark.parametrize("arguments", [("info",), ("info", "--json"), ("info", "--bundle")])
+def test_commands_take_names(arguments: tuple[str, ...], install: Callable[..., Path]) -> None:
+    install(OPUS)
+    result = run(*arguments, "opus-mt-en-de")
+    assert result.exit_code == 0, result.output
+    assert "onnx-int8" in result.stdout
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["translate", "score", "bench", "calibrate", "triton", "corpus", "info", "verify", "distill"],
+)
+def test_every_bundle_option_takes_names(name: str) -> None:
+    entry = SUBCOMMANDS[name]
+    pytest.importorskip("torch", reason="the training packages are needed") if entry.extra else None
+    command = getattr(import_module(entry.module), entry.attribute)
+    assert any(param.type is BUNDLE for param in command.params)
+
+
+def test_list_and_remove(install: Callable[..., Path], store: Path) -> None:
+    result = run("list")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "", f"no models in {store}\n")
+    install(OPUS), install("x/other")
+    header, first, second = run("list").stdout.splitlines()
+    assert header.split() == [
+        "name", "languages", "size", "format", "license", "revision", "installed"
+    ]  # fmt: skip
+    assert first.split() == [
+        OPUS, "en", "to", "any", "of", "2", "80.0", "MB", "marian-hf", "cc-by-4.0", "0123456789ab",
+        "2026-01-31",
+    ]  # fmt: skip
+    assert second.startswith("x/other ")
+    values = json.loads(run("list", "--json").stdout)
+    assert [value["name"] for value in values] == [OPUS, "x/other"]
+    assert Path(values[0]["bundle"]) == installed_bundle(OPUS)
+    assert values[0]["verification"]["onnx-int8"]["passed"]
+    result = run("remove", "other", "x/other", "opus-mt-en-de")
+    assert result.exit_code == 0, result.output
+    assert result.stderr == f"removed x/other, 80.0 MB\nremoved {OPUS}, 80.0 MB\n"
+    assert list(store.iterdir()) == []
+    result = run("remove", OPUS)
+    assert (result.exit_code, "is installed. Install" in result.stderr) == (1, True)
+
+
+def test_nothing_is_removed_if_a_name_is_unknown(install: Callable[..., Path]) -> None:
+    install(OPUS)
+    assert run("remove", OPUS, "other").exit_code == 1
+    assert installed_bundle(OPUS)
+
+
+def test_a_model_is_replaced_only_with_force(install: Callable[..., Path]) -> None:
+    bundle = install(OPUS)
+    with pytest.raises(OutputError, match=r"is installed; use it by its name, or .* --force"):
+        install(OPUS)
+    (bundle / "manifest.json").touch()
+    assert install(OPUS, force=True) == bundle
+    (bundle / "notes.txt").write_text("of the user")
+    with pytest.raises(OutputError, match=r"notes\.txt is not part of the installed model"):
+        install(OPUS, force=True)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
+def test_a_failed_installation_leaves_nothing(
+    error: type[BaseException], install: Callable[..., Path], store: Path
+) -> None:
+    def fail(force: bool) -> None:
+        with new_model(OPUS, force) as directory:
+            (directory / "bundle").mkdir()
+            assert installed_models() == [] or force
+            raise error
+
+    with pytest.raises(error):
+        fail(force=False)
+    assert list(store.iterdir()) == []
+    bundle = install(OPUS)
+    with pytest.raises(error):
+        fail(force=True)
+    assert installed_bundle(OPUS) == bundle
+    assert [path.name for path in store.iterdir()] == [bundle.parent.name]
+
+
+def test_another_process_that_installs_the_model_is_named(
+    install: Callable[..., Path], store: Path
+) -> None:
+    code = (
+        "import sys\n"
+        "from translate_trt.runtime.model_store import new_model\n"
+        f"with new_model({OPUS!r}):\n"
+        "    print('ready', flush=True)\n"
+        "    sys.stdin.read()\n"
+        "    raise SystemExit\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        env={**os.environ, VARIABLE: str(store)},
+    ) as other:  # fmt: skip
+        assert other.stdout is not None
+        assert other.stdin is not None
+        assert other.stdout.readline() == b"ready\n"
+        with pytest.raises(OutputError, match=f"process {other.pid} .* is writing to"):
+            install(OPUS)
+        assert installed_models() == []
+        other.stdin.close()
+    assert install(OPUS)
+
+
+def test_damaged_records_are_named(install: Callable[..., Path], store: Path) -> None:
+    bundle = install(OPUS)
+    install("x/other")
+    path = bundle.parent / "model.json"
+    values = json.loads(path.read_text())
+    for text, message in (
+        ("{", "cannot be read"),
+        ("[]", "must be an object"),
+        (json.dumps(values | {"name": "a/b"}), "its directory has another name"),
+        (json.dumps(values | {"bytes": "many"}), "'bytes' must be"),
+    ):
+        path.write_text(text)
+        with pytest.raises(BundleError, match=message):
+            installed_bundle(OPUS)
+        result = run("list")
+        assert result.exit_code == 0
+        assert "x/other" in result.stdout
+        assert OPUS not in result.stdout
+
+
+def test_no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE)
+    monkeypatch.setenv("TRANSLATE_TRT_CACHE", "none")
+    assert installed_models() == []
+    with pytest.raises(OutputError, match=f"set {VARIABLE} to one"), new_model("a/b"):
+        pass
+    monkeypatch.setenv("TRANSLATE_TRT_CACHE", "elsewhere")
+    with new_model("a/b") as directory:
+        assert directory.parent == Path("elsewhere/models").absolute()
+
+
+def test_removal_while_it_is_installed_is_refused(
+    install: Callable[..., Path],
+) -> None:
+    install(OPUS)
+
+    def remove_during() -> None:
+        with new_model(OPUS, force=True):
+            remove_model(OPUS)
+
+    with pytest.raises(OutputError, match="is writing to"):
+        remove_during()
+    assert installed_bundle(OPUS)
