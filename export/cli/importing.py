@@ -79,6 +79,18 @@ def import_() -> None:
 
 @import_.command()
 @click.argument("directory", type=_PATH)
+@_destination
+def auto(directory: Path, **destination: Any) -> None:
+    """Import DIRECTORY, a model of any format below, recognized by its files."""
+    from translate_trt.export.importers.recognition import import_directory
+
+    model, imported = import_directory(directory, destination["languages"])
+    click.echo(f"{directory}: {model.title}")
+    _save(imported, **destination)
+
+
+@import_.command()
+@click.argument("directory", type=_PATH)
 @click.option(
     "--source-spm", type=_PATH,
     help="SentencePiece model of the source. Default: source.spm, sentencepiece.model or "
@@ -234,7 +246,7 @@ def marian(
     """
     from translate_trt.export.importers.marian.lexical_table import ShortlistFile
     from translate_trt.export.importers.marian.model import import_marian_model
-    from translate_trt.export.importers.marian.model_folder import ModelFolder
+    from translate_trt.export.importers.marian.model_folder import import_folder
 
     tokenizers = source_spm, target_spm
     source = click.get_current_context().get_parameter_source
@@ -248,11 +260,7 @@ def marian(
                 "--vocab and --target-vocab are for a model's file; leave them out, or pass the "
                 f"file in {model} instead of the directory."
             )
-        folder = ModelFolder.find(model)
-        imported = import_marian_model(
-            folder.model, *folder.vocabularies, tokenizers, file or folder.shortlist,
-            folder.decoder, keep_scales,
-        )  # fmt: skip
+        imported = import_folder(model, tokenizers, file, keep_scales)
     elif vocab is None:
         raise OptionError(
             "--vocab is missing: pass the vocabulary of the source, or a directory with a model, "

@@ -19,10 +19,18 @@ from translate_trt.export.importers.imported import (
     Imported,
     ModelPart,
     build_model,
+    find_file,
     first_heads,
     read_positions,
 )
 from translate_trt.export.importers.matrices import Matrices
+from translate_trt.export.importers.model_format import (
+    Languages,
+    ModelFormat,
+    need,
+    only_file,
+    tokenizers_in,
+)
 from translate_trt.export.importers.torch_file import Record, read_torch_file, tensors_of
 from translate_trt.export.importers.vocabulary import SpecialTokens, TokenMap, make_tokenizers
 from translate_trt.runtime.errors import InputError
@@ -338,3 +346,35 @@ def _positions(config: Config, tensors: Tensors) -> ModelPart:
         return ModelPart({"sinusoid": "tensor2tensor", "first_position": _PAD + 1}, {})
     tables = [tensors.take(f"{stack}.embed_positions.weight")[_PAD + 1 :] for stack in _STACKS]
     return read_positions(*tables)
+
+
+# Checkpoints of fairseq-train, the best one first.
+_CHECKPOINTS = ("checkpoint_best.pt", "checkpoint_last.pt")
+
+
+def _load_directory(directory: Path, languages: Languages) -> Imported:
+    """Import a directory with a checkpoint and its dictionaries."""
+    path = find_file(directory, _CHECKPOINTS) or only_file(directory, "*.pt", "fairseq")
+    tokenizers = tokenizers_in(directory, "fairseq")
+    found = sorted(directory.glob("dict.*.txt"))
+    if len(found) == 1:
+        return import_fairseq(path, found[0], None, tokenizers)
+    dictionaries = [directory / f"dict.{code}.txt" for code in languages]
+    for file in dictionaries:
+        if not file.is_file():
+            names = ", ".join(one.name for one in found)
+            raise InputError(
+                f"{directory} has several dictionaries: {names}. Name the languages of source and "
+                "target, as in these names, with --languages."
+            )
+    return import_fairseq(path, dictionaries[0], dictionaries[1], tokenizers)
+
+
+#: Recognized by its dictionaries.
+FORMAT = ModelFormat(
+    "fairseq",
+    "a model of fairseq",
+    (need("*.pt"), need("dict.*.txt")),
+    ("*.spm", "*.model"),
+    load=_load_directory,
+)

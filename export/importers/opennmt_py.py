@@ -16,6 +16,7 @@ from torch import Tensor
 from translate_trt.export.importers.hugging_face.directory import Config, Tensors
 from translate_trt.export.importers.imported import Imported, ModelPart, build_model, first_heads
 from translate_trt.export.importers.matrices import Matrices
+from translate_trt.export.importers.model_format import ModelFormat, need, only_file, tokenizers_in
 from translate_trt.export.importers.torch_file import Record, read_torch_file, tensors_of
 from translate_trt.export.importers.vocabulary import SpecialTokens, TokenMap, make_tokenizers
 from translate_trt.runtime.errors import InputError
@@ -323,3 +324,16 @@ def _layer(config: Config, tensors: Tensors, stack: str, index: int) -> dict[str
     for name, ours in _NORMS[stack].items():
         weights |= tensors.renamed(f"{old}.{name}", f"{new}.{ours}_norm.norm")
     return weights
+
+
+#: Recognized by a checkpoint without the dictionaries of fairseq.
+FORMAT = ModelFormat(
+    "opennmt-py",
+    "a model of OpenNMT-py",
+    (need("*.pt"),),
+    ("*.spm", "*.model"),
+    ("dict.*.txt",),
+    load=lambda directory, languages: import_opennmt_py(
+        only_file(directory, "*.pt", "opennmt-py"), tokenizers_in(directory, "opennmt-py")
+    ),
+)

@@ -26,6 +26,7 @@ from translate_trt.export.importers.languages import (
     languages_among,
     opus_prompt,
 )
+from translate_trt.export.importers.model_format import ModelFormat, need
 from translate_trt.export.importers.prompt_format import Format
 from translate_trt.export.importers.vocabulary import (
     make_tokenizers,
@@ -161,3 +162,21 @@ def _unknown_format(directory: Path) -> InputError:
         "--target-prefix '{target_language}' (M2M100, NLLB, mBART-50), "
         "'{target_language} {text} </s>' (SMaLL-100), or '{text}' for no tokens (docs/import.md)."
     )
+
+
+#: Recognized by the names of its vocabularies, which no other toolkit uses.
+FORMAT = ModelFormat(
+    "ctranslate2",
+    "a model of CTranslate2",
+    (
+        need("model.bin"),
+        need(
+            "shared_vocabulary.json",
+            "shared_vocabulary.txt",
+            "source_vocabulary.json target_vocabulary.json",
+            "source_vocabulary.txt target_vocabulary.txt",
+        ),
+    ),
+    ("config.json", *_TOKENIZERS, "target.spm"),
+    load=lambda directory, languages: import_ctranslate2(directory),
+)

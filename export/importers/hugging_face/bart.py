@@ -14,6 +14,12 @@ from translate_trt.export.importers.hugging_face.generation import Generation
 from translate_trt.export.importers.hugging_face.tokens import Tokens
 from translate_trt.export.importers.imported import Imported, build_model, read_positions
 from translate_trt.export.importers.languages import MBART50, language_prompt, languages_of
+from translate_trt.export.importers.model_format import (
+    SETTINGS_OF_TRANSFORMERS,
+    ModelFormat,
+    need,
+    weights_of_transformers,
+)
 from translate_trt.export.importers.vocabulary import TokenMap
 from translate_trt.runtime.bundle.prompt import Prompt
 from translate_trt.runtime.errors import InputError
@@ -91,3 +97,14 @@ def _begin(config: Config, token_map: TokenMap, forced: int | None) -> Prompt:
     target = () if forced is None else (token_map.id_of(forced),)
     begin = config.token("bos_token_id", token_map.count)
     return Prompt(source=(token_map.id_of(begin),), target=target)
+
+
+#: Recognized by its model type.
+FORMAT = ModelFormat(
+    "bart-hf",
+    "a BART or mBART-50 model saved by transformers",
+    (need("config.json"), need("sentencepiece.bpe.model"), weights_of_transformers()),
+    ("tokenizer.json", "vocab.json", *SETTINGS_OF_TRANSFORMERS),
+    config={"model_type": ("bart", "mbart")},
+    load=lambda directory, languages: import_bart(directory),
+)

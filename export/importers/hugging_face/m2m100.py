@@ -17,6 +17,12 @@ from translate_trt.export.importers.hugging_face.generation import Generation
 from translate_trt.export.importers.hugging_face.tokens import Tokens
 from translate_trt.export.importers.imported import Imported, ModelPart, build_model
 from translate_trt.export.importers.languages import M2M100, NLLB, language_prompt, languages_of
+from translate_trt.export.importers.model_format import (
+    SETTINGS_OF_TRANSFORMERS,
+    ModelFormat,
+    need,
+    weights_of_transformers,
+)
 from translate_trt.runtime.errors import InputError
 from translate_trt.train.model import sinusoid
 
@@ -112,3 +118,14 @@ def _check_positions(tensors: Tensors, first: int) -> None:
                 f"{tensors.directory}: {name} differs from the sinusoids of M2M100, which no "
                 "version of transformers supports."
             )
+
+
+#: Recognized by its model type.
+FORMAT = ModelFormat(
+    "m2m100-hf",
+    "an M2M100 or NLLB-200 model saved by transformers",
+    (need("config.json"), need("sentencepiece.bpe.model"), weights_of_transformers()),
+    ("tokenizer.json", "vocab.json", *SETTINGS_OF_TRANSFORMERS),
+    config={"model_type": ("m2m_100",)},
+    load=lambda directory, languages: import_m2m100(directory),
+)

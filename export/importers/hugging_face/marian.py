@@ -28,6 +28,12 @@ from translate_trt.export.importers.imported import (
     read_positions,
 )
 from translate_trt.export.importers.languages import is_opus_language, opus_prompt
+from translate_trt.export.importers.model_format import (
+    SETTINGS_OF_TRANSFORMERS,
+    ModelFormat,
+    need,
+    weights_of_transformers,
+)
 from translate_trt.export.importers.vocabulary import (
     SpecialTokens,
     TokenMap,
@@ -135,3 +141,19 @@ def _token_map(tokens: list[str], config: Config, generation: Generation) -> Tok
     pad, end = config.token("pad_token_id", size), generation.end(config, size)
     unknown = tokens.index("<unk>") if "<unk>" in tokens else None
     return TokenMap(tokens, SpecialTokens(pad, unknown, start, end), generation.banned_tokens(size))
+
+
+#: Recognized by the SentencePiece models of both languages and their common ids.
+FORMAT = ModelFormat(
+    "marian-hf",
+    "a Marian model saved by transformers",
+    (
+        need("config.json"),
+        need("source.spm target.spm"),
+        need("vocab.json"),
+        weights_of_transformers(),
+    ),
+    ("target_vocab.json", *SETTINGS_OF_TRANSFORMERS),
+    config={"model_type": ("marian",)},
+    load=lambda directory, languages: import_marian(directory),
+)

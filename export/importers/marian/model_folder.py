@@ -15,12 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from translate_trt.export.importers.imported import Imported
 from translate_trt.export.importers.marian.decoder_settings import (
     DecoderSettings,
     read_decoder_file,
 )
 from translate_trt.export.importers.marian.files import sibling
 from translate_trt.export.importers.marian.lexical_table import ShortlistFile
+from translate_trt.export.importers.marian.model import import_marian_model
+from translate_trt.export.importers.model_format import ModelFormat, need
 from translate_trt.runtime.errors import InputError
 
 # Files by their patterns; the first pattern that matches is used.
@@ -134,3 +137,38 @@ def _missing(directory: Path, what: str) -> InputError:
     compressed = sorted(path.name for path in directory.iterdir() if path.suffix in _COMPRESSED)
     advice = f" Decompress {', '.join(compressed[:4])} first." if compressed else ""
     return InputError(f"{directory} lacks {what}.{advice}")
+
+
+def import_folder(
+    directory: Path,
+    tokenizers: tuple[Path | None, Path | None] = (None, None),
+    shortlist: ShortlistFile | None = None,
+    recorded_scales: bool = False,
+) -> Imported:
+    """Import the model in a directory.
+
+    Args:
+        directory: Directory with the files of `ModelFolder`.
+        tokenizers: See `import_marian_model`.
+        shortlist: Lexical shortlist. Default: that of the directory.
+        recorded_scales: See `import_marian_model`.
+
+    Raises:
+        InputError: A file is missing, there are several of a kind, or the model is not supported.
+    """
+    folder = ModelFolder.find(directory)
+    return import_marian_model(
+        folder.model, *folder.vocabularies, tokenizers, shortlist or folder.shortlist,
+        folder.decoder, recorded_scales,
+    )  # fmt: skip
+
+
+#: Recognized by the names that Firefox, Bergamot and Marian give to weights and vocabularies.
+FORMAT = ModelFormat(
+    "marian",
+    "a model of Marian, Bergamot or Firefox",
+    (need("model*.bin", "model*.npz", "*.npz"), need(*_VOCABULARIES, *map(" ".join, _PAIRS))),
+    (*_SETTINGS, *_SHORTLISTS),
+    ("shared_vocabulary.*", "source_vocabulary.*"),
+    load=lambda directory, languages: import_folder(directory),
+)
