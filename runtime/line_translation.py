@@ -1,7 +1,8 @@
 """Translation of lines of text: what surrounds the search for their translations.
 
 In this order: markup is taken out, lines are split into sentences, terms are annotated or become
-constraints, and the words of the results are aligned.
+constraints, and the words of the results are aligned. The searches themselves are the caller's
+(runtime/line_search.py).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from translate_trt.runtime.bundle.manifest import TargetEntry
 from translate_trt.runtime.errors import InputError, OptionError
+from translate_trt.runtime.line_search import LineSearch, Searches
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.preparation import align
 from translate_trt.runtime.results import Translation
@@ -32,26 +34,26 @@ class LineRequest:
     Attributes:
         lines: Lines of text, or documents.
         options: Checked search options.
-        targets: Text that each translation must begin with, or the whole translations.
+        targets: Text or tokens that each translation must begin with, or the whole translations.
         first: Number of the first line in error messages.
         score: Whether the targets are whole translations, which are scored.
         alignments: Whether to align the words of lines and translations.
         split_sentences: See `Translator.translate`.
         markup: See `Translator.translate`.
         terminology: Glossary to annotate the lines from, or whose phrases are constraints.
-        constraints: Phrases that each translation must have.
+        constraints: Tokens of the phrases that each translation must have.
     """
 
     lines: Sequence[str]
     options: SearchOptions
-    targets: Sequence[str] | None = None
+    targets: Sequence[str] | Sequence[Sequence[int]] | None = None
     first: int = 1
     score: bool = False
     alignments: bool = False
     split_sentences: bool | str = False
     markup: str | None = None
     terminology: Glossary | None = None
-    constraints: Sequence[Sequence[str]] | None = None
+    constraints: Sequence[Sequence[Sequence[int]]] | None = None
 
     def check_count(self) -> None:
         """Raise InputError unless there is one target per line, or none at all."""
@@ -80,6 +82,13 @@ class LineTranslator:
         aligned = request.alignments or request.markup is not None
         splits = request.split_sentences is not False
         self._terms.check(request.terminology, aligned)
+        if request.score and (
+            splits or request.markup is not None or request.terminology is not None
+        ):
+            raise OptionError(
+                "a given translation is of a whole line; leave split_sentences, markup and "
+                "terminology out."
+            )
         if request.constraints is not None and (request.markup is not None or splits):
             raise OptionError("constraints go with neither markup nor split_sentences.")
         if request.markup is not None and (request.alignments or request.targets is not None):
@@ -89,39 +98,64 @@ class LineTranslator:
         if splits:
             self.splitter(request.split_sentences, request.options)
 
-    def translate(self, request: LineRequest) -> list[Translation]:
+    def translate(self, request: LineRequest) -> Searches:
         """Translate the lines of a request."""
         self.check(request)
         if request.markup is not None:
-            found = self._marked_up(request, request.markup, whole=False)
+            found = yield from self._marked_up(request, request.markup, whole=False)
         elif request.split_sentences is not False:
             request.check_count()
             splitter = self.splitter(request.split_sentences, request.options)
             texts = [splitter.split_line(line, request.options) for line in request.lines]
-            found = self._split(texts, request)
+            found = yield from self._split(texts, request)
         else:
-            found = self._in_terms(request)
+            found = yield from self._in_terms(request)
         return self._terms.look_up(request.lines, found, request.terminology)
 
-    def translate_documents(self, request: LineRequest, unwrap: bool) -> list[Translation]:
+    def translate_documents(self, request: LineRequest, unwrap: bool) -> Searches:
         """Translate documents; see `Translator.translate_document`."""
         self.check(request)
         if request.markup is not None:
             if unwrap:
                 raise OptionError("unwrap is for text without markup; leave one of the two out.")
-            found = self._marked_up(request, request.markup, whole=True)
+            found = yield from self._marked_up(request, request.markup, whole=True)
         else:
             splitter = self.splitter(request.split_sentences, request.options)
-            found = self._split(
+            found = yield from self._split(
                 [splitter.split_document(text, request.options, unwrap) for text in request.lines],
                 request,
             )
         return self._terms.look_up(request.lines, found, request.terminology)
 
-    def score(self, request: LineRequest) -> list[Translation]:
+    def score(self, request: LineRequest) -> Searches:
         """Score the translations of a request."""
         self.check(request)
-        return self._aligned(request)
+        return (yield from self._aligned(request))
+
+    def translate_tokens(
+        self,
+        source: Sequence[int],
+        options: SearchOptions,
+        target: Sequence[int],
+        score: bool,
+        constraints: Sequence[Sequence[int]],
+    ) -> Searches:
+        """Translate a line that is given as tokens, or score its translation.
+
+        Args:
+            source: Tokens of the line.
+            options: Checked search options.
+            target: Tokens that the translation must begin with, or the whole translation.
+            score: Whether the target is a whole translation.
+            constraints: Tokens of the phrases that the translation must have.
+        """
+        if not source and not score:
+            return [self._translator.join([])]  # the same as for a blank line
+        (found,) = yield LineSearch(
+            (), options, [constraints], [target], score=score, tokens=[source]
+        )
+        # The library returns tokens without text.
+        return [self._translator.join([[one.segments[0] for one in found.hypotheses]])]
 
     def splitter(self, split_sentences: bool | str, options: SearchOptions) -> TextSplitter:
         """Return the splitter of the source language, or of the language named.
@@ -138,16 +172,20 @@ class LineTranslator:
         rules = chosen_rules(split_sentences, code)
         return TextSplitter(self._manifest.prompt, rules, self._manifest.target_language)
 
-    def _marked_up(self, request: LineRequest, markup: str, whole: bool) -> list[Translation]:
+    def _marked_up(self, request: LineRequest, markup: str, whole: bool) -> Searches:
         """Translate texts with markup; see `translate_markup`."""
+        translating = translate_markup(request.lines, markup, whole, request.first)
+        of_plain = replace(request, first=1, markup=None, alignments=True)
+        try:
+            plain = next(translating)
+            while True:
+                found = yield from self.translate(replace(of_plain, lines=plain))
+                plain = translating.send(found)
+        except StopIteration as end:
+            translations: list[Translation] = end.value
+            return translations
 
-        def translate(plain: Sequence[str]) -> list[Translation]:
-            of_plain = replace(request, lines=plain, first=1, markup=None, alignments=True)
-            return self.translate(of_plain)
-
-        return translate_markup(request.lines, markup, translate, whole, request.first)
-
-    def _split(self, texts: Sequence[SplitText], request: LineRequest) -> list[Translation]:
+    def _split(self, texts: Sequence[SplitText], request: LineRequest) -> Searches:
         """Translate the sentences of all texts, those of the request's lines.
 
         The first sentence of each has the prefix and the constraints.
@@ -156,11 +194,12 @@ class LineTranslator:
         sentences = [text.sentences[0] if text.sentences else "" for text in texts]
         rest = [sentence for text in texts for sentence in text.sentences[1:]]
         targets, constraints = request.targets, request.constraints
-        if targets is not None:
-            targets = [*targets, *("" for _ in rest)]
+        if targets:
+            empty = targets[0][:0]  # of the same type
+            targets = [*targets, *(empty for _ in rest)]
         if constraints is not None:
             constraints = [*constraints, *(() for _ in rest)]
-        found = self._in_terms(
+        found = yield from self._in_terms(
             replace(request, lines=[*sentences, *rest], targets=targets, constraints=constraints)
         )
         others = iter(found[len(texts) :])
@@ -171,25 +210,26 @@ class LineTranslator:
             joined.append(text.join(parts, line if request.alignments else None))
         return joined
 
-    def _in_terms(self, request: LineRequest) -> list[Translation]:
+    def _in_terms(self, request: LineRequest) -> Searches:
         """Translate lines as they are, with the terms of the glossary."""
         _check_count(request.constraints, len(request.lines), "lists of constraints")
         if (terminology := request.terminology) is None:
-            return self._aligned(request)
+            return (yield from self._aligned(request))
         if not request.alignments:
             split = [self._terms.split(line, request.options) for line in request.lines]
             if any(split):
-                return self._in_segments(split, request)
-        lines, of_terms = self._terms.apply(request.lines, terminology)
+                return (yield from self._in_segments(split, request))
+        lines, phrases = self._terms.apply(request.lines, terminology)
+        of_terms = map(self._terms.phrase_tokens, phrases)
         given = request.constraints or [()] * len(lines)
         constraints = [(*own, *more) for own, more in zip(of_terms, given, strict=True)]
-        return self._aligned(
-            replace(request, lines=lines, constraints=constraints, terminology=None)
+        return (
+            yield from self._aligned(
+                replace(request, lines=lines, constraints=constraints, terminology=None)
+            )
         )
 
-    def _in_segments(
-        self, split: Sequence[SplitText | None], request: LineRequest
-    ) -> list[Translation]:
+    def _in_segments(self, split: Sequence[SplitText | None], request: LineRequest) -> Searches:
         """Translate lines of which some are too long, each segment with the terms that it has."""
         request.check_count()
         pairs = zip(split, request.constraints or [], strict=False)
@@ -204,19 +244,19 @@ class LineTranslator:
             for line, segments in zip(request.lines, split, strict=True)
         ]
         # The segments of a line are not sentences.
-        return [replace(one, sentence_count=1) for one in self._split(texts, request)]
+        found = yield from self._split(texts, request)
+        return [replace(one, sentence_count=1) for one in found]
 
-    def _aligned(self, request: LineRequest) -> list[Translation]:
+    def _aligned(self, request: LineRequest) -> Searches:
         """Translate lines as they are, or score their translations."""
         request.check_count()
         options = request.options
         if request.alignments:
             options = replace(options, return_attention=True)
-        phrases = request.constraints or [()] * len(request.lines)
-        found = self._translator.search_lines(
-            request.lines, options, request.targets, request.first, request.score,
-            [self._terms.phrase_tokens(one) for one in phrases],
-        )  # fmt: skip
+        constraints = request.constraints or [()] * len(request.lines)
+        found = yield LineSearch(
+            request.lines, options, constraints, request.targets, request.first, request.score
+        )
         if not request.alignments:
             return found
         tokenizer = self._translator.tokenizer

@@ -6,38 +6,43 @@ import itertools
 import logging
 import os
 import threading
+from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from functools import partial
 
-from translate_trt.runtime.arguments import token_ids
 from translate_trt.runtime.errors import BackendError
 from translate_trt.runtime.futures import check_process, closed_error, resolve
+from translate_trt.runtime.line_search import LineSearch, Searches, advance
 from translate_trt.runtime.native.core import Completions, Job
 from translate_trt.runtime.results import Statistics, Translation
-from translate_trt.runtime.service_line import ServiceLine
 from translate_trt.runtime.translator import Translator
 
 log = logging.getLogger("translate_trt")
 
 
 class _Future(Future[Translation]):
-    """Future that also cancels its job."""
+    """Future that also cancels its job.
+
+    Attributes:
+        job: The search in progress; None before the first, and between two.
+    """
 
     job: Job | None = None
 
     def cancel(self) -> bool:
         """Cancel the future and the rest of its job, unless it has finished."""
-        cancelled = super().cancel()
-        if cancelled and self.job is not None:
-            self.job.cancel()
+        cancelled, job = super().cancel(), self.job
+        if cancelled and job is not None:
+            job.cancel()
         return cancelled
 
 
 @dataclass(frozen=True)
 class _Line:
     future: _Future
-    given: ServiceLine
+    searches: Searches
+    request: int
 
 
 class CoreService:
@@ -65,16 +70,18 @@ class CoreService:
         )
         self._thread.start()
 
-    def submit(self, given: ServiceLine) -> Future[Translation]:
-        """See `TranslationService`."""
+    def submit(self, searches: Searches, request: int) -> Future[Translation]:
+        """Start the translation of one line.
+
+        Args:
+            searches: Translation of the line.
+            request: Number of its request.
+
+        Raises:
+            TranslateTrtError: See `TranslationService.submit`.
+        """
         check_process(self._process)
-        self._translator.check(given.options, score=given.score)
-        source, target_prefix = given.source, given.target_prefix
-        if not isinstance(source, str):
-            source = token_ids("the line", source)
-        if not isinstance(target_prefix, str):
-            target_prefix = token_ids("the target prefix of the line", target_prefix)
-        given = replace(given, source=source, target_prefix=target_prefix)
+        step = advance(searches, None)
         future = _Future()
         with self._changed:
             while self._is_full() and not (self._closed or self._ended):
@@ -83,25 +90,16 @@ class CoreService:
                 raise closed_error()
             if self._ended:
                 raise _ended_error()
-            if given.texts is not None and not given.texts:
-                future.set_result(given.join([]))
-                return future
-            if given.texts is None and not source and not given.score:
-                future.set_result(self._translator.join([]))  # the same as for a blank line
+            if not isinstance(step, LineSearch):
+                future.set_result(step[0])
                 return future
             key = next(self._keys)
-            line = self._lines[key] = _Line(future, given)
+            line = self._lines[key] = _Line(future, searches, request)
         try:
-            job = self._submit(given, key)
+            self._start(key, line, step)
         except BaseException:
             self._forget(key)
             raise
-        with self._changed:
-            future.job = job
-            early = key in self._early
-            self._early.discard(key)
-        if early:
-            self._finish(key, line)
         return future
 
     def new_request(self) -> int:
@@ -112,7 +110,7 @@ class CoreService:
         """See `TranslationService`."""
         check_process(self._process)
         with self._changed:
-            futures = [one.future for one in self._lines.values() if one.given.request == request]
+            futures = [one.future for one in self._lines.values() if one.request == request]
         for future in futures:
             future.cancel()
 
@@ -144,22 +142,17 @@ class CoreService:
             self._completions.add(_WAKE_UP)
             self._thread.join()
 
-    def _submit(self, given: ServiceLine, key: int) -> Job:
-        target_prefix = given.target_prefix
-        shared: dict[str, Any] = {
-            "caller": given.request, "completions": self._completions, "key": key,
-            "score": given.score,
-            "constraints": given.constraints if any(given.constraints) else None,
-        }  # fmt: skip
-        if given.texts is not None:
-            # Only the first sentence has the prefix; the others have an empty one of its type.
-            others = [target_prefix[:0]] * (len(given.texts) - 1)
-            prefixes: Any = [target_prefix, *others] if given.score or len(target_prefix) else None
-            return self._core.submit(given.texts, given.options, prefixes, **shared)
-        assert not isinstance(given.source, str)
-        if isinstance(target_prefix, str):
-            (target_prefix,) = self._translator.tokenizer.encode_target_batch([target_prefix])
-        return self._core.submit_ids([given.source], given.options, [target_prefix], **shared)
+    def _start(self, key: int, line: _Line, search: LineSearch) -> None:
+        """Submit a search of a line."""
+        job = self._core.search(search, caller=line.request, completions=self._completions, key=key)
+        with self._changed:
+            line.future.job = job
+            early = key in self._early
+            self._early.discard(key)
+        if line.future.cancelled():  # before it had this job
+            job.cancel()
+        if early:
+            self._finish(key, line)
 
     def _is_full(self) -> bool:
         return self._capacity is not None and len(self._lines) >= self._capacity
@@ -192,22 +185,25 @@ class CoreService:
                 left = list(self._lines.values())
                 self._changed.notify_all()
             for line in left:  # empty unless the thread has failed
-                resolve(line.future, _fail)
+                resolve(line.future, partial(_fail, _ended_error()))
 
     def _finish(self, key: int, line: _Line) -> None:
-        """Resolve a future with the result of its job."""
-        job = line.future.job
+        """Continue a line after a search: start the next one, or resolve its future."""
+        job, line.future.job = line.future.job, None
         assert job is not None
-
-        def found() -> Translation:
-            if line.given.texts is not None:
-                return line.given.join(job.result())
-            (only,) = job.result()
-            # For a line of token ids, the library returns tokens without text.
-            return self._translator.join([[one.segments[0] for one in only.hypotheses]])
-
+        found: list[Translation] = []  # stays empty if the future was cancelled
+        work = partial(_first, found)
         try:
-            resolve(line.future, found)
+            if not line.future.cancelled():
+                step = advance(line.searches, job.result())
+                if isinstance(step, LineSearch):
+                    self._start(key, line, step)
+                    return
+                found += step
+        except BaseException as error:
+            work = partial(_fail, error)
+        try:
+            resolve(line.future, work)
         finally:
             self._forget(key)
 
@@ -219,8 +215,12 @@ def _ended_error() -> BackendError:
     )
 
 
-def _fail() -> Translation:
-    raise _ended_error()
+def _first(found: Sequence[Translation]) -> Translation:
+    return found[0]
+
+
+def _fail(error: BaseException) -> Translation:
+    raise error
 
 
 # Completion key that belongs to no line and only wakes the thread up.

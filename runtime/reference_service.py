@@ -10,9 +10,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 
 from translate_trt.runtime.futures import check_process, closed_error, resolve
+from translate_trt.runtime.line_search import LineSearch, Searches, advance
 from translate_trt.runtime.reference import Sentence
 from translate_trt.runtime.results import Statistics, Translation
-from translate_trt.runtime.service_line import ServiceLine
 from translate_trt.runtime.translator import Translator
 
 
@@ -35,24 +35,19 @@ class PlainService:
         self._lines: dict[Future[Translation], int] = {}  # request number of each line
         self._running, self._done, self._closed = 0, Statistics(), False
 
-    def submit(self, given: ServiceLine) -> Future[Translation]:
-        """See `TranslationService`."""
+    def submit(self, searches: Searches, request: int) -> Future[Translation]:
+        """See `CoreService.submit`."""
         check_process(self._process)
-        texts = [given.source] if given.texts is None else given.texts
-        parts = [
-            self._translator.prepare(
-                text, given.options, "" if number else given.target_prefix, given.score, phrases
-            )
-            for number, (text, phrases) in enumerate(zip(texts, given.constraints, strict=True))
-        ]
+        step = advance(searches, None)
+        prepared = self._translator.prepare(step) if isinstance(step, LineSearch) else []
         future = Future[Translation]()
         with self._changed:
             while len(self._lines) >= (self._capacity or float("inf")) and not self._closed:
                 self._changed.wait()
             if self._closed:
                 raise closed_error()
-            self._lines[future] = self.new_request() if given.request is None else given.request
-            self._pool.submit(self._run, future, parts, given)
+            self._lines[future] = request
+            self._pool.submit(self._run, future, searches, step, prepared)
         return future
 
     def new_request(self) -> int:
@@ -91,8 +86,9 @@ class PlainService:
     def _run(
         self,
         future: Future[Translation],
-        parts: Sequence[Sequence[Sentence]],
-        given: ServiceLine,
+        searches: Searches,
+        step: LineSearch | list[Translation],
+        prepared: Sequence[Sequence[Sentence]],
     ) -> None:
         self._own_thread.here = True
         with self._changed:
@@ -100,17 +96,30 @@ class PlainService:
 
         def work() -> Translation:
             try:
-                translations = [self._translator.translate_prepared(one) for one in parts]
-                found = given.join(translations)
-                with self._changed:
-                    self._count([segment for part in parts for segment in part], found)
+                return self._translate(searches, step, prepared)
             finally:
                 # Before the future is resolved: its caller may read the statistics next.
                 self._release(future)
-            return found
 
         resolve(future, work)
         self._release(future)  # it was cancelled, and `work` did not run
+
+    def _translate(
+        self,
+        searches: Searches,
+        step: LineSearch | list[Translation],
+        prepared: Sequence[Sequence[Sentence]],
+    ) -> Translation:
+        """Run the searches of a line, of which the first is prepared."""
+        while isinstance(step, LineSearch):
+            found = self._translator.translate_prepared(prepared)
+            with self._changed:
+                self._count([sentence for line in prepared for sentence in line], found)
+            step = advance(searches, found)
+            if isinstance(step, LineSearch):
+                prepared = self._translator.prepare(step)
+        (translation,) = step
+        return translation
 
     def _release(self, future: Future[Translation]) -> None:
         """Stop counting a line as running; a second call has no effect."""
@@ -119,8 +128,8 @@ class PlainService:
                 self._running -= 1
                 self._changed.notify_all()
 
-    def _count(self, segments: Sequence[Sentence], found: Translation) -> None:
-        best = found.hypotheses[0].segments
+    def _count(self, segments: Sequence[Sentence], found: Sequence[Translation]) -> None:
+        best = [segment for line in found for segment in line.hypotheses[0].segments]
         self._done = replace(
             self._done,
             sentences=self._done.sentences + len(segments),

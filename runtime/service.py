@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from translate_trt.runtime.arguments import token_ids
 from translate_trt.runtime.errors import InputError, OptionError
-from translate_trt.runtime.line_translation import check_attention
+from translate_trt.runtime.line_search import Searches
+from translate_trt.runtime.line_translation import LineRequest
 from translate_trt.runtime.native_service import CoreService
 from translate_trt.runtime.options import SearchOptions
-from translate_trt.runtime.preparation import align
 from translate_trt.runtime.reference_service import PlainService
 from translate_trt.runtime.results import Statistics, Translation
-from translate_trt.runtime.service_line import ServiceLine
-from translate_trt.runtime.text.documents import SplitText
 from translate_trt.runtime.text.glossary import Glossary
 from translate_trt.runtime.translator import Translator
 
@@ -84,8 +81,7 @@ class TranslationService:
                 (`Translator.score`).
             split_sentences: Translate the sentences of a text one by one (`Translator.translate`).
             constraints: Phrases that the translation must have, as text or target token ids.
-            terminology: Glossary (`Translator.translate`); `Glossary.terms` finds the terms of the
-                line in its translation.
+            terminology: Glossary (`Translator.translate`).
             alignments: Align the words of a text with those of its translations
                 (`Translator.translate`).
 
@@ -102,70 +98,36 @@ class TranslationService:
             TranslateTrtError: The service is closed, has failed, or belongs to the process that
                 this process was forked from.
         """
-        options = options or self._translator.default_options
-        if score and split_sentences is not False:
-            raise OptionError("a given translation is of a whole line; leave split_sentences out.")
-        if len(constraints) and split_sentences is not False:
-            raise OptionError("constraints belong to one sentence; leave split_sentences out.")
-        if alignments and not isinstance(source, str):
-            raise InputError("only text has words to align; leave alignments out.")
-        if alignments:
-            check_attention(self._translator.target)
-        split = self._translator.split_line(source, options, split_sentences)
-        given = self._phrases(constraints)
-        texts = None
+        options = self._translator.checked(options, score)
+        given = None if not len(constraints) else [self._phrases(constraints)]
         if isinstance(source, str):
-            self._translator.terms.check(terminology, alignments)
-            if terminology is not None and split is None and not given and not alignments:
-                split = self._translator.terms.split(source, options)
-            texts = [source] if split is None else list(split.sentences)
-        elif terminology is not None:
-            raise InputError("only text has terms; leave terminology out.")
-        phrases = [given] if split is None else [[] for _ in split.sentences]
-        if terminology is not None and texts is not None:
-            texts, required = self._translator.terms.apply(texts, terminology)
-            found = map(self._translator.terms.phrase_tokens, required)
-            phrases = [[*own, *more] for own, more in zip(phrases, found, strict=True)]
-        searched = dataclasses.replace(options, return_attention=True) if alignments else options
-        return self._service.submit(
-            ServiceLine(
-                source=source,
-                options=searched,
-                target_prefix=target_prefix,
-                request=self.new_request() if request is None else request,
-                score=score,
-                texts=texts,
-                constraints=phrases,
-                join=self._joining(source, split, texts if alignments else None, options),
-            )
-        )
+            targets: Any = [target_prefix]
+            if not isinstance(target_prefix, str):
+                targets = [token_ids("the target prefix of the line", target_prefix)]
+            of_text = LineRequest(
+                [source], options, targets if score or targets[0] else None, score=score,
+                alignments=alignments, split_sentences=split_sentences, terminology=terminology,
+                constraints=given,
+            )  # fmt: skip
+            return self._submit(self._translator.lines.translate(of_text), request)
+        for name, value, what in (
+            ("split_sentences", split_sentences is not False, "can be split into sentences"),
+            ("alignments", alignments, "has words to align"),
+            ("terminology", terminology is not None, "has terms"),
+        ):
+            if value:
+                raise InputError(f"only text {what}; leave {name} out.")
+        if isinstance(target_prefix, str):
+            target_prefix = self._translator.tokenizer.encode_target(target_prefix)
+        searches = self._translator.lines.translate_tokens(
+            token_ids("the line", source), options,
+            token_ids("the target prefix of the line", target_prefix), score,
+            given[0] if given else (),
+        )  # fmt: skip
+        return self._submit(searches, request)
 
-    def _joining(
-        self,
-        source: str | Sequence[int],
-        split: SplitText | None,
-        aligned: Sequence[str] | None,
-        options: SearchOptions,
-    ) -> Callable[[Sequence[Translation]], Translation]:
-        """Return a function that joins the translations of the texts of a line.
-
-        Args:
-            source: The line.
-            split: Its sentences, if it was split.
-            aligned: The texts, if their words are to be aligned.
-            options: Search options of the caller.
-        """
-        manifest, tokenizer = self._translator.manifest, self._translator.tokenizer
-
-        def join(found: Sequence[Translation]) -> Translation:
-            if aligned is not None:
-                pairs = zip(aligned, found, strict=True)
-                found = [align(manifest, tokenizer, text, one, options) for text, one in pairs]
-            if split is None:
-                return found[0]
-            return split.join(found, None if aligned is None else str(source))
-
-        return join
+    def _submit(self, searches: Searches, request: int | None) -> Future[Translation]:
+        return self._service.submit(searches, self.new_request() if request is None else request)
 
     def _phrases(self, constraints: Sequence[str] | Sequence[Sequence[int]]) -> list[list[int]]:
         """Return the tokens of phrases that are given as text or tokens."""

@@ -78,15 +78,19 @@ class Terms:
         _, text = self._without_language(line)
         return [match.entry.targets[0] for match in terminology.find(text)]
 
-    def phrase_tokens(self, phrases: Sequence[str]) -> list[list[int]]:
+    def phrase_tokens(self, phrases: Iterable[str], name: str = "constraints") -> list[list[int]]:
         """Tokenize phrases that a translation must have.
+
+        Args:
+            phrases: Texts.
+            name: Name of the argument in error messages.
 
         Raises:
             InputError: A phrase is not a string, or has a character that the vocabulary lacks.
         """
-        if not phrases:
+        texts = list(checked_texts(name, "phrase", phrases))
+        if not texts:
             return []
-        texts = list(checked_texts("constraints", "phrase", phrases))
         encoded = self._tokenizer.encode_target_batch(texts)
         for text, tokens in zip(texts, encoded, strict=True):
             if self._manifest.model.unknown_token in tokens:

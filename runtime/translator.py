@@ -29,6 +29,7 @@ from translate_trt.runtime.errors import (
     OptionError,
     TranslateTrtError,
 )
+from translate_trt.runtime.line_search import LineSearch, Searches, advance
 from translate_trt.runtime.line_translation import LineRequest, LineTranslator
 from translate_trt.runtime.native.core import Core
 from translate_trt.runtime.options import WARN_BEAM_SIZE, SearchOptions, whole_number
@@ -36,12 +37,10 @@ from translate_trt.runtime.preparation import (
     join_segments,
     make_segments,
     make_sentence,
-    target_name,
 )
 from translate_trt.runtime.reference import Reference, Sentence
 from translate_trt.runtime.results import Hypothesis, TextHypothesis, Translation
 from translate_trt.runtime.terms import Terms
-from translate_trt.runtime.text.documents import SplitText
 from translate_trt.runtime.text.glossary import Glossary
 from translate_trt.runtime.text.tokenizer import Tokenizer
 
@@ -226,7 +225,8 @@ class Translator:
         return Terms(self.manifest, self.tokenizer)
 
     @cached_property
-    def _lines(self) -> LineTranslator:
+    def lines(self) -> LineTranslator:
+        """Translation of lines around the search, shared with `TranslationService`."""
         return LineTranslator(self)
 
     @cached_property
@@ -376,13 +376,12 @@ class Translator:
                 prefixes = list(checked_texts("target_prefixes", "prefix", target_prefixes))
             phrases = constraints
         self._check_open()
-        found = self._lines.translate(
-            LineRequest(
-                texts, self.checked(options), prefixes, alignments=alignments,
-                split_sentences=split_sentences, markup=markup, terminology=terminology,
-                constraints=_phrase_lists(phrases),
-            )
+        request = LineRequest(
+            texts, self.checked(options), prefixes, alignments=alignments,
+            split_sentences=split_sentences, markup=markup, terminology=terminology,
+            constraints=self._phrases(phrases),
         )  # fmt: skip
+        found = self._run(self.lines.translate(request))
         return found[0] if isinstance(lines, str) else found
 
     @overload
@@ -455,7 +454,7 @@ class Translator:
             documents, self.checked(options), split_sentences=split_sentences, markup=markup,
             terminology=terminology,
         )  # fmt: skip
-        return self._lines.translate_documents(request, unwrap)
+        return self._run(self.lines.translate_documents(request, unwrap))
 
     def translate_iter(
         self,
@@ -499,7 +498,7 @@ class Translator:
             (), self.checked(options), alignments=alignments, split_sentences=split_sentences,
             markup=markup, terminology=terminology,
         )  # fmt: skip
-        self._lines.check(request)
+        self.lines.check(request)
         if isinstance(lines, str):
             raise InputError("lines is one string; give several, or use translate.")
         texts, prefixes = checked_texts("lines", "line", lines), None
@@ -518,9 +517,8 @@ class Translator:
         while chunk := list(itertools.islice(lines, size)):
             begins = None if prefixes is None else list(itertools.islice(prefixes, len(chunk)))
             self._check_open()
-            yield from self._lines.translate(
-                replace(request, lines=chunk, targets=begins, first=first)
-            )
+            of_chunk = replace(request, lines=chunk, targets=begins, first=first)
+            yield from self._run(self.lines.translate(of_chunk))
             first += len(chunk)
         if prefixes is not None and next(prefixes, None) is not None:
             raise InputError(f"there are more target prefixes than the {first - 1} lines.")
@@ -594,7 +592,7 @@ class Translator:
             texts, self.checked(options, score=True), targets, first_line, score=True,
             alignments=alignments,
         )  # fmt: skip
-        scored = [one.hypotheses[0] for one in self._lines.score(request)]
+        scored = [one.hypotheses[0] for one in self._run(self.lines.score(request))]
         return scored[0] if isinstance(lines, str) else scored
 
     def translate_ids(
@@ -743,102 +741,70 @@ class Translator:
         """
         return self.terms.required_phrases(line, terminology)
 
-    def split_line(
-        self, line: str | Sequence[int], options: SearchOptions, split_sentences: bool | str
-    ) -> SplitText | None:
-        """Cut a line into sentences as `translate` does; None if `split_sentences` is False.
-
-        Raises:
-            InputError: The line is given as tokens.
-            OptionError: The language is unknown or a package is missing.
-        """
-        if split_sentences is False:
+    def _phrases(self, constraints: Any) -> list[list[list[int]]] | None:
+        """Tokenize the phrases of each line."""
+        if constraints is None:
             return None
-        if not isinstance(line, str):
-            raise InputError("only text can be split into sentences; leave split_sentences out.")
-        options = self.checked(options)
-        return self._lines.splitter(split_sentences, options).split_line(line, options)
-
-    # ---- interface for `LineTranslator` and `TranslationService` ----
-
-    def search_lines(
-        self,
-        lines: Sequence[str],
-        options: SearchOptions,
-        targets: Sequence[str] | None,
-        first: int,
-        score: bool,
-        constraints: Sequence[Sequence[Sequence[int]]],
-    ) -> list[Translation]:
-        """Translate lines as they are, or score their translations.
-
-        Args:
-            lines: Lines of text.
-            options: Checked search options.
-            targets: Text that each translation must begin with, or the whole translations.
-            first: Number of the first line in error messages.
-            score: Whether the targets are whole translations.
-            constraints: Tokens of the phrases that each translation must have.
-        """
-        if (core := self.core) is not None:
-            return core.submit(
-                lines, options, targets, first=first, score=score, constraints=constraints
-            ).result()
-        tokens = self._target_tokens(targets, len(lines))
-        segments = [
-            self._segments(f"line {number} of this call", line, target, options, score, own)
-            for number, (line, target, own) in enumerate(
-                zip(lines, tokens, constraints, strict=True), first
+        return [
+            self.terms.phrase_tokens(phrases, f"the constraints of line {number}")
+            for number, phrases in enumerate(
+                checked_iterable("constraints", "lists of phrases", constraints), 1
             )
         ]
-        results = iter(self._search([segment for line in segments for segment in line]))
-        return [self.join([next(results) for _ in line]) for line in segments]
 
-    def prepare(
-        self,
-        source: str | Sequence[int],
-        options: SearchOptions,
-        target: str | Sequence[int],
-        score: bool = False,
-        constraints: Sequence[Sequence[int]] = (),
-    ) -> list[Sentence]:
-        """Convert a line, given as text or tokens, into the sentences to search for.
+    def _run(self, searches: Searches) -> list[Translation]:
+        """Run all searches of a translation of lines."""
+        step = advance(searches, None)
+        while isinstance(step, LineSearch):
+            step = advance(searches, self._found(step))
+        return step
 
-        Args:
-            source: Text or tokens of the line.
-            options: Search options.
-            target: Text or tokens that the translation must begin with, or the whole translation.
-            score: Whether the target is a whole translation.
-            constraints: Tokens of the phrases that the translation must have.
+    def _found(self, search: LineSearch) -> list[Translation]:
+        if (core := self.core) is None:
+            return self.translate_prepared(self.prepare(search))
+        return core.search(search).result()
+
+    # ---- interface for `TranslationService` ----
+
+    def prepare(self, search: LineSearch) -> list[list[Sentence]]:
+        """Convert the lines of a search into sentences; a long line has several.
 
         Raises:
-            InputError: A token is outside the vocabulary, or the line exceeds the bundle's limit.
+            InputError: A token is outside the vocabulary, or a line exceeds the bundle's limit.
             OptionError: The bundle was not compiled for an option, or its value is out of range.
         """
         self._check_open()
-        options = self.checked(options, score)
-        if isinstance(target, str):
-            (target,) = self._target_tokens([target] if target else None, 1)
-        else:
-            target = token_ids(f"{target_name(score)} the line", target)
-        if isinstance(source, str):
-            return self._segments("the line", source, target, options, score, constraints)
-        tokens = token_ids("the line", source)
-        if not tokens and not (score and target):
-            return []
-        self._check_constrains(constraints)
-        return [
-            make_sentence(self.manifest, "the line", tokens, target, options, score, constraints)
-        ]
+        self._check_constrains([phrase for own in search.constraints for phrase in own])
+        given: Sequence[Any] = search.lines if search.tokens is None else search.tokens
+        targets: Sequence[Any] = search.targets or [()] * len(given)
+        if all(isinstance(target, str) for target in targets):
+            targets = self.tokenizer.encode_target_batch(targets)
+        options, score = search.options, search.score
+        lines = zip(given, targets, search.constraints, strict=True)
+        prepared = []
+        for number, (line, target, constraints) in enumerate(lines, search.first):
+            name = f"line {number} of this call"
+            if isinstance(line, str):
+                sentences = make_segments(
+                    self.manifest, self.tokenizer, name, line, target, options, score, constraints
+                )
+            else:
+                sentence = make_sentence(
+                    self.manifest, name, line, target, options, score, constraints
+                )
+                sentences = [sentence]
+            prepared.append(sentences)
+        return prepared
 
-    def translate_prepared(self, segments: Sequence[Sentence]) -> Translation:
-        """Translate the segments of one line that `prepare` returned.
+    def translate_prepared(self, lines: Sequence[Sequence[Sentence]]) -> list[Translation]:
+        """Translate the sentences of lines that `prepare` returned.
 
         Raises:
             BackendError: The backend failed, or the search found no hypothesis.
         """
         self._check_open()
-        return self.join(self._search(segments))
+        found = iter(self._search(list(itertools.chain(*lines))))
+        return [self.join([next(found) for _ in line]) for line in lines]
 
     def join(self, segments: list[list[Hypothesis]]) -> Translation:
         """Join the hypotheses of a line's segments: the i-th best of each give the i-th best line.
@@ -856,15 +822,6 @@ class Translator:
         found = iter(reference.translate([one for one in sentences if len(one.tokens)]))
         return [next(found) if len(one.tokens) else [_EMPTY] for one in sentences]
 
-    def _segments(
-        self, name: str, line: str, target: Sequence[int], options: SearchOptions, score: bool,
-        constraints: Sequence[Sequence[int]] = (),
-    ) -> list[Sentence]:  # fmt: skip
-        self._check_constrains(constraints)
-        return make_segments(
-            self.manifest, self.tokenizer, name, line, target, options, score, constraints
-        )
-
     def _check_constrains(self, constraints: Sequence[Sequence[int]]) -> None:
         """Raise OptionError if there are constraints, and the target cannot enforce them."""
         if constraints and not self.target.contract.marks:
@@ -872,11 +829,6 @@ class Translator:
                 f"constraints: the step graph of {self.target.name} cannot enforce them. Export "
                 "the bundle again for an onnx target."
             )
-
-    def _target_tokens(self, targets: Sequence[str] | None, lines: int) -> list[list[int]]:
-        if targets is None:
-            return [[] for _ in range(lines)]
-        return self.tokenizer.encode_target_batch(targets)
 
     def checked(self, options: SearchOptions | None, score: bool = False) -> SearchOptions:
         """Check the options; those not given, and languages not named, are the bundle's.
@@ -910,18 +862,6 @@ class Translator:
                 WARN_BEAM_SIZE,
             )
         return options
-
-
-def _phrase_lists(constraints: Any) -> list[Sequence[str]] | None:
-    """Return the phrases of each line as lists."""
-    if constraints is None:
-        return None
-    return [
-        list(checked_texts(f"the constraints of line {number}", "phrase", phrases))
-        for number, phrases in enumerate(
-            checked_iterable("constraints", "lists of phrases", constraints), 1
-        )
-    ]
 
 
 def _closed_error() -> TranslateTrtError:

@@ -27,6 +27,7 @@ from translate_trt.runtime.errors import (
     OptionError,
     TranslateTrtError,
 )
+from translate_trt.runtime.line_search import LineSearch
 from translate_trt.runtime.native import abi, open_library
 from translate_trt.runtime.native.device_functions import DeviceFunctions
 from translate_trt.runtime.options import LENGTH_PENALTY_BETA, SearchOptions
@@ -267,6 +268,25 @@ class Core:
             self.calls.tt_submit, _texts(lines), forced, options, first, caller, completions, key,
             score, constraints,
         )  # fmt: skip
+
+    def search(
+        self,
+        search: LineSearch,
+        *,
+        caller: int = 0,
+        completions: Completions | None = None,
+        key: int = 0,
+    ) -> Job:
+        """Submit the lines of a search; see `submit` for the other arguments."""
+        targets: Any = search.targets  # tokens if the lines are
+        shared: dict[str, Any] = {
+            "caller": caller, "completions": completions, "key": key, "score": search.score,
+            "constraints": search.constraints,
+        }  # fmt: skip
+        if search.tokens is None:
+            first = search.first
+            return self.submit(search.lines, search.options, targets, first=first, **shared)
+        return self.submit_ids(search.tokens, search.options, targets, **shared)
 
     def submit_ids(
         self,

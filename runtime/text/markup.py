@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
+from typing import TypeVar
 
 from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.results import TextHypothesis, Translation
@@ -22,8 +23,9 @@ from translate_trt.runtime.text.markup_tokens import (
 from translate_trt.runtime.text.tag_placement import Element, Units, place_tags
 from translate_trt.runtime.text.tokenizer import Span
 
-#: Returns the translations of texts, with alignments.
-Translate = Callable[[Sequence[str]], Sequence[Translation]]
+_Result = TypeVar("_Result")
+#: Yields plain texts, and receives their translations with alignments.
+Translating = Generator[list[str], Sequence[Translation], _Result]
 
 # Elements of HTML that separate texts, and other elements that a sentence does not go across.
 _SEPARATING = """
@@ -60,17 +62,22 @@ _CLOSING = frozenset(".,;:!?)]}\u2026\u3002\uff0c\uff01\uff1f")
 
 
 def translate_markup(
-    texts: Sequence[str], markup: str, translate: Translate, whole: bool, first: int = 1
-) -> list[Translation]:
+    texts: Sequence[str], markup: str, whole: bool, first: int = 1
+) -> Translating[list[Translation]]:
     """Translate texts with markup.
 
     Args:
         texts: Documents, or fragments of them.
         markup: One of MARKUP.
-        translate: Translates plain texts and aligns their words.
         whole: Texts are documents: their elements decide what a sentence does not go across. Of
             other texts of XML, no element does.
         first: Number of the first text in error messages.
+
+    Yields:
+        Plain texts to translate, of all texts together. The caller sends their translations.
+
+    Returns:
+        The translations of the texts.
 
     Raises:
         InputError: A text is not well-formed XML.
@@ -84,16 +91,16 @@ def translate_markup(
         for number, text in enumerate(texts, first)
     ]
     segments = [segment for document in documents for segment in document.segments]
-    _translate_segments(segments, translate, shown=True)
+    yield from _translate_segments(segments, shown=True)
     # Where the model did not copy what it was shown, it gets the text without it.
-    _translate_segments([one for one in segments if not one.complete], translate, shown=False)
+    yield from _translate_segments([one for one in segments if not one.complete], shown=False)
     return [document.joined() for document in documents]
 
 
-def _translate_segments(segments: Sequence[_Segment], translate: Translate, shown: bool) -> None:
+def _translate_segments(segments: Sequence[_Segment], shown: bool) -> Translating[None]:
     plain = [segment.plain(shown) for segment in segments]
     texts = [one.text for one in plain if one.text]
-    found = iter(translate(texts) if texts else ())
+    found = iter((yield texts) if texts else ())
     for segment, one in zip(segments, plain, strict=True):
         segment.receive(one, next(found) if one.text else Translation((TextHypothesis("", 0.0),)))
 

@@ -19,7 +19,6 @@ from translate_trt.runtime.terms import with_terms
 from translate_trt.runtime.text.alignment import AlignedSegment, Alignment
 from translate_trt.runtime.text.documents import SplitText, TextSplitter
 from translate_trt.runtime.text.glossary import Glossary
-from translate_trt.runtime.text.markup import translate_markup
 from translate_trt.runtime.text.sentences import chosen_rules
 
 
@@ -97,8 +96,10 @@ class FakeTranslator:
         return [self._joined(text, options) for text in split]
 
     def _with_markup(self, texts: Sequence[str], markup: str, whole: bool) -> list[Translation]:
-        return translate_markup(
-            texts, markup, lambda plain: self.translate(plain, alignments=True), whole
+        from support.markup import translate_with  # not found when this file is the program
+
+        return translate_with(
+            lambda plain: self.translate(plain, alignments=True), texts, markup, whole
         )
 
     def _splitter(self, split_sentences: bool | str) -> TextSplitter:

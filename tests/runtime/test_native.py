@@ -38,9 +38,9 @@ from translate_trt.runtime.errors import (
     OptionError,
     TranslateTrtError,
 )
+from translate_trt.runtime.line_search import LineSearch, Searches
 from translate_trt.runtime.native import abi
 from translate_trt.runtime.results import Hypothesis
-from translate_trt.runtime.service_line import ServiceLine
 
 HEADER = ROOT / "runtime/cpp/include/translate_trt/translate_trt.h"
 LINES = [
@@ -358,15 +358,17 @@ def test_what_a_callback_raises_is_logged(
         def result(self) -> list[str]:
             return ["translation"]
 
+    def searches() -> Searches:
+        return (yield LineSearch(["a"], SearchOptions(), [()]))
+
     with TranslationService(on_core(compiled_bundle, threads=1)) as service:
         assert isinstance(service._service, native_service.CoreService)
         future = native_service._Future()
         future.job = Found()  # type: ignore[assignment]
         future.add_done_callback(fail)
-        line = ServiceLine(
-            "a", SearchOptions(), "", 0, False, ["a"], [[]], join=lambda found: found[0]
-        )
-        service._service._finish(0, native_service._Line(future, line))
+        line = native_service._Line(future, searches(), 0)
+        next(line.searches)
+        service._service._finish(0, line)
         assert "a callback of a translation raised SystemExit()" in caplog.text
         submitted = service.submit("the cat")
         submitted.add_done_callback(lambda _: service.new_request())

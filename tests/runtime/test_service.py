@@ -26,6 +26,7 @@ from translate_trt.runtime import (
     reference_service,
 )
 from translate_trt.runtime.errors import BackendError, InputError, OptionError, TranslateTrtError
+from translate_trt.runtime.line_search import LineSearch
 from translate_trt.runtime.native import core
 
 OPTIONS = [
@@ -213,7 +214,8 @@ def test_statistics(start: Start, compiled_bundle: Path) -> None:
     found = [service.submit(line) for line in LINES]
     ids = service.submit([5, 6])
     service.close()
-    segments = [one for line in LINES for one in translator.prepare(line, SearchOptions(), "")]
+    search = LineSearch(LINES, SearchOptions(), [()] * len(LINES))
+    segments = [one for line in translator.prepare(search) for one in line]
     best = [one for line in (*found, ids) for one in line.result().hypotheses[0].segments]
     statistics = service.statistics()
     assert (statistics.waiting, statistics.running) == (0, 0)

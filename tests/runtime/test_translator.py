@@ -35,6 +35,7 @@ from translate_trt.runtime.errors import (
     OptionError,
     TranslateTrtError,
 )
+from translate_trt.runtime.line_search import LineSearch
 from translate_trt.runtime.reference import Batch
 from translate_trt.train.checkpoint import Checkpoint
 from translate_trt.train.search import beam_search
@@ -513,7 +514,7 @@ def test_closing(compiled_bundle: Path) -> None:
         lambda: translator.translate([]),
         lambda: translator.translate_iter(["a"]),
         lambda: translator.translate_ids([[5]]),
-        lambda: translator.prepare("a", SearchOptions(), ""),
+        lambda: translator.prepare(LineSearch(["a"], SearchOptions(), [()])),
         lambda: translator.translate_prepared([]),
         lambda: pickle.dumps(translator),
     ):

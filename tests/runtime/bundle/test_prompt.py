@@ -157,7 +157,6 @@ def test_languages_it_does_not_know(
         lambda: translators[name].translate(["the cat"], options),
         lambda: translators[name].translate_ids([[7]], options),
         lambda: translators[name].check(options),
-        lambda: translators[name].prepare("the cat", options, ""),
     ):
         with pytest.raises(OptionError, match=message):
             call()

@@ -17,11 +17,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.markup import translate_with
 
 from translate_trt.runtime.errors import InputError, OptionError
 from translate_trt.runtime.results import TextHypothesis, Translation
 from translate_trt.runtime.text.alignment import AlignedSegment, Alignment
-from translate_trt.runtime.text.markup import translate_markup
 from translate_trt.runtime.text.markup_tokens import read_tokens
 
 Words = Callable[[list[str]], list[int]]  # source word of each target word
@@ -65,7 +65,7 @@ def translated(text: str, order: Words = backwards, markup: str = "html", **more
     spelling = more.pop(
         "spelling", lambda word: word if "{" in word or "%" in word else word.upper()
     )
-    (found,) = translate_markup([text], markup, translator(order, spelling), whole)  # type: ignore[arg-type]
+    (found,) = translate_with(translator(order, spelling), [text], markup, whole)  # type: ignore[arg-type]
     return found.text
 
 
@@ -162,12 +162,12 @@ def test_only_fragments_of_xml_are_one_sentence() -> None:
 )
 def test_malformed_xml(source: str, message: str) -> None:
     with pytest.raises(InputError, match=re.escape(message)):
-        translate_markup([source], "xml", translator(forwards), False, 3)  # type: ignore[arg-type]
+        translate_with(translator(forwards), [source], "xml", False, 3)  # type: ignore[arg-type]
 
 
 def test_unknown_markup() -> None:
     with pytest.raises(OptionError, match="markup is 'sgml'; choose one of html, xml, text"):
-        translate_markup([""], "sgml", translator(forwards), False)  # type: ignore[arg-type]
+        translate_with(translator(forwards), [""], "sgml", False)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -230,7 +230,7 @@ def test_all_hypotheses_have_the_tags() -> None:
             for text, targets in zip(texts, (["x {a}", "y"], ["z"]), strict=False)
         ]  # fmt: skip
 
-    (found,) = translate_markup(["<p>u {a}</p><p>v</p>"], "html", translate, True)
+    (found,) = translate_with(translate, ["<p>u {a}</p><p>v</p>"], "html", True)
     assert found.text.startswith("<p>")
     assert all(one.text.count("{a}") == 1 for one in found.hypotheses)
     assert found.sentence_count == 2
@@ -348,7 +348,7 @@ def test_random_documents_keep_their_tags(seed: int, markup: str, whole: bool) -
         edges = {0, len(text), *chance.choices(range(len(text) + 1), k=6)}
         return tuple(pairwise(sorted(edges)))
 
-    (found,) = translate_markup([source], markup, translate, whole)
+    (found,) = translate_with(translate, [source], markup, whole)
     before, after = tree(source), tree(found.text)
     assert after[0] == before[0], (source, found.text)
     assert after[2] == before[2], (source, found.text)
