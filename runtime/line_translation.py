@@ -92,7 +92,7 @@ class LineTranslator:
         if request.constraints is not None and (request.markup is not None or splits):
             raise OptionError("constraints go with neither markup nor split_sentences.")
         if request.markup is not None and (request.alignments or request.targets is not None):
-            raise OptionError("markup goes with neither alignments nor target_prefixes.")
+            raise OptionError("markup goes with neither alignments nor target prefixes.")
         if aligned:
             check_attention(self._translator.target)
         if splits:

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Self
 
-from translate_trt.runtime.arguments import token_ids
+from translate_trt.runtime.arguments import checked_texts, token_ids
 from translate_trt.runtime.errors import InputError, OptionError
 from translate_trt.runtime.line_search import Searches
 from translate_trt.runtime.line_translation import LineRequest
@@ -68,6 +68,7 @@ class TranslationService:
         constraints: Sequence[str] | Sequence[Sequence[int]] = (),
         terminology: Glossary | None = None,
         alignments: bool = False,
+        markup: str | None = None,
     ) -> Future[Translation]:
         """Submit one line of text, or its tokens.
 
@@ -83,6 +84,8 @@ class TranslationService:
             constraints: Phrases that the translation must have, as text or target token ids.
             terminology: Glossary (`Translator.translate`).
             alignments: Align the words of a text with those of its translations
+                (`Translator.translate`).
+            markup: Take tags or placeholders out of a text, and put them back
                 (`Translator.translate`).
 
         Returns:
@@ -106,13 +109,14 @@ class TranslationService:
                 targets = [token_ids("the target prefix of the line", target_prefix)]
             of_text = LineRequest(
                 [source], options, targets if score or targets[0] else None, score=score,
-                alignments=alignments, split_sentences=split_sentences, terminology=terminology,
-                constraints=given,
+                alignments=alignments, split_sentences=split_sentences, markup=markup,
+                terminology=terminology, constraints=given,
             )  # fmt: skip
             return self._submit(self._translator.lines.translate(of_text), request)
         for name, value, what in (
             ("split_sentences", split_sentences is not False, "can be split into sentences"),
             ("alignments", alignments, "has words to align"),
+            ("markup", markup is not None, "has markup"),
             ("terminology", terminology is not None, "has terms"),
         ):
             if value:
@@ -125,6 +129,45 @@ class TranslationService:
             given[0] if given else (),
         )  # fmt: skip
         return self._submit(searches, request)
+
+    def submit_document(
+        self,
+        text: str,
+        options: SearchOptions | None = None,
+        *,
+        request: int | None = None,
+        split_sentences: bool | str = True,
+        unwrap: bool = False,
+        markup: str | None = None,
+        terminology: Glossary | None = None,
+    ) -> Future[Translation]:
+        """Submit a text of many lines, whose structure is kept.
+
+        Its sentences, or the texts between its tags, share batches and scheduling turns. The
+        document counts as one line.
+
+        Args:
+            text: A whole document (`Translator.translate_document`).
+            options: Search options; None uses the bundle's defaults.
+            request: See `submit`.
+            split_sentences: See `Translator.translate_document`.
+            unwrap: See `Translator.translate_document`.
+            markup: See `Translator.translate_document`.
+            terminology: Glossary (`Translator.translate`).
+
+        Returns:
+            A future of the translation; see `submit`.
+
+        Raises:
+            InputError: The text is not a string or not well-formed XML.
+            OptionError: The bundle was not compiled for an option, or its value is out of range.
+            TranslateTrtError: See `submit`.
+        """
+        of_text = LineRequest(
+            list(checked_texts("texts", "text", [text])), self._translator.checked(options),
+            split_sentences=split_sentences, markup=markup, terminology=terminology,
+        )  # fmt: skip
+        return self._submit(self._translator.lines.translate_documents(of_text, unwrap), request)
 
     def _submit(self, searches: Searches, request: int | None) -> Future[Translation]:
         return self._service.submit(searches, self.new_request() if request is None else request)

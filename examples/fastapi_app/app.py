@@ -121,8 +121,8 @@ async def translate(query: Query, request: Request) -> Answer:
         missing_terms=None
         if glossary is None
         else [
-            [term.source for term in glossary.terms(line, one.text) if not term.found]
-            for line, one in zip(query.lines, found, strict=True)
+            [term.source for term in one.hypotheses[0].terms or () if not term.found]
+            for one in found
         ],
     )
 

@@ -40,6 +40,7 @@ from translate_trt.runtime.errors import (
 )
 from translate_trt.runtime.line_search import LineSearch, Searches
 from translate_trt.runtime.native import abi
+from translate_trt.runtime.native import core as native_core
 from translate_trt.runtime.results import Hypothesis
 
 HEADER = ROOT / "runtime/cpp/include/translate_trt/translate_trt.h"
@@ -346,6 +347,48 @@ def test_cancelled_futures_and_requests(core: Path, compiled_bundle: Path) -> No
             cancelled[0].result()
         assert service.submit("the cat").result().text
         assert service.statistics().waiting == 0
+
+
+def test_a_line_is_cancelled_between_its_searches(
+    core: Path, compiled_bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    translator, asked = on_core(compiled_bundle, threads=1), list[LineSearch]()
+    real = native_core.Core.search
+
+    def search(self: native_core.Core, search: LineSearch, **more: Any) -> native_core.Job:
+        asked.append(search)
+        if len(asked) == 2:
+            service.cancel(more["caller"])
+        return real(self, search, **more)
+
+    monkeypatch.setattr(native_core.Core, "search", search)
+    with TranslationService(translator, capacity=1) as service:
+        # The model does not copy the placeholder, and gets the line again without it.
+        future = service.submit("the cat runs, {name}.", markup="text")
+        with pytest.raises(CancelledError):
+            future.result(60)
+        assert [one.lines for one in asked] == [["the cat runs, {name}."], ["the cat runs,."]]
+        assert service.submit("the cat").result(60).text
+
+
+def test_a_second_search_that_is_refused_fails_its_line(
+    core: Path, compiled_bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    translator, asked = on_core(compiled_bundle, threads=1), list[LineSearch]()
+    real = native_core.Core.search
+
+    def search(self: native_core.Core, search: LineSearch, **more: Any) -> native_core.Job:
+        asked.append(search)
+        if len(asked) == 2:
+            raise BackendError("no memory")
+        return real(self, search, **more)
+
+    monkeypatch.setattr(native_core.Core, "search", search)
+    with TranslationService(translator, capacity=1) as service:
+        future = service.submit("the cat runs, {name}.", markup="text")
+        with pytest.raises(BackendError, match="no memory"):
+            future.result(60)
+        assert service.submit("the cat").result(60).text
 
 
 def test_what_a_callback_raises_is_logged(

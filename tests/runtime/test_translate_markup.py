@@ -10,8 +10,15 @@ from pathlib import Path
 import pytest
 from support.bad_bundles import edit
 
-from translate_trt.runtime import SearchOptions, Translator
-from translate_trt.runtime.errors import InputError, OptionError
+from translate_trt.runtime import (
+    Glossary,
+    SearchOptions,
+    Translation,
+    TranslationService,
+    Translator,
+)
+from translate_trt.runtime.errors import InputError, OptionError, TranslateTrtError
+from translate_trt.runtime.text.glossary import Entry
 
 pytestmark = pytest.mark.usefixtures("each_runtime")
 
@@ -59,6 +66,52 @@ def test_lines_and_streams(translator: Translator) -> None:
     assert translator.translate(lines[0], markup="html").text == found[0].text
 
 
+def said(translations: list[Translation]) -> list[tuple[int, list[str]]]:
+    return [(one.sentence_count, [h.text for h in one.hypotheses]) for one in translations]
+
+
+def test_a_service_translates_as_the_translator_does(translator: Translator) -> None:
+    # The model copies no placeholder: its lines are searched for twice.
+    lines = ["The <b>cat</b> runs, {name}.", "", "<br>", "a <code>tree</code>"] * 3
+    options = SearchOptions(beam_size=3, num_hypotheses=2)
+    glossary = Glossary([Entry("cat", ("Haus",))])
+    with TranslationService(translator, capacity=len(lines)) as service:
+        request = service.new_request()
+        futures = [service.submit(line, options, request=request, markup="html") for line in lines]
+        found = [one.result(60) for one in futures]
+        assert said(found) == said(translator.translate(lines, options, markup="html"))
+        (plain,) = translator.translate(lines[:1], markup="text", terminology=glossary)
+        (of_service,) = [service.submit(lines[0], markup="text", terminology=glossary).result(60)]
+        assert said([of_service]) == said([plain])
+        assert of_service.hypotheses[0].terms == plain.hypotheses[0].terms != ()
+        page = service.submit_document(PAGE, options, split_sentences=False, markup="html")
+        expected = translator.translate_document(
+            PAGE, options, split_sentences=False, markup="html"
+        )
+        assert said([page.result(60)]) == said([expected])
+        assert service.statistics().waiting == 0
+
+
+def test_a_service_refuses_what_the_translator_refuses(translator: Translator) -> None:
+    with TranslationService(translator, capacity=1) as service:
+        for line, more, message in (
+            ("a", {"markup": "sgml"}, "markup is 'sgml'"),
+            ("<b>", {"markup": "xml"}, "is not well-formed XML"),
+            ("a", {"markup": "html", "alignments": True}, "neither alignments nor target pre"),
+            ("a", {"markup": "html", "target_prefix": "b"}, "neither alignments nor target pre"),
+            ("a", {"markup": "html", "target_prefix": [5]}, "neither alignments nor target pre"),
+            ("a", {"markup": "html", "constraints": ["b"]}, "neither markup nor split_sentences"),
+            ("a", {"markup": "html", "score": True}, "a given translation is of a whole line"),
+            ([5, 6], {"markup": "html"}, "only text has markup"),
+        ):
+            with pytest.raises(TranslateTrtError, match=message):
+                service.submit(line, **more)  # type: ignore[arg-type]
+        with pytest.raises(OptionError, match="unwrap"):
+            service.submit_document("a", unwrap=True, markup="html")
+        with pytest.raises(InputError, match="text 1 is b'a'"):
+            service.submit_document(b"a")  # type: ignore[arg-type]
+
+
 def test_sentences_of_a_block(translator: Translator) -> None:
     pytest.importorskip("sentencex")
     pytest.importorskip("langcodes")
@@ -66,6 +119,12 @@ def test_sentences_of_a_block(translator: Translator) -> None:
     found = translator.translate_document(page, markup="xml")
     assert tags(found.text) == tags(page)
     assert found.segment_count == 2
+    with TranslationService(translator) as service:
+        of_service = service.submit_document(page, markup="xml").result(60)
+        assert said([of_service]) == said([found])
+        text = "- The cat runs.\n\n  A dog sleeps. A tree.\n"
+        of_text = service.submit_document(text).result(60)
+        assert said([of_text]) == said([translator.translate_document(text)])
 
 
 def test_errors(translator: Translator, compiled_bundle: Path, tmp_path: Path) -> None:
@@ -76,7 +135,7 @@ def test_errors(translator: Translator, compiled_bundle: Path, tmp_path: Path) -
     with pytest.raises(OptionError, match="markup is 'sgml'"):
         translator.translate("a", markup="sgml")
     for more in ({"alignments": True}, {"target_prefixes": ["b"]}):
-        with pytest.raises(OptionError, match="neither alignments nor target_prefixes"):
+        with pytest.raises(OptionError, match="neither alignments nor target prefixes"):
             translator.translate(["a"], markup="html", **more)  # type: ignore[call-overload]
     with pytest.raises(OptionError, match="unwrap"):
         translator.translate_document("a", unwrap=True, markup="html")
