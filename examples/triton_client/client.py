@@ -18,19 +18,27 @@ import tritonclient.grpc as triton
 IN_FLIGHT = 64  # requests; the server batches those that run at the same time
 
 
-def make_inputs(line: str, beam_size: int | None) -> list[triton.InferInput]:
+def make_inputs(
+    line: str, beam_size: int | None, markup: str | None = None
+) -> list[triton.InferInput]:
     """Tensors of a request with one line. Options that are not sent are the bundle's."""
-    text = triton.InferInput("TEXT", [1, 1], "BYTES")
-    text.set_data_from_numpy(np.array([[line.encode()]], dtype=object))
-    if beam_size is None:
-        return [text]
-    beam = triton.InferInput("BEAM_SIZE", [1, 1], "INT32")
-    beam.set_data_from_numpy(np.array([[beam_size]], dtype=np.int32))
-    return [text, beam]
+    inputs = [triton.InferInput("TEXT", [1, 1], "BYTES")]
+    inputs[0].set_data_from_numpy(np.array([[line.encode()]], dtype=object))
+    if beam_size is not None:
+        inputs.append(triton.InferInput("BEAM_SIZE", [1, 1], "INT32"))
+        inputs[-1].set_data_from_numpy(np.array([[beam_size]], dtype=np.int32))
+    if markup is not None:
+        inputs.append(triton.InferInput("MARKUP", [1, 1], "BYTES"))
+        inputs[-1].set_data_from_numpy(np.array([[markup.encode()]], dtype=object))
+    return inputs
 
 
 def submit(
-    client: triton.InferenceServerClient, line: str, beam_size: int | None, timeout: float
+    client: triton.InferenceServerClient,
+    line: str,
+    beam_size: int | None,
+    timeout: float,
+    markup: str | None = None,
 ) -> Future[str]:
     """Send a line; the future is its translation, or the server's error."""
     future: Future[str] = Future()
@@ -43,7 +51,7 @@ def submit(
 
     client.async_infer(
         "translation",
-        make_inputs(line, beam_size),
+        make_inputs(line, beam_size, markup),
         receive,
         outputs=[triton.InferRequestedOutput("TRANSLATION")],
         client_timeout=timeout,
@@ -56,13 +64,14 @@ def translate(
     lines: Iterable[str],
     beam_size: int | None = None,
     timeout: float = 60.0,
+    markup: str | None = None,
 ) -> Iterator[str]:
     """Yield the translation of each line, with at most `IN_FLIGHT` requests under way."""
     pending: deque[Future[str]] = deque()
     for line in lines:
         if len(pending) == IN_FLIGHT:
             yield pending.popleft().result()
-        pending.append(submit(client, line, beam_size, timeout))
+        pending.append(submit(client, line, beam_size, timeout, markup))
     while pending:
         yield pending.popleft().result()
 
@@ -71,11 +80,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--url", default="127.0.0.1:8001", help="the server's gRPC address")
     parser.add_argument("--beam-size", type=int, help="default: the bundle's")
+    parser.add_argument("--markup", choices=["html", "xml", "text"], help="keep tags")
     parser.add_argument("--timeout", type=float, default=60.0, help="seconds per request")
     arguments = parser.parse_args()
     client = triton.InferenceServerClient(arguments.url)
     lines = (line.rstrip("\n") for line in sys.stdin)
-    for translation in translate(client, lines, arguments.beam_size, arguments.timeout):
+    for translation in translate(
+        client, lines, arguments.beam_size, arguments.timeout, arguments.markup
+    ):
         print(translation)
 
 

@@ -57,7 +57,8 @@ class Server:
         if given["TEXT"] == b"bad":
             callback(None, RuntimeError("refused"))
             return
-        (found,) = self.translator.translate([given["TEXT"].decode()], options)
+        markup = given["MARKUP"].decode() if "MARKUP" in given else None
+        (found,) = self.translator.translate([given["TEXT"].decode()], options, markup=markup)
         outcome = np.array([[found.text.encode()]], object)
         callback(
             type("Result", (), {"as_numpy": lambda _, name: {"TRANSLATION": outcome}[name]})(), None
@@ -89,6 +90,8 @@ def test_it_asks_for_each_line_and_keeps_their_order(
     assert server.options[-1].beam_size == 2
     (wanted,) = translator.translate(["the cat runs."], SearchOptions(beam_size=2))
     assert found == wanted.text
+    (found,) = client["translate"](server, ["the <b>cat</b>"], markup="html")
+    assert found == translator.translate("the <b>cat</b>", markup="html").text
     with pytest.raises(RuntimeError, match="refused"):
         list(client["translate"](server, ["bad"]))
 

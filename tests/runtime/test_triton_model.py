@@ -312,6 +312,59 @@ def test_alignments_and_confidences(model: Any, translator: Translator) -> None:
         assert "sentence 0 is given as tokens, which have no words" in failure(refused)[1]
 
 
+def test_markup(model: Any, translator: Translator) -> None:
+    lines = ["the <b>cat</b> runs, {name}.", "a <i>dog</i>", "<b>", "&lt; the cat"]
+    kinds = ["html", "xml", "", "text"]
+    (response,) = answers(model, [request(lines, MARKUP=texts(*kinds))])
+    assert best(response) == expected(
+        [
+            translator.translate(line, markup=kind or None)
+            for line, kind in zip(lines, kinds, strict=True)
+        ]
+    )
+    assert "{name}" in best(response)[0][0]
+    for asked, message in (
+        ({"MARKUP": texts("sgml")}, "markup is 'sgml'; choose one of html, xml, text"),
+        ({"MARKUP": texts("xml")}, "is not well-formed XML"),
+        ({"MARKUP": texts("html"), "RETURN_WORDS": 1}, "leave MARKUP or RETURN_WORDS out"),
+        ({"MARKUP": texts("html"), "RETURN_ALIGNMENTS": 1}, "neither alignments nor target"),
+        ({"MARKUP": texts("html"), "TARGET_PREFIX": texts("a")}, "neither alignments nor target"),
+        ({"MARKUP": texts("html"), "CONSTRAINTS": texts("a")}, "constraints go with neither"),
+        ({"DOCUMENT": 1, "TARGET_PREFIX": texts("a")}, "sentence 0 is a document"),
+        ({"DOCUMENT": 1, "CONSTRAINTS": texts("a")}, "leave DOCUMENT out, or those inputs"),
+    ):
+        (refused,) = answers(model, [request("<b>", **asked)])
+        assert message in failure(refused)[1]
+    for name, value in (("MARKUP", texts("html")), ("SPLIT_SENTENCES", 1), ("DOCUMENT", 1)):
+        (refused,) = answers(model, [request(TOKENS=[[5]], **{name: value})])
+        assert f"send TEXT, or leave {name} out" in failure(refused)[1]
+
+
+def test_sentences_and_documents(model: Any, translator: Translator) -> None:
+    pytest.importorskip("sentencex")
+    pytest.importorskip("langcodes")
+    page = "<h1>The cat</h1>\n<p>A <b>dog</b> runs. A tree.</p>\n"
+    lines = ["The cat runs. A dog sleeps.", "- The cat runs.\n\n- A dog.\n", page]
+    (response,) = answers(
+        model,
+        [
+            request(
+                lines,
+                SPLIT_SENTENCES=[1, 0, 1],
+                DOCUMENT=[0, 1, 1],
+                MARKUP=texts("", "", "html"),
+            )
+        ],
+    )
+    assert best(response) == expected(
+        [
+            translator.translate(lines[0], split_sentences=True),
+            translator.translate_document(lines[1], split_sentences=False),
+            translator.translate_document(page, markup="html"),
+        ]
+    )
+
+
 BAD: dict[str, tuple[Callable[[], Request], str]] = {
     "UTF-8": (lambda: request(["ok", b"a\xff"]), "sentence 1 is not valid UTF-8 at byte 1"),
     "long": (lambda: request("x" * 201), "sentence 0 has 201 characters, more than this"),
@@ -674,7 +727,7 @@ def test_where_and_what(monkeypatch: pytest.MonkeyPatch, repository: Path) -> No
 
 
 def test_a_repository_of_another_version(repository: Path) -> None:
-    with pytest.raises(BundleError, match="format 1, this version reads 6"):
+    with pytest.raises(BundleError, match="format 1, this version reads 7"):
         load(repository, format="1")
 
 

@@ -96,7 +96,7 @@ def test_the_configuration(triton: Callable[..., Result], tmp_path: Path) -> Non
         (["batch"], ["16"]),
     ]
     assert parameters(config) == {
-        "format": "6", "bundle": "bundle", "target": "onnx-fp32", "trust_code": "true",
+        "format": "7", "bundle": "bundle", "target": "onnx-fp32", "trust_code": "true",
         "workers": "3", "threads": "4", "batch_tokens": "99", "capacity": "9",
         "max_beam_size": "5", "max_characters": "77", "max_cost": "7777",
     }  # fmt: skip
@@ -107,7 +107,10 @@ def test_inputs_are_the_search_options(triton: Callable[..., Result], tmp_path: 
     config = configuration(tmp_path / "repo")
     inputs = {one["name"][0]: (one["data_type"][0], one["dims"][0]) for one in config["input"]}
     fields = {field.name for field in dataclasses.fields(SearchOptions)} - {"return_attention"}
-    others = {"TEXT", "TOKENS", "TARGET_PREFIX", "CONSTRAINTS", "RETURN_ALIGNMENTS", "RETURN_WORDS"}
+    others = {
+        "TEXT", "TOKENS", "TARGET_PREFIX", "CONSTRAINTS", "MARKUP", "SPLIT_SENTENCES", "DOCUMENT",
+        "RETURN_ALIGNMENTS", "RETURN_WORDS",
+    }  # fmt: skip
     assert set(inputs) == others | {name.upper() for name in fields}
     assert inputs["TEXT"] == ("TYPE_STRING", "1")
     assert inputs["TOKENS"] == ("TYPE_INT32", "-1")

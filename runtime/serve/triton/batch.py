@@ -36,6 +36,9 @@ class Line:
         options: Search options.
         target_prefix: Text that the translation must begin with.
         constraints: Phrases that it must have.
+        markup: Kind of markup that is taken out; empty for none.
+        split_sentences: Whether to translate the sentences of the text one by one.
+        document: Whether the text is a document, whose structure is kept.
         alignments: Whether to align the words of the text and its translations.
         words: Whether to return the confidence of each word.
     """
@@ -44,6 +47,9 @@ class Line:
     options: SearchOptions
     target_prefix: str = ""
     constraints: tuple[str, ...] = ()
+    markup: str = ""
+    split_sentences: bool = False
+    document: bool = False
     alignments: bool = False
     words: bool = False
 
@@ -70,7 +76,8 @@ _CHARACTERS_PER_TOKEN = 4
 def cost(lines: Sequence[Line]) -> int:
     """Cost bound of a request: its characters, or MIN_LENGTH if larger, times beams.
 
-    The beams are those of all searches: one, or one for each alternative and one that finds them.
+    The beams are those of all searches: one, or one for each alternative and one that finds them;
+    texts with markup may be searched for twice.
     """
     total = 0
     for line in lines:
@@ -78,7 +85,7 @@ def cost(lines: Sequence[Line]) -> int:
         per_token = 1 if isinstance(line.source, str) else _CHARACTERS_PER_TOKEN
         characters = len(line.source) * per_token + len(line.target_prefix)
         characters += sum(map(len, line.constraints))
-        size = max(characters, options.min_length, 1)
+        size = max(characters, options.min_length, 1) * (2 if line.markup else 1)
         total += size * (options.beam_size * max(options.alternatives, 1) + options.alternatives)
     return total
 
@@ -113,6 +120,7 @@ def read_lines(inputs: Mapping[str, Array], translator: Translator, limits: Limi
     for tensor, kind in (
         (interface.TARGET_PREFIX, "the target prefix"),
         (interface.CONSTRAINTS, "the constraints"),
+        (interface.MARKUP, "the markup"),
     ):
         given = inputs.get(tensor.name, np.full(len(sources), b""))
         own[tensor] = [
@@ -125,6 +133,9 @@ def read_lines(inputs: Mapping[str, Array], translator: Translator, limits: Limi
             _options(inputs, row, translator.default_options),
             own[interface.TARGET_PREFIX][row],
             tuple(one for one in own[interface.CONSTRAINTS][row].split("\t") if one.strip()),
+            markup=own[interface.MARKUP][row],
+            split_sentences=_is_set(inputs, interface.SPLIT_SENTENCES, row),
+            document=_is_set(inputs, interface.DOCUMENT, row),
             alignments=_is_set(inputs, interface.RETURN_ALIGNMENTS, row),
             words=_is_set(inputs, interface.RETURN_WORDS, row),
         )
@@ -145,16 +156,44 @@ def read_lines(inputs: Mapping[str, Array], translator: Translator, limits: Limi
                     "--max-beam-size."
                 )
         source = None if isinstance(line.source, str) else line.source
-        if source is not None and (line.alignments or line.words):
-            raise InputError(
-                f"sentence {row} is given as tokens, which have no words; send {text}, or leave "
-                f"{interface.RETURN_ALIGNMENTS.name} and {interface.RETURN_WORDS.name} out."
-            )
-        if line.alignments:
+        _check_text(row, line)
+        if line.alignments or line.markup:
             check_attention(translator.target)
         translator.check(line.options, source, f"sentence {row}")
     _check_cost(lines, limits)
     return lines
+
+
+def _check_text(row: int, line: Line) -> None:
+    """Refuse inputs that need a text, or that do not go together."""
+    asked = [
+        tensor.name
+        for tensor, given in (
+            (interface.MARKUP, line.markup),
+            (interface.SPLIT_SENTENCES, line.split_sentences),
+            (interface.DOCUMENT, line.document),
+            (interface.RETURN_ALIGNMENTS, line.alignments),
+            (interface.RETURN_WORDS, line.words),
+        )
+        if given
+    ]
+    if asked and not isinstance(line.source, str):
+        raise InputError(
+            f"sentence {row} is given as tokens, which have no words; send "
+            f"{interface.TEXT.name}, or leave {' and '.join(asked)} out."
+        )
+    if line.markup and line.words:
+        raise InputError(
+            f"sentence {row} has markup, which is no part of words; leave {interface.MARKUP.name} "
+            f"or {interface.RETURN_WORDS.name} out."
+        )
+    if line.document and (line.target_prefix or line.constraints or line.alignments):
+        others = interface.TARGET_PREFIX, interface.CONSTRAINTS, interface.RETURN_ALIGNMENTS
+        raise InputError(
+            f"sentence {row} is a document, which has none of "
+            f"{', '.join(tensor.name for tensor in others)}; leave {interface.DOCUMENT.name} out, "
+            "or those inputs."
+        )
 
 
 def _check_cost(lines: Sequence[Line], limits: Limits) -> None:
@@ -260,14 +299,7 @@ class Answer:
             if self._cancelled.is_set():
                 break
             try:
-                future = self._service.submit(
-                    line.source,
-                    line.options,
-                    line.target_prefix,
-                    request=self._request,
-                    constraints=line.constraints,
-                    alignments=line.alignments,
-                )
+                future = self._submit(line)
             except Exception as error:
                 self._error = error
                 break
@@ -278,6 +310,22 @@ class Answer:
         if rest := len(self.lines) - len(self._futures):
             self.cancel()
             done(None, rest)
+
+    def _submit(self, line: Line) -> Future[Translation]:
+        shared: dict[str, Any] = {
+            "request": self._request, "split_sentences": line.split_sentences,
+            "markup": line.markup or None,
+        }  # fmt: skip
+        if line.document and isinstance(line.source, str):
+            return self._service.submit_document(line.source, line.options, **shared)
+        return self._service.submit(
+            line.source,
+            line.options,
+            line.target_prefix,
+            constraints=line.constraints,
+            alignments=line.alignments,
+            **shared,
+        )
 
     def cancel(self) -> None:
         """Cancel the unfinished sentences."""

@@ -11,7 +11,7 @@ from typing import Any, get_type_hints
 from translate_trt.runtime.options import SearchOptions
 
 #: Format of the parameters in the model's configuration; repositories of other formats are refused.
-FORMAT = "6"
+FORMAT = "7"
 
 #: Padding of token rows, which is not a valid token id.
 NO_TOKEN = -1
@@ -44,6 +44,9 @@ TEXT = Tensor("TEXT", "STRING", (1,))
 TOKENS = Tensor("TOKENS", "INT32", (-1,))  # shorter rows of a request are filled with NO_TOKEN
 TARGET_PREFIX = Tensor("TARGET_PREFIX", "STRING", (1,))
 CONSTRAINTS = Tensor("CONSTRAINTS", "STRING", (1,))  # phrases between tabs
+MARKUP = Tensor("MARKUP", "STRING", (1,))  # html, xml, text, or nothing
+SPLIT_SENTENCES = Tensor("SPLIT_SENTENCES", "BOOL", (1,))
+DOCUMENT = Tensor("DOCUMENT", "BOOL", (1,))  # the text has lines, which are kept
 RETURN_ALIGNMENTS = Tensor("RETURN_ALIGNMENTS", "BOOL", (1,))
 RETURN_WORDS = Tensor("RETURN_WORDS", "BOOL", (1,))
 
@@ -64,7 +67,8 @@ OPTIONS: dict[str, Tensor] = {
 }
 
 INPUTS = (
-    TEXT, TOKENS, TARGET_PREFIX, CONSTRAINTS, RETURN_ALIGNMENTS, RETURN_WORDS, *OPTIONS.values()
+    TEXT, TOKENS, TARGET_PREFIX, CONSTRAINTS, MARKUP, SPLIT_SENTENCES, DOCUMENT, RETURN_ALIGNMENTS,
+    RETURN_WORDS, *OPTIONS.values(),
 )  # fmt: skip
 
 # Hypotheses are sorted best first, alternatives by their tokens. The number of columns is the
