@@ -115,6 +115,8 @@ class LineTranslator:
     def translate_documents(self, request: LineRequest, unwrap: bool) -> Searches:
         """Translate documents; see `Translator.translate_document`."""
         self.check(request)
+        if unwrap and request.alignments:
+            raise OptionError("unwrap goes without alignments, which are of the text as it is.")
         if request.markup is not None:
             if unwrap:
                 raise OptionError("unwrap is for text without markup; leave one of the two out.")

@@ -140,6 +140,7 @@ class TranslationService:
         unwrap: bool = False,
         markup: str | None = None,
         terminology: Glossary | None = None,
+        alignments: bool = False,
     ) -> Future[Translation]:
         """Submit a text of many lines, whose structure is kept.
 
@@ -154,6 +155,7 @@ class TranslationService:
             unwrap: See `Translator.translate_document`.
             markup: See `Translator.translate_document`.
             terminology: Glossary (`Translator.translate`).
+            alignments: See `Translator.translate_document`.
 
         Returns:
             A future of the translation; see `submit`.
@@ -166,6 +168,7 @@ class TranslationService:
         of_text = LineRequest(
             list(checked_texts("texts", "text", [text])), self._translator.checked(options),
             split_sentences=split_sentences, markup=markup, terminology=terminology,
+            alignments=alignments,
         )  # fmt: skip
         return self._submit(self._translator.lines.translate_documents(of_text, unwrap), request)
 

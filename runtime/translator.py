@@ -394,6 +394,7 @@ class Translator:
         unwrap: bool = False,
         markup: str | None = None,
         terminology: Glossary | None = None,
+        alignments: bool = False,
     ) -> Translation: ...
 
     @overload
@@ -406,6 +407,7 @@ class Translator:
         unwrap: bool = False,
         markup: str | None = None,
         terminology: Glossary | None = None,
+        alignments: bool = False,
     ) -> list[Translation]: ...
 
     def translate_document(
@@ -417,6 +419,7 @@ class Translator:
         unwrap: bool = False,
         markup: str | None = None,
         terminology: Glossary | None = None,
+        alignments: bool = False,
     ) -> Translation | list[Translation]:
         """Translate a text of many lines, or several, and keep their structure.
 
@@ -433,6 +436,7 @@ class Translator:
             markup: As in `translate`, for whole documents: elements that separate texts keep their
                 places, and so does the white space between them. "text" keeps line ends.
             terminology: As in `translate`.
+            alignments: As in `translate`, of the words of the whole text; not with `unwrap`.
 
         Returns:
             One `Translation` for a string, or a list of them in the order of the texts; the score
@@ -446,13 +450,13 @@ class Translator:
         if isinstance(texts, str):
             return self.translate_document(
                 [texts], options, split_sentences=split_sentences, unwrap=unwrap, markup=markup,
-                terminology=terminology,
+                terminology=terminology, alignments=alignments,
             )[0]  # fmt: skip
         documents = list(checked_texts("texts", "text", texts))
         self._check_open()
         request = LineRequest(
             documents, self.checked(options), split_sentences=split_sentences, markup=markup,
-            terminology=terminology,
+            terminology=terminology, alignments=alignments,
         )  # fmt: skip
         return self._run(self.lines.translate_documents(request, unwrap))
 

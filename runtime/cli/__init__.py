@@ -73,6 +73,9 @@ SUBCOMMANDS = {
     "corpus": Subcommand(
         f"{_RUNTIME}.corpus", "corpus", "Translate many files on one or more machines.", "corpus"
     ),
+    "serve": Subcommand(
+        f"{_RUNTIME}.serve", "serve", "Serve translations over HTTP, with a web page.", "serve"
+    ),
     "triton": Subcommand(f"{_RUNTIME}.triton", "triton", "Create a model repository for Triton."),
     "verify": Subcommand(
         f"{_EXPORT}.verify", "verify", "Compare a bundle with its checkpoint.", "export"
@@ -94,6 +97,7 @@ _PACKAGES_OF_EXTRA = {
     "export": "export",
     "corpus": "cluster",
     "distill": "distillation",
+    "serve": "server",
 }
 
 

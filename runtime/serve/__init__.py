@@ -1,1 +1,1 @@
-"""Serving: the Triton Inference Server, and corpora on a cluster."""
+"""Serving: HTTP, the Triton Inference Server, and corpora on a cluster."""

@@ -36,7 +36,7 @@ class SplitText:
             the line has one (`Prompt.inline_language`).
         separators: Text before each sentence and after the last, one more than sentences.
         offsets: Offset in the text of each sentence without its language code, less the length of
-            the code; empty if unknown.
+            the code; empty if unknown, as in paragraphs of which one line was made.
     """
 
     sentences: tuple[str, ...]
@@ -115,6 +115,7 @@ class TextSplitter:
         """
         parts = _Parts()
         paragraphs = self._unwrapped(text) if unwrap else text.splitlines(keepends=True)
+        begin = 0
         for paragraph in paragraphs:
             indentation = len(paragraph) - len(paragraph.lstrip())
             if self._prompt.inline_language(paragraph) is None:
@@ -123,7 +124,9 @@ class TextSplitter:
             if not any(map(str.isalnum, paragraph[indentation:])):
                 indentation = len(paragraph)
             parts.separate(paragraph[:indentation])
-            self._add(parts, paragraph[indentation:], options)
+            offset = None if unwrap else begin + indentation
+            self._add(parts, paragraph[indentation:], options, offset)
+            begin += len(paragraph)
         return parts.text()
 
     def _unwrapped(self, text: str) -> Iterator[str]:

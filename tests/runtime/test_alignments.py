@@ -114,6 +114,22 @@ def check_segments(alignment: Alignment, text: str, line: str) -> None:
         assert {n for n, character in enumerate(whole) if character.isalnum()} <= covered
 
 
+def test_words_of_a_document_are_those_of_its_lines(translator: Translator) -> None:
+    pytest.importorskip("sentencex")
+    pytest.importorskip("langcodes")
+    text = "  - a dog sleeps.\r\n\n the cat runs. the dog eats.\n"
+    found = translator.translate_document(text, split_sentences="en", alignments=True)
+    aligned = of(found.hypotheses[0])
+    check_segments(aligned, found.text, text)
+    for segment, sentence in zip(aligned.segments, ("a dog", "the cat", "the dog"), strict=True):
+        assert text[segment.source[0][0] :].startswith(sentence)
+    with TranslationService(translator) as service:
+        again = service.submit_document(text, split_sentences="en", alignments=True).result(60)
+    assert of(again.hypotheses[0]).pairs() == aligned.pairs()
+    with pytest.raises(OptionError, match="unwrap"):
+        translator.translate_document(text, unwrap=True, alignments=True)
+
+
 @pytest.mark.parametrize(
     ("prompt", "line", "options"),
     [

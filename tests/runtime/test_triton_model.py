@@ -26,8 +26,8 @@ from translate_trt.runtime.backends.onnxruntime import OnnxRuntimeGraphs
 from translate_trt.runtime.errors import BackendError, BundleError
 from translate_trt.runtime.reference import Arrays
 from translate_trt.runtime.results import TextHypothesis, Translation
+from translate_trt.runtime.serve.admission import Admission, BusyError
 from translate_trt.runtime.serve.triton import interface
-from translate_trt.runtime.serve.triton.admission import Admission, BusyError
 from translate_trt.runtime.serve.triton.repository import write_repository
 from translate_trt.runtime.serve.triton.serving_options import ServerOptions
 from translate_trt.runtime.service import TranslationService

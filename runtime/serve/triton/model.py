@@ -22,8 +22,8 @@ from translate_trt.runtime.cores import available_cores
 from translate_trt.runtime.errors import BundleError, InputError, OptionError
 from translate_trt.runtime.json_lines import WordsOf
 from translate_trt.runtime.process import return_large_blocks
+from translate_trt.runtime.serve.admission import Admission, BusyError
 from translate_trt.runtime.serve.triton import interface
-from translate_trt.runtime.serve.triton.admission import Admission, BusyError
 from translate_trt.runtime.serve.triton.batch import Answer, Limits, read_lines, write_outputs
 from translate_trt.runtime.serve.triton.metrics import Metrics, Outcome
 from translate_trt.runtime.serve.triton.watch import Watch

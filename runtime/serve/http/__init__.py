@@ -1,0 +1,1 @@
+"""HTTP server: LibreTranslate's API and our extensions on `TranslationService`."""

@@ -1,0 +1,184 @@
+"""Our own API beside LibreTranslate's: /alternatives and /translate/stream."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from starlette.types import Receive, Scope, Send
+
+from translate_trt.runtime.errors import TranslateTrtError
+from translate_trt.runtime.results import TextHypothesis
+from translate_trt.runtime.serve.http.api_schema import TRANSLATING, answers, body_of
+from translate_trt.runtime.serve.http.http_error import HttpError, as_http_error
+from translate_trt.runtime.serve.http.messages import (
+    AlternativesAnswer,
+    AlternativesQuery,
+    StreamQuery,
+)
+from translate_trt.runtime.serve.http.receiving import read_query
+from translate_trt.runtime.serve.http.routing import Route
+from translate_trt.runtime.serve.http.server_state import (
+    AUTO,
+    ServerState,
+    answering,
+    error_answer,
+    json_answer,
+)
+from translate_trt.runtime.serve.http.text_translation import Work
+
+router = APIRouter(tags=["translate-trt"])
+
+# Proxies such as nginx would collect the events of a stream.
+_STREAM_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+
+
+@router.post(
+    "/alternatives",
+    openapi_extra=body_of(AlternativesQuery),
+    **answers(AlternativesAnswer, *TRANSLATING),
+)
+async def alternatives(request: Request) -> Response:
+    """Return translations that begin with a prefix and differ in the next token.
+
+    An interactive editor sends the text before the word that a user has clicked.
+    """
+    begun = time.perf_counter()
+    state: ServerState = request.app.state.server
+    query = await read_query(request, state.settings, AlternativesQuery)
+    key = state.identify(request, query.api_key)
+    size = state.check_texts([query.q, query.prefix], key)
+    if "\n" in query.q:
+        raise HttpError(400, "Invalid request: alternatives are of one sentence without line ends")
+    route = _route(state, query)
+    if len(route.hops) != 1:
+        # The prefix belongs to the last bundle, whose source would have to be translated first.
+        raise HttpError(
+            400, "Invalid request: alternatives need a model for this pair of languages"
+        )
+    wanted = {"alternatives": query.count, "min_alternative_prob": query.min_prob}
+    work = state.work(query, route, num_hypotheses=1, **wanted)
+    request.state.log.update(model=route.model, characters=size)
+    async with answering(request, state.deadline(query)):
+        with state.admitted(size, work):
+            found = await state.translation.alternatives(
+                route.hops[0], query.q, query.prefix, work.options[0]
+            )
+    return json_answer(
+        {
+            "alternatives": [_describe(one, query.prefix) for one in found.hypotheses],
+            "model": route.model,
+            "seconds": round(time.perf_counter() - begun, 4),
+        }
+    )
+
+
+def _describe(found: TextHypothesis, prefix: str) -> dict[str, Any]:
+    # Tokens of the prefix have log-probability 0, the next token its own.
+    first = next((value for value in found.token_log_probs if value), 0.0)
+    rest = found.text[len(prefix) :] if found.text.startswith(prefix) else found.text
+    return {
+        "text": found.text,
+        "next": rest.split(maxsplit=1)[0] if rest.strip() else "",
+        "score": found.score,
+        "probability": round(math.exp(first), 6),
+    }
+
+
+@router.post(
+    "/translate/stream",
+    openapi_extra=body_of(StreamQuery),
+    responses={
+        200: {
+            "description": "Server-sent events: `translation` for each sentence in order, then "
+            "`done`; `error` instead if the translation fails",
+            "content": {"text/event-stream": {"schema": {"type": "string"}}},
+        },
+        **{status: one for status, one in answers(str, *TRANSLATING)["responses"].items()
+           if status != 200},
+    },
+)  # fmt: skip
+async def stream(request: Request) -> Response:
+    """Translate a text and send each sentence as soon as it is translated.
+
+    The events `translation` have `index`, `before` (text between the sentences), `source` and
+    `text`. All `before` and `text`, and `after` of the event `done`, make up the translation.
+    """
+    state: ServerState = request.app.state.server
+    query = await read_query(request, state.settings, StreamQuery)
+    key = state.identify(request, query.api_key)
+    size = state.check_texts([query.q], key)
+    route = _route(state, query)
+    work = state.work(query, route)
+    request.state.log.update(model=route.model, characters=size)
+    return EventStream(state, request, query, work, size)
+
+
+class EventStream(Response):
+    """Answer of /translate/stream: a refusal, or the events of the translation."""
+
+    def __init__(
+        self, state: ServerState, request: Request, query: StreamQuery, work: Work, size: int
+    ) -> None:
+        super().__init__(headers=_STREAM_HEADERS, media_type="text/event-stream")
+        del self.headers["content-length"]
+        self._state, self._request, self._query = state, request, query
+        self._work, self._size = work, size
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the events. The answer begins with the first one, so that errors have a status."""
+        started = False
+        state, query = self._state, self._query
+        try:
+            async with answering(self._request, state.deadline(query)):
+                with state.admitted(self._size, self._work):
+                    async for event in _events(state, query, self._work):
+                        if not started:
+                            started = True
+                            await send({"type": "http.response.start", "status": 200,
+                                        "headers": self.raw_headers})  # fmt: skip
+                        await send({"type": "http.response.body", "body": event,
+                                    "more_body": True})  # fmt: skip
+        except (HttpError, TranslateTrtError) as error:
+            wrong = error if isinstance(error, HttpError) else as_http_error(error)
+            if not started:
+                await error_answer(wrong)(scope, receive, send)
+                return
+            self._request.state.log["error"] = wrong.message
+            event = _event("error", {"error": wrong.message, "status": wrong.status})
+            await send({"type": "http.response.body", "body": event, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+
+async def _events(state: ServerState, query: StreamQuery, work: Work) -> AsyncIterator[bytes]:
+    begun = time.perf_counter()
+    index = 0
+    async for before, source, found in state.translation.stream(query.q, work):
+        if source:
+            fields = {"index": index, "before": before, "source": source, "text": found.text,
+                      "score": found.score}  # fmt: skip
+            yield _event("translation", fields)
+            index += 1
+        else:
+            seconds = round(time.perf_counter() - begun, 4)
+            yield _event(
+                "done",
+                {"after": before, "sentences": index, "model": work.route.model,
+                 "seconds": seconds},
+            )  # fmt: skip
+
+
+def _event(kind: str, fields: dict[str, Any]) -> bytes:
+    return f"event: {kind}\ndata: {json.dumps(fields, ensure_ascii=False)}\n\n".encode()
+
+
+def _route(state: ServerState, query: AlternativesQuery | StreamQuery) -> Route:
+    source = query.source
+    if source == AUTO:
+        (found,) = state.detect_each([query.q])
+        source = found["language"]
+    return state.bundles.routes.find(source, query.target, query.model)

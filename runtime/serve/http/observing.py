@@ -1,0 +1,103 @@
+"""Request ids, headers, logs and metrics of every request."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import re
+import secrets
+import time
+from collections.abc import Callable
+from typing import Any
+
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from translate_trt.runtime.serve.http.http_error import CLIENT_CLOSED
+from translate_trt.runtime.serve.http.http_metrics import HttpMetrics, outcome
+from translate_trt.runtime.serve.http.request_log import requests
+
+log = logging.getLogger("translate_trt")
+
+# Ids of clients are logged and sent back, so they have no white space or control characters.
+_ID = re.compile(rb"[A-Za-z0-9._:/+=-]{1,128}")
+_OTHER = "other"  # route of unknown paths, which would be labels without number
+_FAILED = json.dumps({"error": "the server failed on this request; its log says why"}).encode()
+
+
+class Observing:
+    """ASGI middleware around the application.
+
+    Args:
+        app: The application.
+        metrics: Counts the answers.
+        draining: Returns whether the server is shutting down, so that connections should end.
+    """
+
+    def __init__(self, app: ASGIApp, metrics: HttpMetrics, draining: Callable[[], bool]) -> None:
+        self._app, self._metrics, self._draining = app, metrics, draining
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle a request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        begun, status = time.perf_counter(), 0
+        request_id = _request_id(scope)
+        fields: dict[str, Any] = {}
+        scope.setdefault("state", {})["log"] = fields
+
+        async def send_observed(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                headers = message.setdefault("headers", [])
+                headers.append((b"x-request-id", request_id))
+                headers.append((b"x-content-type-options", b"nosniff"))
+                if self._draining():
+                    headers.append((b"connection", b"close"))
+            await send(message)
+
+        self._metrics.in_flight.inc()
+        try:
+            await self._app(scope, receive, send_observed)
+        except ClientDisconnect:
+            status = CLIENT_CLOSED
+        except asyncio.CancelledError:
+            status = CLIENT_CLOSED
+            raise
+        except Exception:
+            log.exception("request %s failed", request_id.decode())
+            if not status:
+                await _send_failure(send_observed)
+            status = 500
+        finally:
+            self._metrics.in_flight.dec()
+            seconds = time.perf_counter() - begun
+            route = getattr(scope.get("route"), "path", _OTHER)
+            self._metrics.answered(route, status, seconds)
+            if requests.isEnabledFor(logging.INFO):
+                client = scope.get("client") or ("",)
+                fields = {
+                    "request_id": request_id.decode(), "method": scope["method"], "route": route,
+                    "status": status, "outcome": outcome(status), "client": client[0],
+                    "milliseconds": round(1e3 * seconds, 2), **fields,
+                }  # fmt: skip
+                requests.info("request", extra={"fields": fields})
+
+
+def _request_id(scope: Scope) -> bytes:
+    """Return the id that the client gave, if it is sane, or a random one."""
+    for name, value in scope["headers"]:
+        if name == b"x-request-id" and _ID.fullmatch(value):
+            return bytes(value)
+    return secrets.token_hex(8).encode()
+
+
+async def _send_failure(send: Send) -> None:
+    headers = [
+        (b"content-type", b"application/json"), (b"content-length", b"%d" % len(_FAILED)),
+    ]  # fmt: skip
+    await send({"type": "http.response.start", "status": 500, "headers": headers})
+    await send({"type": "http.response.body", "body": _FAILED})

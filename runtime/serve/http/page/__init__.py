@@ -1,0 +1,1 @@
+"""Web page of the server: the static files of this folder."""

@@ -1,0 +1,138 @@
+"""Reading of request bodies within limits: JSON, and both kinds of form."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import from_json
+from starlette.exceptions import HTTPException
+from starlette.formparsers import MultiPartException
+from starlette.requests import Request
+from starlette.types import Message
+
+from translate_trt.runtime.serve.http.http_error import HttpError
+from translate_trt.runtime.serve.http.http_settings import HttpSettings
+
+_Query = TypeVar("_Query", bound=BaseModel)
+_FORM = "application/x-www-form-urlencoded"
+_MULTIPART = "multipart/form-data"
+_MOST_FIELDS = 10_000
+_SHOWN = 3  # problems of a request that the answer names
+# The rest of a refused body would otherwise be read first.
+_CLOSE = {"Connection": "close"}
+
+
+async def read_query(request: Request, settings: HttpSettings, kind: type[_Query]) -> _Query:
+    """Read and check the body of a request.
+
+    Args:
+        request: Request with JSON or a form. As in LibreTranslate, JSON needs its content type.
+        settings: Limits of the body's size and time.
+        kind: Class of the query.
+
+    Raises:
+        HttpError: The body is too large or too slow, or is not such a query.
+    """
+    body = await read_body(request, settings)
+    kind_of_body = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind_of_body == _FORM:
+        fields = _read_form(body, kind)
+    elif kind_of_body == _MULTIPART:
+        fields = await _read_multipart(request, body, kind)
+    else:
+        fields = _read_json(body)
+    # As in LibreTranslate, an empty field is a missing one; `prefix` may be empty by default.
+    given = {name: value for name, value in fields.items() if value not in (None, "", [])}
+    try:
+        return kind.model_validate(given)
+    except ValidationError as error:
+        raise HttpError(400, f"Invalid request: {_problems(error)}") from error
+
+
+async def read_body(request: Request, settings: HttpSettings) -> bytes:
+    """Read the body of a request.
+
+    Raises:
+        HttpError: The body is larger or slower than the settings allow.
+    """
+    most = settings.max_body_bytes
+    length = request.headers.get("content-length", "")
+    if length.isdecimal() and int(length[:20]) > most:
+        raise _too_large(most)
+    parts, size = [], 0
+    try:
+        async with asyncio.timeout(settings.body_timeout):
+            async for part in request.stream():
+                size += len(part)
+                if size > most:
+                    raise _too_large(most)
+                parts.append(part)
+    except TimeoutError as error:
+        raise HttpError(
+            408, f"the body did not arrive within {settings.body_timeout:g} s", _CLOSE
+        ) from error
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _too_large(most: int) -> HttpError:
+    return HttpError(413, f"the body is larger than {most} bytes; send several requests", _CLOSE)
+
+
+def _read_json(body: bytes) -> dict[str, Any]:
+    try:
+        found = from_json(body, allow_inf_nan=False)
+    except ValueError as error:
+        raise HttpError(400, f"Invalid JSON format: {error}") from error
+    if not isinstance(found, dict):
+        raise HttpError(400, "Invalid JSON format: the body must be an object")
+    return found
+
+
+def _read_form(body: bytes, kind: type[BaseModel]) -> dict[str, Any]:
+    try:
+        pairs = parse_qsl(
+            body.decode(), keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS
+        )
+    except ValueError as error:
+        raise HttpError(400, f"Invalid form: {error}") from error
+    return _fields(pairs, kind)
+
+
+async def _read_multipart(request: Request, body: bytes, kind: type[BaseModel]) -> dict[str, Any]:
+    async def receive() -> Message:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    scope = {key: value for key, value in request.scope.items() if key != "state"}
+    again = Request(scope, receive)
+    try:
+        form = await again.form(max_files=0, max_part_size=len(body) + 1)
+    except (MultiPartException, HTTPException, UnicodeDecodeError) as error:
+        reason = getattr(error, "message", None) or getattr(error, "detail", None) or str(error)
+        raise HttpError(400, f"Invalid form: {reason}") from error
+    return _fields([(name, value) for name, value in form.multi_items()
+                    if isinstance(value, str)], kind)  # fmt: skip
+
+
+def _fields(pairs: list[tuple[str, str]], kind: type[BaseModel]) -> dict[str, Any]:
+    """Return the fields of a form; a field `q` that is repeated is an array."""
+    fields: dict[str, Any] = {}
+    for name, value in pairs:
+        if name == "q" and name in fields and kind.__name__ == "TranslateQuery":
+            before = fields[name]
+            fields[name] = [*before, value] if isinstance(before, list) else [before, value]
+        elif name in kind.model_fields:
+            fields.setdefault(name, value)
+    return fields
+
+
+def _problems(error: ValidationError) -> str:
+    """Return the first problems of a request, in LibreTranslate's words for a missing field."""
+    found = []
+    for one in error.errors(include_url=False, include_context=False, include_input=False):
+        name = ".".join(str(part) for part in one["loc"])
+        missing = one["type"] == "missing"
+        found.append(f"missing {name} parameter" if missing else f"{name}: {one['msg']}")
+    return "; ".join(found[:_SHOWN])

@@ -1,0 +1,285 @@
+"""State of a server that its routes share, and what every request passes on its way in."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from translate_trt.runtime.errors import InputError
+from translate_trt.runtime.options import SearchOptions
+from translate_trt.runtime.results import Statistics
+from translate_trt.runtime.serve.admission import Admission
+from translate_trt.runtime.serve.http.api_keys import ApiKey, ApiKeys
+from translate_trt.runtime.serve.http.detection import LanguageDetector
+from translate_trt.runtime.serve.http.health_check import HealthCheck
+from translate_trt.runtime.serve.http.http_error import HttpError, busy
+from translate_trt.runtime.serve.http.http_metrics import HttpMetrics
+from translate_trt.runtime.serve.http.http_settings import HttpSettings
+from translate_trt.runtime.serve.http.loaded_bundles import LoadedBundles
+from translate_trt.runtime.serve.http.messages import Query
+from translate_trt.runtime.serve.http.rate_limit import RateLimit, client_name
+from translate_trt.runtime.serve.http.routing import Route
+from translate_trt.runtime.serve.http.served_bundle import BundleSource
+from translate_trt.runtime.serve.http.text_translation import TextTranslation, Work
+from translate_trt.runtime.text.glossary import Entry, Glossary
+
+#: Source language of texts whose language is to be detected.
+AUTO = "auto"
+_BEARER = "Bearer "
+# Shorter texts of an array have the language of all of them together.
+_LONG_ENOUGH_TO_DETECT = 40
+# Options that have fields of their own in the API, or none.
+_OWN_FIELDS = frozenset(
+    {"source_language", "target_language", "num_hypotheses", "alternatives",
+     "min_alternative_prob", "return_attention"}
+)  # fmt: skip
+_OPTIONS = frozenset(field.name for field in dataclasses.fields(SearchOptions)) - _OWN_FIELDS
+
+
+class ServerState:
+    """State of a server. Belongs to one event loop.
+
+    Attributes:
+        settings: Settings of the server.
+        bundles: The loaded bundles.
+        metrics: Prometheus metrics.
+        translation: Translation along routes.
+        health: Check that every bundle translates.
+        detector: Detector of source languages; None until the bundles are loaded.
+        draining: True once the server is shutting down.
+    """
+
+    def __init__(self, sources: Sequence[BundleSource], settings: HttpSettings) -> None:
+        self.settings = settings
+        self.bundles = LoadedBundles(sources, settings)
+        self.metrics = HttpMetrics(self.statistics)
+        self.translation = TextTranslation()
+        self.health = HealthCheck(self.bundles, settings.health_timeout)
+        self.detector: LanguageDetector | None = None
+        self.draining = False
+        self._keys = ApiKeys(()) if settings.api_keys is None else ApiKeys.read(settings.api_keys)
+        self._rates = RateLimit()
+        self._admission = Admission(settings.max_requests, settings.max_cost)
+
+    async def load(self) -> None:
+        """Load the bundles and the detector.
+
+        Raises:
+            TranslateTrtError: A bundle cannot be loaded.
+        """
+        await self.bundles.load()
+        self.detector = await asyncio.to_thread(self._make_detector)
+
+    async def reload(self, only: Sequence[int] | None = None) -> dict[str, str | None]:
+        """Read the keys and load bundles again; see `LoadedBundles.reload`."""
+        outcome: dict[str, str | None] = {}
+        if self.settings.api_keys is not None and only is None:
+            try:
+                self._keys = ApiKeys.read(self.settings.api_keys)
+            except InputError as error:
+                outcome["api_keys"] = str(error)
+        outcome |= await self.bundles.reload(only)
+        self.detector = await asyncio.to_thread(self._make_detector)
+        for reason in outcome.values():
+            self.metrics.reloads.labels("success" if reason is None else "failed").inc()
+        return outcome
+
+    async def close(self) -> None:
+        """Free the bundles."""
+        await self.bundles.close()
+        self.translation.close()
+
+    def statistics(self) -> Iterable[tuple[str, Statistics]]:
+        """Return the name and the statistics of each loaded bundle."""
+        if not self.bundles.loaded:
+            return []
+        return [(one.name, one.service.statistics()) for one in self.bundles.routes.bundles]
+
+    def _make_detector(self) -> LanguageDetector:
+        detector = LanguageDetector(self.bundles.routes.sources)
+        if detector.available():
+            detector.prepare()
+        return detector
+
+    def detect(self, text: str) -> list[dict[str, Any]]:
+        """Return the languages of a text, the most likely first.
+
+        Raises:
+            HttpError: The server has no detector, or has not loaded its bundles.
+        """
+        _ = self.bundles.routes  # not loaded
+        if self.detector is None:
+            raise busy("the language detector is not loaded; send the request again", status=503)
+        return self.detector.detect(text)
+
+    def detect_each(self, texts: Sequence[str]) -> list[dict[str, Any]]:
+        """Return the most likely language of each text.
+
+        Raises:
+            HttpError: See `detect`.
+        """
+        together = self.detect("\n".join(texts))[0]
+        return [
+            self.detect(one)[0] if len(one) > _LONG_ENOUGH_TO_DETECT else together for one in texts
+        ]
+
+    # ---- what every request passes ----
+
+    def identify(self, request: Request, api_key: str | None = None) -> ApiKey | None:
+        """Return the key of a request, and count the request.
+
+        Args:
+            request: The request, which may have the key in the header Authorization.
+            api_key: Key in the request's body.
+
+        Raises:
+            HttpError: The key is missing or unknown, or its limit is exhausted.
+        """
+        header = request.headers.get("authorization", "")
+        if api_key is None and header.startswith(_BEARER):
+            api_key = header[len(_BEARER) :].strip()
+        key = None
+        if self.settings.api_keys is not None and api_key:
+            key = self._keys.find(api_key)
+        elif self.settings.require_api_key:
+            raise HttpError(400, "Please contact the server operator to get an API key")
+        limit = self.settings.requests_per_minute
+        if key is not None and key.requests_per_minute is not None:
+            limit = key.requests_per_minute
+        if limit:
+            address = request.client.host if request.client else ""
+            self._rates.take(f"key {key.name}" if key else client_name(address), limit)
+        request.state.log["key"] = None if key is None else key.name
+        return key
+
+    def check_admin(self, request: Request) -> None:
+        """Refuse a request without the key of an administrator.
+
+        Raises:
+            HttpError: The key is missing, unknown, or another client's.
+        """
+        if self.settings.api_keys is None:
+            raise HttpError(403, "this server has no administrators: start it with --api-keys")
+        key = self.identify(request)
+        if key is None or not key.admin:
+            raise HttpError(403, "this needs the API key of an administrator")
+
+    def check_texts(self, texts: Sequence[str], key: ApiKey | None) -> int:
+        """Return the number of characters of a request.
+
+        Raises:
+            HttpError: The request has too many texts or characters.
+        """
+        if len(texts) > (most := self.settings.max_texts):
+            raise HttpError(413, f"Invalid request: {len(texts)} texts exceed the limit ({most})")
+        most = self.settings.max_characters
+        if key is not None and key.max_characters is not None:
+            most = key.max_characters
+        if (size := sum(map(len, texts))) > most:
+            raise HttpError(413, f"Invalid request: request ({size}) exceeds text limit ({most})")
+        return size
+
+    def work(self, query: Query, route: Route, **options: Any) -> Work:
+        """Return the arguments of a translation.
+
+        Args:
+            query: Fields of the request.
+            route: Bundles to translate by.
+            options: Search options of the last hop, beside those of the query.
+
+        Raises:
+            HttpError: An option is unknown or beyond the server's limits.
+            TranslateTrtError: An option is out of range.
+        """
+        if unknown := set(query.options) - _OPTIONS:
+            raise HttpError(400, f"Invalid request: there is no option {min(unknown)[:40]!r}")
+        found = []
+        for hop in route.hops:
+            of_hop = options if hop is route.hops[-1] else {}
+            base = hop.bundle.languages.options(
+                hop.bundle.translator.default_options, hop.source, hop.target
+            )
+            wanted = {**query.options, **of_hop}
+            if "num_hypotheses" in of_hop and "beam_size" not in query.options:
+                wanted["beam_size"] = max(base.beam_size, of_hop["num_hypotheses"])
+            made = dataclasses.replace(base, **wanted) if wanted else base
+            if max(made.beam_size, made.result_count) > self.settings.max_beam_size:
+                raise HttpError(
+                    400, f"Invalid request: more than {self.settings.max_beam_size} beams or "
+                    "translations of a text",
+                )  # fmt: skip
+            hop.bundle.translator.check(made)
+            found.append(made)
+        entries = [Entry(source, (target,)) for source, target in query.terminology.items()]
+        return Work(route, tuple(found), Glossary(entries) if entries else None)
+
+    @contextmanager
+    def admitted(self, size: int, work: Work) -> Iterator[None]:
+        """Count a request among those in flight.
+
+        Raises:
+            BusyError: The server is at its capacity.
+        """
+        beams = sum(max(one.beam_size, one.result_count) for one in work.options)
+        cost = max(1, size * beams)
+        self._admission.admit(cost)
+        try:
+            yield
+        finally:
+            self._admission.leave(cost)
+
+    def deadline(self, query: Query) -> float:
+        """Return the seconds to answer in."""
+        return min(query.timeout or self.settings.timeout, self.settings.timeout)
+
+
+@asynccontextmanager
+async def answering(request: Request, seconds: float) -> AsyncIterator[None]:
+    """Cancel the block when the client leaves or after some seconds.
+
+    Raises:
+        HttpError: The time is up.
+        ClientDisconnect: The client has closed the connection.
+    """
+    task = asyncio.current_task()
+    assert task is not None
+    left = False
+
+    async def watch() -> None:
+        nonlocal left
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+        left = True
+        task.cancel()
+
+    watcher = asyncio.create_task(watch())
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError as error:
+        raise HttpError(504, f"not translated within {seconds:g} s") from error
+    except asyncio.CancelledError:
+        if left:
+            task.uncancel()
+            raise ClientDisconnect from None
+        raise
+    finally:
+        watcher.cancel()
+
+
+def json_answer(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """Return an answer in JSON, with characters as UTF-8."""
+    body = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    return Response(body, status, headers, "application/json")
+
+
+def error_answer(error: HttpError) -> Response:
+    """Return the answer for an error."""
+    return json_answer({"error": error.message}, error.status, error.headers)

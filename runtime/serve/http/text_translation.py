@@ -1,0 +1,178 @@
+"""Translation of texts along a route, without a thread per request."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from translate_trt.runtime.options import SearchOptions
+from translate_trt.runtime.results import TextHypothesis, Translation
+from translate_trt.runtime.serve.http.routing import Hop, Route
+from translate_trt.runtime.service import TranslationService
+from translate_trt.runtime.text.documents import SplitText
+from translate_trt.runtime.text.glossary import Glossary
+from translate_trt.runtime.text.sentences import base_language
+
+# Characters that are split and tokenized in the thread of the event loop: some hundred microseconds
+# of work. More of them go to another thread.
+_SHORT = 1_000
+_THREADS = 2
+
+
+@dataclass(frozen=True)
+class Work:
+    """Arguments of the translation of texts.
+
+    Attributes:
+        route: Bundles to translate by.
+        options: Search options of each hop.
+        glossary: Phrases that the last translation must have.
+        alignments: Align words.
+        markup: "html" for texts with tags; None for plain text.
+    """
+
+    route: Route
+    options: tuple[SearchOptions, ...]
+    glossary: Glossary | None = None
+    alignments: bool = False
+    markup: str | None = None
+
+
+class TextTranslation:
+    """Translation of texts by the services of bundles."""
+
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="tokenization")
+
+    def close(self) -> None:
+        """Stop the threads."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def translate(self, texts: Sequence[str], work: Work) -> list[list[Translation]]:
+        """Translate texts; a cancelled call cancels their sentences.
+
+        Returns:
+            For each text its translation by each hop, the last of which is the result.
+
+        Raises:
+            TranslateTrtError: A text cannot be translated.
+        """
+        if not work.route.hops:
+            return [[_unchanged(text)] for text in texts]
+        found: list[list[Translation]] = [[] for _ in texts]
+        given = list(texts)
+        for hop, options in zip(work.route.hops, work.options, strict=True):
+            last = hop is work.route.hops[-1]
+            of_hop = work if last else replace(work, glossary=None)
+            translations = await self._by_hop(hop, given, options, of_hop)
+            for by_hops, one in zip(found, translations, strict=True):
+                by_hops.append(one)
+            given = [one.text for one in translations]
+        return found
+
+    async def stream(self, text: str, work: Work) -> AsyncIterator[tuple[str, str, Translation]]:
+        """Translate the sentences of a text, in order.
+
+        Yields:
+            Text before the translation, the source sentence, and the translation; at the end the
+            text after the last one, with an empty sentence.
+        """
+        if not work.route.hops:
+            yield text, "", _unchanged("")
+            return
+        first, *rest = work.route.hops
+        service = first.bundle.service
+        others = Work(Route(tuple(rest)), work.options[1:], work.glossary)
+        of_first = replace(work, glossary=None) if rest else work
+        with first.bundle.used(), _request(service) as request:
+            split = _split(first, text, work.options[0])
+            futures = await self._submitted(
+                first, split.sentences, work.options[0], of_first, request
+            )
+            for before, sentence, future in zip(
+                split.separators, split.sentences, futures, strict=False
+            ):
+                found = await asyncio.wrap_future(future)
+                if rest:
+                    ((*_, found),) = await self.translate([found.text], others)
+                yield before, sentence, found
+        yield split.separators[-1], "", _unchanged("")
+
+    async def alternatives(
+        self, hop: Hop, sentence: str, prefix: str, options: SearchOptions
+    ) -> Translation:
+        """Translate a sentence that must begin with a prefix."""
+        service = hop.bundle.service
+        with hop.bundle.used(), _request(service) as request:
+            future = service.submit(sentence, options, prefix, request=request)
+            return await asyncio.wrap_future(future)
+
+    async def _by_hop(
+        self, hop: Hop, texts: Sequence[str], options: SearchOptions, work: Work
+    ) -> list[Translation]:
+        with hop.bundle.used(), _request(hop.bundle.service) as request:
+            futures = await self._submitted(hop, texts, options, work, request)
+            return list(await asyncio.gather(*map(asyncio.wrap_future, futures)))
+
+    async def _submitted(
+        self,
+        hop: Hop,
+        texts: Sequence[str],
+        options: SearchOptions,
+        work: Work,
+        request: int,
+    ) -> list[Future[Translation]]:
+        """Submit texts, in another thread if they have many characters."""
+        if sum(map(len, texts)) <= _SHORT:
+            return _submit(hop, texts, options, work, request)
+        loop = asyncio.get_running_loop()
+        submitted = loop.run_in_executor(self._threads, _submit, hop, texts, options, work, request)
+        try:
+            return await asyncio.shield(submitted)
+        except asyncio.CancelledError:
+            # The thread may submit more lines after the caller has cancelled the request.
+            submitted.add_done_callback(lambda _: hop.bundle.service.cancel(request))
+            raise
+
+
+@contextmanager
+def _request(service: TranslationService) -> Iterator[int]:
+    """Yield a new request number; cancel the request's lines if the block fails."""
+    request = service.new_request()
+    try:
+        yield request
+    except BaseException:
+        service.cancel(request)
+        raise
+
+
+def _unchanged(text: str) -> Translation:
+    return Translation((TextHypothesis(text, 0.0),))
+
+
+def _submit(
+    hop: Hop, texts: Sequence[str], options: SearchOptions, work: Work, request: int
+) -> list[Future[Translation]]:
+    """Submit texts as documents, whose line ends and white space stay."""
+    submit, rules = hop.bundle.service.submit_document, _rules(hop)
+    return [
+        submit(
+            text, options, request=request, split_sentences=rules, markup=work.markup,
+            terminology=work.glossary, alignments=work.alignments,
+        )
+        for text in texts
+    ]  # fmt: skip
+
+
+def _split(hop: Hop, text: str, options: SearchOptions) -> SplitText:
+    splitter = hop.bundle.translator.lines.splitter(_rules(hop), options)
+    return splitter.split_document(text, options, unwrap=False)
+
+
+def _rules(hop: Hop) -> str | bool:
+    """Return the language whose rules split sentences; False for a code of no language."""
+    language = base_language(hop.source)
+    return False if language is None else language

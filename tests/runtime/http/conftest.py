@@ -1,0 +1,50 @@
+"""A served bundle, asked in this process. Tests skip themselves without the extra serve."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from fastapi.testclient import TestClient
+
+    from translate_trt.runtime.serve.http.served_bundle import BundleSource
+
+#: Settings of small servers.
+SMALL: dict[str, Any] = {"workers": 1, "threads": 1, "target": "onnx-fp32"}
+
+
+@pytest.fixture(scope="module")
+def sources(compiled_bundle: Path) -> list[BundleSource]:
+    """One bundle under three names, for three pairs of languages."""
+    from translate_trt.runtime.serve.http.served_bundle import BundleSource
+
+    pairs = [("en", "de"), ("de", "en"), ("en", "fr")]
+    return [BundleSource(compiled_bundle, "-".join(pair), pair) for pair in pairs]
+
+
+@pytest.fixture(scope="module")
+def serve(sources: list[BundleSource]) -> Iterator[Callable[..., TestClient]]:
+    """Start applications with other settings than the defaults."""
+    from fastapi.testclient import TestClient
+
+    from translate_trt.runtime.serve.http.app import create_app
+    from translate_trt.runtime.serve.http.http_settings import HttpSettings
+
+    with ExitStack() as stack:
+
+        def start(**settings: Any) -> TestClient:
+            app = create_app(sources, HttpSettings(**SMALL, **settings))
+            return stack.enter_context(TestClient(app, raise_server_exceptions=False))
+
+        yield start
+
+
+@pytest.fixture(scope="module")
+def client(serve: Callable[..., TestClient]) -> TestClient:
+    """A server with default limits."""
+    return serve()

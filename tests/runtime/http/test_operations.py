@@ -1,0 +1,44 @@
+"""Health, readiness and metrics."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from translate_trt.runtime.cli.serve import serve as command
+
+pytest.importorskip("uvicorn", reason="the extra serve is not installed")
+from fastapi.testclient import TestClient
+
+from translate_trt.runtime.serve.http.http_settings import HttpSettings
+
+
+def test_flags_are_the_fields_of_the_settings() -> None:
+    defaults = command.make_context("serve", ["bundle"]).params
+    for name, value in dataclasses.asdict(HttpSettings()).items():
+        assert defaults[name] == value, name
+    others = {"bundles", "log_format"}
+    assert defaults.keys() == {*dataclasses.asdict(HttpSettings()), *others}
+
+
+def test_health_translates_and_ready_says_so(client: TestClient) -> None:
+    assert client.get("/health").json() == {"status": "ok"}
+    assert client.get("/ready").json() == {"status": "ready"}
+
+
+def test_metrics_count_requests_and_tokens(client: TestClient) -> None:
+    client.post("/translate", json={"q": "the cat", "source": "en", "target": "de"})
+    client.post("/translate", json={})
+    client.get("/no/such/path")
+    text = client.get("/metrics").text
+    for line in (
+        'translate_trt_http_requests_total{outcome="success",route="/translate"}',
+        'translate_trt_http_requests_total{outcome="refused",route="/translate"}',
+        'translate_trt_http_requests_total{outcome="refused",route="other"}',
+        'translate_trt_http_request_seconds_bucket{le="+Inf",route="/translate"}',
+        'translate_trt_sentences_total{model="en-de"}',
+        'translate_trt_waiting_sentences{model="en-fr"} 0.0',
+    ):
+        assert line in text
+    assert "no/such" not in text
