@@ -17,14 +17,21 @@ from translate_trt.export.distillation.distillation_options import (
 )
 from translate_trt.export.distillation.selection_options import METRICS, SelectionOptions
 from translate_trt.runtime.bundle.manifest import read_manifest
+from translate_trt.runtime.bundle.term_annotation import FORMS
 from translate_trt.runtime.cli.bundle_flags import BUNDLE
 from translate_trt.runtime.cli.names import default_note, field_options, output_option
 from translate_trt.runtime.cli.output import open_output
-from translate_trt.runtime.cli.search_flags import replace_options, search_flags
+from translate_trt.runtime.cli.search_flags import (
+    replace_options,
+    search_flags,
+    terminology_flags,
+)
 from translate_trt.runtime.cli.shard_progress import ShardProgress
 from translate_trt.runtime.cli.verbosity import is_quiet
+from translate_trt.runtime.errors import OptionError
 from translate_trt.train.config import DROPOUTS, ModelConfig, TrainConfig, preset
 from translate_trt.train.data.corpora import PrepareOptions
+from translate_trt.train.data.terminology import TerminologyOptions
 
 log = logging.getLogger("translate_trt")
 
@@ -117,6 +124,16 @@ def _default(field: dataclasses.Field[Any]) -> str:
     help="Students that train at the same time: small ones do not fill a GPU.",
 )  # fmt: skip
 @click.option("--no-progress", is_flag=True, help="Show no progress of the translation.")
+@terminology_flags
+@click.option(
+    "--terminology-form", type=click.Choice(FORMS),
+    help="Annotate training pairs with the terms, too, so that the students read the glossary of "
+    "a translation: the target phrase follows the source phrase, or replaces it. [no annotations]",
+)  # fmt: skip
+@click.option(
+    "--terminology-share", type=float,
+    help="Share of the pairs with terms on both sides to annotate. [0.5]",
+)  # fmt: skip
 @search_flags
 @field_options(_DATA, _default, _DATA_PREFIX)
 @field_options(_TRAINING, lambda _: "[the student's preset]")
@@ -141,6 +158,10 @@ def distill(
     beams: tuple[int, ...],
     rounds: int,
     no_progress: bool,
+    terminology: Path | None,
+    terminology_ignore_case: bool,
+    terminology_form: str | None,
+    terminology_share: float | None,
     **flags: Any,
 ) -> None:
     """Train fast students on the translations of a compiled teacher.
@@ -179,6 +200,10 @@ def distill(
         search=replace_options(read_manifest(teacher).search_options(), flags),
         selection=SelectionOptions(hypotheses, metric, keep, keep_references),
         prepare=PrepareOptions(**prepare),
+        terminology=_terminology(
+            terminology, terminology_ignore_case, terminology_form, terminology_share
+        ),
+        annotated=terminology_form is not None,
         training=training,
         targets=targets,
         beams=beams,
@@ -200,3 +225,19 @@ def distill(
         progress.close()
     with open_output(None, force=False) as output:
         output.write(table(rows))
+
+
+def _terminology(
+    path: Path | None, ignore_case: bool, form: str | None, share: float | None
+) -> TerminologyOptions | None:
+    """Return the options of the glossary, if there is one."""
+    if path is None:
+        for name, value in (("ignore-case", ignore_case), ("form", form), ("share", share)):
+            if value not in (None, False):
+                raise OptionError(f"--terminology-{name} needs --terminology.")
+        return None
+    if share is not None and form is None:
+        raise OptionError("--terminology-share is of annotated pairs; add --terminology-form.")
+    given = {"terminology_form": form, "terminology_share": share}
+    chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    return TerminologyOptions(path, terminology_ignore_case=ignore_case, **chosen)

@@ -13,6 +13,7 @@ from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.train.config import ModelConfig, TrainConfig, apply, check_trainable, preset
 from translate_trt.train.data.corpora import PrepareOptions
+from translate_trt.train.data.terminology import TerminologyOptions
 
 #: Settings of a student that its training data determines.
 _OF_DATA = ("vocabulary_size", "max_length", "seed")
@@ -105,6 +106,9 @@ class DistillationOptions:
         search: Search options of the teacher, without the number of hypotheses; None: the bundle's.
         selection: Selection of the training pairs.
         prepare: Cleaning and vocabulary of the training data.
+        terminology: Glossary of which the teacher's translations have the terms; None for none.
+        annotated: Whether a share of the training pairs is annotated with these terms, so that
+            students read annotations (docs/terminology.md).
         training: Settings of all students, which a student's own override.
         targets: Targets of the students' bundles, the default first.
         beams: Beam sizes of the table; the first is the default of the students' bundles.
@@ -124,6 +128,8 @@ class DistillationOptions:
     search: SearchOptions | None = None
     selection: SelectionOptions = field(default_factory=SelectionOptions)
     prepare: PrepareOptions = field(default_factory=PrepareOptions)
+    terminology: TerminologyOptions | None = None
+    annotated: bool = False
     training: dict[str, Any] = field(default_factory=dict)
     targets: tuple[str, ...] = TARGETS
     beams: tuple[int, ...] = (1, 4)
@@ -139,6 +145,8 @@ class DistillationOptions:
             )
         if self.selection.keep_references and not self.references:
             raise OptionError("keep_references needs the references; give --reference.")
+        if self.annotated and self.terminology is None:
+            raise OptionError("annotated pairs need a glossary; give --terminology.")
         names = [student.name for student in self.students]
         if not names or len(set(names)) < len(names):
             raise OptionError(f"name each student once, not: {', '.join(names) or 'none'}.")

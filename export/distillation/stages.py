@@ -146,6 +146,9 @@ class Distillation:
         """
         options = self._options
         texts = [*options.sources, *options.references, *options.valid, *(options.test or ())]
+        if options.terminology is not None:
+            options.terminology.glossary()  # an error in it is noticed before any work
+            texts.append(options.terminology.terminology)
         check_apart(self._out, [options.teacher, *texts])
         hashes = {path: input_hash(path) for path in texts}
         with locked_directory(self._out):
@@ -180,10 +183,18 @@ class Distillation:
             beam_size=max(self._search.beam_size, hypotheses),
             num_hypotheses=hypotheses,
         )
+        terminology = self._options.terminology
+        corpus = CorpusOptions(_SHARD_LINES, json=True)
+        if terminology is not None:
+            entries = terminology.glossary().entries
+            corpus = dataclasses.replace(
+                corpus,
+                terminology=tuple((one.source, *one.targets) for one in entries),
+                terminology_ignore_case=terminology.terminology_ignore_case,
+            )
         work, inputs = prepare_work(
             self._options.teacher, self._target, False, [str(path) for path in sources], out,
-            search, CorpusOptions(_SHARD_LINES, json=True),
-            WorkerOptions(workers=self._resources.workers),
+            search, corpus, WorkerOptions(workers=self._resources.workers),
         )  # fmt: skip
 
         for one in inputs:
@@ -199,12 +210,12 @@ class Distillation:
                 log.warning("%d lines could not be translated; %s lists them", bad, out)
             return [work.job.result(source) for source in inputs]
 
-        stage = Stage(
-            "translate",
-            self._teacher() | _inputs("source", sources, hashes),
-            {"target": self._target, **dataclasses.asdict(search)},
-        )
-        return self._records.run(stage, run)
+        settings = {"target": self._target, **dataclasses.asdict(search)}
+        stage_inputs = self._teacher() | _inputs("source", sources, hashes)
+        if terminology is not None:
+            stage_inputs |= _inputs("glossary", [terminology.terminology], hashes)
+            settings["terminology_ignore_case"] = terminology.terminology_ignore_case
+        return self._records.run(Stage("translate", stage_inputs, settings), run)
 
     def _select(self, hashes: TextHashes, translated: Hashes) -> Hashes:
         """Select the training pairs."""
@@ -237,13 +248,14 @@ class Distillation:
             train += list(zip(options.sources, options.references, strict=True))
         texts = itertools.chain(options.valid, *train[1:])
         languages = self._languages()
+        annotation = options.terminology if options.annotated else None
 
         def run(resume: bool, replace: bool) -> list[Path]:
             preparation = Preparation(
                 "distilled", languages,
                 [(TextSource(source), TextSource(target)) for source, target in train],
                 (TextSource(options.valid[0]), TextSource(options.valid[1])), None,
-                options.prepare,
+                options.prepare, terminology=annotation,
             )  # fmt: skip
             with locked_directory(out):
                 prepare(preparation, out, self._workers, force=True)
@@ -252,6 +264,10 @@ class Distillation:
 
         settings = {**dataclasses.asdict(options.prepare), "languages": languages}
         inputs = {**pairs, **_inputs("text", texts, hashes)}
+        if annotation is not None:
+            inputs |= _inputs("glossary", [annotation.terminology], hashes)
+            settings |= dataclasses.asdict(annotation)
+            del settings["terminology"]  # a path
         return self._records.run(Stage("prepare", inputs, settings), run)
 
     def _languages(self) -> tuple[str | None, str | None]:

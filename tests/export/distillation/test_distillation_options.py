@@ -58,6 +58,7 @@ def test_students_that_cannot_be(text: str, message: str) -> None:
         ({"selection": SelectionOptions(keep_references=True)}, "keep_references needs"),
         ({"students": ()}, "name each student once"),
         ({"students": (Student("tiny"), Student("tiny"))}, "name each student once"),
+        ({"annotated": True}, "annotated pairs need a glossary; give --terminology"),
         ({"beams": (0,)}, "must be at least 1"),
         ({"training": {"patience": 1, "validate_every": 0}}, "patience 1"),
     ],

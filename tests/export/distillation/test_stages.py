@@ -6,17 +6,25 @@ import dataclasses
 import json
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from translate_trt.export.distillation import stages
 from translate_trt.export.distillation.distillation_options import DistillationOptions, Student
 from translate_trt.export.distillation.pareto import Row
+from translate_trt.export.distillation.selection import SOURCE, TARGET
 from translate_trt.export.distillation.stages import Distillation, Resources
 from translate_trt.runtime.bundle.manifest import read_manifest
+from translate_trt.runtime.bundle.term_annotation import TermAnnotation
 from translate_trt.runtime.errors import InputError, OutputError, TranslateTrtError
+from translate_trt.runtime.io.lines import read_parallel
+from translate_trt.runtime.serve.corpus import run
+from translate_trt.runtime.serve.corpus.shard import translate_shard
 from translate_trt.runtime.translator import Translator
 from translate_trt.train.data.corpora import PrepareOptions
+from translate_trt.train.data.terminology import TerminologyOptions
+from translate_trt.train.data.token_files import open_prepared
 
 pytest.importorskip("ray", reason="Ray, of the extra `distill`, is not installed")
 
@@ -104,6 +112,52 @@ def test_a_distillation_continues_and_refuses_changes(
         (tmp_path / "train.de").write_text("other\n" * len(hypotheses))
         with pytest.raises(OutputError, match="other content of reference 1"):
             distill()
+
+
+def test_pairs_have_the_terms_of_a_glossary(
+    options: DistillationOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise TranslateTrtError("stop before the training")
+
+    def translate(shards: Any, work: Any, on_finished: Any, address: object) -> None:
+        translator = Translator(work.bundle, work.target, threads=1)
+        for shard in shards:
+            found = translate_shard(shard, work.job, translator, work.search, work.options)
+            on_finished(shard, found)
+
+    monkeypatch.setattr(run, "translate_shards", translate)
+    monkeypatch.setattr(stages, "train_student", fail)
+    glossary, out = tmp_path / "glossary.tsv", tmp_path / "out"
+    glossary.write_text("Dog\tHund\nhouse\tHaus\n")
+    with_terms = dataclasses.replace(
+        options,
+        references=(),
+        terminology=TerminologyOptions(glossary, "replace", 1.0, terminology_ignore_case=True),
+        annotated=True,
+    )
+
+    def distill(changed: DistillationOptions, message: str) -> None:
+        with pytest.raises(TranslateTrtError, match=message):
+            Distillation(changed, out, Resources(1, device="cpu")).run()
+
+    distill(with_terms, "stop before the training")
+    pairs = list(read_parallel(out / "pairs" / SOURCE, out / "pairs" / TARGET))
+    of_dogs = [target for source, target in pairs if "dog" in source]
+    assert len(of_dogs) > 9
+    assert all("Hund" in target for target in of_dogs)
+    prepared = open_prepared(out / "data")
+    assert prepared.term_annotation == TermAnnotation("replace")
+    assert prepared.index["terminology"]["annotated"] > 9
+
+    terms = with_terms.terminology
+    assert terms is not None
+    other = dataclasses.replace(terms, terminology_form="append")
+    distill(dataclasses.replace(with_terms, terminology=other), "terminology_form replace there")
+    other = dataclasses.replace(terms, terminology_ignore_case=False)
+    distill(dataclasses.replace(with_terms, terminology=other), "terminology_ignore_case True")
+    glossary.write_text("Dog\tKatze\n")
+    distill(with_terms, "other content of glossary 1")
 
 
 def test_parquet_is_refused(options: DistillationOptions, tmp_path: Path) -> None:
