@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterator
 import click
 import ctranslate2
 import pytest
+from click.testing import CliRunner
 from support.marian_peer import needs_marian
 from support.paths import ROOT
 
-from translate_trt.runtime.cli import main
+from translate_trt.runtime.cli import foreign_options, main
 
 PAGE = ROOT / "docs/coming-from.md"
 
@@ -116,3 +117,34 @@ def test_answers_are_complete_and_name_flags_that_exist() -> None:
             assert reasonless is None, options
             unknown = {*re.findall(r"(?<![\w-])--[a-z][\w-]*", answer)} - flags
             assert not unknown, options
+
+
+def test_names_of_other_toolkits_are_answered_on_the_command_line() -> None:
+    run = CliRunner().invoke
+    for arguments, message in (
+        (["translate", "--seed", "3"], "No such option '--seed'; use --sampling-seed"),
+        (["translate", "--num_beams=4"], "No such option '--num_beams'; use --beam-size"),
+        (["corpus", "--nbest", "4"], "No such option '--nbest'; use --n-best"),
+        (["info", "--seed", "3"], "No such option '--seed'"),
+        (["translate", "--marcup", "html"], "Did you mean '--markup'?"),
+    ):
+        result = run(main, arguments)
+        assert result.exit_code == 2
+        assert message in result.output
+        assert (" use " in message) == (" use " in result.output)
+
+
+def test_those_names_and_flags_are_the_pages() -> None:
+    rows = {
+        span.split()[0].lstrip("-").replace("_", "-"): answer
+        for table in tables().values()
+        for options, answer in table
+        for span in re.findall(r"`([^`]+)`", options)
+    }
+    flags = {*our_flags(main)}
+    for name, flag in foreign_options.FLAGS.items():
+        assert flag in flags
+        field = flag.removeprefix("--").replace("-", "_")
+        in_python = {"--n-best": "num_hypotheses", "--sampling-seed": "seed"}.get(flag, field)
+        assert {flag, field, in_python} & set(re.findall(r"[\w-]+", rows[name])), name
+        assert f"--{name}" != flag

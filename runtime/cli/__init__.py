@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import click
 
+from translate_trt.runtime.cli.foreign_options import explained
 from translate_trt.runtime.cli.output import abandon_stdout
 from translate_trt.runtime.cli.verbosity import accept_verbosity, show_messages, verbosity_flags
 from translate_trt.runtime.cli.wording import in_flags
@@ -156,6 +157,8 @@ class _Main(click.Group):
     def _invoke_subcommand(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
+        except click.NoSuchOption as error:
+            raise explained(error) from error
         except ModuleNotFoundError as error:  # raised by a lazy import of the subcommand
             raise _missing_package(ctx.invoked_subcommand or "", error) from error
 

@@ -1,0 +1,83 @@
+"""Options of other toolkits, for the message about an option that a command does not have.
+
+docs/coming-from.md has every option of the toolkits, and what differs.
+"""
+
+from __future__ import annotations
+
+import click
+
+#: Flags here by the name of the option there, without dashes in front and with "-" for "_".
+FLAGS: dict[str, str] = {
+    # CTranslate2
+    "num-hypotheses": "--n-best",
+    "sampling-topk": "--sampling-top-k",
+    "sampling-topp": "--sampling-top-p",
+    "max-decoding-length": "--max-length",
+    "min-decoding-length": "--min-length",
+    "return-alternatives": "--alternatives",
+    "min-alternative-expansion-prob": "--min-alternative-prob",
+    "return-attention": "--attention",
+    "compute-type": "--target",
+    "inter-threads": "--workers",
+    "intra-threads": "--threads",
+    "max-batch-size": "--batch-tokens",
+    "use-vmap": "--shortlist",
+    # Hugging Face
+    "num-beams": "--beam-size",
+    "num-return-sequences": "--n-best",
+    "max-new-tokens": "--max-length",
+    "min-new-tokens": "--min-length",
+    "do-sample": "--sampling-top-k",
+    "temperature": "--sampling-temperature",
+    "top-k": "--sampling-top-k",
+    "top-p": "--sampling-top-p",
+    "bad-words-ids": "--suppress-sequences",
+    "suppress-tokens": "--suppress-sequences",
+    "force-words-ids": "--constraints",
+    # Marian
+    "normalize": "--length-penalty",
+    "max-length-factor": "--max-length",
+    "alignment": "--alignments",
+    "force-decode": "--target-prefix",
+    "word-scores": "--json",
+    "tsv": "--input-format",
+    "tsv-fields": "--column",
+    "devices": "--device",
+    "cpu-threads": "--workers",
+    "mini-batch": "--batch-tokens",
+    "mini-batch-words": "--batch-tokens",
+    "maxi-batch": "--chunk-lines",
+    "output-sampling": "--sampling-top-k",
+    "seed": "--sampling-seed",
+    # fairseq
+    "beam": "--beam-size",
+    "nbest": "--n-best",
+    "lenpen": "--length-penalty",
+    "unnormalized": "--length-penalty",
+    "max-len-a": "--max-length",
+    "max-len-b": "--max-length",
+    "min-len": "--min-length",
+    "prefix-size": "--target-prefix",
+    "sampling": "--sampling-top-k",
+    "print-alignment": "--alignments",
+    "replace-unk": "--disable-unk",
+    "buffer-size": "--chunk-lines",
+    "max-tokens": "--batch-tokens",
+    "batch-size": "--batch-tokens",
+    "num-workers": "--workers",
+    "results-path": "--output",
+}
+
+
+def explained(error: click.NoSuchOption) -> click.NoSuchOption:
+    """Return an error that names the flag for an option of another toolkit.
+
+    The error stays as it is if the command does not have the flag either.
+    """
+    flag = FLAGS.get(error.option_name.lstrip("-").replace("_", "-"))
+    parameters = [] if error.ctx is None else error.ctx.command.params
+    if not any(flag in parameter.opts for parameter in parameters):
+        return error
+    message = f"No such option '{error.option_name}'; use {flag} (docs/coming-from.md)."
+    return click.NoSuchOption(error.option_name, message, ctx=error.ctx)
