@@ -42,11 +42,8 @@ class Terms:
             return
         if not isinstance(terminology, Glossary):
             raise OptionError(f"terminology is {describe(terminology)}; write Glossary.read(PATH).")
-        if aligned and self._manifest.term_annotation is not None:
-            raise OptionError(
-                "terminology goes with neither alignments nor markup: positions in an annotated "
-                "line are not those of the line. Leave out one of them."
-            )
+        if aligned:
+            check_positions(self._manifest)
 
     def apply(
         self, lines: Sequence[str], terminology: Glossary
@@ -135,6 +132,15 @@ class Terms:
         found = self._manifest.prompt.inline_language(line)
         end = 0 if found is None else found.end()
         return line[:end], line[end:]
+
+
+def check_positions(manifest: Manifest) -> None:
+    """Raise OptionError if terms move the words of a line, which are to be aligned."""
+    if manifest.term_annotation is not None:
+        raise OptionError(
+            "terminology goes with neither alignments nor markup: positions in an annotated line "
+            "are not those of the line. Leave out one of them."
+        )
 
 
 def with_terms(

@@ -28,6 +28,7 @@ from translate_trt.runtime.cli.search_flags import (
 )
 from translate_trt.runtime.cli.shard_progress import ShardProgress
 from translate_trt.runtime.io.report import columns
+from translate_trt.runtime.text.markup_tokens import MARKUP
 
 if TYPE_CHECKING:
     from translate_trt.runtime.serve.corpus.job import InputRecord
@@ -104,6 +105,12 @@ _EXIT_TERMINATED = 128 + signal.SIGTERM  # which shells report after SIGTERM
     is_flag=True,
     help="Add word alignments in Pharaoh format; implies --json. Needs a bundle exported with "
     "--attention.",
+)
+@click.option(
+    "--markup",
+    type=click.Choice(MARKUP),
+    help="Keep the tags and placeholders of html or xml, or the placeholders of text, in each "
+    "line. Needs a bundle exported with --attention.",
 )
 @click.option(
     "--words",

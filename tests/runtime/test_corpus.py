@@ -51,6 +51,7 @@ class Upper:
         self.split: bool | str | None = None  # how the last lines were split
         self.terminology: Glossary | None = None
         self.alignments = False
+        self.markup: str | None = None
 
     def translate(
         self,
@@ -60,9 +61,10 @@ class Upper:
         split_sentences: bool | str = False,
         terminology: Glossary | None = None,
         alignments: bool = False,
+        markup: str | None = None,
     ) -> list[Translation]:
         self.split, self.terminology = split_sentences, terminology
-        self.alignments = alignments
+        self.alignments, self.markup = alignments, markup
         if any("crash" in line for line in lines):
             raise BackendError("out of memory")
         self.lines += lines
@@ -537,6 +539,35 @@ def test_alignments_and_words(job: Job, tmp_path: Path, make_bundle: Callable[..
     assert own == {**plain, "json": True, "alignments": True, "words": True}
 
 
+def test_markup(job: Job, tmp_path: Path, make_bundle: Callable[..., Path]) -> None:
+    lines = [b"a <b>cat</b>", b"<b>", b"x" * 41, b"b"]
+    options = dataclasses.replace(OPTIONS, shard_lines=9, markup="xml")
+    (shard,) = plan(write(tmp_path / "a.txt", b"\n".join(lines)), options)
+    translator = Upper()
+    record = translate_shard(shard, job, translator, SEARCH, options)
+    assert translator.markup == "xml"
+    assert translator.lines == ["a <b>cat</b>", "b"]
+    assert record.bad == {"not well-formed XML": 1, "too long": 1}
+    assert job.part(shard).read_text().splitlines() == ["A <B>CAT</B>", "", "", "B"]
+    as_objects = dataclasses.replace(options, input_format="jsonl")
+    bad = '{"text": "<b>", "id": 1}'
+    source = write(tmp_path / "b.txt", f'{bad}\n{{"text": "c"}}\n'.encode())
+    (shard,) = plan(source, as_objects)
+    assert translate_shard(shard, job, translator, SEARCH, as_objects).bad == {
+        "not well-formed XML": 1
+    }
+    assert job.part(shard).read_text().splitlines()[0] == bad
+    html = dataclasses.replace(options, markup="html")
+    assert records(write(tmp_path / "c.txt", b"<b>\n"), html) == ["<b>"]
+    manifest = read_manifest(make_bundle())
+    target = next(iter(manifest.targets))
+    plain, own = (make_settings(manifest, target, SEARCH, one)["corpus"] for one in (OPTIONS, html))
+    assert own == {**plain, "shard_lines": 9, "markup": "html"}
+    for other in ({"words": True}, {"alignments": True}):
+        with pytest.raises(OptionError, match="markup goes with neither alignments nor words"):
+            dataclasses.replace(html, **other)
+
+
 def test_the_form_of_the_output_is_a_setting_of_the_run(make_bundle: Callable[..., Path]) -> None:
     manifest = read_manifest(make_bundle())
     target = next(iter(manifest.targets))
@@ -577,8 +608,9 @@ def test_alignments_imply_json_and_need_attention(
     bundle = make_bundle()
     (tmp_path / "t").write_text("a\n")
     options = dataclasses.replace(OPTIONS, alignments=True)
+    with_markup = dataclasses.replace(OPTIONS, markup="html")
 
-    def prepare() -> Any:
+    def prepare(options: CorpusOptions = options) -> Any:
         return run.prepare_work(
             bundle, None, False, [str(tmp_path / "t")], tmp_path / "out", SEARCH, options,
             WorkerOptions(),
@@ -592,8 +624,9 @@ def test_alignments_imply_json_and_need_attention(
             del target["contract"]["results"]["attention"]
 
     edit(bundle, without_attention)
-    with pytest.raises(OptionError, match="export it again with --attention"):
-        prepare()
+    for needs in (options, with_markup):
+        with pytest.raises(OptionError, match="export it again with --attention"):
+            prepare(needs)
 
 
 def test_attention_is_refused(make_bundle: Callable[..., Path], tmp_path: Path) -> None:

@@ -231,7 +231,8 @@ def make_settings(
     others = dataclasses.asdict(options)
     # Runs of versions without these options have the same settings.
     for name in (
-        "json", "alignments", "words", "split_sentences", "split_language", "terminology"
+        "json", "alignments", "words", "markup", "split_sentences", "split_language",
+        "terminology",
     ):  # fmt: skip
         if not others[name]:
             del others[name]

@@ -28,9 +28,11 @@ from translate_trt.runtime.serve.corpus.plan import (
     open_parquet,
 )
 from translate_trt.runtime.serve.corpus.run_options import JSON_LINES, CorpusOptions
+from translate_trt.runtime.text.markup_tokens import read_tokens
 
 INVALID_UTF8, TOO_LONG = "not valid UTF-8", "too long"
 NULL, EMPTY = "null", "empty"
+NOT_XML = "not well-formed XML"
 NO_TEXT = "no JSON object with this text"
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -92,9 +94,8 @@ def read_records(
 def _lines(
     shard: Shard, options: CorpusOptions, size: int, words: WordsOf | None
 ) -> Iterator[Chunk]:
-    limit = options.max_characters
-    most_bytes = limit * _MOST_BYTES_OF_A_CHARACTER
-    parse: Callable[[bytes | None, int], Record] = _record
+    most_bytes = options.max_characters * _MOST_BYTES_OF_A_CHARACTER
+    parse: Callable[[bytes | None, CorpusOptions], Record] = _record
     if options.input_format == JSON_LINES:
         most_bytes, parse = (
             _MOST_BYTES_OF_JSON,
@@ -103,7 +104,7 @@ def _lines(
     with _open(shard) as stream:
         end = None if shard.source.kind == COMPRESSED else shard.end
         lines = _raw_lines(stream, shard.source.path, shard.begin == 0, end, most_bytes)
-        records = (parse(line, limit) for line in lines)
+        records = (parse(line, options) for line in lines)
         while chunk := list(itertools.islice(records, size)):
             yield Chunk(chunk)
 
@@ -149,14 +150,27 @@ def _skip_line(stream: IO[bytes]) -> None:
             return
 
 
-def _record(value: bytes | None, max_characters: int) -> Record:
+def _record(value: bytes | None, options: CorpusOptions) -> Record:
     if value is None:
         return BadRecord(TOO_LONG)
     try:
         text = value.decode("utf-8")
     except UnicodeDecodeError:
         return BadRecord(INVALID_UTF8)
-    return text if len(text) <= max_characters else BadRecord(TOO_LONG)
+    reason = _fault(text, options)
+    return text if reason is None else BadRecord(reason)
+
+
+def _fault(text: str, options: CorpusOptions) -> str | None:
+    """Return why a text cannot be translated; None if it can."""
+    if len(text) > options.max_characters:
+        return TOO_LONG
+    if options.markup == "xml":
+        try:
+            read_tokens(text, options.markup)
+        except InputError:
+            return NOT_XML
+    return None
 
 
 def json_lines_format(options: CorpusOptions, words: WordsOf | None = None) -> JsonLinesFormat:
@@ -179,7 +193,7 @@ def check_first_line(source: Input, options: CorpusOptions) -> None:
         list(json_lines_format(options).read(first, source.path))
 
 
-def _json_record(form: JsonLinesFormat, line: bytes | None, max_characters: int) -> Record:
+def _json_record(form: JsonLinesFormat, line: bytes | None, options: CorpusOptions) -> Record:
     if line is None:
         return BadRecord(TOO_LONG)
     try:
@@ -188,8 +202,9 @@ def _json_record(form: JsonLinesFormat, line: bytes | None, max_characters: int)
         return BadRecord(INVALID_UTF8, line)
     except InputError:
         return BadRecord(NO_TEXT, line)
-    if any(len(text) > max_characters for text in record.texts):
-        return BadRecord(TOO_LONG, line)
+    for text in record.texts:
+        if (reason := _fault(text, options)) is not None:
+            return BadRecord(reason, line)
     return record
 
 
@@ -200,7 +215,7 @@ def _rows(shard: Shard, options: CorpusOptions, size: int) -> Iterator[Chunk]:
         try:
             for batch in _batches(file, shard.begin, shard.end, size):
                 values = _bytes(batch.column(options.column))
-                yield Chunk([_cell(value, options.max_characters) for value in values], batch)
+                yield Chunk([_cell(value, options) for value in values], batch)
         except pyarrow.ArrowException as error:
             raise InputError(f"cannot read {shard.source.path}: {error}") from error
 
@@ -229,8 +244,8 @@ def _bytes(column: Any) -> Sequence[bytes | None]:
     return values
 
 
-def _cell(value: bytes | None, max_characters: int) -> Record:
+def _cell(value: bytes | None, options: CorpusOptions) -> Record:
     if value is None:
         return BadRecord(NULL)
-    record = _record(value, max_characters)
+    record = _record(value, options)
     return BadRecord(EMPTY) if isinstance(record, str) and not record.strip() else record

@@ -30,6 +30,7 @@ from translate_trt.runtime.serve.corpus.run_options import (
     CorpusOptions,
     WorkerOptions,
 )
+from translate_trt.runtime.terms import check_positions
 from translate_trt.runtime.text.sentences import chosen_rules
 
 #: Called with the number of shards and the number of those finished before.
@@ -75,8 +76,10 @@ def prepare_work(
     options = dataclasses.replace(options, json=as_json)
     manifest = read_manifest(bundle)
     entry = manifest.target(target, shortlist)
-    if options.alignments:
+    if options.alignments or options.markup:
         check_attention(entry)
+        if options.terminology:
+            check_positions(manifest)
     verify_files(bundle, manifest, entry.name)
     manifest.check_languages(search)
     if options.terminology and manifest.term_annotation is None and search.beam_size < 2:

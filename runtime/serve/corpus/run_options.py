@@ -28,6 +28,7 @@ class CorpusOptions:
     words: bool = False  # add the words of translations with their confidences, in JSON
     input_format: str = TEXT  # format of the lines of all inputs but Parquet files
     field: str = "text"  # field of JSON lines to translate
+    markup: str | None = None  # keep the tags of html or xml, or the placeholders of text
     split_sentences: bool = False  # translate the sentences of a line one by one
     split_language: str | None = None  # by the rules of this language; None: the source language
     # Entries of a glossary: a source phrase and its target phrases (docs/terminology.md).
@@ -46,6 +47,9 @@ class CorpusOptions:
             raise OptionError(
                 f"field is {self.field}, but input_format is {TEXT}; it must be {JSON_LINES}."
             )
+
+        if self.markup and (self.alignments or self.words):
+            raise OptionError("markup goes with neither alignments nor words; leave it out.")
 
     @cached_property
     def glossary(self) -> Glossary | None:

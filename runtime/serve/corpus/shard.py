@@ -43,6 +43,7 @@ class Translates(Protocol):
         split_sentences: bool | str = False,
         terminology: Glossary | None = None,
         alignments: bool = False,
+        markup: str | None = None,
     ) -> list[Translation]: ...
 
     def words(self, hypothesis: TextHypothesis) -> Sequence[Word]: ...
@@ -121,6 +122,7 @@ def _translate(
             split_sentences=options.split,
             terminology=options.glossary,
             alignments=options.alignments,
+            markup=options.markup,
         )
         if texts
         else []
