@@ -2,7 +2,7 @@
 
     python benchmarks/plan.py [--gpus 1000] [--sentences 1e10] [--other-input VALUE]
 
-Every input is an option; docs/deploy.md shows the defaults. No input was measured on a GPU:
+Every input is an option; docs/thousand-gpus.md shows the defaults. No input was measured on a GPU:
 `sentences_per_second` is an assumption, several times below the bounds that docs/gpu.md computes
 from execution plans, and below what `torch-fp16` reaches there with full batches, until real text
 has been measured on a GPU.

@@ -47,7 +47,7 @@ README = ROOT / "README.md"
 PERFORMANCE = ROOT / "docs" / "performance.md"
 SCALE = ROOT / "docs" / "scale.md"
 SERVE = ROOT / "docs" / "serve.md"
-DEPLOY = ROOT / "docs" / "deploy.md"
+THOUSAND_GPUS = ROOT / "docs" / "thousand-gpus.md"
 GPU = ROOT / "docs" / "gpu.md"
 TERMINOLOGY = ROOT / "docs" / "terminology.md"
 TRAIN = ROOT / "docs" / "train.md"
@@ -177,7 +177,7 @@ def main() -> None:
         for name, (render_parts, wanted) in parts.items():
             if wanted[0] in reports:
                 fill(page, name, render_parts([reports[one] for one in wanted if one in reports]))
-    fill(DEPLOY, "plan", plan.text(plan.Inputs()))
+    fill(THOUSAND_GPUS, "plan", plan.text(plan.Inputs()))
     estimates = training_estimates.text(training_estimates.Inputs())
     fill(TRAIN, "training-estimates", estimates)
 

@@ -1,4 +1,4 @@
-"""Plan of a large corpus: figures by hand, and the table of docs/deploy.md."""
+"""Plan of a large corpus: figures by hand, and the table of docs/thousand-gpus.md."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_slow_gpus_and_failures_make_the_run_longer() -> None:
 def test_the_page_shows_the_defaults() -> None:
     import plan
 
-    page = (ROOT / "docs/deploy.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/thousand-gpus.md").read_text(encoding="utf-8")
     assert plan.text(plan.Inputs()) in page
 
 
