@@ -44,6 +44,10 @@ check "mypy" bash scripts/typecheck.sh
 check "shellcheck" shellcheck "${shell_files[@]}"
 check "codespell" codespell "${prose_files[@]}"
 check "house terms" python scripts/check_words.py
+mapfile -t dockerfiles < <(list_files '*.Dockerfile')
+mapfile -t yaml_files < <(list_files '*.yaml')
+check "hadolint" hadolint "${dockerfiles[@]}"
+check "yamllint" yamllint --strict -d '{extends: relaxed, rules: {line-length: {max: 120}}}' "${yaml_files[@]}"
 if command -v actionlint >/dev/null; then
     check "actionlint" actionlint
 else
