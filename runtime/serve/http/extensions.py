@@ -6,6 +6,7 @@ import json
 import math
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -15,6 +16,7 @@ from translate_trt.runtime.errors import TranslateTrtError
 from translate_trt.runtime.results import TextHypothesis
 from translate_trt.runtime.serve.http.api_schema import TRANSLATING, answers, body_of
 from translate_trt.runtime.serve.http.http_error import HttpError, as_http_error
+from translate_trt.runtime.serve.http.hypotheses import describe_words
 from translate_trt.runtime.serve.http.messages import (
     AlternativesAnswer,
     AlternativesQuery,
@@ -54,7 +56,7 @@ async def alternatives(request: Request) -> Response:
     size = state.check_texts([query.q, query.prefix], key)
     if "\n" in query.q:
         raise HttpError(400, "Invalid request: alternatives are of one sentence without line ends")
-    route = _route(state, query)
+    route, _ = _route(state, query)
     if len(route.hops) != 1:
         # The prefix belongs to the last bundle, whose source would have to be translated first.
         raise HttpError(
@@ -66,11 +68,14 @@ async def alternatives(request: Request) -> Response:
     async with answering(request, state.deadline(query)):
         with state.admitted(size, work):
             found = await state.translation.alternatives(
-                route.hops[0], query.q, query.prefix, work.options[0]
+                route.hops[0], query.q, query.prefix, work.options[0], query.alignments
             )
     return json_answer(
         {
-            "alternatives": [_describe(one, query.prefix) for one in found.hypotheses],
+            "alternatives": [
+                {**_describe(one, query.prefix), **describe_words(query, route, [], one)}
+                for one in found.hypotheses
+            ],
             "model": route.model,
             "seconds": round(time.perf_counter() - begun, 4),
         }
@@ -106,28 +111,35 @@ async def stream(request: Request) -> Response:
     """Translate a text and send each sentence as soon as it is translated.
 
     The events `translation` have `index`, `before` (text between the sentences), `source` and
-    `text`. All `before` and `text`, and `after` of the event `done`, make up the translation.
+    `text`, and `words` and `alignments` if asked for. All `before` and `text`, and `after` of the
+    event `done`, make up the translation.
     """
     state: ServerState = request.app.state.server
     query = await read_query(request, state.settings, StreamQuery)
     key = state.identify(request, query.api_key)
     size = state.check_texts([query.q], key)
-    route = _route(state, query)
-    work = state.work(query, route)
+    route, detected = _route(state, query)
+    work = replace(state.work(query, route), alignments=query.alignments)
     request.state.log.update(model=route.model, characters=size)
-    return EventStream(state, request, query, work, size)
+    return EventStream(state, request, query, work, size, detected)
 
 
 class EventStream(Response):
     """Answer of /translate/stream: a refusal, or the events of the translation."""
 
     def __init__(
-        self, state: ServerState, request: Request, query: StreamQuery, work: Work, size: int
+        self,
+        state: ServerState,
+        request: Request,
+        query: StreamQuery,
+        work: Work,
+        size: int,
+        detected: dict[str, Any] | None,
     ) -> None:
         super().__init__(headers=_STREAM_HEADERS, media_type="text/event-stream")
         del self.headers["content-length"]
         self._state, self._request, self._query = state, request, query
-        self._work, self._size = work, size
+        self._work, self._size, self._detected = work, size, detected
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the events. The answer begins with the first one, so that errors have a status."""
@@ -136,7 +148,7 @@ class EventStream(Response):
         try:
             async with answering(self._request, state.deadline(query)):
                 with state.admitted(self._size, self._work):
-                    async for event in _events(state, query, self._work):
+                    async for event in _events(state, query, self._work, self._detected):
                         if not started:
                             started = True
                             await send({"type": "http.response.start", "status": 200,
@@ -154,31 +166,38 @@ class EventStream(Response):
         await send({"type": "http.response.body", "body": b""})
 
 
-async def _events(state: ServerState, query: StreamQuery, work: Work) -> AsyncIterator[bytes]:
+async def _events(
+    state: ServerState, query: StreamQuery, work: Work, detected: dict[str, Any] | None
+) -> AsyncIterator[bytes]:
     begun = time.perf_counter()
     index = 0
     async for before, source, found in state.translation.stream(query.q, work):
         if source:
-            fields = {"index": index, "before": before, "source": source, "text": found.text,
-                      "score": found.score}  # fmt: skip
+            *others, last = (one.hypotheses[0] for one in found)
+            fields = {"index": index, "before": before, "source": source, "text": last.text,
+                      "score": last.score}  # fmt: skip
+            fields |= describe_words(query, work.route, others, last)
             yield _event("translation", fields)
             index += 1
         else:
             seconds = round(time.perf_counter() - begun, 4)
-            yield _event(
-                "done",
-                {"after": before, "sentences": index, "model": work.route.model,
-                 "seconds": seconds},
-            )  # fmt: skip
+            done = {"after": before, "sentences": index, "model": work.route.model,
+                    "seconds": seconds}  # fmt: skip
+            if detected is not None:
+                done["detectedLanguage"] = detected
+            yield _event("done", done)
 
 
 def _event(kind: str, fields: dict[str, Any]) -> bytes:
     return f"event: {kind}\ndata: {json.dumps(fields, ensure_ascii=False)}\n\n".encode()
 
 
-def _route(state: ServerState, query: AlternativesQuery | StreamQuery) -> Route:
-    source = query.source
+def _route(
+    state: ServerState, query: AlternativesQuery | StreamQuery
+) -> tuple[Route, dict[str, Any] | None]:
+    """Return the route of a request, and the language of its text if it was to be detected."""
+    source, detected = query.source, None
     if source == AUTO:
-        (found,) = state.detect_each([query.q])
-        source = found["language"]
-    return state.bundles.routes.find(source, query.target, query.model)
+        (detected,) = state.detect_each([query.q])
+        source = detected["language"]
+    return state.bundles.routes.find(source, query.target, query.model), detected

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from translate_trt.runtime.results import TextHypothesis, Translation
-from translate_trt.runtime.serve.http.messages import TranslateQuery
+from translate_trt.runtime.serve.http.messages import TranslateQuery, WordsQuery
 from translate_trt.runtime.serve.http.routing import Route
 from translate_trt.runtime.translator import Translator
 
@@ -25,6 +25,31 @@ def describe_hypotheses(
     return [_describe(query, route, before, one) for one in wanted]
 
 
+def describe_words(
+    query: WordsQuery,
+    route: Route,
+    before: list[TextHypothesis],
+    found: TextHypothesis,
+) -> dict[str, Any]:
+    """Return the words and alignments of a translation, as far as the request asks for them.
+
+    Args:
+        query: The request.
+        route: Bundles that translated the text.
+        before: Its translations by the bundles before the last.
+        found: Its translation by the last one.
+    """
+    described: dict[str, Any] = {}
+    if query.words:
+        words = route.hops[-1].bundle.translator.words(found) if route.hops else []
+        described["words"] = [
+            {"text": one.text, "confidence": round(one.confidence, 4)} for one in words
+        ]
+    if query.alignments:
+        described["alignments"] = _aligned([*before, found])
+    return described
+
+
 def _describe(
     query: TranslateQuery, route: Route, before: list[TextHypothesis], found: TextHypothesis
 ) -> dict[str, Any]:
@@ -33,17 +58,11 @@ def _describe(
         "score": found.score,
         "truncated": found.truncated,
         "looped": found.looped,
+        **describe_words(query, route, before, found),
     }
-    translator = route.hops[-1].bundle.translator if route.hops else None
-    if query.words:
-        words = [] if translator is None else translator.words(found)
-        described["words"] = [
-            {"text": one.text, "confidence": round(one.confidence, 4)} for one in words
-        ]
     if query.tokens:
+        translator = route.hops[-1].bundle.translator if route.hops else None
         described["tokens"] = [] if translator is None else _tokens(translator, found)
-    if query.alignments:
-        described["alignments"] = _aligned([*before, found])
     return described
 
 

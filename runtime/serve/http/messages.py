@@ -37,11 +37,21 @@ class Query(BaseModel):
     )
 
 
-class TranslateQuery(Query):
+class WordsQuery(Query):
+    """Requests whose answers may say more about the words of translations."""
+
+    words: bool = Field(default=False, description="Add the words with the confidence of each")
+    alignments: bool = Field(
+        default=False, description="Add pairs of aligned words (source, translation), from 0"
+    )
+
+
+class TranslateQuery(WordsQuery):
     """A text or several to translate.
 
-    The fields up to `api_key` are those of LibreTranslate. Any of the fields from `details` on adds
-    `hypotheses`, `model` and `seconds` to the answer.
+    `q`, `source`, `target`, `format`, `alternatives` and `api_key` are those of LibreTranslate.
+    `details`, `num_hypotheses`, `words`, `tokens` and `alignments` add `hypotheses`, `model` and
+    `seconds` to the answer.
     """
 
     q: str | list[str] = Field(description="Text, or array of texts", examples=["Hello world!"])
@@ -51,11 +61,7 @@ class TranslateQuery(Query):
     num_hypotheses: int | None = Field(
         default=None, ge=1, description="Number of best translations in `hypotheses`"
     )
-    words: bool = Field(default=False, description="Add the words with the confidence of each")
     tokens: bool = Field(default=False, description="Add the log-probabilities of the tokens")
-    alignments: bool = Field(
-        default=False, description="Add pairs of aligned words (source, translation), from 0"
-    )
 
     @property
     def texts(self) -> list[str]:
@@ -69,13 +75,13 @@ class TranslateQuery(Query):
         return self.details or named or self.words or self.tokens or self.alignments
 
 
-class StreamQuery(Query):
+class StreamQuery(WordsQuery):
     """A text whose translation is sent sentence by sentence."""
 
     q: str = Field(description="Text of any number of lines", examples=["A dog runs. It barks."])
 
 
-class AlternativesQuery(Query):
+class AlternativesQuery(WordsQuery):
     """A sentence and the beginning of its translation, whose next words are asked for."""
 
     q: str = Field(description="One sentence", examples=["A dog runs."])
@@ -155,12 +161,15 @@ class Alternative(BaseModel):
     """A translation that begins with the prefix and another next token.
 
     `next` is the text of the word that follows the prefix, `probability` that of its first token.
+    The last two fields are there if they were asked for.
     """
 
     text: str
     next: str
     score: float
     probability: float
+    words: list[Word] | None = None
+    alignments: list[tuple[int, int]] | None = None
 
 
 class AlternativesAnswer(BaseModel):

@@ -73,19 +73,21 @@ class TextTranslation:
             given = [one.text for one in translations]
         return found
 
-    async def stream(self, text: str, work: Work) -> AsyncIterator[tuple[str, str, Translation]]:
+    async def stream(
+        self, text: str, work: Work
+    ) -> AsyncIterator[tuple[str, str, list[Translation]]]:
         """Translate the sentences of a text, in order.
 
         Yields:
-            Text before the translation, the source sentence, and the translation; at the end the
-            text after the last one, with an empty sentence.
+            Text before the translation, the source sentence, and its translation by each hop; at
+            the end the text after the last one, with an empty sentence.
         """
         if not work.route.hops:
-            yield text, "", _unchanged("")
+            yield text, "", []
             return
         first, *rest = work.route.hops
         service = first.bundle.service
-        others = Work(Route(tuple(rest)), work.options[1:], work.glossary)
+        others = replace(work, route=Route(tuple(rest)), options=work.options[1:])
         of_first = replace(work, glossary=None) if rest else work
         with first.bundle.used(), _request(service) as request:
             split = _split(first, text, work.options[0])
@@ -95,19 +97,22 @@ class TextTranslation:
             for before, sentence, future in zip(
                 split.separators, split.sentences, futures, strict=False
             ):
-                found = await asyncio.wrap_future(future)
+                found = [await asyncio.wrap_future(future)]
                 if rest:
-                    ((*_, found),) = await self.translate([found.text], others)
+                    (by_others,) = await self.translate([found[0].text], others)
+                    found += by_others
                 yield before, sentence, found
-        yield split.separators[-1], "", _unchanged("")
+        yield split.separators[-1], "", []
 
     async def alternatives(
-        self, hop: Hop, sentence: str, prefix: str, options: SearchOptions
+        self, hop: Hop, sentence: str, prefix: str, options: SearchOptions, alignments: bool
     ) -> Translation:
         """Translate a sentence that must begin with a prefix."""
         service = hop.bundle.service
         with hop.bundle.used(), _request(service) as request:
-            future = service.submit(sentence, options, prefix, request=request)
+            future = service.submit(
+                sentence, options, prefix, request=request, alignments=alignments
+            )
             return await asyncio.wrap_future(future)
 
     async def _by_hop(
