@@ -284,6 +284,29 @@ def test_constraints(model: Any, translator: Translator) -> None:
     assert "beam_size is 1, and line 1 of this call has constraints" in failure(refused)[1]
 
 
+def test_given_translations_are_scored(model: Any, translator: Translator) -> None:
+    lines, given = ["the cat runs.", "a big dog", "Haus"], ["Haus", "Hund the", ""]
+    options = {"TARGET_PREFIX": texts(*given), "SCORE_PREFIX": [1, 1, 0], "BEAM_SIZE": [1, 9, 4]}
+    (response,) = answers(model, [request(lines, **options)])
+    scored = translator.score(lines[:2], given[:2])
+    (plain,) = translator.translate(lines[2:])
+    found = [*scored, plain.hypotheses[0]]
+    assert best(response) == [[one.text] for one in found]
+    scores, log_probs = (response.outputs[name] for name in ("SCORE", "TOKEN_LOG_PROBS"))
+    assert scores[:, 0] == pytest.approx([one.score for one in found], abs=0.01)
+    for row, one in enumerate(found):
+        rest = [interface.NO_LOG_PROB] * (log_probs.shape[2] - len(one.token_log_probs))
+        assert log_probs[row, 0] == pytest.approx([*one.token_log_probs, *rest], abs=0.01)
+    for more, message in (
+        ({"CONSTRAINTS": texts("a")}, "its translation is scored"),
+        ({"MARKUP": texts("html")}, "a given translation is of a whole line"),
+        ({"TARGET_PREFIX": texts("Haus " * 39)}, "tokens with the end symbol"),
+    ):
+        given_one = {"SCORE_PREFIX": 1, "TARGET_PREFIX": texts("Haus")}
+        (refused,) = answers(model, [request("a", **(given_one | more))])
+        assert message in failure(refused)[1]
+
+
 def test_alignments_and_confidences(model: Any, translator: Translator) -> None:
     asked: dict[str, Any] = {"RETURN_ALIGNMENTS": [1, 1, 1, 0, 1], "RETURN_WORDS": [1, 0, 1, 1, 0]}
     prefixes = ["Hund the"] * len(LINES)  # by itself, the model hardly writes a word
@@ -330,8 +353,9 @@ def test_markup(model: Any, translator: Translator) -> None:
         ({"MARKUP": texts("html"), "RETURN_ALIGNMENTS": 1}, "neither alignments nor target"),
         ({"MARKUP": texts("html"), "TARGET_PREFIX": texts("a")}, "neither alignments nor target"),
         ({"MARKUP": texts("html"), "CONSTRAINTS": texts("a")}, "constraints go with neither"),
-        ({"DOCUMENT": 1, "TARGET_PREFIX": texts("a")}, "sentence 0 is a document"),
-        ({"DOCUMENT": 1, "CONSTRAINTS": texts("a")}, "leave DOCUMENT out, or those inputs"),
+        ({"DOCUMENT": 1, "TARGET_PREFIX": texts("a")}, "leave DOCUMENT or TARGET_PREFIX out"),
+        ({"DOCUMENT": 1, "CONSTRAINTS": texts("a")}, "leave DOCUMENT or CONSTRAINTS out"),
+        ({"DOCUMENT": 1, "SCORE_PREFIX": 1}, "leave DOCUMENT or SCORE_PREFIX out"),
     ):
         (refused,) = answers(model, [request("<b>", **asked)])
         assert message in failure(refused)[1]

@@ -35,6 +35,7 @@ class Line:
         source: Text or tokens.
         options: Search options.
         target_prefix: Text that the translation must begin with.
+        score: Whether that text is a whole translation, which is scored.
         constraints: Phrases that it must have.
         markup: Kind of markup that is taken out; empty for none.
         split_sentences: Whether to translate the sentences of the text one by one.
@@ -46,6 +47,7 @@ class Line:
     source: str | tuple[int, ...]
     options: SearchOptions
     target_prefix: str = ""
+    score: bool = False
     constraints: tuple[str, ...] = ()
     markup: str = ""
     split_sentences: bool = False
@@ -132,6 +134,7 @@ def read_lines(inputs: Mapping[str, Array], translator: Translator, limits: Limi
             source,
             _options(inputs, row, translator.default_options),
             own[interface.TARGET_PREFIX][row],
+            _is_set(inputs, interface.SCORE_PREFIX, row),
             tuple(one for one in own[interface.CONSTRAINTS][row].split("\t") if one.strip()),
             markup=own[interface.MARKUP][row],
             split_sentences=_is_set(inputs, interface.SPLIT_SENTENCES, row),
@@ -159,7 +162,7 @@ def read_lines(inputs: Mapping[str, Array], translator: Translator, limits: Limi
         _check_text(row, line)
         if line.alignments or line.markup:
             check_attention(translator.target)
-        translator.check(line.options, source, f"sentence {row}")
+        translator.check(line.options, source, f"sentence {row}", line.score)
     _check_cost(lines, limits)
     return lines
 
@@ -187,12 +190,16 @@ def _check_text(row: int, line: Line) -> None:
             f"sentence {row} has markup, which is no part of words; leave {interface.MARKUP.name} "
             f"or {interface.RETURN_WORDS.name} out."
         )
-    if line.document and (line.target_prefix or line.constraints or line.alignments):
-        others = interface.TARGET_PREFIX, interface.CONSTRAINTS, interface.RETURN_ALIGNMENTS
+    others = {
+        interface.TARGET_PREFIX: bool(line.target_prefix),
+        interface.SCORE_PREFIX: line.score,
+        interface.CONSTRAINTS: bool(line.constraints),
+        interface.RETURN_ALIGNMENTS: line.alignments,
+    }
+    if line.document and any(others.values()):
+        names = " or ".join(tensor.name for tensor, given in others.items() if given)
         raise InputError(
-            f"sentence {row} is a document, which has none of "
-            f"{', '.join(tensor.name for tensor in others)}; leave {interface.DOCUMENT.name} out, "
-            "or those inputs."
+            f"sentence {row} is a document; leave {interface.DOCUMENT.name} or {names} out."
         )
 
 
@@ -322,6 +329,7 @@ class Answer:
             line.source,
             line.options,
             line.target_prefix,
+            score=line.score,
             constraints=line.constraints,
             alignments=line.alignments,
             **shared,
@@ -382,6 +390,10 @@ def write_outputs(
         interface.TRANSLATION_TOKENS.name: lambda: _table(
             table, width, interface.NO_TOKEN, np.int32,
             lambda _, one: [token for segment in one.segments for token in segment.tokens],
+        ),
+        interface.TOKEN_LOG_PROBS.name: lambda: _table(
+            table, width, interface.NO_LOG_PROB, np.float32,
+            lambda _, one: [max(value, interface.NO_SCORE) for value in one.token_log_probs],
         ),
         interface.ALIGNMENTS.name: lambda: _filled(
             table, width, b"", np.object_,

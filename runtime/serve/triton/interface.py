@@ -19,6 +19,9 @@ NO_TOKEN = -1
 #: Padding of confidences.
 NO_CONFIDENCE = -1.0
 
+#: Padding of log-probabilities, which are not positive.
+NO_LOG_PROB = 1.0
+
 #: Score of padding hypotheses, below all real scores; JSON has no infinity.
 NO_SCORE = -3e38
 
@@ -43,6 +46,7 @@ class Tensor:
 TEXT = Tensor("TEXT", "STRING", (1,))
 TOKENS = Tensor("TOKENS", "INT32", (-1,))  # shorter rows of a request are filled with NO_TOKEN
 TARGET_PREFIX = Tensor("TARGET_PREFIX", "STRING", (1,))
+SCORE_PREFIX = Tensor("SCORE_PREFIX", "BOOL", (1,))  # the prefix is a whole translation
 CONSTRAINTS = Tensor("CONSTRAINTS", "STRING", (1,))  # phrases between tabs
 MARKUP = Tensor("MARKUP", "STRING", (1,))  # html, xml, text, or nothing
 SPLIT_SENTENCES = Tensor("SPLIT_SENTENCES", "BOOL", (1,))
@@ -67,8 +71,8 @@ OPTIONS: dict[str, Tensor] = {
 }
 
 INPUTS = (
-    TEXT, TOKENS, TARGET_PREFIX, CONSTRAINTS, MARKUP, SPLIT_SENTENCES, DOCUMENT, RETURN_ALIGNMENTS,
-    RETURN_WORDS, *OPTIONS.values(),
+    TEXT, TOKENS, TARGET_PREFIX, SCORE_PREFIX, CONSTRAINTS, MARKUP, SPLIT_SENTENCES, DOCUMENT,
+    RETURN_ALIGNMENTS, RETURN_WORDS, *OPTIONS.values(),
 )  # fmt: skip
 
 # Hypotheses are sorted best first, alternatives by their tokens. The number of columns is the
@@ -78,11 +82,13 @@ TRANSLATION = Tensor("TRANSLATION", "STRING", (-1,))
 SCORE = Tensor("SCORE", "FP64", (-1,))
 TRUNCATED = Tensor("TRUNCATED", "BOOL", (-1,))  # maximum length reached before the end symbol
 TRANSLATION_TOKENS = Tensor("TRANSLATION_TOKENS", "INT32", (-1, -1))  # filled with NO_TOKEN
+TOKEN_LOG_PROBS = Tensor("TOKEN_LOG_PROBS", "FP32", (-1, -1))  # filled with NO_LOG_PROB
 COUNT = Tensor("COUNT", "INT32", (1,))  # number of hypotheses without the padding
 # Both are empty unless the request asks for them, since clients that name no outputs get all.
 ALIGNMENTS = Tensor("ALIGNMENTS", "STRING", (-1,))  # in Pharaoh format
 WORD_CONFIDENCES = Tensor("WORD_CONFIDENCES", "FP32", (-1, -1))  # filled with NO_CONFIDENCE
 
 OUTPUTS = (
-    TRANSLATION, SCORE, TRUNCATED, TRANSLATION_TOKENS, COUNT, ALIGNMENTS, WORD_CONFIDENCES
+    TRANSLATION, SCORE, TRUNCATED, TRANSLATION_TOKENS, TOKEN_LOG_PROBS, COUNT, ALIGNMENTS,
+    WORD_CONFIDENCES,
 )  # fmt: skip
