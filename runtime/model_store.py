@@ -188,6 +188,15 @@ def find_model(name: str) -> InstalledModel:
     return _only(name, found)
 
 
+def record_of(bundle: Path) -> ModelRecord | None:
+    """Return the record of the installed model that a bundle belongs to; None for other bundles."""
+    directory = bundle.resolve().parent
+    store = models_directory()
+    if store is None or directory.parent != store.resolve():
+        return None
+    return _read(directory).record if (directory / RECORD_NAME).is_file() else None
+
+
 def resolve_bundle(path_or_name: str | Path) -> Path:
     """Return the directory of a bundle that is given as a path or by the name of a model.
 

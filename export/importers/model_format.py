@@ -57,8 +57,9 @@ class ModelFormat:
         required: The files that every model has; the first distinguishes the format.
         optional: Patterns of further files that the importer reads.
         excluded: Patterns of files that no model of the format has.
-        config: Fields of config.json by which the format is recognized, with their possible values;
+        config: Fields of a JSON file by which the format is recognized, with their possible values;
             no values for any.
+        config_name: Name of the JSON file.
         load: Imports the directory; None for directories that need no import.
     """
 
@@ -68,6 +69,7 @@ class ModelFormat:
     optional: tuple[str, ...] = ()
     excluded: tuple[str, ...] = ()
     config: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    config_name: str = "config.json"
     load: Callable[[Path, Languages], Imported] | None = None
 
     def lacking(self, names: Collection[str]) -> list[Requirement]:
@@ -79,7 +81,7 @@ class ModelFormat:
         return not any(matches(names, pattern) for pattern in self.excluded)
 
     def has_config(self, values: object) -> bool:
-        """Return True if the values of config.json are those of the format."""
+        """Return True if the values of the JSON file are those of the format."""
         if not isinstance(values, dict):
             return not self.config
         return all(

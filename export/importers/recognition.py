@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,13 @@ CHECKPOINT = ModelFormat(
     config={"format_version": (), "model": ()},
 )
 #: Bundles, which need neither import nor export. The manifest names their files.
-BUNDLE = ModelFormat("bundle", "a bundle of translate-trt", (need("manifest.json"),))
+BUNDLE = ModelFormat(
+    "bundle",
+    "a bundle of translate-trt",
+    (need("manifest.json"),),
+    config={"format_version": (), "targets": (), "tokenizer": ()},
+    config_name="manifest.json",
+)
 
 #: All formats, each declared beside its importer.
 FORMATS = (
@@ -61,8 +67,9 @@ def recognize(place: str, names: Collection[str], read_json: Callable[[str], Any
     complete = [
         model for model in FORMATS if not model.lacking(names) and model.has_no_other(names)
     ]
-    values = read_json(_CONFIG) if _CONFIG in names else None
-    found = [model for model in complete if model.has_config(values)]
+    configs = {model.config_name for model in FORMATS} & set(names)
+    values = {name: read_json(name) for name in sorted(configs)}
+    found = [model for model in complete if model.has_config(values.get(model.config_name))]
     if len(found) == 1:
         return found[0]
     if found:
@@ -78,11 +85,17 @@ def recognize(place: str, names: Collection[str], read_json: Callable[[str], Any
     )
 
 
-def _why(names: Collection[str], complete: Collection[ModelFormat], values: Any) -> str:
+def _why(
+    names: Collection[str], complete: Collection[ModelFormat], values: Mapping[str, Any]
+) -> str:
     """Describe what was looked for: what the nearest formats lack, or what each format needs."""
     # A directory with the first file of a format and its config.json lacks the others.
     begun = [model for model in FORMATS if model.required[0].files(names)]
-    near = [model for model in begun if model.has_no_other(names) and model.has_config(values)]
+    near = [
+        model
+        for model in begun
+        if model.has_no_other(names) and model.has_config(values.get(model.config_name))
+    ]
     lacks = [
         f"{model.title} would need {' and '.join(map(str, model.lacking(names)))}"
         for model in near
@@ -90,9 +103,10 @@ def _why(names: Collection[str], complete: Collection[ModelFormat], values: Any)
     ]
     if lacks:
         return "; ".join(lacks) + "."
-    if values is not None:
+    if _CONFIG in values:
         types = sorted({name for model in FORMATS for name in model.config.get("model_type", ())})
-        return f"{shown_config(values)}, and those that can be imported are {', '.join(types)}."
+        shown = shown_config(values[_CONFIG])
+        return f"{shown}, and those that can be imported are {', '.join(types)}."
     needs = [f"{' and '.join(map(str, model.required))} ({model.title})" for model in FORMATS]
     return "it needs " + "; or ".join(needs) + "."
 

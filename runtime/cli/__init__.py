@@ -64,6 +64,8 @@ SUBCOMMANDS = {
     "export": Subcommand(
         f"{_EXPORT}.export", "export", "Compile a checkpoint into a bundle.", "export"
     ),
+    "get": Subcommand(f"{_EXPORT}.get", "get", "Install a model by name.", "hub"),
+    "push": Subcommand(f"{_EXPORT}.push", "push", "Upload a bundle to the Hub.", "hub"),
     "list": Subcommand(f"{_RUNTIME}.models", "list_", "List the installed models."),
     "remove": Subcommand(f"{_RUNTIME}.models", "remove", "Remove installed models."),
     "translate": Subcommand(f"{_RUNTIME}.translate", "translate", "Translate lines of text."),
@@ -99,6 +101,7 @@ _PACKAGES_OF_EXTRA = {
     "corpus": "cluster",
     "distill": "distillation",
     "serve": "server",
+    "hub": "hub",
 }
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import sentencepiece
 
 from support.numpy_transformer import ACTIVATIONS, NumpyTransformer
 
@@ -310,3 +311,24 @@ def shortlist_of(lists: Sequence[Sequence[int]], frequent: int, best: int) -> by
     count = len(content) // 8
     checksum = hash_of(struct.unpack_from(f"<{count}Q", content))
     return struct.pack("<QQ", 0xF11A48D5013417F5, checksum) + content
+
+
+def save_student_folder(directory: Path, tokenizer_model: Path, **options: Any) -> Path:
+    """Write the files that Firefox loads: a random int8 model, its vocabulary and a shortlist."""
+    directory.mkdir()
+    vocabulary = directory / "vocab.ende.spm"
+    vocabulary.write_bytes(tokenizer_model.read_bytes())
+    pieces = sentencepiece.SentencePieceProcessor(model_file=str(vocabulary))
+    size = pieces.get_piece_size()
+    weights = {n: a for n, a in random_weights(OPTIONS).items() if not n.endswith("Wemb")}
+    rng = np.random.default_rng(2)
+    weights["Wemb"] = rng.normal(size=(size, WIDTH)).astype(np.float32)
+    weights["decoder_ff_logit_out_b"] = np.zeros((1, size), np.float32)
+    model = directory / "model.ende.intgemm.alphas.bin"
+    save_binary(model, OPTIONS | options, weights, "intgemm8", bergamot=True)
+    lists = [
+        [] if token == pieces.eos_id() else rng.integers(40, 60, 4).tolist()
+        for token in range(size)
+    ]
+    (directory / "lex.50.50.ende.s2t.bin").write_bytes(shortlist_of(lists, 30, 50))
+    return directory

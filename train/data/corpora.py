@@ -27,12 +27,14 @@ class Archive:
         bytes: Size; None if unknown.
         sha256: Published SHA-256; None if unknown.
         md5: Published MD5, if there is no SHA-256. It detects damage, not tampering.
+        remedy: What to do if the server has no such file, for messages.
     """
 
     path: str
     bytes: int | None = None
     sha256: str | None = None
     md5: str | None = None
+    remedy: str = "Try --mirror with another server, or get the text yourself and use --from."
 
     def url(self, base: str) -> str:
         """Return the URL of the archive below the official address or a mirror."""

@@ -31,6 +31,9 @@ TIMEOUT_SECONDS = 60
 # Seconds before each retry; a try that received bytes resets the backoff.
 PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0)
 
+# Largest document that `read_url` reads.
+_MAX_DOCUMENT = 1 << 26
+
 # Client errors worth a retry: request timeout, too many requests.
 _PASSING = (408, 429)
 
@@ -110,12 +113,33 @@ def download(archive: Archive, base_url: str, directory: Path) -> Path:
     return path
 
 
+def read_url(url: str) -> bytes:
+    """Read a small document.
+
+    Raises:
+        DownloadError: The document does not exist, is not reachable, or is too large.
+        OptionError: The address is not http or https.
+    """
+    if not url.startswith(("http://", "https://")):
+        raise OptionError(f"{url} is not a URL that starts with http:// or https://.")
+    request = urllib.request.Request(url, headers={"User-Agent": "translate-trt"})
+    try:
+        with _opener().open(request, timeout=TIMEOUT_SECONDS) as response:
+            content: bytes = response.read(_MAX_DOCUMENT + 1)
+    except (OSError, http.client.HTTPException) as error:
+        reason = getattr(error, "reason", None) or error
+        raise DownloadError(f"{url} could not be read: {reason}; try again.") from error
+    if len(content) > _MAX_DOCUMENT:
+        raise DownloadError(f"{url} has more than {_MAX_DOCUMENT:,} bytes; it is not a document.")
+    return content
+
+
 def _download(archive: Archive, url: str, directory: Path, path: Path) -> None:
     """Fetch and check the archive while holding the lock."""
     if path.is_file():  # another process has just finished it
         return
     part = _Part(path.with_name(path.name + ".part"))
-    _fetch(url, archive.bytes, part)
+    _fetch(url, archive, part)
     try:
         found = _check(part.path, archive, _recorded(directory, archive), url)
     except DownloadError:
@@ -126,13 +150,13 @@ def _download(archive: Archive, url: str, directory: Path, path: Path) -> None:
     part.mark_path.unlink(missing_ok=True)
 
 
-def _fetch(url: str, size: int | None, part: _Part) -> None:
+def _fetch(url: str, archive: Archive, part: _Part) -> None:
     """Complete the partial download, with retries."""
     failures = 0
     while True:
         before = part.size
         try:
-            return _fetch_once(url, size, part)
+            return _fetch_once(url, archive, part)
         except _InterruptedError as error:
             failures = 0 if part.size > before else failures
             if failures == len(PAUSES):
@@ -145,16 +169,17 @@ def _fetch(url: str, size: int | None, part: _Part) -> None:
             failures += 1
 
 
-def _fetch_once(url: str, size: int | None, part: _Part) -> None:
+def _fetch_once(url: str, archive: Archive, part: _Part) -> None:
     """Append to the partial download over one connection.
 
     Raises:
         _InterruptedError: The download is still incomplete.
         DownloadError: The error is permanent.
     """
+    size = archive.bytes
     if size is not None and part.size == size:
         return
-    with _open(url, part) as response:
+    with _open(url, archive.remedy, part) as response:
         if response is None:  # the server has no byte after the part's last one
             return
         if response.status == 206 and not _goes_on(response, part.size):
@@ -169,8 +194,7 @@ def _fetch_once(url: str, size: int | None, part: _Part) -> None:
             part.remove()
             raise DownloadError(
                 f"{url} has {total:,} bytes, but should have {size:,}: the file was replaced, or "
-                "the address is wrong. Try --mirror with another server, or get the text yourself "
-                "and use --from."
+                f"the address is wrong. {archive.remedy}"
             )
         _copy(response, part, total, url)
     if total is not None and part.size < total:
@@ -182,7 +206,7 @@ def _goes_on(response: Any, begin: int) -> bool:
 
 
 @contextlib.contextmanager
-def _open(url: str, part: _Part) -> Iterator[Any]:
+def _open(url: str, remedy: str, part: _Part) -> Iterator[Any]:
     """Request the missing bytes; yields None if the partial download is complete."""
     # A content encoding would change the bytes that ranges count.
     headers = {"User-Agent": "translate-trt", "Accept-Encoding": "identity"}
@@ -207,8 +231,7 @@ def _open(url: str, part: _Part) -> Iterator[Any]:
                     f"the server answered {error.code} {error.reason}"
                 ) from error
             raise DownloadError(
-                f"{url}: the server answered {error.code} {error.reason}. Try --mirror with "
-                "another server, or get the text yourself and use --from."
+                f"{url}: the server answered {error.code} {error.reason}. {remedy}"
             ) from error
     except (urllib.error.URLError, http.client.HTTPException, OSError) as error:
         raise _InterruptedError(
@@ -275,8 +298,8 @@ def _check(path: Path, archive: Archive, recorded: str | None, url: str) -> dict
         if right is not None and right != found:
             raise DownloadError(
                 f"{path} ({size:,} bytes, from {url}) has {name} {found}, but should have {right}: "
-                "it is damaged or another file. Delete it and run the command again; if that does "
-                "not help, try --mirror with another server."
+                f"it is damaged or another file. Delete it and run the command again. "
+                f"{archive.remedy}"
             )
     return {"bytes": size, "sha256": sums["sha256"]}
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import onnx
 import pytest
-import sentencepiece
 from click.testing import CliRunner
-from support.marian_files import OPTIONS, WIDTH, random_weights, save_binary, shortlist_of
+from support.marian_files import save_student_folder
 
 from translate_trt.export.importers.marian.model_folder import ModelFolder
 from translate_trt.runtime.cli import main
@@ -45,30 +42,9 @@ alignment: soft
 """
 
 
-def make_folder(directory: Path, tokenizer_model: Path, **options: Any) -> Path:
-    """Write the files that Firefox loads."""
-    directory.mkdir()
-    vocabulary = directory / "vocab.ende.spm"
-    vocabulary.write_bytes(tokenizer_model.read_bytes())
-    pieces = sentencepiece.SentencePieceProcessor(model_file=str(vocabulary))
-    size = pieces.get_piece_size()
-    weights = {n: a for n, a in random_weights(OPTIONS).items() if not n.endswith("Wemb")}
-    rng = np.random.default_rng(2)
-    weights["Wemb"] = rng.normal(size=(size, WIDTH)).astype(np.float32)
-    weights["decoder_ff_logit_out_b"] = np.zeros((1, size), np.float32)
-    model = directory / "model.ende.intgemm.alphas.bin"
-    save_binary(model, OPTIONS | options, weights, "intgemm8", bergamot=True)
-    lists = [
-        [] if token == pieces.eos_id() else rng.integers(40, 60, 4).tolist()
-        for token in range(size)
-    ]
-    (directory / "lex.50.50.ende.s2t.bin").write_bytes(shortlist_of(lists, FREQUENT, 50))
-    return directory
-
-
 @pytest.fixture
 def folder(tokenizer_model: Path, tmp_path: Path) -> Path:
-    return make_folder(tmp_path / "ende", tokenizer_model)
+    return save_student_folder(tmp_path / "ende", tokenizer_model)
 
 
 def run(*arguments: str | Path) -> str:
@@ -252,7 +228,7 @@ def test_factors(folder: Path, tmp_path: Path) -> None:
 def test_sizes_of_a_list_need_the_file_that_they_are_for(
     flag: str, tokenizer_model: Path, tmp_path: Path
 ) -> None:
-    folder = make_folder(tmp_path / "firefox", tokenizer_model)
+    folder = save_student_folder(tmp_path / "firefox", tokenizer_model)
     arguments = ["import", "marian", str(folder), "--output", str(tmp_path / "out"), flag, "50"]
     done = CliRunner().invoke(main, arguments)
     assert done.exit_code == 2

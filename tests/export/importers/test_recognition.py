@@ -45,13 +45,14 @@ CTRANSLATE2 = ["model.bin", "config.json", "shared_vocabulary.json", "sentencepi
         (["step_1000.pt", "x.model"], None, "opennmt-py", set()),
         (["config.json", "model.safetensors", "tokenizer.spm"], {"format_version": 1, "model": {}},
          "checkpoint", set()),
-        (["manifest.json", "shared.spm"], None, "bundle", {"shared.spm"}),
+        (["manifest.json", "shared.spm"],
+         {"format_version": 9, "targets": {}, "tokenizer": {}}, "bundle", {"shared.spm"}),
     ],
     ids=["opus", "opus-safetensors", "m2m100", "mbart", "firefox", "marian", "ctranslate2",
          "fairseq", "opennmt-py", "checkpoint", "bundle"],
 )  # fmt: skip
 def test_lists_of_files(names: list[str], config: Any, name: str, unread: set[str]) -> None:
-    found = recognize("here", names, {"config.json": config}.__getitem__)
+    found = recognize("here", names, lambda _: config)
     assert found.name == name
     assert set(names) - set(found.files(names)) == unread
 
@@ -65,17 +66,18 @@ def test_lists_of_files(names: list[str], config: Any, name: str, unread: set[st
         (M2M100, [], "model_type None"),
         (OPUS[:3], {"model_type": "marian"},
          "a Marian model saved by transformers would need source.spm with target.spm and vocab"),
+        (["manifest.json"], {}, "it needs manifest.json"),
         (["model.bin"], None,
          r"CTranslate2 would need shared_vocabulary\.json or .*; a model of Marian, Bergamot or"),
         ([*OPUS, *CTRANSLATE2], {"model_type": "marian"},
          "all files of a Marian model .* and of a model of CTranslate2; choose with .*import marian"
          "-hf or import ctranslate2"),
     ],
-    ids=["empty", "foreign", "type", "no-object", "lacking", "begun", "ambiguous"],
+    ids=["empty", "foreign", "type", "no-object", "lacking", "manifest", "begun", "ambiguous"],
 )  # fmt: skip
 def test_errors_say_what_was_looked_for(names: list[str], config: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        recognize("here", names, {"config.json": config}.__getitem__)
+        recognize("here", names, lambda _: config)
 
 
 def test_formats_are_those_of_the_commands() -> None:

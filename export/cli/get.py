@@ -1,0 +1,106 @@
+"""`translate-trt get`: install a model by name."""
+
+from __future__ import annotations
+
+import functools
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from translate_trt.runtime.bundle.manifest import read_manifest
+from translate_trt.runtime.errors import OutputError
+from translate_trt.runtime.model_store import (
+    VARIABLE,
+    check_name,
+    installed_bundle,
+    models_directory,
+)
+
+if TYPE_CHECKING:
+    from translate_trt.export.hub.origin import Origin
+
+_FIREFOX = "firefox:"
+
+
+@click.command()
+@click.argument("name")
+@click.option(
+    "--revision",
+    help="Branch, tag or commit of the repository, or version of a model of Firefox. Default: the "
+    "branch main, or the newest version.",
+)
+@click.option(
+    "--target", "targets", multiple=True,
+    help="Target, as in export; may be given several times. Default: onnx-int8, or "
+    "onnx-int8-shortlist if the model has a shortlist; all targets of a bundle.",
+)  # fmt: skip
+@click.option("--as", "chosen", metavar="NAME", help="Name of the installed model. Default: NAME.")
+@click.option(
+    "--languages", nargs=2, metavar="SOURCE TARGET", default=(None, None),
+    help="Codes of the two languages. Default: those at the end of the name, as in opus-mt-en-de.",
+)  # fmt: skip
+@click.option(
+    "--attention",
+    is_flag=True,
+    help="Return cross-attention with translations, which alignments and markup need.",
+)
+@click.option("--no-verify", is_flag=True, help="Do not compare the bundle with the model.")
+@click.option("--offline", is_flag=True, help="Use only what was downloaded before.")
+@click.option("--force", is_flag=True, help="Replace an installed model of the same name.")
+@click.option("--threads", type=click.IntRange(min=1), help="CPU threads. Default: all cores.")
+def get(
+    name: str,
+    revision: str | None,
+    targets: tuple[str, ...],
+    chosen: str | None,
+    languages: tuple[str | None, str | None],
+    attention: bool,
+    no_verify: bool,
+    offline: bool,
+    force: bool,
+    threads: int | None,
+) -> None:
+    """Install the model NAME, which other commands then take as their bundle.
+
+    NAME is a repository of the Hugging Face Hub, such as Helsinki-NLP/opus-mt-en-de, or
+    firefox:en-de for a model of Firefox. The repository has a model of a format that `import auto`
+    recognizes, a checkpoint, or a bundle. Only the files that are needed are downloaded, at a fixed
+    commit; an interrupted download continues. A model is imported, exported and compared with
+    PyTorch on sample sentences (docs/models.md).
+    """
+    from translate_trt.export.hub.install import InstallOptions, install
+
+    stored = check_name(chosen or name)
+    store = models_directory()
+    if store is None:
+        raise OutputError(f"the cache is off; set {VARIABLE} to a directory for models.")
+    options = InstallOptions(targets, languages, attention, not no_verify, threads)
+    opened = functools.partial(_open, name, revision, store / ".downloads", offline)
+    record = install(opened, stored, options, force, lambda text: click.echo(text, err=True))
+    click.echo(f"installed {record.name}, {record.bytes / 1e6:.1f} MB", err=True)
+    click.echo(_command(record.name))
+
+
+def _open(name: str, revision: str | None, downloads: Path, offline: bool) -> Origin:
+    """Look up the model at its origin."""
+    if name.startswith(_FIREFOX):
+        from translate_trt.export.hub.firefox import FirefoxModel
+
+        pair = name[len(_FIREFOX) :]
+        return FirefoxModel.open(pair, revision, downloads / "firefox", offline)
+    from translate_trt.export.hub.repository import HubRepository
+
+    return HubRepository.open(name, revision, downloads / "hub", offline)
+
+
+def _command(name: str) -> str:
+    """Return the command that translates with a model, with the languages that it needs."""
+    from translate_trt.export.hub.sample_languages import language_options
+
+    languages = "".join(
+        f" --{option.replace('_', '-')} {shlex.quote(code)}"
+        for option, code in language_options(read_manifest(installed_bundle(name))).items()
+    )
+    return f"translate-trt translate --bundle {name}{languages}"

@@ -1,0 +1,1 @@
+"""Models by name: downloads, their installation and verification, and uploads of bundles."""

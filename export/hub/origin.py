@@ -1,0 +1,92 @@
+"""Origin of a model: a list of files at a fixed revision, of which the needed ones are fetched."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from translate_trt.runtime.errors import DownloadError
+
+_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True)
+class RemoteFile:
+    """File at an origin.
+
+    Attributes:
+        name: Path relative to the model, with forward slashes.
+        bytes: Size; None if unknown.
+        sha256: SHA-256 of the content; None if unknown.
+        git_sha1: SHA-1 of the content as a git blob; None if unknown.
+    """
+
+    name: str
+    bytes: int | None = None
+    sha256: str | None = None
+    git_sha1: str | None = None
+
+    def check(self, path: Path) -> None:
+        """Compare a downloaded file with the size and the hash that the origin states.
+
+        Raises:
+            DownloadError: The file differs.
+        """
+        size = path.stat().st_size
+        expected: tuple[str, object] | None = None
+        if self.bytes is not None and size != self.bytes:
+            expected, found = ("bytes", self.bytes), str(size)
+        elif self.sha256 is not None:
+            expected, found = ("SHA-256", self.sha256), _digest(path, hashlib.sha256())
+        elif self.git_sha1 is not None:
+            blob = hashlib.sha1(f"blob {size}\0".encode(), usedforsecurity=False)
+            expected, found = ("git hash", self.git_sha1), _digest(path, blob)
+        if expected is not None and found != str(expected[1]):
+            raise DownloadError(
+                f"{self.name} has {expected[0]} {found}, but the origin states {expected[1]}: the "
+                "download is damaged and was removed; run the command again."
+            )
+
+
+def _digest(path: Path, digest: Any) -> str:
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            digest.update(block)
+    return str(digest.hexdigest())
+
+
+class Origin(Protocol):
+    """Model at an origin; all files are those of one revision."""
+
+    @property
+    def source(self) -> str:
+        """Kind of the origin, as in `ModelRecord`."""
+
+    @property
+    def repository(self) -> str:
+        """Repository or language pair."""
+
+    @property
+    def revision(self) -> str:
+        """Commit hash or version."""
+
+    @property
+    def license(self) -> str | None:
+        """Licence that the origin states."""
+
+    @property
+    def files(self) -> Mapping[str, RemoteFile]:
+        """All files by name."""
+
+    def fetch(self, names: Iterable[str]) -> dict[str, Path]:
+        """Download files, or find them in the cache, and check them.
+
+        Returns:
+            The paths by name; they belong to the cache and must not be changed.
+
+        Raises:
+            DownloadError: A file cannot be downloaded, or differs from what the origin states.
+        """

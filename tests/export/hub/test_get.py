@@ -1,0 +1,333 @@
+"""`translate-trt get` against a server that speaks the Hub's protocol."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from support.ctranslate2_models import save_random_model, words
+from support.hub_server import Hub, Repository
+from support.marian_models import save_random_marian
+
+pytest.importorskip("huggingface_hub", reason="the hub packages are needed")
+
+from translate_trt.export.hub.install import InstallOptions, install
+from translate_trt.export.hub.repository import HubRepository
+from translate_trt.runtime.bundle.manifest import read_manifest, write_manifest
+from translate_trt.runtime.cli import main
+from translate_trt.runtime.errors import DownloadError, OutputError
+from translate_trt.runtime.model_store import find_model, installed_bundle, installed_models
+
+OPUS = "Helsinki-NLP/opus-mt-en-de"
+BUNDLE = "someone/bundle"
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(main, arguments)
+
+
+def get(*arguments: str) -> Result:
+    done = run("get", *arguments)
+    assert done.exit_code == 0, done.output
+    return done
+
+
+@pytest.fixture
+def bundle_repository(hub: Hub, make_bundle: Callable[..., Path]) -> Repository:
+    repository = hub.repository(BUNDLE, license="mit")
+    repository.commit_directory(make_bundle())
+    return repository
+
+
+@pytest.fixture
+def fake_compile(monkeypatch: pytest.MonkeyPatch, make_bundle: Callable[..., Path]) -> list[object]:
+    """Replace the compiler, which takes seconds; returns the checkpoints and options it gets."""
+    bundle, calls = make_bundle("compiled", ("onnx-int8",)), []
+
+    def compile_bundle(checkpoint: object, out: Path, options: object) -> None:
+        calls.append((checkpoint, options))
+        shutil.copytree(bundle, out)
+
+    monkeypatch.setattr("translate_trt.export.compile.compile_bundle", compile_bundle)
+    return calls
+
+
+@pytest.mark.slow
+def test_from_a_name_to_a_translation(
+    hub: Hub, store: Path, tokenizer_model: Path, tmp_path: Path
+) -> None:
+    save_random_marian(tmp_path / "model", tokenizer_model, tokenizer_model)
+    (tmp_path / "model" / "rust_model.ot").write_bytes(b"other weights")
+    sha = hub.repository(OPUS, license="cc-by-4.0").commit_directory(tmp_path / "model")
+    done = get(OPUS)
+    assert done.stdout == f"translate-trt translate --bundle {OPUS} --target-language deu\n"
+    assert f"{OPUS} at {sha}, license: cc-by-4.0" in done.stderr
+    assert set(hub.downloads()) == {
+        "config.json", "generation_config.json", "model.safetensors", "source.spm", "vocab.json"
+    }  # fmt: skip  # target.spm has the content of source.spm
+    record = find_model(OPUS).record
+    assert (record.revision, record.license, record.format) == (sha, "cc-by-4.0", "marian-hf")
+    assert (record.source_languages, record.target_languages) == (("en",), ("deu", "fra"))
+    evidence = record.verification["onnx-int8"]
+    assert (evidence["kind"], evidence["passed"], evidence["sentences"]) == ("references", True, 24)
+    assert read_manifest(installed_bundle(OPUS)).targets["onnx-int8"].parity is not None
+    assert {path.name for path in find_model(OPUS).directory.iterdir()} == {"bundle", "model.json"}
+    (tmp_path / "in.txt").write_text("the cat sleeps\n")
+    done = run("translate", "--bundle", "opus-mt-en-de", "in.txt")
+    assert done.exit_code == 0, done.output
+    assert len(done.stdout.splitlines()) == 1
+    assert OPUS in run("list").stdout
+    assert run("remove", OPUS).exit_code == 0
+    assert installed_models() == []
+
+
+def test_only_the_files_of_the_format_are_imported(
+    hub: Hub, fake_compile: list[tuple[object, object]], tmp_path: Path
+) -> None:
+    source, target = words(30, "s"), words(40, "t")
+    model = save_random_model(tmp_path / "model", (source, target))
+    (model / "README.md").write_text("text")
+    hub.repository("someone/ct2-de-fr").commit_directory(model)
+    done = get("someone/ct2-de-fr", "--no-verify", "--target", "onnx-int8", "--attention")
+    assert "states no license" in done.stderr
+    assert "README.md" not in hub.downloads()
+    [(checkpoint, options)] = fake_compile
+    assert (checkpoint.source_language, checkpoint.target_language) == ("de", "fr")  # type: ignore[attr-defined]
+    assert options.targets == ("onnx-int8",)  # type: ignore[attr-defined]
+    assert options.attention  # type: ignore[attr-defined]
+    assert find_model("ct2-de-fr").record.format == "ctranslate2"
+
+
+def test_a_bundle_is_pulled_as_it_is(
+    hub: Hub, bundle_repository: Repository, make_bundle: Callable[..., Path]
+) -> None:
+    done = get(BUNDLE, "--as", "mine")
+    assert done.stdout == "translate-trt translate --bundle mine\n"
+    record = find_model("mine").record
+    assert (record.repository, record.format, record.license) == (BUNDLE, "bundle", "mit")
+    original = make_bundle("second")
+    for path in (path for path in original.rglob("*") if path.is_file()):
+        relative = path.relative_to(original)
+        assert (installed_bundle("mine") / relative).read_bytes() == path.read_bytes()
+    get(BUNDLE, "--as", "small", "--target", "onnx-int8")
+    assert list(read_manifest(installed_bundle("small")).targets) == ["onnx-int8"]
+    assert not (installed_bundle("small") / "targets/onnx-fp32").exists()
+    assert run("info", "small").exit_code == 0
+    assert "has no target 'onnx-int4'" in run("get", BUNDLE, "--target", "onnx-int4").stderr
+
+
+def test_revisions_are_pinned(hub: Hub, bundle_repository: Repository) -> None:
+    [first] = bundle_repository.commits
+    files = dict(bundle_repository.commits[first])
+    second = bundle_repository.commit({**files, "more.txt": b"x"})
+    get(BUNDLE)
+    assert find_model(BUNDLE).record.revision == second
+    done = run("get", BUNDLE)
+    assert (done.exit_code, "is installed; use it by its name" in done.stderr) == (1, True)
+    get(BUNDLE, "--revision", first, "--force")
+    assert find_model(BUNDLE).record.revision == first
+
+
+def test_the_second_time_without_a_network(
+    hub: Hub, bundle_repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = run("get", BUNDLE, "--offline")
+    assert "was not downloaded before, and the network is not used" in done.stderr
+    get(BUNDLE)
+    [sha] = bundle_repository.commits
+    hub.requests.clear()
+    get(BUNDLE, "--force", "--offline")
+    get(BUNDLE, "--force", "--offline", "--revision", sha)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    get(BUNDLE, "--force")
+    assert hub.requests == []
+    assert find_model(BUNDLE).record.license == "mit"
+    shutil.rmtree(Path("hf"))
+    done = run("get", BUNDLE, "--force", "--offline")
+    assert "is not in the cache of the Hub, and cannot be downloaded: the network" in done.stderr
+    assert installed_bundle(BUNDLE).is_dir()
+
+
+def test_a_broken_download_continues(
+    hub: Hub, bundle_repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE", 500)
+    hub.cuts.append(1000)
+    get(BUNDLE)
+    assert "bytes=1000-" in {wanted for _, _, wanted in hub.requests}
+
+
+def test_a_wrong_hash_is_refused(hub: Hub, bundle_repository: Repository) -> None:
+    name = "targets/onnx-int8/step.onnx"
+    bundle_repository.stated[name] = "0" * 64
+    done = run("get", BUNDLE)
+    assert (done.exit_code, f"{name} has SHA-256" in done.stderr) == (1, True)
+    assert installed_models() == []
+    bundle_repository.stated = {"shared.spm": "0" * 40}
+    assert "shared.spm has git hash" in run("get", BUNDLE).stderr
+    bundle_repository.stated = {}
+    get(BUNDLE)
+
+
+def test_a_bundle_with_a_changed_file_is_refused(hub: Hub, bundle_repository: Repository) -> None:
+    [files] = bundle_repository.commits.values()
+    name = "targets/onnx-int8/step.onnx"
+    bundle_repository.commit({**files, name: b"x" * len(files[name])})
+    assert "the file was changed or damaged" in run("get", BUNDLE).stderr
+    bundle_repository.commit({key: text for key, text in files.items() if key != name})
+    assert f"lacks {name}, which its manifest names" in run("get", BUNDLE).stderr
+    manifest = json.loads(files["manifest.json"])
+    manifest["targets"]["onnx-int8"]["files"]["step"]["path"] = "../../../outside"
+    bundle_repository.commit({**files, "manifest.json": json.dumps(manifest).encode()})
+    assert "is not allowed in a bundle" in run("get", BUNDLE).stderr
+    assert installed_models() == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("../x",), 2, "is not a name of a model"),
+        ((BUNDLE, "--as", "../x"), 2, "is not a name of a model"),
+        ((BUNDLE, "--revision", "../../x"), 1, "is not a revision"),
+        ((BUNDLE, "--revision", "v9"), 1, "has no revision v9"),
+        ((BUNDLE, "--attention"), 2, "--attention is an option of the export, and someone/bundle"),
+        (("someone/else",), 1, "has no repository someone/else; check the name. If it is private"),
+        (("someone/empty",), 1, "is no model that translate-trt recognizes"),
+        (("firefox:english",), 2, "is not a language pair"),
+    ],
+)  # fmt: skip
+def test_errors(
+    arguments: tuple[str, ...], code: int, message: str, hub: Hub, bundle_repository: Repository,
+    store: Path,
+) -> None:  # fmt: skip
+    hub.repository("someone/empty").commit({"README.md": b"", "manifest.json": b"{}"})
+    done = run("get", *arguments)
+    assert (done.exit_code, message in done.stderr) == (code, True), done.output
+    assert installed_models() == []
+    assert {path.name for path in store.glob("*")} <= {".downloads"}
+
+
+@pytest.mark.parametrize(
+    ("card", "message"),
+    [
+        ({}, "states no license"),
+        ({"license": "cc-by-nc-4.0"}, "excludes commercial use"),
+        ({"license": "other", "license_name": "nllb-noncommercial"}, "excludes commercial use"),
+        ({"license": "cc-by-4.0"}, None),
+    ],
+)
+def test_licenses(
+    card: dict[str, str], message: str | None, hub: Hub, bundle_repository: Repository
+) -> None:
+    bundle_repository.card = card
+    done = get(BUNDLE)
+    assert "warning" in done.stderr if message else "warning" not in done.stderr
+    assert message is None or message in done.stderr
+
+
+def test_the_same_model_twice_at_once(hub: Hub, bundle_repository: Repository, store: Path) -> None:
+    hub.release = threading.Event()
+
+    def start() -> None:
+        listings = store / ".downloads" / "hub"
+        install(lambda: HubRepository.open(BUNDLE, None, listings), BUNDLE, InstallOptions())
+
+    first = threading.Thread(target=start)
+    first.start()
+    hub.waiting.wait()
+    with pytest.raises(OutputError, match="is writing to"):
+        start()
+    assert installed_models() == []
+    hub.release.set()
+    first.join()
+    assert installed_bundle(BUNDLE)
+
+
+def test_an_interrupted_installation_leaves_nothing(
+    hub: Hub, bundle_repository: Repository, store: Path, environment: dict[str, str]
+) -> None:
+    hub.release = threading.Event()
+    command = [sys.executable, "-m", "translate_trt", "get", BUNDLE]
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE) as process:
+        hub.waiting.wait()
+        process.send_signal(signal.SIGINT)
+        process.communicate()
+    assert process.returncode == 130
+    assert installed_models() == []
+    assert [path.name for path in store.iterdir()] == [".downloads"]
+    hub.release.set()
+    get(BUNDLE)
+
+
+def test_without_a_server(hub: Hub, bundle_repository: Repository, store: Path) -> None:
+    from huggingface_hub import constants
+
+    constants.ENDPOINT = "http://127.0.0.1:1"  # restored by the fixture
+    with pytest.raises(DownloadError, match=r"127\.0\.0\.1:1 failed: .* Run the command again"):
+        HubRepository.open(BUNDLE, None, store)
+
+
+def test_push_and_pull(hub: Hub, make_bundle: Callable[..., Path], store: Path) -> None:
+    bundle = make_bundle()
+    manifest = read_manifest(bundle)
+    entry = manifest.targets["onnx-int8"]
+    parity = {"sentences": 200, "identical_percent": 91.5, "bleu": 30.0, "reference_bleu": 30.25,
+              "passed": True, "gate": "BLEU at most 0.3 lower", "date": "2026-01-31"}  # fmt: skip
+    targets = {
+        "onnx-fp32": replace(manifest.targets["onnx-fp32"], parity=None),
+        "onnx-int8": replace(entry, parity=parity),
+    }
+    write_manifest(
+        bundle, replace(manifest, targets=targets, source_language="en", target_language="de")
+    )
+    done = run("push", str(bundle), "me/pushed", "--license", "cc-by-4.0", "--message", "first")
+    assert done.exit_code == 0, done.output
+    [sha] = hub.repositories["me/pushed"].commits
+    assert done.stdout == f"me/pushed: commit {sha}\n"
+    files = hub.repositories["me/pushed"].commits[sha]
+    card = files["README.md"].decode()
+    assert "license: cc-by-4.0\n" in card
+    assert "- de\n- en\n" in card
+    assert "translate-trt translate --bundle me/pushed\n" in card
+    assert (
+        "| onnx-int8 | 200 | 91.50 | 30.00 | 30.25 | passed: BLEU at most 0.3 lower | 2026-01-31 |"
+        in card
+    )
+    assert "| onnx-fp32 | not verified |" in card
+    get("me/pushed")
+    pulled = installed_bundle("me/pushed")
+    assert read_manifest(pulled) == read_manifest(bundle)
+    # An installed model keeps its origin, and a second push replaces files of the first.
+    done = run("push", "pushed", "me/pushed", "--license", "mit")
+    assert done.exit_code == 0, done.output
+    second = list(hub.repositories["me/pushed"].commits)[-1]
+    card = hub.repositories["me/pushed"].commits[second]["README.md"].decode()
+    assert f"Made from me/pushed at {sha} (bundle)." in card
+    assert "license: mit\n" in card
+
+
+def test_damaged_bundles_are_not_pushed(hub: Hub, make_bundle: Callable[..., Path]) -> None:
+    bundle = make_bundle()
+    (bundle / "targets/onnx-int8/step.onnx").write_text("changed")
+    done = run("push", str(bundle), "me/pushed", "--license", "mit")
+    assert (done.exit_code, "step.onnx" in done.stderr) == (1, True)
+    assert hub.repositories == {}
+    assert "Missing option '--license'" in run("push", str(bundle), "me/pushed").stderr
+
+
+def test_stages_are_logged_without_a_listener(
+    hub: Hub, bundle_repository: Repository, store: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "translate_trt")
+    install(lambda: HubRepository.open(BUNDLE, None, store), BUNDLE, InstallOptions())
+    assert "downloading 5 files" in caplog.text
