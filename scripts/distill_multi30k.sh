@@ -11,6 +11,7 @@
 # DATA holds train.en train.de val.en val.de test_2016_flickr.en test_2016_flickr.de, as for
 # scripts/multi30k.sh. Run the script again to continue it. Measure on a machine that does nothing else.
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+source scripts/students.sh
 
 [ $# -ge 1 ] || { sed -n '2,14s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 data=$1 teacher=${TEACHER:-small}
@@ -47,15 +48,7 @@ say "exporting the teacher"
     translate-trt export "$out/teacher" --output "$out/bundle" --target onnx-int8 --max-source-length 128
 
 say "distilling"
-# A quarter of a student's usual vocabulary, small batches, some thousand steps and pre-norm suit 29,000 short
-# pairs: with post-norm, six encoder layers learn hardly anything in so few steps.
-tiny=student-tiny,norm=pre
-students=()
-for mixer in ssru self-attention; do
-    one=$tiny,decoder-mixer=$mixer
-    students+=(--student "$one" --student "$one,encoder-layers=3"
-        --student "$one,encoder-layers=3,d-model=128,d-ff=512,heads=4")
-done
+# A quarter of a student's usual vocabulary, small batches and some thousand steps suit 29,000 short pairs.
 translate-trt distill --teacher "$out/bundle" --output "$out/distilled" \
     --source "$data/train.en" --reference "$data/train.de" \
     --valid "$data/val.en" "$data/val.de" \

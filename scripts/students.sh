@@ -1,0 +1,11 @@
+# Sourced by the scripts that distill: students of three sizes, each with and without SSRU.
+
+# shellcheck shell=bash
+
+# Pre-norm, since with post-norm six encoder layers learn hardly anything in some thousand steps.
+students=()
+for mixer in ssru self-attention; do
+    tiny=student-tiny,norm=pre,decoder-mixer=$mixer
+    students+=(--student "$tiny" --student "$tiny,encoder-layers=3"
+        --student "$tiny,encoder-layers=3,d-model=128,d-ff=512,heads=4")
+done
