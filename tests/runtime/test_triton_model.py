@@ -300,7 +300,7 @@ def test_given_translations_are_scored(model: Any, translator: Translator) -> No
     for more, message in (
         ({"CONSTRAINTS": texts("a")}, "its translation is scored"),
         ({"MARKUP": texts("html")}, "a given translation is of a whole line"),
-        ({"TARGET_PREFIX": texts("Haus " * 39)}, "tokens with the end symbol"),
+        ({"TARGET_PREFIX": texts("zq" * 99)}, "tokens with the end symbol"),
     ):
         given_one = {"SCORE_PREFIX": 1, "TARGET_PREFIX": texts("Haus")}
         (refused,) = answers(model, [request("a", **(given_one | more))])
