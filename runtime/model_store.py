@@ -2,7 +2,7 @@
 
 models/
   Helsinki-NLP--opus-mt-en-de/
-    model.json        the model's record: name, origin, revision, licence, verification
+    model.json        the model's record: name, origin, revision, license, verification
     bundle/           the bundle
 
 A model is installed as a whole or not at all, and one process at a time installs or removes it.
@@ -62,7 +62,7 @@ class ModelRecord:
         source: Kind of the origin: "hub", or "firefox".
         repository: Repository or language pair at the origin.
         revision: Commit hash or version of the files.
-        license: Licence that the origin states; None for none.
+        license: License that the origin states; None for none.
         format: Format of the downloaded files, such as "marian-hf", or "bundle".
         source_languages: Source languages; empty if unknown.
         target_languages: Target languages; empty if unknown.

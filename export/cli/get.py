@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,7 +40,7 @@ _FIREFOX = "firefox:"
 @click.option("--as", "chosen", metavar="NAME", help="Name of the installed model. Default: NAME.")
 @click.option(
     "--languages", nargs=2, metavar="SOURCE TARGET", default=(None, None),
-    help="Codes of the two languages. Default: those at the end of the name, as in opus-mt-en-de.",
+    help="Codes of the two languages. Default: those in the name of an OPUS-MT or Firefox model.",
 )  # fmt: skip
 @click.option(
     "--attention",
@@ -72,10 +73,15 @@ def get(
     """
     from translate_trt.export.hub.install import InstallOptions, install
 
+    check_name(name)
     stored = check_name(chosen or name)
     store = models_directory()
     if store is None:
         raise OutputError(f"the cache is off; set {VARIABLE} to a directory for models.")
+    if threads is not None and importlib.util.find_spec("torch") is not None:
+        from translate_trt.train.trainer.distributed import use_threads
+
+        use_threads(threads)
     options = InstallOptions(targets, languages, attention, not no_verify, threads)
     opened = functools.partial(_open, name, revision, store / ".downloads", offline)
     record = install(opened, stored, options, force, lambda text: click.echo(text, err=True))

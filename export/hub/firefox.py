@@ -28,7 +28,7 @@ VARIABLE = "TRANSLATE_TRT_FIREFOX_SERVER"
 SERVER = "https://firefox.settings.services.mozilla.com/v1"
 _RECORDS = "buckets/main/collections/translations-models-v2/records"
 
-#: Licence of the models that Mozilla distributes.
+#: License of the models that Mozilla distributes.
 LICENSE = "MPL-2.0"
 
 _PAIR = re.compile(

@@ -29,9 +29,7 @@ log = logging.getLogger("translate_trt")
 #: Format in the record of a bundle that was downloaded as it is.
 BUNDLE = "bundle"
 
-# The languages at the end of names such as opus-mt-tc-big-en-de.
-_PAIR = re.compile(r"(?:^|[-_/])([a-z]{2,3})-([a-z]{2,3})$")
-# Licences that exclude uses, by the elements of their identifiers.
+# Licenses that exclude uses, by the elements of their identifiers.
 _RESTRICTED = re.compile(r"(^|[-_ ])(nc|noncommercial|non-commercial)([-_ ]|$)", re.IGNORECASE)
 
 
@@ -45,7 +43,8 @@ class InstallOptions:
         languages: Codes of source and target; None where they are those of the name, if any.
         attention: The step graphs return cross-attention, which alignments need.
         verify: Compare the bundle with the model on the samples.
-        threads: CPU threads of the verification; None for all cores.
+        threads: CPU threads of the verified targets; None for all cores. PyTorch's threads are not
+            changed.
     """
 
     targets: tuple[str, ...] = ()
@@ -179,14 +178,17 @@ def _convert(
     from translate_trt.export.importers.json_file import load_json
     from translate_trt.export.importers.recognition import recognize
     from translate_trt.train.checkpoint import open_checkpoint
-    from translate_trt.train.trainer.distributed import use_threads
 
-    use_threads(options.threads)
     names = [name for name in origin.files if "/" not in name]
     model = recognize(
         origin.repository, names, lambda name: load_json(origin.fetch([name])[name])
     )  # fmt: skip
     tell(f"{origin.repository} is {model.title}")
+    if model.load is None and any(options.languages):
+        raise OptionError(
+            f"languages: {origin.repository} is {model.title}, which has its languages; leave the "
+            "option out."
+        )
     work, bundle = directory / "work", directory / BUNDLE_NAME
     source = work / "model"
     source.mkdir(parents=True)
@@ -224,12 +226,9 @@ def _check_packages(origin: Origin) -> None:
 
 
 def _languages(origin: Origin, options: InstallOptions) -> tuple[str | None, str | None]:
-    """Return the languages that the user names, or those of the repository's name."""
-    found = _PAIR.search(origin.repository)
+    """Return the languages that the user names, or those of the model's name."""
     source, target = options.languages
-    if found is None:
-        return source, target
-    return source or found[1], target or found[2]
+    return source or origin.languages[0], target or origin.languages[1]
 
 
 def _link(files: dict[str, Path], directory: Path) -> None:

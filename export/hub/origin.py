@@ -75,7 +75,11 @@ class Origin(Protocol):
 
     @property
     def license(self) -> str | None:
-        """Licence that the origin states."""
+        """License that the origin states."""
+
+    @property
+    def languages(self) -> tuple[str | None, str | None]:
+        """Source and target language, as far as the name of the model says."""
 
     @property
     def files(self) -> Mapping[str, RemoteFile]:

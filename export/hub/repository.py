@@ -35,7 +35,9 @@ MAIN = "main"
 
 # Errors of the HTTP library, of which huggingface_hub's own are a subclass.
 _HTTP_ERROR: type[Exception] = HfHubHTTPError.__bases__[0]
-# Without these, a revision could leave the directory of listings.
+# The languages of OPUS-MT models, as in opus-mt-en-de and opus-mt-tc-big-en-de.
+_OPUS = re.compile(r"opus-mt(?:-tc-[a-z]+)?-([a-z]{2,3})-([a-z]{2,3})$")
+# With other characters, a revision could leave the directory of listings.
 _REVISION = re.compile(r"(?!.*\.\.)[A-Za-z0-9._/-]{1,200}")
 
 
@@ -94,6 +96,12 @@ class HubRepository:
         opened._write(path)
         opened._write(path.with_name(f"{repository}@{info.sha}.json".replace("/", "--")))
         return opened
+
+    @property
+    def languages(self) -> tuple[str | None, str | None]:
+        """See `Origin.languages`."""
+        found = _OPUS.search(self.repository)
+        return (None, None) if found is None else (found[1], found[2])
 
     def fetch(self, names: Iterable[str]) -> dict[str, Path]:
         """See `Origin.fetch`."""

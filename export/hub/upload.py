@@ -29,7 +29,7 @@ def upload(
     Args:
         bundle: Directory of the bundle.
         repository: Name of the repository, which is created if it does not exist.
-        license: Identifier of the licence of the model.
+        license: Identifier of the license of the model.
         private: Create a private repository.
         message: Message of the commit.
 
@@ -64,7 +64,7 @@ def model_card(
     Args:
         manifest: Manifest of the bundle.
         repository: Name of the repository.
-        license: Identifier of the licence.
+        license: Identifier of the license.
         origin: Record of the installed model, if the bundle is one.
     """
     sides = manifest.source_languages, manifest.target_languages

@@ -97,15 +97,44 @@ def test_only_the_files_of_the_format_are_imported(
     source, target = words(30, "s"), words(40, "t")
     model = save_random_model(tmp_path / "model", (source, target))
     (model / "README.md").write_text("text")
-    hub.repository("someone/ct2-de-fr").commit_directory(model)
-    done = get("someone/ct2-de-fr", "--no-verify", "--target", "onnx-int8", "--attention")
+    hub.repository("someone/opus-mt-de-fr").commit_directory(model)
+    done = get("someone/opus-mt-de-fr", "--no-verify", "--target", "onnx-int8", "--attention")
     assert "states no license" in done.stderr
     assert "README.md" not in hub.downloads()
     [(checkpoint, options)] = fake_compile
     assert (checkpoint.source_language, checkpoint.target_language) == ("de", "fr")  # type: ignore[attr-defined]
     assert options.targets == ("onnx-int8",)  # type: ignore[attr-defined]
     assert options.attention  # type: ignore[attr-defined]
-    assert find_model("ct2-de-fr").record.format == "ctranslate2"
+    assert find_model("opus-mt-de-fr").record.format == "ctranslate2"
+
+
+def test_a_checkpoint_needs_no_import(
+    hub: Hub, fake_compile: list[tuple[object, object]], tmp_path: Path
+) -> None:
+    source, target = words(30, "s"), words(40, "t")
+    model = save_random_model(tmp_path / "model", (source, target))
+    arguments = ["--output", "checkpoint", "--languages", "en", "de"]
+    assert run("import", "auto", str(model), *arguments).exit_code == 0
+    hub.repository("someone/checkpoint").commit_directory(Path("checkpoint"))
+    done = run("get", "someone/checkpoint", "--languages", "en", "de", "--no-verify")
+    assert (done.exit_code, "which has its languages; leave" in done.stderr) == (2, True)
+    get("someone/checkpoint", "--no-verify")
+    [(checkpoint, _)] = fake_compile
+    assert checkpoint.target_language == "de"  # type: ignore[attr-defined]
+    assert find_model("checkpoint").record.format == "checkpoint"
+
+
+@pytest.mark.parametrize(
+    ("name", "languages"),
+    [
+        ("Helsinki-NLP/opus-mt-en-de", ("en", "de")),
+        ("Helsinki-NLP/opus-mt-tc-big-fi-deu", ("fi", "deu")),
+        ("Helsinki-NLP/opus-mt-en-ROMANCE", (None, None)),
+        ("someone/model-for-all", (None, None)),
+    ],
+)
+def test_languages_of_names(name: str, languages: tuple[str | None, str | None]) -> None:
+    assert HubRepository(name, "", None, {}).languages == languages
 
 
 def test_a_bundle_is_pulled_as_it_is(
