@@ -99,7 +99,7 @@ class LineTranslator:
             self.splitter(request.split_sentences, request.options)
 
     def translate(self, request: LineRequest) -> Searches:
-        """Translate the lines of a request."""
+        """Translate the lines of a request, or score their translations."""
         self.check(request)
         if request.markup is not None:
             found = yield from self._marked_up(request, request.markup, whole=False)
@@ -128,11 +128,6 @@ class LineTranslator:
                 request,
             )
         return self._terms.look_up(request.lines, found, request.terminology)
-
-    def score(self, request: LineRequest) -> Searches:
-        """Score the translations of a request."""
-        self.check(request)
-        return (yield from self._aligned(request))
 
     def translate_tokens(
         self,

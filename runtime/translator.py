@@ -596,7 +596,7 @@ class Translator:
             texts, self.checked(options, score=True), targets, first_line, score=True,
             alignments=alignments,
         )  # fmt: skip
-        scored = [one.hypotheses[0] for one in self._run(self.lines.score(request))]
+        scored = [one.hypotheses[0] for one in self._run(self.lines.translate(request))]
         return scored[0] if isinstance(lines, str) else scored
 
     def translate_ids(
