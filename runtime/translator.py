@@ -847,9 +847,10 @@ class Translator:
         languages = {
             name: getattr(defaults, name)
             for name in ("source_language", "target_language")
-            if getattr(options, name) is None
+            if getattr(options, name) is None and getattr(defaults, name) is not None
         }
-        options = replace(options, **languages)
+        if languages:
+            options = replace(options, **languages)
         if score:
             beams = self.target.contract.beams or 1
             options = replace(

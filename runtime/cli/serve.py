@@ -84,7 +84,7 @@ def _parse_bundles(
 )  # fmt: skip
 @click.option(
     "--body-timeout", type=float, default=10.0, show_default=True,
-    help="Seconds to receive a request's body in.",
+    help="Seconds to receive a request's head in, and then its body.",
 )  # fmt: skip
 @click.option(
     "--max-requests", type=int, default=1024, show_default=True,

@@ -40,7 +40,7 @@ class HttpSettings:
     max_body_bytes: int = 1 << 20
     max_beam_size: int = 16  # memory grows with the beam size: one request could exhaust it
     timeout: float = 60  # seconds to answer in
-    body_timeout: float = 10  # seconds to receive the body in
+    body_timeout: float = 10  # seconds to receive the body in, and before it the head
 
     # ---- limits of all requests ----
     max_requests: int = 1024  # unanswered requests; further ones are refused

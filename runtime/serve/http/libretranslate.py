@@ -68,8 +68,10 @@ async def _answer(
     for source in dict.fromkeys(sources):
         route = routes.find(source, query.target, query.model)
         work = state.work(query, route, num_hypotheses=count)
-        markup = "html" if query.format == "html" else None
-        works[source] = replace(work, alignments=query.alignments, markup=markup)
+        if query.alignments or query.format == "html":
+            markup = "html" if query.format == "html" else None
+            work = replace(work, alignments=query.alignments, markup=markup)
+        works[source] = work
     request.state.log.update(
         model=",".join(work.route.model for work in works.values()), characters=size,
         texts=len(texts),

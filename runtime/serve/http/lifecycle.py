@@ -14,6 +14,7 @@ import uvicorn
 
 from translate_trt.runtime.errors import OptionError, TranslateTrtError
 from translate_trt.runtime.serve.http.app import create_app
+from translate_trt.runtime.serve.http.guarded_protocol import guarded_protocol
 from translate_trt.runtime.serve.http.http_settings import HttpSettings
 from translate_trt.runtime.serve.http.served_bundle import BundleSource
 from translate_trt.runtime.serve.http.server_state import ServerState
@@ -56,7 +57,8 @@ class HttpServer(uvicorn.Server):
         proxies = settings.trusted_proxies
         super().__init__(
             uvicorn.Config(
-                self._app, log_config=None, access_log=False, server_header=False,
+                self._app, http=guarded_protocol(settings.body_timeout),
+                log_config=None, access_log=False, server_header=False,
                 limit_concurrency=settings.max_connections, backlog=_BACKLOG,
                 timeout_keep_alive=int(settings.keep_alive),
                 timeout_graceful_shutdown=int(settings.drain_timeout),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 from collections.abc import Sequence
 from contextlib import suppress
@@ -20,8 +19,6 @@ from translate_trt.runtime.serve.http.served_bundle import (
     bundle_languages,
     open_translator,
 )
-
-log = logging.getLogger("translate_trt")
 
 
 class LoadedBundles:
@@ -91,10 +88,8 @@ class LoadedBundles:
                 try:
                     self._replace(number, await self._open(source))
                     outcome[source.name] = None
-                    log.info("reloaded %s", source.name)
                 except TranslateTrtError as error:
                     outcome[source.name] = str(error)
-                    log.error("%s keeps its former version: %s", source.name, error)
         return outcome
 
     def changed(self) -> list[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -26,6 +26,10 @@ class Route:
     """One hop, two that meet in a pivot language, or none from a language to itself."""
 
     hops: tuple[Hop, ...]
+    #: Arguments of usual requests (`ServerState.work`).
+    works: dict[tuple[tuple[str, Any], ...], Any] = field(
+        default_factory=dict, compare=False, repr=False
+    )
 
     @property
     def model(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
+import logging
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
@@ -30,11 +31,15 @@ from translate_trt.runtime.serve.http.served_bundle import BundleSource
 from translate_trt.runtime.serve.http.text_translation import TextTranslation, Work
 from translate_trt.runtime.text.glossary import Entry, Glossary
 
+log = logging.getLogger("translate_trt")
+
 #: Source language of texts whose language is to be detected.
 AUTO = "auto"
 _BEARER = "Bearer "
 # Shorter texts of an array have the language of all of them together.
 _LONG_ENOUGH_TO_DETECT = 40
+# Arguments of usual requests that a route keeps: making and checking them takes half a millisecond.
+_MOST_WORKS = 64
 # Options that have fields of their own in the API, or none.
 _OWN_FIELDS = frozenset(
     {"source_language", "target_language", "num_hypotheses", "alternatives",
@@ -87,8 +92,12 @@ class ServerState:
                 outcome["api_keys"] = str(error)
         outcome |= await self.bundles.reload(only)
         self.detector = await asyncio.to_thread(self._make_detector)
-        for reason in outcome.values():
+        for name, reason in outcome.items():
             self.metrics.reloads.labels("success" if reason is None else "failed").inc()
+            if reason is None:
+                log.info("reloaded %s", name)
+            else:
+                log.error("%s keeps its former version: %s", name, reason)
         return outcome
 
     async def close(self) -> None:
@@ -192,7 +201,8 @@ class ServerState:
         Args:
             query: Fields of the request.
             route: Bundles to translate by.
-            options: Search options of the last hop, beside those of the query.
+            options: Search options of the last hop, beside those of the query. Routes keep the
+                result for queries without options and terminology.
 
         Raises:
             HttpError: An option is unknown or beyond the server's limits.
@@ -200,6 +210,16 @@ class ServerState:
         """
         if unknown := set(query.options) - _OPTIONS:
             raise HttpError(400, f"Invalid request: there is no option {min(unknown)[:40]!r}")
+        common = None if query.options or query.terminology else (*options.items(),)
+        known: Work | None = None if common is None else route.works.get(common)
+        if known is not None:
+            return known
+        work = self._make_work(query, route, options)
+        if common is not None and len(route.works) < _MOST_WORKS:
+            route.works[common] = work
+        return work
+
+    def _make_work(self, query: Query, route: Route, options: dict[str, Any]) -> Work:
         found = []
         for hop in route.hops:
             of_hop = options if hop is route.hops[-1] else {}

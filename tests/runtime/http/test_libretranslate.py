@@ -87,6 +87,7 @@ def test_settings_for_pages(client: TestClient) -> None:
         (QUERY | {"q": []}, "missing q parameter"),
         (QUERY | {"source": None}, "missing source parameter"),
         (QUERY | {"q": 3}, "q"),
+        (QUERY | {"source": ["en"]}, "source"),
         (QUERY | {"q": ["a", 3]}, "q.list"),
         (QUERY | {"target": "xx"}, "xx is not supported"),
         (QUERY | {"target": "x" * 1000}, "is not supported"),

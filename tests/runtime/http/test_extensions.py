@@ -1,0 +1,143 @@
+"""Hypotheses, alternatives and streams."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from translate_trt.runtime import SearchOptions, Translator
+
+pytest.importorskip("uvicorn", reason="the extra serve is not installed")
+from fastapi.testclient import TestClient
+
+TEXT = "the cat runs. a dog sleeps."
+QUERY = {"q": TEXT, "source": "en", "target": "de"}
+#: Options with which the random model writes words.
+LONG = {"min_length": 12, "max_length": 24}
+
+
+@pytest.fixture(scope="module")
+def translator(compiled_bundle: Path) -> Translator:
+    return Translator(compiled_bundle, "onnx-fp32", threads=1)
+
+
+def test_hypotheses_have_scores_words_tokens_and_alignments(
+    client: TestClient, translator: Translator
+) -> None:
+    wanted = {"num_hypotheses": 2, "words": True, "tokens": True, "alignments": True}
+    answer = client.post("/translate", json=QUERY | wanted | {"options": LONG}).json()
+    expected = translator.translate_document(
+        TEXT, SearchOptions(num_hypotheses=2, **LONG), split_sentences="en", alignments=True
+    )
+    assert answer["translatedText"] == expected.text
+    assert answer["model"] == "en-de"
+    assert answer["seconds"] >= 0
+    assert len(answer["hypotheses"]) == 2
+    for found, right in zip(answer["hypotheses"], expected.hypotheses, strict=True):
+        assert found["text"] == right.text
+        assert found["score"] == pytest.approx(right.score, abs=1e-4)
+        words = [one.text for one in translator.words(right)]
+        assert [one["text"] for one in found["words"]] == words
+        tokens = [token for segment in right.segments for token in segment.tokens]
+        pieces = translator.tokenizer.target_pieces(tokens)
+        assert [one["text"] for one in found["tokens"]] == pieces
+        assert right.alignment is not None
+        assert found["alignments"] == [list(pair) for pair in right.alignment.pairs()]
+
+
+def test_details_of_arrays_are_arrays(client: TestClient) -> None:
+    query = QUERY | {"q": [TEXT, ""], "details": True, "source": "auto"}
+    answer = client.post("/translate", json=query).json()
+    assert [len(one) for one in answer["hypotheses"]] == [1, 1]
+    assert answer["model"] == ["en-de", "en-de"]
+    assert [one["language"] for one in answer["detectedLanguage"]] == ["en", "en"]
+
+
+def test_alignments_meet_in_the_pivot_language(client: TestClient, translator: Translator) -> None:
+    query = QUERY | {"source": "de", "target": "fr", "alignments": True, "options": LONG}
+    (found,) = client.post("/translate", json=query).json()["hypotheses"]
+    options = SearchOptions(**LONG)
+    first = translator.translate_document(TEXT, options, split_sentences="de", alignments=True)
+    second = translator.translate_document(
+        first.text, options, split_sentences="en", alignments=True
+    )
+    alignments = [one.hypotheses[0].alignment for one in (first, second)]
+    assert alignments[0] is not None
+    assert alignments[1] is not None
+    after = alignments[1].pairs()
+    through = {(a, d) for a, b in alignments[0].pairs() for c, d in after if b == c}
+    assert found["alignments"] == [list(pair) for pair in sorted(through)]
+
+
+def test_terminology_is_required_of_the_translation(client: TestClient) -> None:
+    query = QUERY | {"terminology": {"cat": "Katze"}}
+    assert "Katze" in client.post("/translate", json=query).json()["translatedText"]
+
+
+def test_alternatives_differ_in_the_next_token(client: TestClient, translator: Translator) -> None:
+    query = {"q": "the cat runs.", "source": "en", "target": "de", "prefix": "Hund", "count": 3}
+    answer = client.post("/alternatives", json=query | {"options": LONG}).json()
+    expected = translator.translate(
+        "the cat runs.", SearchOptions(alternatives=3, **LONG), "Hund"
+    ).hypotheses
+    assert [one["text"] for one in answer["alternatives"]] == [one.text for one in expected]
+    forced = len(translator.tokenizer.encode_target("Hund"))
+    for found, right in zip(answer["alternatives"], expected, strict=True):
+        probability = math.exp(right.token_log_probs[forced])
+        assert found["probability"] == pytest.approx(probability, abs=1e-4)
+    for wrong in ({"q": "a\nb"}, {"source": "de", "target": "fr"}, {"count": 0}, {"count": 99}):
+        assert client.post("/alternatives", json=query | wrong).status_code == 400
+
+
+def events(text: str) -> list[tuple[str, dict[str, Any]]]:
+    found = []
+    for event in text.strip().split("\n\n"):
+        kind, data = event.split("\n")
+        found.append((kind.removeprefix("event: "), json.loads(data.removeprefix("data: "))))
+    return found
+
+
+@pytest.mark.parametrize("source", ["en", "de", "fr", "auto"])
+def test_a_stream_adds_up_to_the_translation(client: TestClient, source: str) -> None:
+    text = f" - {TEXT}\r\n\n{TEXT} the house\n"
+    query = QUERY | {"q": text, "source": source, "target": "fr"}
+    if source == "fr":
+        assert client.post("/translate/stream", json=query).status_code == 400
+        return
+    answer = client.post("/translate/stream", json=query)
+    assert answer.headers["Content-Type"].startswith("text/event-stream")
+    *sentences, (last, done) = events(answer.text)
+    assert {kind for kind, _ in sentences} == {"translation"}
+    assert (last, done["sentences"]) == ("done", len(sentences))
+    assert "".join("".join(one["source"] for _, one in sentences).split()) == "".join(
+        text.replace("-", "").split()
+    )
+    joined = "".join(one["before"] + one["text"] for _, one in sentences) + done["after"]
+    whole = client.post("/translate", json=query).json()["translatedText"]
+    assert joined == whole
+
+
+def test_an_error_ends_a_stream(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    from translate_trt.runtime import BackendError
+
+    service = client.app.state.server.bundles.routes.bundles[0].service  # type: ignore[attr-defined]
+    submit, count = service.submit_document, []
+
+    def fail_later(*arguments: Any, **named: Any) -> Any:
+        count.append(1)
+        future = submit(*arguments, **named)
+        if len(count) == 2:
+            future.result(60)
+            future = type(future)()
+            future.set_exception(BackendError("no memory"))
+        return future
+
+    monkeypatch.setattr(service, "submit_document", fail_later)
+    answer = client.post("/translate/stream", json=QUERY)
+    assert answer.status_code == 200
+    assert [kind for kind, _ in events(answer.text)] == ["translation", "error"]
+    assert events(answer.text)[1][1] == {"error": "no memory", "status": 500}

@@ -1,0 +1,188 @@
+"""A real server process: draining, reloading, broken bundles."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.bad_bundles import edit
+
+pytest.importorskip("uvicorn", reason="the extra serve is not installed")
+import httpx
+
+#: Seconds of work, so that all requests are there before the first is answered.
+QUERY = {
+    "q": "the cat runs. " * 100, "source": "en", "target": "de",
+    "options": {"min_length": 60, "max_length": 60},
+}  # fmt: skip
+SHORT = {"q": "the cat", "source": "en", "target": "de"}
+#: Seconds in which a process does anything, even on a busy machine.
+PATIENCE = 120
+
+
+class Server:
+    """A running `translate-trt serve` and the lines of its log."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdout is not None
+        self.process = process
+        self.url = process.stdout.readline().removeprefix("listening on ").strip()
+        self._log: list[dict[str, Any]] = []
+        self._changed = threading.Condition()
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            with self._changed:
+                self._log.append(json.loads(line))
+                self._changed.notify_all()
+
+    def logged(self, message: str) -> dict[str, Any]:
+        """Wait for a record of the log."""
+
+        def find() -> dict[str, Any] | None:
+            return next((one for one in self._log if message in one["message"]), None)
+
+        with self._changed:
+            found = self._changed.wait_for(find, PATIENCE)
+        assert found is not None, self._log
+        return found
+
+    def end(self) -> int:
+        """Wait for the end of the process; return its exit status."""
+        status = self.process.wait(PATIENCE)
+        self._reader.join()
+        return status
+
+
+@contextmanager
+def running(*arguments: str) -> Iterator[Server]:
+    command = [
+        sys.executable, "-m", "translate_trt", "serve", *arguments, "-v", "--port", "0",
+        "--workers", "1", "--threads", "1", "--target", "onnx-fp32",
+    ]  # fmt: skip
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            yield Server(process)
+        finally:
+            process.kill()
+
+
+@pytest.fixture
+def bundle(compiled_bundle: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(compiled_bundle, tmp_path / "model"))
+
+
+def test_sigterm_answers_what_is_in_flight(bundle: Path) -> None:
+    with running(f"en-de={bundle}") as server, ThreadPoolExecutor(20) as threads:
+
+        def ask(_: int) -> int:
+            return httpx.post(f"{server.url}/translate", json=QUERY, timeout=PATIENCE).status_code
+
+        asked = [threads.submit(ask, number) for number in range(20)]
+        in_flight = "translate_trt_http_requests_in_flight 21.0"  # with the one for the metrics
+        while in_flight not in httpx.get(f"{server.url}/metrics").text:
+            assert not all(one.done() for one in asked), "they finished before the signal"
+        server.process.send_signal(signal.SIGTERM)
+        assert [one.result() for one in asked] == [200] * 20
+        assert server.end() == 0
+        with pytest.raises(httpx.ConnectError):
+            httpx.get(f"{server.url}/ready")
+
+
+def test_a_drain_delay_answers_new_requests_but_is_not_ready(bundle: Path) -> None:
+    with running(f"en-de={bundle}", "--drain-delay", "600") as server:
+        server.process.send_signal(signal.SIGTERM)
+        server.logged("draining")
+        ready = httpx.get(f"{server.url}/ready")
+        assert (ready.status_code, ready.headers["Connection"]) == (503, "close")
+        answer = httpx.post(f"{server.url}/translate", json=SHORT, timeout=PATIENCE)
+        assert (answer.status_code, answer.headers["Connection"]) == (200, "close")
+
+
+def test_sighup_reloads_and_a_broken_bundle_keeps_the_old_one(bundle: Path) -> None:
+    stop = threading.Event()
+    with running(f"en-de={bundle}") as server, ThreadPoolExecutor(4) as threads:
+
+        def ask() -> set[int]:
+            found = set()
+            with httpx.Client(timeout=PATIENCE) as client:
+                while not stop.is_set():
+                    found.add(client.post(f"{server.url}/translate", json=SHORT).status_code)
+            return found
+
+        asking = [threads.submit(ask) for _ in range(4)]
+        try:
+            server.process.send_signal(signal.SIGHUP)
+            server.logged("reloaded model")
+            edit(bundle, lambda manifest: manifest.update(format_version=1))
+            server.process.send_signal(signal.SIGHUP)
+            error = server.logged("keeps its former version")
+        finally:
+            stop.set()
+        assert [one.result() for one in asking] == [{200}] * 4
+        assert error["level"] == "error"
+        assert "format version 1" in error["message"]
+        metrics = httpx.get(f"{server.url}/metrics").text
+        assert 'translate_trt_reloads_total{outcome="success"} 1.0' in metrics
+        assert 'translate_trt_reloads_total{outcome="failed"} 1.0' in metrics
+        server.process.send_signal(signal.SIGTERM)
+        assert server.end() == 0
+
+
+def test_a_changed_manifest_is_noticed(bundle: Path) -> None:
+    with running(f"en-de={bundle}", "--watch-interval", "0.05") as server:
+        edit(bundle, lambda manifest: manifest.update(created_by="another version"))
+        server.logged("reloaded model")
+        assert httpx.post(f"{server.url}/translate", json=SHORT).status_code == 200
+
+
+def test_a_bundle_that_cannot_be_loaded_ends_the_server(bundle: Path) -> None:
+    edit(bundle, lambda manifest: manifest.update(format_version=1))
+    with running(f"en-de={bundle}") as server:
+        assert server.url == ""
+        assert server.end() == 1
+
+
+def test_slow_and_broken_requests_leave_the_server_alone(bundle: Path) -> None:
+    with running(f"en-de={bundle}", "--body-timeout", "0.1") as server:
+        address = httpx.URL(server.url)
+        head = b"POST /translate HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+        for sent, status in (
+            (head + b"Content-Length: 100\r\n\r\n{", b" 408 "),
+            (head + b"Content-Length: 99999999\r\n\r\n{", b" 413 "),
+            (head + b"Content-Length: x\r\n\r\n", b" 400 "),
+            (b"\0\1\2\3\r\n\r\n", b" 400 "),
+            (b"GET /ready HTTP/1.1\r\nX-Long: " + b"x" * 200_000, b" 400 "),
+            (b"GET /ready HTTP/1.1\r\nHost: a", b""),
+        ):
+            with socket.create_connection((address.host, address.port or 0), PATIENCE) as client:
+                client.sendall(sent)
+                assert status in client.recv(1000)
+        assert httpx.get(f"{server.url}/ready").status_code == 200
+
+
+def test_two_servers_on_one_port(bundle: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        command = [sys.executable, "-m", "translate_trt", "serve", f"en-de={bundle}"]
+        done = subprocess.run([*command, "--port", port], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert f"port {port}" in done.stderr
+    assert os.strerror(98) in done.stderr
