@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from fastapi import FastAPI, Request, Response
 from fastapi.middleware.cors import CORSMiddleware
 from starlette.exceptions import HTTPException
+from starlette.routing import Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
@@ -32,10 +33,20 @@ _PAGE_HEADERS = {
 
 
 class PageFiles(StaticFiles):
-    """Static files of the web page, with a strict Content-Security-Policy."""
+    """Static files of the web page, with a strict Content-Security-Policy.
+
+    Args:
+        methods: Methods of the API's routes, whose paths have no files.
+    """
+
+    def __init__(self, methods: Mapping[str, set[str]]) -> None:
+        super().__init__(directory=Path(page.__file__).parent, html=True)
+        self._methods = methods
 
     async def get_response(self, path: str, scope: Scope) -> Response:
         """Return a file of the page; the package's own source is none."""
+        if (methods := self._methods.get(f"/{path}")) is not None:
+            raise HTTPException(405, headers={"Allow": ", ".join(sorted(methods))})
         if path.endswith((".py", ".pyc")) or "__pycache__" in path:
             raise HTTPException(404)
         response = await super().get_response(path, scope)
@@ -65,6 +76,7 @@ def create_app(
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         state: ServerState = app.state.server
+        app.openapi()  # kept; in a request, it would hold up all others for a tenth of a second
         await (state.load() if on_loading is None else on_loading(state))
         try:
             yield
@@ -80,11 +92,13 @@ def create_app(
         redoc_url=None,
     )
     state = app.state.server = ServerState(sources, settings)
-    for module in (libretranslate, extensions, operations):
-        app.include_router(module.router)
+    routers = [module.router for module in (libretranslate, extensions, operations)]
+    for router in routers:
+        app.include_router(router)
     if settings.page:
-        files = Path(page.__file__).parent
-        app.mount("/", PageFiles(directory=files, html=True), name="page")
+        routes = [one for router in routers for one in router.routes if isinstance(one, Route)]
+        methods = {one.path: one.methods or set() for one in routes}
+        app.mount("/", PageFiles(methods), name="page")
 
     @app.exception_handler(HttpError)
     async def refuse(request: Request, error: HttpError) -> Response:

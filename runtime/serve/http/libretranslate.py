@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
@@ -77,14 +78,19 @@ async def _answer(
         texts=len(texts),
     )  # fmt: skip
     found: list[Any] = [None] * len(texts)
+    numbers = {
+        source: [number for number, one in enumerate(sources) if one == source] for source in works
+    }
     async with answering(request, state.deadline(query)):
-        for source, work in works.items():
-            numbers = [number for number, one in enumerate(sources) if one == source]
-            own = [texts[number] for number in numbers]
-            with state.admitted(sum(map(len, own)), work):
+        with ExitStack() as stack:
+            for source, work in works.items():
+                characters = sum(len(texts[number]) for number in numbers[source])
+                stack.enter_context(state.admitted(characters, work))
+            for source, work in works.items():
+                own = [texts[number] for number in numbers[source]]
                 translated = await state.translation.translate(own, work)
-            for number, by_hops in zip(numbers, translated, strict=True):
-                found[number] = by_hops
+                for number, by_hops in zip(numbers[source], translated, strict=True):
+                    found[number] = by_hops
     shape = _of_array if isinstance(query.q, list) else _of_one
     answer: dict[str, Any] = {"translatedText": shape([by_hops[-1].text for by_hops in found])}
     if detected is not None:

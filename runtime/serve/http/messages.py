@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -54,7 +54,9 @@ class TranslateQuery(WordsQuery):
     `seconds` to the answer.
     """
 
-    q: str | list[str] = Field(description="Text, or array of texts", examples=["Hello world!"])
+    q: Annotated[str, Field(min_length=1)] | Annotated[list[str], Field(min_length=1)] = Field(
+        description="Text, or array of texts", examples=["Hello world!"]
+    )
     format: Literal["text", "html"] = Field(default="text", description="Format of the texts")
     alternatives: int = Field(default=0, ge=0, description="Number of further translations")
     details: bool = Field(default=False, description="Add scores of translations")
@@ -78,13 +80,15 @@ class TranslateQuery(WordsQuery):
 class StreamQuery(WordsQuery):
     """A text whose translation is sent sentence by sentence."""
 
-    q: str = Field(description="Text of any number of lines", examples=["A dog runs. It barks."])
+    q: str = Field(
+        min_length=1, description="Text of any number of lines", examples=["A dog runs. It barks."]
+    )
 
 
 class AlternativesQuery(WordsQuery):
     """A sentence and the beginning of its translation, whose next words are asked for."""
 
-    q: str = Field(description="One sentence", examples=["A dog runs."])
+    q: str = Field(min_length=1, description="One sentence", examples=["A dog runs."])
     prefix: str = Field(default="", description="Text that the translations must begin with")
     count: int = Field(default=5, ge=1, description="Number of alternatives")
     min_prob: float = Field(
@@ -95,7 +99,7 @@ class AlternativesQuery(WordsQuery):
 class DetectQuery(BaseModel):
     """A text whose language is asked for."""
 
-    q: str = Field(description="Text", examples=["Bonjour"])
+    q: str = Field(min_length=1, description="Text", examples=["Bonjour"])
     api_key: str | None = _API_KEY
 
 

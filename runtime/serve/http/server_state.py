@@ -7,7 +7,7 @@ import dataclasses
 import json
 import logging
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
@@ -242,7 +242,9 @@ class ServerState:
 
     @contextmanager
     def admitted(self, size: int, work: Work) -> Iterator[None]:
-        """Count a request among those in flight.
+        """Count a request among those in flight, and keep its bundles loaded.
+
+        A request enters the block before it waits for anything: a reload would free its bundles.
 
         Raises:
             BusyError: The server is at its capacity.
@@ -251,7 +253,10 @@ class ServerState:
         cost = max(1, size * beams)
         self._admission.admit(cost)
         try:
-            yield
+            with ExitStack() as stack:
+                for hop in work.route.hops:
+                    stack.enter_context(hop.bundle.used())
+                yield
         finally:
             self._admission.leave(cost)
 

@@ -42,7 +42,7 @@ class Work:
 
 
 class TextTranslation:
-    """Translation of texts by the services of bundles."""
+    """Translation of texts by the services of bundles, which callers keep loaded (`used`)."""
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="tokenization")
@@ -89,7 +89,7 @@ class TextTranslation:
         service = first.bundle.service
         others = replace(work, route=Route(tuple(rest)), options=work.options[1:])
         of_first = replace(work, glossary=None) if rest else work
-        with first.bundle.used(), _request(service) as request:
+        with _request(service) as request:
             split = _split(first, text, work.options[0])
             futures = await self._submitted(
                 first, split.sentences, work.options[0], of_first, request
@@ -109,7 +109,7 @@ class TextTranslation:
     ) -> Translation:
         """Translate a sentence that must begin with a prefix."""
         service = hop.bundle.service
-        with hop.bundle.used(), _request(service) as request:
+        with _request(service) as request:
             future = service.submit(
                 sentence, options, prefix, request=request, alignments=alignments
             )
@@ -118,7 +118,7 @@ class TextTranslation:
     async def _by_hop(
         self, hop: Hop, texts: Sequence[str], options: SearchOptions, work: Work
     ) -> list[Translation]:
-        with hop.bundle.used(), _request(hop.bundle.service) as request:
+        with _request(hop.bundle.service) as request:
             futures = await self._submitted(hop, texts, options, work, request)
             return list(await asyncio.gather(*map(asyncio.wrap_future, futures)))
 

@@ -88,7 +88,7 @@ def test_settings_for_pages(client: TestClient) -> None:
         (QUERY | {"source": None}, "missing source parameter"),
         (QUERY | {"q": 3}, "q"),
         (QUERY | {"source": ["en"]}, "source"),
-        (QUERY | {"q": ["a", 3]}, "q.list"),
+        (QUERY | {"q": ["a", 3]}, "q."),
         (QUERY | {"target": "xx"}, "xx is not supported"),
         (QUERY | {"target": "x" * 1000}, "is not supported"),
         (QUERY | {"format": "pdf"}, "format"),

@@ -131,7 +131,10 @@ def test_unknown_paths_and_methods(client: TestClient) -> None:
         answer = client.get(path)
         assert answer.status_code == 404, path
         assert "error" in answer.json()
-    assert client.put("/translate").status_code == 405
+    for path, allowed in (("/translate", "POST"), ("/languages", "GET")):
+        answer = client.put(path)
+        assert (answer.status_code, answer.headers["Allow"]) == (405, allowed)
+    assert client.get("/translate").status_code == 405
     assert client.get("/").headers["Content-Security-Policy"].startswith("default-src 'none'")
 
 
