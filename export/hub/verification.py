@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from translate_trt.export.hub.sample_languages import SAMPLES, language_options, sample, sampled
-from translate_trt.export.verify.parity import Parity, verify
-from translate_trt.export.verify.thresholds import THRESHOLDS
+from translate_trt.export.verify.parity import Parity, thresholds_of, verify
 from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.errors import TranslateTrtError
 from translate_trt.train.checkpoint import Checkpoint
@@ -55,7 +54,7 @@ def verify_sample(
         if not known:  # scores against lines that are no references mean nothing
             values = {key: value for key, value in values.items() if "bleu" not in key}
             del values["gate"], values["signature"], values["reference_sha256"]
-        loss = THRESHOLDS[manifest.target(name).precision].bleu_loss or 0.0
+        loss = thresholds_of(manifest.target(name)).bleu_loss
         passed = _is_no_worse(parity, loss) if known else _agrees(parity)
         evidence[name] = {**values, "kind": kind, "passed": passed, **languages}
         if not passed:
@@ -86,6 +85,12 @@ def _agrees(parity: Parity) -> bool:
     return share >= LEAST_AGREEMENT_PERCENT
 
 
-def _is_no_worse(parity: Parity, loss: float) -> bool:
-    """Accept what passes the gate, and what a sample of this size does not tell from it."""
-    return parity.passed or parity.bleu_difference_interval[1] >= -loss
+def _is_no_worse(parity: Parity, loss: float | None) -> bool:
+    """Accept what passes the gate, and a loss of BLEU that the sample does not tell from a pass.
+
+    Args:
+        parity: Evidence of a target.
+        loss: Accepted loss of BLEU; None for targets that BLEU does not judge.
+    """
+    undecided = loss is not None and parity.bleu_difference_interval[1] >= -loss
+    return parity.passed or undecided

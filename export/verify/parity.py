@@ -184,10 +184,9 @@ def verify(
         reason = why_engine_cannot_run(entry, bundle)
         translator = open_target(bundle, manifest, entry, reason, threads)
         output = test_set.translate(entry.name, translator.translate_ids, options)
-        thresholds = THRESHOLDS[entry.precision]
-        if entry.contract.shortlist is not None:
-            thresholds = SHORTLIST_THRESHOLDS
-        evidence = compare(references[options], output, reference, options, thresholds)
+        evidence = compare(
+            references[options], output, reference, options, thresholds_of(entry)
+        )  # fmt: skip
         found[entry.name] = replace(
             evidence,
             engine_not_run=reason,
@@ -199,6 +198,13 @@ def verify(
         with locked_manifest(bundle):
             _record(bundle, entries, found)
     return found
+
+
+def thresholds_of(target: TargetEntry) -> Thresholds:
+    """Return the acceptance thresholds of a target."""
+    if target.contract.shortlist is not None:
+        return SHORTLIST_THRESHOLDS
+    return THRESHOLDS[target.precision]
 
 
 def _record(bundle: Path, verified: Sequence[TargetEntry], found: Mapping[str, Parity]) -> None:

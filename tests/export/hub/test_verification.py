@@ -103,3 +103,15 @@ def test_what_passes(
     assert asked["lines"] == sample("en")
     assert asked["references"] == sample("de" if known else "en")
     assert ("bleu" in evidence, "BLEU" in describe(evidence)) == (known, known)
+
+
+def test_targets_that_bleu_does_not_judge(
+    make_bundle: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle = make_bundle(targets=("onnx-fp32",))
+    manifest = replace(read_manifest(bundle), source_language="en", target_language="de")
+    write_manifest(bundle, manifest)
+    equal = replace(PARITY, bleu_difference_interval=(0.0, 0.0))
+    monkeypatch.setattr(verification, "verify", lambda *_, **__: {"onnx-fp32": equal})
+    with pytest.raises(TranslateTrtError, match="onnx-fp32 does not translate as the model"):
+        verify_sample(bundle, None)  # type: ignore[arg-type]
