@@ -20,8 +20,8 @@ from typing import Any
 from playwright.sync_api import sync_playwright
 
 PICTURES: dict[str, dict[str, Any]] = {
-    "page-light": {"color_scheme": "light", "viewport": {"width": 1120, "height": 600}},
-    "page-dark": {"color_scheme": "dark", "viewport": {"width": 1120, "height": 600}},
+    "page-light": {"color_scheme": "light", "viewport": {"width": 1120, "height": 480}},
+    "page-dark": {"color_scheme": "dark", "viewport": {"width": 1120, "height": 540}},
     "page-phone": {
         "color_scheme": "light", "viewport": {"width": 390, "height": 780}, "has_touch": True,
         "is_mobile": True, "device_scale_factor": 2,

@@ -313,6 +313,25 @@ def test_refusals_are_said_in_words(opened: Opened) -> None:
         page.unroute("**/translate/stream")
 
 
+def test_a_key_is_asked_for_and_sent(opened: Opened) -> None:
+    page = opened.page
+    settings = {"charLimit": LIMIT, "apiKeys": True, "keyRequired": True, "language": {
+        "source": {"code": "en", "name": "English"},
+        "target": {"code": "de", "name": "German"}}}  # fmt: skip
+    answer(page, "**/frontend/settings", json.dumps(settings))
+    answer(page, "**/translate/stream", events(("a", "b")))
+    opened.open()
+    opened.type("a")
+    page.wait_for_selector("#message:has-text('This server wants an API key.')")
+    assert not [url for url in opened.asked if "stream" in url]
+    page.fill("#key", "secret")
+    with page.expect_request("**/translate/stream") as sent:
+        page.press("#key", "Enter")
+    assert sent.value.post_data_json["api_key"] == "secret"
+    assert opened.translated() == "b"
+    assert page.locator("#key-form").is_hidden()
+
+
 def test_a_busy_server_is_asked_again(opened: Opened) -> None:
     page = opened.open()
     statuses = [429, 503]
@@ -424,6 +443,16 @@ def test_texts_from_right_to_left(opened: Opened) -> None:
     opened.translated()
     for part in ("#source", "#target"):
         assert page.locator(part).evaluate("one => getComputedStyle(one).direction") == "rtl"
+
+
+def test_the_api_is_described(opened: Opened) -> None:
+    page = opened.open()
+    page.get_by_role("link", name="API").click()
+    page.wait_for_selector(".route")
+    found = page.locator(".route h2").all_inner_texts()
+    assert found[0].split() == ["POST", "/translate"]
+    assert len(found) == len(page.request.get(f"{opened.url}openapi.json").json()["paths"])
+    assert page.locator(".route").first.locator("td >> text=alignments").count() == 1
 
 
 @pytest.mark.parametrize("opened", ["phone"], indirect=True)

@@ -135,6 +135,11 @@ async function run() {
     showTranslation();
     return;
   }
+  if (settings.keyRequired && apiKey() === "") {
+    showKey(true);
+    notify("This server wants an API key.");
+    return;
+  }
   const here = new AbortController();
   running = here;
   working(true);
