@@ -242,6 +242,8 @@ def test_the_wheel_holds_the_three_packages_and_nothing_else(wheel: Path) -> Non
     expected |= {f"translate_trt/{folder}/py.typed" for folder in FOLDERS}
     bodies = (ROOT / "export/fused_ops/bodies").iterdir()
     expected |= {f"translate_trt/{path.relative_to(ROOT)}" for path in bodies}
+    samples = (ROOT / "export/hub/samples").iterdir()
+    expected |= {f"translate_trt/{path.relative_to(ROOT)}" for path in samples}
     page = (path for path in (ROOT / "runtime/serve/http/page").iterdir() if path.is_file())
     expected |= {f"translate_trt/{path.relative_to(ROOT)}" for path in page}
     assert names == expected
