@@ -24,7 +24,7 @@ import httpx
 
 #: Seconds of work, so that all requests are there before the first is answered.
 QUERY = {
-    "q": "the cat runs. " * 100, "source": "en", "target": "de",
+    "q": "the cat runs. " * 40, "source": "en", "target": "de",
     "options": {"min_length": 60, "max_length": 60},
 }  # fmt: skip
 SHORT = {"q": "the cat", "source": "en", "target": "de"}
@@ -47,8 +47,10 @@ class Server:
     def _read(self) -> None:
         assert self.process.stderr is not None
         for line in self.process.stderr:
+            # The error that ends a command is text, as for all commands.
+            record = json.loads(line) if line.startswith("{") else {"message": line}
             with self._changed:
-                self._log.append(json.loads(line))
+                self._log.append(record)
                 self._changed.notify_all()
 
     def logged(self, message: str) -> dict[str, Any]:
@@ -158,6 +160,7 @@ def test_a_bundle_that_cannot_be_loaded_ends_the_server(bundle: Path) -> None:
     with running(f"en-de={bundle}") as server:
         assert server.url == ""
         assert server.end() == 1
+        assert "error: " in server.logged("format version 1")["message"]
 
 
 def test_slow_and_broken_requests_leave_the_server_alone(bundle: Path) -> None:
@@ -176,6 +179,15 @@ def test_slow_and_broken_requests_leave_the_server_alone(bundle: Path) -> None:
                 client.sendall(sent)
                 assert status in client.recv(1000)
         assert httpx.get(f"{server.url}/ready").status_code == 200
+
+
+def test_a_client_of_libretranslate_works_unchanged(bundle: Path) -> None:
+    libretranslate = pytest.importorskip("libretranslatepy")
+    with running(f"en-de={bundle}") as server:
+        client = libretranslate.LibreTranslateAPI(server.url)
+        expected = httpx.post(f"{server.url}/translate", json=SHORT).json()["translatedText"]
+        assert client.translate(SHORT["q"], "en", "de") == expected
+        assert client.languages() == [{"code": "en", "name": "English", "targets": ["de"]}]
 
 
 def test_two_servers_on_one_port(bundle: Path) -> None:
