@@ -411,7 +411,7 @@ def compare(
         largest_score_difference=max(abs(a.score - b.score) for a, b in pairs),
         bleu=output.bleu.score,
         reference_bleu=expected.bleu.score,
-        bleu_difference=difference.bleu,
+        bleu_difference=difference.value,
         bleu_difference_interval=difference.interval,
         signature=output.bleu.signature,
         sentences_per_second=output.sentences_per_second,
@@ -419,7 +419,7 @@ def compare(
         beam_size=options.beam_size,
         length_penalty=options.length_penalty,
         gate=str(thresholds),
-        passed=thresholds.accept(identical + tied, error, difference.bleu),
+        passed=thresholds.accept(identical + tied, error, difference.value),
         score_error=error,
         tied_percent=tied,
     )

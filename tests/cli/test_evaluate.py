@@ -19,7 +19,11 @@ from translate_trt.runtime.text.tokenizer import Tokenizer
 from translate_trt.runtime.translator import Translator
 from translate_trt.train.checkpoint import Checkpoint, open_checkpoint
 from translate_trt.train.cli.evaluate import evaluate as command
-from translate_trt.train.evaluation.scoring import METRICS, make_metric, paired_bootstrap
+from translate_trt.train.evaluation.scoring import (
+    METRICS,
+    make_metric,
+    paired_bootstrap,
+)
 from translate_trt.train.evaluation.validation import translate_reference
 
 SOURCE = [
@@ -125,7 +129,7 @@ def test_the_table(three: list[Path]) -> None:
     ]
     (difference,) = paired_bootstrap(systems, right)
     low, high = difference.interval
-    shown = f"{difference.bleu:+.2f} [{low:+.2f}, {high:+.2f}]"
+    shown = f"{difference.value:+.2f} [{low:+.2f}, {high:+.2f}]"
     lines = [re.split(r"  +", line) for line in done.stdout.splitlines()]
     assert lines[:3] == [
         ["system", "BLEU", "chrF2", "tokenized BLEU", "difference in BLEU (95 %)", "p"],
@@ -161,7 +165,7 @@ def test_json(three: list[Path]) -> None:
     assert first["scores"]["ter"]["score"] < second["scores"]["ter"]["score"]
     assert first["search"] is first["difference"] is second["search"] is None
     low, high = second["difference"]["interval"]
-    assert low < second["difference"]["bleu"] < high < 0
+    assert low < second["difference"]["value"] < high < 0
     assert second["difference"]["p_value"] < 0.01
 
 
@@ -181,7 +185,7 @@ def test_the_tokenization_reaches_score_and_difference(three: list[Path]) -> Non
     scores = [system["scores"]["bleu"] for system in found]
     assert "tok:none" in scores[0]["signature"]
     difference = scores[1]["score"] - scores[0]["score"]
-    assert found[1]["difference"]["bleu"] == pytest.approx(difference)
+    assert found[1]["difference"]["value"] == pytest.approx(difference)
 
 
 def test_every_metric_can_be_asked_for() -> None:
@@ -218,7 +222,9 @@ def test_a_checkpoint_scores_as_its_translations(
     )["systems"]
     assert first["scores"] == second["scores"]
     assert 1 < first["scores"]["bleu"]["score"] < 99
-    assert second["difference"] == {"bleu": 0.0, "interval": [0.0, 0.0], "p_value": 1.0}
+    assert second["difference"] == {
+        "metric": "BLEU", "value": 0.0, "interval": [0.0, 0.0], "p_value": 1.0,
+    }  # fmt: skip
     assert (first["search"]["beam_size"], first["search"]["length_penalty"]) == (4, 0.6)
 
 
@@ -342,3 +348,27 @@ def test_members_with_different_vocabularies(
     )  # fmt: skip
     assert (done.exit_code, done.stdout) == (1, "")
     assert "have different vocabularies" in done.stderr
+
+
+GOLD = ["(S (NP (PRP It)) (VP (VBZ works)) (. .))", "(S (NP (NN Rain)) (VP (VBD fell)))"] * 4
+FLAT = [line.replace("(VP (V", "(NP (V") for line in GOLD]
+
+
+def test_trees(tmp_path: Path) -> None:
+    gold, flat = write(tmp_path / "gold.trees", GOLD), write(tmp_path / "flat.trees", FLAT)
+    done = run("--reference", gold, "--metric", "evalb", gold, flat)
+    assert done.exit_code == 0, done.output
+    lines = [re.split(r"  +", line) for line in done.stdout.splitlines()]
+    assert lines[0] == ["system", "F1", "difference in F1 (95 %)", "p"]
+    assert lines[1] == [str(gold), "100.00"]
+    assert lines[2] == [str(flat), "66.67", "-33.33 [-33.33, -33.33]", "0.001"]
+    assert f"{flat}: recall 66.67, precision 66.67, complete 0.00, tags 100.00" in done.stdout
+    found = result("--reference", gold, "--metric", "evalb", flat)["systems"][0]["scores"]["evalb"]
+    assert found["details"]["lines with other words"] == 0
+
+
+def test_trees_are_not_scored_as_text(tmp_path: Path) -> None:
+    gold = write(tmp_path / "gold.trees", GOLD)
+    done = run("--reference", gold, "--metric", "evalb", "--metric", "bleu", gold)
+    assert done.exit_code == 2
+    assert "evalb compares trees, the other metrics text" in done.stderr

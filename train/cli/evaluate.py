@@ -76,8 +76,9 @@ class _Row:
     "--metric",
     "metrics",
     multiple=True,
-    type=click.Choice(["bleu", "chrf", "chrf++", "ter", "tokenized-bleu"]),
-    help="Metric; repeatable. Default: bleu, chrf and tokenized-bleu.",
+    type=click.Choice(["bleu", "chrf", "chrf++", "ter", "tokenized-bleu", "evalb"]),
+    help="Metric; repeatable. evalb, alone, compares parse trees. Default: bleu, chrf and "
+    "tokenized-bleu.",
 )
 @click.option(
     "--tokenize",
@@ -127,8 +128,11 @@ def evaluate(
     All You Need": over Moses tokens, and for German with compounds split at hyphens. It can differ
     from BLEU by more than a point, so never compare the two.
 
-    The difference to the first system is in BLEU, with a 95 % interval and a two-sided p-value by
-    paired bootstrap.
+    evalb is the F1 of labelled brackets, by the rules of COLLINS.prm: systems and reference are
+    then parse trees, one per line.
+
+    The difference to the first system is in BLEU, or for trees in F1, with a 95 % interval and a
+    two-sided p-value by paired bootstrap.
     """
     check_flags(search)
     right = _read(reference)
@@ -288,6 +292,8 @@ def _language(systems: Sequence[_System], reference: str) -> str | None:
 def _metric_names(asked: Sequence[str], language: str | None) -> list[str]:
     if asked and "tokenized-bleu" in asked and language is None:
         raise OptionError("tokenized-bleu needs a language; give --bleu-language, such as de.")
+    if "evalb" in asked and len(set(asked)) > 1:
+        raise OptionError("evalb compares trees, the other metrics text; leave one of them out.")
     if asked:
         return list(dict.fromkeys(asked))
     if language is None:
@@ -303,7 +309,11 @@ def _score(
     language: str,
     tokenize: str,
 ) -> list[_Row]:
-    from translate_trt.train.evaluation.scoring import make_metric, paired_bootstrap
+    from translate_trt.train.evaluation.scoring import (
+        make_metric,
+        paired_bootstrap,
+        paired_bootstrap_of_trees,
+    )
 
     metrics = {name: make_metric(name, right, language, tokenize) for name in names}
     texts = []
@@ -315,7 +325,13 @@ def _score(
         for lines in texts:
             scores.append({name: metrics[name](lines) for name in names})
             bar.update()
-    differences = paired_bootstrap(texts, right, tokenize) if len(texts) > 1 else []
+    differences = []
+    if len(texts) > 1:
+        differences = (
+            paired_bootstrap_of_trees(texts, right)
+            if "evalb" in names
+            else paired_bootstrap(texts, right, tokenize)
+        )
     return [
         _Row(system, found, difference)
         for system, found, difference in zip(systems, scores, [None, *differences], strict=True)
@@ -328,11 +344,18 @@ def _table(rows: Sequence[_Row], right: Sequence[str]) -> list[str]:
     scores = rows[0].scores
     compared = len(rows) > 1
     header = ["system", *(score.label for score in scores.values())]
-    table = [[*header, "difference in BLEU (95 %)", "p"] if compared else header]
+    metric = rows[-1].difference.metric if rows[-1].difference else ""
+    table = [[*header, f"difference in {metric} (95 %)", "p"] if compared else header]
     for row in rows:
         cells = [row.system.name, *(f"{score.score:.2f}" for score in row.scores.values())]
         table.append(cells + _difference_cells(row.difference) * compared)
     notes = [[score.label, score.signature, score.note] for score in scores.values()]
+    notes += [
+        [row.system.name, ", ".join(f"{name} {value:.2f}" for name, value in details.items()), ""]
+        for row in rows
+        for details in (score.details for score in row.scores.values())
+        if details
+    ]
     if compared:
         notes.append(["difference", f"to the first system, {BOOTSTRAP}", ""])
     notes += [["search", _search_text(options), ""] for options in _searches(rows)]
@@ -347,7 +370,7 @@ def _difference_cells(difference: Difference | None) -> list[str]:
     if difference is None:
         return ["", ""]
     low, high = difference.interval
-    return [f"{difference.bleu:+.2f} [{low:+.2f}, {high:+.2f}]", f"{difference.p_value:.3f}"]
+    return [f"{difference.value:+.2f} [{low:+.2f}, {high:+.2f}]", f"{difference.p_value:.3f}"]
 
 
 def _searches(rows: Sequence[_Row]) -> list[SearchOptions]:

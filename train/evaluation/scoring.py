@@ -1,4 +1,6 @@
-"""Scores of translations: sacreBLEU, chrF, TER, the paper's BLEU, and paired bootstrap.
+"""Scores of translations and of parse trees, and paired bootstrap.
+
+Translations: sacreBLEU, chrF, TER and the paper's BLEU; trees: labelled bracketing F1.
 
 The module works on text alone, and does not import torch.
 """
@@ -6,14 +8,16 @@ The module works on text alone, and does not import torch.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Any
 
 import numpy as np
 import sacrebleu
 from numpy.typing import NDArray
+
+from translate_trt.train.evaluation.evalb import COLLINS, Status, score_lines, short, summarize
 
 RESAMPLES = 1_000
 CONFIDENCE = 0.95
@@ -39,16 +43,21 @@ class Score:
         signature: Signature of sacrebleu.
         label: Name of the score.
         note: Caveat for comparisons.
+        details: Further figures of the system, by name.
     """
 
     score: float
     signature: str
     label: str
     note: str = ""
+    details: Mapping[str, float] = field(default_factory=dict)
 
 
 #: Function from a system's translations, line by line, to their score.
 Metric = Callable[[Sequence[str]], Score]
+
+#: Score of statistics that are summed over sentences.
+_OfSums = Callable[[NDArray[np.float64]], float]
 
 
 def tokenize_moses(lines: Sequence[str], language: str) -> list[str]:
@@ -81,8 +90,11 @@ def _as_the_paper(language: str) -> Callable[[Sequence[str]], list[str]]:
     return prepare
 
 
+_EVALB = "evalb|rules:COLLINS.prm+quotation-marks"
+
 #: Names of the metrics of `make_metric`.
-METRICS = ("bleu", "chrf", "chrf++", "ter", "tokenized-bleu")
+TEXT_METRICS = ("bleu", "chrf", "chrf++", "ter", "tokenized-bleu")
+METRICS = (*TEXT_METRICS, "evalb")
 
 
 def make_metric(
@@ -92,12 +104,14 @@ def make_metric(
 
     Args:
         name: One of `METRICS`.
-        reference: Reference lines, not tokenized.
+        reference: Reference lines, not tokenized; for evalb gold trees.
         language: Target language, for tokenized BLEU.
         tokenize: sacrebleu's tokenization, for BLEU.
     """
     if name == "tokenized-bleu":
         return _tokenized_bleu(reference, language)
+    if name == "evalb":
+        return _bracketing(reference)
     references = [list(reference)]
     if name == "bleu":
         return _sacrebleu("BLEU", sacrebleu.BLEU(tokenize=tokenize, references=references))
@@ -138,6 +152,22 @@ def _tokenized_bleu(reference: Sequence[str], language: str) -> Metric:
     return score
 
 
+def _bracketing(gold: Sequence[str]) -> Metric:
+    """F1 of labelled brackets, on all sentences."""
+
+    def score(texts: Sequence[str]) -> Score:
+        scores = score_lines(texts, gold)
+        every, at_most = summarize(scores), summarize(short(scores))
+        details = {
+            "recall": every.recall, "precision": every.precision, "complete": every.complete,
+            "tags": every.tagging, f"F1 up to {COLLINS.cutoff} words": at_most.f1,
+            "lines with other words": every.errors, "lines without words": every.skipped,
+        }  # fmt: skip
+        return Score(every.f1, _EVALB, "F1", details=details)
+
+    return score
+
+
 def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
     """Cased, detokenized BLEU with sacrebleu's defaults (13a tokenization)."""
     return make_metric("bleu", references)(hypotheses)
@@ -150,16 +180,18 @@ def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
 
 @dataclass(frozen=True)
 class Difference:
-    """Difference of two systems in BLEU (Koehn 2004).
+    """Difference of two systems in BLEU or F1 (Koehn 2004).
 
     Attributes:
-        bleu: BLEU(second) - BLEU(first).
+        metric: "BLEU" or "F1".
+        value: Score of the second system minus that of the first.
         interval: 95 % interval of the resampled differences.
         p_value: Two-sided p-value: share of resampled differences, centred on zero, of at least
             this size; at least 1 / (RESAMPLES + 1). (sacrebleu prints the one-sided p-value.)
     """
 
-    bleu: float
+    metric: str
+    value: float
     interval: tuple[float, float]
     p_value: float
 
@@ -167,7 +199,7 @@ class Difference:
 def paired_bootstrap(
     systems: Sequence[Sequence[str]], reference: Sequence[str], tokenize: str = "13a"
 ) -> list[Difference]:
-    """Compare each further system with the first by paired bootstrap.
+    """Compare the BLEU of each further system with that of the first by paired bootstrap.
 
     `RESAMPLES` test sets of the same size are drawn with replacement, the same sentences for all
     systems.
@@ -177,13 +209,42 @@ def paired_bootstrap(
         reference: Reference lines.
         tokenize: sacrebleu's tokenization.
     """
-    statistics = [bleu_statistics(texts, reference, tokenize) for texts in systems]
-    scores = [_bleu_of(table.sum(axis=0)) for table in statistics]
-    resampled = resampled_bleu(statistics)
+    tables = [bleu_statistics(texts, reference, tokenize) for texts in systems]
+    return _differences("BLEU", tables, bleu_of_sums)
+
+
+def paired_bootstrap_of_trees(
+    systems: Sequence[Sequence[str]], gold: Sequence[str]
+) -> list[Difference]:
+    """Compare the F1 of trees; see `paired_bootstrap`."""
+    return _differences("F1", [_bracket_counts(trees, gold) for trees in systems], _f1_of)
+
+
+def _differences(
+    metric: str, tables: Sequence[NDArray[np.float64]], score: _OfSums
+) -> list[Difference]:
+    """Compare each further table [sentences, statistics] with the first."""
+    scores = [score(table.sum(axis=0)) for table in tables]
+    resampled = resampled_scores(tables, score)
     return [
-        _difference(score - scores[0], column - resampled[:, 0])
-        for score, column in zip(scores[1:], resampled.T[1:], strict=True)
+        _difference(metric, one - scores[0], column - resampled[:, 0])
+        for one, column in zip(scores[1:], resampled.T[1:], strict=True)
     ]
+
+
+def _bracket_counts(trees: Sequence[str], gold: Sequence[str]) -> NDArray[np.float64]:
+    """Return [sentences, 3] counts of brackets: of both sides, and of each."""
+    rows = [
+        [one.matched, one.gold, one.test] if one.status is Status.SCORED else [0, 0, 0]
+        for one in score_lines(trees, gold)
+    ]
+    return np.array(rows, dtype=np.float64)
+
+
+def _f1_of(counts: NDArray[np.float64]) -> float:
+    """Compute F1 from summed counts [3]."""
+    matched, gold, test = counts
+    return float(200 * matched / (gold + test)) if gold + test else 0.0
 
 
 def bleu_statistics(
@@ -198,26 +259,31 @@ def bleu_statistics(
     return np.array(rows, dtype=np.float64)
 
 
-def resampled_bleu(statistics: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
-    """Return [RESAMPLES, systems] BLEU scores of resampled test sets."""
+def resampled_scores(tables: Sequence[NDArray[np.float64]], score: _OfSums) -> NDArray[np.float64]:
+    """Return [RESAMPLES, systems] scores of resampled test sets.
+
+    Args:
+        tables: [sentences, statistics] of each system.
+        score: Score of summed statistics.
+    """
     random = np.random.default_rng(SEED)
-    size = len(statistics[0])
+    size = len(tables[0])
     found = []
     for _ in range(RESAMPLES):
         rows = random.integers(size, size=size)
-        found.append([_bleu_of(table[rows].sum(axis=0)) for table in statistics])
+        found.append([score(table[rows].sum(axis=0)) for table in tables])
     return np.array(found)
 
 
-def _difference(observed: float, resampled: NDArray[np.float64]) -> Difference:
+def _difference(metric: str, observed: float, resampled: NDArray[np.float64]) -> Difference:
     tail = 100 * (1 - CONFIDENCE) / 2
     low, high = np.percentile(resampled, [tail, 100 - tail])
     by_chance = np.abs(resampled - resampled.mean()) >= abs(observed)
     p_value = (int(by_chance.sum()) + 1) / (len(resampled) + 1)
-    return Difference(observed, (float(low), float(high)), p_value)
+    return Difference(metric, observed, (float(low), float(high)), p_value)
 
 
-def _bleu_of(statistics: NDArray[np.float64]) -> float:
+def bleu_of_sums(statistics: NDArray[np.float64]) -> float:
     """Compute corpus BLEU from summed statistics [10]."""
     values = [int(value) for value in statistics]
     score = sacrebleu.BLEU.compute_bleu(

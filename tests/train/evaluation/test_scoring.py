@@ -18,14 +18,15 @@ from support.data import folder_of
 
 from translate_trt.runtime.io.lines import open_input, read_lines
 from translate_trt.train.evaluation.scoring import (
-    METRICS,
     RESAMPLES,
+    TEXT_METRICS,
     Metric,
     bleu,
+    bleu_of_sums,
     bleu_statistics,
     make_metric,
     paired_bootstrap,
-    resampled_bleu,
+    resampled_scores,
     split_compounds,
     tokenize_moses,
 )
@@ -176,7 +177,7 @@ def test_tokenized_bleu_is_the_plain_formula(reference: list[str], share: float)
 
 
 def test_every_metric_has_a_label_and_a_signature(reference: list[str]) -> None:
-    found = {name: make_metric(name, reference)(noisy(reference, 0.1, 1)) for name in METRICS}
+    found = {name: make_metric(name, reference)(noisy(reference, 0.1, 1)) for name in TEXT_METRICS}
     assert [score.label for score in found.values()] == [
         "BLEU", "chrF2", "chrF2++", "TER", "tokenized BLEU",
     ]  # fmt: skip
@@ -186,7 +187,7 @@ def test_every_metric_has_a_label_and_a_signature(reference: list[str]) -> None:
         assert "case:mixed|" in score.signature or "case:lc|" in score.signature
     assert "not comparable" in found["tokenized-bleu"].note
     assert "sacremoses:" in found["tokenized-bleu"].signature
-    assert len({round(score.score, 2) for score in found.values()}) == len(METRICS)
+    assert len({round(score.score, 2) for score in found.values()}) == len(TEXT_METRICS)
 
 
 def test_french_compounds_stay_whole(reference: list[str]) -> None:
@@ -218,14 +219,14 @@ def test_bleu_is_cased_and_between_0_and_100() -> None:
 def test_bootstrap_of_a_clear_difference(reference: list[str]) -> None:
     good, bad = noisy(reference, 0.1, 1), noisy(reference, 0.4, 2)
     same, worse = paired_bootstrap([good, good, bad], reference)
-    assert (same.bleu, same.interval, same.p_value) == (0.0, (0.0, 0.0), 1.0)
+    assert (same.value, same.interval, same.p_value) == (0.0, (0.0, 0.0), 1.0)
     low, high = worse.interval
-    assert low < worse.bleu < high < 0
-    assert worse.bleu == pytest.approx(bleu(bad, reference).score - bleu(good, reference).score)
+    assert low < worse.value < high < 0
+    assert worse.value == pytest.approx(bleu(bad, reference).score - bleu(good, reference).score)
     assert worse.p_value == 1 / (RESAMPLES + 1)
     assert paired_bootstrap([good, bad], reference) == [worse]
     (better,) = paired_bootstrap([bad, good], reference)
-    assert better.bleu == -worse.bleu
+    assert better.value == -worse.value
     assert better.interval == pytest.approx((-high, -low))
     assert better.p_value == worse.p_value
 
@@ -245,12 +246,12 @@ def test_bootstrap_draws_the_same_sentences_as_sacrebleu(reference: list[str]) -
     _, scores = PairedTest(systems, metrics, [reference], "bs", RESAMPLES)()
     theirs = scores["BLEU"][1]
     tables = [bleu_statistics(texts, reference) for texts in (first, second)]
-    resampled = resampled_bleu(tables)
+    resampled = resampled_scores(tables, bleu_of_sums)
     assert resampled.shape == (RESAMPLES, 2)
     assert resampled[:, 1].mean() == pytest.approx(theirs.mean, abs=1e-6)  # theirs: float32
     sizes = np.abs(resampled[:, 1] - resampled[:, 0])
     (found,) = paired_bootstrap([first, second], reference)
-    beyond = (sizes - sizes.mean() > abs(found.bleu)).sum()
+    beyond = (sizes - sizes.mean() > abs(found.value)).sum()
     assert theirs.p_value == pytest.approx((beyond + 1) / (RESAMPLES + 1))
 
 
