@@ -210,7 +210,7 @@ def main() -> None:
         "requests": given.requests, "rounds": given.rounds, "source": given.source.name,
         "note": given.note,
     }  # fmt: skip
-    print(write("http_load", settings, summarize(samples, expected, speeds), given, speeds))
+    print(write("http-load", settings, summarize(samples, expected, speeds), given, speeds))
 
 
 if __name__ == "__main__":

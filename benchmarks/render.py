@@ -27,6 +27,7 @@ from results_tables import (
     render_front,
     render_front_summary,
     render_graph_choices,
+    render_http_load,
     render_independence,
     render_loss,
     render_run,
@@ -117,6 +118,11 @@ SECTIONS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     ),
     "sentence-splitting": ("Sentence splitting", render_sentence_splitting),
     "serving-attack": ("A server under attack", render_serving_attack),
+    "http-load-base": (
+        "The HTTP server under load, a model of the shape of `base`",
+        render_http_load,
+    ),
+    "http-load-tiny": ("The HTTP server under load, `tiny`", render_http_load),
 }
 
 Parts = dict[str, tuple[Callable[[list[dict[str, Any]]], str], tuple[str, ...]]]

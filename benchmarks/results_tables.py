@@ -442,6 +442,32 @@ def render_serving_attack(report: Report) -> str:
     )
 
 
+def render_http_load(report: Report) -> str:
+    """Render the load test of the HTTP server beside the service alone."""
+    settings, results = report["settings"], dict(report["results"])
+    (ratio,) = (results.pop(name) for name in list(results) if " / " in name)
+    rows = [
+        [
+            name, str(found["requests"]), str(found["lost"]),
+            f"{found['requests_per_second'][0]:.1f}", f"{found['cpu_milliseconds'][0]:.1f}",
+            *(f"{value:.0f}" for value in found["milliseconds"]),
+        ]
+        for name, found in results.items()
+    ]  # fmt: skip
+    header = [
+        "system", "requests", "lost", "requests/s", "CPU ms per request", "p50, ms", "p95, ms",
+        "p99, ms",
+    ]  # fmt: skip
+    return (
+        f"`python benchmarks/http_load.py --bundle DIR --source FILE --requests "
+        f"{settings['requests']} --rounds {settings['rounds']}`\n\n"
+        f"{where(report)}{note_of(report)} {settings['target']}, {settings['clients']} clients "
+        "that send their next line when they have an answer; server and clients share the cores. A "
+        "request without the service's translation is lost.\n\n"
+        f"{table(header, rows)}\nHTTP / alone: {ratio[0]:.2f}.\n"
+    )
+
+
 def render_device_rows(report: Report) -> str:
     """Render replays of the decoding loop on a device that counts."""
     settings, results = report["settings"], report["results"]
