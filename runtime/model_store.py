@@ -353,5 +353,6 @@ def _advice(name: str) -> str:
     near = difflib.get_close_matches(_stored(name).casefold(), by_spelling, n=3)
     meant = list(dict.fromkeys(by_spelling[spelling] for spelling in near))
     hint = f" (similar: {', '.join(meant)})" if meant else ""
-    wanted = name if "/" in name or name.startswith(_PREFIX) else "OWNER/NAME"
+    stored = _stored(name)
+    wanted = name if _is_name(stored) and "/" in stored else "OWNER/NAME"
     return f"{hint}. Install a model with: translate-trt get {wanted}"

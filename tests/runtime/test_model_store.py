@@ -122,6 +122,8 @@ def test_an_unknown_name_is_reported_with_near_misses(install: Callable[..., Pat
         f"model of that name (similar: {OPUS}). Install a model with: translate-trt get "
         "Helsinki-NLP/opus-mt-en-dd\n"
     )
+    for name in ("nothing-like-it", "../a/b"):
+        assert "translate-trt get OWNER/NAME" in run("remove", name).stderr
     assert "translate-trt get OWNER/NAME" in run("info", "nothing-like-it").stderr
     with pytest.raises(BundleError, match="translate-trt get a/b"):
         Translator("a/b")
