@@ -150,7 +150,21 @@ class Glossary:
         path = os.fspath(path)
         name = display_name(path)
         with open_input(path) as stream:
-            entries = list(_parse(read_lines(stream, name), name))
+            return cls.parse(read_lines(stream, name), name, ignore_case)
+
+    @classmethod
+    def parse(cls, lines: Iterable[str], name: str, ignore_case: bool = False) -> Glossary:
+        """Parse the lines of a glossary file; see `read`.
+
+        Args:
+            lines: Lines without their ends.
+            name: Name in error messages.
+            ignore_case: Whether phrases match in any case, on both sides.
+
+        Raises:
+            InputError: There are no entries, or a line is no entry.
+        """
+        entries = list(_parse(lines, name))
         if not entries:
             raise InputError(
                 f"{name} has no entries; write a source phrase, a tab and a target phrase per line."

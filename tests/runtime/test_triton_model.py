@@ -31,6 +31,7 @@ from translate_trt.runtime.serve.triton import interface
 from translate_trt.runtime.serve.triton.repository import write_repository
 from translate_trt.runtime.serve.triton.serving_options import ServerOptions
 from translate_trt.runtime.service import TranslationService
+from translate_trt.runtime.text.glossary import Entry, Glossary
 
 pytest.importorskip("torch", reason="the export packages are needed")
 
@@ -282,6 +283,24 @@ def test_constraints(model: Any, translator: Translator) -> None:
     assert best(response) == expected([with_phrases, translator.translate(lines[1])])
     (refused,) = answers(model, [request("a", CONSTRAINTS=texts("b"), BEAM_SIZE=1)])
     assert "beam_size is 1, and line 1 of this call has constraints" in failure(refused)[1]
+
+
+def test_terminology(model: Any, translator: Translator) -> None:
+    text = "# our terms\ncat\tHund\nhouse\tHaus\tthe house"
+    glossary = Glossary([Entry("cat", ("Hund",)), Entry("house", ("Haus", "the house"))])
+    lines = ["the cat runs.", "the house under the tree", "the cat runs."]
+    (response,) = answers(model, [request(lines, TERMINOLOGY=texts(text, text, ""))])
+    with_terms = translator.translate(lines[:2], terminology=glossary)
+    assert best(response) == expected([*with_terms, *translator.translate(lines[2:])])
+    for asked, message in (
+        ({"TERMINOLOGY": texts("cat")}, "the glossary of sentence 0, line 1 has no target phrase"),
+        ({"TERMINOLOGY": texts("#")}, "the glossary of sentence 0 has no entries"),
+        ({"TERMINOLOGY": texts("a\tb"), "BEAM_SIZE": 1}, "beam_size is 1"),
+    ):
+        (refused,) = answers(model, [request("a", **asked)])
+        assert message in failure(refused)[1]
+    (refused,) = answers(model, [request(TOKENS=[[5]], TERMINOLOGY=texts(text))])
+    assert "send TEXT, or leave TERMINOLOGY out" in failure(refused)[1]
 
 
 def test_given_translations_are_scored(model: Any, translator: Translator) -> None:

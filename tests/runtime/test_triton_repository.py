@@ -108,8 +108,8 @@ def test_inputs_are_the_search_options(triton: Callable[..., Result], tmp_path: 
     inputs = {one["name"][0]: (one["data_type"][0], one["dims"][0]) for one in config["input"]}
     fields = {field.name for field in dataclasses.fields(SearchOptions)} - {"return_attention"}
     others = {
-        "TEXT", "TOKENS", "TARGET_PREFIX", "SCORE_PREFIX", "CONSTRAINTS", "MARKUP",
-        "SPLIT_SENTENCES", "DOCUMENT", "RETURN_ALIGNMENTS", "RETURN_WORDS",
+        "TEXT", "TOKENS", "TARGET_PREFIX", "SCORE_PREFIX", "CONSTRAINTS", "TERMINOLOGY",
+        "MARKUP", "SPLIT_SENTENCES", "DOCUMENT", "RETURN_ALIGNMENTS", "RETURN_WORDS",
     }  # fmt: skip
     assert set(inputs) == others | {name.upper() for name in fields}
     assert inputs["TEXT"] == ("TYPE_STRING", "1")

@@ -22,6 +22,7 @@ from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import TextHypothesis, Translation
 from translate_trt.runtime.serve.triton import interface
 from translate_trt.runtime.service import TranslationService
+from translate_trt.runtime.text.glossary import Glossary
 from translate_trt.runtime.translator import Translator
 
 Array: TypeAlias = NDArray[Any]
@@ -37,6 +38,7 @@ class Line:
         target_prefix: Text that the translation must begin with.
         score: Whether that text is a whole translation, which is scored.
         constraints: Phrases that it must have.
+        terminology: Glossary of the text.
         markup: Kind of markup that is taken out; empty for none.
         split_sentences: Whether to translate the sentences of the text one by one.
         document: Whether the text is a document, whose structure is kept.
@@ -49,6 +51,7 @@ class Line:
     target_prefix: str = ""
     score: bool = False
     constraints: tuple[str, ...] = ()
+    terminology: Glossary | None = None
     markup: str = ""
     split_sentences: bool = False
     document: bool = False
@@ -122,6 +125,7 @@ def read_lines(inputs: Mapping[str, Array], translator: Translator, limits: Limi
     for tensor, kind in (
         (interface.TARGET_PREFIX, "the target prefix"),
         (interface.CONSTRAINTS, "the constraints"),
+        (interface.TERMINOLOGY, "the glossary"),
         (interface.MARKUP, "the markup"),
     ):
         given = inputs.get(tensor.name, np.full(len(sources), b""))
@@ -129,6 +133,7 @@ def read_lines(inputs: Mapping[str, Array], translator: Translator, limits: Limi
             _text(f"{kind} of sentence {row}", one, limits)
             for row, one in enumerate(given.reshape(-1))
         ]
+    glossaries = _glossaries(own[interface.TERMINOLOGY])
     lines = [
         Line(
             source,
@@ -136,6 +141,7 @@ def read_lines(inputs: Mapping[str, Array], translator: Translator, limits: Limi
             own[interface.TARGET_PREFIX][row],
             _is_set(inputs, interface.SCORE_PREFIX, row),
             tuple(one for one in own[interface.CONSTRAINTS][row].split("\t") if one.strip()),
+            terminology=glossaries[own[interface.TERMINOLOGY][row]],
             markup=own[interface.MARKUP][row],
             split_sentences=_is_set(inputs, interface.SPLIT_SENTENCES, row),
             document=_is_set(inputs, interface.DOCUMENT, row),
@@ -167,11 +173,22 @@ def read_lines(inputs: Mapping[str, Array], translator: Translator, limits: Limi
     return lines
 
 
+def _glossaries(texts: Sequence[str]) -> dict[str, Glossary | None]:
+    """Return the glossary of each distinct text; None for a blank one."""
+    found: dict[str, Glossary | None] = {}
+    for row, text in enumerate(texts):
+        if text not in found:
+            name = f"the glossary of sentence {row}"
+            found[text] = Glossary.parse(text.split("\n"), name) if text.strip() else None
+    return found
+
+
 def _check_text(row: int, line: Line) -> None:
     """Refuse inputs that need a text, or that do not go together."""
     asked = [
         tensor.name
         for tensor, given in (
+            (interface.TERMINOLOGY, line.terminology),
             (interface.MARKUP, line.markup),
             (interface.SPLIT_SENTENCES, line.split_sentences),
             (interface.DOCUMENT, line.document),
@@ -321,7 +338,7 @@ class Answer:
     def _submit(self, line: Line) -> Future[Translation]:
         shared: dict[str, Any] = {
             "request": self._request, "split_sentences": line.split_sentences,
-            "markup": line.markup or None,
+            "markup": line.markup or None, "terminology": line.terminology,
         }  # fmt: skip
         if line.document and isinstance(line.source, str):
             return self._service.submit_document(line.source, line.options, **shared)

@@ -48,6 +48,7 @@ TOKENS = Tensor("TOKENS", "INT32", (-1,))  # shorter rows of a request are fille
 TARGET_PREFIX = Tensor("TARGET_PREFIX", "STRING", (1,))
 SCORE_PREFIX = Tensor("SCORE_PREFIX", "BOOL", (1,))  # the prefix is a whole translation
 CONSTRAINTS = Tensor("CONSTRAINTS", "STRING", (1,))  # phrases between tabs
+TERMINOLOGY = Tensor("TERMINOLOGY", "STRING", (1,))  # lines of a glossary
 MARKUP = Tensor("MARKUP", "STRING", (1,))  # html, xml, text, or nothing
 SPLIT_SENTENCES = Tensor("SPLIT_SENTENCES", "BOOL", (1,))
 DOCUMENT = Tensor("DOCUMENT", "BOOL", (1,))  # the text has lines, which are kept
@@ -71,8 +72,8 @@ OPTIONS: dict[str, Tensor] = {
 }
 
 INPUTS = (
-    TEXT, TOKENS, TARGET_PREFIX, SCORE_PREFIX, CONSTRAINTS, MARKUP, SPLIT_SENTENCES, DOCUMENT,
-    RETURN_ALIGNMENTS, RETURN_WORDS, *OPTIONS.values(),
+    TEXT, TOKENS, TARGET_PREFIX, SCORE_PREFIX, CONSTRAINTS, TERMINOLOGY, MARKUP, SPLIT_SENTENCES,
+    DOCUMENT, RETURN_ALIGNMENTS, RETURN_WORDS, *OPTIONS.values(),
 )  # fmt: skip
 
 # Hypotheses are sorted best first, alternatives by their tokens. The number of columns is the
