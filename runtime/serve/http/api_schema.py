@@ -29,12 +29,16 @@ def body_of(kind: type[BaseModel], forms: bool = True) -> dict[str, Any]:
         forms: Whether forms are accepted beside JSON.
     """
     schema = kind.model_json_schema(ref_template="#/components/schemas/{model}")
-    kinds = ["application/json"]
+    content = {"application/json": {"schema": schema}}
     if forms:
-        kinds += ["application/x-www-form-urlencoded", "multipart/form-data"]
-    return {
-        "requestBody": {"required": True, "content": {name: {"schema": schema} for name in kinds}}
-    }
+        # Fields of a form are text.
+        fields = {
+            name: field for name, field in schema["properties"].items()
+            if field.get("type") != "object"
+        }  # fmt: skip
+        form = {"schema": {**schema, "properties": fields}}
+        content |= {"application/x-www-form-urlencoded": form, "multipart/form-data": form}
+    return {"requestBody": {"required": True, "content": content}}
 
 
 def answers(success: type[BaseModel] | Any, *errors: int) -> dict[str, Any]:

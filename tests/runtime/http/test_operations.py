@@ -42,3 +42,14 @@ def test_metrics_count_requests_and_tokens(client: TestClient) -> None:
     ):
         assert line in text
     assert "no/such" not in text
+
+
+def test_the_description_has_forms_without_objects(client: TestClient) -> None:
+    route = client.get("/openapi.json").json()["paths"]["/translate"]["post"]
+    fields = {
+        kind: set(one["schema"]["properties"])
+        for kind, one in route["requestBody"]["content"].items()
+    }
+    json = fields.pop("application/json")
+    assert {"q", "source", "target", "options", "terminology"} < json
+    assert list(fields.values()) == [json - {"options", "terminology"}] * 2
