@@ -195,13 +195,15 @@ def main() -> None:
         TranslationService(translator) as service,
         server(given.bundle, given.target, workers) as (url, process),
     ):
+        few = lines[: 2 * given.clients]  # to warm up
+        by_http(url, process, few, given.clients), by_service(service, few, given.clients)
         systems = {
             HTTP: lambda: by_http(url, process, lines, given.clients),
             ALONE: lambda: by_service(service, lines, given.clients),
         }
-        samples = alternate(systems, given.rounds)
-        found = translator.translate_document(lines, split_sentences=LANGUAGES[0])
-    expected = [one.text for one in found]
+        samples = alternate(systems, given.rounds, warmup=0)
+        found = translator.translate_document(text, split_sentences=LANGUAGES[0])
+    expected = list(islice(cycle(one.text for one in found), given.requests))
     speeds = {
         name: [len(lines) / one["seconds"] for one in rounds] for name, rounds in samples.items()
     }
