@@ -49,8 +49,8 @@ _SEPARATOR = "--"
 # option of a command.
 _PART = "[A-Za-z0-9](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9_])?"
 _NAME = re.compile(f"{_PART}(?:/{_PART})?")
-# Names as users type them: models of Firefox are `firefox:en-de` to `get`.
-_PREFIX = "firefox:"
+#: Beginning of the names of models of Firefox, as users type them: `firefox:en-de`.
+FIREFOX = "firefox:"
 
 
 @dataclass(frozen=True)
@@ -289,7 +289,7 @@ MODEL = Kind("installed model", "translate-trt get", _model_files)
 
 
 def _stored(name: str) -> str:
-    return f"firefox/{name[len(_PREFIX) :]}" if name.startswith(_PREFIX) else name
+    return f"firefox/{name[len(FIREFOX) :]}" if name.startswith(FIREFOX) else name
 
 
 def _is_name(text: str) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import importlib.util
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ import click
 from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.errors import OutputError
 from translate_trt.runtime.model_store import (
+    FIREFOX,
     VARIABLE,
     check_name,
     installed_bundle,
@@ -21,8 +21,6 @@ from translate_trt.runtime.model_store import (
 
 if TYPE_CHECKING:
     from translate_trt.export.hub.origin import Origin
-
-_FIREFOX = "firefox:"
 
 
 @click.command()
@@ -91,10 +89,10 @@ def get(
 
 def _open(name: str, revision: str | None, downloads: Path, offline: bool) -> Origin:
     """Look up the model at its origin."""
-    if name.startswith(_FIREFOX):
+    if name.startswith(FIREFOX):
         from translate_trt.export.hub.firefox import FirefoxModel
 
-        pair = name[len(_FIREFOX) :]
+        pair = name[len(FIREFOX) :]
         return FirefoxModel.open(pair, revision, downloads / "firefox", offline)
     from translate_trt.export.hub.repository import HubRepository
 
@@ -103,10 +101,7 @@ def _open(name: str, revision: str | None, downloads: Path, offline: bool) -> Or
 
 def _command(name: str) -> str:
     """Return the command that translates with a model, with the languages that it needs."""
-    from translate_trt.export.hub.sample_languages import language_options
+    from translate_trt.export.hub.sample_languages import language_flags
 
-    languages = "".join(
-        f" --{option.replace('_', '-')} {shlex.quote(code)}"
-        for option, code in language_options(read_manifest(installed_bundle(name))).items()
-    )
-    return f"translate-trt translate --bundle {name}{languages}"
+    flags = language_flags(read_manifest(installed_bundle(name)))
+    return f"translate-trt translate --bundle {name}{flags}"

@@ -6,11 +6,10 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from translate_trt.runtime.errors import DownloadError
-
-_BLOCK = 1 << 20
+from translate_trt.runtime.io.hashing import sha256_of_file
 
 
 @dataclass(frozen=True)
@@ -40,10 +39,9 @@ class RemoteFile:
         if self.bytes is not None and size != self.bytes:
             expected, found = ("bytes", self.bytes), str(size)
         elif self.sha256 is not None:
-            expected, found = ("SHA-256", self.sha256), _digest(path, hashlib.sha256())
+            expected, found = ("SHA-256", self.sha256), sha256_of_file(path)[0]
         elif self.git_sha1 is not None:
-            blob = hashlib.sha1(f"blob {size}\0".encode(), usedforsecurity=False)
-            expected, found = ("git hash", self.git_sha1), _digest(path, blob)
+            expected, found = ("git hash", self.git_sha1), _git_hash(path, size)
         if expected is not None and found != str(expected[1]):
             raise DownloadError(
                 f"{self.name} has {expected[0]} {found}, but the origin states {expected[1]}: the "
@@ -51,11 +49,11 @@ class RemoteFile:
             )
 
 
-def _digest(path: Path, digest: Any) -> str:
+def _git_hash(path: Path, size: int) -> str:
+    """Return the hash that git has for a file of this content."""
+    blob = hashlib.sha1(f"blob {size}\0".encode(), usedforsecurity=False)
     with path.open("rb") as file:
-        while block := file.read(_BLOCK):
-            digest.update(block)
-    return str(digest.hexdigest())
+        return hashlib.file_digest(file, lambda: blob).hexdigest()
 
 
 class Origin(Protocol):

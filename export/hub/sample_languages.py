@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import importlib.resources
+import shlex
 from collections.abc import Sequence
 
 from translate_trt.runtime.bundle.manifest import Manifest
+from translate_trt.runtime.text.sentences import base_language
 
 #: Languages of the samples, the preferred ones first.
 SAMPLES = ("en", "de", "fr", "es", "it", "pt", "ru", "zh")
-
-# Codes of ISO 639-2 and -3, with which NLLB's and OPUS-MT's codes begin.
-_TWO_LETTERS = {
-    "eng": "en", "deu": "de", "ger": "de", "fra": "fr", "fre": "fr", "spa": "es", "ita": "it",
-    "por": "pt", "rus": "ru", "zho": "zh", "chi": "zh", "cmn": "zh",
-}  # fmt: skip
 
 
 def sample(language: str) -> list[str]:
@@ -23,15 +19,9 @@ def sample(language: str) -> list[str]:
     return path.read_text(encoding="utf-8").splitlines()
 
 
-def base_language(code: str) -> str:
-    """Return the language of a code such as "eng_Latn", "en_XX" or "pt-BR", if known as "en"."""
-    base = code.replace("-", "_").partition("_")[0].casefold()
-    return _TWO_LETTERS.get(base, base)
-
-
 def sampled(code: str | None) -> str | None:
     """Return the language of `SAMPLES` that a code is of; None for any other code."""
-    base = None if code is None else base_language(code)
+    base = base_language(code)
     return base if base in SAMPLES else None
 
 
@@ -52,6 +42,14 @@ def language_options(manifest: Manifest) -> dict[str, str]:
             manifest.target_languages, sampled(source)
         )
     return options
+
+
+def language_flags(manifest: Manifest) -> str:
+    """Return the flags of `translate` for `language_options`, each after a space."""
+    return "".join(
+        f" --{name.replace('_', '-')} {shlex.quote(code)}"
+        for name, code in language_options(manifest).items()
+    )
 
 
 def _preferred(codes: Sequence[str], used: str | None) -> str:

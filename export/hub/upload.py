@@ -7,7 +7,7 @@ from pathlib import Path
 from huggingface_hub import CommitOperationAdd, ModelCardData
 
 from translate_trt.export.hub.repository import MAIN, hub_api, hub_errors
-from translate_trt.export.hub.sample_languages import base_language, language_options
+from translate_trt.export.hub.sample_languages import language_flags
 from translate_trt.runtime.bundle.manifest import (
     MANIFEST_NAME,
     Manifest,
@@ -17,6 +17,7 @@ from translate_trt.runtime.bundle.manifest import (
 )
 from translate_trt.runtime.bundle.prompt import format_languages
 from translate_trt.runtime.model_store import ModelRecord, record_of
+from translate_trt.runtime.text.sentences import base_language
 
 CARD = "README.md"
 
@@ -68,20 +69,17 @@ def model_card(
         origin: Record of the installed model, if the bundle is one.
     """
     sides = manifest.source_languages, manifest.target_languages
-    codes = sorted({base_language(code) for side in sides for code in side})
+    codes = sorted({base for side in sides for code in side if (base := base_language(code))})
     base = origin.repository if origin is not None and origin.source == "hub" else None
     data = ModelCardData(
         language=codes or None, license=license, library_name="translate-trt",
         pipeline_tag="translation", base_model=base,
     )  # fmt: skip
-    options = "".join(
-        f" --{name.replace('_', '-')} {code}" for name, code in language_options(manifest).items()
-    )
     lines = [
         "---", data.to_yaml(), "---", "", f"# {repository.rpartition('/')[2]}", "",
         "A bundle of translate-trt: a translation model compiled with its beam search.", "",
         "```", f"translate-trt get {repository}",
-        f"translate-trt translate --bundle {repository}{options}", "```", "",
+        f"translate-trt translate --bundle {repository}{language_flags(manifest)}", "```", "",
         *_languages(manifest), *_origin(origin), "## Targets", "", *_targets(manifest), "",
         "## Agreement with PyTorch", "", *_evidence(manifest), "",
     ]  # fmt: skip

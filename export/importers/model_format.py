@@ -1,4 +1,4 @@
-"""Declaration of a format of model files: the files by which an importer recognizes it."""
+"""Format of a directory of model files: its required files and the importer that loads it."""
 
 from __future__ import annotations
 
@@ -57,8 +57,7 @@ class ModelFormat:
         required: The files that every model has; the first distinguishes the format.
         optional: Patterns of further files that the importer reads.
         excluded: Patterns of files that no model of the format has.
-        config: Fields of a JSON file by which the format is recognized, with their possible values;
-            no values for any.
+        config: Required fields of a JSON file, with their possible values; none for any value.
         config_name: Name of the JSON file.
         load: Imports the directory; None for directories that need no import.
     """

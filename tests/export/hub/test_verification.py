@@ -12,7 +12,6 @@ import pytest
 from translate_trt.export.hub import verification
 from translate_trt.export.hub.sample_languages import (
     SAMPLES,
-    base_language,
     language_options,
     sample,
 )
@@ -21,6 +20,7 @@ from translate_trt.export.verify.parity import Parity
 from translate_trt.runtime.bundle.manifest import read_manifest, write_manifest
 from translate_trt.runtime.bundle.prompt import Prompt
 from translate_trt.runtime.errors import TranslateTrtError
+from translate_trt.runtime.text.sentences import base_language
 
 PARITY = Parity(
     sentences=24, identical_percent=50.0, largest_score_difference=0.1, bleu=29.0,
