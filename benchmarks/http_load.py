@@ -196,7 +196,8 @@ def main() -> None:
         server(given.bundle, given.target, workers) as (url, process),
     ):
         few = lines[: 2 * given.clients]  # to warm up
-        by_http(url, process, few, given.clients), by_service(service, few, given.clients)
+        by_http(url, process, few, given.clients)
+        by_service(service, few, given.clients)
         systems = {
             HTTP: lambda: by_http(url, process, lines, given.clients),
             ALONE: lambda: by_service(service, lines, given.clients),

@@ -15,6 +15,7 @@ from starlette.types import Message
 
 from translate_trt.runtime.serve.http.http_error import HttpError
 from translate_trt.runtime.serve.http.http_settings import HttpSettings
+from translate_trt.runtime.serve.http.messages import TranslateQuery
 
 _Query = TypeVar("_Query", bound=BaseModel)
 _FORM = "application/x-www-form-urlencoded"
@@ -120,7 +121,7 @@ def _fields(pairs: list[tuple[str, str]], kind: type[BaseModel]) -> dict[str, An
     """Return the fields of a form; a field `q` that is repeated is an array."""
     fields: dict[str, Any] = {}
     for name, value in pairs:
-        if name == "q" and name in fields and kind.__name__ == "TranslateQuery":
+        if name == "q" and name in fields and issubclass(kind, TranslateQuery):
             before = fields[name]
             fields[name] = [*before, value] if isinstance(before, list) else [before, value]
         elif name in kind.model_fields:
