@@ -16,7 +16,6 @@ import argparse
 import json
 import os
 import platform
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -26,9 +25,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from chromium import find_chromium
+
 ROOT = Path(__file__).resolve().parents[1]
 EXTRAS = "cpu,serve,detect,hub"
-PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 
 
 class Clock:
@@ -49,10 +49,9 @@ def open_page(url: str, text: str) -> tuple[str, str]:
     """Return the translation that the page shows, and what opened it."""
     from playwright.sync_api import sync_playwright
 
-    program = next(filter(None, map(shutil.which, (os.environ.get("CHROMIUM", ""), *PROGRAMS))))
     with sync_playwright() as playwright:
         # Chromium's own sandbox does not run as root.
-        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=find_chromium(), args=["--no-sandbox"])
         page = browser.new_page()
         page.goto(url)
         page.wait_for_selector("#target-language option", state="attached")
@@ -85,7 +84,7 @@ def has_browser() -> bool:
         import playwright.sync_api  # noqa: F401
     except ModuleNotFoundError:
         return False
-    return any(map(shutil.which, (os.environ.get("CHROMIUM", ""), *PROGRAMS)))
+    return find_chromium() is not None
 
 
 def measure(wheel: Path, bundle: str | None, name: str | None, text: str) -> dict[str, object]:

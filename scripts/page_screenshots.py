@@ -10,13 +10,12 @@ phone; in the light one the pointer is on it.
 from __future__ import annotations
 
 import argparse
-import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+from chromium import find_chromium
 from playwright.sync_api import sync_playwright
 
 PICTURES: dict[str, dict[str, Any]] = {
@@ -27,12 +26,11 @@ PICTURES: dict[str, dict[str, Any]] = {
         "is_mobile": True, "device_scale_factor": 2,
     },
 }  # fmt: skip
-PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 
 
 def chromium() -> str:
     """Return the path of Chromium."""
-    found = next(filter(None, map(shutil.which, (os.environ.get("CHROMIUM", ""), *PROGRAMS))), None)
+    found = find_chromium()
     if found is None:
         raise SystemExit("There is no Chromium: install it, or name its program with CHROMIUM.")
     return found

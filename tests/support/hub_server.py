@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from support.server import serving
+
 MAIN = "main"
 
 _INFO = re.compile(r"/api/models/([^/]+/[^/]+)/revision/([^/]+)")
@@ -97,18 +99,12 @@ def serve_hub() -> Iterator[Hub]:
     class Handler(_Handler):
         site = hub
 
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    hub.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield hub
-    finally:
-        if hub.release is not None:
-            hub.release.set()
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with serving(Handler) as hub.url:
+        try:
+            yield hub
+        finally:
+            if hub.release is not None:
+                hub.release.set()
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
