@@ -1,7 +1,8 @@
-"""Formats of the lines that `translate-trt translate` reads and writes: text, JSON lines, TSV.
+"""Formats of the lines that commands read and write: text, JSON lines, TSV.
 
 A format turns each line of an input into a record: the texts to translate, and the output line that
-their translations give. All other fields and columns of a line are copied as they are written.
+their translations give. For `translate-trt score`, a line has the translations as well. All other
+fields and columns of a line are copied as they are written.
 """
 
 from __future__ import annotations
@@ -36,10 +37,13 @@ class Record(NamedTuple):
     Attributes:
         texts: Texts to translate, in order; a text may be blank.
         render: Returns the output line of the translations of `texts`; None for no line.
+        given: Translations that the line has, as many as `texts`; empty unless the format reads
+            them.
     """
 
     texts: Sequence[str]
     render: Callable[[Sequence[Translation]], str | None]
+    given: Sequence[str] = ()
 
 
 class RecordFormat(Protocol):
@@ -89,12 +93,15 @@ class JsonLinesFormat:
         added: Value of a translation by the name of an added field.
         replace: Existing fields of these names are replaced; otherwise they are an error.
         remedy: What to do about such a field, in the message of the error.
+        given_field: Name of the field with the translation, which has the form of the text; None
+            if lines have none.
     """
 
     field: str
     added: Mapping[str, Callable[[Translation], Any]]
     replace: bool = False
     remedy: str = _NAME_REMEDY
+    given_field: str | None = None
 
     def read(self, lines: Iterable[str], name: str) -> Iterator[Record]:
         """Iterate over the records of an input; see `RecordFormat`."""
@@ -106,27 +113,37 @@ class JsonLinesFormat:
 
     def _record(self, line: str, where: str) -> Record:
         members = _object(line, where)
-        if self.field not in members:
-            raise InputError(
-                f"{where} has no field {self.field!r}; it has {_listed(members)}. Name one with "
-                "--field."
-            )
+        value, given = _value(members, self.field, "--field", where), None
+        if self.given_field is not None:
+            given = _value(members, self.given_field, "--translation-field", where)
+            value, given = self._pairs(value, given, where)
         for name in self.added:
             if name in members and not self.replace:
                 raise InputError(f"{where} already has a field {name!r}; {self.remedy}.")
-        value = members[self.field]
-        texts = value if isinstance(value, list) else [value]
-        for text in texts:
-            if not isinstance(text, str | None):
-                raise InputError(
-                    f"{where}: the field {self.field!r} {'has' if texts is value else 'is'} "
-                    f"{_kind(text)}; it must be a string, a list of strings, or null. Correct the "
-                    "line, or name another field with --field."
-                )
         spans = _spans(line) if self.added.keys() & members.keys() else {}
-        return Record(
-            [text for text in texts if text is not None], partial(self._render, line, value, spans)
-        )
+        return Record(_listed_texts(value), partial(self._render, line, value, spans),
+                      _listed_texts(given))  # fmt: skip
+
+    def _pairs(self, value: Any, given: Any, where: str) -> tuple[Any, Any]:
+        """Return a text and its translation, or lists of them, null where either is."""
+        texts, translations = _as_list(value), _as_list(given)
+        one_is_null = value is None or given is None
+        if not one_is_null and (isinstance(value, list) != isinstance(given, list)
+                                or len(texts) != len(translations)):  # fmt: skip
+            raise InputError(
+                f"{where}: the fields {self.field!r} and {self.given_field!r} have "
+                f"{_count(value)} and {_count(given)}; each text must have its translation. "
+                "Correct the line."
+            )
+        if one_is_null:
+            return None, None
+        if not isinstance(value, list):
+            return value, given
+        pairs = [
+            (None, None) if text is None or translation is None else (text, translation)
+            for text, translation in zip(texts, translations, strict=True)
+        ]
+        return [text for text, _ in pairs], [translation for _, translation in pairs]
 
     def _render(
         self,
@@ -155,6 +172,35 @@ class JsonLinesFormat:
             if name in values:
                 line = line[:begin] + values[name] + line[after:]
         return line
+
+
+def _value(members: Mapping[str, Any], field: str, flag: str, where: str) -> Any:
+    """Return the text, texts or null of a field."""
+    if field not in members:
+        raise InputError(
+            f"{where} has no field {field!r}; it has {_listed(members)}. Name one with {flag}."
+        )
+    value = members[field]
+    for text in _as_list(value):
+        if not isinstance(text, str | None):
+            raise InputError(
+                f"{where}: the field {field!r} {'has' if isinstance(value, list) else 'is'} "
+                f"{_kind(text)}; it must be a string, a list of strings, or null. Correct the "
+                f"line, or name another field with {flag}."
+            )
+    return value
+
+
+def _as_list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _listed_texts(value: Any) -> list[str]:
+    return [text for text in _as_list(value) if text is not None]
+
+
+def _count(value: Any) -> str:
+    return f"a list of {len(value)}" if isinstance(value, list) else "one text"
 
 
 def _object(line: str, where: str) -> dict[str, Any]:
@@ -209,6 +255,7 @@ class TsvFormat:
         header: bool,
         added: Mapping[str, Callable[[Translation], str]],
         replace: bool = False,
+        given_column: int | str | None = None,
     ) -> None:
         """Create the format for the inputs of one output.
 
@@ -217,11 +264,13 @@ class TsvFormat:
             header: The first row of each input has the names of its columns.
             added: Value of a translation by the name of an added column.
             replace: Existing columns of these names are replaced; otherwise they are an error.
+            given_column: Column with the translation, likewise; None if rows have none.
         """
         self._column = column
         self._has_header = header
         self._added = added
         self._replace = replace
+        self._given_column = given_column
         self._layout: _Layout | None = None
         self._header: str | None = None
 
@@ -244,7 +293,8 @@ class TsvFormat:
                         "columns are separated by single tabs, which quotes do not protect. "
                         "Correct the line."
                     )
-                yield Record([cells[layout.text]], partial(self._render, cells, layout))
+                given = [] if layout.given is None else [cells[layout.given]]
+                yield Record([cells[layout.text]], partial(self._render, cells, layout), given)
 
     def _header_record(self, line: str, where: str) -> Record:
         if self._header is None:
@@ -261,28 +311,16 @@ class TsvFormat:
         return Record([], lambda _: None)
 
     def _new_layout(self, cells: list[str], where: str) -> _Layout:
-        if isinstance(self._column, int):
-            text = self._column - 1
-            if text >= len(cells):
-                raise InputError(
-                    f"{where} has {_columns(cells)}, so column {self._column} is missing; name "
-                    "another one with --column."
-                )
-        elif cells.count(self._column) != 1:
-            found = "several columns" if self._column in cells else "no column"
-            raise InputError(
-                f"{where} has {found} {self._column!r}; the header has {_listed(cells)}. Name "
-                "another one with --column, or give its number."
-            )
-        else:
-            text = cells.index(self._column)
+        text, given = _index(cells, self._column, "--column", where), None
+        if self._given_column is not None:
+            given = _index(cells, self._given_column, "--translation-column", where)
         replaced = {name: cells.index(name) for name in self._added if name in cells}
         if not self._has_header:
             replaced = {}
         for name in replaced:
             if not self._replace:
                 raise InputError(f"{where} already has a column {name!r}; {_NAME_REMEDY}.")
-        return _Layout(len(cells), text, replaced)
+        return _Layout(len(cells), text, given, replaced)
 
     def _render(
         self, cells: list[str], layout: _Layout, translations: Sequence[Translation]
@@ -302,11 +340,30 @@ class TsvFormat:
 
 
 class _Layout(NamedTuple):
-    """Number of columns, index of the text, and indices of the replaced columns by name."""
+    """Number of columns, indices of the text and translation, and of replaced columns by name."""
 
     columns: int
     text: int
+    given: int | None
     replaced: Mapping[str, int]
+
+
+def _index(cells: list[str], column: int | str, flag: str, where: str) -> int:
+    """Return the index of a column that is given by its number from 1, or by its name."""
+    if isinstance(column, int):
+        if column > len(cells):
+            raise InputError(
+                f"{where} has {_columns(cells)}, so column {column} is missing; name another one "
+                f"with {flag}."
+            )
+        return column - 1
+    if cells.count(column) != 1:
+        found = "several columns" if column in cells else "no column"
+        raise InputError(
+            f"{where} has {found} {column!r}; the header has {_listed(cells)}. Name another one "
+            f"with {flag}, or give its number."
+        )
+    return cells.index(column)
 
 
 def _columns(cells: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""Options of `translate` for the format of its input and output lines."""
+"""Options of `translate` and `score` for the format of their input and output lines."""
 
 from __future__ import annotations
 
@@ -11,7 +11,13 @@ from typing import Any
 import click
 
 from translate_trt.runtime.errors import OptionError
-from translate_trt.runtime.json_lines import WordsOf, json_hypotheses, json_line, json_number
+from translate_trt.runtime.json_lines import (
+    UNTRANSLATED,
+    WordsOf,
+    json_hypotheses,
+    json_line,
+    json_number,
+)
 from translate_trt.runtime.record_formats import (
     JsonLinesFormat,
     RecordFormat,
@@ -21,14 +27,15 @@ from translate_trt.runtime.record_formats import (
 from translate_trt.runtime.results import TextHypothesis, Translation
 from translate_trt.runtime.text.alignment import check_threshold
 
-_OUTPUT_FIELD = "translation"
-_FLAGS = ("field", "column", "header", "output_field", "replace_field")
-# Flags above that each input format has.
-_FORMATS = {
+_TRANSLATION = "translation"
+_BOTH = ("output_field", "replace_field")
+# Flags that belong to an input format.
+_FORMATS: dict[str, tuple[str, ...]] = {
     "text": (),
-    "jsonl": ("field", "output_field", "replace_field"),
-    "tsv": ("column", "header", "output_field", "replace_field"),
+    "jsonl": ("field", "translation_field", *_BOTH),
+    "tsv": ("column", "translation_column", "header", *_BOTH),
 }
+_FLAGS = dict.fromkeys(flag for flags in _FORMATS.values() for flag in flags)
 # What no name of a column may contain, and no output in UTF-8.
 _NOT_IN_A_NAME = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 
@@ -36,39 +43,70 @@ _NOT_IN_A_NAME = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 def format_flags(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options of the input format and its fields or columns."""
     flags = (
-        click.option(
-            "--input-format",
-            type=click.Choice(list(_FORMATS)),
-            default="text",
-            show_default=True,
-            help="Format of the lines, which the output keeps: text, an object of JSON per line, "
-            "or columns separated by tabs.",
-        ),
+        _input_format_flag,
         click.option("--field", help="Field of JSON lines to translate. [text]"),
         click.option(
             "--column", help="Column of TSV to translate: its number from 1, or its name."
         ),
-        click.option(
-            "--header", is_flag=True, help="The first line of TSV has the names of the columns."
-        ),
+        _header_flag,
         click.option(
             "--output-field",
-            help=f"Name of the added field or column of translations. [{_OUTPUT_FIELD}]",
+            help=f"Name of the added field or column of translations. [{_TRANSLATION}]",
         ),
-        click.option(
-            "--replace-field",
-            is_flag=True,
-            help="Replace fields or columns of the input that have the names of the added ones.",
-        ),
+        _replace_flag,
     )
     for flag in reversed(flags):
         command = flag(command)
     return command
 
 
+def score_format_flags(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of the input format for lines that have their translations."""
+    flags = (
+        _input_format_flag,
+        click.option("--field", help="Field of JSON lines with the source. [text]"),
+        click.option(
+            "--translation-field",
+            help=f"Field of JSON lines with the translation. [{_TRANSLATION}]",
+        ),
+        click.option(
+            "--column", help="Column of TSV with the source: its number from 1, or its name."
+        ),
+        click.option("--translation-column", help="Column of TSV with the translation, likewise."),
+        _header_flag,
+        click.option(
+            "--output-field",
+            help="Name from which those of the added fields or columns are made, such as "
+            f"NAME_score. [name of the translation's field or column, or {_TRANSLATION}]",
+        ),
+        _replace_flag,
+    )
+    for flag in reversed(flags):
+        command = flag(command)
+    return command
+
+
+_input_format_flag = click.option(
+    "--input-format",
+    type=click.Choice(list(_FORMATS)),
+    default="text",
+    show_default=True,
+    help="Format of the lines, which the output keeps: text, an object of JSON per line, or "
+    "columns separated by tabs.",
+)
+_header_flag = click.option(
+    "--header", is_flag=True, help="The first line of TSV has the names of the columns."
+)
+_replace_flag = click.option(
+    "--replace-field",
+    is_flag=True,
+    help="Replace fields or columns of the input that have the names of the added ones.",
+)
+
+
 @dataclass(frozen=True)
-class FormatFlags:
-    """Values of the options above, and of those that select what is written of a translation.
+class _LineFormat:
+    """Values of the options that both of the above have.
 
     Raises:
         OptionError: An option does not belong to the input format, or its value is not possible.
@@ -80,21 +118,25 @@ class FormatFlags:
     header: bool
     output_field: str | None
     replace_field: bool
-    scores: bool
     as_json: bool
     alignments: bool
     alignment_threshold: float | None
 
     def __post_init__(self) -> None:
         for flag in _FLAGS:
-            if getattr(self, flag) and flag not in _FORMATS[self.input_format]:
+            if getattr(self, flag, None) and flag not in _FORMATS[self.input_format]:
                 formats = " or ".join(name for name, flags in _FORMATS.items() if flag in flags)
                 raise OptionError(
                     f"{flag} is given, but input_format is {self.input_format}; it must be "
                     f"{formats}."
                 )
         if self.input_format == "tsv":
-            self._check_tsv()
+            self._check_column("column", self.column)
+            if self.as_json:
+                raise OptionError(
+                    "input_format is tsv, which has no place for the JSON of --json and "
+                    "--attention; it must be jsonl or text."
+                )
         if self.alignment_threshold is not None:
             check_threshold(self.alignment_threshold)
         if _NOT_IN_A_NAME.search(self.output_field or ""):
@@ -102,19 +144,29 @@ class FormatFlags:
                 f"output_field is {self.output_field!r}; it may not contain control characters."
             )
 
-    def _check_tsv(self) -> None:
-        if not self.column or (self.column.isdecimal() and int(self.column) == 0):
-            raise OptionError("column is missing; give the number of a TSV column, from 1.")
-        if not self.column.isdecimal() and not self.header:
+    def _check_column(self, flag: str, column: str | None) -> None:
+        if not column or (column.isdecimal() and int(column) == 0):
+            raise OptionError(f"{flag} is missing; give the number of a TSV column, from 1.")
+        if not column.isdecimal() and not self.header:
             raise OptionError(
-                f"column is {self.column}; a column has a name only if the input has a header: add "
+                f"{flag} is {column}; a column has a name only if the input has a header: add "
                 "--header, or give the number of the column."
             )
-        if self.as_json:
-            raise OptionError(
-                "input_format is tsv, which has no place for the JSON of --json and --attention; "
-                "it must be jsonl or text."
-            )
+
+    def _pharaoh(self, hypothesis: TextHypothesis) -> str:
+        alignment = hypothesis.alignment
+        return "" if alignment is None else alignment.pharaoh(self.alignment_threshold)
+
+
+@dataclass(frozen=True)
+class FormatFlags(_LineFormat):
+    """Values of `format_flags`, and of the options that select what is written of a translation.
+
+    Raises:
+        OptionError: See `_LineFormat`.
+    """
+
+    scores: bool
 
     def make_format(self, count: int, words: WordsOf | None = None) -> RecordFormat:
         """Create the format of the lines.
@@ -128,12 +180,8 @@ class FormatFlags:
             added = self._json_fields(as_json, words)
             return JsonLinesFormat(self.field or "text", added, self.replace_field)
         if self.input_format == "tsv":
-            column = str(self.column)
             return TsvFormat(
-                int(column) if column.isdecimal() else column,
-                self.header,
-                self._columns(count),
-                self.replace_field,
+                _column(self.column), self.header, self._columns(count), self.replace_field
             )
         if as_json:
             return TextFormat(
@@ -149,14 +197,10 @@ class FormatFlags:
             cells.append(self._pharaoh(translation.hypotheses[0]))
         return "\t".join(cells)
 
-    def _pharaoh(self, hypothesis: TextHypothesis) -> str:
-        alignment = hypothesis.alignment
-        return "" if alignment is None else alignment.pharaoh(self.alignment_threshold)
-
     def _json_fields(
         self, as_json: bool, words: WordsOf | None
     ) -> dict[str, Callable[[Translation], Any]]:
-        name = self.output_field or _OUTPUT_FIELD
+        name = self.output_field or _TRANSLATION
         fields: dict[str, Callable[[Translation], Any]] = {name: lambda found: found.text}
         if self.scores:
             fields[f"{name}_score"] = lambda found: json_number(found.score)
@@ -171,13 +215,77 @@ class FormatFlags:
     def _columns(self, count: int) -> dict[str, Callable[[Translation], str]]:
         columns = {}
         for rank in range(count):
-            name = (self.output_field or _OUTPUT_FIELD) + (f"_{rank + 1}" if rank else "")
+            name = (self.output_field or _TRANSLATION) + (f"_{rank + 1}" if rank else "")
             columns[name] = _of_hypothesis(rank, lambda found: found.text)
             if self.scores:
                 columns[f"{name}_score"] = _of_hypothesis(rank, lambda found: f"{found.score:.6f}")
             if self.alignments:
                 columns[f"{name}_alignments"] = _of_hypothesis(rank, self._pharaoh)
         return columns
+
+
+@dataclass(frozen=True)
+class ScoreFormatFlags(_LineFormat):
+    """Values of `score_format_flags`, and of the options that select what is written of a score.
+
+    Raises:
+        OptionError: See `_LineFormat`.
+    """
+
+    translation_field: str | None
+    translation_column: str | None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.input_format == "tsv":
+            self._check_column("translation_column", self.translation_column)
+
+    def make_format(self) -> JsonLinesFormat | TsvFormat:
+        """Create the format of lines of JSON or TSV."""
+        column = _column(self.translation_column)
+        if self.input_format == "tsv":
+            name = self.output_field or (column if isinstance(column, str) else _TRANSLATION)
+            columns: dict[str, Callable[[Translation], str]] = {f"{name}_score": score_text}
+            if self.alignments:
+                columns[f"{name}_alignments"] = _of_hypothesis(0, self._pharaoh)
+            return TsvFormat(_column(self.column), self.header, columns, self.replace_field, column)
+        field = self.translation_field or _TRANSLATION
+        name = self.output_field or field
+        fields: dict[str, Callable[[Translation], Any]] = {f"{name}_score": _score}
+        if self.alignments:
+            fields[f"{name}_alignments"] = _of_hypothesis(0, self._pharaoh)
+        if self.as_json:
+            fields[f"{name}_hypotheses"] = self._hypotheses
+        return JsonLinesFormat(self.field or "text", fields, self.replace_field, given_field=field)
+
+    def line(self, source: str, scored: Translation) -> str:
+        """Return the output line of a line of text; without hypotheses it has no score."""
+        if self.as_json:
+            if not scored.hypotheses:
+                return UNTRANSLATED
+            return json_line(source, scored, self.alignment_threshold)
+        cells = [score_text(scored)]
+        if self.alignments:
+            cells.append(_of_hypothesis(0, self._pharaoh)(scored))
+        return "\t".join(cells)
+
+    def _hypotheses(self, scored: Translation) -> list[dict[str, Any]]:
+        return json_hypotheses(scored, self.alignment_threshold)
+
+
+def _column(given: str | None) -> int | str:
+    """Return the number or the name of a column."""
+    column = str(given)
+    return int(column) if column.isdecimal() else column
+
+
+def score_text(scored: Translation) -> str:
+    """Return the score of a translation as text; nan for one that has none."""
+    return f"{scored.score:.6f}" if scored.hypotheses else "nan"
+
+
+def _score(scored: Translation) -> float | None:
+    return json_number(scored.score) if scored.hypotheses else None
 
 
 def _of_hypothesis(

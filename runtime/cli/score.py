@@ -5,15 +5,17 @@ from __future__ import annotations
 import itertools
 import logging
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from translate_trt.runtime.cli.bundle_flags import bundle_flag, target_flags
+from translate_trt.runtime.cli.format_flags import ScoreFormatFlags, score_format_flags
+from translate_trt.runtime.cli.input_chunks import Chunk, read_inputs
 from translate_trt.runtime.cli.loading import load_translator, loading_flags
-from translate_trt.runtime.cli.names import PATH
 from translate_trt.runtime.cli.output import open_output
 from translate_trt.runtime.cli.search_flags import (
     alignment_flags,
@@ -23,10 +25,9 @@ from translate_trt.runtime.cli.search_flags import (
     replace_options,
 )
 from translate_trt.runtime.errors import InputError, OptionError
-from translate_trt.runtime.io.lines import STDIN, check_input, read_parallel
-from translate_trt.runtime.json_lines import UNTRANSLATED, json_line
+from translate_trt.runtime.io.lines import STDIN, check_input, chunks, display_name, read_parallel
+from translate_trt.runtime.record_formats import Record
 from translate_trt.runtime.results import TextHypothesis, Translation
-from translate_trt.runtime.text.alignment import check_threshold
 
 if TYPE_CHECKING:
     from translate_trt.runtime.options import SearchOptions
@@ -38,10 +39,10 @@ log = logging.getLogger("translate_trt")
 @click.command()
 @bundle_flag
 @target_flags
-@click.argument("source", type=PATH)
-@click.argument("translation", type=PATH)
-@click.option("--output", type=PATH, help="File to write. [standard output]")
+@click.argument("inputs", nargs=-1, metavar="SOURCE TRANSLATION | [INPUT]...")
+@click.option("--output", type=click.Path(path_type=Path), help="File to write. [standard output]")
 @click.option("--force", is_flag=True, help="Replace an existing output file.")
+@score_format_flags
 @length_penalty_flags
 @language_flags
 @attention_flag
@@ -52,10 +53,17 @@ def score(
     bundle: Path,
     target: str | None,
     shortlist: bool,
-    source: Path,
-    translation: Path,
+    inputs: tuple[str, ...],
     output: Path | None,
     force: bool,
+    input_format: str,
+    field: str | None,
+    translation_field: str | None,
+    column: str | None,
+    translation_column: str | None,
+    header: bool,
+    output_field: str | None,
+    replace_field: bool,
     return_attention: bool | None,
     alignments: bool,
     alignment_threshold: float | None,
@@ -74,82 +82,110 @@ def score(
     --scores` writes it; with --length-penalty 0 it is the log-probability itself. -v adds the
     perplexity per token of all lines.
 
+    With --input-format jsonl or tsv, each line of the INPUT files has a source and its translation,
+    as `translate` writes them, and standard input is the default. Lines keep their other fields or
+    columns, and translation_score is added.
+
     A line that cannot be scored (longer than the bundle's limit, or a blank source with a
-    translation) has the score nan and a warning. --json writes the objects of `translate --json`,
-    with the log-probability of each token. --alignments adds the alignments after a tab, or to the
-    objects.
+    translation) has the score nan, in JSON null, and a warning. --json writes the objects of
+    `translate --json`, with the log-probability of each token, and adds translation_hypotheses to
+    JSON lines. --alignments adds the alignments after a tab, to the objects, or as
+    translation_alignments.
     """
-    if alignment_threshold is not None:
-        check_threshold(alignment_threshold)
-        alignments = True
-    paths = (source, translation)
-    if [str(path) for path in paths].count(STDIN) > 1:
-        raise OptionError("SOURCE and TRANSLATION are both standard input; name a file for one.")
-    for path in paths:
-        check_input(str(path))
-    with open_output(output, force, (bundle, *paths)) as results:
+    formats = ScoreFormatFlags(
+        input_format=input_format,
+        field=field,
+        translation_field=translation_field,
+        column=column,
+        translation_column=translation_column,
+        header=header,
+        output_field=output_field,
+        replace_field=replace_field,
+        as_json=as_json or bool(return_attention),
+        alignments=alignments or alignment_threshold is not None,
+        alignment_threshold=alignment_threshold,
+    )
+    if input_format == "text":
+        if len(inputs) != 2:
+            raise click.UsageError(
+                f"{len(inputs)} inputs; name two files, SOURCE and TRANSLATION, or an "
+                "--input-format that has both in a line."
+            )
+        if inputs == (STDIN, STDIN):
+            raise OptionError(
+                "SOURCE and TRANSLATION are both standard input; name a file for one."
+            )
+    inputs = inputs or (STDIN,)
+    for path in inputs:
+        check_input(path)
+    with open_output(output, force, (bundle, *inputs)) as results:
         translator = load_translator(
-            bundle, target, shortlist, [str(path) for path in paths], threads=threads,
-            workers=workers, batch_tokens=batch_tokens, device=device, trust_code=trust_code,
+            bundle, target, shortlist, inputs, threads=threads, workers=workers,
+            batch_tokens=batch_tokens, device=device, trust_code=trust_code,
         )  # fmt: skip
         search |= {"return_attention": return_attention}
         options = replace_options(translator.default_options, search)
-        pairs = read_parallel(source, translation)
-        first, failed, tokens, log_prob = 1, 0, 0, 0.0
-        as_json = as_json or bool(return_attention)
-        while chunk := list(itertools.islice(pairs, chunk_lines)):
-            written = []
-            for (line, _), found in zip(
-                chunk, _scored(translator, chunk, options, first, alignments), strict=True
-            ):
-                if found is None:
-                    failed += 1
-                    written.append(UNTRANSLATED if as_json else "nan" + "\t" * alignments)
-                    continue
-                tokens += len(found.token_log_probs)
-                log_prob += sum(found.token_log_probs)
-                if as_json:
-                    written.append(json_line(line, Translation((found,)), alignment_threshold))
-                    continue
-                cells = [f"{found.score:.6f}"]
-                if found.alignment is not None:
-                    cells.append(found.alignment.pharaoh(alignment_threshold))
-                written.append("\t".join(cells))
-            results.write(written)
-            first += len(chunk)
+        count = failed = tokens = 0
+        log_prob = 0.0
+        found = (
+            _read_pairs(inputs, chunk_lines, formats)
+            if input_format == "text"
+            else read_inputs(inputs, chunk_lines, formats.make_format())
+        )
+        for chunk in found:
+            scored = [
+                Translation(() if one is None else (one,))
+                for one in _scored(translator, chunk, options, formats.alignments)
+            ]
+            results.write(chunk.render(scored))
+            for one in scored:
+                for hypothesis in one.hypotheses:
+                    tokens += len(hypothesis.token_log_probs)
+                    log_prob += sum(hypothesis.token_log_probs)
+            count += len(scored)
+            failed += sum(not one.hypotheses for one in scored)
     perplexity = math.exp(-log_prob / tokens) if tokens else math.nan
-    log.info("%d lines, %d tokens, perplexity %.3f per token", first - 1, tokens, perplexity)
+    log.info("%d lines, %d tokens, perplexity %.3f per token", count, tokens, perplexity)
     if failed:
-        log.warning("%d of %d lines have no score", failed, first - 1)
+        log.warning("%d of %d lines have no score", failed, count)
+
+
+def _read_pairs(inputs: Sequence[str], size: int, formats: ScoreFormatFlags) -> Iterator[Chunk]:
+    """Read the lines of two files in chunks."""
+    source, translation = inputs
+    number = 1
+    for pairs in chunks(read_parallel(Path(source), Path(translation)), size):
+        records = [Record([line], partial(_line, formats, line), [given]) for line, given in pairs]
+        yield Chunk(display_name(source), number, records)
+        number += len(records)
+
+
+def _line(formats: ScoreFormatFlags, source: str, scored: Sequence[Translation]) -> str:
+    return formats.line(source, scored[0])
 
 
 def _scored(
-    translator: Translator,
-    pairs: list[tuple[str, str]],
-    options: SearchOptions,
-    first: int,
-    alignments: bool,
+    translator: Translator, chunk: Chunk, options: SearchOptions, alignments: bool
 ) -> Iterator[TextHypothesis | None]:
-    """Score pairs; None for those that the model cannot take, each with a warning.
+    """Score the pairs of a chunk; None for those that the model cannot take, with warnings."""
+    numbers = chunk.per_text(itertools.count(chunk.first_number))
+    pairs = list(zip(chunk.texts, chunk.given, numbers, strict=True))
 
-    Args:
-        translator: The loaded bundle.
-        pairs: At least one line and its translation.
-        options: Search options.
-        first: Number of the first line, for the warnings.
-        alignments: Whether to align the words of each pair.
-    """
-    lines, translations = map(list, zip(*pairs, strict=True))
-    try:
-        yield from translator.score(
-            lines, translations, options, first_line=first, alignments=alignments
-        )
-    except InputError as error:
-        # All lines are checked before any is scored, so that halving finds the bad ones soon.
-        if len(pairs) == 1:
-            log.warning("%s", error)
-            yield None
-            return
-        half = len(pairs) // 2
-        yield from _scored(translator, pairs[:half], options, first, alignments)
-        yield from _scored(translator, pairs[half:], options, first + half, alignments)
+    def score(pairs: list[tuple[str, str, int]]) -> Iterator[TextHypothesis | None]:
+        lines, translations, numbers = map(list, zip(*pairs, strict=True))
+        try:
+            yield from translator.score(
+                lines, translations, options, first_line=numbers[0], alignments=alignments
+            )
+        except InputError as error:
+            # All lines are checked before any is scored, so that halving finds the bad ones soon.
+            if len(pairs) == 1:
+                log.warning("%s: %s", chunk.name, error)
+                yield None
+                return
+            half = len(pairs) // 2
+            yield from score(pairs[:half])
+            yield from score(pairs[half:])
+
+    if pairs:
+        yield from score(pairs)

@@ -6,15 +6,16 @@ import itertools
 import logging
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import click
 
 from translate_trt.runtime.cli.bundle_flags import bundle_flag, target_flags
 from translate_trt.runtime.cli.format_flags import FormatFlags, format_flags
+from translate_trt.runtime.cli.input_chunks import Chunk, read_inputs
 from translate_trt.runtime.cli.loading import load_translator, loading_flags
 from translate_trt.runtime.cli.output import open_output
 from translate_trt.runtime.cli.search_flags import (
@@ -36,12 +37,11 @@ from translate_trt.runtime.io.lines import (
     count_lines,
     display_name,
     open_input,
-    read_chunks,
     read_lines,
     read_text,
 )
 from translate_trt.runtime.options import SearchOptions
-from translate_trt.runtime.record_formats import Record, RecordFormat
+from translate_trt.runtime.record_formats import RecordFormat
 from translate_trt.runtime.results import Translation
 from translate_trt.runtime.text.glossary import Glossary, Recall
 from translate_trt.runtime.text.markup_tokens import MARKUP
@@ -52,41 +52,6 @@ if TYPE_CHECKING:
     from translate_trt.runtime.translator import Translator
 
 log = logging.getLogger("translate_trt")
-
-T = TypeVar("T")
-
-
-class Chunk(NamedTuple):
-    """Lines that are translated together.
-
-    Attributes:
-        name: Name of their input.
-        first_number: Number of the first line, from 1.
-        records: One record per line.
-    """
-
-    name: str
-    first_number: int
-    records: list[Record]
-
-    @property
-    def texts(self) -> list[str]:
-        """The texts of all lines, in order."""
-        return [text for record in self.records for text in record.texts]
-
-    def per_text(self, values: Iterable[T]) -> list[T]:
-        """Repeat the value of each line for each of its texts."""
-        pairs = zip(self.records, values, strict=False)
-        return [value for record, value in pairs for _ in record.texts]
-
-    def render(self, translations: Sequence[Translation]) -> list[str]:
-        """Return the output lines, given the translations of `texts`."""
-        rest = iter(translations)
-        lines = [
-            record.render(list(itertools.islice(rest, len(record.texts))))
-            for record in self.records
-        ]
-        return [line for line in lines if line is not None]
 
 
 @click.command()
@@ -263,7 +228,7 @@ def translate(
         chunks = (
             _read_documents(inputs, record_format)
             if is_text
-            else _read(inputs, chunk_lines, record_format)
+            else read_inputs(inputs, chunk_lines, record_format)
         )
         # A document ends as its input does; JSON lines have line ends.
         end = "" if is_text and not (formats.as_json or options.result_count > 1) else "\n"
@@ -304,14 +269,6 @@ def translate(
             count,
             "source + 50 tokens" if options.max_length is None else f"{options.max_length} tokens",
         )
-
-
-def _read(inputs: Sequence[str], size: int, record_format: RecordFormat) -> Iterator[Chunk]:
-    for path in inputs:
-        number = 1
-        for records in read_chunks(path, size, record_format.read):
-            yield Chunk(display_name(path), number, records)
-            number += len(records)
 
 
 def _read_documents(inputs: Sequence[str], record_format: RecordFormat) -> Iterator[Chunk]:

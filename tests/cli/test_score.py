@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
+import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow
 import pytest
 from click.testing import CliRunner, Result
 
 from translate_trt.runtime import SearchOptions, Translator
 from translate_trt.runtime.cli import main
+from translate_trt.runtime.cli.format_flags import ScoreFormatFlags
+from translate_trt.runtime.cli.score import score
 
 LINES = ["the cat runs.", "a dog eats green", "", "Haus Hund läuft."]
 TRANSLATIONS = ["Hund the cat.", "a", "", ""]
@@ -24,6 +29,15 @@ def run(compiled_bundle: Path, tmp_path: Path) -> Callable[..., Result]:
             path.write_text("".join(f"{line}\n" for line in text), encoding="utf-8")
         arguments = ["score", "--bundle", compiled_bundle, *paths, "--threads", 1, *flags]
         return CliRunner().invoke(main, [str(one) for one in arguments])
+
+    return run
+
+
+@pytest.fixture
+def run_piped(compiled_bundle: Path) -> Callable[..., Result]:
+    def run(content: str, *flags: object) -> Result:
+        arguments = ["score", "--bundle", compiled_bundle, "--threads", 1, *flags]
+        return CliRunner().invoke(main, list(map(str, arguments)), input=content.encode())
 
     return run
 
@@ -91,6 +105,9 @@ def test_errors(run: Callable[..., Result], compiled_bundle: Path, tmp_path: Pat
     both = CliRunner().invoke(main, flags)
     assert both.exit_code != 0
     assert "both standard input" in both.stderr
+    one = CliRunner().invoke(main, flags[:-1])
+    assert one.exit_code == 2
+    assert "1 inputs; name two files, SOURCE and TRANSLATION" in one.stderr
     output = tmp_path / "scores"
     assert run(LINES, TRANSLATIONS[:2], "--output", output).exit_code == 1
     assert not output.exists()
@@ -109,3 +126,102 @@ def test_alignments_follow_the_score(run: Callable[..., Result], translator: Tra
     assert len(objects[0]["alignments"].split()) == 9
     none = run(["", "a"], ["no source", "b"], "--alignments").stdout.splitlines()
     assert none[0] == "nan\t"
+
+
+# ---- JSON lines and TSV ----
+
+
+def test_json_lines(
+    run_piped: Callable[..., Result], translator: Translator, tmp_path: Path
+) -> None:
+    objects = [
+        {"id": 1e300, "text": LINES[0], "translation": TRANSLATIONS[0], "x": ["y"]},
+        {"text": [LINES[1], None, "", LINES[3]], "translation": [TRANSLATIONS[1], "b", "", "c"]},
+        {"text": None, "translation": "a"},
+        {"text": " ", "translation": "b"},
+    ]
+    content = "\n\n".join(json.dumps(one) for one in objects) + "\n"
+    found = run_piped(content, "--input-format", "jsonl", "--chunk-lines", 3)
+    assert found.exit_code == 0, found.output
+    lines = found.stdout.splitlines()
+    assert lines[1::2] == ["", "", ""]
+    given = [json.loads(line) for line in lines[::2]]
+    scores = [one.pop("translation_score") for one in given]
+    assert given == objects
+    sources = [LINES[0], LINES[1], "", LINES[3]]
+    expected = [one.score for one in translator.score(sources, [TRANSLATIONS[0], "a", "", "c"])]
+    assert scores[0] == pytest.approx(expected[0], abs=1e-4)
+    assert scores[1] == pytest.approx([expected[1], None, *expected[2:]], abs=1e-4)
+    assert scores[2:] == [None, None]
+    assert "standard input: line 7 of this call is blank" in found.stderr
+    assert "1 of 5 lines have no score" in found.stderr
+    # A compressed file with other names, and a field that is replaced.
+    named = [{"en": LINES[0], "de": TRANSLATIONS[0], "de_score": 1}]
+    path = tmp_path / "pairs.gz"
+    path.write_bytes(gzip.compress(json.dumps(named[0]).encode()))
+    flags = ("--input-format", "jsonl", "--field", "en", "--translation-field", "de", path)
+    refused = run_piped("", *flags)
+    assert refused.exit_code == 1
+    assert f"{path}, line 1 already has a field 'de_score'" in refused.stderr
+    output = tmp_path / "scored.zst"
+    flags = (*flags, "--replace-field", "--json", "--alignments", "--output", output)
+    assert run_piped("", *flags).exit_code == 0
+    with pyarrow.CompressedInputStream(pyarrow.OSFile(str(output)), "zstd") as stream:
+        (one,) = [json.loads(line) for line in stream.read().splitlines()]
+    assert list(one) == ["en", "de", "de_score", "de_alignments", "de_hypotheses"]
+    assert one["de_score"] == pytest.approx(expected[0], abs=1e-4)
+    (hypothesis,) = one["de_hypotheses"]
+    assert (hypothesis["text"], hypothesis["score"]) == (TRANSLATIONS[0], one["de_score"])
+    assert one["de_alignments"] == hypothesis["alignments"]
+
+
+def test_tsv(run_piped: Callable[..., Result], translator: Translator) -> None:
+    expected = translator.score(LINES[:2], TRANSLATIONS[:2], alignments=True)
+    rows = [f"{text}\t{line}\t{n}" for n, (line, text) in enumerate(zip(LINES, TRANSLATIONS))]  # noqa: B905
+    flags = ("--input-format", "tsv", "--alignments")
+    found = run_piped("\n".join([*rows[:2], "", "b\t\tx"]), *flags, "--column", 2,
+                      "--translation-column", 1)  # fmt: skip
+    assert found.exit_code == 0, found.output
+    lines = found.stdout.splitlines()
+    for row, line, one in zip(rows[:2], lines[:2], expected, strict=True):
+        *cells, score, alignments = line.split("\t")
+        assert "\t".join(cells) == row
+        assert float(score) == pytest.approx(one.score, abs=1e-4)
+        assert one.alignment is not None
+        assert alignments == one.alignment.pharaoh()
+    assert lines[2:] == ["", "b\t\tx\tnan\t"]
+    assert "standard input: line 4 of this call is blank" in found.stderr
+    named = ("--header", "--column", "en", "--translation-column", "de")
+    headed = run_piped("\n".join(["de\ten\tid", *rows[:2]]), *flags, *named)
+    assert headed.stdout.splitlines() == ["de\ten\tid\tde_score\tde_alignments", *lines[:2]]
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--input-format", "tsv", "--column", "1"], "--translation-column is missing"),
+        (
+            ["--input-format", "tsv", "--column", "1", "--translation-column", "de"],
+            "--translation-column is de; a column has a name only if",
+        ),
+        (
+            ["--translation-field", "de"],
+            "--translation-field is given, but --input-format is text; it must be jsonl",
+        ),
+        (
+            ["--input-format", "tsv", "--column", "1", "--translation-column", "2", "--json"],
+            "--input-format is tsv, which has no place for the JSON",
+        ),
+    ],
+)
+def test_flags_that_do_not_fit(
+    run_piped: Callable[..., Result], flags: list[str], message: str
+) -> None:
+    found = run_piped("", *flags)
+    assert found.exit_code == 2
+    assert message in found.stderr
+
+
+def test_every_value_has_a_flag() -> None:
+    parameters = {parameter.name for parameter in score.params}
+    assert {field.name for field in dataclasses.fields(ScoreFormatFlags)} <= parameters

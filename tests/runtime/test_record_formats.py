@@ -158,6 +158,51 @@ def test_json_that_is_nested_too_deeply() -> None:
         rendered(JSON, ["[" * 100_000])
 
 
+# ---- lines with their translations ----
+
+SCORING = JsonLinesFormat("text", {"s": lambda found: found.text}, given_field="de")
+
+
+def test_json_lines_with_translations() -> None:
+    lines = [
+        '{"text": "a", "de": "b"}',
+        '{"text": ["a", null, "b", "c"], "de": ["d", "e", null, "f"]}',
+        '{"text": null, "de": "b"}',
+        '{"text": "a", "de": null}',
+        '{"text": [], "de": []}',
+        "",
+    ]
+    records = list(SCORING.read(lines, "in"))
+    assert [(list(one.texts), list(one.given)) for one in records] == [
+        (["a"], ["b"]), (["a", "c"], ["d", "f"]), ([], []), ([], []), ([], []), ([], []),
+    ]  # fmt: skip
+    found = [json.loads(line or "{}").get("s") for line in rendered(SCORING, lines)]
+    assert found == ["A", ["A", None, None, "C"], None, None, [], None]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"text": "a"}', "has no field 'de'; it has 'text'. Name one with --translation-field"),
+        ('{"text": "a", "de": 1}', "the field 'de' is a number; .* with --translation-field"),
+        ('{"text": "a", "de": ["b"]}', "'text' and 'de' have one text and a list of 1; each text"),
+        ('{"text": ["a"], "de": []}', "have a list of 1 and a list of 0; each text must have"),
+    ],
+)
+def test_json_lines_without_the_translation(line: str, message: str) -> None:
+    with pytest.raises(InputError, match=f"^in, line 1:? .*{message}"):
+        rendered(SCORING, [line])
+
+
+def test_columns_with_translations() -> None:
+    form = TsvFormat("en", True, {"s": lambda found: found.text}, given_column="de")
+    records = list(form.read(["de\tid\ten", "b\t1\ta"], "in"))
+    assert [(list(one.texts), list(one.given)) for one in records] == [([], []), (["a"], ["b"])]
+    missing = TsvFormat(1, False, {}, given_column=3)
+    with pytest.raises(InputError, match=r"column 3 is missing; .* with --translation-column"):
+        list(missing.read(["a\tb"], "in"))
+
+
 # ---- TSV ----
 
 

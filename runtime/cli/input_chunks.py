@@ -1,0 +1,69 @@
+"""Chunks of the lines of inputs, for commands that handle many lines together."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple, TypeVar
+
+from translate_trt.runtime.io.lines import display_name, read_chunks
+from translate_trt.runtime.record_formats import Record, RecordFormat
+from translate_trt.runtime.results import Translation
+
+T = TypeVar("T")
+
+
+class Chunk(NamedTuple):
+    """Lines that are translated together.
+
+    Attributes:
+        name: Name of their input.
+        first_number: Number of the first line, from 1.
+        records: One record per line.
+    """
+
+    name: str
+    first_number: int
+    records: list[Record]
+
+    @property
+    def texts(self) -> list[str]:
+        """The texts of all lines, in order."""
+        return [text for record in self.records for text in record.texts]
+
+    @property
+    def given(self) -> list[str]:
+        """The translations that the lines have, one per text, for formats that read them."""
+        return [text for record in self.records for text in record.given]
+
+    def per_text(self, values: Iterable[T]) -> list[T]:
+        """Repeat the value of each line for each of its texts."""
+        pairs = zip(self.records, values, strict=False)
+        return [value for record, value in pairs for _ in record.texts]
+
+    def render(self, translations: Sequence[Translation]) -> list[str]:
+        """Return the output lines, given the translations of `texts`."""
+        rest = iter(translations)
+        lines = [
+            record.render(list(itertools.islice(rest, len(record.texts))))
+            for record in self.records
+        ]
+        return [line for line in lines if line is not None]
+
+
+def read_inputs(inputs: Sequence[str], size: int, record_format: RecordFormat) -> Iterator[Chunk]:
+    """Read inputs one after the other in chunks of lines.
+
+    Args:
+        inputs: Paths of files, or "-" for standard input.
+        size: Maximum number of lines per chunk.
+        record_format: Format of the lines.
+
+    Raises:
+        InputError: An input cannot be read, or a line is not of the format.
+    """
+    for path in inputs:
+        number = 1
+        for records in read_chunks(path, size, record_format.read):
+            yield Chunk(display_name(path), number, records)
+            number += len(records)
