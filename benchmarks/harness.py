@@ -193,18 +193,23 @@ def write(
         "settings": settings,
         "results": results,
     }
-    out: Path | None = args.out
+    out = save(report, args.out)
+    if samples is not None and args.samples:
+        out.with_suffix(".samples.json").write_text(json.dumps(samples) + "\n")
+    return out
+
+
+def save(report: dict[str, Any], out: Path | None) -> Path:
+    """Write a whole report to a file, or to the default file if `out` is None; return its path."""
     if out is None:
         newest = report["machine"]["instructions"][-1:] or [platform.machine()]
         host = f"{report['machine']['cores']}core-{newest[0].replace('_', '')}"
-        out = RESULTS / f"{report['date']}-{host}-{name}.json"
+        out = RESULTS / f"{report['date']}-{host}-{report['benchmark']}.json"
     out.parent.mkdir(parents=True, exist_ok=True)
     # Replaced as a whole: a benchmark that writes after each case may be interrupted at any time.
     part = out.with_name(f"{out.name}.part")
     part.write_text(dumps(report) + "\n")
     part.replace(out)
-    if samples is not None and args.samples:
-        out.with_suffix(".samples.json").write_text(json.dumps(samples) + "\n")
     return out
 
 

@@ -1,16 +1,18 @@
-"""Plots (SVG), from the reports of scaling.py, serving.py and front.py."""
+"""Plots (SVG), from the reports of scaling.py, serving.py, front.py and table3.py."""
 
 from __future__ import annotations
 
 import io
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+import statistics
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness import RESULTS
 from serving import RUNTIME
+from table3_rows import TableRow, table3_rows
 
 from translate_trt.train.evaluation.pictures import INK, PALETTE, plain_axes
 
@@ -187,6 +189,66 @@ def _legend(sizes: Sequence[str]) -> Iterator[Any]:
             [], [], color=INK, linestyle="", marker=marker, label=label,
             markerfacecolor=INK if filled else "none",
         )  # fmt: skip
+
+
+def plot_table3(report: dict[str, Any], path: Path) -> None:
+    """Draw the differences of Table 3's rows from base, ours beside the paper's."""
+    plain, *rows = table3_rows(report)
+    figure = _figure(report, 10, 5.6)
+    bleu, perplexity = figure.subplots(1, 2, sharey=True)
+    base = statistics.mean(plain.tokenized), statistics.mean(plain.perplexity)
+
+    def difference(value: float) -> float:
+        return value - base[0]
+
+    def percent(value: float) -> float:
+        return 100 * (value / base[1] - 1)
+
+    for axes, scaled, ours, papers in (
+        (bleu, difference, "tokenized", [row.papers_difference for row in rows]),
+        (perplexity, percent, "perplexity",
+         [100 * (row.papers_relative_perplexity - 1) for row in rows]),
+    ):  # fmt: skip
+        _draw_differences(axes, scaled, [plain, *rows], ours)
+        axes.plot(papers, range(len(rows)), "D", color=PALETTE[1], markerfacecolor="none")
+        plain_axes(axes, INK)
+        axes.set_facecolor("none")
+        axes.axvline(0, color=INK, linewidth=1)
+    names = [f"({row.paper.group}) {row.name}" for row in rows]
+    bleu.set(
+        xlabel="tokenized BLEU minus that of base: higher is better", ylim=(len(rows) - 0.5, -0.5)
+    )
+    bleu.set_yticks(range(len(rows)), names)
+    perplexity.set(xlabel="perplexity relative to that of base, %: lower is better")
+    figure.legend(
+        handles=list(_table3_legend()), loc="outside lower center", ncols=3, frameon=False,
+        labelcolor=INK, fontsize="small",
+    )  # fmt: skip
+    _save(figure, path)
+
+
+def _draw_differences(
+    axes: Any, scaled: Callable[[float], float], rows: Sequence[TableRow], figure: str
+) -> None:
+    """Draw mean and spread of the seeds for each row but the first, whose spread is shaded."""
+    plain, *varied = (list(map(scaled, getattr(row, figure))) for row in rows)
+    axes.axvspan(min(plain), max(plain), color=INK, alpha=0.2, linewidth=0)
+    for height, values in enumerate(varied):
+        axes.plot([min(values), max(values)], [height, height], color=PALETTE[0], linewidth=1.5)
+        axes.plot(statistics.mean(values), height, "o", color=PALETTE[0], markersize=5)
+
+
+def _table3_legend() -> Iterator[Any]:
+    """Create the samples of the legend of `plot_table3`."""
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    yield Line2D([], [], color=PALETTE[0], marker="o", label="ours: mean and range of the seeds")
+    yield Line2D(
+        [], [], color=PALETTE[1], linestyle="", marker="D", markerfacecolor="none",
+        label="the paper's",
+    )  # fmt: skip
+    yield Patch(color=INK, alpha=0.2, label="ours: range of base's seeds")
 
 
 def _figure(report: dict[str, Any], width: float, height: float) -> Any:

@@ -16,7 +16,7 @@ import plan
 import training_estimates
 from harness import RESULTS, read_reports
 from performance_tables import PARTS_OF_PAGE, render_readme
-from plots import PLOT_DIRECTORY, plot_front, plot_scaling, plot_serving
+from plots import PLOT_DIRECTORY, plot_front, plot_scaling, plot_serving, plot_table3
 from results_tables import (
     render_compiling,
     render_constraints,
@@ -40,6 +40,7 @@ from results_tables import (
     render_training_steps,
     render_versions,
 )
+from table3_rows import has_table3
 from tables import fill
 
 ROOT = RESULTS.parent.parent
@@ -89,7 +90,8 @@ SECTIONS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "loss-bf16": ("Loss over the vocabulary of `base`, bf16", render_loss),
     "loss-fp32": ("Loss over the vocabulary of `base`, fp32", render_loss),
     "table3-base": ("Table 3", render_table3),
-    "table3-tiny": ("Table 3 in miniature", render_table3),
+    "table3-miniature": ("Table 3 in miniature", render_table3),
+    "table3-tiny": ("Rows of Table 3 with `tiny`", render_table3),
     "compiling": ("Compiling", render_compiling),
     "tracing": ("Tracing", render_tracing),
     "graph-choices": ("Gain of each graph pass", render_graph_choices),
@@ -163,6 +165,9 @@ def main() -> None:
     if "front-multi30k" in reports:
         fill(README, "front-multi30k", render_front_summary(reports["front-multi30k"]))
         plot_front(reports["front-multi30k"], PLOT_DIRECTORY / "front.svg")
+    for name in ("table3-miniature", "table3-base"):
+        if name in reports and has_table3(reports[name]):
+            plot_table3(reports[name], PLOT_DIRECTORY / f"{name}.svg")
     if "corpus" in reports:
         fill(SCALE, "corpus", render_corpus(reports["corpus"]))
     if "serving" in reports:

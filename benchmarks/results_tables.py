@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import statistics
+from collections.abc import Sequence
 from typing import Any
 
 from serving import RUNTIME
+from table3_rows import TableRow, has_table3, is_apart, table3_rows
 from tables import table, where
-
-from translate_trt.train.config import TABLE3, TABLE3_MODELS
 
 Report = dict[str, Any]
 
@@ -84,33 +85,82 @@ def render_run(report: Report) -> str:
 
 
 def render_table3(report: Report) -> str:
-    """Render the trained rows of the paper's Table 3."""
+    """Render the trained rows of the paper's Table 3, and what they allow to conclude."""
     settings, results = report["settings"], report["results"]
-    rows = []
-    for name, found in results.items():
-        row = TABLE3.get(name)
-        rows.append(
+    rows = table3_rows(report)
+    lines = []
+    for row in rows:
+        paper = row.paper
+        lines.append(
             [
-                row.group if row else "",
-                name,
-                f"{found['perplexity']:.2f}",
-                f"{found['bleu']:.2f}",
-                # Reports of older versions lack it.
-                f"{found['tokenized_bleu']:.2f}" if "tokenized_bleu" in found else "",
-                f"{found['parameters'] / 1e6:.2f}",
-                f"{row.perplexity:.2f}" if row else f"{TABLE3_MODELS['base'].perplexity:.2f}",
-                f"{row.bleu:.1f}" if row else f"{TABLE3_MODELS['base'].bleu:.1f}",
+                paper.group,
+                row.name,
+                row.changes,
+                _of_seeds(row.perplexity),
+                _of_seeds(row.bleu),
+                _of_seeds(row.tokenized),
+                f"{row.difference:+.2f}" if row.difference is not None else "",
+                f"{row.parameters / 1e6:.2f}",
+                f"{paper.perplexity:.2f}",
+                f"{paper.bleu:.1f}",
+                f"{row.papers_difference:+.1f}" if paper.group else "",
             ]
         )
-    header = ["group", "row", "perplexity", "BLEU", "tokenized BLEU", "10^6 parameters"]
-    header += ["paper's perplexity (of base)", "paper's tokenized BLEU"]
-    first = next(iter(results.values()))
+    header = ["group", "row", "change", "perplexity", "BLEU", "tokenized BLEU", "from `plain`"]
+    header += ["10^6 parameters", "paper's perplexity", "paper's tokenized BLEU", "from base"]
+    first = next(iter(results.values()))["runs"][0]
+    seeds = [str(run["seed"]) for run in max((one["runs"] for one in results.values()), key=len)]
+    command = f"bash scripts/table3.sh DATA OUT {settings['preset']} {' '.join(results)}"
+    means = ""
+    if len(seeds) > 1:
+        command = f'SEEDS="{" ".join(seeds)}" {command}'
+        means = ", means of the seeds, with the smallest and largest in brackets"
+    devices = "".join(f"{device}; " for device in settings["devices"] if device != "cpu")
+    text = (
+        f"`{command}`\n\n{devices}{where(report)}{note_of(report)} Variations of "
+        f"`{settings['preset']}`, {first['steps']:,} steps, the last checkpoint, beam 4, length "
+        f"penalty 0.6; perplexity per token and BLEU of the validation text (`{first['signature']}`"
+        f"){means}.\n\n{table(header, lines)}"
+    )
+    return f"{text}\n{_conclusions(rows, report)}" if has_table3(report) else text
+
+
+def _of_seeds(values: Sequence[float]) -> str:
+    """Format the mean of the seeds with their extremes; reports of older versions lack some."""
+    if not values:
+        return ""
+    mean = f"{statistics.mean(values):.2f}"
+    return mean if len(values) == 1 else f"{mean} [{min(values):.2f}, {max(values):.2f}]"
+
+
+def _conclusions(rows: Sequence[TableRow], report: Report) -> str:
+    """Render the plot, and what the differences allow to conclude."""
+    plain, *varied = rows
+    moved = [row for row in varied if is_apart(row.tokenized, plain.tokenized)]
+    signs: dict[str, list[str]] = {"same": [], "opposite": [], "none": []}
+    for row in moved:
+        agreement = (row.difference or 0) * row.papers_difference
+        sign = "same" if agreement > 0 else "opposite" if agreement < 0 else "none"
+        signs[sign].append(f"`{row.name}`")
+    named = {
+        sign: f"{len(found)} ({', '.join(found)})" if found else "0"
+        for sign, found in signs.items()
+    }
+    span = max(plain.tokenized) - min(plain.tokenized)
     return (
-        f"`bash scripts/table3.sh DATA OUT {settings['preset']} {' '.join(results)}`\n\n"
-        f"{where(report)}{note_of(report)} Variations of `{settings['preset']}`, "
-        f"{first['steps']:,} steps, the last checkpoint, beam 4, length penalty 0.6; perplexity "
-        "per token and BLEU of the "
-        f"validation text (`{first['signature']}`).\n\n{table(header, rows)}"
+        "![Differences of tokenized BLEU and perplexity from base, ours beside the paper's]"
+        f"(plots/{report['benchmark']}.svg)\n\n"
+        "What can be concluded: whether a change moves this model, on this text, in the direction "
+        f"in which it moved the paper's. Seeds of `plain` are {span:.2f} BLEU apart. {len(moved)} "
+        f"of {len(varied)} rows lie entirely above or below them. The paper's difference has the "
+        f"same sign in {named['same']} of these, the opposite sign in {named['opposite']}, and is "
+        f"0.0 in {named['none']}. The other rows decide nothing.\n\n"
+        "What cannot be concluded: the sizes of the paper's differences, and anything about rows "
+        "on WMT. The model has half the layers and widths of base, and the text is "
+        "one of short captions, some 150 times smaller than WMT14, so capacity, regularization and "
+        "positions matter to other degrees. All rows share one schedule, which may suit some of "
+        "them better. Perplexities are per token of different vocabularies: compare their ratios "
+        "to base only. The paper does not give the spread of its figures over seeds.\n"
     )
 
 

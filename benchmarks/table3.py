@@ -1,8 +1,12 @@
-"""Print the paper's Table 3 from the runs that scripts/table3.sh has trained.
+"""Make the paper's Table 3 from the runs that scripts/table3.sh has trained.
 
-    python benchmarks/table3.py OUT --preset base
+    python benchmarks/table3.py check PRESET [ROW ...]
+    python benchmarks/table3.py measure RUN --row h16 --preset base --out FILE
+    python benchmarks/table3.py table DIR [--note TEXT] [--out FILE]
 
-All figures are read from the files of the runs.
+`check` tells before hours of training whether PRESET has all rows. `measure` reads the figures of
+a finished run from its files. `table` prints the table of the measured runs in DIR, which may come
+from several calls of the script, and writes one report.
 """
 
 from __future__ import annotations
@@ -11,17 +15,30 @@ import argparse
 import json
 import math
 import statistics
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from harness import write
+import torch
+from harness import save, write
+from table3_rows import PLAIN
 
+from translate_trt.runtime.errors import OptionError
 from translate_trt.train.checkpoint import open_checkpoint
-from translate_trt.train.config import TABLE3, TABLE3_MODELS
+from translate_trt.train.config import TABLE3, TABLE3_MODELS, preset
 from translate_trt.train.trainer.metrics import read_metrics
 
 
-def measured(run: Path) -> dict[str, Any]:
+def check(name: str, rows: Iterable[str]) -> None:
+    """Exit with a message if there is no such preset, or it lacks a row."""
+    try:
+        for row in rows:
+            preset(name if row == PLAIN else f"{name}-{row}")
+    except OptionError as error:
+        raise SystemExit(str(error)) from None
+
+
+def figures(run: Path) -> dict[str, Any]:
     """Return perplexity per token, both kinds of BLEU, and the size of a finished run."""
     checkpoint = open_checkpoint(run)
     entries = read_metrics(run)
@@ -31,6 +48,7 @@ def measured(run: Path) -> dict[str, Any]:
     bleu, tokenized = found["bleu"], found["tokenized-bleu"]
     model = checkpoint.load_model()
     return {
+        "seed": checkpoint.train["seed"],
         "perplexity": math.exp(loss),
         "bleu": bleu["score"],
         "signature": bleu["signature"],
@@ -44,35 +62,93 @@ def measured(run: Path) -> dict[str, Any]:
     }
 
 
+def measure(given: argparse.Namespace) -> None:
+    """Write the report of one run."""
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
+    settings = {"preset": given.preset, "row": given.row, "device": device}
+    write("table3-run", settings, figures(given.run), given)
+
+
+def merge(paths: Iterable[Path], note: str) -> dict[str, Any]:
+    """Merge reports of runs into one, with the rows in the paper's order.
+
+    Raises:
+        SystemExit: There are no reports, or they differ in preset, machine or versions.
+    """
+    reports = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(paths)]
+    if not reports:
+        raise SystemExit("there is no report of a run; scripts/table3.sh writes them.")
+    conditions = {
+        (one["settings"]["preset"], one["machine"]["cpu"], one["machine"]["cores"],
+         *one["versions"].values())
+        for one in reports
+    }  # fmt: skip
+    if len(conditions) > 1:
+        differing = "\n".join(map(str, sorted(conditions)))
+        raise SystemExit(f"the runs differ in preset, machine or versions:\n{differing}")
+    rows: dict[str, Any] = {}
+    for name in (PLAIN, *TABLE3):
+        runs = [one["results"] for one in reports if one["settings"]["row"] == name]
+        if runs:
+            rows[name] = {"runs": sorted(runs, key=lambda run: run["seed"])}
+    name = reports[0]["settings"]["preset"]
+    devices = sorted({one["settings"]["device"] for one in reports})
+    return reports[0] | {
+        "benchmark": f"table3-{name}",
+        "date": max(one["date"] for one in reports),
+        "settings": {"preset": name, "devices": devices, "note": note},
+        "results": rows,
+    }
+
+
+def print_table(report: dict[str, Any]) -> None:
+    """Print means over the seeds beside the paper's figures."""
+    print(
+        f"{'':14} {'runs':>4} {'PPL':>7} {'tokenized BLEU':>14} {'params':>9}    paper's: PPL, "
+        "tokenized BLEU, 10^6 parameters"
+    )
+    for name, found in report["results"].items():
+        row = TABLE3_MODELS.get(report["settings"]["preset"]) if name == PLAIN else TABLE3[name]
+        paper = f"{row.perplexity} {row.bleu} {row.parameters or ''}" if row else ""
+        runs = found["runs"]
+        perplexity, bleu = (
+            statistics.mean(run[figure] for run in runs)
+            for figure in ("perplexity", "tokenized_bleu")
+        )
+        print(
+            f"{row.group if row else '':2}{name:12} {len(runs):4} {perplexity:7.2f} {bleu:14.2f} "
+            f"{runs[0]['parameters'] / 1e6:8.1f}M    {paper}"
+        )
+
+
 def main() -> None:
-    """Read the runs, print the table, write it as JSON."""
+    """Check a preset, measure a run, or make the table."""
     options = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    options.add_argument("runs", type=Path, help="OUT of scripts/table3.sh")
-    options.add_argument("--preset", default="base", help="preset that the rows vary")
-    options.add_argument("--note", default="", help="conditions of the runs")
-    options.add_argument(
-        "--json", type=Path, dest="out", help="JSON file; default: benchmarks/results/..."
-    )
+    commands = options.add_subparsers(dest="command", required=True)
+    checked = commands.add_parser("check", help="check that a preset has rows")
+    checked.add_argument("preset", help="preset that the rows vary")
+    checked.add_argument("rows", nargs="*", help=f"rows, or {PLAIN}")
+    measured = commands.add_parser("measure", help="write the report of a run")
+    measured.add_argument("run", type=Path, help="finished and scored run")
+    measured.add_argument("--preset", required=True, help="preset that the row varies")
+    measured.add_argument("--row", required=True, help=f"row, or {PLAIN}")
+    measured.add_argument("--out", type=Path, required=True, help="JSON file")
+    measured.set_defaults(samples=False)
+    tables = commands.add_parser("table", help="print the table, and write it as one report")
+    tables.add_argument("runs", type=Path, help="directory of the reports of runs")
+    tables.add_argument("--note", default="", help="conditions of the runs")
+    tables.add_argument("--out", type=Path, help="JSON file; default: benchmarks/results/...")
     given = options.parse_args()
-    results = {}
-    for name in ("plain", *TABLE3):
-        if (given.runs / name / "scores.json").exists():
-            results[name] = measured(given.runs / name)
-    print(
-        f"{'':14} {'PPL':>7} {'tokenized BLEU':>14} {'params':>9}    paper's: PPL, tokenized BLEU, "
-        "10^6 parameters"
-    )
-    for name, found in results.items():
-        row = TABLE3_MODELS.get(given.preset) if name == "plain" else TABLE3[name]
-        paper = f"{row.perplexity} {row.bleu} {row.parameters or ''}" if row else ""
-        print(
-            f"{row.group if row else '':2}{name:12} {found['perplexity']:7.2f} "
-            f"{found['tokenized_bleu']:14.2f} {found['parameters'] / 1e6:8.1f}M    {paper}"
-        )
-    settings = {"preset": given.preset, "note": given.note}
-    print(write(f"table3-{given.preset}", settings, results, given))
+    if given.command == "check":
+        check(given.preset, given.rows)
+    elif given.command == "measure":
+        measure(given)
+    else:
+        report = merge(given.runs.glob("*.json"), given.note)
+        print_table(report)
+        print(save(report, given.out))
 
 
 if __name__ == "__main__":

@@ -389,6 +389,19 @@ PRESETS: dict[str, Preset] = {
         }
         | {"validate_every": 500, "log_every": 20},
     ),
+    # `base` with half its layers and widths, for Table 3 in miniature. 2,000 steps are 17 epochs of
+    # Multi30k's 29,000 pairs.
+    "miniature": _preset(
+        {"vocabulary_size": 8_000, "encoder_layers": 3, "decoder_layers": 3, "d_model": 256}
+        | {"d_ff": 1_024},
+        {
+            "batch_tokens": 4_096,
+            "steps": 2_000,
+            "warmup_steps": 800,
+            "checkpoint_every": 500,
+        }
+        | {"validate_every": 0, "log_every": 20},
+    ),
     "base": _preset({}, {}),
     # Checkpoints 10 minutes apart (section 6.1) at the paper's 1.0 seconds per step (base: 0.4).
     "big": _preset(
@@ -449,7 +462,8 @@ class Table3Row:
     parameters: int | None
 
 
-#: Each row is available as preset `base-ROW`, and as a variation of the other presets (`tiny-h16`).
+#: Each row is available as preset `base-ROW`, and as a variation of the other presets, whose sizes
+#: change in proportion: `miniature-k16`.
 TABLE3: dict[str, Table3Row] = {
     "h1": Table3Row("A", {"heads": 1}, 5.29, 24.9, None),
     "h4": Table3Row("A", {"heads": 4}, 5.00, 25.5, None),
@@ -502,7 +516,33 @@ def preset(name: str, corpus: str | None = None) -> Preset:
             f"no preset {name!r}; choose one of {', '.join(PRESETS)}, or a variation from the "
             f"paper's Table 3: base-ROW with ROW one of {', '.join(TABLE3)}."
         )
-    chosen, changes = PRESETS[base], TABLE3[row].changes
+    return _variation(base, row)
+
+
+#: Fields of ModelConfig that rows of Table 3 change in proportion to `base`, with base's sizes.
+_SIZES = {
+    name: getattr(PRESETS["base"].model, name)
+    for name in ("encoder_layers", "decoder_layers", "d_model", "d_ff")
+} | {"key_size": PRESETS["base"].model.d_k}
+
+
+def _variation(name: str, row: str) -> Preset:
+    """Apply a row of Table 3 to a preset: 2 of base's 6 layers are 1 of 3.
+
+    Raises:
+        OptionError: A size in proportion is not a whole number.
+    """
+    chosen, changes = PRESETS[name], dict(TABLE3[row].changes)
+    for field, size in _SIZES.items():
+        if field in changes:
+            own = chosen.model.d_k if field == "key_size" else getattr(chosen.model, field)
+            changes[field], rest = divmod(own * changes[field], size)
+            if rest:
+                raise OptionError(
+                    f"{name}-{row}: {TABLE3[row].changes[field]} of the {size} {field} of base "
+                    f"would be a fraction of the {own} of {name}; choose another row, or a preset "
+                    "such as miniature."
+                )
     return Preset(apply(chosen.model, changes), apply(chosen.train, changes))
 
 

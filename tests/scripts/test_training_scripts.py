@@ -50,26 +50,31 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 def test_table_3_is_trained_and_printed(data: Path, tmp_path: Path) -> None:
     arguments = ("table3.sh", data, tmp_path / "out", "tiny", "plain", "h1", "smoothing0.0")
-    done = run(*arguments, PARALLEL="2", OPTIONS=SMALL)
+    done = run(*arguments, PARALLEL="2", DEVICE="cpu", OPTIONS=SMALL)
     report = json.loads((tmp_path / "out/table3.json").read_text())
     assert list(report["results"]) == ["plain", "h1", "smoothing0.0"]
-    for name, found in report["results"].items():
+    for name, row in report["results"].items():
+        (found,) = row["runs"]
         assert found["perplexity"] > 1
-        assert found["steps"] == 6
+        assert (found["steps"], found["seed"]) == (6, 1)
         line = next(line for line in done.stdout.splitlines() if f"{name:12} " in line)
         assert "tok:moses-de" in found["tokenized_signature"]  # as the paper's numbers beside it
-        assert f"{found['perplexity']:7.2f} {found['tokenized_bleu']:14.2f}" in line
+        assert f"   1 {found['perplexity']:7.2f} {found['tokenized_bleu']:14.2f}" in line
     assert "A h1 " in done.stdout
     assert "5.29 24.9" in done.stdout  # the paper's
     heads = {
         name: json.loads((tmp_path / "out" / name / "run.json").read_text())["model"]["heads"]
-        for name in ("plain", "h1")
+        for name in ("plain-seed1", "h1-seed1")
     }
-    assert heads == {"plain": 4, "h1": 1}
-    # Again: nothing is trained anew.
-    before = (tmp_path / "out/h1/metrics.jsonl").stat().st_mtime_ns
-    assert run(*arguments, OPTIONS=SMALL).stdout.splitlines()[:4] == done.stdout.splitlines()[:4]
-    assert (tmp_path / "out/h1/metrics.jsonl").stat().st_mtime_ns == before
+    assert heads == {"plain-seed1": 4, "h1-seed1": 1}
+    # Again: nothing is trained anew but the seed that is added.
+    before = (tmp_path / "out/h1-seed1/metrics.jsonl").stat().st_mtime_ns
+    again = run(*arguments[:4], "plain", SEEDS="1 2", DEVICE="cpu", OPTIONS=SMALL)
+    assert again.stdout.splitlines()[2:4] == done.stdout.splitlines()[2:4]
+    assert (tmp_path / "out/h1-seed1/metrics.jsonl").stat().st_mtime_ns == before
+    report = json.loads((tmp_path / "out/table3.json").read_text())
+    seeds = {name: [run["seed"] for run in row["runs"]] for name, row in report["results"].items()}
+    assert seeds == {"plain": [1, 2], "h1": [1], "smoothing0.0": [1]}
 
 
 @pytest.mark.slow
@@ -99,6 +104,18 @@ def test_two_machines_train_one_model(data: Path, tmp_path: Path) -> None:
         outputs = [start.result().stderr for start in starts]
     assert sum("step 6/6" in output for output in outputs) == 1  # one process leads both
     assert (tmp_path / "out/run/checkpoint-averaged/config.json").exists()
+
+
+def test_a_row_that_a_preset_lacks_is_named_before_training(tmp_path: Path) -> None:
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", ROOT / "scripts/table3.sh", tmp_path, tmp_path / "out", "tiny", "plain", "n2"],
+        env={**os.environ, "PATH": path, "TRANSLATE_TRT_VENV": "none"},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr.startswith("tiny-n2: 2 of the 6 encoder_layers of base")
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("script", ["table3.sh", "train_wmt14.sh"])

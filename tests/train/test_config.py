@@ -47,10 +47,11 @@ def test_the_papers_checkpoints_are_ten_minutes_apart(
 
 
 def test_an_unknown_preset_lists_the_known() -> None:
-    with pytest.raises(OptionError, match="tiny, small, base, big"):
+    with pytest.raises(OptionError, match="tiny, small, miniature, base, big"):
         preset("huge")
     assert list(PRESETS) == [
-        "tiny", "small", "base", "big", "student-tiny", "student-base-memory", "deep-shallow",
+        "tiny", "small", "miniature", "base", "big", "student-tiny", "student-base-memory",
+        "deep-shallow",
     ]  # fmt: skip
 
 
@@ -71,6 +72,23 @@ def test_the_rows_of_table_3() -> None:
     assert (model.d_k, model.d_v) == (16, 64)
     assert preset("tiny-h16").model.d_model == preset("tiny").model.d_model
     assert preset("tiny-smoothing0.2").train.label_smoothing == 0.2
+
+
+def test_miniature_is_half_of_base_in_every_row_of_table_3() -> None:
+    halved = ("encoder_layers", "decoder_layers", "d_model", "d_ff", "d_k", "d_v")
+    for row in ("", *(f"-{name}" for name in TABLE3)):
+        base, miniature = preset(f"base{row}"), preset(f"miniature{row}")
+        for name in halved:
+            assert 2 * getattr(miniature.model, name) == getattr(base.model, name), (row, name)
+        for name in ("heads", "dropout", "positions"):
+            assert getattr(miniature.model, name) == getattr(base.model, name), (row, name)
+        assert miniature.train.label_smoothing == base.train.label_smoothing
+
+
+def test_a_row_of_table_3_that_has_no_whole_size_in_proportion() -> None:
+    assert preset("tiny-k16").model.d_k == preset("tiny").model.d_k // 4
+    with pytest.raises(OptionError, match=r"tiny-n2: 2 of the 6 encoder_layers .* 2 of tiny"):
+        preset("tiny-n2")
 
 
 def test_parameters_of_the_rows_of_table_3() -> None:
