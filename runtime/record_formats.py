@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.json_lines import json_reason
-from translate_trt.runtime.results import Translation
+from translate_trt.runtime.results import TextHypothesis, Translation
 
 # Numbers are only checked, never written, and integers of any size are valid JSON.
 _JSON = json.JSONDecoder(parse_int=float)
@@ -256,6 +256,7 @@ class TsvFormat:
         added: Mapping[str, Callable[[Translation], str]],
         replace: bool = False,
         given_column: int | str | None = None,
+        remedy: str = _NAME_REMEDY,
     ) -> None:
         """Create the format for the inputs of one output.
 
@@ -265,12 +266,14 @@ class TsvFormat:
             added: Value of a translation by the name of an added column.
             replace: Existing columns of these names are replaced; otherwise they are an error.
             given_column: Column with the translation, likewise; None if rows have none.
+            remedy: What to do about a column with the name of an added one, in messages.
         """
         self._column = column
         self._has_header = header
         self._added = added
         self._replace = replace
         self._given_column = given_column
+        self._remedy = remedy
         self._layout: _Layout | None = None
         self._header: str | None = None
 
@@ -279,24 +282,41 @@ class TsvFormat:
         header_is_next = self._has_header
         for number, line in enumerate(lines, start=1):
             where = f"{name}, line {number}"
-            cells = line.split("\t")
             if not line:
                 yield _unchanged(line)
             elif header_is_next:
                 header_is_next = False
-                yield self._header_record(line, where)
+                yield self.header_record(line, where)
             else:
-                layout = self._layout = self._layout or self._new_layout(cells, where)
-                if len(cells) != layout.columns:
-                    raise InputError(
-                        f"{where} has {_columns(cells)}, but the first row has {layout.columns}; "
-                        "columns are separated by single tabs, which quotes do not protect. "
-                        "Correct the line."
-                    )
-                given = [] if layout.given is None else [cells[layout.given]]
-                yield Record([cells[layout.text]], partial(self._render, cells, layout), given)
+                yield self.row_record(line, where)
 
-    def _header_record(self, line: str, where: str) -> Record:
+    def row_record(self, line: str, where: str) -> Record:
+        """Return the record of a row after the header.
+
+        Args:
+            line: A row, which is not empty.
+            where: Name of the row, for messages.
+
+        Raises:
+            InputError: The row has another number of columns than the first.
+        """
+        cells = line.split("\t")
+        layout = self._layout = self._layout or self._new_layout(cells, where)
+        if len(cells) != layout.columns:
+            raise InputError(
+                f"{where} has {_columns(cells)}, but the first row has {layout.columns}; "
+                "columns are separated by single tabs, which quotes do not protect. "
+                "Correct the line."
+            )
+        given = [] if layout.given is None else [cells[layout.given]]
+        return Record([cells[layout.text]], partial(self._render, cells, layout), given)
+
+    def header_record(self, line: str, where: str) -> Record:
+        """Return the record of a header, which has no output line after the first input's.
+
+        Raises:
+            InputError: The header lacks a column, or is not that of the first input.
+        """
         if self._header is None:
             cells = line.split("\t")
             self._header = line
@@ -319,7 +339,7 @@ class TsvFormat:
             replaced = {}
         for name in replaced:
             if not self._replace:
-                raise InputError(f"{where} already has a column {name!r}; {_NAME_REMEDY}.")
+                raise InputError(f"{where} already has a column {name!r}; {self._remedy}.")
         return _Layout(len(cells), text, given, replaced)
 
     def _render(
@@ -364,6 +384,41 @@ def _index(cells: list[str], column: int | str, flag: str, where: str) -> int:
             f"with {flag}, or give its number."
         )
     return cells.index(column)
+
+
+def translation_columns(
+    name: str,
+    count: int,
+    scores: bool = False,
+    pharaoh: Callable[[TextHypothesis], str] | None = None,
+) -> dict[str, Callable[[Translation], str]]:
+    """Return the added columns of TSV: each hypothesis, with its score and alignment.
+
+    Args:
+        name: Name of the column of translations, from which the others are made.
+        count: Maximum number of hypotheses per translation.
+        scores: Add a column of scores for each.
+        pharaoh: Returns the alignment of a hypothesis in Pharaoh format; None adds none.
+    """
+    columns = {}
+    for rank in range(count):
+        ranked = name + (f"_{rank + 1}" if rank else "")
+        columns[ranked] = of_hypothesis(rank, lambda found: found.text)
+        if scores:
+            columns[f"{ranked}_score"] = of_hypothesis(rank, lambda found: f"{found.score:.6f}")
+        if pharaoh is not None:
+            columns[f"{ranked}_alignments"] = of_hypothesis(rank, pharaoh)
+    return columns
+
+
+def of_hypothesis(rank: int, cell: Callable[[TextHypothesis], str]) -> Callable[[Translation], str]:
+    """Return the cell of a hypothesis; empty if a translation has fewer, as of a blank line."""
+
+    def of(translation: Translation) -> str:
+        hypotheses = translation.hypotheses
+        return cell(hypotheses[rank]) if rank < len(hypotheses) else ""
+
+    return of
 
 
 def _columns(cells: Sequence[str]) -> str:

@@ -61,12 +61,18 @@ _EXIT_TERMINATED = 128 + signal.SIGTERM  # which shells report after SIGTERM
     "--address", help="Address of a Ray cluster, host:port or auto. [a cluster on this machine]"
 )
 @click.option(
-    "--column", default="text", show_default=True, help="Column of Parquet files to translate."
-)
-@click.option(
-    "--input-format", type=click.Choice(["text", "jsonl"]), default="text", show_default=True,
-    help="Format of the lines of other files, which the output keeps: text, or an object of JSON.",
+    "--column", default="text", show_default=True,
+    help="Column to translate: its name in Parquet files; in TSV its number from 1, or its name.",
 )  # fmt: skip
+@click.option(
+    "--input-format", type=click.Choice(["text", "jsonl", "tsv"]), default="text",
+    show_default=True,
+    help="Format of the lines of other files, which the output keeps: text, an object of JSON, or "
+    "columns separated by tabs.",
+)  # fmt: skip
+@click.option(
+    "--header", is_flag=True, help="The first line of each TSV file has the names of the columns."
+)
 @click.option(
     "--field", default="text", show_default=True, help="Field of JSON lines to translate."
 )
@@ -136,7 +142,9 @@ def corpus(
     .parquet with a column of text. Every input becomes a file of the same name in the --output
     directory. A Parquet file keeps its columns and gets an additional one, translation; with --json
     it contains the objects as text. With --input-format jsonl, each line is an object, which keeps
-    its fields and gets translation; with --json also translation_hypotheses.
+    its fields and gets translation; with --json also translation_hypotheses. With --input-format
+    tsv, each line keeps its columns and gets translation; with --n-best also translation_2 and so
+    on, and with --alignments translation_alignments after each.
 
     After Ctrl-C or the loss of a machine, the same command continues where the run stopped. Lines
     that cannot be translated are left empty, counted, and listed in NAME.bad.jsonl.

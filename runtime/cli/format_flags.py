@@ -23,6 +23,8 @@ from translate_trt.runtime.record_formats import (
     RecordFormat,
     TextFormat,
     TsvFormat,
+    of_hypothesis,
+    translation_columns,
 )
 from translate_trt.runtime.results import TextHypothesis, Translation
 from translate_trt.runtime.text.alignment import check_threshold
@@ -180,9 +182,11 @@ class FormatFlags(_LineFormat):
             added = self._json_fields(as_json, words)
             return JsonLinesFormat(self.field or "text", added, self.replace_field)
         if self.input_format == "tsv":
-            return TsvFormat(
-                _column(self.column), self.header, self._columns(count), self.replace_field
+            name = self.output_field or _TRANSLATION
+            columns = translation_columns(
+                name, count, self.scores, self._pharaoh if self.alignments else None
             )
+            return TsvFormat(_column(self.column), self.header, columns, self.replace_field)
         if as_json:
             return TextFormat(
                 partial(json_line, alignment_threshold=self.alignment_threshold, words=words)
@@ -212,17 +216,6 @@ class FormatFlags(_LineFormat):
             )
         return fields
 
-    def _columns(self, count: int) -> dict[str, Callable[[Translation], str]]:
-        columns = {}
-        for rank in range(count):
-            name = (self.output_field or _TRANSLATION) + (f"_{rank + 1}" if rank else "")
-            columns[name] = _of_hypothesis(rank, lambda found: found.text)
-            if self.scores:
-                columns[f"{name}_score"] = _of_hypothesis(rank, lambda found: f"{found.score:.6f}")
-            if self.alignments:
-                columns[f"{name}_alignments"] = _of_hypothesis(rank, self._pharaoh)
-        return columns
-
 
 @dataclass(frozen=True)
 class ScoreFormatFlags(_LineFormat):
@@ -247,13 +240,13 @@ class ScoreFormatFlags(_LineFormat):
             name = self.output_field or (column if isinstance(column, str) else _TRANSLATION)
             columns: dict[str, Callable[[Translation], str]] = {f"{name}_score": score_text}
             if self.alignments:
-                columns[f"{name}_alignments"] = _of_hypothesis(0, self._pharaoh)
+                columns[f"{name}_alignments"] = of_hypothesis(0, self._pharaoh)
             return TsvFormat(_column(self.column), self.header, columns, self.replace_field, column)
         field = self.translation_field or _TRANSLATION
         name = self.output_field or field
         fields: dict[str, Callable[[Translation], Any]] = {f"{name}_score": _score}
         if self.alignments:
-            fields[f"{name}_alignments"] = _of_hypothesis(0, self._pharaoh)
+            fields[f"{name}_alignments"] = of_hypothesis(0, self._pharaoh)
         if self.as_json:
             fields[f"{name}_hypotheses"] = self._hypotheses
         return JsonLinesFormat(self.field or "text", fields, self.replace_field, given_field=field)
@@ -266,7 +259,7 @@ class ScoreFormatFlags(_LineFormat):
             return json_line(source, scored, self.alignment_threshold)
         cells = [score_text(scored)]
         if self.alignments:
-            cells.append(_of_hypothesis(0, self._pharaoh)(scored))
+            cells.append(of_hypothesis(0, self._pharaoh)(scored))
         return "\t".join(cells)
 
     def _hypotheses(self, scored: Translation) -> list[dict[str, Any]]:
@@ -286,15 +279,3 @@ def score_text(scored: Translation) -> str:
 
 def _score(scored: Translation) -> float | None:
     return json_number(scored.score) if scored.hypotheses else None
-
-
-def _of_hypothesis(
-    rank: int, cell: Callable[[TextHypothesis], str]
-) -> Callable[[Translation], str]:
-    """Return the cell of a hypothesis; empty if a translation has fewer, as of a blank line."""
-
-    def of(translation: Translation) -> str:
-        hypotheses = translation.hypotheses
-        return cell(hypotheses[rank]) if rank < len(hypotheses) else ""
-
-    return of

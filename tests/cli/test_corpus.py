@@ -120,6 +120,21 @@ def test_a_glossary_is_that_of_translate(
     assert (refused.exit_code, "terms of a glossary need at least 2" in refused.stderr) == (2, True)
 
 
+def test_tsv_is_that_of_translate(
+    corpus: Callable[..., Result], shards: list[Any], text: Path
+) -> None:
+    (text / "c.tsv").write_text("id\ten\n1\ta b\n\n2\tc d e\n")
+    flags = ["--input-format", "tsv", "--header", "--column", "en", "--n-best", 2]
+    given = ["translate", "--bundle", text / "bundle", *flags, text / "c.tsv"]
+    expected = CliRunner().invoke(main, list(map(str, given))).stdout
+    run = corpus(text / "c.tsv", *flags, "--shard-lines", 1)
+    assert run.exit_code == 0, run.output
+    assert (text / "out/c.tsv").read_text() == expected
+    for refused in ("--json", "--words"):
+        found = corpus(text / "c.tsv", *flags, refused)
+        assert (found.exit_code, "no place for the JSON" in found.stderr) == (2, True)
+
+
 def test_another_form_is_another_run(
     corpus: Callable[..., Result], shards: list[Any], text: Path
 ) -> None:

@@ -267,7 +267,7 @@ def test_json_lines_with_hypotheses(tmp_path: Path, job: Job) -> None:
 def test_lines_of_json_that_are_much_too_long(
     tmp_path: Path, job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("translate_trt.runtime.serve.corpus.records._MOST_BYTES_OF_JSON", 99)
+    monkeypatch.setattr("translate_trt.runtime.serve.corpus.records._MOST_BYTES_OF_FIELDS", 99)
     source = write(tmp_path / "a", b'{"x": "' + b"x" * 99 + b'"}\n{"en": "a"}\n')
     translate(job, source, options=dataclasses.replace(JSONL, json=True))
     first, second = (job.output / "a").read_text().splitlines()
@@ -298,8 +298,78 @@ def test_runs_of_text_have_the_settings_of_earlier_versions(
         make_settings(manifest, target, SEARCH, options)["corpus"]
         for options in (CorpusOptions(), JSONL)
     )
+    rows = make_settings(manifest, target, SEARCH, NAMED)["corpus"]
+    assert set(rows) == {*text, "input_format", "header"}
     assert set(text) == {"shard_lines", "column", "max_characters"}
     assert (objects["input_format"], objects["field"]) == ("jsonl", "en")
+
+
+# ---- TSV ----
+
+COLUMNS = CorpusOptions(shard_lines=2, max_characters=9, input_format="tsv", column="2")
+NAMED = dataclasses.replace(COLUMNS, header=True, column="en")
+ROWS = (
+    b'1\ta b\t"x\r\n\n2\t\ty\n3\tc\n4\ta \xff\tz\n5\taaaaaaaaaa\tz\n6\td\t'
+    + b"x" * 200
+    + b"\n7\te\t"
+)
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+@pytest.mark.parametrize("header", [b"", b"\xef\xbb\xbfid\ten\tnote\n"], ids=["rows", "header"])
+def test_tsv(tmp_path: Path, job: Job, suffix: str, header: bytes) -> None:
+    content = header + ROWS
+    source = write(tmp_path / f"a.tsv{suffix}", gzip.compress(content) if suffix else content)
+    upper = Upper()
+    found = translate(job, source, upper, NAMED if header else COLUMNS)
+    assert (len(found) == 1) == bool(suffix)
+    assert upper.lines == ["a b", "", "d", "e"]
+    lines = (job.output / "a.tsv").read_bytes().removesuffix(b"\n").split(b"\n")
+    first = 1 if header else 0
+    assert lines[:first] == [b"id\ten\tnote\ttranslation"] * first
+    assert lines[first:] == [
+        b'1\ta b\t"x\tA B', b"", b"2\t\ty\t", b"3\tc", b"4\ta \xff\tz\t",
+        b"5\taaaaaaaaaa\tz\t", b"6\td\t" + b"x" * 200 + b"\tD", b"7\te\t\tE",
+    ]  # fmt: skip
+    bad = [json.loads(line) for line in (job.output / "a.tsv.bad.jsonl").open()]
+    assert bad == [
+        {"line": 4 + first, "reason": "another number of columns"},
+        {"line": 5 + first, "reason": "not valid UTF-8"},
+        {"line": 6 + first, "reason": "too long"},
+    ]
+
+
+def test_added_columns(tmp_path: Path, job: Job) -> None:
+    options = dataclasses.replace(NAMED, alignments=True, shard_lines=1)
+    source = write(tmp_path / "a", b"en\na b\nc\n")
+    shards = plan(source, options)
+    assert len(shards) > 1
+    search = SearchOptions(num_hypotheses=2)
+    join_parts(job, source, shards, [
+        translate_shard(shard, job, Upper(), search, options) for shard in shards
+    ])  # fmt: skip
+    names = ["translation", "translation_alignments"]
+    names += [name.replace("translation", "translation_2") for name in names]
+    rows = [line.split("\t") for line in (job.output / "a").read_text().splitlines()]
+    assert rows == [["en", *names], ["a b", "A B", "", "", ""], ["c", "C", "", "", ""]]
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "message"),
+    [
+        ("id\tde", NAMED, "line 1 has no column 'en'; the header has 'id', 'de'"),
+        ("en\ttranslation", NAMED, "line 1 already has a column 'translation'; rename it"),
+        ("\nen", NAMED, "line 1 is empty; the first line must be the header"),
+        ("\na", COLUMNS, "line 2 has 1 column, so column 2 is missing"),
+    ],
+)
+def test_tsv_is_checked_early(
+    tmp_path: Path, content: str, options: CorpusOptions, message: str
+) -> None:
+    for suffix, packed in (("", content.encode()), (".gz", gzip.compress(content.encode()))):
+        with pytest.raises(InputError, match=message):
+            check_first_line(write(tmp_path / f"a{suffix}", packed), options)
+    check_first_line(write(tmp_path / "empty", b""), options)
 
 
 # ---- records ----
@@ -813,9 +883,12 @@ def test_attempts_are_of_a_run(tmp_path: Path, job: Job) -> None:
         (lambda: CorpusOptions(max_characters=-1), "max_characters is -1"),
         (
             lambda: CorpusOptions(input_format="csv"),
-            "input_format is csv; it must be text or jsonl",
+            "input_format is csv; it must be text or jsonl or tsv",
         ),
         (lambda: CorpusOptions(field="x"), "field is x, but input_format is text"),
+        (lambda: CorpusOptions(header=True), "header is True, but input_format is text"),
+        (lambda: CorpusOptions(input_format="tsv"), "column is text; .* add --header"),
+        (lambda: CorpusOptions(input_format="tsv", column="0"), "numbered from 1"),
         (lambda: WorkerOptions(workers=0), "workers is 0"),
         (lambda: WorkerOptions(attempts=0), "attempts is 0"),
     ],

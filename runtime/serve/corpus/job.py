@@ -42,7 +42,7 @@ from translate_trt.runtime.io.locks import locked
 from translate_trt.runtime.io.outputs import check_apart
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.serve.corpus.plan import BOOKKEEPING, Input, Shard
-from translate_trt.runtime.serve.corpus.run_options import TEXT, CorpusOptions
+from translate_trt.runtime.serve.corpus.run_options import JSON_LINES, TEXT, CorpusOptions
 from translate_trt.runtime.version import version
 
 log = logging.getLogger("translate_trt")
@@ -232,7 +232,7 @@ def make_settings(
     # Runs of versions without these options have the same settings.
     for name in (
         "json", "alignments", "words", "markup", "split_sentences", "split_language",
-        "terminology",
+        "terminology", "header",
     ):  # fmt: skip
         if not others[name]:
             del others[name]
@@ -243,8 +243,10 @@ def make_settings(
         del others["terminology_ignore_case"]
     if options.words and entry.calibration is not None:
         others["words"] = entry.calibration
+    if options.input_format != JSON_LINES:
+        del others["field"]
     if options.input_format == TEXT:
-        del others["input_format"], others["field"]
+        del others["input_format"]
     return {
         "bundle": {
             "target": target,

@@ -1,7 +1,7 @@
 """Reading of a shard's records.
 
-A record is a line of text or JSON, or a row of a Parquet file. Lines end as in `runtime.io.lines`:
-at a newline byte, optionally after one carriage return.
+A record is a line of text, JSON or TSV, or a row of a Parquet file. Lines end as in
+`runtime.io.lines`: at a newline byte, optionally after one carriage return.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.io.compression import decompressed, reading_compressed
 from translate_trt.runtime.io.lines import check_text, open_input, read_lines
 from translate_trt.runtime.json_lines import WordsOf, json_hypotheses
-from translate_trt.runtime.record_formats import JsonLinesFormat
-from translate_trt.runtime.record_formats import Record as JsonRecord
-from translate_trt.runtime.results import Translation
+from translate_trt.runtime.record_formats import JsonLinesFormat, TsvFormat, translation_columns
+from translate_trt.runtime.record_formats import Record as LineRecord
+from translate_trt.runtime.results import TextHypothesis, Translation
 from translate_trt.runtime.serve.corpus.plan import (
     COMPRESSED,
     PARQUET,
@@ -27,17 +27,18 @@ from translate_trt.runtime.serve.corpus.plan import (
     Shard,
     open_parquet,
 )
-from translate_trt.runtime.serve.corpus.run_options import JSON_LINES, CorpusOptions
+from translate_trt.runtime.serve.corpus.run_options import JSON_LINES, TSV, CorpusOptions
 from translate_trt.runtime.text.markup_tokens import read_tokens
 
 INVALID_UTF8, TOO_LONG = "not valid UTF-8", "too long"
 NULL, EMPTY = "null", "empty"
 NOT_XML = "not well-formed XML"
 NO_TEXT = "no JSON object with this text"
+OTHER_COLUMNS = "another number of columns"
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _MOST_BYTES_OF_A_CHARACTER = 4
-_MOST_BYTES_OF_JSON = 1 << 26  # of a line, most of which may be other fields
+_MOST_BYTES_OF_FIELDS = 1 << 26  # of a line, most of which may be other fields or columns
 _BLOCK_BYTES = 1 << 16
 
 
@@ -46,15 +47,18 @@ class BadRecord(NamedTuple):
 
     Attributes:
         reason: One of the reasons above.
-        line: Line of JSON, which stays as it is; None for texts, rows, and lines that are too long.
+        line: Output line of a line of JSON, which stays as it is, or of TSV; None for texts, rows
+            of Parquet, and lines that are too long.
     """
 
     reason: str
     line: bytes | None = None
 
 
-#: A text, an object of JSON, or a record that cannot be translated.
-Record = str | JsonRecord | BadRecord
+#: A text, an object of JSON or a row of TSV, or a record that cannot be translated.
+Record = str | LineRecord | BadRecord
+#: Returns the record of a line; None for a line that is too long.
+Parse = Callable[[bytes | None], Record]
 
 
 class Chunk(NamedTuple):
@@ -70,7 +74,11 @@ class Chunk(NamedTuple):
 
 
 def read_records(
-    shard: Shard, options: CorpusOptions, size: int, words: WordsOf | None = None
+    shard: Shard,
+    options: CorpusOptions,
+    size: int,
+    words: WordsOf | None = None,
+    count: int = 1,
 ) -> Iterator[Chunk]:
     """Iterate over the records of a shard in chunks of at most `size`.
 
@@ -79,6 +87,7 @@ def read_records(
         options: Options of the run.
         size: Maximum number of records in a chunk.
         words: Returns the words of a hypothesis, which JSON lines get; None adds none.
+        count: Maximum number of hypotheses per translation, for which TSV gets columns.
 
     Raises:
         InputError: The input cannot be read, is damaged, or has changed since planning.
@@ -87,24 +96,24 @@ def read_records(
     if shard.source.kind == PARQUET:
         yield from _rows(shard, options, size)
     else:
-        yield from _lines(shard, options, size, words)
+        yield from _lines(shard, options, size, words, count)
     shard.source.check_unchanged()
 
 
 def _lines(
-    shard: Shard, options: CorpusOptions, size: int, words: WordsOf | None
+    shard: Shard, options: CorpusOptions, size: int, words: WordsOf | None, count: int
 ) -> Iterator[Chunk]:
     most_bytes = options.max_characters * _MOST_BYTES_OF_A_CHARACTER
-    parse: Callable[[bytes | None, CorpusOptions], Record] = _record
+    parse: Parse = partial(_record, options=options)
     if options.input_format == JSON_LINES:
-        most_bytes, parse = (
-            _MOST_BYTES_OF_JSON,
-            partial(_json_record, json_lines_format(options, words)),
-        )
+        most_bytes = _MOST_BYTES_OF_FIELDS
+        parse = partial(_json_record, json_lines_format(options, words), options=options)
+    elif options.input_format == TSV:
+        most_bytes, parse = _MOST_BYTES_OF_FIELDS, _TsvShard(shard, options, count).record
     with _open(shard) as stream:
         end = None if shard.source.kind == COMPRESSED else shard.end
         lines = _raw_lines(stream, shard.source.path, shard.begin == 0, end, most_bytes)
-        records = (parse(line, options) for line in lines)
+        records = map(parse, lines)
         while chunk := list(itertools.islice(records, size)):
             yield Chunk(chunk)
 
@@ -183,14 +192,18 @@ def json_lines_format(options: CorpusOptions, words: WordsOf | None = None) -> J
 
 
 def check_first_line(source: Input, options: CorpusOptions) -> None:
-    """Check early that JSON lines can be translated.
+    """Check early that JSON lines or TSV can be translated.
 
     Raises:
-        InputError: The first line is damaged, lacks the text, or already has a translation.
+        InputError: The first line is damaged, lacks the text, or already has a translation; or the
+            first row of TSV does.
     """
-    with open_input(source.path) as stream:
-        first = itertools.islice(read_lines(stream, source.path), 1)
-        list(json_lines_format(options).read(first, source.path))
+    if options.input_format == TSV:
+        tsv_format(source, options)
+    elif options.input_format == JSON_LINES:
+        with open_input(source.path) as stream:
+            first = itertools.islice(read_lines(stream, source.path), 1)
+            list(json_lines_format(options).read(first, source.path))
 
 
 def _json_record(form: JsonLinesFormat, line: bytes | None, options: CorpusOptions) -> Record:
@@ -206,6 +219,73 @@ def _json_record(form: JsonLinesFormat, line: bytes | None, options: CorpusOptio
         if (reason := _fault(text, options)) is not None:
             return BadRecord(reason, line)
     return record
+
+
+def tsv_format(source: Input, options: CorpusOptions, count: int = 1) -> TsvFormat:
+    """Create the format of the rows of an input, whose first row determines the columns.
+
+    Args:
+        source: The input.
+        options: Options of the run.
+        count: Maximum number of hypotheses per translation.
+
+    Raises:
+        InputError: The first row lacks the column, or already has one of translations.
+    """
+    column = int(options.column) if options.column.isdecimal() else options.column
+    form = TsvFormat(
+        column, options.header, _tsv_columns(options, count),
+        remedy="rename it, because the column of translations has this name",
+    )  # fmt: skip
+    with open_input(source.path) as stream:
+        for number, line in enumerate(read_lines(stream, source.path), start=1):
+            where = f"{source.path}, line {number}"
+            if options.header and not line:
+                raise InputError(f"{where} is empty; the first line must be the header.")
+            if line:
+                (form.header_record if options.header else form.row_record)(line, where)
+                break
+    return form
+
+
+def _tsv_columns(options: CorpusOptions, count: int) -> dict[str, Callable[[Translation], str]]:
+    return translation_columns(TRANSLATION, count, pharaoh=_pharaoh if options.alignments else None)
+
+
+def _pharaoh(hypothesis: TextHypothesis) -> str:
+    return "" if hypothesis.alignment is None else hypothesis.alignment.pharaoh()
+
+
+class _TsvShard:
+    """Rows of a shard of TSV, of which the first shard of an input has the header."""
+
+    def __init__(self, shard: Shard, options: CorpusOptions, count: int) -> None:
+        self._options = options
+        self._form = tsv_format(shard.source, options, count)
+        self._header_is_next = options.header and shard.begin == 0
+        columns = _tsv_columns(options, count)
+        self._header_end = "".join(f"\t{name}" for name in columns)
+        self._empty = b"\t" * len(columns)
+
+    def record(self, line: bytes | None) -> Record:
+        """Return the record of the next line."""
+        is_header, self._header_is_next = self._header_is_next, False
+        if line is None:
+            return BadRecord(TOO_LONG)
+        try:
+            text = line.decode("utf-8")
+        except UnicodeDecodeError:
+            return BadRecord(INVALID_UTF8, line + self._empty)
+        if is_header:
+            return LineRecord([], lambda _: text + self._header_end)
+        if not text:
+            return LineRecord([], lambda _: "")
+        try:
+            record = self._form.row_record(text, "")
+        except InputError:
+            return BadRecord(OTHER_COLUMNS, line)
+        reason = _fault(record.texts[0], self._options)
+        return record if reason is None else BadRecord(reason, line + self._empty)
 
 
 def _rows(shard: Shard, options: CorpusOptions, size: int) -> Iterator[Chunk]:

@@ -27,6 +27,8 @@ from translate_trt.runtime.serve.corpus.plan import PARQUET, Input, Shard, find_
 from translate_trt.runtime.serve.corpus.records import check_first_line
 from translate_trt.runtime.serve.corpus.run_options import (
     JSON_LINES,
+    TEXT,
+    TSV,
     CorpusOptions,
     WorkerOptions,
 )
@@ -56,8 +58,8 @@ def prepare_work(
         shortlist: Take the shortlist variant of the default target.
         inputs: Paths of files, or patterns.
         output: Directory of the translations.
-        search: Search options; more than one hypothesis implies JSON lines.
-        options: Options that affect the result; alignments and words imply JSON lines, too.
+        search: Search options; more than one hypothesis implies JSON, except for TSV.
+        options: Options that affect the result; alignments and words imply JSON likewise.
         workers: Options of the workers.
 
     Raises:
@@ -71,6 +73,11 @@ def prepare_work(
         raise OptionError(
             "return_attention: the results of a corpus have no attention; translate the lines in "
             "question with `translate-trt translate --attention`."
+        )
+    if options.input_format == TSV and (options.json or options.words):
+        raise OptionError(
+            f"input_format is {TSV}, which has no place for the JSON of --json and --words; it "
+            f"must be {JSON_LINES} or {TEXT}."
         )
     as_json = options.json or options.alignments or options.words or search.result_count > 1
     options = dataclasses.replace(options, json=as_json)
@@ -86,10 +93,9 @@ def prepare_work(
         raise OptionError("beam_size is 1; terms of a glossary need at least 2.")
     chosen_rules(options.split, search.source_language or manifest.source_language)
     sources = find_inputs(inputs, options.column)
-    if options.input_format == JSON_LINES:
-        for source in sources:
-            if source.kind != PARQUET:
-                check_first_line(source, options)
+    for source in sources:
+        if source.kind != PARQUET:
+            check_first_line(source, options)
     check_apart(output, [bundle])
     job = Job(output.resolve(), make_settings(manifest, entry.name, search, options))
     return Work(str(bundle.resolve()), entry.name, search, options, workers, job), sources

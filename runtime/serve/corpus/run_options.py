@@ -8,8 +8,8 @@ from functools import cached_property
 from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.text.glossary import Entry, Glossary
 
-TEXT, JSON_LINES = "text", "jsonl"
-INPUT_FORMATS = (TEXT, JSON_LINES)
+TEXT, JSON_LINES, TSV = "text", "jsonl", "tsv"
+INPUT_FORMATS = (TEXT, JSON_LINES, TSV)
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,8 @@ class CorpusOptions:
     """
 
     shard_lines: int = 10_000  # approximate lines per shard of a text, rows of a Parquet file
-    column: str = "text"  # column of Parquet files to translate
+    column: str = "text"  # column of Parquet files and of TSV to translate
+    header: bool = False  # the first line of TSV has the names of its columns
     max_characters: int = 10_000  # longer records are bad: no sentences, and hours of work
     json: bool = False  # JSON lines with all hypotheses (runtime/json_lines.py) in place of text
     alignments: bool = False  # align the words of lines and translations, in JSON
@@ -43,11 +44,21 @@ class CorpusOptions:
             raise OptionError(
                 f"input_format is {self.input_format}; it must be {' or '.join(INPUT_FORMATS)}."
             )
-        if self.input_format == TEXT and self.field != "text":
-            raise OptionError(
-                f"field is {self.field}, but input_format is {TEXT}; it must be {JSON_LINES}."
-            )
-
+        for name, default, owner in (("field", "text", JSON_LINES), ("header", False, TSV)):
+            value = getattr(self, name)
+            if value != default and self.input_format != owner:
+                raise OptionError(
+                    f"{name} is {value}, but input_format is {self.input_format}; it must be "
+                    f"{owner}."
+                )
+        if self.input_format == TSV:
+            if self.column.isdecimal() and not int(self.column):
+                raise OptionError("column is 0; columns of TSV are numbered from 1.")
+            if not self.column.isdecimal() and not self.header:
+                raise OptionError(
+                    f"column is {self.column}; a column of TSV has a name only if the inputs have "
+                    "headers: add --header, or give the number of the column."
+                )
         if self.markup and (self.alignments or self.words):
             raise OptionError("markup goes with neither alignments nor words; leave it out.")
 

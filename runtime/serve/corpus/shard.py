@@ -59,8 +59,8 @@ def translate_shard(
     """Translate a shard unless it is finished, and write its part, bad records and record.
 
     A bad record becomes an empty line of a text (`json_lines.UNTRANSLATED` with `options.json`) or
-    a null of a Parquet file, and stays as it is in JSON lines, which keeps translations aligned
-    with the input.
+    a null of a Parquet file, stays as it is in JSON lines, and has empty translations in TSV, which
+    keeps translations aligned with the input.
 
     Raises:
         InputError: The input cannot be read, or has changed.
@@ -75,7 +75,7 @@ def translate_shard(
     job.parts(shard.source).mkdir(parents=True, exist_ok=True)
     words = translator.words if options.words else None
     with _new_part(shard, job, options) as write:
-        for chunk in read_records(shard, options, CHUNK_LINES, words):
+        for chunk in read_records(shard, options, CHUNK_LINES, words, search.result_count):
             bad += _bad_records(chunk, records)
             records += len(chunk.records)
             texts, count = _translate(chunk, translator, search, options, words)
