@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from harness import RESULTS
 from serving import RUNTIME
-from table3_rows import TableRow, table3_rows
+from table3_rows import TableRow, error_of_differences, table3_rows
 
 from translate_trt.train.evaluation.pictures import INK, PALETTE, plain_axes
 
@@ -230,10 +230,11 @@ def plot_table3(report: dict[str, Any], path: Path) -> None:
 def _draw_differences(
     axes: Any, scaled: Callable[[float], float], rows: Sequence[TableRow], figure: str
 ) -> None:
-    """Draw mean and spread of the seeds for each row but the first, whose spread is shaded."""
-    plain, *varied = (list(map(scaled, getattr(row, figure))) for row in rows)
-    axes.axvspan(min(plain), max(plain), color=INK, alpha=0.2, linewidth=0)
-    for height, values in enumerate(varied):
+    """Draw mean and range of the seeds for each row but the first, and shade the error."""
+    values_of_rows = [list(map(scaled, getattr(row, figure))) for row in rows]
+    error = error_of_differences(values_of_rows)
+    axes.axvspan(-error, error, color=INK, alpha=0.2, linewidth=0)
+    for height, values in enumerate(values_of_rows[1:]):
         axes.plot([min(values), max(values)], [height, height], color=PALETTE[0], linewidth=1.5)
         axes.plot(statistics.mean(values), height, "o", color=PALETTE[0], markersize=5)
 
@@ -248,7 +249,7 @@ def _table3_legend() -> Iterator[Any]:
         [], [], color=PALETTE[1], linestyle="", marker="D", markerfacecolor="none",
         label="the paper's",
     )  # fmt: skip
-    yield Patch(color=INK, alpha=0.2, label="ours: range of base's seeds")
+    yield Patch(color=INK, alpha=0.2, label="ours: two standard errors")
 
 
 def _figure(report: dict[str, Any], width: float, height: float) -> Any:

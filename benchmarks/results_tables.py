@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from serving import RUNTIME
-from table3_rows import TableRow, has_table3, is_apart, table3_rows
+from table3_rows import TableRow, error_of_differences, has_table3, table3_rows
 from tables import table, where
 
 Report = dict[str, Any]
@@ -135,8 +135,8 @@ def _of_seeds(values: Sequence[float]) -> str:
 
 def _conclusions(rows: Sequence[TableRow], report: Report) -> str:
     """Render the plot, and what the differences allow to conclude."""
-    plain, *varied = rows
-    moved = [row for row in varied if is_apart(row.tokenized, plain.tokenized)]
+    error = error_of_differences([row.tokenized for row in rows])
+    moved = [row for row in rows if abs(row.difference or 0) > error]
     signs: dict[str, list[str]] = {"same": [], "opposite": [], "none": []}
     for row in moved:
         agreement = (row.difference or 0) * row.papers_difference
@@ -146,15 +146,15 @@ def _conclusions(rows: Sequence[TableRow], report: Report) -> str:
         sign: f"{len(found)} ({', '.join(found)})" if found else "0"
         for sign, found in signs.items()
     }
-    span = max(plain.tokenized) - min(plain.tokenized)
     return (
         "![Differences of tokenized BLEU and perplexity from base, ours beside the paper's]"
         f"(plots/{report['benchmark']}.svg)\n\n"
         "What can be concluded: whether a change moves this model, on this text, in the direction "
-        f"in which it moved the paper's. Seeds of `plain` are {span:.2f} BLEU apart. {len(moved)} "
-        f"of {len(varied)} rows lie entirely above or below them. The paper's difference has the "
-        f"same sign in {named['same']} of these, the opposite sign in {named['opposite']}, and is "
-        f"0.0 in {named['none']}. The other rows decide nothing.\n\n"
+        f"in which it moved the paper's. {len(moved)} of {len(rows) - 1} rows differ from `plain` "
+        f"by more than {error:.2f} BLEU, two standard errors of a difference (from the variance "
+        "over seeds, pooled over the rows; one row in twenty does by chance). The paper's "
+        f"difference has the same sign in {named['same']} of these, the opposite sign in "
+        f"{named['opposite']}, and is 0.0 in {named['none']}. The other rows decide nothing.\n\n"
         "What cannot be concluded: the sizes of the paper's differences, and anything about rows "
         "on WMT. The model has half the layers and widths of base, and the text is "
         "one of short captions, some 150 times smaller than WMT14, so capacity, regularization and "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -96,6 +97,15 @@ def has_table3(report: dict[str, Any]) -> bool:
     return len(rows) == 1 + len(TABLE3) and all(len(row.tokenized) > 1 for row in rows)
 
 
-def is_apart(values: Sequence[float], others: Sequence[float]) -> bool:
-    """Return whether all values lie above, or all below, all others."""
-    return min(values) > max(others) or max(values) < min(others)
+def error_of_differences(values: Sequence[Sequence[float]]) -> float:
+    """Return two standard errors of the difference between a row's mean and that of `plain`.
+
+    The variance over seeds is pooled over the rows; the error is that of a row with fewest seeds.
+
+    Args:
+        values: Figures by row and seed; the first row is `plain`, and rows have two seeds or more.
+    """
+    freedom = sum(len(row) - 1 for row in values)
+    squares = sum((value - statistics.mean(row)) ** 2 for row in values for value in row)
+    plain, *others = map(len, values)
+    return 2 * math.sqrt(squares / freedom * (1 / plain + 1 / min(others)))
