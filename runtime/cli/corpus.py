@@ -100,6 +100,18 @@ _EXIT_TERMINATED = 128 + signal.SIGTERM  # which shells report after SIGTERM
 @search_flags
 @n_best_flag
 @split_flags
+@click.option(
+    "--document",
+    is_flag=True,
+    help="Translate each text of JSON lines or Parquet as a whole, and keep its structure. Implies "
+    "--split-sentences.",
+)
+@click.option(
+    "--unwrap",
+    is_flag=True,
+    help="With --document: join the lines of each paragraph first, where they were broken at a "
+    "fixed width.",
+)
 @terminology_flags
 @click.option(
     "--json",

@@ -135,6 +135,22 @@ def test_tsv_is_that_of_translate(
         assert (found.exit_code, "no place for the JSON" in found.stderr) == (2, True)
 
 
+def test_documents_are_those_of_translate(
+    corpus: Callable[..., Result], shards: list[Any], text: Path
+) -> None:
+    pytest.importorskip("sentencex")
+    (text / "d.jsonl").write_text('{"text": "- One two.  Three four.\\n\\nfive"}\n')
+    flags = ["--input-format", "jsonl", "--document", "--split-language", "en"]
+    given = ["translate", "--bundle", text / "bundle", *flags, text / "d.jsonl"]
+    expected = CliRunner().invoke(main, list(map(str, given))).stdout
+    run = corpus(text / "d.jsonl", *flags)
+    assert run.exit_code == 0, run.output
+    assert (text / "out/d.jsonl").read_text() == expected
+    refused = corpus(text / "a.txt", "--document", "--split-language", "en")
+    assert refused.exit_code == 2
+    assert "a.txt are no documents" in refused.stderr
+
+
 def test_another_form_is_another_run(
     corpus: Callable[..., Result], shards: list[Any], text: Path
 ) -> None:

@@ -48,6 +48,8 @@ class Upper:
 
     def __init__(self) -> None:
         self.lines: list[str] = []
+        self.documents: list[str] = []
+        self.unwrap = False
         self.split: bool | str | None = None  # how the last lines were split
         self.terminology: Glossary | None = None
         self.alignments = False
@@ -69,6 +71,20 @@ class Upper:
             raise BackendError("out of memory")
         self.lines += lines
         return [self._one(line) for line in lines]
+
+    def translate_document(
+        self,
+        texts: Sequence[str],
+        options: SearchOptions | None = None,
+        *,
+        split_sentences: bool | str = True,
+        unwrap: bool = False,
+        markup: str | None = None,
+        terminology: Glossary | None = None,
+    ) -> list[Translation]:
+        self.documents += texts
+        self.split, self.unwrap, self.markup = split_sentences, unwrap, markup
+        return [self._one(text) for text in texts]
 
     def words(self, hypothesis: TextHypothesis) -> list[Word]:
         return [Word(text, -0.5, 0.25) for text in hypothesis.text.split()]
@@ -370,6 +386,25 @@ def test_tsv_is_checked_early(
         with pytest.raises(InputError, match=message):
             check_first_line(write(tmp_path / f"a{suffix}", packed), options)
     check_first_line(write(tmp_path / "empty", b""), options)
+
+
+# ---- documents ----
+
+
+def test_documents(tmp_path: Path, job: Job) -> None:
+    documents = dataclasses.replace(JSONL, document=True)
+    source = write(tmp_path / "a", b'{"en": "a b\\n\\nc"}\n{"en": ["d\\n", null]}\n')
+    upper = Upper()
+    translate(job, source, upper, documents)
+    assert (upper.lines, upper.documents) == ([], ["a b\n\nc", "d\n"])
+    assert (upper.split, upper.unwrap) == (True, False)
+    lines = (job.output / "a").read_text().splitlines()
+    assert [json.loads(line)["translation"] for line in lines] == ["A B\n\nC", ["D\n", None]]
+    unwrapped = dataclasses.replace(OPTIONS, document=True, unwrap=True, split_language="en")
+    rows = write_parquet(tmp_path / "b.parquet", {"text": ["e\nf"]})
+    translate(job, rows, upper, unwrapped)
+    assert (upper.documents[-1], upper.split, upper.unwrap) == ("e\nf", "en", True)
+    assert parquet.read_table(job.output / "b.parquet")["translation"].to_pylist() == ["E\nF"]
 
 
 # ---- records ----
@@ -884,6 +919,12 @@ def test_attempts_are_of_a_run(tmp_path: Path, job: Job) -> None:
         (
             lambda: CorpusOptions(input_format="csv"),
             "input_format is csv; it must be text or jsonl or tsv",
+        ),
+        (lambda: CorpusOptions(document=True, alignments=True), "neither alignments nor input_f"),
+        (lambda: CorpusOptions(unwrap=True), "unwrap needs document"),
+        (
+            lambda: CorpusOptions(document=True, unwrap=True, markup="html"),
+            "goes without markup",
         ),
         (lambda: CorpusOptions(field="x"), "field is x, but input_format is text"),
         (lambda: CorpusOptions(header=True), "header is True, but input_format is text"),

@@ -95,6 +95,11 @@ def prepare_work(
     sources = find_inputs(inputs, options.column)
     for source in sources:
         if source.kind != PARQUET:
+            if options.document and options.input_format == TEXT:
+                raise OptionError(
+                    f"document: the lines of {source.path} are no documents; give each document "
+                    f"as an object, with input_format {JSON_LINES}, or as a row of Parquet."
+                )
             check_first_line(source, options)
     check_apart(output, [bundle])
     job = Job(output.resolve(), make_settings(manifest, entry.name, search, options))

@@ -32,6 +32,8 @@ class CorpusOptions:
     markup: str | None = None  # keep the tags of html or xml, or the placeholders of text
     split_sentences: bool = False  # translate the sentences of a line one by one
     split_language: str | None = None  # by the rules of this language; None: the source language
+    document: bool = False  # translate each text of JSON lines or Parquet as a document
+    unwrap: bool = False  # join the lines of each paragraph of a document first
     # Entries of a glossary: a source phrase and its target phrases (docs/terminology.md).
     terminology: tuple[tuple[str, ...], ...] | None = None
     terminology_ignore_case: bool = False
@@ -61,6 +63,13 @@ class CorpusOptions:
                 )
         if self.markup and (self.alignments or self.words):
             raise OptionError("markup goes with neither alignments nor words; leave it out.")
+        if self.document and (self.alignments or self.input_format == TSV):
+            raise OptionError(
+                f"document goes with neither alignments nor input_format {TSV}, whose texts have "
+                "no line ends; leave it out."
+            )
+        if self.unwrap and (not self.document or self.markup):
+            raise OptionError("unwrap needs document, and goes without markup.")
 
     @cached_property
     def glossary(self) -> Glossary | None:
@@ -71,7 +80,9 @@ class CorpusOptions:
     @property
     def split(self) -> bool | str:
         """The argument `split_sentences` of `Translator.translate`."""
-        return self.split_sentences if self.split_language is None else self.split_language
+        if self.split_language is not None:
+            return self.split_language
+        return self.split_sentences or self.document
 
 
 @dataclass(frozen=True)

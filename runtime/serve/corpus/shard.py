@@ -46,6 +46,17 @@ class Translates(Protocol):
         markup: str | None = None,
     ) -> list[Translation]: ...
 
+    def translate_document(
+        self,
+        texts: Sequence[str],
+        options: SearchOptions | None = None,
+        *,
+        split_sentences: bool | str = True,
+        unwrap: bool = False,
+        markup: str | None = None,
+        terminology: Glossary | None = None,
+    ) -> list[Translation]: ...
+
     def words(self, hypothesis: TextHypothesis) -> Sequence[Word]: ...
 
 
@@ -115,18 +126,14 @@ def _translate(
         Texts or JSON lines, None for bad records; and the number of tokens of the best hypotheses.
     """
     texts = [text for record in chunk.records for text in _texts(record)]
-    translations = (
-        translator.translate(
-            texts,
-            search,
-            split_sentences=options.split,
-            terminology=options.glossary,
-            alignments=options.alignments,
-            markup=options.markup,
-        )
-        if texts
-        else []
-    )
+    shared: dict[str, Any] = {
+        "split_sentences": options.split, "terminology": options.glossary, "markup": options.markup,
+    }  # fmt: skip
+    translations: list[Translation] = []
+    if texts and options.document:
+        translations = translator.translate_document(texts, search, unwrap=options.unwrap, **shared)
+    elif texts:
+        translations = translator.translate(texts, search, alignments=options.alignments, **shared)
     tokens = sum(len(one.hypotheses[0].token_log_probs) for one in translations)
     rest = iter(translations)
     outputs: list[str | None] = []
