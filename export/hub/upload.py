@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from huggingface_hub import CommitOperationAdd, ModelCardData
+from huggingface_hub import (
+    CommitOperationAdd,
+    CommitOperationDelete,
+    HfApi,
+    ModelCardData,
+    hf_hub_download,
+)
 
 from translate_trt.export.hub.repository import MAIN, hub_api, hub_errors
 from translate_trt.export.hub.sample_languages import language_flags
@@ -27,6 +33,8 @@ def upload(
 ) -> str:
     """Upload a bundle in one commit, after a check of its hashes.
 
+    The commit deletes files of a bundle that is in the repository, unless the new one has them too.
+
     Args:
         bundle: Directory of the bundle.
         repository: Name of the repository, which is created if it does not exist.
@@ -46,15 +54,33 @@ def upload(
         verify_files(bundle, manifest, name)
     card = model_card(manifest, repository, license, record_of(bundle))
     names = sorted({MANIFEST_NAME, *(bundle_files(bundle) or ())})
-    operations = [CommitOperationAdd(CARD, card.encode())]
-    operations += [CommitOperationAdd(name, str(bundle / name)) for name in names]
+    additions = [CommitOperationAdd(CARD, card.encode())]
+    additions += [CommitOperationAdd(name, str(bundle / name)) for name in names]
     api = hub_api()
     with hub_errors(repository, MAIN):
         api.create_repo(repository, private=private, exist_ok=True)
+        head, former = _former_files(api, repository)
+        deletions = [
+            CommitOperationDelete(name, is_folder=False)
+            for name in sorted(former.difference(names, [CARD]))
+        ]
+        # If another commit arrives meanwhile, the server refuses this one, whose deletions are of
+        # files that it may not know.
         commit = api.create_commit(
-            repository, operations, commit_message=message or "Bundle of translate-trt"
-        )
+            repository, [*additions, *deletions], parent_commit=head,
+            commit_message=message or "Bundle of translate-trt",
+        )  # fmt: skip
     return str(commit.oid)
+
+
+def _former_files(api: HfApi, repository: str) -> tuple[str | None, set[str]]:
+    """Return the newest commit of a repository, and its files that belong to a bundle."""
+    info = api.model_info(repository, revision=MAIN)
+    present = {file.rfilename for file in info.siblings or ()}
+    if MANIFEST_NAME not in present:
+        return info.sha, set()
+    manifest = hf_hub_download(repository, MANIFEST_NAME, revision=info.sha)
+    return info.sha, present & (bundle_files(Path(manifest).parent) or set())
 
 
 def model_card(

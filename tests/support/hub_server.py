@@ -8,7 +8,7 @@ import http.server
 import json
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -69,7 +69,9 @@ class Hub:
         cuts: of the coming answers with a file, the bytes after which each is cut; then none is.
         requests: (method, path, value of the Range header) of each request.
         tokens: values of the Authorization header of requests that had one.
-        blocked: set while GET requests of files wait; None if they do not.
+        waiting: set once a GET request of a file waits.
+        release: event that GET requests of files wait for; None if they do not wait.
+        before_commit: called with the repository before a commit is received.
     """
 
     repositories: dict[str, Repository] = field(default_factory=dict)
@@ -78,6 +80,7 @@ class Hub:
     tokens: set[str] = field(default_factory=set)
     waiting: threading.Event = field(default_factory=threading.Event)
     release: threading.Event | None = None
+    before_commit: Callable[[Repository], object] = lambda _: None
     url: str = ""
 
     def repository(self, name: str, **card: Any) -> Repository:
@@ -134,7 +137,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             name = f"{values.get('organization') or 'someone'}/{values['name']}"
             if name in self.site.repositories:
                 return self._json({"url": f"{self.site.url}/{name}"}, 409)
-            self.site.repository(name)
+            self.site.repository(name).commit({".gitattributes": b""})
             return self._json({"url": f"{self.site.url}/{name}"})
         if path == "/api/validate-yaml":
             return self._json({"errors": [], "warnings": []})
@@ -212,16 +215,20 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self._json({"files": files})
 
     def _commit(self, repository: Repository, body: bytes, name: str, _: str) -> None:
+        self.site.before_commit(repository)
         head = repository.find(MAIN)
         files = dict(repository.commits[head]) if head is not None else {}
         for line in body.splitlines():
             entry = json.loads(line)
-            if entry["key"] == "file":
+            if entry["key"] == "header":
+                if entry["value"].get("parentCommit", head) != head:
+                    return self._error(412, "A commit has happened since")
+            elif entry["key"] == "file":
                 files[entry["value"]["path"]] = base64.b64decode(entry["value"]["content"])
             elif entry["key"] == "deletedFile":
                 del files[entry["value"]["path"]]
         sha = repository.commit(files)
-        self._json({"commitUrl": f"{self.site.url}/{name}/commit/{sha}", "commitOid": sha})
+        return self._json({"commitUrl": f"{self.site.url}/{name}/commit/{sha}", "commitOid": sha})
 
     def _json(self, value: object, status: int = 200) -> None:
         content = json.dumps(value).encode()

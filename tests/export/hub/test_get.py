@@ -321,7 +321,7 @@ def test_push_and_pull(hub: Hub, make_bundle: Callable[..., Path], store: Path) 
     )
     done = run("push", str(bundle), "me/pushed", "--license", "cc-by-4.0", "--message", "first")
     assert done.exit_code == 0, done.output
-    [sha] = hub.repositories["me/pushed"].commits
+    _, sha = hub.repositories["me/pushed"].commits  # the first one creates the repository
     assert done.stdout == f"me/pushed: commit {sha}\n"
     files = hub.repositories["me/pushed"].commits[sha]
     card = files["README.md"].decode()
@@ -343,6 +343,30 @@ def test_push_and_pull(hub: Hub, make_bundle: Callable[..., Path], store: Path) 
     card = hub.repositories["me/pushed"].commits[second]["README.md"].decode()
     assert f"Made from me/pushed at {sha} (bundle)." in card
     assert "license: mit\n" in card
+
+
+def test_a_push_deletes_files_of_the_former_bundle_alone(
+    hub: Hub, make_bundle: Callable[..., Path], bundle_repository: Repository
+) -> None:
+    [former] = bundle_repository.commits.values()
+    bundle_repository.commit({**former, "LICENSE": b"text", "targets/notes.txt": b"mine"})
+    small = make_bundle("small", ("onnx-int8",))
+    arguments = ("push", str(small), BUNDLE, "--license", "mit")
+    hub.before_commit = lambda repository: repository.commit({"meanwhile": b""})
+    done = run(*arguments)
+    assert (done.exit_code, "Precondition Failed" in done.stderr) == (1, True)
+    hub.before_commit = lambda _: None
+    bundle_repository.commit({**former, "LICENSE": b"text", "targets/notes.txt": b"mine"})
+    assert run(*arguments).exit_code == 0
+    *_, files = bundle_repository.commits.values()
+    own = {path.relative_to(small).as_posix() for path in small.rglob("*") if path.is_file()}
+    assert set(files) == {*own, "README.md", "LICENSE", "targets/notes.txt"}
+    get(BUNDLE)
+    # A manifest of another program names no files of a bundle.
+    bundle_repository.commit({"manifest.json": b"{}", "shared.spm": b"x", "other.onnx": b"x"})
+    assert run(*arguments).exit_code == 0
+    *_, files = bundle_repository.commits.values()
+    assert set(files) == {*own, "README.md", "other.onnx"}
 
 
 def test_damaged_bundles_are_not_pushed(hub: Hub, make_bundle: Callable[..., Path]) -> None:
