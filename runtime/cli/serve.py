@@ -36,7 +36,7 @@ def _parse_bundles(
 @target_flags
 @click.option(
     "--host", default="127.0.0.1", show_default=True,
-    help="Address to listen on; 0.0.0.0 for all interfaces.",
+    help="Address to listen on; 0.0.0.0 for all interfaces, :: for all with IPv6.",
 )  # fmt: skip
 @click.option(
     "--port", type=int, default=5000, show_default=True, help="Port; 0 for any free one."
@@ -110,12 +110,14 @@ def _parse_bundles(
 )
 @click.option(
     "--cors-origin", "cors_origins", multiple=True,
-    help="Origin whose pages may use the server; may be repeated; '*' for all.",
+    help="Origin whose pages may use the server, such as https://example.com; may be repeated; '*' "
+    "for all.",
 )  # fmt: skip
 @click.option(
     "--trusted-proxies",
-    help="Addresses, separated by commas, whose X-Forwarded-For and -Proto are believed.",
-)
+    help="Addresses or networks, separated by commas, whose X-Forwarded-For and -Proto are "
+    "believed; '*' for all.",
+)  # fmt: skip
 @click.option("--page/--no-page", default=True, help="Serve the web page at /. [yes]")
 @click.option(
     "--keep-alive", type=float, default=30.0, show_default=True,
@@ -165,5 +167,5 @@ def serve(
         server.serve_until_stopped()
     if server.unfinished:
         raise TranslateTrtError(
-            f"{server.unfinished} requests were not answered within --drain-timeout."
+            f"not answered within --drain-timeout and cancelled: {server.unfinished} requests."
         )

@@ -116,7 +116,7 @@ def create_app(
     if settings.cors_origins:
         app.add_middleware(
             CORSMiddleware, allow_origins=settings.cors_origins, allow_methods=["GET", "POST"],
-            allow_headers=["Authorization", "Content-Type"],
+            allow_headers=["Authorization", "Content-Type", "X-Request-ID"],
             expose_headers=["X-Request-ID", "Retry-After"],
         )  # fmt: skip
     app.add_middleware(Observing, metrics=state.metrics, draining=lambda: state.draining)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ipaddress
 import math
+import re
 from dataclasses import dataclass, fields
 from pathlib import Path
 
 from translate_trt.runtime.errors import OptionError
 
+# What browsers send as Origin: no path, and no slash at the end.
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#\s]+")
 # Fields that may be 0, which switches them off.
 _MAY_BE_ZERO = ("port", "requests_per_minute", "drain_delay", "watch_interval", "keep_alive")
 
@@ -53,7 +57,7 @@ class HttpSettings:
     require_api_key: bool = False  # refuse requests without a key
     protect_metrics: bool = False  # /metrics needs the key of an administrator
     cors_origins: tuple[str, ...] = ()  # origins whose pages may use the server; "*": all
-    trusted_proxies: str | None = None  # addresses whose X-Forwarded-For is believed
+    trusted_proxies: str | None = None  # addresses or networks whose X-Forwarded-For is believed
     page: bool = True  # serve the web page at /
 
     # ---- life of the process ----
@@ -77,3 +81,27 @@ class HttpSettings:
             raise OptionError("require_api_key needs the keys: name their file with api_keys.")
         if self.protect_metrics and self.api_keys is None:
             raise OptionError("protect_metrics needs the keys: name their file with api_keys.")
+        for origin in self.cors_origins:
+            if origin not in ("*", "null") and not _ORIGIN.fullmatch(origin):
+                raise OptionError(
+                    f"cors_origins has {origin!r}, which no browser sends; write an origin as "
+                    "https://example.com or http://localhost:8000, without a path, or '*'."
+                )
+        if self.trusted_proxies is not None and self.trusted_proxies != "*":
+            for address in self.trusted_proxies.split(","):
+                _check_address(address.strip())
+
+
+def _check_address(address: str) -> None:
+    """Refuse what is no address, which would match no proxy.
+
+    Raises:
+        OptionError: The text is neither an address nor a network.
+    """
+    try:
+        ipaddress.ip_network(address)
+    except ValueError as error:
+        raise OptionError(
+            f"trusted_proxies has {address!r}: {error}; write addresses or networks, as 10.0.0.1 "
+            "or 10.0.0.0/8, separated by commas."
+        ) from error

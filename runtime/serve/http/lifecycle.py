@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import signal
 import socket
 from collections.abc import Callable, Coroutine, Sequence
@@ -60,8 +61,8 @@ class HttpServer(uvicorn.Server):
                 self._app, http=guarded_protocol(settings.body_timeout),
                 log_config=None, access_log=False, server_header=False,
                 limit_concurrency=settings.max_connections, backlog=_BACKLOG,
-                timeout_keep_alive=int(settings.keep_alive),
-                timeout_graceful_shutdown=int(settings.drain_timeout),
+                timeout_keep_alive=math.ceil(settings.keep_alive),
+                timeout_graceful_shutdown=math.ceil(settings.drain_timeout),
                 proxy_headers=proxies is not None, forwarded_allow_ips=proxies,
             )
         )  # fmt: skip
@@ -119,7 +120,7 @@ class HttpServer(uvicorn.Server):
 
     async def _count_unfinished(self) -> None:
         """Count the requests that `shutdown` is about to cancel."""
-        await asyncio.sleep(int(self._settings.drain_timeout))
+        await asyncio.sleep(math.ceil(self._settings.drain_timeout))
         self.unfinished = len(self.server_state.tasks)
 
     async def _begin(self, state: ServerState) -> None:

@@ -14,6 +14,7 @@ _MINUTE = 60.0
 # Clients that are remembered; the one that was idle longest is forgotten first.
 _MOST_CLIENTS = 10_000
 _IPV6_HOST_BITS = 64  # a host has a network of this size for itself
+_MOST_NAME = 64  # characters of a name that is no address, which a client may have chosen
 
 
 class RateLimit:
@@ -59,7 +60,7 @@ def client_name(address: str) -> str:
     try:
         found = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:  # such as a Unix socket
-        return address
+        return address[:_MOST_NAME]
     if isinstance(found, ipaddress.IPv6Address):
         if found.ipv4_mapped is not None:
             return str(found.ipv4_mapped)

@@ -10,7 +10,8 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+import uuid
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,6 +29,8 @@ QUERY = {
     "options": {"min_length": 60, "max_length": 60},
 }  # fmt: skip
 SHORT = {"q": "the cat", "source": "en", "target": "de"}
+#: Much more work than can be done in a second.
+LONG = QUERY | {"q": "the cat runs. " * 1400, "options": QUERY["options"] | {"beam_size": 16}}
 #: Seconds in which a process does anything, even on a busy machine.
 PATIENCE = 120
 #: Seconds that a busy machine may stall a client between two calls.
@@ -56,13 +59,18 @@ class Server:
                 self._changed.notify_all()
 
     def logged(self, message: str) -> dict[str, Any]:
-        """Wait for a record of the log."""
+        """Wait for a record of the log with a message."""
+        return self._wait(lambda record: message in record["message"])
 
-        def find() -> dict[str, Any] | None:
-            return next((one for one in self._log if message in one["message"]), None)
+    def request(self, number: str) -> dict[str, Any]:
+        """Wait for the record of a request."""
+        return self._wait(lambda record: record.get("request_id") == number)
 
+    def _wait(self, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         with self._changed:
-            found = self._changed.wait_for(find, PATIENCE)
+            found = self._changed.wait_for(
+                lambda: next((one for one in self._log if wanted(one)), None), PATIENCE
+            )
         assert found is not None, self._log
         return found
 
@@ -118,6 +126,63 @@ def test_a_drain_delay_answers_new_requests_but_is_not_ready(bundle: Path) -> No
         assert (ready.status_code, ready.headers["Connection"]) == (503, "close")
         answer = httpx.post(f"{server.url}/translate", json=SHORT, timeout=PATIENCE)
         assert (answer.status_code, answer.headers["Connection"]) == (200, "close")
+
+
+def test_requests_that_outlast_the_drain_are_cancelled_and_reported(bundle: Path) -> None:
+    with (
+        running(f"en-de={bundle}", "--drain-timeout", "0.5") as server,
+        ThreadPoolExecutor(1) as threads,
+    ):
+
+        def ask() -> int:
+            url = f"{server.url}/translate"
+            try:
+                return httpx.post(url, json=LONG, timeout=PATIENCE).status_code
+            except httpx.RemoteProtocolError:  # the connection ends without an answer
+                return 0
+
+        asked = threads.submit(ask)
+        in_flight = "translate_trt_http_requests_in_flight 2.0"  # with the one for the metrics
+        while in_flight not in httpx.get(f"{server.url}/metrics").text:
+            assert not asked.done(), "it finished before the signal"
+        server.process.send_signal(signal.SIGTERM)
+        assert server.end() == 1
+        assert asked.result() != 200
+        assert server.logged("1 requests were cancelled")["level"] == "error"
+        error = server.logged("error: ")["message"]
+        assert "--drain-timeout and cancelled: 1 requests" in error
+
+
+def client_of(server: Server, forwarded: str) -> tuple[int, str]:
+    """Return the status of a request that a proxy forwards, and its client in the log."""
+    number = f"id-{uuid.uuid4().hex}"
+    headers = {"X-Forwarded-For": forwarded, "X-Request-ID": number}
+    answer = httpx.post(f"{server.url}/translate", json=SHORT, headers=headers, timeout=PATIENCE)
+    return answer.status_code, server.request(number)["client"]
+
+
+def test_clients_behind_a_proxy_have_limits_of_their_own(bundle: Path) -> None:
+    proxies = ("--trusted-proxies", "127.0.0.1, 10.0.0.0/8", "--requests-per-minute", "1")
+    with running(f"en-de={bundle}", *proxies) as server:
+        assert client_of(server, "203.0.113.1") == (200, "203.0.113.1")
+        assert client_of(server, "203.0.113.1, 10.1.2.3") == (429, "203.0.113.1")
+        # What a client writes itself stands before the address that the proxy adds.
+        assert client_of(server, "203.0.113.7, 203.0.113.1") == (429, "203.0.113.1")
+        assert client_of(server, "203.0.113.2") == (200, "203.0.113.2")
+        assert client_of(server, "2001:db8::1") == (200, "2001:db8::1")
+        assert client_of(server, "2001:db8::2") == (429, "2001:db8::2")  # the same network
+
+
+def test_an_address_of_ipv6_without_proxies(bundle: Path) -> None:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError as error:
+        pytest.skip(f"no IPv6: {error}")
+    arguments = ("--host", "::1", "--requests-per-minute", "1")
+    with running(f"en-de={bundle}", *arguments) as server:
+        assert server.url.startswith("http://[::1]:")
+        assert client_of(server, "203.0.113.1") == (200, "::1")
+        assert client_of(server, "203.0.113.2") == (429, "::1")
 
 
 def test_sighup_reloads_and_a_broken_bundle_keeps_the_old_one(bundle: Path) -> None:

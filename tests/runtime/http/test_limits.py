@@ -327,13 +327,49 @@ def test_addresses_of_one_host_are_one_client() -> None:
     assert client_name("::ffff:10.1.2.3") == client_name("10.1.2.3") == "10.1.2.3"
     assert client_name("2001:db8::1") == client_name("2001:db8::2:3%eth0") == "2001:db8::/64"
     assert client_name("testclient") == "testclient"
+    assert len(client_name("x" * 60_000)) == 64
+
+
+# ---- pages of other origins ----
+
+
+def test_pages_of_a_named_origin_alone_may_use_the_server(serve: Callable[..., TestClient]) -> None:
+    page, other = {"Origin": "https://example.com"}, {"Origin": "https://example.org"}
+    wish = {
+        "Access-Control-Request-Method": "POST",
+        "Access-Control-Request-Headers": "content-type, authorization, x-request-id",
+    }
+    allowed = "Access-Control-Allow-Origin"
+    crossed = serve(cors_origins=("https://example.com",), max_characters=10)
+    asked = crossed.options("/translate", headers=page | wish)
+    assert (asked.status_code, asked.headers[allowed]) == (200, page["Origin"])
+    assert "POST" in asked.headers["Access-Control-Allow-Methods"]
+    assert crossed.options("/translate", headers=other | wish).status_code == 400
+    # Errors, too, are readable for the page.
+    for query, status in ((QUERY, 200), (QUERY | {"q": "x" * 11}, 413), ({}, 400)):
+        answer = crossed.post("/translate", json=query, headers=page)
+        assert (answer.status_code, answer.headers[allowed]) == (status, page["Origin"])
+        assert "x-request-id" in answer.headers["Access-Control-Expose-Headers"].lower()
+        assert allowed not in crossed.post("/translate", json=query, headers=other).headers
+    everyone = serve(cors_origins=("*",))
+    assert everyone.post("/translate", json=QUERY, headers=other).headers[allowed] == "*"
+
+
+def test_without_named_origins_no_page_of_another_may_use_the_server(client: TestClient) -> None:
+    headers = {"Origin": "https://example.com", "Access-Control-Request-Method": "POST"}
+    assert client.options("/translate", headers=headers).status_code == 405
+    answer = client.post("/translate", json=QUERY, headers=headers)
+    assert "Access-Control-Allow-Origin" not in answer.headers
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
     [("port", -1), ("port", 65536), ("max_texts", 0), ("timeout", 0.0), ("timeout", float("nan")),
      ("drain_delay", -1.0), ("requests_per_minute", -1), ("require_api_key", True),
-     ("protect_metrics", True), ("workers", 0)],
+     ("protect_metrics", True), ("workers", 0), ("trusted_proxies", ""),
+     ("trusted_proxies", "10.0.0.300"), ("trusted_proxies", "10.0.0.1/8"),
+     ("trusted_proxies", "proxy.local"), ("cors_origins", ("example.com",)),
+     ("cors_origins", ("https://example.com/",)), ("cors_origins", ("https://a.com/page",))],
 )  # fmt: skip
 def test_settings_out_of_range_are_refused(name: str, value: Any) -> None:
     with pytest.raises(OptionError, match=name):
