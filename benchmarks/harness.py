@@ -273,6 +273,27 @@ def kernels_of(run: Callable[[], object]) -> dict[str, Any]:
     }
 
 
+def peak_bytes(run: Callable[[], object], device: str) -> int:
+    """Return the peak of memory that a run allocates on a device of PyTorch."""
+    import torch  # other benchmarks run without it
+
+    if device == "cuda":
+        torch.cuda.synchronize()
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        run()
+        torch.cuda.synchronize()
+        return torch.cuda.max_memory_allocated() - before
+    with torch.profiler.profile(profile_memory=True) as profile:
+        run()
+    events = [e for e in profile.profiler.kineto_results.events() if e.name() == "[memory]"]
+    total = peak = 0
+    for event in sorted(events, key=lambda event: event.start_ns()):
+        total += event.nbytes()
+        peak = max(peak, total)
+    return peak
+
+
 def kernel_times(kernels: Mapping[str, Any]) -> str:
     """Format what `kernels_of` has found as a table of text."""
     total = kernels["milliseconds"]

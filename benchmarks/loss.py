@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from harness import alternate, cpu_seconds_of, parser, seconds_of, spread, write
+from harness import alternate, cpu_seconds_of, parser, peak_bytes, seconds_of, spread, write
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -75,25 +75,6 @@ def systems(device: torch.device, tokens: int, size: int) -> dict[str, Callable[
     return found
 
 
-def peak_bytes(run: Callable[[], object], device: torch.device) -> int:
-    """Return the peak of memory that `run` allocates."""
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-        before = torch.cuda.memory_allocated()
-        torch.cuda.reset_peak_memory_stats()
-        run()
-        torch.cuda.synchronize()
-        return torch.cuda.max_memory_allocated() - before
-    with torch.profiler.profile(profile_memory=True) as profile:
-        run()
-    events = [e for e in profile.profiler.kineto_results.events() if e.name() == "[memory]"]
-    total = peak = 0
-    for event in sorted(events, key=lambda event: event.start_ns()):
-        total += event.nbytes()
-        peak = max(peak, total)
-    return peak
-
-
 def measure(given: argparse.Namespace) -> tuple[dict[str, Any], dict[str, list[float]]]:
     """Return figures and raw seconds of each implementation."""
     device, dtype = torch.device(given.device), DTYPES[given.precision]
@@ -124,7 +105,7 @@ def measure(given: argparse.Namespace) -> tuple[dict[str, Any], dict[str, list[f
     peaks = {}
     for name, run in runs.items():
         hidden.grad = weight.grad = None  # else the run begins by freeing them
-        peaks[name] = peak_bytes(run, device)
+        peaks[name] = peak_bytes(run, device.type)
     results = {
         name: {"seconds": spread(seconds), "peak_bytes": peaks[name]}
         for name, seconds in samples.items()

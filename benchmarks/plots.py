@@ -1,4 +1,4 @@
-"""Plots (SVG), from the reports of scaling.py, serving.py, front.py and table3.py."""
+"""Plots (SVG), from reports: scaling.py, serving.py, front.py, table3.py, layer_complexity.py."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness import RESULTS
+from layer_growth import TABLE1, curve
 from serving import RUNTIME
 from table3_rows import TableRow, error_of_differences, table3_rows
 
@@ -250,6 +251,52 @@ def _table3_legend() -> Iterator[Any]:
         label="the paper's",
     )  # fmt: skip
     yield Patch(color=INK, alpha=0.2, label="ours: two standard errors")
+
+
+def plot_layers(report: dict[str, Any], path: Path) -> None:
+    """Draw time and memory of layers by length and width; dotted: the orders of Table 1."""
+    settings = report["settings"]
+    figure = _figure(report, 10, 7)
+    grid = figure.subplots(2, 2, sharex="col", sharey="row")
+    for column, (growth, across) in enumerate(
+        (
+            ("length", f"n, positions (d = {settings['width']})"),
+            ("width", f"d, columns (n = {settings['length']:,})"),
+        )
+    ):
+        for row, (figures, unit) in enumerate((("seconds", 1e3), ("peak_bytes", 2**-20))):
+            axes = grid[row][column]
+            for (layer, order), colour in zip(TABLE1.items(), PALETTE, strict=False):
+                values = curve(report, growth, layer, "training", figures)
+                sizes, heights = list(values), [unit * value for value in values.values()]
+                axes.plot(sizes, heights, marker="o", markersize=3.5, color=colour)
+                if figures == "seconds":
+                    power = order.length if growth == "length" else order.width
+                    expected = [heights[-1] * (size / sizes[-1]) ** power for size in sizes]
+                    axes.plot(sizes, expected, ":", color=colour, linewidth=1.2)
+            plain_axes(axes, INK)
+            axes.set_facecolor("none")
+            _doubling(axes, sizes)
+            if row == 1:
+                axes.set_xlabel(across)
+        for axes in grid[:, column]:
+            axes.set_yscale("log")
+    grid[0][0].set_ylabel("ms, forward and backward")
+    grid[1][0].set_ylabel("peak memory, MiB")
+    figure.legend(
+        handles=list(_layers_legend()), loc="outside lower center", ncols=3, frameon=False,
+        labelcolor=INK, fontsize="small",
+    )  # fmt: skip
+    _save(figure, path)
+
+
+def _layers_legend() -> Iterator[Any]:
+    """Create the samples of the legend of `plot_layers`."""
+    from matplotlib.lines import Line2D
+
+    for layer, colour in zip(TABLE1, PALETTE, strict=False):
+        yield Line2D([], [], color=colour, marker="o", markersize=3.5, label=layer)
+    yield Line2D([], [], color=INK, linestyle=":", label="order of growth in Table 1")
 
 
 def _figure(report: dict[str, Any], width: float, height: float) -> Any:

@@ -12,11 +12,19 @@ from typing import Any
 
 import engine_plan
 import gpu_tables
+import layer_growth
 import plan
 import training_estimates
 from harness import RESULTS, read_reports
 from performance_tables import PARTS_OF_PAGE, render_readme
-from plots import PLOT_DIRECTORY, plot_front, plot_scaling, plot_serving, plot_table3
+from plots import (
+    PLOT_DIRECTORY,
+    plot_front,
+    plot_layers,
+    plot_scaling,
+    plot_serving,
+    plot_table3,
+)
 from results_tables import (
     render_compiling,
     render_constraints,
@@ -92,6 +100,8 @@ SECTIONS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "table3-base": ("Table 3", render_table3),
     "table3-miniature": ("Table 3 in miniature", render_table3),
     "table3-tiny": ("Rows of Table 3 with `tiny`", render_table3),
+    "layer-complexity": ("Table 1 measured, on a CPU", layer_growth.render),
+    "layer-complexity-cuda": ("Table 1 measured, on a GPU", layer_growth.render),
     "compiling": ("Compiling", render_compiling),
     "tracing": ("Tracing", render_tracing),
     "graph-choices": ("Gain of each graph pass", render_graph_choices),
@@ -168,6 +178,9 @@ def main() -> None:
     for name in ("table3-miniature", "table3-base"):
         if name in reports and has_table3(reports[name]):
             plot_table3(reports[name], PLOT_DIRECTORY / f"{name}.svg")
+    for name in ("layer-complexity", "layer-complexity-cuda"):
+        if name in reports:
+            plot_layers(reports[name], PLOT_DIRECTORY / f"{name}.svg")
     if "corpus" in reports:
         fill(SCALE, "corpus", render_corpus(reports["corpus"]))
     if "serving" in reports:

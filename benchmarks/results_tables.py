@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from serving import RUNTIME
-from table3_rows import TableRow, error_of_differences, has_table3, table3_rows
+from table3_rows import PLAIN, TableRow, error_of_differences, has_table3, table3_rows
 from tables import table, where
 
 Report = dict[str, Any]
@@ -109,12 +109,15 @@ def render_table3(report: Report) -> str:
     header = ["group", "row", "change", "perplexity", "BLEU", "tokenized BLEU", "from `plain`"]
     header += ["10^6 parameters", "paper's perplexity", "paper's tokenized BLEU", "from base"]
     first = next(iter(results.values()))["runs"][0]
-    seeds = [str(run["seed"]) for run in max((one["runs"] for one in results.values()), key=len)]
+    counts = {row: len(found["runs"]) for row, found in results.items()}
+    seeds = [str(run["seed"]) for run in results[min(counts, key=counts.__getitem__)]["runs"]]
     command = f"bash scripts/table3.sh DATA OUT {settings['preset']} {' '.join(results)}"
     means = ""
     if len(seeds) > 1:
         command = f'SEEDS="{" ".join(seeds)}" {command}'
         means = ", means of the seeds, with the smallest and largest in brackets"
+        if counts[PLAIN] > len(seeds):
+            means += f"; `{PLAIN}` has {counts[PLAIN]} seeds"
     devices = "".join(f"{device}; " for device in settings["devices"] if device != "cpu")
     text = (
         f"`{command}`\n\n{devices}{where(report)}{note_of(report)} Variations of "

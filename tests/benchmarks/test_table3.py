@@ -73,6 +73,15 @@ def test_rows_beside_the_papers_and_conclusions(report: dict[str, Any]) -> None:
     assert "and is 0.0 in 1 (`h16`)." in text
 
 
+def test_seeds_that_only_the_base_model_has_are_named(report: dict[str, Any]) -> None:
+    from results_tables import render_table3
+
+    report["results"]["plain"]["runs"].append(run_of("plain", 1)["results"] | {"seed": 4})
+    text = render_table3(report)
+    assert 'SEEDS="1 2 3" bash' in text
+    assert "in brackets; `plain` has 4 seeds." in text
+
+
 def test_errors_of_differences_are_those_of_independent_samples() -> None:
     from table3_rows import error_of_differences
 
