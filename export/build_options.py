@@ -10,6 +10,7 @@ from translate_trt.export.targets import TARGETS, pass_names
 from translate_trt.runtime.bundle.attention_heads import AttentionHeads
 from translate_trt.runtime.bundle.manifest import SHORTLIST, Limits
 from translate_trt.runtime.errors import OptionError
+from translate_trt.runtime.options import MAX_EXTRA_LENGTH
 
 # An engine's caches hold a token per beam and position: with 256 beams, a base model already needs
 # more than a gigabyte per sentence.
@@ -30,7 +31,7 @@ class BuildOptions:
     # Tokens including the end symbol. Sinusoidal positions allow any length, but a model is at its
     # best up to the lengths it was trained on: None takes the training's --max-pair-length.
     max_source_length: int | None = None
-    max_target_length: int | None = None  # None: max_source_length + 50
+    max_target_length: int | None = None  # None: max_source_length + the model's extra length
     attention: bool = False  # the step graph also returns cross-attention weights
     # Decoder layer of the returned weights, from 0, -1 the last, and heads to average. Either
     # implies `attention`. None and (): the model's alignment heads; without them, or with a layer
@@ -114,28 +115,31 @@ class BuildOptions:
             )
         return replace(self, targets=self.targets or (_DEFAULT,))
 
-    def limits(self, trained_length: int, longest: int | None) -> Limits:
+    def limits(
+        self, trained_length: int, longest: int | None, extra: int = MAX_EXTRA_LENGTH
+    ) -> Limits:
         """Compute the lengths to compile for.
 
         Args:
             trained_length: Length of the longest sentence in training.
             longest: Number of positions that the model has; None if there is no limit.
+            extra: The model's default of `SearchOptions.max_extra_length`.
 
         Raises:
-            OptionError: The target limit is below the default maximum, source + 50, or the model
-                has too few positions.
+            OptionError: The target limit is below the default maximum, source + extra, or the
+                model has too few positions.
         """
-        default = trained_length if longest is None else min(trained_length, longest - 50)
+        default = trained_length if longest is None else min(trained_length, longest - extra)
         source = self.max_source_length or max(2, default)
-        target = self.max_target_length or source + 50
+        target = self.max_target_length or source + extra
         if longest is not None and target > longest:
             raise OptionError(
                 f"a target length of {target} does not fit the model: it has learned positions "
-                f"for {longest} tokens. Lower max_source_length to {longest - 50} or less."
+                f"for {longest} tokens. Lower max_source_length to {longest - extra} or less."
             )
-        if target < source + 50:
+        if target < source + extra:
             raise OptionError(
-                f"max_target_length {target} is less than max_source_length {source} + 50, "
+                f"max_target_length {target} is less than max_source_length {source} + {extra}, "
                 "which is how long a translation may get by default; raise it."
             )
         return Limits(source, target)

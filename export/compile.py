@@ -121,6 +121,7 @@ def compile_bundle(
     limits = options.limits(
         min(int(one.train.get("max_length", 256)) for one in checkpoints),
         min((x for one in checkpoints if (x := one.model.longest) is not None), default=None),
+        checkpoint.search_options().max_extra_length,
     )
     chosen = options.heads or (None if others else checkpoint.alignment_heads) or LAST_LAYER
     heads, *_ = [chosen.within(one.model.decoder_layers, one.model.heads) for one in checkpoints]

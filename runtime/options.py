@@ -32,6 +32,9 @@ MAX_TEMPERATURE = 100
 #: Largest seed of samples: that of a 32-bit integer in C.
 MAX_SEED = 2**31 - 1
 
+#: Tokens by which a translation may be longer than its source (section 6.1 of the paper).
+MAX_EXTRA_LENGTH = 50
+
 #: Largest beam size without a warning: the cost of a step grows with its square.
 WARN_BEAM_SIZE = 64
 
@@ -99,7 +102,7 @@ class SearchOptions:
     early_stopping: bool = False
 
     # ---- limits, in generated tokens, the end symbol included ----
-    max_length: int | None = None  # None: source length + 50 (section 6.1 of the paper)
+    max_length: int | None = None  # None: source length + max_extra_length
     min_length: int = 0  # the end symbol is not a candidate before this many tokens
 
     # ---- results ----
@@ -136,6 +139,11 @@ class SearchOptions:
     )
     seed: int = 0  # another seed draws another translation of the same source
 
+    # ---- maximum length without max_length ----
+    # Tokens beyond the source length: 50 for translation (section 6.1 of the paper), 300 for
+    # parsing (section 6.3).
+    max_extra_length: int = MAX_EXTRA_LENGTH
+
     def __post_init__(self) -> None:
         self._check_types()
         if self.beam_size < 1:
@@ -155,6 +163,10 @@ class SearchOptions:
             raise OptionError(f"max_length is {self.max_length}; it must be at least 1.")
         if self.min_length < 0:
             raise OptionError(f"min_length is {self.min_length}; it must be at least 0.")
+        if self.max_extra_length < 0:
+            raise OptionError(
+                f"max_extra_length is {self.max_extra_length}; it must be at least 0."
+            )
         if self.max_length is not None and self.min_length > self.max_length:
             raise OptionError(
                 f"min_length {self.min_length} is more than max_length {self.max_length}."
@@ -232,6 +244,7 @@ class SearchOptions:
         counts = (
             "beam_size", "max_length", "min_length", "num_hypotheses", "alternatives",
             "no_repeat_ngram_size", "sampling_top_k", "seed",
+            "max_extra_length",
         )  # fmt: skip
         for name in counts:
             if (value := getattr(self, name)) is not None or name != "max_length":
@@ -295,4 +308,6 @@ class SearchOptions:
 
     def max_length_for(self, source_length: int) -> int:
         """Maximum number of generated tokens for a source length, which excludes the end symbol."""
-        return source_length + 50 if self.max_length is None else self.max_length
+        if self.max_length is not None:
+            return self.max_length
+        return source_length + self.max_extra_length

@@ -854,8 +854,8 @@ class Translator:
         if score:
             beams = self.target.contract.beams or 1
             options = replace(
-                options, beam_size=beams, num_hypotheses=1, max_length=None, min_length=0,
-                alternatives=0,
+                options, beam_size=beams, num_hypotheses=1, max_length=None, max_extra_length=0,
+                min_length=0, alternatives=0,
             )  # fmt: skip
         check_options(self.manifest, self.target, options)
         if options.beam_size > WARN_BEAM_SIZE and not self._warned_of_beams:

@@ -30,7 +30,7 @@ from translate_trt.runtime.bundle.term_annotation import TermAnnotation
 from translate_trt.runtime.errors import BundleError, CheckpointError, OptionError
 from translate_trt.runtime.io.atomic_files import new_directory
 from translate_trt.runtime.io.outputs import Kind
-from translate_trt.runtime.options import SearchOptions
+from translate_trt.runtime.options import MAX_EXTRA_LENGTH, SearchOptions
 from translate_trt.train.activation_scales import parse_activation_scales, write_activation_scales
 from translate_trt.train.config import ModelConfig, TrainConfig, config_from_json
 from translate_trt.train.hashed_files import (
@@ -140,11 +140,12 @@ class DecodingDefaults:
 
     @property
     def greedy(self) -> SearchOptions:
-        """Greedy search in the default languages of a multilingual model."""
+        """Greedy search with the model's default languages and maximum length."""
         return SearchOptions(
             beam_size=1,
             source_language=self.search.get("source_language"),
             target_language=self.search.get("target_language"),
+            max_extra_length=self.search.get("max_extra_length", MAX_EXTRA_LENGTH),
         )
 
     def to_json(self) -> dict[str, Any]:

@@ -48,7 +48,8 @@ if TYPE_CHECKING:
 @click.option(
     "--max-target-length",
     type=int,
-    help="Longest translation in tokens, end symbol included. Default: that of the source plus 50.",
+    help="Longest translation in tokens, end symbol included. Default: that of the source plus 50, "
+    "or the model's own extra length.",
 )
 @click.option(
     "--attention",

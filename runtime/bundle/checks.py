@@ -45,6 +45,13 @@ def check_options(manifest: Manifest, target: TargetEntry, options: SearchOption
             f"max_length {options.max_length} is more than the {limits.max_target_length} "
             "tokens this bundle was exported for; export it with a larger --max-target-length."
         )
+    longest = limits.max_source_length + options.max_extra_length
+    if options.max_length is None and longest > limits.max_target_length:
+        raise OptionError(
+            f"max_extra_length {options.max_extra_length}: with sources of up to "
+            f"{limits.max_source_length} tokens, that is more than the {limits.max_target_length} "
+            "tokens this bundle was exported for; export it with a larger --max-target-length."
+        )
     if options.min_length > limits.max_target_length:
         raise OptionError(
             f"min_length {options.min_length} is more than the {limits.max_target_length} "

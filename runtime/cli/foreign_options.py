@@ -56,7 +56,7 @@ FLAGS: dict[str, str] = {
     "lenpen": "--length-penalty",
     "unnormalized": "--length-penalty",
     "max-len-a": "--max-length",
-    "max-len-b": "--max-length",
+    "max-len-b": "--max-extra-length",
     "min-len": "--min-length",
     "prefix-size": "--target-prefix",
     "sampling": "--sampling-top-k",

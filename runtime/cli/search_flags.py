@@ -28,6 +28,13 @@ def search_flags(command: Callable[..., None]) -> Callable[..., None]:
             "--max-length", type=int, help="Maximum output length in tokens, end symbol included."
         ),
         click.option(
+            "--max-extra-length",
+            type=int,
+            metavar="N",
+            help="Without --max-length: maximum output length beyond that of the source. [50, or "
+            "that of the bundle]",
+        ),
+        click.option(
             "--min-length", type=int, help="Minimum output length, counted in the same way."
         ),
         click.option(

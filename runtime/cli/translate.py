@@ -267,7 +267,9 @@ def translate(
             "%d of %d translations were cut off at the maximum length (%s); --json marks them",
             cut,
             count,
-            "source + 50 tokens" if options.max_length is None else f"{options.max_length} tokens",
+            f"source + {options.max_extra_length} tokens"
+            if options.max_length is None
+            else f"{options.max_length} tokens",
         )
 
 

@@ -63,6 +63,7 @@ class Options(ctypes.Structure):
         ("sampling_top_p", c_double),
         ("sampling_temperature", c_double),
         ("seed", c_int32),
+        ("max_extra_length", c_int32),
     )
 
 

@@ -484,6 +484,7 @@ def _options(options: SearchOptions) -> abi.Options:
         options.sampling_top_p,
         options.sampling_temperature,
         options.seed,
+        options.max_extra_length,
     )
 
 

@@ -173,6 +173,7 @@ FLAGS: list[tuple[list[str], dict[str, Any]]] = [
     (["--early-stopping"], {"early_stopping": True}),
     (["--max-length", "7"], {"max_length": 7}),
     (["--min-length", "3"], {"min_length": 3}),
+    (["--max-extra-length", "9"], {"max_extra_length": 9}),
     (["--n-best", "3"], {"num_hypotheses": 3}),
     (["--attention"], {"return_attention": True}),
     (["--target-language", "de"], {"target_language": "de"}),

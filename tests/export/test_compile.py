@@ -86,6 +86,7 @@ def test_the_target_limit_must_leave_room() -> None:
 
 def test_learned_positions_bound_the_limits() -> None:
     assert BuildOptions().limits(256, 512) == Limits(256, 306)
+    assert BuildOptions().limits(256, 512, extra=300) == Limits(212, 512)
     assert BuildOptions().limits(256, 100) == Limits(50, 100)
     with pytest.raises(OptionError, match=r"learned positions for 100 tokens.*to 50 or less"):
         BuildOptions(max_source_length=51).limits(256, 100)

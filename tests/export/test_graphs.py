@@ -53,6 +53,8 @@ OPTIONS = [
     SearchOptions(length_penalty=1.0, length_penalty_form="length", num_hypotheses=4),
     SearchOptions(max_length=4, num_hypotheses=4),
     SearchOptions(max_length=1, num_hypotheses=3),
+    SearchOptions(max_extra_length=1, num_hypotheses=4),
+    SearchOptions(beam_size=21, max_extra_length=9),
     SearchOptions(min_length=12, max_length=30),
     SearchOptions(num_hypotheses=4, early_stopping=True),
     SearchOptions(num_hypotheses=4, return_attention=True),

@@ -540,12 +540,13 @@ def test_defaults_are_those_of_python(library: Library, compiled_bundle: Path) -
       if (tt_options_default(&o, sizeof o) != TT_OK) return 1;
       if (o.source_language != NULL || o.target_language != NULL) return 2;
       if (o.suppress_sequences != NULL) return 3;
-      printf("%d %.17g %d %d %d %d %d %d %d %d %g %.17g %d %d %d %g %g %d %s",
+      printf("%d %.17g %d %d %d %d %d %d %d %d %g %.17g %d %d %d %g %g %d %d %s",
              o.beam_size, o.length_penalty,
              o.length_penalty_form, o.early_stopping, o.max_length, o.min_length,
              o.num_hypotheses, o.return_attention, o.loop_guard, o.alternatives,
              o.min_alternative_prob, o.repetition_penalty, o.no_repeat_ngram_size, o.disable_unk,
-             o.sampling_top_k, o.sampling_top_p, o.sampling_temperature, o.seed, tt_version());
+             o.sampling_top_k, o.sampling_top_p, o.sampling_temperature, o.seed,
+             o.max_extra_length, tt_version());
       return 0;
     }
     """
@@ -560,6 +561,7 @@ def test_defaults_are_those_of_python(library: Library, compiled_bundle: Path) -
         python.alternatives, python.min_alternative_prob,
         python.repetition_penalty, python.no_repeat_ngram_size, python.disable_unk,
         python.sampling_top_k, python.sampling_top_p, python.sampling_temperature, python.seed,
+        python.max_extra_length,
     ]  # fmt: skip
     assert f'version = "{version}"' in (ROOT / "pyproject.toml").read_text()
 

@@ -245,6 +245,7 @@ def test_options_of_each_request_and_sentence(model: Any, translator: Translator
         "ALTERNATIVES": 0, "MIN_ALTERNATIVE_PROB": 0.1, "REPETITION_PENALTY": 1.2,
         "NO_REPEAT_NGRAM_SIZE": 2, "SUPPRESS_SEQUENCES": b"7, 12 9", "DISABLE_UNK": True,
         "SAMPLING_TOP_K": 1, "SAMPLING_TOP_P": 1.0, "SAMPLING_TEMPERATURE": 1.0, "SEED": 3,
+        "MAX_EXTRA_LENGTH": 9,
     }  # fmt: skip
     assert options.keys() == {one.name for one in interface.OPTIONS.values()}
     other, plain, mixed = answers(model,
@@ -253,7 +254,7 @@ def test_options_of_each_request_and_sentence(model: Any, translator: Translator
     )  # fmt: skip
     asked = SearchOptions(
         2, 1.5, "length", True, 7, 3, 2, repetition_penalty=1.2, no_repeat_ngram_size=2,
-        suppress_sequences="7, 12 9", disable_unk=True, seed=3,
+        suppress_sequences="7, 12 9", disable_unk=True, seed=3, max_extra_length=9,
     )  # fmt: skip
     assert best(other) == expected(translator.translate(["the cat runs."], asked))
     assert best(plain) == expected(translator.translate(["the cat runs."]))

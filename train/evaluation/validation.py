@@ -104,8 +104,8 @@ def translate_reference(
 ) -> tuple[list[str], list[list[Hypothesis]]]:
     """Translate lines with the PyTorch beam search.
 
-    For a model with learned positions, sources are truncated with a warning, such that source + 50
-    tokens, the end symbol included, fit.
+    For a model with learned positions, sources are truncated with a warning, such that the
+    source, its end symbol and `max_extra_length` tokens fit.
 
     Args:
         model: Model or ensemble.
@@ -120,7 +120,7 @@ def translate_reference(
     prepared = [prompt.of_line(line, options) for line in lines]
     sources = tokenizer.encode_source_batch([text for text, _ in prepared])
     if model.longest is not None:
-        limit = max(1, model.longest - 50 - 1 - prompt.source_length)
+        limit = max(1, model.longest - options.max_extra_length - 1 - prompt.source_length)
         cut = sum(len(source) > limit for source in sources)
         if cut:
             log.warning(

@@ -117,6 +117,7 @@ std::optional<SearchOptions> search_options(const json& request) {
   take(given, "sampling_top_p", options.sampling_top_p);
   take(given, "sampling_temperature", options.sampling_temperature);
   take(given, "seed", options.seed);
+  take(given, "max_extra_length", options.max_extra_length);
   if (given.contains("suppress_sequences")) {
     options.suppress_sequences = given["suppress_sequences"].get<std::string>();
   }

@@ -11,7 +11,7 @@ from typing import Any, get_type_hints
 from translate_trt.runtime.options import SearchOptions
 
 #: Format of the parameters in the model's configuration; repositories of other formats are refused.
-FORMAT = "7"
+FORMAT = "8"
 
 #: Padding of token rows, which is not a valid token id.
 NO_TOKEN = -1

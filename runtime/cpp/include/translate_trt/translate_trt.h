@@ -91,7 +91,8 @@ typedef struct tt_options {
   double length_penalty;       /* alpha; 0 favours short output */
   int32_t length_penalty_form; /* TT_LENGTH_PENALTY_... */
   int32_t early_stopping;      /* 1: a sentence ends once beam_size hypotheses are finished */
-  int32_t max_length;          /* generated tokens with the end symbol; 0: source length + 50 */
+  int32_t max_length;          /* generated tokens with the end symbol; 0: source length +
+                                  max_extra_length */
   int32_t min_length;          /* minimum generated tokens with the end symbol */
   int32_t num_hypotheses;      /* hypotheses returned per line, at most beam_size */
   int32_t return_attention;    /* 1: return the cross-attention that the export chose */
@@ -122,6 +123,7 @@ typedef struct tt_options {
   double sampling_top_p;
   double sampling_temperature;
   int32_t seed;
+  int32_t max_extra_length; /* where max_length is 0: tokens beyond the length of the source */
 } tt_options;
 
 /* Sets the first `struct_size` bytes of the options to their defaults. Pass sizeof(tt_options), so

@@ -79,7 +79,7 @@ struct SearchOptions {
   double length_penalty;
   LengthPenalty length_penalty_form;
   bool early_stopping;
-  std::optional<int> max_length;  // nullopt: source length + 50
+  std::optional<int> max_length;  // nullopt: source length + max_extra_length
   int min_length;
   int num_hypotheses;
   bool return_attention;
@@ -94,6 +94,7 @@ struct SearchOptions {
   int sampling_top_k;
   double sampling_top_p, sampling_temperature;
   int seed;
+  int max_extra_length;
 
   SearchOptions() : SearchOptions(defaults()) {}
 
@@ -118,7 +119,8 @@ struct SearchOptions {
         sampling_top_k(options.sampling_top_k),
         sampling_top_p(options.sampling_top_p),
         sampling_temperature(options.sampling_temperature),
-        seed(options.seed) {}
+        seed(options.seed),
+        max_extra_length(options.max_extra_length) {}
 
   // The strings of the result belong to this object, which must outlive it unchanged.
   tt_options to_c() && = delete;
@@ -146,6 +148,7 @@ struct SearchOptions {
     options.sampling_top_p = sampling_top_p;
     options.sampling_temperature = sampling_temperature;
     options.seed = seed;
+    options.max_extra_length = max_extra_length;
     return options;
   }
 

@@ -146,6 +146,9 @@ void SearchOptions::check() const {
     throw option_error(is("max_length", *max_length) + "it must be at least 1.");
   }
   if (min_length < 0) throw option_error(is("min_length", min_length) + "it must be at least 0.");
+  if (max_extra_length < 0) {
+    throw option_error(is("max_extra_length", max_extra_length) + "it must be at least 0.");
+  }
   if (max_length && min_length > *max_length) {
     throw option_error("min_length " + std::to_string(min_length) + " is more than max_length " +
                        std::to_string(*max_length) + ".");
@@ -227,7 +230,7 @@ double SearchOptions::penalty(std::int64_t length) const {
 }
 
 std::int64_t SearchOptions::max_length_for(std::int64_t source_length) const {
-  return max_length ? *max_length : source_length + 50;
+  return max_length ? *max_length : source_length + max_extra_length;
 }
 
 SearchOptions read_options(const tt_options& given, const SearchOptions& languages) {

@@ -58,6 +58,7 @@ struct SearchOptions {
   double sampling_top_p = 1;
   double sampling_temperature = 1;
   int seed = 0;
+  int max_extra_length = 50;  // without max_length; section 6.1 of the paper
 
   // Throws an option error that names the first option out of range, or that is not well-formed.
   void check() const;
@@ -124,6 +125,7 @@ inline constexpr std::tuple kOptionFields = {
     TT_OPTION(sampling_top_p),
     TT_OPTION(sampling_temperature),
     TT_OPTION(seed),
+    TT_OPTION(max_extra_length),
 };
 #undef TT_OPTION
 

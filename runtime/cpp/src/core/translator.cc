@@ -289,6 +289,7 @@ SearchOptions Translator::checked(const SearchOptions& options, Forced forced) c
     of_sentences.num_hypotheses = 1;
     of_sentences.alternatives = 0;
     of_sentences.max_length.reset();  // that of each translation
+    of_sentences.max_extra_length = 0;
     of_sentences.min_length = 0;
   }
   check_options(of_sentences);
@@ -487,6 +488,14 @@ void Translator::check_options(const SearchOptions& options) const {
                        number(limits.max_target_length) +
                        " tokens this bundle was exported for; export it with a larger "
                        "--max-target-length.");
+  }
+  if (!options.max_length &&
+      options.max_extra_length > limits.max_target_length - limits.max_source_length) {
+    throw option_error(
+        "max_extra_length " + number(options.max_extra_length) + ": with sources of up to " +
+        number(limits.max_source_length) + " tokens, that is more than the " +
+        number(limits.max_target_length) +
+        " tokens this bundle was exported for; export it with a larger --max-target-length.");
   }
   if (options.min_length > limits.max_target_length) {
     throw option_error("min_length " + number(options.min_length) + " is more than the " +
