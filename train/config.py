@@ -91,7 +91,9 @@ class ModelConfig:
     docs/import.md maps the fields that the paper lacks to the settings of other toolkits.
     """
 
-    vocabulary_size: int = _setting(37_000, "V: tokens shared by source, target and output.")
+    vocabulary_size: int = _setting(
+        37_000, "V: tokens shared by source, target and output, or those of the target."
+    )
     encoder_layers: int = _setting(6, "N: layers of the encoder.")
     decoder_layers: int = _setting(6, "N: layers of the decoder.")
     d_model: int = _setting(512, "Width of every layer's input and output.")
@@ -130,17 +132,16 @@ class ModelConfig:
         "", "A number for each decoder layer, such as 1,1,2,2: layers of the same number share "
         "their weights; empty: none do.", added=True,
     )  # fmt: skip
-
-    # ---- settings of imported models only ----
     source_vocabulary_size: int = _setting(
-        0, "Size of a separate source vocabulary (OpenNMT); 0: source and target share one.",
-        imported=True,
-    )  # fmt: skip
+        0, "Size of a separate source vocabulary; 0: source and target share one.", added=True
+    )
     tied: str = _setting(
         "all", "Shared matrices among the three of section 3.4: all (the paper); output: target "
         "and output (fairseq's share_decoder_input_output_embed); input: source and target; none.",
-        ("all", "output", "input", "none"), imported=True,
+        ("all", "output", "input", "none"), added=True,
     )  # fmt: skip
+
+    # ---- settings of imported models only ----
     output_bias: bool = _setting(
         False, "Add a bias to the logits: Marian's decoder_ff_logit_out_b, OpenNMT's generator.",
         imported=True,
@@ -184,8 +185,8 @@ class ModelConfig:
         _check_ties(self.decoder_ties, self.decoder_layers)
         if self.source_vocabulary_size and self.shares_input:
             raise OptionError(
-                f"tied {self.tied}: a separate source vocabulary needs a separate embedding "
-                "matrix; choose output or none."
+                f"tied {self.tied}: a separate source vocabulary (source_vocabulary_size) needs a "
+                "separate embedding matrix; choose output or none."
             )
         if self.sinusoid == "tensor2tensor" and self.d_model < 4:
             raise OptionError(f"d_model {self.d_model}: tensor2tensor's positions need 4 or more.")
@@ -247,6 +248,22 @@ class ModelConfig:
     def input_vocabulary_size(self) -> int:
         """Size of the source vocabulary."""
         return self.source_vocabulary_size or self.vocabulary_size
+
+    def with_vocabularies(self, size: int, source_size: int) -> ModelConfig:
+        """Return the shape for a vocabulary, or for one of source and one of target.
+
+        Vocabularies that are not shared have embedding matrices of their own.
+
+        Args:
+            size: Size of the vocabulary, or that of the target.
+            source_size: Size of a separate source vocabulary; 0 for none.
+        """
+        tied = self.tied
+        if source_size and self.shares_input:
+            tied = "output" if self.shares_output else "none"
+        return dataclasses.replace(
+            self, vocabulary_size=size, source_vocabulary_size=source_size, tied=tied
+        )
 
     @property
     def longest(self) -> int | None:

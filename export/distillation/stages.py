@@ -286,7 +286,7 @@ class Distillation:
 
         def run(resume: bool, replace: bool) -> list[Path]:
             prepared = open_prepared(self._out / "data")
-            vocabularies = Vocabularies.of(prepared.tokenizer, prepared.tokenizer)
+            vocabularies = Vocabularies.of(*prepared.tokenizers)
             with WorkerPool(self._workers) as pool:
                 pairs = prepared_pairs(prepared)
                 build_shortlist(pairs, vocabularies, size, ITERATIONS, pool).save(path)

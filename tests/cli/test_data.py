@@ -65,12 +65,14 @@ def test_every_setting_is_a_flag(text: Path) -> None:
     flags = {
         "--max-length": 9, "--max-length-ratio": 2.5, "--vocabulary-type": "unigram",
         "--vocabulary-sentences": 50, "--seed": 3,
+        "--source-vocabulary-size": 300, "--normalization": "identity",
     }  # fmt: skip
     given = [part for flag in flags.items() for part in flag]
     local(text, *given, "--keep-duplicates", "--max-pair-length", 200)
     assert json.loads((text / "out" / "data.json").read_text())["settings"] == {
         "max_length": 200, "max_length_ratio": 2.5, "keep_duplicates": True,
         "vocabulary_size": 320, "vocabulary_type": "unigram", "vocabulary_sentences": 50, "seed": 3,
+        "source_vocabulary_size": 300, "normalization": "identity",
     }  # fmt: skip
 
 
@@ -98,7 +100,9 @@ def test_check_finds_damage(text: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "name a corpus (wmt14-en-de, wmt14-en-fr) or give text with --from"),
+        ([], "name a corpus (wmt14-en-de, wmt14-en-fr), or give text with --from"),
+        (["--trees", "a.mrg"], "give --trees and --valid-trees together"),
+        (["wmt14-en-de", "--trees", "a", "--valid-trees", "b"], "--trees takes the place of text"),
         (["--from", "a.en", "a.de"], "--from needs --valid"),
         (["wmt14-en-de", "--test", "a.en", "a.de"], "--valid and --test need --from"),
         (["wmt14-en-de", "--max-pair-length", "1"], "--max-pair-length is 1"),

@@ -20,7 +20,13 @@ from translate_trt.runtime.io.locks import locked_directory
 from translate_trt.runtime.io.outputs import check_apart
 
 # Neither torch nor numpy yet: this module is imported for --help too.
-from translate_trt.train.data.corpora import BASE_URL, CORPORA, Corpus, PrepareOptions
+from translate_trt.train.data.corpora import (
+    BASE_URL,
+    CORPORA,
+    TREE_DEFAULTS,
+    Corpus,
+    PrepareOptions,
+)
 
 if TYPE_CHECKING:
     from translate_trt.train.data.prepare import Preparation
@@ -46,6 +52,17 @@ def data() -> None:
     multiple=True,
     help="Source and target training text, plain, gzip or zstd; repeatable. Nothing is downloaded.",
 )
+@click.option(
+    "--trees",
+    type=_FILES,
+    multiple=True,
+    help="Treebank to train on in place of text: a file of bracketings or a directory of .mrg or "
+    ".tree files; repeatable. The source is the words, the target the linearized trees.",
+)
+@click.option(
+    "--valid-trees", type=_FILES, multiple=True, help="Treebank for validation; repeatable."
+)
+@click.option("--test-trees", type=_FILES, multiple=True, help="Treebank for testing; repeatable.")
 @click.option("--valid", nargs=2, type=_FILES, help="Source, target for validation (with --from).")
 @click.option("--test", nargs=2, type=_FILES, help="Source, target for testing (with --from).")
 @click.option("--source-language", help="Language code such as en. [file ending]")
@@ -83,6 +100,9 @@ def prepare(
     name: str | None,
     out: Path,
     train_files: tuple[tuple[Path, Path], ...],
+    trees: tuple[Path, ...],
+    valid_trees: tuple[Path, ...],
+    test_trees: tuple[Path, ...],
     valid: tuple[Path, Path] | None,
     test: tuple[Path, Path] | None,
     source_language: str | None,
@@ -97,7 +117,7 @@ def prepare(
     terminology_ignore_case: bool | None,
     **settings: Any,
 ) -> None:
-    """Download a named corpus, or take text of your own, and prepare it for training.
+    """Download a named corpus, or take text or trees of your own, and prepare it for training.
 
     The text is cleaned (dropped pairs are counted), a vocabulary is trained, and all text is
     tokenized into --output. Run the command again to resume an interrupted download.
@@ -105,6 +125,7 @@ def prepare(
     \b
     translate-trt data prepare wmt14-en-de --output wmt14/
     translate-trt data prepare --from train.en train.de --valid val.en val.de --output data/
+    translate-trt data prepare --trees train.mrg --valid-trees dev.mrg --output trees/
     """  # noqa: D301
     if not is_quiet(ctx):
         log.setLevel(min(log.level or logging.INFO, logging.INFO))  # the counts are a result
@@ -118,11 +139,22 @@ def prepare(
     corpus = CORPORA[name] if name else None
     if corpus:
         given.setdefault("vocabulary_size", corpus.vocabulary_size)
+    if trees:
+        given = TREE_DEFAULTS | given
     options = PrepareOptions(**given)
     languages = (source_language, target_language)
-    if corpus is None and not train_files:
-        raise OptionError(f"name a corpus ({', '.join(CORPORA)}) or give text with --from.")
-    if not train_files and (valid or test):
+    if trees and (corpus or train_files or valid or test or terminology):
+        raise OptionError(
+            "--trees takes the place of text: leave out the name of a corpus, --from, --valid, "
+            "--test and --terminology."
+        )
+    if bool(trees) != bool(valid_trees) or (test_trees and not trees):
+        raise OptionError("give --trees and --valid-trees together; --test-trees needs both.")
+    if corpus is None and not train_files and not trees:
+        raise OptionError(
+            f"name a corpus ({', '.join(CORPORA)}), or give text with --from or trees with --trees."
+        )
+    if not train_files and not trees and (valid or test):
         raise OptionError("--valid and --test need --from; a named corpus has its own.")
     how: dict[str, Any] = {
         "terminology_form": terminology_form,
@@ -137,15 +169,33 @@ def prepare(
         recover(out)
     check_directory(out, force)  # before gigabytes are downloaded
     glossary = () if terminology is None else (terminology,)
-    check_apart(out, itertools.chain(*train_files, valid or (), test or (), glossary))
+    texts = (*train_files, valid or (), test or (), trees, valid_trees, test_trees, glossary)
+    check_apart(out, itertools.chain(*texts))
     with exit_on_sigterm(), locked_directory(out):
-        if train_files or name is None:
+        if trees:
+            job = _treebank(languages, (trees, valid_trees, test_trees), options)
+        elif train_files or name is None:
             job = _local(name, languages, train_files, valid, test, options)
         else:
             job = _named(name, languages, downloads or out / DOWNLOADS, mirror, options)
         job = dataclasses.replace(job, terminology=terms)
         run(job, out, workers or available_cores(), force)
     click.echo(out)
+
+
+def _treebank(
+    languages: tuple[str | None, str | None],
+    splits: tuple[tuple[Path, ...], ...],
+    options: PrepareOptions,
+) -> Preparation:
+    from translate_trt.train.data.prepare import Preparation
+    from translate_trt.train.data.trees import treebank_pair
+
+    train, valid, test = (treebank_pair(paths) if paths else None for paths in splits)
+    assert train is not None
+    assert valid is not None
+    origin = [[str(path) for path in pair[0].paths] for pair in (train, valid, test) if pair]
+    return Preparation("treebank", languages, [train], valid, test, options, origin, trees=True)
 
 
 def _local(
@@ -227,12 +277,19 @@ def info(directory: Path, check: bool, as_json: bool) -> None:
         output.write([text])
 
 
+def _vocabulary(index: dict[str, Any]) -> str:
+    sizes = f"{index['vocabulary_size']:,}"
+    if source := index.get("source_vocabulary_size"):
+        sizes = f"{source:,} source and {sizes} target"
+    return f"{sizes} tokens, {index['token_type']}"
+
+
 def _table(index: dict[str, Any]) -> str:
     formatter = click.HelpFormatter(width=100)
     rows = [
         ("corpus", str(index["name"])),
         ("languages", f"{index['source_language'] or '?'} to {index['target_language'] or '?'}"),
-        ("vocabulary", f"{index['vocabulary_size']:,} tokens, {index['token_type']}"),
+        ("vocabulary", _vocabulary(index)),
     ]
     if terms := index.get("terminology"):
         rows.append(

@@ -153,7 +153,7 @@ def _text(
         from translate_trt.train.data.token_files import open_prepared
 
         opened = open_prepared(prepared)
-        return prepared_pairs(opened), (opened.tokenizer, opened.tokenizer)
+        return prepared_pairs(opened), opened.tokenizers
     source, target = files
     if source is None or target is None or tokenizer is None:
         raise OptionError(

@@ -140,15 +140,23 @@ CORPORA: dict[str, Corpus] = {
 }
 
 
-def _setting(default: Any, description: str, flag: str | None = None) -> Any:
+def _setting(
+    default: Any, description: str, flag: str | None = None, choices: tuple[str, ...] = ()
+) -> Any:
     """Define a field and its help text in `translate-trt data prepare --help`.
 
     Args:
         default: Default of the field.
         description: Help text.
         flag: Command-line flag, if not named after the field.
+        choices: Allowed values; empty for any.
     """
-    return dataclasses.field(default=default, metadata={"help": description, "flag": flag})
+    metadata = {"help": description, "flag": flag, "choices": choices}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+_TYPES = ("bpe", "unigram")
+_NORMALIZATIONS = ("nmt_nfkc", "identity")
 
 
 @dataclass(frozen=True)
@@ -171,20 +179,42 @@ class PrepareOptions:
     keep_duplicates: bool = _setting(False, "Keep repetitions of a pair.")
 
     # ---- the vocabulary ----
-    vocabulary_size: int = _setting(37_000, "Tokens shared by both languages.")
-    vocabulary_type: str = _setting("bpe", "bpe (the paper) or unigram.")
+    vocabulary_size: int = _setting(
+        37_000, "Tokens shared by both languages, or those of the target."
+    )
+    source_vocabulary_size: int = _setting(
+        0, "Tokens of a vocabulary of the source alone; 0: both languages share one."
+    )
+    vocabulary_type: str = _setting("bpe", "bpe (the paper) or unigram.", choices=_TYPES)
+    normalization: str = _setting(
+        "nmt_nfkc", "Normalization of text by the vocabularies: nmt_nfkc, or identity, which "
+        "changes no character.",
+        choices=_NORMALIZATIONS,
+    )  # fmt: skip
     vocabulary_sentences: int = _setting(
         2_000_000, "Sentences to sample for training the vocabulary, half of each language."
     )
     seed: int = _setting(1, "Seed of the sample.")
 
     def __post_init__(self) -> None:
-        for name, least in (("max_length", 2), ("vocabulary_sentences", 2), ("seed", 0)):
+        for name, least in (
+            ("max_length", 2), ("vocabulary_sentences", 2), ("seed", 0),
+            ("source_vocabulary_size", 0),
+        ):  # fmt: skip
             if getattr(self, name) < least:
                 raise OptionError(f"{name} is {getattr(self, name)}; it must be at least {least}.")
         if not 1.0 <= self.max_length_ratio < math.inf:
             raise OptionError(
                 f"max_length_ratio is {self.max_length_ratio}; it must be a number from 1 up."
             )
-        if self.vocabulary_type not in ("bpe", "unigram"):
-            raise OptionError(f"vocabulary_type {self.vocabulary_type!r}: choose bpe or unigram.")
+        for name, choices in (("vocabulary_type", _TYPES), ("normalization", _NORMALIZATIONS)):
+            if getattr(self, name) not in choices:
+                raise OptionError(f"{name} {getattr(self, name)!r}: choose {' or '.join(choices)}.")
+
+
+#: Options of `data prepare --trees` that differ from those of translation. Labels are more than
+#: words and none of them occurs in text; tensor2tensor trains parsers on up to 512 tokens.
+TREE_DEFAULTS: dict[str, Any] = {
+    "max_length": 512, "max_length_ratio": 1_000.0, "keep_duplicates": True,
+    "source_vocabulary_size": 16_000, "normalization": "identity",
+}  # fmt: skip

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from translate_trt.runtime.errors import InputError, OutputError
+from translate_trt.runtime.errors import InputError, OptionError, OutputError
 from translate_trt.runtime.io.atomic_files import (
     clear_leftovers_in,
     finish_switch,
@@ -31,21 +31,22 @@ from translate_trt.runtime.io.atomic_files import (
     output_error,
     write_json,
 )
-from translate_trt.runtime.io.lines import check_input
 from translate_trt.runtime.io.locks import LOCK, TEMPORARY, locked
+from translate_trt.runtime.text.bracketings import build_tree
 from translate_trt.train.data.cleaning import REASONS, CleanChunk, clean_chunk, first_occurrences
 from translate_trt.train.data.corpora import PrepareOptions
 from translate_trt.train.data.encode import SIDES, Encoded, SplitWriter, encode_lines, token_type
 from translate_trt.train.data.terminology import TerminologyOptions
 from translate_trt.train.data.text_sources import Pair, read_line_chunks
-from translate_trt.train.data.vocabulary import sample_rows, train_tokenizer
+from translate_trt.train.data.vocabulary import WORDS, sample_rows, train_tokenizer
 from translate_trt.train.worker_processes import WorkerPool
 
 log = logging.getLogger("translate_trt")
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 INDEX = "data.json"
 TOKENIZER = "tokenizer.spm"
+TOKENIZERS = ("source.spm", "target.spm")  # of data with a vocabulary per side
 DOWNLOADS = "downloads"
 # Time that a reader waits for a process that is moving new files into place.
 _SECONDS_TO_SWITCH = 60.0
@@ -67,6 +68,7 @@ class Preparation:
         options: Options of cleaning and vocabulary.
         origin: Sources of the text, for the record.
         terminology: Annotation of training pairs; None for none.
+        trees: Whether the target is linearized trees of the source (train/data/trees.py).
     """
 
     name: str
@@ -77,6 +79,7 @@ class Preparation:
     options: PrepareOptions
     origin: list[Any] = field(default_factory=list)
     terminology: TerminologyOptions | None = None
+    trees: bool = False
 
 
 def check_directory(out: Path, force: bool) -> None:
@@ -144,7 +147,7 @@ def prepare(preparation: Preparation, out: Path, workers: int, force: bool = Fal
     if preparation.terminology is not None:
         preparation.terminology.glossary()
     for source in itertools.chain.from_iterable(preparation.train):
-        check_input(str(source.path))
+        source.check()
     held_out = {"valid": _HeldOut.read(preparation.valid)}  # errors show before hours of work
     if preparation.test is not None:
         held_out["test"] = _HeldOut.read(preparation.test)
@@ -169,35 +172,47 @@ def _fill(
     clock.lap("clean")
     terminology = preparation.terminology
     symbols = () if terminology is None else terminology.annotation.symbols
-    size = _train_vocabulary(text, options, work / TOKENIZER, pool, symbols)
+    vocabularies = _train_vocabularies(preparation, text, work, pool, symbols)
     clock.lap("vocabulary")
-    train, annotated = _encode(text, options, terminology, size, work, pool)
+    train, annotated = _encode(text, options, terminology, vocabularies, work, pool)
     splits = {"train": train}
     text.remove()
     clock.lap("encode")
-    splits |= {name: lines.write(name, size, work) for name, lines in held_out.items()}
+    for name, lines in held_out.items():
+        splits[name] = lines.write(name, vocabularies, work)
+        if preparation.trees:
+            lines.write_trees(work / f"{name}.trees.txt")
     return {
         "format_version": FORMAT_VERSION,
         "created_by": f"translate-trt {importlib.metadata.version('translate-trt')}",
         "name": preparation.name,
         "source_language": preparation.languages[0],
         "target_language": preparation.languages[1],
-        "vocabulary_size": size,
-        "tokenizer_sha256": hashlib.sha256((work / TOKENIZER).read_bytes()).hexdigest(),
-        "token_type": token_type(size),
+        "vocabulary_size": vocabularies.sizes[1],
+        "source_vocabulary_size": vocabularies.sizes[0] if vocabularies.are_separate else 0,
+        "tokenizer_sha256": _sha256(vocabularies.files[1]),
+        "source_tokenizer_sha256": _sha256(vocabularies.files[0]),
+        "token_type": vocabularies.token_type,
         "splits": splits,
         "settings": dataclasses.asdict(options),
         "terminology": None if terminology is None else terminology.record(annotated),
+        "trees": preparation.trees,
         "origin": preparation.origin,
         "seconds": clock.laps,
     }
 
 
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
 def _obsolete(out: Path) -> Iterator[Path]:
     """List all files that an earlier preparation may have written, data.json first."""
     yield out / INDEX
-    yield out / TOKENIZER
+    for name in (TOKENIZER, *TOKENIZERS):
+        yield out / name
     for name in ("test", "valid", "train"):  # new data may have no test set to replace an old one
+        yield out / f"{name}.trees.txt"
         for side in SIDES:
             for suffix in ("tokens", "offsets", "txt"):
                 yield out / f"{name}.{side}.{suffix}"
@@ -317,39 +332,91 @@ def _bar(description: str, total: int | None) -> tqdm[Any]:
 # ---- vocabulary ----
 
 
-def _train_vocabulary(
+@dataclass(frozen=True)
+class _Vocabularies:
+    """Vocabularies of source and target, which may be one.
+
+    Attributes:
+        files: SentencePiece models of source and target.
+        sizes: Their sizes.
+    """
+
+    files: tuple[Path, Path]
+    sizes: tuple[int, int]
+
+    @property
+    def are_separate(self) -> bool:
+        return self.files[0] != self.files[1]
+
+    @property
+    def token_type(self) -> str:
+        return token_type(max(self.sizes))
+
+
+def _train_vocabularies(
+    preparation: Preparation,
     text: _CleanText,
-    options: PrepareOptions,
-    path: Path,
+    work: Path,
     pool: WorkerPool,
     symbols: Sequence[str],
-) -> int:
-    """Train a vocabulary on a sample of the kept pairs, and return its size."""
+) -> _Vocabularies:
+    """Train the vocabularies on a sample of the kept pairs.
+
+    The symbols of annotations occur in source text only. The labels of trees are words.
+    """
+    options = preparation.options
     rows = np.flatnonzero(text.keep)
-    wanted = options.vocabulary_size
     sample = rows[sample_rows(len(rows), options.vocabulary_sentences, options.seed)]
-    log.info("training a vocabulary of %d tokens on %d pairs", wanted, len(sample))
-    lines = _sampled_lines(text, sample, pool)
-    size = train_tokenizer(lines, wanted, path, options.vocabulary_type, symbols)
-    if size < wanted:
-        log.warning("the text gave a vocabulary of %d tokens instead of %d", size, wanted)
-    return size
+    kind = options.vocabulary_type
+
+    def train(
+        path: Path, wanted: int, sides: tuple[int, ...], kind: str, symbols: Sequence[str]
+    ) -> int:
+        log.info("training a vocabulary of %d tokens on %d pairs", wanted, len(sample))
+        lines = _sampled_lines(text, sample, sides, pool)
+        size = train_tokenizer(lines, wanted, path, kind, symbols, options.normalization)
+        if size < wanted and kind != WORDS:
+            log.warning("the text gave a vocabulary of %d tokens instead of %d", size, wanted)
+        return size
+
+    if not options.source_vocabulary_size:
+        if preparation.trees:
+            raise OptionError(
+                "words and labels cannot share a vocabulary; set source_vocabulary_size to more "
+                "than 0."
+            )
+        path = work / TOKENIZER
+        size = train(path, options.vocabulary_size, (0, 1), kind, symbols)
+        return _Vocabularies((path, path), (size, size))
+    source, target = (work / name for name in TOKENIZERS)
+    return _Vocabularies(
+        (source, target),
+        (
+            train(source, options.source_vocabulary_size, (0,), kind, symbols),
+            train(target, options.vocabulary_size, (1,), WORDS if preparation.trees else kind, ()),
+        ),
+    )
 
 
-def _sampled_lines(text: _CleanText, sample: NDArray[np.int64], pool: WorkerPool) -> Iterator[str]:
+def _sampled_lines(
+    text: _CleanText, sample: NDArray[np.int64], sides: tuple[int, ...], pool: WorkerPool
+) -> Iterator[str]:
     tasks = []
     for chunk in text.chunks:
         begin, end = np.searchsorted(sample, (chunk.rows.start, chunk.rows.stop))
         if begin < end:
-            tasks.append((text.paths, chunk, sample[begin:end] - chunk.rows.start))
+            tasks.append((text.paths, chunk, sample[begin:end] - chunk.rows.start, sides))
     for lines in pool.map(_pick_lines, tasks):
         yield from lines
 
 
-def _pick_lines(task: tuple[tuple[Path, Path], _Chunk, NDArray[np.int64]]) -> list[str]:
-    """Read rows of a chunk: all source lines, then all target lines."""
-    paths, chunk, rows = task
-    return [side[row] for side in _read_chunk(paths, chunk) for row in rows]
+def _pick_lines(
+    task: tuple[tuple[Path, Path], _Chunk, NDArray[np.int64], tuple[int, ...]],
+) -> list[str]:
+    """Read rows of a chunk: all lines of the first side, then those of the second."""
+    paths, chunk, rows, sides = task
+    lines = _read_chunk(paths, chunk)
+    return [lines[side][row] for side in sides for row in rows]
 
 
 def _read_chunk(paths: tuple[Path, Path], chunk: _Chunk) -> list[list[str]]:
@@ -369,13 +436,13 @@ def _encode(
     text: _CleanText,
     options: PrepareOptions,
     terminology: TerminologyOptions | None,
-    vocabulary_size: int,
+    vocabularies: _Vocabularies,
     work: Path,
     pool: WorkerPool,
 ) -> tuple[dict[str, Any], int]:
     """Write the training split; return its entry in data.json and the number of annotated pairs."""
-    kind = token_type(vocabulary_size)
-    settings = work / TOKENIZER, options.max_length, kind, terminology, options.seed
+    kind = vocabularies.token_type
+    settings = vocabularies.files, options.max_length, kind, terminology, options.seed
     annotated = 0
     tasks = (
         _EncodingTask(text.paths, chunk, text.keep[chunk.rows], *settings) for chunk in text.chunks
@@ -406,7 +473,7 @@ class _EncodingTask:
     paths: tuple[Path, Path]
     chunk: _Chunk
     keep: NDArray[np.bool_]
-    tokenizer: Path
+    tokenizers: tuple[Path, Path]
     max_length: int | None
     kind: str
     terminology: TerminologyOptions | None
@@ -421,8 +488,7 @@ def _encode_task(task: _EncodingTask) -> tuple[Encoded, int]:
     annotated = 0
     if task.terminology is not None:
         source, target, annotated = task.terminology.annotate(source, target, task.seed)
-    tokenizers = task.tokenizer, task.tokenizer
-    return encode_lines(source, target, tokenizers, task.max_length, task.kind), annotated
+    return encode_lines(source, target, task.tokenizers, task.max_length, task.kind), annotated
 
 
 @dataclass(frozen=True)
@@ -449,14 +515,13 @@ class _HeldOut:
             raise InputError(f"{pair[0]} and {pair[1]} have no pair with text on both sides.")
         return lines
 
-    def write(self, name: str, vocabulary_size: int, work: Path) -> dict[str, Any]:
+    def write(self, name: str, vocabularies: _Vocabularies, work: Path) -> dict[str, Any]:
         """Write all text, and the tokens of non-empty pairs; return the split's entry in data.json.
 
         There is no length limit: BLEU is computed over every line.
         """
-        kind = token_type(vocabulary_size)
         encoded = encode_lines(
-            self.source, self.target, (work / TOKENIZER, work / TOKENIZER), None, kind
+            self.source, self.target, vocabularies.files, None, vocabularies.token_type
         )
         with SplitWriter(work, name) as writer:
             writer.append(encoded)
@@ -465,3 +530,9 @@ class _HeldOut:
             (work / f"{name}.{side}.txt").write_bytes(content)
         dropped = {"empty": encoded.dropped["empty"]}
         return {"read": len(self.source), "dropped": dropped, **writer.entry()}
+
+    def write_trees(self, path: Path) -> None:
+        """Write the trees of words and labels, one per line, to compare parses with."""
+        pairs = zip(self.source, self.target, strict=True)
+        trees = (build_tree(labels.split(), words.split()).text for words, labels in pairs)
+        path.write_bytes("".join(f"{tree}\n" for tree in trees).encode())

@@ -6,10 +6,10 @@ import itertools
 import re
 import tarfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Protocol
 from xml.sax.saxutils import unescape
 
 from translate_trt.runtime.errors import InputError
@@ -38,6 +38,10 @@ class TextSource:
     def __str__(self) -> str:
         return f"{self.path}: {self.member}" if self.member else str(self.path)
 
+    def check(self) -> None:
+        """Raise an InputError if the file cannot be read."""
+        check_input(str(self.path))
+
     @contextmanager
     def open(self) -> Iterator[Iterator[bytes]]:
         """Open the source as an iterator over lines in bytes, with line ends.
@@ -45,7 +49,7 @@ class TextSource:
         Raises:
             InputError: The file or member is missing or damaged, also during iteration.
         """
-        check_input(str(self.path))
+        self.check()
         with ExitStack() as stack:
             with _reading(self):
                 lines = self._open(stack)
@@ -117,11 +121,21 @@ def _segments(content: bytes, source: TextSource) -> list[bytes]:
     ]
 
 
-Pair = tuple[TextSource, TextSource]
+class LineSource(Protocol):
+    """Lines of one side of a corpus."""
+
+    def check(self) -> None:
+        """Raise an InputError if the source cannot be read."""
+
+    def open(self) -> AbstractContextManager[Iterator[bytes]]:
+        """Open the source as an iterator over lines in bytes, with line ends."""
+
+
+Pair = tuple[LineSource, LineSource]
 
 
 def read_line_chunks(
-    source: TextSource, target: TextSource, size: int
+    source: LineSource, target: LineSource, size: int
 ) -> Iterator[tuple[list[bytes], list[bytes]]]:
     """Iterate over the lines of both sources in chunks of `size` pairs; the last may be shorter.
 

@@ -2,11 +2,12 @@
 
 DIR/
   data.json                        index; moved last, a directory without it is incomplete
-  tokenizer.spm
+  tokenizer.spm                    or source.spm and target.spm
   train.source.tokens   .offsets   concatenated token ids, and the start of each sentence (int64)
   train.target.tokens   .offsets
   valid.*  test.*                  token files of the other splits
   valid.source.txt  .target.txt    all lines of their text, for BLEU
+  valid.trees.txt                  gold trees (data prepare --trees)
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from translate_trt.runtime.io.lines import read_parallel
 from translate_trt.train.data.batches import ParallelData, TokenArray
 from translate_trt.train.data.corpora import CORPORA
 from translate_trt.train.data.encode import SIDES, fingerprint_files
-from translate_trt.train.data.prepare import FORMAT_VERSION, INDEX, TOKENIZER, recover
+from translate_trt.train.data.prepare import FORMAT_VERSION, INDEX, TOKENIZER, TOKENIZERS, recover
 
 _BLOCK = 1 << 20  # sentences per check of offsets
 _MAKE_AGAIN = "Make the directory again with: translate-trt data prepare --force"
@@ -42,7 +43,8 @@ class PreparedData:
         name: Name of the corpus.
         source_language: Code of the source language, where known.
         target_language: Code of the target language, where known.
-        vocabulary_size: Size of the shared vocabulary.
+        vocabulary_size: Size of the vocabulary, or that of the target.
+        source_vocabulary_size: Size of a separate source vocabulary; 0 if both sides share one.
         token_type: numpy's name of the token type.
         splits: Entries of the splits in data.json.
         index: All of data.json.
@@ -53,6 +55,7 @@ class PreparedData:
     source_language: str | None
     target_language: str | None
     vocabulary_size: int
+    source_vocabulary_size: int
     token_type: str
     splits: dict[str, dict[str, Any]]
     index: dict[str, Any]
@@ -74,9 +77,10 @@ class PreparedData:
             raise InputError(f"{self.path / INDEX} is damaged. {_MAKE_AGAIN}") from error
 
     @property
-    def tokenizer(self) -> Path:
-        """SentencePiece model shared by both languages."""
-        return self.path / TOKENIZER
+    def tokenizers(self) -> tuple[Path, Path]:
+        """SentencePiece models of source and target, which may be the same file."""
+        source, target = TOKENIZERS if self.source_vocabulary_size else (TOKENIZER, TOKENIZER)
+        return self.path / source, self.path / target
 
     def split(self, name: str) -> ParallelData:
         """Memory-map a split; only the offsets are read.
@@ -98,7 +102,10 @@ class PreparedData:
                 arrays[0],
                 arrays[1],
                 entry["fingerprint"],
-                vocabulary_sizes=(self.vocabulary_size, self.vocabulary_size),
+                vocabulary_sizes=(
+                    self.source_vocabulary_size or self.vocabulary_size,
+                    self.vocabulary_size,
+                ),
                 name=f"{self.path} ({name})",
             )
         except (KeyError, TypeError, ValueError) as error:
@@ -194,23 +201,22 @@ def open_prepared(path: Path) -> PreparedData:
             source_language=index["source_language"],
             target_language=index["target_language"],
             vocabulary_size=index["vocabulary_size"],
+            source_vocabulary_size=index.get("source_vocabulary_size", 0),
             token_type=index["token_type"],
             splits=dict(index["splits"]),
             index=index,
         )
-        right = index["tokenizer_sha256"]
+        target = index["tokenizer_sha256"]
+        hashes = index.get("source_tokenizer_sha256", target), target
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"{path / INDEX} is damaged ({error!r}). {_MAKE_AGAIN}") from error
-    try:
-        found = hashlib.sha256(prepared.tokenizer.read_bytes()).hexdigest()
-    except OSError as error:
-        raise InputError(
-            f"cannot read {prepared.tokenizer}: {error.strerror}. {_MAKE_AGAIN}"
-        ) from error
-    if found != right:
-        raise InputError(
-            f"{prepared.tokenizer} is not the vocabulary of these token files. {_MAKE_AGAIN}"
-        )
+    for path, right in zip(prepared.tokenizers, hashes, strict=True):
+        try:
+            found = hashlib.sha256(path.read_bytes()).hexdigest()
+        except OSError as error:
+            raise InputError(f"cannot read {path}: {error.strerror}. {_MAKE_AGAIN}") from error
+        if found != right:
+            raise InputError(f"{path} is not the vocabulary of these token files. {_MAKE_AGAIN}")
     return prepared
 
 

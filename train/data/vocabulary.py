@@ -1,4 +1,4 @@
-"""Training of a joint SentencePiece vocabulary."""
+"""Training of SentencePiece vocabularies."""
 
 from __future__ import annotations
 
@@ -25,6 +25,9 @@ SMALLEST_VOCABULARY = 256 + 4
 # SentencePiece skips longer lines; its default, 4,192, drops some real paragraphs.
 LONGEST_LINE_BYTES = 16_384
 
+#: Type of a vocabulary of whole words, those of the text alone, such as the labels of trees.
+WORDS = "word"
+
 _REFUSED = 3  # exit status of the training process; Python uses 1 and 2
 
 
@@ -34,18 +37,21 @@ def train_tokenizer(
     path: Path,
     model_type: str = "unigram",
     symbols: Sequence[str] = (),
+    normalization: str = "nmt_nfkc",
 ) -> int:
     """Train a vocabulary and write its model file atomically.
 
-    Byte fallback is on: no input is unknown. SentencePiece trains for minutes on a large text and
-    blocks signals meanwhile; a separate process lets Ctrl-C take effect at once.
+    Byte fallback is on: no input is unknown, except to a vocabulary of words. SentencePiece trains
+    for minutes on a large text and blocks signals meanwhile; a separate process lets Ctrl-C take
+    effect at once.
 
     Args:
-        lines: Sentences of both languages, iterated once; all are used.
+        lines: Sentences of the languages, iterated once; all are used.
         vocabulary_size: Requested size. A small corpus may yield a smaller vocabulary.
         path: Path of the `.spm` file.
-        model_type: "unigram", or "bpe" for the paper's byte-pair encoding.
+        model_type: "unigram", "bpe" for the paper's byte-pair encoding, or `WORDS`.
         symbols: User-defined symbols: each is a piece of the vocabulary, and never a part of one.
+        normalization: Name of SentencePiece's normalization.
 
     Returns:
         The size of the vocabulary.
@@ -55,7 +61,8 @@ def train_tokenizer(
         TranslateTrtError: The training process was killed.
         OutputError: The file cannot be written.
     """
-    if vocabulary_size <= SMALLEST_VOCABULARY:
+    has_bytes = model_type != WORDS
+    if has_bytes and vocabulary_size <= SMALLEST_VOCABULARY:
         raise InputError(
             f"a vocabulary of {vocabulary_size} tokens is too small: the special tokens and the "
             f"256 bytes alone take {SMALLEST_VOCABULARY}."
@@ -64,9 +71,9 @@ def train_tokenizer(
         "vocab_size": vocabulary_size,
         "hard_vocab_limit": False,
         "model_type": model_type,
-        "byte_fallback": True,
+        "byte_fallback": has_bytes,
         "character_coverage": 0.9999,
-        "normalization_rule_name": "nmt_nfkc",
+        "normalization_rule_name": normalization,
         "max_sentence_length": LONGEST_LINE_BYTES,
         "input_sentence_size": 0,  # no sampling: in 0.2.3 it differs between runs, despite the seed
         "pad_id": PAD,

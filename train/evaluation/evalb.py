@@ -7,15 +7,20 @@ a line of bracketings, such as "(S (NP (PRP It)) (VP (VBZ works)) (. .))".
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
 from translate_trt.runtime.errors import InputError
+from translate_trt.runtime.text.bracketings import (
+    Closing,
+    Opening,
+    Word,
+    category,
+    read_bracketing,
+)
 
-_TOKEN = re.compile(r"[()]|[^\s()]+")
 _QUOTES = frozenset(("'", '"', "/"))
 
 
@@ -205,30 +210,16 @@ def _read(line: str, rules: Rules) -> _Brackets:
         ValueError: They are not balanced, or a bracket has more than a tag and a word.
     """
     found = _Brackets()
-    tokens, position = _TOKEN.findall(line), 0
     open_brackets: list[int] = []
-    while position < len(tokens):
-        if tokens[position] == ")":
-            if not open_brackets:
-                raise ValueError("a closing bracket has no opening one")
-            found.brackets[open_brackets.pop()].end = len(found.words)
-            position += 1
-            continue
-        if tokens[position] != "(":
-            raise ValueError(f"{tokens[position]} is not in a bracket with a tag")
-        label, position = "", position + 1
-        if position < len(tokens) and tokens[position] not in "()":
-            label, position = tokens[position], position + 1
-        if position < len(tokens) and tokens[position] not in "()":
-            if tokens[position + 1 : position + 2] != [")"]:
-                raise ValueError(f"the bracket {label} {tokens[position]} has more than a word")
-            _add_word(found, label, tokens[position], open_brackets, rules)
-            position += 2
-            continue
-        open_brackets.append(len(found.brackets))
-        found.brackets.append(_Bracket(len(found.words), label))
-    if open_brackets:
-        raise ValueError("an opening bracket has no closing one")
+    for event in read_bracketing(line):
+        match event:
+            case Opening(label):
+                open_brackets.append(len(found.brackets))
+                found.brackets.append(_Bracket(len(found.words), label))
+            case Word(tag, word):
+                _add_word(found, tag, word, open_brackets, rules)
+            case Closing():
+                found.brackets[open_brackets.pop()].end = len(found.words)
     return found
 
 
@@ -313,7 +304,7 @@ def _counted(side: _Brackets, rules: Rules) -> list[_Bracket]:
     """Return the brackets that count, with labels without functions ("NP-SBJ" is NP)."""
     found = []
     for bracket in side.brackets:
-        label = re.split("[-=]", bracket.label, maxsplit=1)[0]
+        label = category(bracket.label)
         if bracket.start == bracket.end:
             continue
         if any(_equal(label, deleted, rules.equal_labels) for deleted in rules.deleted):

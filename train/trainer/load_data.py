@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from translate_trt.runtime.bundle.contract import forced_token
 from translate_trt.runtime.bundle.prompt import Prompt
@@ -15,7 +16,7 @@ from translate_trt.runtime.bundle.term_annotation import TermAnnotation
 from translate_trt.runtime.errors import InputError, OptionError
 from translate_trt.runtime.io.lines import read_parallel
 from translate_trt.runtime.text.tokenizer import Tokenizer
-from translate_trt.train.checkpoint import TOKENIZER, DecodingDefaults
+from translate_trt.train.checkpoint import TOKENIZER, TOKENIZERS, DecodingDefaults
 from translate_trt.train.data.batches import ParallelData, encode_parallel
 from translate_trt.train.data.text_sources import language_of
 from translate_trt.train.data.token_files import PreparedData
@@ -23,6 +24,8 @@ from translate_trt.train.data.vocabulary import sample_rows, train_tokenizer
 from translate_trt.train.trainer.settings import Settings
 
 log = logging.getLogger("translate_trt")
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 # A vocabulary is trained on at most this many sentences, sampled by the seed.
 VOCABULARY_SENTENCES = 2_000_000
@@ -89,7 +92,7 @@ def load_data(
     source: TextFiles | PreparedData,
     settings: Settings,
     scratch: Path,
-    vocabulary_size: int | None = None,
+    asked: Mapping[str, Any] = _NOTHING,
 ) -> LoadedData:
     """Read and tokenize text, or open prepared data.
 
@@ -98,16 +101,16 @@ def load_data(
         settings: Settings of the run. If they name no tokenizers, those of the prepared data are
             taken, or a vocabulary is trained on the text.
         scratch: Directory for a new vocabulary.
-        vocabulary_size: Size that the user asked for, to compare with that of prepared data.
+        asked: Settings that the user named; sizes of vocabularies must be those of prepared data.
 
     Raises:
         InputError: Files of unequal line count, without usable text, or damaged.
         OptionError: The data was prepared for other settings.
     """
     if isinstance(source, PreparedData):
-        _check_prepared(source, settings, vocabulary_size)
+        _check_prepared(source, settings, asked)
         validation = Validation(source.split("valid"), *source.text("valid"))
-        tokenizers = settings.tokenizers or (source.tokenizer, source.tokenizer)
+        tokenizers = settings.tokenizers or source.tokenizers
         languages = (source.source_language, source.target_language)
         return LoadedData(
             source.split("train"), validation, tokenizers, languages, source.term_annotation
@@ -115,34 +118,33 @@ def load_data(
     return _load_text(source, settings, scratch)
 
 
-def _check_prepared(
-    prepared: PreparedData, settings: Settings, vocabulary_size: int | None
-) -> None:
+def _check_prepared(prepared: PreparedData, settings: Settings, asked: Mapping[str, Any]) -> None:
     """Raise an OptionError if a model with these settings cannot be trained on the data."""
     if settings.decoding.prompt != Prompt():
         raise OptionError(
             f"{prepared.path} lacks the prompt tokens that this model reads before each text. Give "
             "the text itself, with --train and --valid."
         )
-    content = prepared.tokenizer.read_bytes()
-    for path in settings.tokenizers or ():
-        if path.read_bytes() != content:
+    for path, own in zip(settings.tokenizers or (), prepared.tokenizers, strict=False):
+        if path.read_bytes() != own.read_bytes():
             raise OptionError(
                 f"{prepared.path} was prepared with another vocabulary than the model's, which is "
                 f"{path}. Give the text itself, with --train and --valid."
             )
-    own, other = settings.decoding.term_annotation, prepared.term_annotation
-    if own is not None and other not in (None, own):
+    annotation, other = settings.decoding.term_annotation, prepared.term_annotation
+    if annotation is not None and other not in (None, annotation):
         raise OptionError(
             f"the text of {prepared.path} has annotations in another form than the model reads; "
-            f"prepare it again with --terminology-form {own.form}."
+            f"prepare it again with --terminology-form {annotation.form}."
         )
-    size = prepared.vocabulary_size
-    if vocabulary_size not in (None, size):
-        raise OptionError(
-            f"{prepared.path} was prepared with a vocabulary of {size} tokens; leave out "
-            "--vocabulary-size, or prepare the data with another."
-        )
+    for name in ("vocabulary_size", "source_vocabulary_size"):
+        size = getattr(prepared, name)
+        if asked.get(name) not in (None, size):
+            side = "source " if name.startswith("source") else ""
+            raise OptionError(
+                f"{prepared.path} was prepared with a {side}vocabulary of {size} tokens; leave out "
+                f"--{name.replace('_', '-')}, or prepare the data with another."
+            )
     split = prepared.splits["train"]
     longest = max(split["longest_source"], split["longest_target"])
     limit = settings.train.max_length
@@ -163,7 +165,7 @@ def _load_text(files: TextFiles, settings: Settings, scratch: Path) -> LoadedDat
         raise InputError(f"{files.valid.source} is empty; validation needs at least one pair.")
     tokenizers = settings.tokenizers
     if tokenizers is None:
-        tokenizers = _train_vocabulary(source, target, settings, scratch / TOKENIZER)
+        tokenizers = _train_vocabularies(source, target, settings, scratch)
     tokenizer, longest = Tokenizer(*tokenizers), settings.model.longest
     limit = min(settings.train.max_length, longest or settings.train.max_length)
     data = _tokenize(tokenizer, settings.decoding, source, target, limit)
@@ -177,16 +179,24 @@ def _read(pair: TextPair) -> tuple[list[str], list[str]]:
     return [source for source, _ in lines], [target for _, target in lines]
 
 
-def _train_vocabulary(
-    source: Sequence[str], target: Sequence[str], settings: Settings, path: Path
+def _train_vocabularies(
+    source: Sequence[str], target: Sequence[str], settings: Settings, directory: Path
 ) -> tuple[Path, Path]:
-    """Train a vocabulary shared by both sides."""
-    wanted = settings.model.vocabulary_size
+    """Train a vocabulary shared by both sides, or one for each."""
     rows = sample_rows(len(source), VOCABULARY_SENTENCES, settings.train.seed)
-    log.info("training a vocabulary of %d tokens on %d pairs", wanted, len(rows))
-    size = train_tokenizer((side[row] for side in (source, target) for row in rows), wanted, path)
-    if size < wanted:
-        log.info("the text gave a vocabulary of %d tokens instead of %d", size, wanted)
+
+    def train(name: str, wanted: int, *sides: Sequence[str]) -> Path:
+        log.info("training a vocabulary of %d tokens on %d pairs", wanted, len(rows))
+        path = directory / name
+        size = train_tokenizer((side[row] for side in sides for row in rows), wanted, path)
+        if size < wanted:
+            log.info("the text gave a vocabulary of %d tokens instead of %d", size, wanted)
+        return path
+
+    size, source_size = settings.model.vocabulary_size, settings.model.source_vocabulary_size
+    if source_size:
+        return train(TOKENIZERS[0], source_size, source), train(TOKENIZERS[1], size, target)
+    path = train(TOKENIZER, size, source, target)
     return path, path
 
 

@@ -79,7 +79,7 @@ def prepare_job(
     if not begun:
         check_apart(out, _inputs(source))
     with tempfile.TemporaryDirectory() as scratch:
-        data = load_data(source, settings, Path(scratch), overrides.get("vocabulary_size"))
+        data = load_data(source, settings, Path(scratch), overrides)
         settings = _completed(settings, data)
         if begun:
             settings.write(out)
@@ -112,8 +112,10 @@ def _completed(settings: Settings, data: LoadedData) -> Settings:
     """Add what the data determines: the size of a new vocabulary, and unnamed languages."""
     model, decoding = settings.model, settings.decoding
     if settings.tokenizers is None:
-        size = Tokenizer(*data.tokenizers).vocabulary_size
-        model = dataclasses.replace(model, vocabulary_size=size)
+        tokenizer, (source, target) = Tokenizer(*data.tokenizers), data.tokenizers
+        model = model.with_vocabularies(
+            tokenizer.vocabulary_size, tokenizer.source_vocabulary_size if source != target else 0
+        )
     decoding = dataclasses.replace(
         decoding,
         source_language=decoding.source_language or data.languages[0],

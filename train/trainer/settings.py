@@ -168,11 +168,12 @@ def resumed_settings(out: Path, overrides: dict[str, Any], start: Path | None = 
         for name, value in overrides.items()
         if name not in MAY_CHANGE and value != before[name]
     ]
-    # The vocabulary may be smaller than requested, and run.json has the size that was chosen for 0.
+    # Vocabularies may be smaller than requested, and run.json has the size that was chosen for 0.
     changed = [
         name
         for name in changed
-        if name != "vocabulary_size" and (name, overrides[name]) != ("micro_batch_tokens", 0)
+        if name not in ("vocabulary_size", "source_vocabulary_size")
+        and (name, overrides[name]) != ("micro_batch_tokens", 0)
     ]
     if changed:
         raise OptionError(

@@ -46,7 +46,7 @@ def run(directory: Path, name: str, *flags: object) -> Result:
 
 def sentences(prepared: PreparedData, split: str = "train") -> list[list[str]]:
     """Pieces of the source sentences, without the end symbol."""
-    data, tokenizer = prepared.split(split), Tokenizer(prepared.tokenizer, prepared.tokenizer)
+    data, tokenizer = prepared.split(split), Tokenizer(*prepared.tokenizers)
     offsets = data.source.offsets
     return [
         tokenizer.source_pieces(data.source.tokens[offsets[n] : offsets[n + 1] - 1].tolist())
@@ -71,9 +71,7 @@ def test_a_share_of_the_pairs_with_terms_is_annotated(tmp_path: Path, glossary: 
     assert {counts[symbol] for symbol in SYMBOLS} == {len(annotated)}
     # All other text is plain: validation, and symbols of the training text.
     assert "".join(sentences(prepared, "valid")[0]).endswith("cat")
-    brackets = Tokenizer(prepared.tokenizer, prepared.tokenizer).encode_source(
-        "odd [ symbols ] here"
-    )
+    brackets = Tokenizer(*prepared.tokenizers).encode_source("odd [ symbols ] here")
     assert len(found[-1]) == len(brackets)
     assert "training pairs annotated (append)" in CliRunner().invoke(
         main, ["data", "info", str(tmp_path / "data")]

@@ -85,7 +85,7 @@ def files(directory: Path) -> dict[str, bytes]:
 
 def test_the_same_data_as_training_from_text(make: Callable[..., PreparedData]) -> None:
     prepared = make()
-    tokenizer = Tokenizer(prepared.tokenizer, prepared.tokenizer)
+    tokenizer = Tokenizer(*prepared.tokenizers)
     expected = encode_parallel(
         tokenizer.encode_source_batch([source for source, _ in PAIRS]),
         tokenizer.encode_target_batch([target for _, target in PAIRS]),
@@ -130,7 +130,7 @@ def test_data_json(make: Callable[..., PreparedData]) -> None:
     assert (prepared.name, prepared.source_language, prepared.target_language) == (
         "custom", "en", "de"
     )  # fmt: skip
-    size = Tokenizer(prepared.tokenizer, prepared.tokenizer).vocabulary_size
+    size = Tokenizer(*prepared.tokenizers).vocabulary_size
     assert prepared.vocabulary_size == size > 300
 
 
@@ -166,7 +166,7 @@ def test_duplicates_stay_if_asked_for(make: Callable[..., PreparedData]) -> None
 def test_a_vocabulary_of_another_kind_and_sample(make: Callable[..., PreparedData]) -> None:
     models = {
         make(out=f"{kind}-{seed}", vocabulary_type=kind, seed=seed, vocabulary_sentences=40)
-        .tokenizer.read_bytes()
+        .tokenizers[0].read_bytes()
         for kind in ("bpe", "unigram")
         for seed in (1, 2)
     }  # fmt: skip
@@ -213,12 +213,12 @@ def test_an_interrupted_directory_is_not_taken_for_whole(
 
     (tmp_path / "data" / "downloads").mkdir(parents=True)
     (tmp_path / "data" / "downloads" / "a.tgz").write_text("kept")
-    for function in ("_train_vocabulary", "write_json"):
+    for function in ("_train_vocabularies", "write_json"):
         with monkeypatch.context() as patch:
             patch.setattr(module, function, stop)
             with pytest.raises(KeyboardInterrupt):
                 make()
-        if function == "_train_vocabulary":
+        if function == "_train_vocabularies":
             assert [path.name for path in (tmp_path / "data").iterdir()] == ["downloads"]
         with pytest.raises(InputError, match=r"has no data\.json"):
             open_prepared(tmp_path / "data")
@@ -327,7 +327,7 @@ def test_validation_text_without_a_pair(
         ("data.json", lambda _: b"[]", "not hold a JSON object"),
         ("data.json", lambda old: old.replace(b'"splits"', b'"split"'), "'splits'"),
         ("data.json", lambda old: old.replace(b'"pairs"', b'"pair"'), "'pairs'"),
-        ("data.json", lambda old: old.replace(b'version": 1', b'version": 2'), "pip install -U"),
+        ("data.json", lambda old: old.replace(b'version": 2', b'version": 3'), "pip install -U"),
     ],
 )
 def test_damage_is_reported(
