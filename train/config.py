@@ -17,6 +17,9 @@ PAD, UNKNOWN, START, END = 0, 1, 2, 3
 #: Fields of ModelConfig that do not affect the shape, and may change in fine-tuning.
 DROPOUTS = ("dropout", "attention_dropout", "activation_dropout")
 
+#: Largest number of `corpus_weights`; the rows of an epoch are in memory.
+MAX_CORPUS_WEIGHT = 1_000
+
 #: Logit bias of a banned token. Its probability is zero beside any logit, and FP16 can hold it.
 BANNED_BIAS = -1e4
 
@@ -289,6 +292,10 @@ class TrainConfig:
         flag="--max-pair-length",
     )  # fmt: skip
     seed: int = _setting(1, "Seed of the initial weights, the order of batches, and dropout.")
+    corpus_weights: str = _setting(
+        "", "How often an epoch has each pair of the corpora of --data, in their order, such as "
+        "10,1 or 1,0.25; a quarter is another one in each epoch. Empty: once.", added=True,
+    )  # fmt: skip
 
     # ---- optimizer: Adam with the schedule of equation 3 ----
     steps: int = _setting(100_000, "Optimizer steps.")
@@ -332,7 +339,7 @@ class TrainConfig:
     )  # fmt: skip
     best_metric: str = _setting(
         "bleu", "Validation metric that selects checkpoint-best: loss, or the BLEU or chrF of "
-        "greedy search.",
+        "greedy search; for trees, the F1 of their brackets.",
         tuple(METRICS), added=True,
     )  # fmt: skip
     patience: int = _setting(
@@ -350,11 +357,33 @@ class TrainConfig:
         _not_negative(self, "learning_rate", "clip_norm")
         _share(self, "adam_beta1", "adam_beta2", "label_smoothing")
         _one_of_its_choices(self)
+        _ = self.weights_of_corpora
         if self.patience and not self.validate_every:
             raise OptionError(
                 f"patience {self.patience} counts validations, but validate_every is 0; set it, or "
                 "leave patience out."
             )
+
+    @property
+    def weights_of_corpora(self) -> tuple[float, ...]:
+        """The weights in `corpus_weights`; none if all corpora have the same.
+
+        Raises:
+            OptionError: The text has another form.
+        """
+        parts = self.corpus_weights.split(",") if self.corpus_weights else []
+        try:
+            weights = tuple(float(part) for part in parts)
+        except ValueError:
+            weights = (-1.0,)
+        if not all(0 <= weight <= MAX_CORPUS_WEIGHT for weight in weights) or (
+            weights and not any(weights)
+        ):
+            raise OptionError(
+                f"corpus_weights {self.corpus_weights!r}: give each corpus a number from 0 to "
+                f"{MAX_CORPUS_WEIGHT:,}, not all 0, separated by commas, such as 10,1."
+            )
+        return weights
 
 
 Config = TypeVar("Config", ModelConfig, TrainConfig)
@@ -379,6 +408,17 @@ def _preset(model: dict[str, Any], train: dict[str, Any]) -> Preset:
 _STUDENT_RECIPE: dict[str, Any] = {
     "steps": 500_000, "warmup_steps": 16_000, "learning_rate": 3e-4, "label_smoothing": 0.0,
     "validate_every": 5_000, "patience": 20,
+}  # fmt: skip
+
+
+# The labels of trees are a vocabulary of their own, whose size the data determines.
+_PARSER: dict[str, Any] = {
+    "vocabulary_size": 128, "tied": "output", "encoder_layers": 4, "decoder_layers": 4,
+    "d_model": 1_024, "dropout": 0.2, "attention_dropout": 0.2,
+}  # fmt: skip
+_PARSER_RECIPE: dict[str, Any] = {
+    "max_length": 512, "warmup_steps": 16_000, "validate_every": 1_000, "best_metric": "f1",
+    "patience": 20,
 }  # fmt: skip
 
 
@@ -436,6 +476,13 @@ PRESETS: dict[str, Preset] = {
         | {"decoder_mixer": "ssru", "dropout": 0.0},
         _STUDENT_RECIPE,
     ),
+    # Section 6.3 on the WSJ: base but for 4 layers, d_model and vocabulary. The paper chose the
+    # dropout of residuals and attention and the learning rate on section 22, without naming them:
+    # dropout and warm-up are tensor2tensor's (transformer_parsing_base). Training ends when F1 no
+    # longer improves.
+    "parsing": _preset(_PARSER | {"source_vocabulary_size": 16_000}, _PARSER_RECIPE),
+    # The same with the larger vocabulary of semi-supervised training.
+    "parsing-semi": _preset(_PARSER | {"source_vocabulary_size": 32_000}, _PARSER_RECIPE),
     # Kasai et al. 2021, "Deep Encoder, Shallow Decoder".
     "deep-shallow": _preset({"encoder_layers": 12, "decoder_layers": 1}, {}),
 }

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 #: Validation metrics, with the names that messages have for them.
-METRICS = {"loss": "loss", "bleu": "BLEU", "chrf": "chrF"}
+METRICS = {"loss": "loss", "bleu": "BLEU", "chrf": "chrF", "f1": "F1"}
 
 
 def is_better(metric: str, value: float, other: float) -> bool:

@@ -36,6 +36,42 @@ def test_base_and_big_are_the_papers() -> None:
     assert (big.model.dropout, big.train.steps) == (0.3, 300_000)
 
 
+def test_the_papers_parsers() -> None:
+    base, parsing, semi = (preset(name) for name in ("base", "parsing", "parsing-semi"))
+    assert (parsing.model.encoder_layers, parsing.model.decoder_layers) == (4, 4)
+    assert (parsing.model.d_model, parsing.model.source_vocabulary_size) == (1024, 16_000)
+    assert (parsing.model.dropout, parsing.model.attention_dropout) == (0.2, 0.2)
+    assert (parsing.model.d_ff, parsing.model.heads) == (base.model.d_ff, base.model.heads)
+    assert (parsing.train.max_length, parsing.train.best_metric) == (512, "f1")
+    assert semi.train == parsing.train
+    assert semi.model == parsing.model.with_vocabularies(128, 32_000)
+
+
+def test_vocabularies_of_source_and_target() -> None:
+    base = preset("base").model
+    separate = base.with_vocabularies(100, 200)
+    assert (separate.vocabulary_size, separate.input_vocabulary_size) == (100, 200)
+    assert separate.tied == "output"
+    assert base.with_vocabularies(100, 0).tied == "all"
+    assert dataclasses.replace(base, tied="input").with_vocabularies(100, 200).tied == "none"
+    with pytest.raises(OptionError, match=r"source_vocabulary_size\) needs a separate embedding"):
+        dataclasses.replace(base, source_vocabulary_size=200)
+
+
+@pytest.mark.parametrize(
+    ("text", "weights"),
+    [("", ()), ("10,1", (10, 1)), ("0.25, 0", (0.25, 0)), ("1e3", (1000,))],
+)
+def test_weights_of_corpora(text: str, weights: tuple[float, ...]) -> None:
+    assert TrainConfig(corpus_weights=text).weights_of_corpora == weights
+
+
+@pytest.mark.parametrize("text", ["a", "1,", "-1,1", "0,0", "1001", "nan", "inf"])
+def test_weights_that_are_none(text: str) -> None:
+    with pytest.raises(OptionError, match="give each corpus a number from 0 to 1,000, not all 0"):
+        TrainConfig(corpus_weights=text)
+
+
 @pytest.mark.parametrize(("name", "seconds", "count"), [("base", 0.4, 5), ("big", 1.0, 20)])
 def test_the_papers_checkpoints_are_ten_minutes_apart(
     name: str, seconds: float, count: int
@@ -51,7 +87,7 @@ def test_an_unknown_preset_lists_the_known() -> None:
         preset("huge")
     assert list(PRESETS) == [
         "tiny", "small", "miniature", "base", "big", "student-tiny", "student-base-memory",
-        "deep-shallow",
+        "parsing", "parsing-semi", "deep-shallow",
     ]  # fmt: skip
 
 

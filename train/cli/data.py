@@ -191,11 +191,12 @@ def _treebank(
     from translate_trt.train.data.prepare import Preparation
     from translate_trt.train.data.trees import treebank_pair
 
-    train, valid, test = (treebank_pair(paths) if paths else None for paths in splits)
-    assert train is not None
-    assert valid is not None
-    origin = [[str(path) for path in pair[0].paths] for pair in (train, valid, test) if pair]
-    return Preparation("treebank", languages, [train], valid, test, options, origin, trees=True)
+    train, valid, test = splits
+    origin = [[str(path) for path in paths] for paths in splits if paths]
+    return Preparation(
+        "treebank", languages, [treebank_pair([path]) for path in train], treebank_pair(valid),
+        treebank_pair(test) if test else None, options, origin, trees=True,
+    )  # fmt: skip
 
 
 def _local(

@@ -120,6 +120,7 @@ class ParallelData:
         banned_tokens: Tokens that the model cannot predict. Batches have them as previous tokens,
             but not as targets.
         vocabulary_sizes: Sizes of source and target vocabulary, where known, to check token ids.
+        corpora: Number of pairs of each corpus, in order; empty if it is one.
         name: Name of the data in messages.
     """
 
@@ -129,6 +130,7 @@ class ParallelData:
     source_end: bool = True
     banned_tokens: NDArray[np.int64] | None = None
     vocabulary_sizes: tuple[int, int] | None = None
+    corpora: tuple[int, ...] = ()
     name: str = "the training text"
 
     def __len__(self) -> int:
@@ -362,8 +364,39 @@ def _cut(widths: NDArray[np.int64], batch_tokens: int) -> list[int]:
 
 
 def epoch_batches(
-    data: ParallelData, batch_tokens: int, seed: int, epoch: int
+    data: ParallelData, batch_tokens: int, seed: int, epoch: int, weights: Sequence[float] = ()
 ) -> list[NDArray[np.int64]]:
-    """Plan the batches of an epoch, which depend on the seed and the epoch alone."""
+    """Plan the batches of an epoch, which depend on the seed and the epoch alone.
+
+    Args:
+        data: Training pairs.
+        batch_tokens: Maximum elements per side of a batch.
+        seed: Seed of the order.
+        epoch: Number of the epoch.
+        weights: How often the epoch has each pair of each corpus; empty for once.
+    """
     shuffle = np.random.Generator(np.random.PCG64([seed, epoch]))
-    return plan_batches(data.source.lengths, data.target.lengths, batch_tokens, shuffle)
+    lengths = data.source.lengths, data.target.lengths
+    if not weights:
+        return plan_batches(*lengths, batch_tokens, shuffle)
+    rows = _weighted_rows(data.corpora, weights, shuffle)
+    batches = plan_batches(lengths[0][rows], lengths[1][rows], batch_tokens, shuffle)
+    return [rows[batch] for batch in batches]
+
+
+def _weighted_rows(
+    sizes: Sequence[int], weights: Sequence[float], shuffle: np.random.Generator
+) -> NDArray[np.int64]:
+    """Return the rows of an epoch: those of each corpus as often as its weight says.
+
+    Of a weight of 2.25, a quarter of the corpus, drawn at random, is there a third time.
+    """
+    parts: list[NDArray[np.int64]] = []
+    begin = 0
+    for size, weight in zip(sizes, weights, strict=True):
+        rows = np.arange(begin, begin + size, dtype=np.int64)
+        parts += [rows] * int(weight)
+        rest = round(size * (weight % 1))
+        parts.append(begin + shuffle.choice(size, rest, replace=False).astype(np.int64))
+        begin += size
+    return np.concatenate(parts)

@@ -174,7 +174,7 @@ def _fill(
     symbols = () if terminology is None else terminology.annotation.symbols
     vocabularies = _train_vocabularies(preparation, text, work, pool, symbols)
     clock.lap("vocabulary")
-    train, annotated = _encode(text, options, terminology, vocabularies, work, pool)
+    train, annotated = _encode(preparation, text, vocabularies, work, pool)
     splits = {"train": train}
     text.remove()
     clock.lap("encode")
@@ -241,6 +241,7 @@ class _Chunk:
     begin: tuple[int, int]
     end: tuple[int, int]
     rows: slice
+    corpus: int  # index of the pair of texts that it is from
 
 
 @dataclass
@@ -282,13 +283,15 @@ def _clean(
         text.paths[1].open("wb") as target,
         _bar("cleaning", None) as bar,
     ):
-        tasks = _counted(_cleaning_tasks(pairs, options), text)
-        for chunk in pool.map(_clean_task, tasks):
+        corpora: list[int] = []  # of each task
+        tasks = _cleaning_tasks(pairs, options, text, corpora)
+        for number, chunk in enumerate(pool.map(_clean_task, tasks)):
             source.write(chunk.source)
             target.write(chunk.target)
             hashes.append(chunk.hashes)
             end = begin[0] + len(chunk.source), begin[1] + len(chunk.target)
-            text.chunks.append(_Chunk(begin, end, slice(rows, rows + len(chunk.hashes))))
+            own = slice(rows, rows + len(chunk.hashes))
+            text.chunks.append(_Chunk(begin, end, own, corpora[number]))
             text.drop(chunk.dropped)
             begin, rows = end, rows + len(chunk.hashes)
             bar.update(text.read - bar.n)
@@ -305,16 +308,15 @@ def _clean(
 _CleaningTask = tuple[list[bytes], list[bytes], PrepareOptions]
 
 
-def _cleaning_tasks(pairs: Sequence[Pair], options: PrepareOptions) -> Iterator[_CleaningTask]:
-    for source, target in pairs:
+def _cleaning_tasks(
+    pairs: Sequence[Pair], options: PrepareOptions, text: _CleanText, corpora: list[int]
+) -> Iterator[_CleaningTask]:
+    """Iterate over the chunks of all pairs; count pairs, and record the corpus of each chunk."""
+    for corpus, (source, target) in enumerate(pairs):
         for sources, targets in read_line_chunks(source, target, CHUNK_PAIRS):
+            text.read += len(sources)
+            corpora.append(corpus)
             yield sources, targets, options
-
-
-def _counted(tasks: Iterator[_CleaningTask], text: _CleanText) -> Iterator[_CleaningTask]:
-    for task in tasks:
-        text.read += len(task[0])
-        yield task
 
 
 def _clean_task(task: _CleaningTask) -> CleanChunk:
@@ -433,15 +435,15 @@ def _read_chunk(paths: tuple[Path, Path], chunk: _Chunk) -> list[list[str]]:
 
 
 def _encode(
+    preparation: Preparation,
     text: _CleanText,
-    options: PrepareOptions,
-    terminology: TerminologyOptions | None,
     vocabularies: _Vocabularies,
     work: Path,
     pool: WorkerPool,
 ) -> tuple[dict[str, Any], int]:
     """Write the training split; return its entry in data.json and the number of annotated pairs."""
-    kind = vocabularies.token_type
+    options, terminology = preparation.options, preparation.terminology
+    kind, corpora = vocabularies.token_type, [0] * len(preparation.train)
     settings = vocabularies.files, options.max_length, kind, terminology, options.seed
     annotated = 0
     tasks = (
@@ -451,6 +453,7 @@ def _encode(
         for (encoded, count), chunk in zip(pool.map(_encode_task, tasks), text.chunks, strict=True):
             annotated += count
             writer.append(encoded)
+            corpora[chunk.corpus] += len(encoded.lengths[0])
             text.drop(encoded.dropped)
             bar.update(chunk.rows.stop - chunk.rows.start)
     log.info("kept %d of %d pairs; dropped: %s", writer.pairs, text.read, _reasons(text.dropped))
@@ -465,7 +468,8 @@ def _encode(
                 terminology.terminology,
             )
     dropped = {name: text.dropped.get(name, 0) for name in REASONS}
-    return {"read": text.read, "dropped": dropped, **writer.entry()}, annotated
+    entry = {"read": text.read, "dropped": dropped, "corpora": corpora, **writer.entry()}
+    return entry, annotated
 
 
 @dataclass(frozen=True)

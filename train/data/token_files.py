@@ -77,6 +77,11 @@ class PreparedData:
             raise InputError(f"{self.path / INDEX} is damaged. {_MAKE_AGAIN}") from error
 
     @property
+    def has_trees(self) -> bool:
+        """Whether the target is linearized trees of the source."""
+        return bool(self.index.get("trees"))
+
+    @property
     def tokenizers(self) -> tuple[Path, Path]:
         """SentencePiece models of source and target, which may be the same file."""
         source, target = TOKENIZERS if self.source_vocabulary_size else (TOKENIZER, TOKENIZER)
@@ -106,6 +111,7 @@ class PreparedData:
                     self.source_vocabulary_size or self.vocabulary_size,
                     self.vocabulary_size,
                 ),
+                corpora=tuple(entry.get("corpora", ())),
                 name=f"{self.path} ({name})",
             )
         except (KeyError, TypeError, ValueError) as error:

@@ -17,6 +17,7 @@ import numpy as np
 import sacrebleu
 from numpy.typing import NDArray
 
+from translate_trt.runtime.text.bracketings import build_tree
 from translate_trt.train.evaluation.evalb import COLLINS, Status, score_lines, short, summarize
 
 RESAMPLES = 1_000
@@ -176,6 +177,24 @@ def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
 def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
     """chrF2 with sacrebleu's defaults: character 6-grams, no words."""
     return make_metric("chrf", references)(hypotheses)
+
+
+def tree_f1(words: Sequence[str], labels: Sequence[str], reference: Sequence[str]) -> Score:
+    """F1 of the brackets of linearized trees.
+
+    Args:
+        words: Words of each sentence, separated by spaces.
+        labels: Labels that a model has written for them.
+        reference: Labels of the gold trees.
+    """
+    trees, gold = (
+        [
+            build_tree(line.split(), sentence.split()).text
+            for line, sentence in zip(side, words, strict=True)
+        ]
+        for side in (labels, reference)
+    )
+    return make_metric("evalb", gold)(trees)
 
 
 @dataclass(frozen=True)

@@ -79,6 +79,8 @@ _PANELS = (
             _Line("validation/chrf", "chrF", ":", "."),
             _Line("averaged/bleu", "BLEU, averaged checkpoint", "", "*"),
             _Line("averaged/chrf", "chrF, averaged checkpoint", "", "P"),
+            _Line("validation/f1", "F1 of trees", "", "."),
+            _Line("averaged/f1", "F1 of trees, averaged checkpoint", "", "X"),
         ),
     ),
     _Panel("learning rate", "learning rate", (_Line("train/learning_rate", "training"),)),

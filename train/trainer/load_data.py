@@ -25,6 +25,8 @@ from translate_trt.train.trainer.settings import Settings
 
 log = logging.getLogger("translate_trt")
 
+_NEEDS_TREES = "compares trees; prepare the data with --trees, or choose another metric."
+
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 # A vocabulary is trained on at most this many sentences, sampled by the seed.
@@ -79,6 +81,7 @@ class LoadedData:
         tokenizers: SentencePiece models of source and target; may be the same file.
         languages: Codes of source and target, where known.
         term_annotation: Annotation of prepared training text; None for plain text.
+        has_trees: Whether the target is linearized trees of the source.
     """
 
     train: ParallelData
@@ -86,6 +89,7 @@ class LoadedData:
     tokenizers: tuple[Path, Path]
     languages: tuple[str | None, str | None]
     term_annotation: TermAnnotation | None = None
+    has_trees: bool = False
 
 
 def load_data(
@@ -113,7 +117,15 @@ def load_data(
         tokenizers = settings.tokenizers or source.tokenizers
         languages = (source.source_language, source.target_language)
         return LoadedData(
-            source.split("train"), validation, tokenizers, languages, source.term_annotation
+            source.split("train"), validation, tokenizers, languages, source.term_annotation,
+            source.has_trees,
+        )  # fmt: skip
+    if settings.train.best_metric == "f1":
+        raise OptionError(f"best_metric f1 {_NEEDS_TREES}")
+    if settings.train.corpus_weights:
+        raise OptionError(
+            f"corpus_weights {settings.train.corpus_weights} needs --data, a directory of "
+            "`translate-trt data prepare` with several corpora."
         )
     return _load_text(source, settings, scratch)
 
@@ -145,7 +157,15 @@ def _check_prepared(prepared: PreparedData, settings: Settings, asked: Mapping[s
                 f"{prepared.path} was prepared with a {side}vocabulary of {size} tokens; leave out "
                 f"--{name.replace('_', '-')}, or prepare the data with another."
             )
-    split = prepared.splits["train"]
+    if settings.train.best_metric == "f1" and not prepared.has_trees:
+        raise OptionError(f"{prepared.path}: best_metric f1 {_NEEDS_TREES}")
+    split, weights = prepared.splits["train"], settings.train.weights_of_corpora
+    count = len(split.get("corpora", [0]))
+    if weights and len(weights) != count:
+        raise OptionError(
+            f"corpus_weights {settings.train.corpus_weights} has {len(weights)} weights, but "
+            f"{prepared.path} was prepared from {count} corpora: give each --from or --trees one."
+        )
     longest = max(split["longest_source"], split["longest_target"])
     limit = settings.train.max_length
     limit = min(limit, settings.model.longest or limit)

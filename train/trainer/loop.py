@@ -27,7 +27,7 @@ from translate_trt.train.checkpoint import (
     step_of,
 )
 from translate_trt.train.data.batches import Batch, FingerprintCheck
-from translate_trt.train.evaluation.scoring import bleu, chrf
+from translate_trt.train.evaluation.scoring import bleu, chrf, tree_f1
 from translate_trt.train.evaluation.validation import (
     perplexity,
     translate_reference,
@@ -337,7 +337,7 @@ class Trainer:
         self._writer.start(path, lambda: self.job.save_checkpoint(path, weights, selected=selected))
 
     def validate(self, name: str, metrics: Metrics | None) -> dict[str, float] | None:
-        """Record loss, greedy BLEU and chrF on the validation set, in the leading process.
+        """Record loss and scores of greedy search on the validation set, in the leading process.
 
         Returns:
             The scores by metric; None in other processes.
@@ -353,14 +353,22 @@ class Trainer:
                 texts, _ = translate_reference(
                     self.model, tokenizer, validation.source, decoding.greedy, decoding.prompt
                 )
-            found = bleu(texts, validation.reference), chrf(texts, validation.reference)
+            found = {
+                "bleu": bleu(texts, validation.reference),
+                "chrf": chrf(texts, validation.reference),
+            }
+            if self.job.data.has_trees:
+                found["f1"] = tree_f1(validation.source, texts, validation.reference)
             self.model.train()
             log.info(
-                "%s at step %d: loss %.3f, perplexity %.2f, greedy BLEU %.2f (%s), chrF %.2f (%s)",
+                "%s at step %d: loss %.3f, perplexity %.2f, greedy %s",
                 name, self.step, loss, perplexity(loss),
-                *(part for score in found for part in (score.score, score.signature)),
+                ", ".join(
+                    f"{METRICS[key]} {one.score:.2f} ({one.signature})"
+                    for key, one in found.items()
+                ),
             )  # fmt: skip
-            scores = {"loss": loss, "bleu": found[0].score, "chrf": found[1].score}
+            scores = {"loss": loss, **{key: score.score for key, score in found.items()}}
             metrics.write({"step": self.step, name: scores})
         self.group.wait()
         return scores
@@ -478,12 +486,14 @@ class Trainer:
         best = selected_scores(self.job.out)
         if best is None:
             return
-        metric = self.config.best_metric
+        metric, scored = self.config.best_metric, best.keys() - {"loss"}
         better = is_better(metric, best[metric], averaged[metric])
         log.info(
-            "best at step %d: loss %.3f, greedy BLEU %.2f, chrF %.2f; by %s %s than averaged. Of a "
+            "best at step %d: loss %.3f, greedy %s; by %s %s than averaged. Of a "
             "run, other commands take %s; for the best, name %s",
-            best["step"], best["loss"], best["bleu"], best["chrf"], METRICS[metric],
+            best["step"], best["loss"],
+            ", ".join(f"{METRICS[key]} {best[key]:.2f}" for key in METRICS if key in scored),
+            METRICS[metric],
             "better" if better else "not better", AVERAGED, self.job.out / BEST,
         )  # fmt: skip
 

@@ -34,6 +34,9 @@ from translate_trt.train.training_state import TrainingState
 
 log = logging.getLogger("translate_trt")
 
+#: Search of parsers (section 6.3).
+PARSING_SEARCH: dict[str, Any] = {"beam_size": 21, "length_penalty": 0.3, "max_extra_length": 300}
+
 
 def prepare_job(
     source: TextFiles | PreparedData,
@@ -109,10 +112,12 @@ def _open_start(start: Path, out: Path) -> Checkpoint:
 
 
 def _completed(settings: Settings, data: LoadedData) -> Settings:
-    """Add what the data determines: the size of a new vocabulary, and unnamed languages."""
+    """Add what the data determines: sizes of new vocabularies, search of trees, languages."""
     model, decoding = settings.model, settings.decoding
     if settings.tokenizers is None:
         tokenizer, (source, target) = Tokenizer(*data.tokenizers), data.tokenizers
+        if data.has_trees:
+            decoding = dataclasses.replace(decoding, search=PARSING_SEARCH | decoding.search)
         model = model.with_vocabularies(
             tokenizer.vocabulary_size, tokenizer.source_vocabulary_size if source != target else 0
         )

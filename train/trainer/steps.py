@@ -43,11 +43,13 @@ class Step:
 def plan_epoch(data: ParallelData, config: TrainConfig, epoch: int) -> list[list[Rows]]:
     """Plan the micro-batches of each step of an epoch; every sentence is in exactly one.
 
+    With weights of corpora, a sentence is in as many as they say.
+
     A micro-batch holds sentences of similar length; the micro-batches of a step are drawn from the
     whole data. The last step of an epoch may be smaller.
     """
     size = min(config.micro_batch_tokens, config.batch_tokens)
-    batches = epoch_batches(data, size, config.seed, epoch)
+    batches = epoch_batches(data, size, config.seed, epoch, config.weights_of_corpora)
     together = max(1, config.batch_tokens // size)
     return [batches[first : first + together] for first in range(0, len(batches), together)]
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import logging
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -220,3 +222,26 @@ def test_token_array() -> None:
     ids, lengths = array.padded(np.array([2, 0, 1]))
     assert ids.tolist() == [[8, 9, 3], [7, 3, 0], [3, 0, 0]]
     assert lengths.tolist() == [3, 2, 1]
+
+
+def test_weights_of_corpora() -> None:
+    lengths = [[5] * 40, [7] * 8]
+    sentences = [[row] * length for row, length in enumerate(itertools.chain(*lengths), start=4)]
+    data = dataclasses.replace(encode_parallel(sentences, sentences, None), corpora=(40, 8))
+    plain = epoch_batches(data, 60, 1, 0)
+    assert sorted(np.concatenate(plain).tolist()) == list(range(48))
+
+    epochs = [epoch_batches(data, 60, 1, epoch, (0.25, 2)) for epoch in (0, 0, 1)]
+    counts = [Counter(np.concatenate(epoch).tolist()) for epoch in epochs]
+    assert counts[0] == counts[1]
+    for first, again in zip(*epochs[:2], strict=True):
+        assert first.tolist() == again.tolist()
+    for count in counts:
+        assert {row: count[row] for row in range(40, 48)} == dict.fromkeys(range(40, 48), 2)
+        drawn = [row for row in range(40) if count[row]]
+        assert len(drawn) == 10
+        assert {count[row] for row in drawn} == {1}
+    assert counts[0] != counts[2]  # another quarter
+    for epoch in epochs:
+        for rows in epoch:
+            assert len(rows) * int(data.source.lengths[rows].max()) <= 60
