@@ -154,6 +154,7 @@ def main() -> None:
     options.add_argument("--width", type=int, default=256, help="d of the growth by length")
     options.add_argument("--widths", type=int, nargs="+", help="d of the growth by width")
     options.add_argument("--length", type=int, help="n of the growth by width")
+    options.add_argument("--note", default="", help="conditions of the run")
     given = options.parse_args()
     torch.set_num_threads(given.threads)
     lengths = given.lengths or LENGTHS[given.device]
@@ -167,7 +168,17 @@ def main() -> None:
     for d in widths:
         found = measure(length, d, given)
         results["width"][str(d)], samples["width"][str(d)] = found
-    names = ("precision", "batch", "heads", "window", "kernel", "width", "threads", "rounds")
+    names = (
+        "precision",
+        "batch",
+        "heads",
+        "window",
+        "kernel",
+        "width",
+        "threads",
+        "rounds",
+        "note",
+    )
     settings = {name: getattr(given, name) for name in names} | {"length": length}
     settings["device"] = "cpu" if given.device == "cpu" else torch.cuda.get_device_name()
     name = "layer-complexity" if given.device == "cpu" else "layer-complexity-cuda"

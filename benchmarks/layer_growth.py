@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from results_tables import note_of
 from tables import table, where
 
 SELF_ATTENTION = "self-attention"
@@ -96,9 +97,9 @@ def render(report: dict[str, Any]) -> str:
     lengths, widths = (sorted(map(int, report["results"][one])) for one in ("length", "width"))
     return (
         f"`python benchmarks/layer_complexity.py --threads {settings['threads']}{flags}`\n\n"
-        f"{f'{gpu}; ' if gpu else ''}{where(report)} Sequences of a batch: {settings['batch']}; "
-        f"{settings['heads']} heads, window r = {settings['window']}, kernel k = "
-        f"{settings['kernel']}, {settings['precision']}; {measured}, medians of "
+        f"{f'{gpu}; ' if gpu else ''}{where(report)}{note_of(report)} Sequences of a batch: "
+        f"{settings['batch']}; {settings['heads']} heads, window r = {settings['window']}, kernel "
+        f"k = {settings['kernel']}, {settings['precision']}; {measured}, medians of "
         f"{settings['rounds']} rounds. By length: n from {lengths[0]:,} to {lengths[-1]:,}, d = "
         f"{settings['width']}. By width: d from {widths[0]} to {widths[-1]:,}, n = "
         f"{settings['length']:,}. Exponents are fitted to the {FITTED} largest sizes.\n\n"
@@ -110,7 +111,8 @@ def render(report: dict[str, Any]) -> str:
         "as attention where n is twice d, and a softmax of n² h weights. Time therefore grows by "
         "less than n² for shorter sequences, by more than d in wide layers and by less in narrow "
         "ones. Fused attention recomputes what it does not store: its memory grows with n, its "
-        "time with n².\n"
+        "time with n². The recurrent layer reads its 8 d² weights at every position, which takes "
+        "longer where they exceed the caches.\n"
     )
 
 
