@@ -180,6 +180,13 @@ def labels_of(tree: Iterable[Event]) -> list[str]:
     return [prefixes[type(event)] + event[0] for event in tree]
 
 
+def linearize(text: str) -> str:
+    """Return the labels of a text that is one tree, and any other text as it is."""
+    damages = list[str]()
+    trees = list(read_trees([text], lambda _, reason: damages.append(reason)))
+    return " ".join(labels_of(clean(trees[0]))) if len(trees) == 1 and not damages else text
+
+
 def _replaced(word: str, old: int, new: int) -> str:
     for escape in _ESCAPES:
         word = word.replace(escape[old], escape[new])

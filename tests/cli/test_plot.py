@@ -188,6 +188,31 @@ def test_attention_of_a_given_translation(checkpoint: Path) -> None:
         np.testing.assert_allclose(head["weights"], weights[2].numpy(), atol=1e-6)
 
 
+def test_attention_of_a_parsed_sentence(parser_run: Path, tmp_path: Path) -> None:
+    arguments = ("attention", "--checkpoint", parser_run, "the red dog sees the cat .")
+    value = json.loads(run(*arguments, "--json", "--beam-size", 1).stdout)
+    tokenizer = Tokenizer(*open_checkpoint(parser_run).tokenizers)
+    labels = tokenizer.target_pieces(tokenizer.encode_target(value["translation"]))
+    assert value["query"] == [*labels, "</s>"]
+    assert any(label.startswith("\u2581(") for label in labels)
+    assert (
+        "".join(value["key"])
+        == "\u2581the\u2581red\u2581dog\u2581sees\u2581the\u2581cat\u2581.</s>"
+    )
+    (head, _) = value["layers"][0]["heads"]
+    assert np.shape(head["weights"]) == (len(value["query"]), len(value["key"]))
+
+    tree = "(S (NP (DT the) (JJ red) (NN dog)) (VP (VBZ sees) (NP (DT the) (NN cat))) (. .))"
+    gold = "(S (NP DT JJ NN )NP (VP VBZ (NP DT NN )NP )VP . )S"
+    for given in (tree, gold):
+        forced = json.loads(run(*arguments, "--translation", given, "--json").stdout)
+        assert forced["query"] == [*(f"\u2581{label}" for label in gold.split()), "</s>"]
+        assert forced["translation"] == gold
+    out = tmp_path / "parse.svg"
+    assert run(*arguments, "--translation", tree, "--output", out).exit_code == 0
+    assert "(VP" in out.read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

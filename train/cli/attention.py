@@ -13,6 +13,7 @@ from translate_trt.runtime.cli.names import Renamed, output_option
 from translate_trt.runtime.cli.output import open_output
 from translate_trt.runtime.cli.search_flags import check_flags, replace_options, search_flags
 from translate_trt.runtime.errors import OptionError
+from translate_trt.runtime.text.bracketings import is_label_vocabulary, linearize
 from translate_trt.runtime.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -32,7 +33,8 @@ _DEFAULT_OUT = Path("attention.png")
     "target",
     cls=Renamed,
     former=("--target",),
-    help="Translation of SENTENCE. Default: the result of beam search.",
+    help="Translation of SENTENCE; for a parser its tree, in brackets or as labels. Default: the "
+    "result of beam search.",
 )
 @click.option(
     "--kind",
@@ -99,9 +101,14 @@ def attention(
         check_picture(out, force, [checkpoint])
     options = replace_options(opened.search_options(), search)
     opened.check_languages(options)
+    tokenizer = Tokenizer(*opened.tokenizers)
+    if target is not None and is_label_vocabulary(
+        tokenizer.target_pieces(range(tokenizer.vocabulary_size))
+    ):
+        target = linearize(target)
     found = attend_sentence(
         opened.load_model(),
-        Tokenizer(*opened.tokenizers),
+        tokenizer,
         sentence,
         target,
         options,

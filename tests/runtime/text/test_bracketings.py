@@ -13,6 +13,7 @@ from translate_trt.runtime.text.bracketings import (
     clean,
     is_label_vocabulary,
     labels_of,
+    linearize,
     read_bracketing,
     read_trees,
     render,
@@ -158,6 +159,22 @@ def test_damaged_trees_are_passed_over() -> None:
         (4, "the bracket NN a has more than a word"),
         (7, "an opening bracket has no closing one"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "labels"),
+    [
+        ("(S (NP-SBJ (PRP It)) (VP (VBZ works)) (. .))", "(S (NP PRP )NP (VP VBZ )VP . )S"),
+        ("(S (NP PRP )NP (VP VBZ )VP . )S", "(S (NP PRP )NP (VP VBZ )VP . )S"),
+        ("(NP NN )NP", "(NP NN )NP"),  # a tree and a label, if read as brackets
+        ("(NN a) (NN b)", "(NN a) (NN b)"),
+        ("(NP (NN a)", "(NP (NN a)"),
+        ("NN", "NN"),
+        ("", ""),
+    ],
+)
+def test_one_tree_is_linearized_and_other_text_is_not(text: str, labels: str) -> None:
+    assert linearize(text) == labels
 
 
 def test_vocabularies_of_labels() -> None:
