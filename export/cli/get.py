@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     help="Codes of the two languages. Default: those in the name of an OPUS-MT or Firefox model.",
 )  # fmt: skip
 @click.option(
-    "--attention",
-    is_flag=True,
-    help="Return cross-attention with translations, which alignments and markup need.",
+    "--attention/--no-attention",
+    default=None,
+    help="Export cross-attention, which alignments and markup need. [yes]",
 )
 @click.option("--no-verify", is_flag=True, help="Do not compare the bundle with the model.")
 @click.option("--offline", is_flag=True, help="Use only what was downloaded before.")
@@ -55,7 +55,7 @@ def get(
     targets: tuple[str, ...],
     chosen: str | None,
     languages: tuple[str | None, str | None],
-    attention: bool,
+    attention: bool | None,
     no_verify: bool,
     offline: bool,
     force: bool,

@@ -41,7 +41,8 @@ class InstallOptions:
         targets: Names of targets; empty for onnx-int8, or onnx-int8-shortlist if the model has a
             shortlist. Of a bundle, the targets to keep; empty for all.
         languages: Codes of source and target; None where they are those of the name, if any.
-        attention: The step graphs return cross-attention, which alignments need.
+        attention: The step graphs return cross-attention, which alignments and markup need; None
+            for yes, where the model is exported.
         verify: Compare the bundle with the model on the samples.
         threads: CPU threads of the verified targets; None for all cores. PyTorch's threads are not
             changed.
@@ -49,7 +50,7 @@ class InstallOptions:
 
     targets: tuple[str, ...] = ()
     languages: tuple[str | None, str | None] = (None, None)
-    attention: bool = False
+    attention: bool | None = None
     verify: bool = True
     threads: int | None = None
 
@@ -136,7 +137,9 @@ def _pull(
         shutil.rmtree(bundle)
         return None
     manifest = read_manifest(bundle)
-    for option, given in (("attention", options.attention), ("languages", any(options.languages))):
+    for option, given in (
+        ("attention", options.attention is not None), ("languages", any(options.languages))
+    ):  # fmt: skip
         if given:
             raise OptionError(
                 f"{option} is an option of the export, and {origin.repository} is a bundle, which "
@@ -202,7 +205,8 @@ def _convert(
     default = "onnx-int8" if opened.shortlist is None else "onnx-int8-shortlist"
     targets = options.targets or (default,)
     tell(f"compiling {', '.join(targets)}")
-    compile_bundle(opened, bundle, BuildOptions(targets, attention=options.attention))
+    attention = options.attention is not False
+    compile_bundle(opened, bundle, BuildOptions(targets, attention=attention))
     evidence = {}
     if options.verify:
         tell("comparing with PyTorch")

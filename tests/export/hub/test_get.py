@@ -86,6 +86,9 @@ def test_from_a_name_to_a_translation(
     done = run("translate", "--bundle", "opus-mt-en-de", "in.txt")
     assert done.exit_code == 0, done.output
     assert len(done.stdout.splitlines()) == 1
+    (tmp_path / "in.html").write_text("<p>the <b>cat</b> sleeps</p>\n")
+    done = run("translate", "--bundle", OPUS, "--markup", "html", "in.html")
+    assert (done.exit_code, done.stdout.count("<b>")) == (0, 1), done.output
     assert OPUS in run("list").stdout
     assert run("remove", OPUS).exit_code == 0
     assert installed_models() == []
@@ -98,13 +101,15 @@ def test_only_the_files_of_the_format_are_imported(
     model = save_random_model(tmp_path / "model", (source, target))
     (model / "README.md").write_text("text")
     hub.repository("someone/opus-mt-de-fr").commit_directory(model)
-    done = get("someone/opus-mt-de-fr", "--no-verify", "--target", "onnx-int8", "--attention")
+    done = get("someone/opus-mt-de-fr", "--no-verify", "--target", "onnx-int8")
     assert "states no license" in done.stderr
     assert "README.md" not in hub.downloads()
     [(checkpoint, options)] = fake_compile
     assert (checkpoint.source_language, checkpoint.target_language) == ("de", "fr")  # type: ignore[attr-defined]
     assert options.targets == ("onnx-int8",)  # type: ignore[attr-defined]
     assert options.attention  # type: ignore[attr-defined]
+    get("someone/opus-mt-de-fr", "--no-verify", "--no-attention", "--force")
+    assert not fake_compile[-1][1].attention  # type: ignore[attr-defined]
     assert find_model("opus-mt-de-fr").record.format == "ctranslate2"
 
 
@@ -230,6 +235,7 @@ def test_a_bundle_with_a_changed_file_is_refused(hub: Hub, bundle_repository: Re
         ((BUNDLE, "--revision", "../../x"), 1, "is not a revision"),
         ((BUNDLE, "--revision", "v9"), 1, "has no revision v9"),
         ((BUNDLE, "--attention"), 2, "--attention is an option of the export, and someone/bundle"),
+        ((BUNDLE, "--no-attention"), 2, "attention is an option of the export"),
         (("someone/else",), 1, "has no repository someone/else; check the name. If it is private"),
         (("someone/empty",), 1, "is no model that translate-trt recognizes"),
         (("firefox:english",), 2, "is not a language pair"),
