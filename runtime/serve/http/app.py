@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
-from fastapi import FastAPI, Request, Response
-from fastapi.middleware.cors import CORSMiddleware
+from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.routing import Route
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Match, Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
@@ -19,7 +25,11 @@ from translate_trt.runtime.serve.http.http_error import HttpError, as_http_error
 from translate_trt.runtime.serve.http.http_settings import HttpSettings
 from translate_trt.runtime.serve.http.observing import Observing
 from translate_trt.runtime.serve.http.served_bundle import BundleSource
-from translate_trt.runtime.serve.http.server_state import ServerState, error_answer
+from translate_trt.runtime.serve.http.server_state import (
+    ServerState,
+    error_answer,
+    json_answer,
+)
 from translate_trt.runtime.version import version
 
 # The page loads nothing from other hosts and runs no inline scripts.
@@ -32,6 +42,26 @@ _PAGE_HEADERS = {
 }
 
 
+class ApiRoute(Route):
+    """Route of the API, which names itself to the metrics.
+
+    FastAPI describes the routes and does not call them: its handling of arguments, of which no
+    route has any, costs processor time in every request.
+
+    Args:
+        described: The route in FastAPI's form.
+    """
+
+    def __init__(self, described: APIRoute) -> None:
+        super().__init__(described.path, described.endpoint, name=described.name)
+        self.methods = described.methods  # without HEAD, which Starlette adds to GET
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Add the route to the scope of a request that it matches."""
+        match, child = super().matches(scope)
+        return match, {**child, "route": self}
+
+
 class PageFiles(StaticFiles):
     """Static files of the web page, with a strict Content-Security-Policy.
 
@@ -39,7 +69,7 @@ class PageFiles(StaticFiles):
         methods: Methods of the API's routes, whose paths have no files.
     """
 
-    def __init__(self, methods: Mapping[str, set[str]]) -> None:
+    def __init__(self, methods: Mapping[str, Collection[str]]) -> None:
         super().__init__(directory=Path(page.__file__).parent, html=True)
         self._methods = methods
 
@@ -59,7 +89,7 @@ def create_app(
     settings: HttpSettings | None = None,
     *,
     on_loading: Callable[[ServerState], Awaitable[None]] | None = None,
-) -> FastAPI:
+) -> Starlette:
     """Create the application.
 
     Args:
@@ -72,52 +102,59 @@ def create_app(
         The application. `app.state.server` is its `ServerState`, once it has started.
     """
     settings = settings or HttpSettings()
+    state = ServerState(sources, settings)
 
     @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        state: ServerState = app.state.server
-        app.openapi()  # kept; in a request, it would hold up all others for a tenth of a second
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
         await (state.load() if on_loading is None else on_loading(state))
         try:
             yield
         finally:
             await state.close()
 
-    app = FastAPI(
-        title="translate-trt",
-        version=version(),
-        description="LibreTranslate's API on compiled Transformers, with extensions of our own.",
-        lifespan=lifespan,
-        docs_url=None,  # FastAPI's page loads its scripts from another host
-        redoc_url=None,
-    )
-    state = app.state.server = ServerState(sources, settings)
-    routers = [module.router for module in (libretranslate, extensions, operations)]
-    for router in routers:
-        app.include_router(router)
-    if settings.page:
-        routes = [one for router in routers for one in router.routes if isinstance(one, Route)]
-        methods = {one.path: one.methods or set() for one in routes}
-        app.mount("/", PageFiles(methods), name="page")
-
-    @app.exception_handler(HttpError)
     async def refuse(request: Request, error: HttpError) -> Response:
         request.state.log["error"] = error.message
         return error_answer(error)
 
-    @app.exception_handler(TranslateTrtError)
     async def report(request: Request, error: TranslateTrtError) -> Response:
         return await refuse(request, as_http_error(error))
 
-    @app.exception_handler(HTTPException)
-    async def unknown(request: Request, error: HTTPException) -> Response:
+    async def unknown(_: Request, error: HTTPException) -> Response:
         return error_answer(HttpError(error.status_code, error.detail, error.headers))
 
+    handlers: dict[Any, Any] = {
+        HttpError: refuse, TranslateTrtError: report, HTTPException: unknown
+    }  # fmt: skip
+    middleware = [Middleware(Observing, metrics=state.metrics, draining=lambda: state.draining)]
     if settings.cors_origins:
-        app.add_middleware(
+        cors = Middleware(
             CORSMiddleware, allow_origins=settings.cors_origins, allow_methods=["GET", "POST"],
             allow_headers=["Authorization", "Content-Type", "X-Request-ID"],
             expose_headers=["X-Request-ID", "Retry-After"],
         )  # fmt: skip
-    app.add_middleware(Observing, metrics=state.metrics, draining=lambda: state.draining)
+        middleware.append(cors)
+    app = Starlette(
+        routes=_routes(settings.page), lifespan=lifespan, middleware=middleware,
+        exception_handlers=handlers,
+    )  # fmt: skip
+    app.state.server = state
     return app
+
+
+def _routes(page_wanted: bool) -> list[BaseRoute]:
+    """Return the routes of the API, of its description, and of the page."""
+    routers = [module.router for module in (libretranslate, extensions, operations)]
+    described = [one for router in routers for one in router.routes if isinstance(one, APIRoute)]
+    description = get_openapi(
+        title="translate-trt", version=version(), routes=described,
+        description="LibreTranslate's API on compiled Transformers, with extensions of our own.",
+    )  # fmt: skip
+
+    async def openapi(_: Request) -> Response:
+        return json_answer(description)
+
+    routes: list[BaseRoute] = [*map(ApiRoute, described), Route("/openapi.json", openapi)]
+    if page_wanted:
+        methods = {one.path: one.methods or () for one in described}
+        routes.append(Mount("/", PageFiles(methods), name="page"))
+    return routes

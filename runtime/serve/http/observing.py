@@ -22,7 +22,7 @@ log = logging.getLogger("translate_trt")
 
 # Ids of clients are logged and sent back, so they have no white space or control characters.
 _ID = re.compile(rb"[A-Za-z0-9._:/+=-]{1,128}")
-_OTHER = "other"  # route of unknown paths, which would be labels without number
+_OTHER = "other"  # route of the page and of unknown paths, which would be labels without number
 _FAILED = json.dumps({"error": "the server failed on this request; its log says why"}).encode()
 
 
@@ -75,7 +75,7 @@ class Observing:
         finally:
             self._metrics.in_flight.dec()
             seconds = time.perf_counter() - begun
-            route = getattr(scope.get("route"), "path", _OTHER)
+            route = getattr(scope.get("route"), "path", "") or _OTHER
             self._metrics.answered(route, status, seconds)
             if requests.isEnabledFor(logging.INFO):
                 client = scope.get("client") or ("",)

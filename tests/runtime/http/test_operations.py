@@ -31,17 +31,28 @@ def test_metrics_count_requests_and_tokens(client: TestClient) -> None:
     client.post("/translate", json={"q": "the cat", "source": "en", "target": "de"})
     client.post("/translate", json={})
     client.get("/no/such/path")
+    client.get("/")
     text = client.get("/metrics").text
     for line in (
         'translate_trt_http_requests_total{outcome="success",route="/translate"}',
         'translate_trt_http_requests_total{outcome="refused",route="/translate"}',
         'translate_trt_http_requests_total{outcome="refused",route="other"}',
+        'translate_trt_http_requests_total{outcome="success",route="other"}',
         'translate_trt_http_request_seconds_bucket{le="+Inf",route="/translate"}',
         'translate_trt_sentences_total{model="en-de"}',
         'translate_trt_waiting_sentences{model="en-fr"} 0.0',
     ):
         assert line in text
     assert "no/such" not in text
+
+
+def test_the_routes_are_those_of_the_description(client: TestClient) -> None:
+    paths = client.get("/openapi.json").json()["paths"]
+    assert {"/translate", "/alternatives", "/translate/stream", "/admin/reload"} < set(paths)
+    for path, operations in paths.items():
+        answer = client.put(path)
+        allowed = ", ".join(sorted(method.upper() for method in operations))
+        assert (answer.status_code, answer.headers["Allow"]) == (405, allowed), path
 
 
 def test_the_description_has_forms_without_objects(client: TestClient) -> None:
