@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     )
     from translate_trt.runtime.model_store import installed_bundle
     from translate_trt.runtime.options import SearchOptions
+    from translate_trt.runtime.parsing import Parse, Parser
     from translate_trt.runtime.results import Hypothesis, TextHypothesis, Translation
     from translate_trt.runtime.service import TranslationService
     from translate_trt.runtime.text.glossary import Glossary, Term
@@ -36,6 +37,8 @@ __all__ = [
     "InputError",
     "OptionError",
     "OutputError",
+    "Parse",
+    "Parser",
     "SearchOptions",
     "Term",
     "TextHypothesis",
@@ -51,6 +54,8 @@ __all__ = [
 _HOME = {
     "Glossary": "text.glossary",
     "Hypothesis": "results",
+    "Parse": "parsing",
+    "Parser": "parsing",
     "SearchOptions": "options",
     "Term": "text.glossary",
     "TextHypothesis": "results",

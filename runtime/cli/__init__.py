@@ -69,6 +69,7 @@ SUBCOMMANDS = {
     "list": Subcommand(f"{_RUNTIME}.models", "list_", "List the installed models."),
     "remove": Subcommand(f"{_RUNTIME}.models", "remove", "Remove installed models."),
     "translate": Subcommand(f"{_RUNTIME}.translate", "translate", "Translate lines of text."),
+    "parse": Subcommand(f"{_RUNTIME}.parse", "parse", "Write parse trees of sentences."),
     "score": Subcommand(f"{_RUNTIME}.score", "score", "Score given translations of lines."),
     "terminology": Subcommand(
         f"{_RUNTIME}.terminology", "terminology", "Count the terms that translations have."

@@ -76,7 +76,7 @@ class Tokenizer:
             texts: list[str] = self._target.processor.decode(
                 [list(map(int, tokens)) for tokens in sentences]
             )
-        return [_clean(text) for text in texts]
+        return [without_controls(text) for text in texts]
 
     def source_spans(self, text: str) -> list[Span]:
         """Return the characters of a source text that each of its tokens stands for.
@@ -97,7 +97,7 @@ class Tokenizer:
         """
         with self._target.readable():
             decoded = _with_spans(self._target.processor.decode, [int(token) for token in tokens])
-        return _clean(decoded.text), _character_spans(decoded)
+        return without_controls(decoded.text), _character_spans(decoded)
 
     def source_pieces(self, tokens: Sequence[int]) -> list[str]:
         """Convert source tokens to SentencePiece pieces; U+2581 marks the start of a word."""
@@ -138,8 +138,9 @@ class Tokenizer:
         return int(self._target.processor.eos_id())
 
 
-def _clean(text: str) -> str:
-    return _NOT_TEXT.sub(" ", text)  # of the same length, for spans
+def without_controls(text: str) -> str:
+    """Replace characters that are no text, such as controls, by spaces; the length is the same."""
+    return _NOT_TEXT.sub(" ", text)
 
 
 def _with_spans(call: Any, value: object) -> Any:
@@ -182,7 +183,7 @@ class _Model:
             ) from error
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        clean = [_clean(text) for text in texts]
+        clean = [without_controls(text) for text in texts]
         if self._has_only_words:
             # SentencePiece would merge consecutive unknown words into one token.
             words = [[WORD_START + word for word in _WORD.findall(text)] for text in clean]
@@ -193,7 +194,7 @@ class _Model:
 
     def spans(self, text: str) -> list[Span]:
         """Return the characters of each token of a text."""
-        clean = _clean(text)
+        clean = without_controls(text)
         if self._has_only_words:
             return [word.span() for word in _WORD.finditer(clean)]
         return _character_spans(_with_spans(self.processor.encode, clean))

@@ -109,6 +109,8 @@ def test_the_public_names() -> None:
         "InputError",
         "OptionError",
         "OutputError",
+        "Parse",
+        "Parser",
         "SearchOptions",
         "Term",
         "TextHypothesis",

@@ -21,6 +21,7 @@ from translate_trt.runtime.io.lines import chunks, display_name, open_input, rea
 from translate_trt.runtime.io.report import columns
 from translate_trt.runtime.model_store import resolve_bundle
 from translate_trt.runtime.options import SearchOptions
+from translate_trt.runtime.text.bracketings import build_tree
 
 if TYPE_CHECKING:
     from tqdm import tqdm
@@ -129,7 +130,8 @@ def evaluate(
     from BLEU by more than a point, so never compare the two.
 
     evalb is the F1 of labelled brackets, by the rules of COLLINS.prm: systems and reference are
-    then parse trees, one per line.
+    then parse trees, one per line. Checkpoints and bundles of parsers parse --source, whose lines
+    are words with spaces between them.
 
     The difference to the first system is in BLEU, or for trees in F1, with a 95 % interval and a
     two-sided p-value by paired bootstrap.
@@ -142,7 +144,8 @@ def evaluate(
     def read(path: str) -> list[str]:
         return _read_as_long(path, reference, right)
 
-    models = _Models(None if source is None else read(source), search, target, device, threads)
+    lines = None if source is None else read(source)
+    models = _Models(lines, search, target, device, threads, "evalb" in metrics)
     found = [
         models.open(path) if (path := resolve_bundle(name)).is_dir() else _file(name, read)
         for name in systems
@@ -190,6 +193,7 @@ class _Models:
     target: str | None
     device: str
     threads: int | None
+    trees: bool  # of the words of the source
 
     def open(self, path: Path) -> _System:
         """Open the bundle or checkpoint in a directory."""
@@ -214,9 +218,18 @@ class _Models:
         lines = self._lines(path)
 
         def texts() -> list[str]:
+            from translate_trt.runtime.parsing import Parser
             from translate_trt.runtime.translator import Translator
 
             translator = Translator(path, target, threads=self.threads)
+            if self.trees:
+                parser = Parser(translator)
+                return _in_chunks(
+                    lambda chunk: [
+                        one.tree for one in parser.parse([line.split() for line in chunk], options)
+                    ],
+                    lines,
+                )
             return _in_chunks(
                 lambda chunk: [found.text for found in translator.translate(chunk, options)], lines
             )
@@ -242,10 +255,17 @@ class _Models:
         def texts() -> list[str]:
             use_threads(self.threads)
             model, tokenizer = load_as_one(checkpoints, device)
-            return _in_chunks(
-                lambda chunk: translate_reference(model, tokenizer, chunk, options, prompt)[0],
-                lines,
-            )
+
+            def translate(chunk: list[str]) -> list[str]:
+                found, _ = translate_reference(model, tokenizer, chunk, options, prompt)
+                if not self.trees:
+                    return found
+                return [
+                    build_tree(labels.split(), line.split()).text
+                    for labels, line in zip(found, chunk, strict=True)
+                ]
+
+            return _in_chunks(translate, lines)
 
         return _System(name, texts, options, _target_language(options, checkpoints[0]))
 

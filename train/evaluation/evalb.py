@@ -19,6 +19,7 @@ from translate_trt.runtime.text.bracketings import (
     Word,
     category,
     read_bracketing,
+    render,
 )
 
 _QUOTES = frozenset(("'", '"', "/"))
@@ -173,6 +174,24 @@ def score_lines(
             raise InputError(f"line {number} of the gold trees: {error}.") from None
         found.append(_score(line, expected, rules))
     return found
+
+
+def with_tags_of(gold: str, test: str) -> str:
+    """Return a tree with the tags of the gold tree; unchanged if it has other words or is none.
+
+    Tags decide which words are punctuation, so a sentence in which a parser tags one of them
+    otherwise has other words for EVALB, and does not count. With gold tags, all sentences count.
+    """
+    try:
+        events, gold_events = list(read_bracketing(test)), read_bracketing(gold)
+        words = [event for event in gold_events if isinstance(event, Word)]
+    except ValueError:
+        return test
+    found = [event.text for event in events if isinstance(event, Word)]
+    if found != [word.text for word in words]:
+        return test
+    tagged = iter(words)
+    return render(next(tagged) if isinstance(event, Word) else event for event in events)
 
 
 def summarize(scores: Sequence[SentenceScore]) -> Summary:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from translate_trt.runtime.bundle.contract import max_beams
 from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.io.outputs import check_apart
 from translate_trt.runtime.text.tokenizer import Tokenizer
@@ -117,7 +118,9 @@ def _completed(settings: Settings, data: LoadedData) -> Settings:
     if settings.tokenizers is None:
         tokenizer, (source, target) = Tokenizer(*data.tokenizers), data.tokenizers
         if data.has_trees:
-            decoding = dataclasses.replace(decoding, search=PARSING_SEARCH | decoding.search)
+            beams = min(PARSING_SEARCH["beam_size"], max_beams(tokenizer.vocabulary_size))
+            search = PARSING_SEARCH | {"beam_size": beams} | decoding.search
+            decoding = dataclasses.replace(decoding, search=search)
         model = model.with_vocabularies(
             tokenizer.vocabulary_size, tokenizer.source_vocabulary_size if source != target else 0
         )

@@ -18,6 +18,7 @@ from translate_trt.train.evaluation.evalb import (
     score_lines,
     short,
     summarize,
+    with_tags_of,
 )
 
 GOLD = "(S (NP (PRP It)) (VP (VBZ works) (ADVP (RB well))) (. .))"
@@ -145,3 +146,14 @@ def test_ten_thousand_nested_brackets_are_no_crash() -> None:
     deep = "(X " * depth + "(NN a)" + ")" * depth
     (found,) = score_lines([deep], ["(X (NN a))"])
     assert (found.matched, found.test) == (1, depth)
+
+
+def test_gold_tags_keep_sentences_with_wrong_punctuation() -> None:
+    gold = "(S (NP (DT the) (NN dog)) (VP (VBZ runs)) (. .))"
+    test = "(S (NP (DT the) (, dog)) (VP (VBZ runs) (NN .)))"
+    assert summarize(score_lines([test], [gold])).errors == 1
+    tagged = with_tags_of(gold, test)
+    assert tagged == "(S (NP (DT the) (NN dog)) (VP (VBZ runs) (. .)))"
+    assert summarize(score_lines([tagged], [gold])).f1 == 100
+    for other in ("(S (NN the) (NN cat))", "(S (NN the)", ""):
+        assert with_tags_of(gold, other) == other

@@ -1,0 +1,107 @@
+"""`translate-trt parse`: parse trees of sentences."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from translate_trt.runtime.cli.bundle_flags import bundle_flag, target_flags
+from translate_trt.runtime.cli.loading import load_translator, loading_flags
+from translate_trt.runtime.cli.output import open_output
+from translate_trt.runtime.cli.search_flags import check_flags, replace_options, search_flags
+from translate_trt.runtime.io.lines import STDIN, check_input, display_name, read_chunks
+from translate_trt.runtime.text.tokenizer import without_controls
+
+log = logging.getLogger("translate_trt")
+
+
+@click.command()
+@bundle_flag
+@target_flags
+@click.argument("inputs", nargs=-1, metavar="[INPUT]...")
+@click.option("--output", type=click.Path(path_type=Path), help="File to write. [standard output]")
+@click.option("--force", is_flag=True, help="Replace an existing output file.")
+@click.option(
+    "--tokenized",
+    is_flag=True,
+    help="Lines are words with spaces between them. Default: text, which is split into words as "
+    "in the Penn Treebank; needs the extra parse.",
+)
+@search_flags
+@click.option(
+    "--json", "as_json", is_flag=True, help="Write tree, score and repairs as a JSON object."
+)
+@loading_flags
+def parse(
+    bundle: Path,
+    target: str | None,
+    shortlist: bool,
+    inputs: tuple[str, ...],
+    output: Path | None,
+    force: bool,
+    tokenized: bool,
+    as_json: bool,
+    batch_tokens: int | None,
+    threads: int | None,
+    workers: int | None,
+    device: str | None,
+    trust_code: bool,
+    chunk_lines: int,
+    **search: Any,
+) -> None:
+    """Parse sentences, one per line, and write their trees, one per line.
+
+    The trees have exactly the words of the lines. An output of the model that is no tree of the
+    words is repaired, and the number of repairs is reported. A line that is longer than the
+    bundle's limit is not split; its tree only lists its words, with a warning.
+    """
+    from translate_trt.runtime.parsing import Parser, split_words
+
+    check_flags(search)
+    inputs = inputs or (STDIN,)
+    for path in inputs:
+        check_input(path)
+    if not tokenized:
+        split_words("")  # a missing package is reported before the bundle is loaded
+    count = repaired = cut = 0
+    with open_output(output, force, (bundle, *inputs)) as results:
+        translator = load_translator(
+            bundle, target, shortlist, inputs, threads=threads, workers=workers,
+            batch_tokens=batch_tokens, device=device, trust_code=trust_code,
+        )  # fmt: skip
+        parser = Parser(translator)
+        options = replace_options(translator.default_options, search)
+        for path in inputs:
+            first = 1
+            for lines in read_chunks(path, chunk_lines, lambda lines, _: lines):
+                sentences = [
+                    without_controls(line).split() if tokenized else line for line in lines
+                ]
+                parses = parser.parse(sentences, options)
+                for number, one in enumerate(parses, start=first):
+                    if one.score is None:
+                        log.warning(
+                            "%s: line %d is longer than this bundle takes, and its tree only lists "
+                            "its words; export with a larger --max-source-length",
+                            display_name(path), number,
+                        )  # fmt: skip
+                    repaired += one.repaired
+                    cut += one.truncated
+                first += len(parses)
+                count += len(parses)
+                results.write([_json(asdict(one)) if as_json else one.tree for one in parses])
+    log.info("%d lines", count)
+    if repaired:
+        log.warning(
+            "%d of %d trees were repaired (%d were cut off at the maximum length); --json marks "
+            "them", repaired, count, cut,
+        )  # fmt: skip
+
+
+def _json(value: dict[str, Any]) -> str:
+    return json.dumps(value, ensure_ascii=False)
