@@ -110,7 +110,7 @@ def passes(module: nn.Module, layer: Layer, x: Tensor) -> dict[str, Callable[[],
 
     def training() -> None:
         layer(x.detach().requires_grad_()).backward(gradient)
-        module.zero_grad()  # else the next pass begins by freeing them
+        module.zero_grad()  # else the next pass begins by freeing these gradients
         synchronize()
 
     return {"forward": forward, "training": training}
@@ -125,7 +125,7 @@ def measure(length: int, d: int, given: argparse.Namespace) -> tuple[dict[str, A
         name: passes(module.to(device, dtype), layer, x)
         for name, (module, layer) in layers(d, given).items()
     }
-    # Processor seconds of one thread are those of the work, whatever else the machine does.
+    # Other processes on the machine add little to processor seconds.
     timed = seconds_of if given.device == "cuda" else cpu_seconds_of
     runs = {(name, kind): run for name, both in found.items() for kind, run in both.items()}
     samples = alternate({key: timed(run) for key, run in runs.items()}, given.rounds)
@@ -168,18 +168,9 @@ def main() -> None:
     for d in widths:
         found = measure(length, d, given)
         results["width"][str(d)], samples["width"][str(d)] = found
-    names = (
-        "precision",
-        "batch",
-        "heads",
-        "window",
-        "kernel",
-        "width",
-        "threads",
-        "rounds",
-        "note",
-    )
-    settings = {name: getattr(given, name) for name in names} | {"length": length}
+    names = ("precision", "batch", "heads", "window", "kernel", "width", "threads", "rounds")
+    settings = {name: getattr(given, name) for name in names}
+    settings |= {"length": length, "note": given.note}
     settings["device"] = "cpu" if given.device == "cpu" else torch.cuda.get_device_name()
     name = "layer-complexity" if given.device == "cpu" else "layer-complexity-cuda"
     print(write(name, settings, results, given, samples))

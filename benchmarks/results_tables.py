@@ -84,6 +84,15 @@ def render_run(report: Report) -> str:
     )
 
 
+#: Limits of conclusions from `miniature` and Multi30k.
+LIMITS_OF_MINIATURE = (
+    "What cannot be concluded: the sizes of the paper's differences, and anything about rows on "
+    "WMT. The model has half the layers and widths of base, and the text is one of short captions, "
+    "some 150 times smaller than WMT14, so capacity, regularization and positions matter to other "
+    "degrees. All rows share one schedule, which may suit some of them better. "
+)
+
+
 def render_table3(report: Report) -> str:
     """Render the trained rows of the paper's Table 3, and what they allow to conclude."""
     settings, results = report["settings"], report["results"]
@@ -158,12 +167,9 @@ def _conclusions(rows: Sequence[TableRow], report: Report) -> str:
         "over seeds, pooled over the rows; one row in twenty does by chance). The paper's "
         f"difference has the same sign in {named['same']} of these, the opposite sign in "
         f"{named['opposite']}, and is 0.0 in {named['none']}. The other rows decide nothing.\n\n"
-        "What cannot be concluded: the sizes of the paper's differences, and anything about rows "
-        "on WMT. The model has half the layers and widths of base, and the text is "
-        "one of short captions, some 150 times smaller than WMT14, so capacity, regularization and "
-        "positions matter to other degrees. All rows share one schedule, which may suit some of "
-        "them better. Perplexities are per token of different vocabularies: compare their ratios "
-        "to base only. The paper does not give the spread of its figures over seeds.\n"
+        f"{LIMITS_OF_MINIATURE if report['settings']['preset'] == 'miniature' else ''}"
+        "Perplexities are per token of different vocabularies: compare their ratios to base only. "
+        "The paper does not give the spread of its figures over seeds.\n"
     )
 
 
