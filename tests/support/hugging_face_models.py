@@ -232,3 +232,78 @@ class Pair:
         for line, ours, right, text in zip(lines, found, wanted, shown, strict=True):
             if 3 not in right:  # we show unknown characters
                 assert self.tokenizer.decode(ours) == text, line
+
+
+def nllb_languages() -> list[str]:
+    from transformers.models.nllb.tokenization_nllb import FAIRSEQ_LANGUAGE_CODES
+
+    return list(FAIRSEQ_LANGUAGE_CODES)
+
+
+def mbart_languages() -> list[str]:
+    from transformers.models.mbart50.tokenization_mbart50 import FAIRSEQ_LANGUAGE_CODES
+
+    return list(FAIRSEQ_LANGUAGE_CODES)
+
+
+def save_random_m2m100(directory: Path, size: int, **changes: Any) -> Any:
+    import transformers
+
+    torch.manual_seed(0)
+    settings = SMALL | {"vocab_size": size} | changes
+    model = transformers.M2M100ForConditionalGeneration(transformers.M2M100Config(**settings))
+    model.generation_config.num_beams = 5
+    model.generation_config.early_stopping = True
+    model.eval().save_pretrained(directory)
+    return model
+
+
+def random_bart(kind: str, size: int, **changes: Any) -> Any:
+    import transformers
+
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{kind}Config")
+    model_class = getattr(transformers, f"{kind}ForConditionalGeneration")
+    model = model_class(
+        config(**(SMALL | {"vocab_size": size, "forced_eos_token_id": None} | changes))
+    )
+    model.final_logits_bias.normal_()
+    return model.eval()
+
+
+def m2m100_pair(directory: Path, pieces: bytes) -> Pair:
+    """Save an M2M100 model that reverses into German and copies into French; import it."""
+    tokenizer = save_m2m100_tokenizer(directory, pieces)
+    size = len(tokenizer) + len(tokenizer.lang_token_to_id) + tokenizer.num_madeup_words
+    theirs = save_random_m2m100(directory, size)
+    english, german, french = (tokenizer.get_lang_id(code) for code in ("en", "de", "fr"))
+    make_lively(theirs, range(4, 40), [([english], [german]), ([english], [french])])
+    names = [tokenizer.convert_ids_to_tokens(place) for place in range(size - 8)]
+    return Pair(directory, theirs, names, "m2m100-hf")
+
+
+def nllb_pair(directory: Path, pieces: bytes, lively: bool = False) -> Pair:
+    """Save an NLLB-200 model of random weights or, if lively, one like M2M100's; import it."""
+    languages = nllb_languages()
+    save_fast_tokenizer(directory, pieces, "NllbTokenizer", languages)
+    names = [*SPECIAL, *pieces_of(pieces), *languages, "<mask>"]
+    theirs = save_random_m2m100(directory, len(names) + 2, activation_function="gelu")
+    if lively:
+        english, german, french = (
+            names.index(code) for code in ("eng_Latn", "deu_Latn", "fra_Latn")
+        )
+        make_lively(theirs, range(4, 40), [([english], [german]), ([english], [french])])
+    return Pair(directory, theirs, names, "m2m100-hf")
+
+
+def mbart_pair(directory: Path, pieces: bytes) -> Pair:
+    """Save an mBART-50 model that reverses into German and copies into French; import it."""
+    save_fast_tokenizer(directory, pieces, "MBart50Tokenizer", mbart_languages())
+    names = [*SPECIAL, *pieces_of(pieces), *mbart_languages(), "<mask>"]
+    theirs = random_bart(
+        "MBart", len(names), scale_embedding=True, activation_function="relu", init_std=0.05
+    )
+    english, german, french = (names.index(code) for code in ("en_XX", "de_DE", "fr_XX"))
+    make_lively(theirs, range(4, 40), [([english], [german]), ([english], [french])])
+    theirs.generation_config.forced_bos_token_id = german
+    return Pair(directory, theirs, names, "bart-hf")

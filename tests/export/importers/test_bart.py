@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from conftest import WORDS
 from safetensors.torch import load_file, save_file
 from support.data import folder_of
@@ -16,11 +15,13 @@ from support.hugging_face_models import (
     BEGIN_ID,
     END_ID,
     MODEL,
-    SMALL,
     SPECIAL,
     Pair,
     make_lively,
+    mbart_languages,
+    mbart_pair,
     pieces_of,
+    random_bart,
     save_fast_tokenizer,
     train_pieces,
 )
@@ -34,23 +35,6 @@ from translate_trt.runtime.translator import Translator
 transformers = pytest.importorskip(
     "transformers", reason="transformers, which makes the models, is not installed"
 )
-
-
-def mbart_languages() -> list[str]:
-    from transformers.models.mbart50.tokenization_mbart50 import FAIRSEQ_LANGUAGE_CODES
-
-    return list(FAIRSEQ_LANGUAGE_CODES)
-
-
-def random_model(kind: str, size: int, **changes: Any) -> Any:
-    torch.manual_seed(0)
-    config = getattr(transformers, f"{kind}Config")
-    model_class = getattr(transformers, f"{kind}ForConditionalGeneration")
-    model = model_class(
-        config(**(SMALL | {"vocab_size": size, "forced_eos_token_id": None} | changes))
-    )
-    model.final_logits_bias.normal_()
-    return model.eval()
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +55,7 @@ def bart(tmp_path_factory: pytest.TempPathFactory, barthez_pieces: bytes) -> Pai
     directory = tmp_path_factory.mktemp("bart") / "model"
     save_fast_tokenizer(directory, barthez_pieces, "BarthezTokenizer", [])
     names = [*SPECIAL, *pieces_of(barthez_pieces)[1:], "<mask>"]
-    theirs = random_model("Bart", len(names) + 3, forced_bos_token_id=BEGIN_ID)
+    theirs = random_bart("Bart", len(names) + 3, forced_bos_token_id=BEGIN_ID)
     theirs.generation_config.num_beams = 4
     theirs.generation_config.forced_bos_token_id = BEGIN_ID
     make_lively(theirs, range(4, 40), [([BEGIN_ID], [BEGIN_ID])])
@@ -80,17 +64,7 @@ def bart(tmp_path_factory: pytest.TempPathFactory, barthez_pieces: bytes) -> Pai
 
 @pytest.fixture(scope="module")
 def mbart(tmp_path_factory: pytest.TempPathFactory, pieces: bytes) -> Pair:
-    """Save an mBART-50 model."""
-    directory = tmp_path_factory.mktemp("mbart") / "model"
-    save_fast_tokenizer(directory, pieces, "MBart50Tokenizer", mbart_languages())
-    names = [*SPECIAL, *pieces_of(pieces), *mbart_languages(), "<mask>"]
-    theirs = random_model(
-        "MBart", len(names), scale_embedding=True, activation_function="relu", init_std=0.05
-    )
-    english, german, french = (names.index(code) for code in ("en_XX", "de_DE", "fr_XX"))
-    make_lively(theirs, range(4, 40), [([english], [german]), ([english], [french])])
-    theirs.generation_config.forced_bos_token_id = german
-    return Pair(directory, theirs, names, "bart-hf")
+    return mbart_pair(tmp_path_factory.mktemp("mbart") / "model", pieces)
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +129,7 @@ def test_real_text_has_the_same_tokens(name: str, tmp_path: Path) -> None:
     tokenizer = save_fast_tokenizer(directory, model, name, languages)
     names = [tokenizer.convert_ids_to_tokens(place) for place in range(len(tokenizer))]
     kind = "MBart" if languages else "Bart"
-    pair = Pair(directory, random_model(kind, len(names), d_model=8), names, "bart-hf")
+    pair = Pair(directory, random_bart(kind, len(names), d_model=8), names, "bart-hf")
     lines = []
     for language in ("en", "de", "fr"):
         lines += (folder / f"test_2016_flickr.{language}").read_text("utf-8").splitlines()

@@ -15,13 +15,15 @@ from support.data import folder_of
 from support.hugging_face_models import (
     END_ID,
     MODEL,
-    SMALL,
     SPECIAL,
     Pair,
-    make_lively,
+    m2m100_pair,
+    nllb_languages,
+    nllb_pair,
     pieces_of,
     save_fast_tokenizer,
     save_m2m100_tokenizer,
+    save_random_m2m100,
     train_pieces,
 )
 
@@ -38,22 +40,6 @@ transformers = pytest.importorskip(
 )
 
 
-def nllb_languages() -> list[str]:
-    from transformers.models.nllb.tokenization_nllb import FAIRSEQ_LANGUAGE_CODES
-
-    return list(FAIRSEQ_LANGUAGE_CODES)
-
-
-def save_random_m2m100(directory: Path, size: int, **changes: Any) -> Any:
-    torch.manual_seed(0)
-    settings = SMALL | {"vocab_size": size} | changes
-    model = transformers.M2M100ForConditionalGeneration(transformers.M2M100Config(**settings))
-    model.generation_config.num_beams = 5
-    model.generation_config.early_stopping = True
-    model.eval().save_pretrained(directory)
-    return model
-
-
 @pytest.fixture(scope="module")
 def pieces() -> bytes:
     """Train a byte-pair encoding, like M2M100's and NLLB's."""
@@ -62,24 +48,12 @@ def pieces() -> bytes:
 
 @pytest.fixture(scope="module")
 def m2m100(tmp_path_factory: pytest.TempPathFactory, pieces: bytes) -> Pair:
-    directory = tmp_path_factory.mktemp("m2m100") / "model"
-    tokenizer = save_m2m100_tokenizer(directory, pieces)
-    size = len(tokenizer) + len(tokenizer.lang_token_to_id) + tokenizer.num_madeup_words
-    theirs = save_random_m2m100(directory, size)
-    english, german, french = (tokenizer.get_lang_id(code) for code in ("en", "de", "fr"))
-    make_lively(theirs, range(4, 40), [([english], [german]), ([english], [french])])
-    names = [tokenizer.convert_ids_to_tokens(place) for place in range(size - 8)]
-    return Pair(directory, theirs, names, "m2m100-hf")
+    return m2m100_pair(tmp_path_factory.mktemp("m2m100") / "model", pieces)
 
 
 @pytest.fixture(scope="module")
 def nllb(tmp_path_factory: pytest.TempPathFactory, pieces: bytes) -> Pair:
-    directory = tmp_path_factory.mktemp("nllb") / "model"
-    languages = nllb_languages()
-    save_fast_tokenizer(directory, pieces, "NllbTokenizer", languages)
-    names = [*SPECIAL, *pieces_of(pieces), *languages, "<mask>"]
-    theirs = save_random_m2m100(directory, len(names) + 2, activation_function="gelu")
-    return Pair(directory, theirs, names, "m2m100-hf")
+    return nllb_pair(tmp_path_factory.mktemp("nllb") / "model", pieces)
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,84 @@
+"""`translate-trt get` of every other family: tokens of the toolkit that made the model."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from conftest import WORDS
+from support.ctranslate2_models import save_random_model, words
+from support.hub_server import Hub
+
+pytest.importorskip("huggingface_hub", reason="the hub packages are needed")
+pytest.importorskip("transformers", reason="transformers, which makes the models, is needed")
+from support.hugging_face_models import Pair, m2m100_pair, mbart_pair, nllb_pair, train_pieces
+
+from translate_trt.runtime.cli import main
+from translate_trt.runtime.model_store import find_model, installed_bundle
+from translate_trt.runtime.options import SearchOptions
+from translate_trt.runtime.translator import Translator
+
+pytestmark = pytest.mark.slow
+
+
+def installed(hub: Hub, name: str, directory: Path) -> Translator:
+    """Install the model of a directory by its name, in fp32, with the verification."""
+    sha = hub.repository(name, license="mit").commit_directory(directory)
+    done = CliRunner().invoke(main, ["get", name, "--target", "onnx-fp32", "--threads", "1"])
+    assert done.exit_code == 0, done.output
+    record = find_model(name).record
+    assert (record.revision, record.verification["onnx-fp32"]["passed"]) == (sha, True)
+    return Translator(installed_bundle(name), threads=1)
+
+
+def assert_same_search(pair: Pair, translator: Translator, source: str, target: str) -> None:
+    """Compare 200 sentences into a language with the `generate` of transformers."""
+    options = SearchOptions(
+        4, 1.0, "length", early_stopping=True, max_length=60, source_language=source,
+        target_language=target,
+    )  # fmt: skip
+    token = pair.ids[pair.checkpoint.prompt.target_languages[target]]
+    pair.assert_same_search(translator, options, forced_bos_token_id=token)
+
+
+def test_m2m100(hub: Hub, tmp_path: Path) -> None:
+    pair = m2m100_pair(tmp_path / "model", train_pieces(WORDS.split("\n"), "bpe", 120))
+    translator = installed(hub, "facebook/m2m100_418M", pair.directory)
+    assert find_model("m2m100_418M").record.format == "m2m100-hf"
+    assert_same_search(pair, translator, "en", "de")
+
+
+def test_nllb(hub: Hub, tmp_path: Path) -> None:
+    pieces = train_pieces(WORDS.split("\n"), "bpe", 120)
+    pair = nllb_pair(tmp_path / "model", pieces, lively=True)
+    translator = installed(hub, "facebook/nllb-200-distilled-600M", pair.directory)
+    assert_same_search(pair, translator, "eng_Latn", "fra_Latn")
+
+
+def test_mbart50(hub: Hub, tmp_path: Path) -> None:
+    pair = mbart_pair(tmp_path / "model", train_pieces(WORDS.split("\n"), "unigram", 80))
+    translator = installed(hub, "facebook/mbart-large-50-many-to-many-mmt", pair.directory)
+    assert_same_search(pair, translator, "en_XX", "fr_XX")
+
+
+def test_ctranslate2(hub: Hub, tmp_path: Path) -> None:
+    ctranslate2 = pytest.importorskip("ctranslate2")
+    source, target = words(30, "s"), words(40, "t")
+    model = save_random_model(tmp_path / "model", (source, target))
+    translator = installed(hub, "someone/opus-mt-de-fr", model)
+    rng = random.Random(1)
+    sentences = [rng.choices(source[4:], k=rng.randint(1, 9)) for _ in range(50)]
+    expected = ctranslate2.Translator(str(model)).translate_batch(
+        sentences, beam_size=1, max_decoding_length=10
+    )
+    found = translator.translate(list(map(" ".join, sentences)), SearchOptions(1, max_length=11))
+    # Symbols, which the import bans or shows differently, end what can be compared.
+    wanted = [
+        list(itertools.takewhile(target[4:].__contains__, one.hypotheses[0])) for one in expected
+    ]
+    ours = [one.text.split()[: len(right)] for one, right in zip(found, wanted, strict=True)]
+    assert ours == wanted
+    assert sum(map(len, wanted)) > 100
