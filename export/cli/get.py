@@ -66,8 +66,8 @@ def get(
     NAME is a repository of the Hugging Face Hub, such as Helsinki-NLP/opus-mt-en-de, or
     firefox:en-de for a model of Firefox. The repository has a model of a format that `import auto`
     recognizes, a checkpoint, or a bundle. Only the files that are needed are downloaded, at a fixed
-    commit; an interrupted download continues. A model is imported, exported and compared with
-    PyTorch on sample sentences (docs/models.md).
+    commit; complete ones are kept if the command is interrupted. A model is imported, exported and
+    compared with PyTorch on sample sentences (docs/models.md).
     """
     from translate_trt.export.hub.install import InstallOptions, install
 

@@ -1,6 +1,7 @@
 """Repositories of the Hugging Face Hub, through huggingface_hub.
 
-The library resolves HF_ENDPOINT, tokens, proxies and its cache (HF_HOME), and resumes downloads.
+The library resolves HF_ENDPOINT, tokens, proxies and its cache (HF_HOME), and resumes downloads
+when a connection breaks. It does not resume a file whose download a process did not finish.
 The list of a repository's files is kept with the installed models, so that a model that was
 downloaded once can be installed without a network.
 """

@@ -210,7 +210,11 @@ def test_a_wrong_hash_is_refused(hub: Hub, bundle_repository: Repository) -> Non
     bundle_repository.stated = {"shared.spm": "0" * 40}
     assert "shared.spm has git hash" in run("get", BUNDLE).stderr
     bundle_repository.stated = {}
+    hub.requests.clear()
     get(BUNDLE)
+    # What had arrived before is in the cache of the Hub.
+    assert "targets/onnx-fp32/step.onnx" not in hub.downloads()
+    assert "shared.spm" in hub.downloads()
 
 
 def test_a_bundle_with_a_changed_file_is_refused(hub: Hub, bundle_repository: Repository) -> None:
