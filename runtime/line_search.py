@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
+from translate_trt.runtime.line_names import NUMBERED, LineNames
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import Translation
 
@@ -22,7 +23,7 @@ class LineSearch:
         options: Checked search options.
         constraints: Tokens of the phrases that each translation must have.
         targets: Text or tokens that each translation must begin with, or the whole translations.
-        first: Number of the first line in error messages.
+        names: Names of the lines in error messages.
         score: Whether the targets are whole translations.
         tokens: Tokens of lines that are given so and not as text; their targets are tokens, too.
     """
@@ -31,7 +32,7 @@ class LineSearch:
     options: SearchOptions
     constraints: Sequence[Sequence[Sequence[int]]]
     targets: Sequence[str] | Sequence[Sequence[int]] | None = None
-    first: int = 1
+    names: LineNames = NUMBERED
     score: bool = False
     tokens: Sequence[Sequence[int]] | None = None
 

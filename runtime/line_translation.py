@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from translate_trt.runtime.bundle.manifest import TargetEntry
 from translate_trt.runtime.errors import InputError, OptionError
+from translate_trt.runtime.line_names import NUMBERED, LineNames
 from translate_trt.runtime.line_search import LineSearch, Searches
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.preparation import align
@@ -35,7 +36,7 @@ class LineRequest:
         lines: Lines of text, or documents.
         options: Checked search options.
         targets: Text or tokens that each translation must begin with, or the whole translations.
-        first: Number of the first line in error messages.
+        names: Names of the lines in error messages.
         score: Whether the targets are whole translations, which are scored.
         alignments: Whether to align the words of lines and translations.
         split_sentences: See `Translator.translate`.
@@ -47,7 +48,7 @@ class LineRequest:
     lines: Sequence[str]
     options: SearchOptions
     targets: Sequence[str] | Sequence[Sequence[int]] | None = None
-    first: int = 1
+    names: LineNames = NUMBERED
     score: bool = False
     alignments: bool = False
     split_sentences: bool | str = False
@@ -136,6 +137,7 @@ class LineTranslator:
         target: Sequence[int],
         score: bool,
         constraints: Sequence[Sequence[int]],
+        names: LineNames,
     ) -> Searches:
         """Translate a line that is given as tokens, or score its translation.
 
@@ -145,12 +147,11 @@ class LineTranslator:
             target: Tokens that the translation must begin with, or the whole translation.
             score: Whether the target is a whole translation.
             constraints: Tokens of the phrases that the translation must have.
+            names: Name of the line in error messages.
         """
         if not source and not score:
             return [self._translator.join([])]  # the same as for a blank line
-        (found,) = yield LineSearch(
-            (), options, [constraints], [target], score=score, tokens=[source]
-        )
+        (found,) = yield LineSearch((), options, [constraints], [target], names, score, [source])
         # The library returns tokens without text.
         return [self._translator.join([[one.segments[0] for one in found.hypotheses]])]
 
@@ -171,12 +172,13 @@ class LineTranslator:
 
     def _marked_up(self, request: LineRequest, markup: str, whole: bool) -> Searches:
         """Translate texts with markup; see `translate_markup`."""
-        translating = translate_markup(request.lines, markup, whole, request.first)
-        of_plain = replace(request, first=1, markup=None, alignments=True)
+        translating = translate_markup(request.lines, markup, whole, request.names)
+        of_plain = replace(request, markup=None, alignments=True)
         try:
             plain = next(translating)
             while True:
-                found = yield from self.translate(replace(of_plain, lines=plain))
+                names = request.names.of(plain.owners)
+                found = yield from self.translate(replace(of_plain, lines=plain.texts, names=names))
                 plain = translating.send(found)
         except StopIteration as end:
             translations: list[Translation] = end.value
@@ -187,7 +189,7 @@ class LineTranslator:
 
         The first sentence of each has the prefix and the constraints.
         """
-        # The first sentences come first: only they have prefixes, and errors number prefixes.
+        # The first sentences come first: only they have prefixes.
         sentences = [text.sentences[0] if text.sentences else "" for text in texts]
         rest = [sentence for text in texts for sentence in text.sentences[1:]]
         targets, constraints = request.targets, request.constraints
@@ -196,9 +198,16 @@ class LineTranslator:
             targets = [*targets, *(empty for _ in rest)]
         if constraints is not None:
             constraints = [*constraints, *(() for _ in rest)]
+        names = request.names
+        if rest:
+            owners = (n for n, text in enumerate(texts) for _ in text.sentences[1:])
+            names = names.of([*range(len(texts)), *owners])
         found = yield from self._in_terms(
-            replace(request, lines=[*sentences, *rest], targets=targets, constraints=constraints)
-        )
+            replace(
+                request, lines=[*sentences, *rest], targets=targets, constraints=constraints,
+                names=names,
+            )
+        )  # fmt: skip
         others = iter(found[len(texts) :])
         joined = []
         for line, text, head in zip(request.lines, texts, found, strict=False):
@@ -230,10 +239,10 @@ class LineTranslator:
         """Translate lines of which some are too long, each segment with the terms that it has."""
         request.check_count()
         pairs = zip(split, request.constraints or [], strict=False)
-        for number, (segments, phrases) in enumerate(pairs, request.first):
+        for index, (segments, phrases) in enumerate(pairs):
             if segments is not None and phrases:
                 raise InputError(
-                    f"line {number} of this call is too long for the model, and has constraints, "
+                    f"{request.names[index]} is too long for the model, and has constraints, "
                     "which apply to a single sentence; split it into sentences."
                 )
         texts = [
@@ -252,7 +261,7 @@ class LineTranslator:
             options = replace(options, return_attention=True)
         constraints = request.constraints or [()] * len(request.lines)
         found = yield LineSearch(
-            request.lines, options, constraints, request.targets, request.first, request.score
+            request.lines, options, constraints, request.targets, request.names, request.score
         )
         if not request.alignments:
             return found

@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from translate_trt.runtime.arguments import checked_texts, token_ids
 from translate_trt.runtime.errors import InputError, OptionError
+from translate_trt.runtime.line_names import LineNames
 from translate_trt.runtime.line_search import Searches
 from translate_trt.runtime.line_translation import LineRequest
 from translate_trt.runtime.native_service import CoreService
@@ -69,6 +70,7 @@ class TranslationService:
         terminology: Glossary | None = None,
         alignments: bool = False,
         markup: str | None = None,
+        name: str | None = None,
     ) -> Future[Translation]:
         """Submit one line of text, or its tokens.
 
@@ -87,6 +89,8 @@ class TranslationService:
                 (`Translator.translate`).
             markup: Take tags or placeholders out of a text, and put them back
                 (`Translator.translate`).
+            name: Name of the line in error messages, such as "sentence 3"; None: "line 1 of this
+                call".
 
         Returns:
             A future of the translation. It can be cancelled until the line is finished; without
@@ -106,27 +110,28 @@ class TranslationService:
         if isinstance(source, str):
             targets: Any = [target_prefix]
             if not isinstance(target_prefix, str):
-                targets = [token_ids("the target prefix of the line", target_prefix)]
+                of_line = f"the target prefix of {name or 'the line'}"
+                targets = [token_ids(of_line, target_prefix)]
             of_text = LineRequest(
-                [source], options, targets if score or targets[0] else None, score=score,
-                alignments=alignments, split_sentences=split_sentences, markup=markup,
+                [source], options, targets if score or targets[0] else None, _names(name),
+                score=score, alignments=alignments, split_sentences=split_sentences, markup=markup,
                 terminology=terminology, constraints=given,
             )  # fmt: skip
             return self._submit(self._translator.lines.translate(of_text), request)
-        for name, value, what in (
+        for argument, value, what in (
             ("split_sentences", split_sentences is not False, "can be split into sentences"),
             ("alignments", alignments, "has words to align"),
             ("markup", markup is not None, "has markup"),
             ("terminology", terminology is not None, "has terms"),
         ):
             if value:
-                raise InputError(f"only text {what}; leave {name} out.")
+                raise InputError(f"only text {what}; leave {argument} out.")
         if isinstance(target_prefix, str):
             target_prefix = self._translator.tokenizer.encode_target(target_prefix)
         searches = self._translator.lines.translate_tokens(
-            token_ids("the line", source), options,
-            token_ids("the target prefix of the line", target_prefix), score,
-            given[0] if given else (),
+            token_ids(name or "the line", source), options,
+            token_ids(f"the target prefix of {name or 'the line'}", target_prefix), score,
+            given[0] if given else (), LineNames([name or "the line"]),
         )  # fmt: skip
         return self._submit(searches, request)
 
@@ -141,6 +146,7 @@ class TranslationService:
         markup: str | None = None,
         terminology: Glossary | None = None,
         alignments: bool = False,
+        name: str | None = None,
     ) -> Future[Translation]:
         """Submit a text of many lines, whose structure is kept.
 
@@ -156,6 +162,7 @@ class TranslationService:
             markup: See `Translator.translate_document`.
             terminology: Glossary (`Translator.translate`).
             alignments: See `Translator.translate_document`.
+            name: Name of the text in error messages; None: "text 1 of this call".
 
         Returns:
             A future of the translation; see `submit`.
@@ -167,6 +174,7 @@ class TranslationService:
         """
         of_text = LineRequest(
             list(checked_texts("texts", "text", [text])), self._translator.checked(options),
+            None, _names(name, "text"),
             split_sentences=split_sentences, markup=markup, terminology=terminology,
             alignments=alignments,
         )  # fmt: skip
@@ -222,3 +230,7 @@ class TranslationService:
         traceback: TracebackType | None,
     ) -> None:
         self.close(cancel_futures=kind is not None)
+
+
+def _names(name: str | None, noun: str = "line") -> LineNames:
+    return LineNames(None if name is None else [name], noun=noun)

@@ -29,6 +29,7 @@ from translate_trt.runtime.errors import (
     OptionError,
     TranslateTrtError,
 )
+from translate_trt.runtime.line_names import LineNames
 from translate_trt.runtime.line_search import LineSearch, Searches, advance
 from translate_trt.runtime.line_translation import LineRequest, LineTranslator
 from translate_trt.runtime.native.core import Core
@@ -304,6 +305,7 @@ class Translator:
         markup: str | None = None,
         terminology: Glossary | None = None,
         constraints: Sequence[str] | None = None,
+        names: Sequence[str] | None = None,
     ) -> Translation: ...
 
     @overload
@@ -318,6 +320,7 @@ class Translator:
         markup: str | None = None,
         terminology: Glossary | None = None,
         constraints: Iterable[Sequence[str]] | None = None,
+        names: Sequence[str] | None = None,
     ) -> list[Translation]: ...
 
     def translate(
@@ -331,6 +334,7 @@ class Translator:
         markup: str | None = None,
         terminology: Glossary | None = None,
         constraints: Sequence[str] | Iterable[Sequence[str]] | None = None,
+        names: Sequence[str] | None = None,
     ) -> Translation | list[Translation]:
         """Translate one line of text or several.
 
@@ -354,13 +358,15 @@ class Translator:
                 `TextHypothesis.terms` tells which of them a translation has.
             constraints: Phrases that each translation must have, one list per line (rule 15 of
                 docs/beam-search.md). They need a beam size of at least 2.
+            names: Name of each line in error messages, such as "a.txt, line 3"; None: "line 1 of
+                this call" and so on.
 
         Returns:
             One `Translation` for a string, or a list of them in the order of the lines.
 
         Raises:
-            InputError: A line is not a string or not well-formed XML, or the numbers of prefixes
-                or constraints and lines differ.
+            InputError: A line is not a string or not well-formed XML, or the numbers of prefixes,
+                constraints or names and lines differ.
             OptionError: The bundle was not compiled for an option, or its value is out of range.
             BackendError: The backend failed; libtranslate_trt has retried each sentence once.
         """
@@ -376,8 +382,9 @@ class Translator:
                 prefixes = list(checked_texts("target_prefixes", "prefix", target_prefixes))
             phrases = constraints
         self._check_open()
+        of_lines = _names(names, len(texts))
         request = LineRequest(
-            texts, self.checked(options), prefixes, alignments=alignments,
+            texts, self.checked(options), prefixes, of_lines, alignments=alignments,
             split_sentences=split_sentences, markup=markup, terminology=terminology,
             constraints=self._phrases(phrases),
         )  # fmt: skip
@@ -395,6 +402,7 @@ class Translator:
         markup: str | None = None,
         terminology: Glossary | None = None,
         alignments: bool = False,
+        names: Sequence[str] | None = None,
     ) -> Translation: ...
 
     @overload
@@ -408,6 +416,7 @@ class Translator:
         markup: str | None = None,
         terminology: Glossary | None = None,
         alignments: bool = False,
+        names: Sequence[str] | None = None,
     ) -> list[Translation]: ...
 
     def translate_document(
@@ -420,6 +429,7 @@ class Translator:
         markup: str | None = None,
         terminology: Glossary | None = None,
         alignments: bool = False,
+        names: Sequence[str] | None = None,
     ) -> Translation | list[Translation]:
         """Translate a text of many lines, or several, and keep their structure.
 
@@ -437,26 +447,28 @@ class Translator:
                 places, and so does the white space between them. "text" keeps line ends.
             terminology: As in `translate`.
             alignments: As in `translate`, of the words of the whole text; not with `unwrap`.
+            names: As in `translate`.
 
         Returns:
             One `Translation` for a string, or a list of them in the order of the texts; the score
             of a text is the sum of those of its sentences.
 
         Raises:
-            InputError: A text is not a string.
+            InputError: A text is not a string or not well-formed XML.
             OptionError: The bundle was not compiled for an option, or its value is out of range.
             BackendError: The backend failed; libtranslate_trt has retried each sentence once.
         """
         if isinstance(texts, str):
             return self.translate_document(
                 [texts], options, split_sentences=split_sentences, unwrap=unwrap, markup=markup,
-                terminology=terminology, alignments=alignments,
+                terminology=terminology, alignments=alignments, names=names,
             )[0]  # fmt: skip
         documents = list(checked_texts("texts", "text", texts))
         self._check_open()
         request = LineRequest(
-            documents, self.checked(options), split_sentences=split_sentences, markup=markup,
-            terminology=terminology, alignments=alignments,
+            documents, self.checked(options), None, _names(names, len(documents), "text"),
+            split_sentences=split_sentences, markup=markup, terminology=terminology,
+            alignments=alignments,
         )  # fmt: skip
         return self._run(self.lines.translate_documents(request, unwrap))
 
@@ -521,7 +533,7 @@ class Translator:
         while chunk := list(itertools.islice(lines, size)):
             begins = None if prefixes is None else list(itertools.islice(prefixes, len(chunk)))
             self._check_open()
-            of_chunk = replace(request, lines=chunk, targets=begins, first=first)
+            of_chunk = replace(request, lines=chunk, targets=begins, names=LineNames(first=first))
             yield from self._run(self.lines.translate(of_chunk))
             first += len(chunk)
         if prefixes is not None and next(prefixes, None) is not None:
@@ -534,8 +546,8 @@ class Translator:
         translations: str,
         options: SearchOptions | None = None,
         *,
-        first_line: int = 1,
         alignments: bool = False,
+        names: Sequence[str] | None = None,
     ) -> TextHypothesis: ...
 
     @overload
@@ -545,8 +557,8 @@ class Translator:
         translations: Iterable[str],
         options: SearchOptions | None = None,
         *,
-        first_line: int = 1,
         alignments: bool = False,
+        names: Sequence[str] | None = None,
     ) -> list[TextHypothesis]: ...
 
     def score(
@@ -555,8 +567,8 @@ class Translator:
         translations: str | Iterable[str],
         options: SearchOptions | None = None,
         *,
-        first_line: int = 1,
         alignments: bool = False,
+        names: Sequence[str] | None = None,
     ) -> TextHypothesis | list[TextHypothesis]:
         """Score given translations of one line of text or several (forced decoding).
 
@@ -570,8 +582,8 @@ class Translator:
             translations: The translation of each line.
             options: Length penalty, languages and `return_attention`; None uses the bundle's
                 defaults. Other options have no effect.
-            first_line: Number of the first line in error messages.
             alignments: Align the words of each line with those of its translation; see `translate`.
+            names: See `translate`.
 
         Returns:
             One hypothesis for a string, or a list of them in the order of the lines: the
@@ -593,8 +605,8 @@ class Translator:
             targets = list(checked_texts("translations", "translation", translations))
         self._check_open()
         request = LineRequest(
-            texts, self.checked(options, score=True), targets, first_line, score=True,
-            alignments=alignments,
+            texts, self.checked(options, score=True), targets, _names(names, len(texts)),
+            score=True, alignments=alignments,
         )  # fmt: skip
         scored = [one.hypotheses[0] for one in self._run(self.lines.translate(request))]
         return scored[0] if isinstance(lines, str) else scored
@@ -786,8 +798,8 @@ class Translator:
         options, score = search.options, search.score
         lines = zip(given, targets, search.constraints, strict=True)
         prepared = []
-        for number, (line, target, constraints) in enumerate(lines, search.first):
-            name = f"line {number} of this call"
+        for index, (line, target, constraints) in enumerate(lines):
+            name = search.names[index]
             if isinstance(line, str):
                 sentences = make_segments(
                     self.manifest, self.tokenizer, name, line, target, options, score, constraints
@@ -867,6 +879,13 @@ class Translator:
                 WARN_BEAM_SIZE,
             )
         return options
+
+
+def _names(names: Sequence[str] | None, lines: int, noun: str = "line") -> LineNames:
+    """Check the names of the lines of a call."""
+    if names is not None and len(names) != lines:
+        raise InputError(f"{len(names)} names for {lines} {noun}s.")
+    return LineNames(names, noun=noun)
 
 
 def _closed_error() -> TranslateTrtError:

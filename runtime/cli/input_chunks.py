@@ -18,12 +18,12 @@ class Chunk(NamedTuple):
 
     Attributes:
         name: Name of their input.
-        first_number: Number of the first line, from 1.
+        first_number: Number of the first line, from 1; None if the input is one record.
         records: One record per line.
     """
 
     name: str
-    first_number: int
+    first_number: int | None
     records: list[Record]
 
     @property
@@ -35,6 +35,14 @@ class Chunk(NamedTuple):
     def given(self) -> list[str]:
         """The translations that the lines have, one per text, for formats that read them."""
         return [text for record in self.records for text in record.given]
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the lines for messages, one per text."""
+        if self.first_number is None:
+            return [self.name for _ in self.texts]
+        numbers = self.per_text(itertools.count(self.first_number))
+        return [f"{self.name}, line {number}" for number in numbers]
 
     def per_text(self, values: Iterable[T]) -> list[T]:
         """Repeat the value of each line for each of its texts."""

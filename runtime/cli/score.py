@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 import math
 from collections.abc import Iterator, Sequence
@@ -168,19 +167,18 @@ def _scored(
     translator: Translator, chunk: Chunk, options: SearchOptions, alignments: bool
 ) -> Iterator[TextHypothesis | None]:
     """Score the pairs of a chunk; None for those that the model cannot take, with warnings."""
-    numbers = chunk.per_text(itertools.count(chunk.first_number))
-    pairs = list(zip(chunk.texts, chunk.given, numbers, strict=True))
+    pairs = list(zip(chunk.texts, chunk.given, chunk.names, strict=True))
 
-    def score(pairs: list[tuple[str, str, int]]) -> Iterator[TextHypothesis | None]:
-        lines, translations, numbers = map(list, zip(*pairs, strict=True))
+    def score(pairs: list[tuple[str, str, str]]) -> Iterator[TextHypothesis | None]:
+        lines, translations, names = map(list, zip(*pairs, strict=True))
         try:
             yield from translator.score(
-                lines, translations, options, first_line=numbers[0], alignments=alignments
+                lines, translations, options, alignments=alignments, names=names
             )
         except InputError as error:
             # All lines are checked before any is scored, so that halving finds the bad ones soon.
             if len(pairs) == 1:
-                log.warning("%s: %s", chunk.name, error)
+                log.warning("%s", error)
                 yield None
                 return
             half = len(pairs) // 2

@@ -276,7 +276,7 @@ def translate(
 def _read_documents(inputs: Sequence[str], record_format: RecordFormat) -> Iterator[Chunk]:
     for path in inputs:
         name = display_name(path)
-        yield Chunk(name, 1, list(record_format.read([read_text(path)], name)))
+        yield Chunk(name, None, list(record_format.read([read_text(path)], name)))
 
 
 class _How(NamedTuple):
@@ -301,16 +301,17 @@ def _translate(
     texts, sentences = chunk.texts, how.split_sentences
     if not texts:
         return []
+    names = chunk.names
     if how.document:
         return translator.translate_document(
             texts, options, split_sentences=sentences, unwrap=how.unwrap, markup=how.markup,
-            terminology=how.terminology,
+            terminology=how.terminology, names=names,
         )  # fmt: skip
     own = prefixes and chunk.per_text(prefixes)
     constraints = None if phrases is None else list(map(_phrases, chunk.per_text(phrases)))
     return translator.translate(
         texts, options, own, split_sentences=sentences, alignments=how.alignments,
-        markup=how.markup, terminology=how.terminology, constraints=constraints,
+        markup=how.markup, terminology=how.terminology, constraints=constraints, names=names,
     )  # fmt: skip
 
 
@@ -347,7 +348,7 @@ class _LineFile:
         lines = list(itertools.islice(self._lines, len(chunk.records)))
         self._taken += len(lines)
         if len(lines) < len(chunk.records):
-            number = chunk.first_number + len(lines)
+            number = (chunk.first_number or 1) + len(lines)
             raise InputError(
                 f"{self._path} has only {self._taken} lines, none for {chunk.name}, line {number}; "
                 "it must have one line, which may be empty, for each input line."
@@ -366,13 +367,11 @@ class _LineFile:
 def _warn_of_segments(
     chunk: Chunk, translations: Sequence[Translation], translator: Translator
 ) -> None:
-    numbers = chunk.per_text(itertools.count(chunk.first_number))
-    for number, translation in zip(numbers, translations, strict=True):
+    for name, translation in zip(chunk.names, translations, strict=True):
         if translation.segment_count > max(1, translation.sentence_count):
             log.warning(
-                "%s, line %d: longer than the model's %d tokens; translated in %d segments",
-                chunk.name,
-                number,
+                "%s: longer than the model's %d tokens; translated in %d segments",
+                name,
                 translator.manifest.limits.max_source_length,
                 translation.segment_count,
             )

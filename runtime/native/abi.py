@@ -111,6 +111,8 @@ class SubmitOptions(ctypes.Structure):
         ("constraint_tokens", POINTER(Tokens)),
         ("alignments", c_int32),
         ("alignment_threshold", c_double),
+        ("line_names", POINTER(Text)),
+        ("words", c_int32),
     )
 
 

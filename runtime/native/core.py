@@ -27,6 +27,7 @@ from translate_trt.runtime.errors import (
     OptionError,
     TranslateTrtError,
 )
+from translate_trt.runtime.line_names import NUMBERED, LineNames
 from translate_trt.runtime.line_search import LineSearch
 from translate_trt.runtime.native import abi, open_library
 from translate_trt.runtime.native.device_functions import DeviceFunctions
@@ -240,7 +241,7 @@ class Core:
         options: SearchOptions,
         prefixes: Sequence[str] | Sequence[Sequence[int]] | None = None,
         *,
-        first: int = 1,
+        names: LineNames = NUMBERED,
         caller: int = 0,
         completions: Completions | None = None,
         key: int = 0,
@@ -253,7 +254,7 @@ class Core:
             lines: Texts to translate.
             options: Search options.
             prefixes: Text or tokens that each translation must begin with, one per line.
-            first: Number of the first line in error messages.
+            names: Names of the lines in error messages.
             caller: Number shared by jobs that take scheduling turns together; 0 for none.
             completions: Queue that receives `key` once the job has finished.
             key: Positive number chosen by the caller.
@@ -265,7 +266,7 @@ class Core:
         """
         forced = None if prefixes is None else _prefixes(prefixes)
         return self._submit(
-            self.calls.tt_submit, _texts(lines), forced, options, first, caller, completions, key,
+            self.calls.tt_submit, _texts(lines), forced, options, names, caller, completions, key,
             score, constraints,
         )  # fmt: skip
 
@@ -281,11 +282,10 @@ class Core:
         targets: Any = search.targets  # tokens if the lines are
         shared: dict[str, Any] = {
             "caller": caller, "completions": completions, "key": key, "score": search.score,
-            "constraints": search.constraints,
+            "constraints": search.constraints, "names": search.names,
         }  # fmt: skip
         if search.tokens is None:
-            first = search.first
-            return self.submit(search.lines, search.options, targets, first=first, **shared)
+            return self.submit(search.lines, search.options, targets, **shared)
         return self.submit_ids(search.tokens, search.options, targets, **shared)
 
     def submit_ids(
@@ -294,6 +294,7 @@ class Core:
         options: SearchOptions,
         prefixes: Sequence[Sequence[int]] | None = None,
         *,
+        names: LineNames = NUMBERED,
         caller: int = 0,
         completions: Completions | None = None,
         key: int = 0,
@@ -303,7 +304,7 @@ class Core:
         """Submit token sequences; see `submit` for the arguments."""
         forced = None if prefixes is None else _token_lists(prefixes)
         return self._submit(
-            self.calls.tt_submit_ids, _token_lists(sources), forced, options, 0, caller,
+            self.calls.tt_submit_ids, _token_lists(sources), forced, options, names, caller,
             completions, key, score, constraints,
         )  # fmt: skip
 
@@ -365,14 +366,16 @@ class Core:
         )
 
     def _submit(
-        self, call: Any, sources: Any, prefixes: Any, options: SearchOptions, first: int,
+        self, call: Any, sources: Any, prefixes: Any, options: SearchOptions, names: LineNames,
         caller: int, completions: Completions | None, key: int, score: bool,
         constraints: Sequence[Sequence[Sequence[int]]] | None,
     ) -> Job:  # fmt: skip
         search, submit, handle = _options(options), abi.SubmitOptions(), c_void_p()
         submit.struct_size = ctypes.sizeof(submit)
         submit.options = ctypes.pointer(search)
-        submit.caller, submit.first_line, submit.score = caller, first, score
+        submit.caller, submit.first_line, submit.score = caller, names.first, score
+        if names.given is not None or names.noun != LineNames.noun:
+            submit.line_names = _texts([names[index] for index in range(len(sources))])
         if completions is not None:
             submit.completions, submit.finished_context = completions.handle, key
         if call is self.calls.tt_submit and prefixes is not None and prefixes._type_ is abi.Tokens:

@@ -7,9 +7,10 @@ from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from translate_trt.runtime.errors import OptionError
+from translate_trt.runtime.line_names import LineNames
 from translate_trt.runtime.results import TextHypothesis, Translation
 from translate_trt.runtime.text.alignment import Alignment
 from translate_trt.runtime.text.markup_tokens import (
@@ -24,8 +25,17 @@ from translate_trt.runtime.text.tag_placement import Element, Units, place_tags
 from translate_trt.runtime.text.tokenizer import Span
 
 _Result = TypeVar("_Result")
+
+
+class PlainTexts(NamedTuple):
+    """Texts to translate, and the index of the text with markup that each is from."""
+
+    texts: list[str]
+    owners: list[int]
+
+
 #: Yields plain texts, and receives their translations with alignments.
-Translating = Generator[list[str], Sequence[Translation], _Result]
+Translating = Generator[PlainTexts, Sequence[Translation], _Result]
 
 # Elements of HTML that separate texts, and other elements that a sentence does not go across.
 _SEPARATING = """
@@ -62,7 +72,7 @@ _CLOSING = frozenset(".,;:!?)]}\u2026\u3002\uff0c\uff01\uff1f")
 
 
 def translate_markup(
-    texts: Sequence[str], markup: str, whole: bool, first: int = 1
+    texts: Sequence[str], markup: str, whole: bool, names: LineNames
 ) -> Translating[list[Translation]]:
     """Translate texts with markup.
 
@@ -71,7 +81,7 @@ def translate_markup(
         markup: One of MARKUP.
         whole: Texts are documents: their elements decide what a sentence does not go across. Of
             other texts of XML, no element does.
-        first: Number of the first text in error messages.
+        names: Names of the texts in error messages.
 
     Yields:
         Plain texts to translate, of all texts together. The caller sends their translations.
@@ -85,23 +95,28 @@ def translate_markup(
     """
     if markup not in MARKUP:
         raise OptionError(f"markup is {markup!r}; choose one of {', '.join(MARKUP)}.")
-    kind = "text" if whole else "line"
     documents = [
-        _Document(read_tokens(text, markup, f"{kind} {number} of this call"), markup, whole)
-        for number, text in enumerate(texts, first)
+        _Document(read_tokens(text, markup, names[index]), markup, whole)
+        for index, text in enumerate(texts)
     ]
-    segments = [segment for document in documents for segment in document.segments]
+    segments = [(owner, one) for owner, found in enumerate(documents) for one in found.segments]
     yield from _translate_segments(segments, shown=True)
     # Where the model did not copy what it was shown, it gets the text without it.
-    yield from _translate_segments([one for one in segments if not one.complete], shown=False)
+    incomplete = [(owner, one) for owner, one in segments if not one.complete]
+    yield from _translate_segments(incomplete, shown=False)
     return [document.joined() for document in documents]
 
 
-def _translate_segments(segments: Sequence[_Segment], shown: bool) -> Translating[None]:
-    plain = [segment.plain(shown) for segment in segments]
-    texts = [one.text for one in plain if one.text]
-    found = iter((yield texts) if texts else ())
-    for segment, one in zip(segments, plain, strict=True):
+def _translate_segments(segments: Sequence[tuple[int, _Segment]], shown: bool) -> Translating[None]:
+    """Translate segments, each with the index of its text."""
+    plain = [segment.plain(shown) for _, segment in segments]
+    texts = PlainTexts([], [])
+    for (owner, _), one in zip(segments, plain, strict=True):
+        if one.text:
+            texts.texts.append(one.text)
+            texts.owners.append(owner)
+    found = iter((yield texts) if texts.texts else ())
+    for (_, segment), one in zip(segments, plain, strict=True):
         segment.receive(one, next(found) if one.text else Translation((TextHypothesis("", 0.0),)))
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from translate_trt.runtime import translator
 from translate_trt.runtime.bundle.manifest import read_manifest
+from translate_trt.runtime.line_names import LineNames
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import Hypothesis, TextHypothesis, Translation
 from translate_trt.runtime.terms import with_terms
@@ -59,6 +60,7 @@ class FakeTranslator:
         markup: str | None = None,
         terminology: Glossary | None = None,
         constraints: Sequence[Sequence[str]] | None = None,
+        names: Sequence[str] | None = None,
     ) -> list[Translation]:
         options = options or self.default_options
         self.constraints.append(constraints)
@@ -66,7 +68,7 @@ class FakeTranslator:
             plain = self.translate(lines, options, target_prefixes, split_sentences=split_sentences)
             return with_terms(lines, plain, terminology)
         if markup is not None:
-            return self._with_markup(lines, markup, whole=False)
+            return self._with_markup(lines, markup, False, names)
         self.aligns = alignments
         self.splits.append(split_sentences)
         prefixes = None if target_prefixes is None else list(target_prefixes)
@@ -86,21 +88,25 @@ class FakeTranslator:
         unwrap: bool,
         markup: str | None = None,
         terminology: Glossary | None = None,
+        names: Sequence[str] | None = None,
     ) -> list[Translation]:
         self.splits.append(split_sentences)
         if markup is not None:
-            return self._with_markup(texts, markup, whole=True)
+            return self._with_markup(texts, markup, True, names)
         self.aligns = False
         splitter = self._splitter(split_sentences)
         split = [splitter.split_document(text, options, unwrap) for text in texts]
         return [self._joined(text, options) for text in split]
 
-    def _with_markup(self, texts: Sequence[str], markup: str, whole: bool) -> list[Translation]:
+    def _with_markup(
+        self, texts: Sequence[str], markup: str, whole: bool, names: Sequence[str] | None
+    ) -> list[Translation]:
         from support.markup import translate_with  # not found when this file is the program
 
         return translate_with(
-            lambda plain: self.translate(plain, alignments=True), texts, markup, whole
-        )
+            lambda plain: self.translate(plain, alignments=True), texts, markup, whole,
+            LineNames(names),
+        )  # fmt: skip
 
     def _splitter(self, split_sentences: bool | str) -> TextSplitter:
         rules = chosen_rules(split_sentences, self.manifest.source_language)

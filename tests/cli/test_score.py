@@ -82,7 +82,7 @@ def test_lines_without_a_score(run: Callable[..., Result], translator: Translato
     assert [number for number, score in enumerate(scores) if score == "nan"] == [2, 3]
     alone = [translator.score(line, text).score for line, text in zip(LINES[:2], TRANSLATIONS)]  # noqa: B905
     assert [float(score) for score in scores[:2]] == pytest.approx(alone, abs=1e-4)
-    for told in ("line 3 of this call has more than", "line 4 of this call is blank",
+    for told in ("text.en, line 3 has more than", "text.en, line 4 is blank",
                  "2 of 5 lines have no score"):  # fmt: skip
         assert told in found.stderr
     entries = [json.loads(line) for line in run(lines, translations, "--json").stdout.splitlines()]
@@ -153,7 +153,7 @@ def test_json_lines(
     assert scores[0] == pytest.approx(expected[0], abs=1e-4)
     assert scores[1] == pytest.approx([expected[1], None, *expected[2:]], abs=1e-4)
     assert scores[2:] == [None, None]
-    assert "standard input: line 7 of this call is blank" in found.stderr
+    assert "standard input, line 7 is blank" in found.stderr
     assert "1 of 5 lines have no score" in found.stderr
     # A compressed file with other names, and a field that is replaced.
     named = [{"en": LINES[0], "de": TRANSLATIONS[0], "de_score": 1}]
@@ -190,7 +190,7 @@ def test_tsv(run_piped: Callable[..., Result], translator: Translator) -> None:
         assert one.alignment is not None
         assert alignments == one.alignment.pharaoh()
     assert lines[2:] == ["", "b\t\tx\tnan\t"]
-    assert "standard input: line 4 of this call is blank" in found.stderr
+    assert "standard input, line 4 is blank" in found.stderr
     named = ("--header", "--column", "en", "--translation-column", "de")
     headed = run_piped("\n".join(["de\ten\tid", *rows[:2]]), *flags, *named)
     assert headed.stdout.splitlines() == ["de\ten\tid\tde_score\tde_alignments", *lines[:2]]

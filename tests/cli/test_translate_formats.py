@@ -381,9 +381,11 @@ def test_markup_of_documents(run: Callable[..., Result], tmp_path: Path) -> None
 
 
 def test_malformed_xml_is_an_error(run: Callable[..., Result]) -> None:
-    failed = run("--markup", "xml", stdin=b"a\n<b>\n")
+    failed = run("--markup", "xml", "--chunk-lines", 1, stdin=b"a\n<b>\n")
     assert failed.exit_code == 1
-    assert "line 2 of this call is not well-formed XML: mismatched tag" in failed.stderr
+    assert "standard input, line 2 is not well-formed XML: mismatched tag" in failed.stderr
+    document = run("--markup", "xml", "--document", stdin=b"a\n<b>\n")
+    assert "standard input is not well-formed XML: mismatched tag" in document.stderr
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import random
 import re
 import shutil
 import subprocess
@@ -179,6 +180,51 @@ def test_alignments(probe: Probe, compiled_bundle: Path, threshold: float | None
             assert not any(piece["attention"] for piece in one["pieces"])
     with_attention = probe.ask(lines=["a cat"], options={"return_attention": True}, alignments=True)
     assert with_attention["found"][0][0]["pieces"][0]["attention"]
+
+
+def test_words(probe: Probe, compiled_bundle: Path, tmp_path: Path) -> None:
+    bundle = Path(shutil.copytree(compiled_bundle, tmp_path / "bundle"))
+    calibration = {"slope": 0.7, "intercept": -0.2, "words": 9, "error_before": 0.1,
+                   "error_after": 0.0}  # fmt: skip
+    lines = [*LINES[:6] * 3, "", "the cat runs. " * 90, "\t"]
+    rng = random.Random(1)
+    options = SearchOptions(num_hypotheses=2)
+    for calibrated in (False, True):
+        if calibrated:
+            edit(bundle, lambda m: m["targets"]["onnx-fp32"].update(calibration=calibration))
+        translator = Translator(bundle, threads=1)
+        assert probe.load(bundle, threads=1)["calibrated"] is calibrated
+        prefixes = ["".join(rng.choices("ab. é漢\u3000😀", k=12)) for _ in lines]
+        expected = translator.translate(lines, options, prefixes)
+        asked = {"lines": lines, "options": {"num_hypotheses": 2}, "prefixes": prefixes}
+        found = probe.ask(**asked, words=True)["found"]
+        for own, right in zip(found, expected, strict=True):
+            for one, other in zip(own, right.hypotheses, strict=True):
+                words = translator.words(other)
+                assert [text for text, _, _ in one["words"]] == [word.text for word in words]
+                numbers = [number for _, *numbers in one["words"] for number in numbers]
+                assert numbers == pytest.approx(
+                    [number for word in words for number in (word.log_prob, word.confidence)]
+                )
+        assert max(len(line[0]["words"]) for line in found) > 3
+    assert not any(one["words"] for line in probe.ask(**asked)["found"] for one in line)
+    edit(bundle, lambda m: m["targets"]["onnx-fp32"]["calibration"].update(slope=0))
+    loaded = probe.load(bundle, threads=1)
+    for answer in (loaded["calibrated"], probe.ask(lines=["a"], words=True)):
+        status, message = answer["error"]
+        assert status == "TT_BUNDLE_ERROR"
+        assert message.startswith("the calibration of onnx-fp32 in the manifest is damaged")
+
+
+def test_names_of_lines(probe: Probe, compiled_bundle: Path) -> None:
+    probe.load(compiled_bundle, threads=1)
+    lines, phrases = ["a", "b"], [[], ["c"]]
+    asked = {"lines": lines, "constraints": phrases, "options": {"beam_size": 1}}
+    for names, name in (([], "line 2 of this call"), (["x", "sentence 7"], "sentence 7")):
+        _, message = probe.ask(**asked, line_names=names)["error"]
+        assert message == f"beam_size is 1, and {name} has constraints; set it to at least 2."
+    _, message = probe.ask(**asked, line_names=["x"])["error"]
+    assert message == "1 names for 2 sources."
 
 
 def test_alignments_that_cannot_be_made(

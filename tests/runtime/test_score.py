@@ -103,8 +103,8 @@ def test_blank_lines(translator: Translator) -> None:
     assert translator.score([], []) == []
     (blank,) = translator.score(["  "], [" "])
     assert (blank.text, blank.score, blank.token_log_probs) == ("", 0.0, ())
-    with pytest.raises(InputError, match=r"^line 8 of this call is blank, and its translation is"):
-        translator.score(["the cat", " "], ["a", "b"], first_line=7)
+    with pytest.raises(InputError, match=r"^b is blank, and its translation is"):
+        translator.score(["the cat", " "], ["a", "b"], names=["a", "b"])
     assert translator.score_ids([[]], [[]])[0].tokens == ()
     with pytest.raises(InputError, match="source 0 is empty, and its translation is not"):
         translator.score_ids([[]], [[5]])

@@ -14,6 +14,7 @@ from support.prompts import SOURCE, TARGET, with_prompt
 from translate_trt.runtime import SearchOptions, Translation, TranslationService, Translator
 from translate_trt.runtime.bundle.manifest import read_manifest, write_manifest
 from translate_trt.runtime.errors import InputError, OptionError
+from translate_trt.runtime.text.glossary import Entry, Glossary
 
 # All tests of the module.
 pytestmark = pytest.mark.usefixtures("each_runtime")
@@ -97,6 +98,12 @@ def test_errors_number_lines_and_not_sentences(translator: Translator) -> None:
     with pytest.raises(OptionError, match="line 2 of this call"):
         translator.translate(
             [LINE, LINE], SearchOptions(max_length=10), prefixes, split_sentences=True
+        )
+    # A phrase of a sentence that is not the first of its line.
+    long = Glossary([Entry(TWO.split()[1], ("Haus " * 40,))])
+    with pytest.raises(OptionError, match="the constraints of line 2 of this call have"):
+        translator.translate(
+            [ONE, LINE], SearchOptions(max_length=10), split_sentences=True, terminology=long
         )
 
 

@@ -132,6 +132,18 @@ def test_errors(translator: Translator, compiled_bundle: Path, tmp_path: Path) -
         translator.translate(["a", "<b>"], markup="xml")
     with pytest.raises(InputError, match="text 1 of this call is not well-formed XML"):
         translator.translate_document(["<b>"], markup="xml", split_sentences=False)
+    with TranslationService(translator) as service:
+        for submit in (service.submit, service.submit_document):
+            with pytest.raises(InputError, match=r"^row 7 is not well-formed XML"):
+                submit("<b>", markup="xml", name="row 7")
+    # A text is named, and not the blocks that it is cut into.
+    with pytest.raises(OptionError, match="beam_size is 1, and page 2 has constraints"):
+        translator.translate(
+            ["<p>a</p><p>a</p>", "<p>a</p><p>cat</p>"], SearchOptions(beam_size=1), markup="html",
+            terminology=Glossary([Entry("cat", ("Hund",))]), names=["page 1", "page 2"],
+        )  # fmt: skip
+    with pytest.raises(InputError, match="1 names for 2 lines"):
+        translator.translate(["a", "b"], names=["c"])
     with pytest.raises(OptionError, match="markup is 'sgml'"):
         translator.translate("a", markup="sgml")
     for more in ({"alignments": True}, {"target_prefixes": ["b"]}):

@@ -283,7 +283,7 @@ def test_constraints(model: Any, translator: Translator) -> None:
     with_phrases = translator.translate(lines[0], constraints=["Hund", "the dog"])
     assert best(response) == expected([with_phrases, translator.translate(lines[1])])
     (refused,) = answers(model, [request("a", CONSTRAINTS=texts("b"), BEAM_SIZE=1)])
-    assert "beam_size is 1, and line 1 of this call has constraints" in failure(refused)[1]
+    assert "beam_size is 1, and sentence 0 has constraints" in failure(refused)[1]
 
 
 def test_terminology(model: Any, translator: Translator) -> None:
@@ -302,6 +302,47 @@ def test_terminology(model: Any, translator: Translator) -> None:
         assert message in failure(refused)[1]
     (refused,) = answers(model, [request(TOKENS=[[5]], TERMINOLOGY=texts(text))])
     assert "send TEXT, or leave TERMINOLOGY out" in failure(refused)[1]
+
+
+def test_errors_of_sentences(model: Any, translator: Translator) -> None:
+    lines = ["the cat runs.", "<b>a", "x" * 201, b"\xff", "Haus", "a", "the cat", "a"]
+    bad: dict[str, Any] = {
+        "MARKUP": texts("", "xml", "", "", "", "", "", ""),
+        "CONSTRAINTS": texts("", "", "", "", "Hund", "", "", ""),
+        "BEAM_SIZE": [4, 4, 4, 4, 1, 99, 4, 4],
+        "TERMINOLOGY": texts("", "", "", "", "", "", "no tab", ""),
+        "NUM_HYPOTHESES": [2, 1, 1, 1, 1, 1, 1, 1],
+    }
+    (response,) = answers(model, [request(lines, RETURN_ERRORS=[1] * 8, **bad)])
+    good = [translator.translate(lines[0], SearchOptions(num_hypotheses=2)), None, None, None]
+    good += [None, None, None, translator.translate("a")]
+    assert best(response) == [[] if one is None else expected([one])[0] for one in good]
+    errors = [one.decode() for one in response.outputs["ERROR"][:, 0]]
+    for error, message in zip(
+        errors,
+        (
+            "", "sentence 1 is not well-formed XML", "sentence 2 has 201 characters",
+            "sentence 3 is not valid UTF-8", "beam_size is 1, and sentence 4 has constraints",
+            "beam_size 99 is more than this server's maximum", "the glossary of sentence 6, line 1",
+            "",
+        ),
+        strict=True,
+    ):  # fmt: skip
+        assert message in error
+        assert bool(message) == bool(error)
+    assert (response.outputs["SCORE"][1:7] == interface.NO_SCORE).all()
+    # An error that its sentence does not return fails the request.
+    (refused,) = answers(model, [request(lines, RETURN_ERRORS=[1] * 6 + [0, 1], **bad)])
+    assert "the glossary of sentence 6" in failure(refused)[1]
+    (refused,) = answers(model, [request(lines[:2], MARKUP=texts("", "xml"))])
+    assert "sentence 1 is not well-formed XML" in failure(refused)[1]
+    (every,) = answers(model, [request(["<b>"], MARKUP=texts("xml"), RETURN_ERRORS=1)])
+    assert every.outputs["COUNT"].tolist() == [[0]]
+    # What concerns the whole request does, too.
+    (refused,) = answers(model, [request(["a" * 200] * 30, RETURN_ERRORS=[1] * 30)])
+    assert "the request costs" in failure(refused)[1]
+    (plain,) = answers(model, [request("a")])
+    assert plain.outputs["ERROR"].tolist() == [[b""]]
 
 
 def test_given_translations_are_scored(model: Any, translator: Translator) -> None:

@@ -4,7 +4,8 @@
 //   {"load": {"bundle": ..., options of LoadOptions}}
 //   {"lines": [...] or "ids": [...], "options": {...}, "prefixes": [...], "callers": 1}
 //   {"lines": [...], "constraints": [[...], ...] or "constraint_tokens": [[[...], ...], ...]}
-//   {"lines": [...], "alignments": true, "alignment_threshold": 0.2}
+//   {"lines": [...], "alignments": true, "alignment_threshold": 0.2, "words": true}
+//   {"lines": [...], "line_names": [...]}
 //   {"lines": [...], "options": {...}, "threads": 64}
 //   {"lines": [...], "cancel": 3, "timeout": 2}
 //   {"lines": [...], "fork": true}
@@ -64,10 +65,15 @@ json as_json(const Translations& translations) {
       }
       json pairs = json::array();
       for (const auto& pair : hypothesis.alignment) pairs.push_back({pair.source, pair.target});
+      json words = json::array();
+      for (const auto& word : hypothesis.words) {
+        words.push_back({word.text, word.log_prob, word.confidence});
+      }
       line.push_back({{"text", hypothesis.text},
                       {"score", hypothesis.score},
                       {"pieces", pieces},
-                      {"alignment", pairs}});
+                      {"alignment", pairs},
+                      {"words", words}});
     }
   }
   return lines;
@@ -142,7 +148,8 @@ Result<Translations> call(const Translator& translator, const json& request) {
   take(request, "lines", lines);
   take(request, "prefixes", prefixes);
   if (!request.contains("constraints") && !request.contains("constraint_tokens") &&
-      !request.contains("alignments")) {
+      !request.contains("alignments") && !request.contains("words") &&
+      !request.contains("line_names")) {
     return translator.try_translate(lines, options, prefixes);
   }
   translate_trt::SubmitOptions submit;
@@ -151,6 +158,8 @@ Result<Translations> call(const Translator& translator, const json& request) {
   take(request, "constraint_tokens", submit.constraint_tokens);
   take(request, "alignments", submit.alignments);
   take(request, "alignment_threshold", submit.alignment_threshold);
+  take(request, "line_names", submit.line_names);
+  take(request, "words", submit.words);
   auto job = translator.try_submit(lines, submit, prefixes);
   return job ? job->try_get() : job.error();
 }
@@ -291,7 +300,9 @@ json answer(std::optional<Translator>& translator, const json& request) {
                                      load_options(request["load"]));
   if (!loaded) return as_json(loaded.error());
   translator.emplace(*std::move(loaded));
+  const auto calibrated = translator->try_calibrated();
   return {{"target", translator->target()},
+          {"calibrated", calibrated ? json(*calibrated) : as_json(calibrated.error())},
           {"kernels", translator->kernels()},
           {"onnxruntime", translator->onnxruntime()},
           {"source_languages", translator->source_languages()},

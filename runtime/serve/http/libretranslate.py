@@ -78,6 +78,9 @@ async def _answer(
         texts=len(texts),
     )  # fmt: skip
     found: list[Any] = [None] * len(texts)
+    names = ["the text"]
+    if isinstance(query.q, list):
+        names = [f"text {number}" for number in range(1, len(texts) + 1)]
     numbers = {
         source: [number for number, one in enumerate(sources) if one == source] for source in works
     }
@@ -88,7 +91,8 @@ async def _answer(
                 stack.enter_context(state.admitted(characters, work))
             for source, work in works.items():
                 own = [texts[number] for number in numbers[source]]
-                translated = await state.translation.translate(own, work)
+                of_own = [names[number] for number in numbers[source]]
+                translated = await state.translation.translate(own, work, of_own)
                 for number, by_hops in zip(numbers[source], translated, strict=True):
                     found[number] = by_hops
     shape = _of_array if isinstance(query.q, list) else _of_one

@@ -51,8 +51,15 @@ class TextTranslation:
         """Stop the threads."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def translate(self, texts: Sequence[str], work: Work) -> list[list[Translation]]:
+    async def translate(
+        self, texts: Sequence[str], work: Work, names: Sequence[str]
+    ) -> list[list[Translation]]:
         """Translate texts; a cancelled call cancels their sentences.
+
+        Args:
+            texts: Texts of one request.
+            work: How to translate them.
+            names: Their names in error messages.
 
         Returns:
             For each text its translation by each hop, the last of which is the result.
@@ -67,7 +74,7 @@ class TextTranslation:
         for hop, options in zip(work.route.hops, work.options, strict=True):
             last = hop is work.route.hops[-1]
             of_hop = work if last else replace(work, glossary=None)
-            translations = await self._by_hop(hop, given, options, of_hop)
+            translations = await self._by_hop(hop, given, options, of_hop, names)
             for by_hops, one in zip(found, translations, strict=True):
                 by_hops.append(one)
             given = [one.text for one in translations]
@@ -91,15 +98,16 @@ class TextTranslation:
         of_first = replace(work, glossary=None) if rest else work
         with _request(service) as request:
             split = _split(first, text, work.options[0])
+            names = [f"sentence {number}" for number in range(1, len(split.sentences) + 1)]
             futures = await self._submitted(
-                first, split.sentences, work.options[0], of_first, request
+                first, split.sentences, work.options[0], of_first, names, request
             )
-            for before, sentence, future in zip(
-                split.separators, split.sentences, futures, strict=False
+            for before, sentence, future, name in zip(
+                split.separators, split.sentences, futures, names, strict=False
             ):
                 found = [await asyncio.wrap_future(future)]
                 if rest:
-                    (by_others,) = await self.translate([found[0].text], others)
+                    (by_others,) = await self.translate([found[0].text], others, [name])
                     found += by_others
                 yield before, sentence, found
         yield split.separators[-1], "", []
@@ -111,15 +119,20 @@ class TextTranslation:
         service = hop.bundle.service
         with _request(service) as request:
             future = service.submit(
-                sentence, options, prefix, request=request, alignments=alignments
+                sentence, options, prefix, request=request, alignments=alignments, name="the text"
             )
             return await asyncio.wrap_future(future)
 
     async def _by_hop(
-        self, hop: Hop, texts: Sequence[str], options: SearchOptions, work: Work
+        self,
+        hop: Hop,
+        texts: Sequence[str],
+        options: SearchOptions,
+        work: Work,
+        names: Sequence[str],
     ) -> list[Translation]:
         with _request(hop.bundle.service) as request:
-            futures = await self._submitted(hop, texts, options, work, request)
+            futures = await self._submitted(hop, texts, options, work, names, request)
             return list(await asyncio.gather(*map(asyncio.wrap_future, futures)))
 
     async def _submitted(
@@ -128,13 +141,16 @@ class TextTranslation:
         texts: Sequence[str],
         options: SearchOptions,
         work: Work,
+        names: Sequence[str],
         request: int,
     ) -> list[Future[Translation]]:
         """Submit texts, in another thread if they have many characters."""
         if sum(map(len, texts)) <= _SHORT:
-            return _submit(hop, texts, options, work, request)
+            return _submit(hop, texts, options, work, names, request)
         loop = asyncio.get_running_loop()
-        submitted = loop.run_in_executor(self._threads, _submit, hop, texts, options, work, request)
+        submitted = loop.run_in_executor(
+            self._threads, _submit, hop, texts, options, work, names, request
+        )
         try:
             return await asyncio.shield(submitted)
         except asyncio.CancelledError:
@@ -159,16 +175,21 @@ def _unchanged(text: str) -> Translation:
 
 
 def _submit(
-    hop: Hop, texts: Sequence[str], options: SearchOptions, work: Work, request: int
+    hop: Hop,
+    texts: Sequence[str],
+    options: SearchOptions,
+    work: Work,
+    names: Sequence[str],
+    request: int,
 ) -> list[Future[Translation]]:
     """Submit texts as documents, whose line ends and white space stay."""
     submit, rules = hop.bundle.service.submit_document, _rules(hop)
     return [
         submit(
             text, options, request=request, split_sentences=rules, markup=work.markup,
-            terminology=work.glossary, alignments=work.alignments,
+            terminology=work.glossary, alignments=work.alignments, name=name,
         )
-        for text in texts
+        for text, name in zip(texts, names, strict=True)
     ]  # fmt: skip
 
 

@@ -1,6 +1,7 @@
 """Conversion between Triton's arrays and translations, and asynchronous answers to requests.
 
 All sentences are validated before translation starts, so an invalid request does not affect others.
+An invalid sentence fails its request, unless the client asks for the errors of sentences.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ from translate_trt.runtime.translator import Translator
 
 Array: TypeAlias = NDArray[Any]
 
+#: Error that belongs to one sentence, and not to the request or the server.
+SentenceError: TypeAlias = InputError | OptionError
+
 
 @dataclass(frozen=True)
 class Line:
@@ -44,6 +48,9 @@ class Line:
         document: Whether the text is a document, whose structure is kept.
         alignments: Whether to align the words of the text and its translations.
         words: Whether to return the confidence of each word.
+        returns_error: Whether an error of the sentence is returned beside the translations of
+            others; otherwise the request fails with it.
+        error: Error of a sentence that cannot be translated.
     """
 
     source: str | tuple[int, ...]
@@ -57,6 +64,8 @@ class Line:
     document: bool = False
     alignments: bool = False
     words: bool = False
+    returns_error: bool = False
+    error: SentenceError | None = None
 
 
 @dataclass(frozen=True)
@@ -107,80 +116,101 @@ def read_lines(inputs: Mapping[str, Array], translator: Translator, limits: Limi
         limits: Limits of the server.
 
     Raises:
-        InputError: The request has neither text nor tokens, has both, or has an invalid sentence.
-        OptionError: An option is out of range, or not supported by the bundle or the server.
+        InputError: The request has neither text nor tokens, has both, costs too much, or has an
+            invalid sentence that does not return its error.
+        OptionError: An option of such a sentence is out of range, or not supported by the bundle or
+            the server.
     """
     text, tokens = interface.TEXT.name, interface.TOKENS.name
     if (text in inputs) == (tokens in inputs):
         found = f"both {text} and" if text in inputs else f"neither {text} nor"
         raise InputError(f"the request has {found} {tokens}; send one of them.")
-    if text in inputs:
-        texts = inputs[text].reshape(-1)
-        sources: list[Any] = [
-            _text(f"sentence {row}", one, limits) for row, one in enumerate(texts)
-        ]
-    else:
-        sources = [_tokens(row) for row in inputs[tokens]]
-    own: dict[interface.Tensor, list[str]] = {}
-    for tensor, kind in (
-        (interface.TARGET_PREFIX, "the target prefix"),
-        (interface.CONSTRAINTS, "the constraints"),
-        (interface.TERMINOLOGY, "the glossary"),
-        (interface.MARKUP, "the markup"),
-    ):
-        given = inputs.get(tensor.name, np.full(len(sources), b""))
-        own[tensor] = [
-            _text(f"{kind} of sentence {row}", one, limits)
-            for row, one in enumerate(given.reshape(-1))
-        ]
-    glossaries = _glossaries(own[interface.TERMINOLOGY])
-    lines = [
-        Line(
-            source,
-            _options(inputs, row, translator.default_options),
-            own[interface.TARGET_PREFIX][row],
-            _is_set(inputs, interface.SCORE_PREFIX, row),
-            tuple(one for one in own[interface.CONSTRAINTS][row].split("\t") if one.strip()),
-            terminology=glossaries[own[interface.TERMINOLOGY][row]],
-            markup=own[interface.MARKUP][row],
-            split_sentences=_is_set(inputs, interface.SPLIT_SENTENCES, row),
-            document=_is_set(inputs, interface.DOCUMENT, row),
-            alignments=_is_set(inputs, interface.RETURN_ALIGNMENTS, row),
-            words=_is_set(inputs, interface.RETURN_WORDS, row),
-        )
-        for row, source in enumerate(sources)
-    ]
-    longest = translator.manifest.limits.max_target_length
-    for row, line in enumerate(lines):
-        if line.options.min_length > longest:
-            raise OptionError(
-                f"min_length {line.options.min_length} is more than the {longest} tokens of the "
-                "longest translation that this bundle was exported for; use a smaller value."
-            )
-        for name in ("beam_size", "alternatives"):
-            if (value := getattr(line.options, name)) > limits.beam_size:
-                raise OptionError(
-                    f"{name} {value} is more than this server's maximum of {limits.beam_size}; "
-                    "use a smaller one, or create the model repository with a larger "
-                    "--max-beam-size."
-                )
-        source = None if isinstance(line.source, str) else line.source
-        _check_text(row, line)
-        if line.alignments or line.markup:
-            check_attention(translator.target)
-        translator.check(line.options, source, f"sentence {row}", line.score)
+    lines = []
+    glossaries: dict[str, Glossary] = {}
+    for row in range(len(inputs[text if text in inputs else tokens])):
+        returns_error = _is_set(inputs, interface.RETURN_ERRORS, row)
+        try:
+            line = _read_line(inputs, row, translator, limits, glossaries)
+        except (InputError, OptionError) as error:
+            if not returns_error:
+                raise
+            line = Line("", translator.default_options, error=error)
+        lines.append(dataclasses.replace(line, returns_error=returns_error))
     _check_cost(lines, limits)
     return lines
 
 
-def _glossaries(texts: Sequence[str]) -> dict[str, Glossary | None]:
-    """Return the glossary of each distinct text; None for a blank one."""
-    found: dict[str, Glossary | None] = {}
-    for row, text in enumerate(texts):
-        if text not in found:
-            name = f"the glossary of sentence {row}"
-            found[text] = Glossary.parse(text.split("\n"), name) if text.strip() else None
-    return found
+def _read_line(
+    inputs: Mapping[str, Array],
+    row: int,
+    translator: Translator,
+    limits: Limits,
+    glossaries: dict[str, Glossary],
+) -> Line:
+    """Read and validate a sentence; see `read_lines`.
+
+    Args:
+        inputs: Tensors of the request.
+        row: Index of the sentence.
+        translator: Translator of the sentence.
+        limits: Limits of the server.
+        glossaries: Glossaries of earlier sentences by their text, to which this one's is added.
+    """
+    source: str | tuple[int, ...]
+    if interface.TEXT.name in inputs:
+        source = _text(f"sentence {row}", inputs[interface.TEXT.name].reshape(-1)[row], limits)
+    else:
+        source = _tokens(inputs[interface.TOKENS.name][row])
+
+    def text(tensor: interface.Tensor, what: str) -> str:
+        """Return an additional text of the sentence; empty unless it is given."""
+        if tensor.name not in inputs:
+            return ""
+        content = inputs[tensor.name].reshape(-1)[row]
+        return _text(f"{what} of sentence {row}", content, limits)
+
+    terminology = text(interface.TERMINOLOGY, "the glossary")
+    if terminology.strip() and terminology not in glossaries:
+        name = f"the glossary of sentence {row}"
+        glossaries[terminology] = Glossary.parse(terminology.split("\n"), name)
+    constraints = text(interface.CONSTRAINTS, "the constraints").split("\t")
+    line = Line(
+        source,
+        _options(inputs, row, translator.default_options),
+        text(interface.TARGET_PREFIX, "the target prefix"),
+        _is_set(inputs, interface.SCORE_PREFIX, row),
+        tuple(phrase for phrase in constraints if phrase.strip()),
+        terminology=glossaries.get(terminology),
+        markup=text(interface.MARKUP, "the markup"),
+        split_sentences=_is_set(inputs, interface.SPLIT_SENTENCES, row),
+        document=_is_set(inputs, interface.DOCUMENT, row),
+        alignments=_is_set(inputs, interface.RETURN_ALIGNMENTS, row),
+        words=_is_set(inputs, interface.RETURN_WORDS, row),
+    )
+    _check_line(row, line, translator, limits)
+    return line
+
+
+def _check_line(row: int, line: Line, translator: Translator, limits: Limits) -> None:
+    """Refuse options of a sentence that are out of range, or that the bundle does not support."""
+    longest = translator.manifest.limits.max_target_length
+    if line.options.min_length > longest:
+        raise OptionError(
+            f"min_length {line.options.min_length} is more than the {longest} tokens of the "
+            "longest translation that this bundle was exported for; use a smaller value."
+        )
+    for name in ("beam_size", "alternatives"):
+        if (value := getattr(line.options, name)) > limits.beam_size:
+            raise OptionError(
+                f"{name} {value} is more than this server's maximum of {limits.beam_size}; "
+                "use a smaller one, or create the model repository with a larger "
+                "--max-beam-size."
+            )
+    source = None if isinstance(line.source, str) else line.source
+    _check_text(row, line)
+    if line.alignments or line.markup:
+        check_attention(translator.target)
+    translator.check(line.options, source, f"sentence {row}", line.score)
 
 
 def _check_text(row: int, line: Line) -> None:
@@ -319,11 +349,11 @@ class Answer:
         if not self.lines:
             call(self)
         # No lock is held here, because splitting a text into segments takes time.
-        for line in self.lines:
+        for row, line in enumerate(self.lines):
             if self._cancelled.is_set():
                 break
             try:
-                future = self._submit(line)
+                future = self._submit(row, line)
             except Exception as error:
                 self._error = error
                 break
@@ -335,43 +365,54 @@ class Answer:
             self.cancel()
             done(None, rest)
 
-    def _submit(self, line: Line) -> Future[Translation]:
+    def _submit(self, row: int, line: Line) -> Future[Translation]:
         shared: dict[str, Any] = {
             "request": self._request, "split_sentences": line.split_sentences,
             "markup": line.markup or None, "terminology": line.terminology,
+            "name": f"sentence {row}",
         }  # fmt: skip
-        if line.document and isinstance(line.source, str):
-            return self._service.submit_document(line.source, line.options, **shared)
-        return self._service.submit(
-            line.source,
-            line.options,
-            line.target_prefix,
-            score=line.score,
-            constraints=line.constraints,
-            alignments=line.alignments,
-            **shared,
-        )
+        try:
+            if line.error is not None:
+                raise line.error
+            if line.document and isinstance(line.source, str):
+                return self._service.submit_document(line.source, line.options, **shared)
+            return self._service.submit(
+                line.source, line.options, line.target_prefix, score=line.score,
+                constraints=line.constraints, alignments=line.alignments, **shared,
+            )  # fmt: skip
+        except (InputError, OptionError) as error:
+            if not line.returns_error:
+                raise
+            failed = Future[Translation]()
+            failed.set_exception(error)
+            return failed
 
     def cancel(self) -> None:
         """Cancel the unfinished sentences."""
         self._cancelled.set()
         self._service.cancel(self._request)
 
-    def result(self) -> list[Translation] | Exception | None:
-        """Return translations or the first error of a finished answer; None if it was cancelled."""
+    def result(self) -> list[Translation | SentenceError] | Exception | None:
+        """Return the results of the sentences of a finished answer, or the error it fails with.
+
+        None if the answer was cancelled.
+        """
         if self._error is not None:
             return self._error
         if len(self._futures) < len(self.lines):
             return None
-        translations = []
-        for future in self._futures:
+        found: list[Translation | SentenceError] = []
+        for line, future in zip(self.lines, self._futures, strict=True):
             error = None if future.cancelled() else future.exception()
             if future.cancelled() or (error is not None and self._cancelled.is_set()):
                 return None
-            if isinstance(error, Exception):
+            if line.returns_error and isinstance(error, SentenceError):
+                found.append(error)
+            elif isinstance(error, Exception):
                 return error
-            translations.append(future.result())
-        return translations
+            else:
+                found.append(future.result())
+        return found
 
 
 # ---- answers ----
@@ -379,7 +420,7 @@ class Answer:
 
 def write_outputs(
     lines: Sequence[Line],
-    translations: Sequence[Translation],
+    found: Sequence[Translation | SentenceError],
     wanted: Iterable[str],
     words: WordsOf,
 ) -> dict[str, Array]:
@@ -387,12 +428,12 @@ def write_outputs(
 
     Args:
         lines: Sentences of the request.
-        translations: Their translations.
+        found: Their translations, or errors, which have no hypotheses.
         wanted: Names of the outputs.
         words: Returns the words of a hypothesis with their confidences.
     """
     width = max(line.options.result_count for line in lines)
-    table = [one.hypotheses for one in translations]
+    table = [one.hypotheses if isinstance(one, Translation) else () for one in found]
     write: dict[str, Callable[[], Array]] = {
         interface.TRANSLATION.name: lambda: _filled(
             table, width, b"", np.object_, lambda one: one.text.encode("utf-8")
@@ -421,6 +462,10 @@ def write_outputs(
             lambda row, one: [x.confidence for x in words(one)] if lines[row].words else [],
         ),
         interface.COUNT.name: lambda: np.array([[len(best)] for best in table], np.int32),
+        interface.ERROR.name: lambda: np.array(
+            [[b"" if isinstance(one, Translation) else str(one).encode()] for one in found],
+            np.object_,
+        ),
     }  # fmt: skip
     return {name: write[name]() for name in wanted}
 

@@ -54,6 +54,7 @@ SPLIT_SENTENCES = Tensor("SPLIT_SENTENCES", "BOOL", (1,))
 DOCUMENT = Tensor("DOCUMENT", "BOOL", (1,))  # the text has lines, which are kept
 RETURN_ALIGNMENTS = Tensor("RETURN_ALIGNMENTS", "BOOL", (1,))
 RETURN_WORDS = Tensor("RETURN_WORDS", "BOOL", (1,))
+RETURN_ERRORS = Tensor("RETURN_ERRORS", "BOOL", (1,))  # otherwise an error fails the request
 
 _DATA_TYPES: dict[Any, str] = {
     bool: "BOOL",
@@ -73,7 +74,7 @@ OPTIONS: dict[str, Tensor] = {
 
 INPUTS = (
     TEXT, TOKENS, TARGET_PREFIX, SCORE_PREFIX, CONSTRAINTS, TERMINOLOGY, MARKUP, SPLIT_SENTENCES,
-    DOCUMENT, RETURN_ALIGNMENTS, RETURN_WORDS, *OPTIONS.values(),
+    DOCUMENT, RETURN_ALIGNMENTS, RETURN_WORDS, RETURN_ERRORS, *OPTIONS.values(),
 )  # fmt: skip
 
 # Hypotheses are sorted best first, alternatives by their tokens. The number of columns is the
@@ -88,8 +89,9 @@ COUNT = Tensor("COUNT", "INT32", (1,))  # number of hypotheses without the paddi
 # Both are empty unless the request asks for them, since clients that name no outputs get all.
 ALIGNMENTS = Tensor("ALIGNMENTS", "STRING", (-1,))  # in Pharaoh format
 WORD_CONFIDENCES = Tensor("WORD_CONFIDENCES", "FP32", (-1, -1))  # filled with NO_CONFIDENCE
+ERROR = Tensor("ERROR", "STRING", (1,))  # of a sentence, which then has no hypotheses
 
 OUTPUTS = (
     TRANSLATION, SCORE, TRUNCATED, TRANSLATION_TOKENS, TOKEN_LOG_PROBS, COUNT, ALIGNMENTS,
-    WORD_CONFIDENCES,
+    WORD_CONFIDENCES, ERROR,
 )  # fmt: skip

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from support.markup import translate_with
 
 from translate_trt.runtime.errors import InputError, OptionError
+from translate_trt.runtime.line_names import LineNames
 from translate_trt.runtime.results import TextHypothesis, Translation
 from translate_trt.runtime.text.alignment import AlignedSegment, Alignment
 from translate_trt.runtime.text.markup_tokens import read_tokens
@@ -162,7 +163,7 @@ def test_only_fragments_of_xml_are_one_sentence() -> None:
 )
 def test_malformed_xml(source: str, message: str) -> None:
     with pytest.raises(InputError, match=re.escape(message)):
-        translate_with(translator(forwards), [source], "xml", False, 3)  # type: ignore[arg-type]
+        translate_with(translator(forwards), [source], "xml", False, LineNames(first=3))  # type: ignore[arg-type]
 
 
 def test_unknown_markup() -> None:

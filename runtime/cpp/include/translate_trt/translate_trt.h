@@ -203,6 +203,12 @@ TT_API tt_status tt_translator_options(const tt_translator* translator, tt_optio
 /* Returns the name of the loaded target, such as "onnx-int8". */
 TT_API const char* tt_translator_target(const tt_translator* translator);
 
+/* Sets `calibrated` to 1 if the confidence of words is calibrated for the target (`translate-trt
+ * calibrate`), and to 0 if it is the model's own probability.
+ *
+ * TT_BUNDLE_ERROR: the calibration is damaged. */
+TT_API tt_status tt_translator_calibrated(const tt_translator* translator, int32_t* calibrated);
+
 /* Returns the number of workers in use: that of tt_load_options, limited by the cores, or its
  * default. */
 TT_API int32_t tt_translator_workers(const tt_translator* translator);
@@ -377,6 +383,10 @@ typedef struct tt_submit_options {
   /* With alignments, from 0 to 1: align all pairs of words of at least this weight; negative: align
    * each word of the translation with the source word of the largest weight. */
   double alignment_threshold;
+  const tt_text* line_names; /* one name per line for error messages, such as "sentence 3"; NULL:
+                                "line N of this call", counted from first_line */
+  int32_t words; /* 1: return the words of each translation with their confidence (tt_result_word);
+                    not for token sequences */
 } tt_submit_options;
 
 /* Sets the defaults, as tt_options_default does. */
@@ -492,6 +502,18 @@ typedef struct tt_word_pairs {
 /* Returns the aligned words of a line and its translation in ascending order, empty unless
  * alignments was set. */
 TT_API tt_word_pairs tt_result_alignment(const tt_result* result, size_t line, size_t rank);
+
+/* A word of a translation: the text between two spaces, with the punctuation attached to it. */
+typedef struct tt_word {
+  tt_text text;      /* null-terminated */
+  double log_prob;   /* sum of the log-probabilities of its tokens; 0 in a forced prefix */
+  double confidence; /* its probability, from 0 to 1, calibrated if the target is */
+} tt_word;
+
+/* Return the number of words of a translation, which is 0 unless words was set, and one of them, in
+ * order. A confidence is a probability only of calibrated targets (tt_translator_calibrated). */
+TT_API size_t tt_result_words(const tt_result* result, size_t line, size_t rank);
+TT_API tt_word tt_result_word(const tt_result* result, size_t line, size_t rank, size_t word);
 
 /* Returns the cross-attention of a piece, which is empty unless return_attention was set. */
 TT_API tt_attention tt_result_attention(const tt_result* result, size_t line, size_t rank,

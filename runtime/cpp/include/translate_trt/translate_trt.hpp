@@ -191,8 +191,10 @@ struct SubmitOptions {
   // Phrases that the translation of each line must have, as text or as tokens; empty: none.
   std::vector<std::vector<std::string>> constraints;
   std::vector<std::vector<std::vector<std::int32_t>>> constraint_tokens;
-  bool alignments = false;          // align the words of lines and translations
-  double alignment_threshold = -1;  // see tt_submit_options
+  bool alignments = false;              // align the words of lines and translations
+  double alignment_threshold = -1;      // see tt_submit_options
+  std::vector<std::string> line_names;  // for error messages; empty: "line N of this call"
+  bool words = false;                   // return the words of translations with their confidence
 };
 
 // A hypothesis of one segment of a line; see tt_result_... for the fields.
@@ -210,12 +212,20 @@ struct WordPair {
   std::uint32_t source, target;
 };
 
+// A word of a translation with its confidence; see tt_word.
+struct Word {
+  std::string text;
+  double log_prob = 0;
+  double confidence = 0;
+};
+
 // A hypothesis of a line, with those of its segments.
 struct TextHypothesis {
   std::string text;
   double score = 0;
   std::vector<Hypothesis> pieces;
   std::vector<WordPair> alignment;  // in ascending order; empty unless alignments
+  std::vector<Word> words;          // in order; empty unless words
 };
 
 // The n best hypotheses of a line, best first; at least one.
@@ -277,6 +287,11 @@ inline std::vector<Translation> translations(const tt_result* result) {
       const tt_word_pairs pairs = tt_result_alignment(result, line, rank);
       for (std::size_t i = 0; i < pairs.size; ++i) {
         hypothesis.alignment.push_back({pairs.data[i].source, pairs.data[i].target});
+      }
+      for (std::size_t i = 0; i < tt_result_words(result, line, rank); ++i) {
+        const tt_word word = tt_result_word(result, line, rank, i);
+        hypothesis.words.push_back(
+            {std::string(word.text.data, word.text.size), word.log_prob, word.confidence});
       }
     }
   }
@@ -459,6 +474,21 @@ class Translator {
     return languages(tt_translator_target_languages, tt_translator_target_language);
   }
 
+  // Whether the confidence of words is calibrated; see tt_translator_calibrated.
+  Result<bool> try_calibrated() const {
+    std::int32_t calibrated = 0;
+    const tt_status status = tt_translator_calibrated(handle_.get(), &calibrated);
+    if (status != TT_OK) return detail::failure(status);
+    return calibrated != 0;
+  }
+
+#if defined(__cpp_exceptions)
+
+  // As try_calibrated, but throws Error.
+  bool calibrated() const { return detail::value_of(try_calibrated()); }
+
+#endif
+
   std::string target() const { return tt_translator_target(handle_.get()); }
   int workers() const { return tt_translator_workers(handle_.get()); }
   std::int64_t batch_tokens() const { return tt_translator_batch_tokens(handle_.get()); }
@@ -518,8 +548,13 @@ class Translator {
     for (const std::size_t lists : {options.constraints.size(), options.constraint_tokens.size()}) {
       if (auto wrong = check_count(sources.size(), lists, "lists of constraints")) return *wrong;
     }
+    if (auto wrong = check_count(sources.size(), options.line_names.size(), "names")) {
+      return *wrong;
+    }
     tt_submit_options given = {};
     tt_submit_options_default(&given, sizeof(given));
+    const std::vector<tt_text> names = views_of(options.line_names);
+    if (!names.empty()) given.line_names = names.data();
     const std::vector<std::string> phrases = joined(options.constraints);
     const std::vector<tt_text> texts = views_of(phrases);
     if (!texts.empty()) given.constraints = texts.data();
@@ -535,6 +570,7 @@ class Translator {
     given.score = options.score ? 1 : 0;
     given.alignments = options.alignments ? 1 : 0;
     given.alignment_threshold = options.alignment_threshold;
+    given.words = options.words ? 1 : 0;
     // In C, 0 means "no timeout"; pass an explicit 0 as the shortest timeout.
     if (options.timeout) {
       given.timeout = options.timeout->count() == 0 ? 1e-9 : options.timeout->count();

@@ -269,6 +269,7 @@ tt_submit_options complete(const tt_submit_options* given) {
   if (given != nullptr) options = completed(given, options, "tt_submit_options");
   is_true("score", options.score);
   is_true("alignments", options.alignments);
+  is_true("words", options.words);
   if (!(options.alignment_threshold <= 1)) {  // also true for NaN
     throw option_error("alignment_threshold is " + shown(options.alignment_threshold) +
                        "; it must be from 0 to 1, or negative.");

@@ -27,6 +27,7 @@
 #error "CMakeLists.txt defines the version"
 #endif
 
+using translate_trt::runtime::Additions;
 using translate_trt::runtime::Clock;
 using translate_trt::runtime::Constraints;
 using translate_trt::runtime::Deadline;
@@ -35,10 +36,12 @@ using translate_trt::runtime::Forced;
 using translate_trt::runtime::Hypothesis;
 using translate_trt::runtime::Job;
 using translate_trt::runtime::SearchOptions;
+using translate_trt::runtime::SourceNames;
 using translate_trt::runtime::TextHypothesis;
 using translate_trt::runtime::Tokens;
 using translate_trt::runtime::Translation;
 using translate_trt::runtime::Translator;
+using translate_trt::runtime::Word;
 
 struct tt_translator {
   Translator translator;
@@ -206,6 +209,16 @@ Constraints constraints_of(const Translator& translator, const tt_submit_options
   return translator.encode_constraints(texts(lines, count, "the text of constraints"));
 }
 
+SourceNames names_of(const tt_submit_options& submitted, std::size_t count) {
+  SourceNames names;
+  if (submitted.first_line != 0) names.first = submitted.first_line;
+  const tt_text* given = submitted.line_names;
+  for (const auto name : texts(given, given == nullptr ? 0 : count, "the text of a name")) {
+    names.given.emplace_back(name);
+  }
+  return names;
+}
+
 std::shared_ptr<Job> job_of(const Translator& translator, const tt_text* lines, std::size_t count,
                             const SearchOptions& options, const tt_text* prefixes,
                             const tt_submit_options& submitted) {
@@ -218,12 +231,12 @@ std::shared_ptr<Job> job_of(const Translator& translator, const tt_text* lines, 
   const Forced forced = forced_by(submitted, prefixes != nullptr || tokens != nullptr, count);
   const auto of_text = texts(prefixes, prefixes == nullptr ? 0 : count, "the text of a prefix");
   auto of_tokens = token_lists(tokens, tokens == nullptr ? 0 : count, "the list of a prefix");
-  const std::size_t first = submitted.first_line == 0 ? 1 : submitted.first_line;
+  const Additions additions = {submitted.alignments != 0, submitted.alignment_threshold,
+                               submitted.words != 0};
   return translator.job(
       texts(lines, count, "the text of a line"), options,
       prefixes == nullptr ? std::move(of_tokens) : translator.encode_prefixes(of_text), forced,
-      constraints_of(translator, submitted, count), first,
-      {submitted.alignments != 0, submitted.alignment_threshold});
+      constraints_of(translator, submitted, count), names_of(submitted, count), additions);
 }
 
 std::shared_ptr<Job> job_of(const Translator& translator, const tt_tokens* sources,
@@ -234,11 +247,16 @@ std::shared_ptr<Job> job_of(const Translator& translator, const tt_tokens* sourc
     throw translate_trt::runtime::input_error(
         "alignments is 1, and the sources are tokens, which have no words; submit their text.");
   }
+  if (submitted.words != 0) {
+    throw translate_trt::runtime::input_error(
+        "words is 1, and the sources are tokens, whose translations have no text; submit their "
+        "text.");
+  }
   return translator.job_of_ids(
       token_lists(sources, count, "the list of a source"), options,
       token_lists(prefixes, prefixes == nullptr ? 0 : count, "the list of a prefix"),
       forced_by(submitted, prefixes != nullptr, count),
-      constraints_of(translator, submitted, count));
+      constraints_of(translator, submitted, count), names_of(submitted, count));
 }
 
 // The deadline in that many seconds; none if the number is too large for the clock.
@@ -388,6 +406,14 @@ tt_status tt_bundle_engine_memory(const char* bundle, const char* target, tt_eng
 
 const char* tt_translator_target(const tt_translator* translator) {
   return translator == nullptr ? "" : translator->translator.target().c_str();
+}
+
+tt_status tt_translator_calibrated(const tt_translator* translator, int32_t* calibrated) {
+  return guarded([&] {
+    require(translator != nullptr, "translator");
+    require(calibrated != nullptr, "calibrated");
+    *calibrated = translator->translator.calibrated() ? 1 : 0;
+  });
 }
 
 int32_t tt_translator_workers(const tt_translator* translator) {
@@ -580,6 +606,17 @@ tt_word_pairs tt_result_alignment(const tt_result* result, size_t line, size_t r
   const TextHypothesis* found = hypothesis_at(result, line, rank);
   if (found == nullptr) return {nullptr, 0};
   return {found->alignment.data(), found->alignment.size()};
+}
+
+size_t tt_result_words(const tt_result* result, size_t line, size_t rank) {
+  const TextHypothesis* found = hypothesis_at(result, line, rank);
+  return found == nullptr ? 0 : found->words.size();
+}
+
+tt_word tt_result_word(const tt_result* result, size_t line, size_t rank, size_t word) {
+  if (word >= tt_result_words(result, line, rank)) return {{"", 0}, 0, 0};
+  const Word& found = hypothesis_at(result, line, rank)->words[word];
+  return {{found.text.c_str(), found.text.size()}, found.log_prob, found.confidence};
 }
 
 tt_attention tt_result_attention(const tt_result* result, size_t line, size_t rank, size_t piece) {

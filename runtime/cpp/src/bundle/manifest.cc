@@ -171,6 +171,7 @@ TargetEntry read_target(const std::string& name, const Fields& fields) {
   fields.object("builder").check_texts();
   fields.check_optional_object("parity");
   fields.check_optional_object("calibration");
+  target.calibration = fields.get("calibration").dump();
   return target;
 }
 

@@ -44,7 +44,8 @@ struct TargetEntry {
   std::string precision;                                 // such as "fp32" or "int8"
   std::vector<std::pair<std::string, FileEntry>> files;  // by role
   Contract contract;
-  std::string engine;  // JSON: engine records by role (engine_record.h), or null
+  std::string engine;       // JSON: engine records by role (engine_record.h), or null
+  std::string calibration;  // JSON: of the confidence of words (core/confidence.h), or null
 
   const FileEntry& file(const std::string& role) const;
 };

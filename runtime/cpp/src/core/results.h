@@ -20,12 +20,20 @@ struct Hypothesis {
   std::vector<float> attention;         // [token_log_probs, source tokens (and end)], if requested
 };
 
+// A word of a translation: the text between two spaces.
+struct Word {
+  std::string text;
+  double log_prob;    // sum of the log-probabilities of its tokens
+  double confidence;  // its probability, calibrated if the target is
+};
+
 // A hypothesis of a line as text, with those of its segments; `score` is their sum.
 struct TextHypothesis {
   std::string text;
   double score = 0;
   std::vector<Hypothesis> pieces;
   std::vector<tt_word_pair> alignment;  // of words of line and text, if requested
+  std::vector<Word> words = {};         // of the text, if requested
 };
 
 // The n best translations of one line, best first; a blank line has one, which is empty.

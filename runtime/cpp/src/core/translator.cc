@@ -117,6 +117,14 @@ Translation without_text(std::size_t, const std::vector<std::vector<Hypothesis>>
 
 }  // namespace
 
+std::string SourceNames::line(std::size_t index) const {
+  return given.empty() ? "line " + std::to_string(first + index) + " of this call" : given[index];
+}
+
+std::string SourceNames::source(std::size_t index) const {
+  return given.empty() ? "source " + std::to_string(index) : given[index];
+}
+
 tt_engine_memory engine_memory(const std::filesystem::path& bundle,
                                const std::optional<std::string>& name) {
   const Manifest manifest = read_manifest(bundle);
@@ -226,28 +234,32 @@ Constraints Translator::encode_constraints(const std::vector<std::string_view>& 
 
 std::shared_ptr<Job> Translator::job(const std::vector<std::string_view>& lines,
                                      const SearchOptions& options, std::vector<Tokens> targets,
-                                     Forced forced, Constraints constraints, std::size_t first,
-                                     const AlignmentOptions& alignments) const {
-  if (alignments.wanted && !target_.contract.attention()) {
+                                     Forced forced, Constraints constraints,
+                                     const SourceNames& names, const Additions& additions) const {
+  if (additions.alignments && !target_.contract.attention()) {
     throw option_error(
         "alignments are made from cross-attention, which this bundle's step graph does not "
         "return; export it again with --attention.");
   }
   SearchOptions with_attention = options;
-  with_attention.return_attention |= alignments.wanted;
+  with_attention.return_attention |= additions.alignments;
   const SearchOptions of_sentences = checked(with_attention, forced);
   targets.resize(lines.size());
   constraints.resize(lines.size());
   std::vector<AlignedLine> aligned;
-  if (alignments.wanted) {
+  if (additions.alignments) {
     for (const auto line : lines) aligned.push_back(aligned_line(line, of_sentences));
   }
+  const auto calibration = additions.words ? read_calibration(target_) : std::nullopt;
   auto made = std::make_shared<Job>(
-      [this, aligned = std::move(aligned), threshold = alignments.threshold,
+      [this, aligned = std::move(aligned), additions, calibration,
        keeps_attention = options.return_attention](std::size_t line, const auto& sentences) {
         Translation translation = join(sentences);
+        for (TextHypothesis& one : translation) {
+          if (additions.words) one.words = words_of(*tokenizer_, one.pieces, calibration);
+        }
         if (aligned.empty()) return translation;
-        align(aligned[line], threshold, translation);
+        align(aligned[line], additions.threshold, translation);
         for (TextHypothesis& one : translation) {
           for (Hypothesis& piece : one.pieces) {
             if (!keeps_attention) piece.attention = {};
@@ -256,9 +268,8 @@ std::shared_ptr<Job> Translator::job(const std::vector<std::string_view>& lines,
         return translation;
       });
   for (std::size_t line = 0; line < lines.size(); ++line) {
-    const std::string name = "line " + std::to_string(line + first) + " of this call";
-    made->add_line(sentences(name, lines[line], targets[line], forced, std::move(constraints[line]),
-                             of_sentences));
+    made->add_line(sentences(names.line(line), lines[line], targets[line], forced,
+                             std::move(constraints[line]), of_sentences));
   }
   return made;
 }
@@ -266,15 +277,15 @@ std::shared_ptr<Job> Translator::job(const std::vector<std::string_view>& lines,
 std::shared_ptr<Job> Translator::job_of_ids(const std::vector<Tokens>& sources,
                                             const SearchOptions& options,
                                             std::vector<Tokens> targets, Forced forced,
-                                            Constraints constraints) const {
+                                            Constraints constraints,
+                                            const SourceNames& names) const {
   const SearchOptions of_sentences = checked(options, forced);
   targets.resize(sources.size());
   constraints.resize(sources.size());
   auto made = std::make_shared<Job>(without_text);
   for (std::size_t i = 0; i < sources.size(); ++i) {
-    const std::string name = "source " + std::to_string(i);
-    Sentence one =
-        sentence(name, sources[i], targets[i], forced, std::move(constraints[i]), of_sentences);
+    Sentence one = sentence(names.source(i), sources[i], targets[i], forced,
+                            std::move(constraints[i]), of_sentences);
     std::vector<Sentence> of_line;
     if (!one.tokens.empty()) of_line.push_back(std::move(one));
     made->add_line(std::move(of_line));

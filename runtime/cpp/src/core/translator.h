@@ -13,6 +13,7 @@
 
 #include "backends/backend.h"
 #include "bundle/manifest.h"
+#include "core/confidence.h"
 #include "core/results.h"
 #include "core/service.h"
 #include "text/tokenizer.h"
@@ -31,10 +32,20 @@ enum class Forced {
 // Phrases that each translation of a job must have (rule 15), by line; empty if none has any.
 using Constraints = std::vector<std::vector<Tokens>>;
 
-// Whether and how to align the words of lines and translations. threshold: see `aligned_words`.
-struct AlignmentOptions {
-  bool wanted = false;
-  double threshold = -1;
+// Names of the sources of a job in error messages: those given, or their numbers from `first` on.
+struct SourceNames {
+  std::vector<std::string> given = {};
+  std::size_t first = 1;
+
+  std::string line(std::size_t index) const;    // "line 3 of this call" if none are given
+  std::string source(std::size_t index) const;  // "source 2" if none are given
+};
+
+// What a job adds to the translations of lines.
+struct Additions {
+  bool alignments = false;  // of the words of lines and translations
+  double threshold = -1;    // of alignments, see `aligned_words`
+  bool words = false;       // with their confidence
 };
 
 // Memory that a target with engines needs. name: of the target; nullopt: the first one.
@@ -57,17 +68,18 @@ class Translator {
   Constraints encode_constraints(const std::vector<std::string_view>& texts) const;
 
   // Creates a job that translates lines, or scores translations of them. targets: one per line, or
-  // empty for no prefixes. first: number of the first line in error messages.
+  // empty for no prefixes.
   std::shared_ptr<Job> job(const std::vector<std::string_view>& lines, const SearchOptions& options,
                            std::vector<Tokens> targets, Forced forced = Forced::kPrefix,
-                           Constraints constraints = {}, std::size_t first = 1,
-                           const AlignmentOptions& alignments = {}) const;
+                           Constraints constraints = {}, const SourceNames& names = {},
+                           const Additions& additions = {}) const;
 
   // Creates a job of token sequences, which exclude the end symbol and the prompt. Its translations
   // have no text. targets: one per source, or empty for no prefixes.
   std::shared_ptr<Job> job_of_ids(const std::vector<Tokens>& sources, const SearchOptions& options,
                                   std::vector<Tokens> targets, Forced forced = Forced::kPrefix,
-                                  Constraints constraints = {}) const;
+                                  Constraints constraints = {},
+                                  const SourceNames& names = {}) const;
 
   // The service that runs the jobs of this translator.
   Service& service() const { return *service_; }
@@ -76,6 +88,8 @@ class Translator {
   const std::vector<std::string>& source_languages() const { return source_languages_; }
   const std::vector<std::string>& target_languages() const { return target_languages_; }
   const std::string& target() const { return target_.name; }
+  // Whether confidences are calibrated. Throws a bundle error if the calibration is damaged.
+  bool calibrated() const { return read_calibration(target_).has_value(); }
   int workers() const { return workers_; }
   std::int64_t batch_tokens() const { return batch_tokens_; }
   const std::string& kernels() const { return kernels_; }          // "" if none are in use

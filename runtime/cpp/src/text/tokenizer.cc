@@ -132,6 +132,12 @@ std::pair<std::string, std::vector<Span>> Tokenizer::target_spans(const Tokens& 
   return {clean(found.text()), spans_of(found)};
 }
 
+Tokenizer::WordStart Tokenizer::word_start(std::int64_t token) const {
+  const std::string& piece = target_->processor->IdToPiece(static_cast<int>(token));
+  if (piece == kSpace) return WordStart::kAlone;
+  return piece.rfind(kSpace, 0) == 0 ? WordStart::kBegins : WordStart::kNone;
+}
+
 std::int64_t Tokenizer::source_vocabulary_size() const {
   return source_->processor->GetPieceSize();
 }

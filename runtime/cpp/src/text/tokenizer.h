@@ -36,6 +36,10 @@ class Tokenizer {
   // The text of target tokens, as by `decode`, and the characters that each token became.
   std::pair<std::string, std::vector<Span>> target_spans(const Tokens& tokens) const;
 
+  // Whether a target token begins with a space, or is nothing but one.
+  enum class WordStart { kNone, kBegins, kAlone };
+  WordStart word_start(std::int64_t token) const;
+
   std::int64_t source_vocabulary_size() const;
   std::int64_t vocabulary_size() const;
 
