@@ -13,6 +13,7 @@ from typing import Any
 import engine_plan
 import gpu_tables
 import layer_growth
+import parsing_table
 import plan
 import training_estimates
 from harness import RESULTS, read_reports
@@ -100,6 +101,7 @@ SECTIONS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "table3-base": ("Table 3", render_table3),
     "table3-miniature": ("Table 3 in miniature", render_table3),
     "table3-tiny": ("Rows of Table 3 with `tiny`", render_table3),
+    "parsing-craft": ("Constituency parsing on CRAFT", parsing_table.render),
     "layer-complexity": ("Table 1 measured, on a CPU", layer_growth.render),
     "layer-complexity-cuda": ("Table 1 measured, on a GPU", layer_growth.render),
     "compiling": ("Compiling", render_compiling),

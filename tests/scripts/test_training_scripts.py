@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import random
@@ -12,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from support.parsers import random_trees
 from support.paths import ROOT
 
 SMALL = "--device cpu --threads 1 --precision fp32 --d-model 32 --d-ff 32 --steps 6 --log-every 2"
@@ -118,7 +120,44 @@ def test_a_row_that_a_preset_lacks_is_named_before_training(tmp_path: Path) -> N
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("script", ["table3.sh", "train_wmt14.sh"])
+@pytest.mark.slow
+def test_parsers_of_several_sizes(tmp_path: Path) -> None:
+    for name, count in {"train": 200, "dev": 8, "test": 8}.items():
+        trees = "".join(tree.replace("\n", " ") + "\n" for tree in random_trees(count, count))
+        (tmp_path / f"{name}.tree.gz").write_bytes(gzip.compress(trees.encode()))
+    small = (
+        f"{SMALL} --heads 2 --encoder-layers 1 --decoder-layers 1 --batch-tokens 1000 "
+        "--validate-every 3 --checkpoint-every 3"
+    )
+    arguments = ("parsing_craft.sh", tmp_path, tmp_path / "out", 100, 200)
+    done = run(*arguments, BEAMS="2 1", DEVICE="cpu", OPTIONS=small)
+    report = json.loads((tmp_path / "out/parsing-craft.json").read_text())
+    parsers = report["results"]["parsers"]
+    assert [(one["trees"], len(one["scores"])) for one in parsers] == [(100, 4), (200, 8)]
+    for score in parsers[0]["scores"] + parsers[1]["scores"]:
+        assert (score["sentences"], score["malformed"]) == (8, 0)
+    assert f"{parsers[0]['scores'][0]['F1 with gold tags']:.2f}" in done.stdout
+    again = run(*arguments, STAGES="parse")
+    assert again.stdout == done.stdout[-len(again.stdout) :]
+    assert "training" not in again.stderr
+
+
+@pytest.mark.slow
+def test_the_papers_parser_on_sections(tmp_path: Path) -> None:
+    for section in range(2, 24):
+        (tmp_path / "wsj" / f"{section:02}").mkdir(parents=True)
+        trees = "\n".join(random_trees(4, section))
+        (tmp_path / "wsj" / f"{section:02}" / "wsj_0001.mrg").write_text(trees)
+    small = f"{SMALL} --heads 2 --encoder-layers 1 --decoder-layers 1 --batch-tokens 1000"
+    done = run("parsing_wsj.sh", tmp_path / "wsj", tmp_path / "out", DEVICE="cpu", OPTIONS=small)
+    index = json.loads((tmp_path / "out/data/data.json").read_text())
+    assert [split["pairs"] for split in index["splits"].values()] == [80, 4, 4]
+    assert done.stdout.count("F1 with gold tags") == 2
+
+
+@pytest.mark.parametrize(
+    "script", ["table3.sh", "train_wmt14.sh", "parsing_craft.sh", "parsing_wsj.sh"]
+)
 def test_without_arguments_they_say_how(script: str) -> None:
     done = subprocess.run(
         ["bash", ROOT / "scripts" / script], capture_output=True, text=True, check=False

@@ -374,7 +374,10 @@ def _train_vocabularies(
     def train(
         path: Path, wanted: int, sides: tuple[int, ...], kind: str, symbols: Sequence[str]
     ) -> int:
-        log.info("training a vocabulary of %d tokens on %d pairs", wanted, len(sample))
+        if kind == WORDS:
+            log.info("collecting the labels of %d trees", len(sample))
+        else:
+            log.info("training a vocabulary of %d tokens on %d pairs", wanted, len(sample))
         lines = _sampled_lines(text, sample, sides, pool)
         size = train_tokenizer(lines, wanted, path, kind, symbols, options.normalization)
         if size < wanted and kind != WORDS:

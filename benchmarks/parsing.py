@@ -1,0 +1,149 @@
+"""Score the parsers that scripts/parsing_craft.sh has trained.
+
+    python benchmarks/parsing.py measure PLACE --beams 4 1 21 --out FILE
+    python benchmarks/parsing.py table DIR [--note TEXT] [--out FILE]
+
+`measure` exports the better checkpoint of PLACE/run to PLACE/bundle, parses the dev and test
+sentences of PLACE/data and scores the trees. `table` prints the scores of the files in DIR, one per
+number of training trees, and writes one report.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from harness import machine, save, write
+from parsing_table import scores_of
+
+from translate_trt.export.build_options import BuildOptions
+from translate_trt.export.compile import compile_bundle
+from translate_trt.export.distillation.student_training import best_checkpoint
+from translate_trt.runtime import Parser, Translator
+from translate_trt.runtime.io.lines import read_parallel
+from translate_trt.runtime.text.bracketings import clean, read_bracketing, words_of
+from translate_trt.train.checkpoint import open_checkpoint
+from translate_trt.train.data.token_files import open_prepared
+from translate_trt.train.evaluation.scoring import make_metric
+
+TARGETS = ("onnx-fp32", "onnx-int8")
+SPLITS = ("valid", "test")
+
+
+def is_tree_of(tree: str, words: Sequence[str]) -> bool:
+    """Whether a line is a well-formed tree with exactly these words."""
+    try:
+        events = list(read_bracketing(tree))
+    except ValueError:
+        return False
+    return words_of(events) == list(words) and clean(events) == events
+
+
+def measure(given: argparse.Namespace) -> None:
+    """Export, parse and score; write the report of one parser."""
+    place: Path = given.place
+    checkpoint = open_checkpoint(best_checkpoint(place / "run"))
+    prepared = open_prepared(place / "data")
+    bundle = place / "bundle"
+    if not bundle.exists():
+        compile_bundle(checkpoint, bundle, BuildOptions(targets=TARGETS))
+    texts = {
+        split: list(
+            read_parallel(
+                prepared.path / f"{split}.source.txt", prepared.path / f"{split}.trees.txt"
+            )
+        )
+        for split in SPLITS
+    }
+    scores = []
+    for target in TARGETS:
+        translator = Translator(bundle, target, threads=1, workers=given.threads)
+        parser = Parser(translator)
+        for beams in given.beams:
+            options = dataclasses.replace(translator.default_options, beam_size=beams)
+            for split, lines in texts.items():
+                sentences = [words.split() for words, _ in lines]
+                parses = parser.parse(sentences, options)
+                trees = [one.tree for one in parses]
+                found = make_metric("evalb", [tree for _, tree in lines])(trees)
+                scores.append(
+                    {
+                        "target": target,
+                        "beam_size": beams,
+                        "split": split,
+                        "sentences": len(trees),
+                        "F1": found.score,
+                        **found.details,
+                        "repaired": sum(one.repaired for one in parses),
+                        "truncated": sum(one.truncated for one in parses),
+                        "malformed": sum(
+                            not is_tree_of(tree, words)
+                            for tree, words in zip(trees, sentences, strict=True)
+                        ),
+                        "signature": found.signature,
+                    }
+                )
+    model = checkpoint.load_model()
+    results = {
+        "trees": prepared.splits["train"]["pairs"],
+        "checkpoint": checkpoint.path.name,
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "model": dataclasses.asdict(checkpoint.model),
+        "train": {k: v for k, v in checkpoint.train.items() if k != "selected"},
+        "scores": scores,
+    }
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
+    write("parsing-craft-run", {"device": device}, results, given)
+
+
+def merge(paths: Iterable[Path], note: str) -> dict[str, Any]:
+    """Merge reports of parsers into one, by the number of training trees.
+
+    Raises:
+        SystemExit: There are no reports.
+    """
+    reports = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+    if not reports:
+        raise SystemExit("there is no report of a parser; scripts/parsing_craft.sh writes them.")
+    reports.sort(key=lambda report: report["results"]["trees"])
+    return reports[-1] | {
+        "benchmark": "parsing-craft",
+        "date": max(report["date"] for report in reports),
+        "settings": {"note": note},
+        "results": {"parsers": [report["results"] for report in reports]},
+    }
+
+
+def main() -> None:
+    """Measure a parser, or make the table."""
+    options = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = options.add_subparsers(dest="command", required=True)
+    measured = commands.add_parser("measure", help="write the report of one parser")
+    measured.add_argument("place", type=Path, help="directory with data and run")
+    measured.add_argument("--beams", type=int, nargs="+", default=[4], help="beam sizes")
+    measured.add_argument("--threads", type=int, default=machine()["cores"], help="workers")
+    measured.add_argument("--out", type=Path, required=True, help="JSON file")
+    measured.set_defaults(samples=False)
+    tables = commands.add_parser("table", help="print the table, and write it as one report")
+    tables.add_argument("reports", type=Path, help="directory of the reports of parsers")
+    tables.add_argument("--note", default="", help="conditions of the training")
+    tables.add_argument("--out", type=Path, help="JSON file; default: benchmarks/results/...")
+    given = options.parse_args()
+    if given.command == "measure":
+        measure(given)
+        return
+    report = merge(given.reports.glob("*.json"), given.note)
+    for row in scores_of(report):
+        print("  ".join(f"{cell:>12}" for cell in row))
+    print(save(report, given.out))
+
+
+if __name__ == "__main__":
+    main()

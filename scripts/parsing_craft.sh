@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# Trains parsers on the first trees of CRAFT and scores them on its dev and test articles (docs/parsing.md).
+#
+#   bash scripts/parsing_craft.sh TREEBANK OUT [SIZE ...]
+#
+# TREEBANK has trees one per line, as train.tree, dev.tree and test.tree (.gz), made of the articles in
+# structural-annotation/treebank/penn of github.com/UCDenver-ccp/CRAFT. SIZE is a number of training trees
+# (default: 1000 5000 10000 22000). The script prints labelled F1 for FP32 and int8 bundles. A second run
+# resumes the first. OUT/results has a file for each size, from which benchmarks/parsing.py makes the table.
+# Environment:
+#   BEAMS    beam sizes of the last size; the others have the first alone (default "4 1 21")
+#   DEVICE   auto, cpu or cuda, of the training (default auto: a GPU if there is one)
+#   OPTIONS  more flags for `translate-trt train`, such as "--steps 12000 --d-model 512"
+#   STAGES   stages to run, of "prepare train parse" (default: all), for example "train" on a machine with a GPU
+source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+
+[ $# -ge 2 ] || { sed -n '2,16s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+treebank=$(realpath "$1") out=$(realpath -m "$2") stages=" ${STAGES:-prepare train parse} "
+sizes=("${@:3}")
+[ ${#sizes[@]} -gt 0 ] || sizes=(1000 5000 10000 22000)
+make_environment export,cpu
+mkdir -p "$out/results"
+
+trees() { # train, dev or test
+    if [ -e "$treebank/$1.tree.gz" ]; then zcat "$treebank/$1.tree.gz"; else cat "$treebank/$1.tree"; fi
+}
+
+for size in "${sizes[@]}"; do
+    place=$out/$size
+    if [[ $stages = *" prepare "* ]] && [ ! -e "$place/data/data.json" ]; then
+        say "$size trees: preparing"
+        mkdir -p "$place"
+        trees train | sed -n "1,${size}p" >"$place/train.tree"
+        trees dev >"$place/dev.tree"
+        trees test >"$place/test.tree"
+        translate-trt data prepare --trees "$place/train.tree" --valid-trees "$place/dev.tree" \
+            --test-trees "$place/test.tree" --source-vocabulary-size 8000 --source-language en --output "$place/data"
+    fi
+    if [[ $stages = *" train "* ]] && [ ! -e "$place/run/checkpoint-averaged" ]; then
+        say "$size trees: training"
+        # shellcheck disable=SC2086  # OPTIONS is a list of words
+        translate-trt train --config parsing --data "$place/data" --output "$place/run" --resume \
+            --device "${DEVICE:-auto}" --encoder-layers 3 --decoder-layers 3 --d-model 256 --d-ff 1024 --heads 4 \
+            --batch-tokens 4096 --steps 6000 --warmup-steps 1000 --validate-every 500 --checkpoint-every 250 \
+            --patience 0 ${OPTIONS:-}
+        [ -e "$place/run/checkpoint-averaged" ] || { say "stopped; run it again to resume"; exit 0; }
+    fi
+    if [[ $stages = *" parse "* ]] && [ ! -e "$out/results/$size.json" ]; then
+        say "$size trees: parsing"
+        read -ra beams <<<"${BEAMS:-4 1 21}"
+        [ "$size" = "${sizes[-1]}" ] || beams=("${beams[0]}")
+        python benchmarks/parsing.py measure "$place" --beams "${beams[@]}" --out "$out/results/$size.json"
+    fi
+done
+[[ $stages != *" parse "* ]] || python benchmarks/parsing.py table "$out/results" --out "$out/parsing-craft.json"

@@ -1,0 +1,47 @@
+"""The table of parsers from the reports of their runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+
+def report_of(trees: int) -> dict[str, Any]:
+    score = {
+        "target": "onnx-int8", "beam_size": 4, "split": "valid", "sentences": 1000, "F1": 70.123,
+        "F1 with gold tags": 69.5, "F1 up to 40 words": 72.0, "recall": 1.0, "precision": 2.0,
+        "tags": 95.0, "lines with other words": 3, "repaired": 12, "malformed": 0,
+        "signature": "evalb",
+    }  # fmt: skip
+    model = {"encoder_layers": 3, "decoder_layers": 2, "d_model": 256, "d_ff": 1024, "heads": 4}
+    return {
+        "benchmark": "parsing-craft-run",
+        "date": "2026-01-01",
+        "machine": {"cores": 2, "cpu": "a processor", "instructions": ["avx2"]},
+        "versions": {"torch": "2.11.0"},
+        "settings": {"device": "Some GPU"},
+        "results": {
+            "trees": trees, "parameters": 5_000_000, "model": model,
+            "train": {"steps": 6000, "batch_tokens": 4096},
+            "scores": [score, score | {"split": "test", "sentences": 2000}],
+        },
+    }  # fmt: skip
+
+
+def test_parsers_are_in_the_order_of_their_trees(tmp_path: Path) -> None:
+    from parsing import merge
+    from parsing_table import render
+
+    for trees in (22_000, 1_000):
+        (tmp_path / f"{trees}.json").write_text(json.dumps(report_of(trees)))
+    report = merge(tmp_path.glob("*.json"), "Trained on Some GPU.")
+    text = render(report)
+    assert "parsing_craft.sh TREEBANK OUT 1000 22000`" in text
+    assert "Trained on Some GPU. 3+2 layers" in text
+    assert "not comparable with the 91.3 of the paper" in text
+    rows = [line for line in text.splitlines() if line.startswith("|")][2:]
+    assert len(rows) == 4
+    assert rows[0].startswith("| 1,000 | `onnx-int8` | 4 | dev | 70.12 | 69.50 | 72.00 |")
+    assert rows[3].startswith("| 22,000 | `onnx-int8` | 4 | test |")
+    assert rows[3].endswith("| 95.00 | 3 | 12 | 0 |")
