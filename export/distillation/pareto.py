@@ -13,6 +13,7 @@ from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.io.report import columns
 from translate_trt.runtime.options import SearchOptions
+from translate_trt.runtime.text.glossary import Glossary, Recall
 from translate_trt.runtime.translator import Translator
 from translate_trt.train.evaluation.scoring import bleu, chrf
 
@@ -49,6 +50,8 @@ class Row:
         words_per_second: Source words per second, one single-threaded worker per core.
         milliseconds: Median latency of a single line, on all cores; of several turns, their median.
         megabytes: Size of the target's files in 10^6 bytes.
+        terms: Number of terms of a glossary in the test set; None without a glossary.
+        terms_found: Number of those that the translations have.
         on_front: Whether no other row has at least its BLEU and at least its speed, one of them
             higher.
     """
@@ -61,6 +64,8 @@ class Row:
     words_per_second: float
     milliseconds: float
     megabytes: float
+    terms: int | None = None
+    terms_found: int | None = None
     on_front: bool = False
 
 
@@ -69,6 +74,7 @@ def measure(
     source: Sequence[str],
     reference: Sequence[str],
     options: BenchOptions,
+    glossary: Glossary | None = None,
 ) -> list[Row]:
     """Measure systems on a test set.
 
@@ -80,6 +86,8 @@ def measure(
         source: Lines to translate.
         reference: Reference of each line.
         options: Rounds, cores and lines for latency.
+        glossary: Glossary whose terms are counted in the translations; None counts none. Students
+            that read annotations get it for this, and no other system does.
 
     Raises:
         InputError: No line has text.
@@ -95,7 +103,7 @@ def measure(
             results += bench(one.bundle, text, [one.target], one.search, turn)
     rows = []
     for one, results in zip(systems, turns, strict=True):
-        texts = _translate(one, source, options)
+        texts, recall = _translate(one, source, options, glossary)
         rates = [rate for result in results for rate in result.lines_per_second]
         files = read_manifest(one.bundle).target(one.target).files.values()
         rows.append(
@@ -105,6 +113,8 @@ def measure(
                 words * statistics.median(rates) / len(text),
                 statistics.median(result.latency_ms[50] for result in results),
                 sum(file.bytes for file in files) / 1e6,
+                None if recall is None else recall.terms,
+                None if recall is None else recall.found,
             )
         )  # fmt: skip
     return mark_front(rows)
@@ -116,9 +126,22 @@ def _turns(rounds: int) -> list[int]:
     return [rounds // turns + (turn < rounds % turns) for turn in range(turns)]
 
 
-def _translate(system: System, source: Sequence[str], options: BenchOptions) -> list[str]:
+def _translate(
+    system: System, source: Sequence[str], options: BenchOptions, glossary: Glossary | None
+) -> tuple[list[str], Recall | None]:
+    """Return the translations of the test set, and the recall of the terms in them."""
     translator = Translator(system.bundle, system.target, threads=options.cores)
-    return [one.text for one in translator.translate(source, system.search)]
+    found = translator.translate(source, system.search)
+    texts = [one.text for one in found]
+    if glossary is None:
+        return texts, None
+    if translator.manifest.term_annotation is not None:
+        found = translator.translate(source, system.search, terminology=glossary)
+    else:
+        found = translator.terms.look_up(source, found, glossary)
+    recall = Recall()
+    recall.add(term for one in found for term in one.hypotheses[0].terms or ())
+    return texts, recall
 
 
 def mark_front(rows: Sequence[Row]) -> list[Row]:
@@ -138,14 +161,16 @@ def _dominates(one: Row, other: Row) -> bool:
 
 def table(rows: Sequence[Row]) -> list[str]:
     """Format the rows as lines with aligned columns; speeds are relative to the first row, too."""
+    has_terms = any(row.terms is not None for row in rows)
     head = (
-        "system", "target", "beam", "BLEU", "chrF", "words/s", "relative", "ms/sentence", "MB",
-        "front",
+        "system", "target", "beam", "BLEU", "chrF", *(["terms"] if has_terms else []), "words/s",
+        "relative", "ms/sentence", "MB", "front",
     )  # fmt: skip
     first = rows[0].words_per_second
     lines = [
         (
             row.system, row.target, str(row.beam_size), f"{row.bleu:.2f}", f"{row.chrf:.2f}",
+            *([f"{row.terms_found} of {row.terms}"] if has_terms else []),
             f"{row.words_per_second:,.0f}", f"{row.words_per_second / first:.2f}x",
             f"{row.milliseconds:.1f}", f"{row.megabytes:.1f}", "*" if row.on_front else "",
         )

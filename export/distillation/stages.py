@@ -420,12 +420,14 @@ class Distillation:
 
     def _measure(self, hashes: TextHashes, bundles: Mapping[str, Hashes]) -> list[Row]:
         path, test = self._out / _TABLE, self._options.test_set
+        terminology = self._options.terminology
 
         def run(resume: bool, replace: bool) -> list[Path]:
             lines = list(read_parallel(*test))
             rows = measure(
                 self._systems(), [line for line, _ in lines], [line for _, line in lines],
                 BenchOptions(rounds=self._options.rounds, cores=self._resources.workers),
+                None if terminology is None else terminology.glossary(),
             )  # fmt: skip
             write_json(path, [dataclasses.asdict(row) for row in rows])
             return [path]
@@ -436,6 +438,9 @@ class Distillation:
             "target": self._target, "beams": self._options.beams, "rounds": self._options.rounds,
             "search": dataclasses.asdict(self._search),
         }  # fmt: skip
+        if terminology is not None:
+            inputs |= _inputs("glossary", [terminology.terminology], hashes)
+            settings["terminology_ignore_case"] = terminology.terminology_ignore_case
         self._records.run(Stage("measure", inputs, settings, repeats=True), run)
         try:
             return [Row(**row) for row in json.loads(path.read_bytes())]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,6 +12,9 @@ from translate_trt.export.distillation import pareto
 from translate_trt.export.distillation.pareto import Row, System, mark_front, measure, table
 from translate_trt.runtime.benchmark import BenchOptions
 from translate_trt.runtime.options import SearchOptions
+from translate_trt.runtime.results import TextHypothesis, Translation
+from translate_trt.runtime.terms import with_terms
+from translate_trt.runtime.text.glossary import Entry, Glossary, Recall
 
 
 def row(name: str, bleu: float, speed: float) -> Row:
@@ -32,6 +36,42 @@ def test_the_table_compares_with_the_first_row() -> None:
     ]  # fmt: skip
 
 
+def test_the_table_has_the_recall_of_terms() -> None:
+    with_terms = dataclasses.replace(row("b", 29, 200), terms=12, terms_found=9)
+    lines = table([row("a", 30, 100), with_terms])
+    assert lines[0].split()[4:6] == ["chrF", "terms"]
+    assert " 9 of 12 " in lines[2]
+
+
+@pytest.mark.parametrize("reads_annotations", [False, True])
+def test_terms_of_the_test_set(reads_annotations: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Student:
+        """Copies its source; the terms of a glossary take the place of their source phrases."""
+
+        manifest = SimpleNamespace(term_annotation="replace" if reads_annotations else None)
+        terms = SimpleNamespace(look_up=with_terms)
+
+        def __init__(self, *_: object, **__: object) -> None: ...
+
+        def translate(
+            self, lines: list[str], _: SearchOptions, *, terminology: Glossary | None = None
+        ) -> list[Translation]:
+            word = "cat" if terminology is None else "Katze"
+            texts = [line.replace("cat", word) for line in lines]
+            found = [Translation((TextHypothesis(text, 0.0),)) for text in texts]
+            return with_terms(lines, found, terminology)
+
+    monkeypatch.setattr(pareto, "Translator", Student)
+    lines = ["the cat and the dog", "a cat", ""]
+    glossary = Glossary([Entry("cat", ("Katze",)), Entry("dog", ("dog",))])
+    system = System("a", Path("bundle"), "onnx-int8", SearchOptions())
+    options = BenchOptions(rounds=1, cores=1)
+    texts, recall = pareto._translate(system, lines, options, glossary)
+    assert texts == lines  # BLEU is that of translations without the glossary
+    assert recall == Recall(3, 3 if reads_annotations else 1)
+    assert pareto._translate(system, lines, options, None) == (lines, None)
+
+
 @pytest.mark.parametrize(
     ("rounds", "turns"), [(1, [1]), (2, [1, 1]), (3, [1, 1, 1]), (8, [3, 3, 2])]
 )
@@ -49,7 +89,7 @@ def test_systems_take_turns(rounds: int, turns: list[int], monkeypatch: pytest.M
 
     files = SimpleNamespace(files={"step": SimpleNamespace(bytes=2_000_000)})
     monkeypatch.setattr(pareto, "bench", fake_bench)
-    monkeypatch.setattr(pareto, "_translate", lambda _, source, options: list(source))
+    monkeypatch.setattr(pareto, "_translate", lambda _, source, *rest: (list(source), None))
     monkeypatch.setattr(
         pareto, "read_manifest", lambda _: SimpleNamespace(target=lambda name: files)
     )
