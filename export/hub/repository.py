@@ -8,6 +8,7 @@ downloaded once can be installed without a network.
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -36,6 +37,8 @@ MAIN = "main"
 
 # Errors of the HTTP library, of which huggingface_hub's own are a subclass.
 _HTTP_ERROR: type[Exception] = HfHubHTTPError.__bases__[0]
+# Of this machine's disk, and not of the server.
+_DISK_ERRORS = (errno.ENOSPC, errno.EROFS, errno.EACCES)
 # The languages of OPUS-MT models, as in opus-mt-en-de and opus-mt-tc-big-en-de.
 _OPUS = re.compile(r"opus-mt(?:-tc-[a-z]+)?-([a-z]{2,3})-([a-z]{2,3})$")
 # With other characters, a revision could leave the directory of listings.
@@ -186,6 +189,11 @@ def hub_errors(repository: str, revision: str) -> Iterator[None]:
     except HFValidationError as error:
         raise DownloadError(f"{repository!r} is not a repository: {_first_line(error)}.") from error
     except (_HTTP_ERROR, OSError, ValueError) as error:  # ValueError: an answer that is not JSON
+        if isinstance(error, OSError) and error.errno in _DISK_ERRORS:
+            raise DownloadError(
+                f"{repository}: cannot write {constants.HF_HUB_CACHE}, the cache of the Hub: "
+                f"{error.strerror}. Free some space, or set HF_HOME to another directory."
+            ) from error
         raise DownloadError(
             f"{repository}: {constants.ENDPOINT} failed: {_first_line(error)}. Run the command "
             "again."

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
+import os
 import shutil
 import signal
 import subprocess
@@ -314,6 +316,19 @@ def test_without_a_server(hub: Hub, bundle_repository: Repository, store: Path) 
     constants.ENDPOINT = "http://127.0.0.1:1"  # restored by the fixture
     with pytest.raises(DownloadError, match=r"127\.0\.0\.1:1 failed: .* Run the command again"):
         HubRepository.open(BUNDLE, None, store)
+
+
+def test_a_full_disk_is_not_the_fault_of_the_server(
+    hub: Hub, bundle_repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("translate_trt.export.hub.repository.hf_hub_download", fail)
+    done = run("get", BUNDLE)
+    assert (done.exit_code, "failed" in done.stderr) == (1, False)
+    assert "hf/hub, the cache of the Hub: No space left on device. Free some" in done.stderr
+    assert installed_models() == []
 
 
 def test_push_and_pull(hub: Hub, make_bundle: Callable[..., Path], store: Path) -> None:
