@@ -9,7 +9,7 @@ from translate_trt.runtime.arguments import checked_iterable
 from translate_trt.runtime.bundle.checks import max_segment_length
 from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.options import SearchOptions
-from translate_trt.runtime.text.bracketings import build_tree, is_label_vocabulary
+from translate_trt.runtime.text.bracketings import as_text, build_tree, is_label_vocabulary
 from translate_trt.runtime.text.tokenizer import without_controls
 from translate_trt.runtime.translator import Translator
 
@@ -58,7 +58,8 @@ class Parser:
         """Parse sentences.
 
         Args:
-            sentences: Sentences as text, which `split_words` splits, or as lists of words.
+            sentences: Sentences as text, which `split_words` splits, or as lists of words, in which
+                "-LRB-" is a bracket.
             options: Search options; None uses the bundle's defaults.
 
         Raises:
@@ -110,4 +111,4 @@ def split_words(text: str) -> list[str]:
 def _word(word: str) -> str:
     if without_controls(word).split() != [word]:
         raise OptionError(f"{word!r} is no word: words have no white space and are not empty.")
-    return word
+    return as_text(word)

@@ -149,7 +149,7 @@ def clean(tree: Iterable[Event]) -> list[Event]:
                     labelled.pop()
                 else:
                     labelled.append(Closing(labelled[begin][0]))
-    if _has_one_root(labelled) and labelled[0][0] in _EMPTY_ROOTS:
+    while _has_one_root(labelled) and labelled[0][0] in _EMPTY_ROOTS:
         labelled = labelled[1:-1]
     return _with_root([event for event in labelled if event[0]])
 
@@ -171,7 +171,14 @@ def _with_root(tree: list[Event]) -> list[Event]:
 
 def words_of(tree: Iterable[Event]) -> list[str]:
     """Return the words of a tree as they are in text, with "(" for "-LRB-"."""
-    return [_replaced(event.text, 0, 1) for event in tree if isinstance(event, Word)]
+    return [as_text(event.text) for event in tree if isinstance(event, Word)]
+
+
+def as_text(word: str) -> str:
+    """Return a word of a bracketing as it is in text, with "(" for "-LRB-"."""
+    for escape, bracket in _ESCAPES:
+        word = word.replace(escape, bracket)
+    return word
 
 
 def labels_of(tree: Iterable[Event]) -> list[str]:
@@ -187,9 +194,9 @@ def linearize(text: str) -> str:
     return " ".join(labels_of(clean(trees[0]))) if len(trees) == 1 and not damages else text
 
 
-def _replaced(word: str, old: int, new: int) -> str:
-    for escape in _ESCAPES:
-        word = word.replace(escape[old], escape[new])
+def _escaped(word: str) -> str:
+    for escape, bracket in _ESCAPES:
+        word = word.replace(bracket, escape)
     return word
 
 
@@ -236,7 +243,7 @@ def build_tree(labels: Sequence[str], words: Sequence[str]) -> BuiltTree:
     """
     tree: list[Event] = []
     openings: list[str] = []
-    left = list(reversed([_replaced(word, 1, 0) for word in words]))
+    left = [_escaped(word) for word in reversed(words)]
     repaired = False
 
     def close() -> bool:

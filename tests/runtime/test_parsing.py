@@ -86,6 +86,8 @@ def test_unusual_sentences(parser: Parser) -> None:
     assert long.tree == f"(TOP {' '.join(f'(XX {word})' for word in longest)})"
     assert words_of(read_bracketing(unknown.tree)) == ["x(y)", "\u2603", ")"]
     assert words_of(read_bracketing(text.tree)) == ["the", "dog"]
+    brackets = parser.parse([["the", "-LRB-"], ["the", "("]], SearchOptions(beam_size=2))
+    assert brackets[0] == brackets[1]
     (cut,) = parser.parse([["the", "dog", "."]], SearchOptions(max_length=2))
     assert cut.repaired
     assert words_of(read_bracketing(cut.tree)) == ["the", "dog", "."]

@@ -20,7 +20,7 @@ from translate_trt.runtime.io.compression import uncompressed_name
 from translate_trt.runtime.io.lines import chunks, display_name, open_input, read_lines
 from translate_trt.runtime.io.report import columns
 from translate_trt.runtime.model_store import resolve_bundle
-from translate_trt.runtime.options import SearchOptions
+from translate_trt.runtime.options import MAX_EXTRA_LENGTH, SearchOptions
 from translate_trt.runtime.text.bracketings import build_tree
 
 if TYPE_CHECKING:
@@ -403,6 +403,8 @@ def _search_text(options: SearchOptions) -> str:
     parts[1] += f" ({options.length_penalty_form})"
     if options.max_length is not None:
         parts.append(f"max length {options.max_length}")
+    elif options.max_extra_length != MAX_EXTRA_LENGTH:
+        parts.append(f"max length source + {options.max_extra_length}")
     if options.min_length:
         parts.append(f"min length {options.min_length}")
     if options.repetition_penalty != 1:

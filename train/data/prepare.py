@@ -69,6 +69,9 @@ class Preparation:
         origin: Sources of the text, for the record.
         terminology: Annotation of training pairs; None for none.
         trees: Whether the target is linearized trees of the source (train/data/trees.py).
+
+    Raises:
+        OptionError: Trees have no source vocabulary.
     """
 
     name: str
@@ -80,6 +83,13 @@ class Preparation:
     origin: list[Any] = field(default_factory=list)
     terminology: TerminologyOptions | None = None
     trees: bool = False
+
+    def __post_init__(self) -> None:
+        if self.trees and not self.options.source_vocabulary_size:
+            raise OptionError(
+                "words and labels cannot share a vocabulary; set source_vocabulary_size to more "
+                "than 0."
+            )
 
 
 def check_directory(out: Path, force: bool) -> None:
@@ -385,11 +395,6 @@ def _train_vocabularies(
         return size
 
     if not options.source_vocabulary_size:
-        if preparation.trees:
-            raise OptionError(
-                "words and labels cannot share a vocabulary; set source_vocabulary_size to more "
-                "than 0."
-            )
         path = work / TOKENIZER
         size = train(path, options.vocabulary_size, (0, 1), kind, symbols)
         return _Vocabularies((path, path), (size, size))

@@ -76,6 +76,7 @@ def test_a_tree_and_its_lines() -> None:
         ("(S (NP (-NONE- *T*-1)) (VP (VB go)))", "(S (VP (VB go)))"),
         ("( (NP (-NONE- *)) )", ""),
         ("(TOP (S (VB go)))", "(S (VB go))"),
+        ("( (ROOT (S (VB go))) )", "(S (VB go))"),
         ("( (S (VB go)) (. .) )", "(TOP (S (VB go)) (. .))"),
         ("( (VB go) )", "(TOP (VB go))"),
         ("(S ((VB go)) ((NP (NN home))))", "(S (VB go) (NP (NN home)))"),
