@@ -109,6 +109,7 @@ def _compare_translations(
     from translate_trt.train.checkpoint import open_checkpoint
 
     lines = list(read_parallel(*test_set))
+    parity.warn_of_few_lines(len(lines))
     first, *others = map(open_checkpoint, checkpoints)
     found = parity.verify(
         bundle,

@@ -40,7 +40,7 @@ from translate_trt.export.distillation.student_training import (
     best_checkpoint,
     train_student,
 )
-from translate_trt.export.verify.parity import verify
+from translate_trt.export.verify.parity import verify, warn_of_few_lines
 from translate_trt.runtime.benchmark import BenchOptions
 from translate_trt.runtime.bundle.manifest import SHORTLIST, Manifest, read_manifest
 from translate_trt.runtime.errors import InputError, TranslateTrtError
@@ -375,6 +375,7 @@ class Distillation:
 
         def run(resume: bool, replace: bool) -> list[Path]:
             lines = list(read_parallel(source, reference))
+            warn_of_few_lines(len(lines))
             training = {name: one for name, one in made.items() if name.endswith(WEIGHTS)}
             found = verify(
                 home / "bundle", self._checkpoint(training),

@@ -196,7 +196,7 @@ def hub_errors(repository: str, revision: str) -> Iterator[None]:
             ) from error
         raise DownloadError(
             f"{repository}: {constants.ENDPOINT} failed: {_first_line(error)}. Run the command "
-            "again."
+            "again, or with --offline for files that have been downloaded."
         ) from error
 
 

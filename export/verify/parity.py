@@ -126,6 +126,14 @@ class _Output:
     sentences_per_second: float
 
 
+def warn_of_few_lines(count: int) -> None:
+    """Warn of a test set with too few lines; for callers whose users choose the lines."""
+    if count < MIN_LINES:
+        log.warning(
+            "a test set of %d lines is weak evidence; use at least %d lines", count, MIN_LINES
+        )
+
+
 def verify(
     bundle: Path,
     checkpoint: Checkpoint,
@@ -162,10 +170,6 @@ def verify(
     """
     if not source:
         raise InputError("the test set is empty; verify needs at least one line.")
-    if len(source) < MIN_LINES:
-        log.warning(
-            "a test set of %d lines is weak evidence; use at least %d lines", len(source), MIN_LINES
-        )
     manifest = read_manifest(bundle)
     model = load_origin(bundle, manifest, [checkpoint, *others])
     entries = [manifest.target(name) for name in (manifest.targets if targets is None else targets)]

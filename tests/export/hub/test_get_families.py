@@ -29,6 +29,7 @@ def installed(hub: Hub, name: str, directory: Path) -> Translator:
     sha = hub.repository(name, license="mit").commit_directory(directory)
     done = CliRunner().invoke(main, ["get", name, "--target", "onnx-fp32", "--threads", "1"])
     assert done.exit_code == 0, done.output
+    assert "weak evidence" not in done.stderr
     record = find_model(name).record
     assert (record.revision, record.verification["onnx-fp32"]["passed"]) == (sha, True)
     return Translator(installed_bundle(name), threads=1)
