@@ -289,7 +289,7 @@ def _prepare(directory: Path, tokenizer: Path, version: str) -> None:
     logging.disable(logging.WARNING)
     vocabulary = tokenizer.read_bytes()
 
-    def train_tokenizer(lines: Any, size: int, path: Path, kind: str, symbols: Any) -> int:
+    def train_tokenizer(lines: Any, size: int, path: Path, *_: object) -> int:
         list(lines)
         path.write_bytes(vocabulary)
         return size
