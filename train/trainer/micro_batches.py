@@ -75,7 +75,8 @@ def fixed_bytes(config: ModelConfig, dtype: torch.dtype) -> int:
     # Of the projection: gradient and scaled gradient; in a bytes, weight and a chunk's gradient.
     projection = (8 + 2 * dtype.itemsize) * model.projection_weight.numel()
     rows = BYTES_AT_ONCE_ACCELERATOR // (config.vocabulary_size * dtype.itemsize)
-    return trained + projection + BYTES_AT_ONCE_ACCELERATOR + 4 * rows * COLUMNS_AT_ONCE
+    columns = min(COLUMNS_AT_ONCE, config.vocabulary_size)  # that are in float32 at once
+    return trained + projection + BYTES_AT_ONCE_ACCELERATOR + 4 * rows * columns
 
 
 def memory_limit(config: ModelConfig, dtype: torch.dtype, free_bytes: int) -> int:
