@@ -113,8 +113,8 @@ SEARCHES: dict[int, tuple[Search, ...]] = {
 FIRST_TOKEN = "the first token"
 #: Options without a search of their own: the work of a step does not depend on their values.
 SAME_WORK = frozenset({
-    "length_penalty", "length_penalty_form", "max_length", "min_alternative_prob",
-    "sampling_temperature", "seed", "source_language", "target_language",
+    "length_penalty", "length_penalty_form", "max_extra_length", "max_length",
+    "min_alternative_prob", "sampling_temperature", "seed", "source_language", "target_language",
 })  # fmt: skip
 
 

@@ -812,7 +812,7 @@ def test_where_and_what(monkeypatch: pytest.MonkeyPatch, repository: Path) -> No
 
 
 def test_a_repository_of_another_version(repository: Path) -> None:
-    with pytest.raises(BundleError, match="format 1, this version reads 7"):
+    with pytest.raises(BundleError, match=f"format 1, this version reads {interface.FORMAT}"):
         load(repository, format="1")
 
 
