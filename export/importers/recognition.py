@@ -88,7 +88,7 @@ def recognize(place: str, names: Collection[str], read_json: Callable[[str], Any
 def _why(
     names: Collection[str], complete: Collection[ModelFormat], values: Mapping[str, Any]
 ) -> str:
-    """Describe what was looked for: what the nearest formats lack, or what each format needs."""
+    """Describe what was looked for: what the nearest formats lack, or all formats."""
     # A directory with the first file of a format and its config.json lacks the others.
     begun = [model for model in FORMATS if model.required[0].files(names)]
     near = [
@@ -107,8 +107,8 @@ def _why(
         types = sorted({name for model in FORMATS for name in model.config.get("model_type", ())})
         shown = shown_config(values[_CONFIG])
         return f"{shown}, and those that can be imported are {', '.join(types)}."
-    needs = [f"{' and '.join(map(str, model.required))} ({model.title})" for model in FORMATS]
-    return "it needs " + "; or ".join(needs) + "."
+    titles = ", ".join(model.title for model in FORMATS)
+    return f"it has the files of none of these: {titles}. docs/import.md lists those of each."
 
 
 def recognize_directory(directory: Path) -> ModelFormat:

@@ -60,13 +60,13 @@ def test_lists_of_files(names: list[str], config: Any, name: str, unread: set[st
 @pytest.mark.parametrize(
     ("names", "config", "message"),
     [
-        ([], None, r"here is no model .* it needs manifest.json \(a bundle .* Its files: none"),
-        (["a.txt", "b.txt"], None, r"model\*\.bin or model\*\.npz .* Its files: a\.txt, b\.txt"),
+        ([], None, "no model .* none of these: a bundle of translate-trt, .* Its files: none"),
+        (["a.txt", "b.txt"], None, r"OpenNMT-py\. docs/import\.md .* Its files: a\.txt, b\.txt"),
         (M2M100, {"model_type": "t5"}, "model_type 't5', and those that can be imported are bart,"),
         (M2M100, [], "model_type None"),
         (OPUS[:3], {"model_type": "marian"},
          "a Marian model saved by transformers would need source.spm with target.spm and vocab"),
-        (["manifest.json"], {}, "it needs manifest.json"),
+        (["manifest.json"], {}, "none of these: a bundle of translate-trt, a checkpoint"),
         (["model.bin"], None,
          r"CTranslate2 would need shared_vocabulary\.json or .*; a model of Marian, Bergamot or"),
         ([*OPUS, *CTRANSLATE2], {"model_type": "marian"},
