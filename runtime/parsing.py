@@ -9,7 +9,7 @@ from translate_trt.runtime.arguments import checked_iterable
 from translate_trt.runtime.bundle.checks import max_segment_length
 from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.options import SearchOptions
-from translate_trt.runtime.text.bracketings import as_text, build_tree, is_label_vocabulary
+from translate_trt.runtime.text.bracketings import as_text, build_tree
 from translate_trt.runtime.text.tokenizer import without_controls
 from translate_trt.runtime.translator import Translator
 
@@ -43,8 +43,7 @@ class Parser:
     """
 
     def __init__(self, translator: Translator) -> None:
-        tokenizer = translator.tokenizer
-        if not is_label_vocabulary(tokenizer.target_pieces(range(tokenizer.vocabulary_size))):
+        if not translator.tokenizer.writes_trees:
             raise OptionError(
                 "this bundle is no parser: its target vocabulary has no labels of trees, such as "
                 "(S. Export a model that was trained on data of `translate-trt data prepare "

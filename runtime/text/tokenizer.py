@@ -11,6 +11,7 @@ from typing import Any
 import sentencepiece
 
 from translate_trt.runtime.errors import BundleError, OptionError
+from translate_trt.runtime.text.bracketings import is_label_vocabulary
 
 # Control characters (C0, DEL, C1), the Unicode line and paragraph separators, lone surrogates.
 #
@@ -98,6 +99,11 @@ class Tokenizer:
         with self._target.readable():
             decoded = _with_spans(self._target.processor.decode, [int(token) for token in tokens])
         return without_controls(decoded.text), _character_spans(decoded)
+
+    @property
+    def writes_trees(self) -> bool:
+        """Whether the target vocabulary consists of labels of parse trees."""
+        return is_label_vocabulary(self.target_pieces(range(self.vocabulary_size)))
 
     def source_pieces(self, tokens: Sequence[int]) -> list[str]:
         """Convert source tokens to SentencePiece pieces; U+2581 marks the start of a word."""

@@ -13,7 +13,7 @@ from translate_trt.runtime.cli.names import Renamed, output_option
 from translate_trt.runtime.cli.output import open_output
 from translate_trt.runtime.cli.search_flags import check_flags, replace_options, search_flags
 from translate_trt.runtime.errors import OptionError
-from translate_trt.runtime.text.bracketings import is_label_vocabulary, linearize
+from translate_trt.runtime.text.bracketings import linearize
 from translate_trt.runtime.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -102,9 +102,7 @@ def attention(
     options = replace_options(opened.search_options(), search)
     opened.check_languages(options)
     tokenizer = Tokenizer(*opened.tokenizers)
-    if target is not None and is_label_vocabulary(
-        tokenizer.target_pieces(range(tokenizer.vocabulary_size))
-    ):
+    if target is not None and tokenizer.writes_trees:
         target = linearize(target)
     found = attend_sentence(
         opened.load_model(),
