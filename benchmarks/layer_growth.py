@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 from collections.abc import Mapping
@@ -123,8 +124,8 @@ def _crossing(report: Mapping[str, Any]) -> str:
         for layer in (SELF_ATTENTION, RECURRENT)
     )
     width = report["settings"]["width"]
-    faster = [n for n in attention if attention[n] < recurrent[n]]
+    faster = list(itertools.takewhile(lambda n: attention[n] < recurrent[n], sorted(attention)))
     claim = f"By section 4, self-attention is faster than a recurrent layer where n < d = {width}; "
     return claim + (
-        f"here it is up to n = {max(faster):,}." if faster else "here it is for none of these n."
+        f"here it is up to n = {faster[-1]:,}." if faster else "here it is for none of these n."
     )
