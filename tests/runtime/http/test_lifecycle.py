@@ -130,7 +130,7 @@ def test_a_drain_delay_answers_new_requests_but_is_not_ready(bundle: Path) -> No
 
 def test_requests_that_outlast_the_drain_are_cancelled_and_reported(bundle: Path) -> None:
     with (
-        running(f"en-de={bundle}", "--drain-timeout", "0.5") as server,
+        running(f"en-de={bundle}", "--drain-timeout", "0.1") as server,
         ThreadPoolExecutor(1) as threads,
     ):
 
