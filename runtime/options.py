@@ -32,7 +32,7 @@ MAX_TEMPERATURE = 100
 #: Largest seed of samples: that of a 32-bit integer in C.
 MAX_SEED = 2**31 - 1
 
-#: Tokens by which a translation may be longer than its source (section 6.1 of the paper).
+#: Default of `max_extra_length`: the maximum length is that of the source plus 50 (section 6.1).
 MAX_EXTRA_LENGTH = 50
 
 #: Largest beam size without a warning: the cost of a step grows with its square.
