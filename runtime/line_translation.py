@@ -281,6 +281,15 @@ def check_attention(target: TargetEntry) -> None:
         )
 
 
+def check_constraints(target: TargetEntry) -> None:
+    """Raise OptionError unless the step graph of a target can enforce constraints."""
+    if not target.contract.marks:
+        raise OptionError(
+            f"constraints: the step graph of {target.name} cannot enforce them. Export the bundle "
+            "again for an onnx target."
+        )
+
+
 def _check_count(values: Sequence[object] | None, lines: int, kind: str) -> None:
     """Raise InputError unless there is one value per line, or none at all."""
     if values is not None and len(values) != lines:

@@ -39,11 +39,13 @@ class Record(NamedTuple):
         render: Returns the output line of the translations of `texts`; None for no line.
         given: Translations that the line has, as many as `texts`; empty unless the format reads
             them.
+        constraints: Phrases that each translation must have, likewise.
     """
 
     texts: Sequence[str]
     render: Callable[[Sequence[Translation]], str | None]
     given: Sequence[str] = ()
+    constraints: Sequence[Sequence[str]] = ()
 
 
 class RecordFormat(Protocol):
@@ -95,6 +97,9 @@ class JsonLinesFormat:
         remedy: What to do about such a field, in the message of the error.
         given_field: Name of the field with the translation, which has the form of the text; None
             if lines have none.
+        constraints_field: Name of the field with the phrases that the translation must have: a list
+            of strings, or a list of such lists if the text is a list; null for none. None if lines
+            have none.
     """
 
     field: str
@@ -102,6 +107,7 @@ class JsonLinesFormat:
     replace: bool = False
     remedy: str = _NAME_REMEDY
     given_field: str | None = None
+    constraints_field: str | None = None
 
     def read(self, lines: Iterable[str], name: str) -> Iterator[Record]:
         """Iterate over the records of an input; see `RecordFormat`."""
@@ -120,9 +126,34 @@ class JsonLinesFormat:
         for name in self.added:
             if name in members and not self.replace:
                 raise InputError(f"{where} already has a field {name!r}; {self.remedy}.")
+        phrases = self._phrases(members, value, where)
         spans = _spans(line) if self.added.keys() & members.keys() else {}
         return Record(_listed_texts(value), partial(self._render, line, value, spans),
-                      _listed_texts(given))  # fmt: skip
+                      _listed_texts(given), phrases)  # fmt: skip
+
+    def _phrases(self, members: Mapping[str, Any], value: Any, where: str) -> list[list[str]]:
+        """Return the phrases of each text that is not null."""
+        if (field := self.constraints_field) is None:
+            return []
+        if field not in members:
+            raise InputError(
+                f"{where} has no field {field!r}; it has {_listed(members)}. Name one with "
+                "--constraints-field; null stands for no phrases."
+            )
+        phrases = members[field]
+        if not isinstance(value, list):
+            return [] if value is None else [_phrase_list(phrases, field, where)]
+        lists = [None] * len(value) if phrases is None else phrases
+        if not isinstance(lists, list) or len(lists) != len(value):
+            raise InputError(
+                f"{where}: the field {self.field!r} has {_count(value)}, so {field!r} must be a "
+                "list of as many lists of phrases, or null. Correct the line."
+            )
+        return [
+            _phrase_list(own, field, where)
+            for text, own in zip(value, lists, strict=True)
+            if text is not None
+        ]
 
     def _pairs(self, value: Any, given: Any, where: str) -> tuple[Any, Any]:
         """Return a text and its translation, or lists of them, null where either is."""
@@ -189,6 +220,21 @@ def _value(members: Mapping[str, Any], field: str, flag: str, where: str) -> Any
                 f"line, or name another field with {flag}."
             )
     return value
+
+
+def _phrase_list(value: Any, field: str, where: str) -> list[str]:
+    """Return the phrases of one text."""
+    phrases = [] if value is None else value
+    if not isinstance(phrases, list):
+        problem = f"is {_kind(value)}"
+    elif others := [phrase for phrase in phrases if not isinstance(phrase, str)]:
+        problem = f"has {_kind(others[0])} among the phrases of a text"
+    else:
+        return phrases
+    raise InputError(
+        f"{where}: the field {field!r} {problem}; it must be a list of strings, or null, for each "
+        "text. Correct the line, or name another field with --constraints-field."
+    )
 
 
 def _as_list(value: Any) -> list[Any]:

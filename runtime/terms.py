@@ -92,7 +92,8 @@ class Terms:
         for text, tokens in zip(texts, encoded, strict=True):
             if self._manifest.model.unknown_token in tokens:
                 raise InputError(
-                    f"the constraint {text!r} has a character that the vocabulary cannot spell."
+                    f"{name}: {text!r} has a character that the vocabulary cannot spell; leave it "
+                    "out."
                 )
         return encoded
 

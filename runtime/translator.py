@@ -29,9 +29,9 @@ from translate_trt.runtime.errors import (
     OptionError,
     TranslateTrtError,
 )
-from translate_trt.runtime.line_names import LineNames
+from translate_trt.runtime.line_names import NUMBERED, LineNames
 from translate_trt.runtime.line_search import LineSearch, Searches, advance
-from translate_trt.runtime.line_translation import LineRequest, LineTranslator
+from translate_trt.runtime.line_translation import LineRequest, LineTranslator, check_constraints
 from translate_trt.runtime.native.core import Core
 from translate_trt.runtime.options import WARN_BEAM_SIZE, SearchOptions, whole_number
 from translate_trt.runtime.preparation import (
@@ -386,7 +386,7 @@ class Translator:
         request = LineRequest(
             texts, self.checked(options), prefixes, of_lines, alignments=alignments,
             split_sentences=split_sentences, markup=markup, terminology=terminology,
-            constraints=self._phrases(phrases),
+            constraints=self._phrases(phrases, of_lines),
         )  # fmt: skip
         found = self._run(self.lines.translate(request))
         return found[0] if isinstance(lines, str) else found
@@ -702,7 +702,8 @@ class Translator:
                 tokens, options, forced, score=score, constraints=phrases
             ).result()
             return [[one.segments[0] for one in line.hypotheses] for line in found]
-        self._check_constrains([phrase for own in phrases for phrase in own])
+        if any(phrases):
+            check_constraints(self.target)
         sentences = [
             make_sentence(self.manifest, f"source {n}", source, target, options, score, own)
             for n, (source, target, own) in enumerate(zip(tokens, forced, phrases, strict=True))
@@ -757,14 +758,43 @@ class Translator:
         """
         return self.terms.required_phrases(line, terminology)
 
-    def _phrases(self, constraints: Any) -> list[list[list[int]]] | None:
+    def check_constraints(
+        self,
+        line: str,
+        constraints: Sequence[str],
+        options: SearchOptions | None = None,
+        *,
+        terminology: Glossary | None = None,
+    ) -> None:
+        """Check that a line can be translated with constraints, without translating it.
+
+        Args:
+            line: Text.
+            constraints: Phrases that its translation must have.
+            options: Search options; None uses the bundle's defaults.
+            terminology: Glossary whose phrases the translation must have as well.
+
+        Raises:
+            InputError: The vocabulary cannot spell a phrase, a phrase is blank, or the line is too
+                long for the model.
+            OptionError: The phrases exceed the maximum length, or the options or the target exclude
+                constraints.
+        """
+        request = LineRequest(
+            [line], self.checked(options), terminology=terminology,
+            constraints=self._phrases([constraints], NUMBERED),
+        )  # fmt: skip
+        if isinstance(search := advance(self.lines.translate(request), None), LineSearch):
+            self.prepare(search)
+
+    def _phrases(self, constraints: Any, names: LineNames) -> list[list[list[int]]] | None:
         """Tokenize the phrases of each line."""
         if constraints is None:
             return None
         return [
-            self.terms.phrase_tokens(phrases, f"the constraints of line {number}")
-            for number, phrases in enumerate(
-                checked_iterable("constraints", "lists of phrases", constraints), 1
+            self.terms.phrase_tokens(phrases, f"the constraints of {names[index]}")
+            for index, phrases in enumerate(
+                checked_iterable("constraints", "lists of phrases", constraints)
             )
         ]
 
@@ -790,7 +820,8 @@ class Translator:
             OptionError: The bundle was not compiled for an option, or its value is out of range.
         """
         self._check_open()
-        self._check_constrains([phrase for own in search.constraints for phrase in own])
+        if any(search.constraints):
+            check_constraints(self.target)
         given: Sequence[Any] = search.lines if search.tokens is None else search.tokens
         targets: Sequence[Any] = search.targets or [()] * len(given)
         if all(isinstance(target, str) for target in targets):
@@ -837,14 +868,6 @@ class Translator:
             raise _closed_error()
         found = iter(reference.translate([one for one in sentences if len(one.tokens)]))
         return [next(found) if len(one.tokens) else [_EMPTY] for one in sentences]
-
-    def _check_constrains(self, constraints: Sequence[Sequence[int]]) -> None:
-        """Raise OptionError if there are constraints, and the target cannot enforce them."""
-        if constraints and not self.target.contract.marks:
-            raise OptionError(
-                f"constraints: the step graph of {self.target.name} cannot enforce them. Export "
-                "the bundle again for an onnx target."
-            )
 
     def checked(self, options: SearchOptions | None, score: bool = False) -> SearchOptions:
         """Check the options; those not given, and languages not named, are the bundle's.

@@ -77,6 +77,10 @@ _EXIT_TERMINATED = 128 + signal.SIGTERM  # which shells report after SIGTERM
     "--field", default="text", show_default=True, help="Field of JSON lines to translate."
 )
 @click.option(
+    "--constraints-field",
+    help="Field of JSON lines with the phrases that each translation must have, a list.",
+)
+@click.option(
     "--shard-lines", type=int, default=10_000, show_default=True,
     help="Approximate number of lines per shard.",
 )  # fmt: skip

@@ -34,7 +34,7 @@ _BOTH = ("output_field", "replace_field")
 # Flags that belong to an input format.
 _FORMATS: dict[str, tuple[str, ...]] = {
     "text": (),
-    "jsonl": ("field", "translation_field", *_BOTH),
+    "jsonl": ("field", "translation_field", "constraints_field", *_BOTH),
     "tsv": ("column", "translation_column", "header", *_BOTH),
 }
 _FLAGS = dict.fromkeys(flag for flags in _FORMATS.values() for flag in flags)
@@ -51,6 +51,10 @@ def format_flags(command: Callable[..., None]) -> Callable[..., None]:
             "--column", help="Column of TSV to translate: its number from 1, or its name."
         ),
         _header_flag,
+        click.option(
+            "--constraints-field",
+            help="Field of JSON lines with the phrases that each translation must have, a list.",
+        ),
         click.option(
             "--output-field",
             help=f"Name of the added field or column of translations. [{_TRANSLATION}]",
@@ -169,6 +173,7 @@ class FormatFlags(_LineFormat):
     """
 
     scores: bool
+    constraints_field: str | None
 
     def make_format(self, count: int, words: WordsOf | None = None) -> RecordFormat:
         """Create the format of the lines.
@@ -180,7 +185,10 @@ class FormatFlags(_LineFormat):
         as_json = self.as_json or count > 1
         if self.input_format == "jsonl":
             added = self._json_fields(as_json, words)
-            return JsonLinesFormat(self.field or "text", added, self.replace_field)
+            return JsonLinesFormat(
+                self.field or "text", added, self.replace_field,
+                constraints_field=self.constraints_field,
+            )  # fmt: skip
         if self.input_format == "tsv":
             name = self.output_field or _TRANSLATION
             columns = translation_columns(

@@ -37,6 +37,11 @@ class Chunk(NamedTuple):
         return [text for record in self.records for text in record.given]
 
     @property
+    def constraints(self) -> list[Sequence[str]]:
+        """The phrases that each translation must have, one list per text, likewise."""
+        return [phrases for record in self.records for phrases in record.constraints]
+
+    @property
     def names(self) -> list[str]:
         """Names of the lines for messages, one per text."""
         if self.first_number is None:

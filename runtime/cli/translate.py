@@ -117,6 +117,7 @@ def translate(
     field: str | None,
     column: str | None,
     header: bool,
+    constraints_field: str | None,
     output_field: str | None,
     replace_field: bool,
     split_sentences: bool,
@@ -169,6 +170,7 @@ def translate(
         output_field=output_field,
         replace_field=replace_field,
         scores=scores,
+        constraints_field=constraints_field,
         as_json=as_json or words or bool(search["return_attention"]),
         alignments=alignments or alignment_threshold is not None,
         alignment_threshold=alignment_threshold,
@@ -191,10 +193,17 @@ def translate(
         raise OptionError(
             "--markup goes with none of --target-prefix, --alignments, --unwrap and --words."
         )
-    if constraints and (markup or document or split_sentences or split_language):
+    if constraints and constraints_field:
         raise OptionError(
-            "--constraints are of whole lines; they go with none of --markup, --document and "
-            "--split-sentences."
+            "--constraints and --constraints-field both give the phrases of each line; leave one "
+            "of them out."
+        )
+    if (constraints or constraints_field) and (
+        markup or document or split_sentences or split_language
+    ):
+        raise OptionError(
+            f"{'--constraints' if constraints else '--constraints-field'}: constraints are of "
+            "whole texts; they go with none of --markup, --document and --split-sentences."
         )
     if unwrap and not document:
         raise OptionError("--unwrap needs --document: lines of the input are translated alone.")
@@ -239,8 +248,13 @@ def translate(
         )
         count = cut = looped = 0
         for chunk in chunks:
+            own, required = phrases.take(chunk), None
+            if constraints_field is not None:
+                required = chunk.constraints
+            elif own is not None:
+                required = chunk.per_text(map(_phrases, own))
             translations = _translate(
-                chunk, translator, options, prefixes.take(chunk), phrases.take(chunk), how
+                chunk, translator, options, prefixes.take(chunk), required, how
             )
             _warn_of_segments(chunk, translations, translator)
             results.write(chunk.render(translations), end)
@@ -295,7 +309,7 @@ def _translate(
     translator: Translator,
     options: SearchOptions,
     prefixes: list[str] | None,
-    phrases: list[str] | None,
+    constraints: Sequence[Sequence[str]] | None,
     how: _How,
 ) -> list[Translation]:
     texts, sentences = chunk.texts, how.split_sentences
@@ -308,7 +322,6 @@ def _translate(
             terminology=how.terminology, names=names,
         )  # fmt: skip
     own = prefixes and chunk.per_text(prefixes)
-    constraints = None if phrases is None else list(map(_phrases, chunk.per_text(phrases)))
     return translator.translate(
         texts, options, own, split_sentences=sentences, alignments=how.alignments,
         markup=how.markup, terminology=how.terminology, constraints=constraints, names=names,

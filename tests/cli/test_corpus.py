@@ -120,6 +120,26 @@ def test_a_glossary_is_that_of_translate(
     assert (refused.exit_code, "terms of a glossary need at least 2" in refused.stderr) == (2, True)
 
 
+def test_constraints_of_json_lines_are_those_of_translate(
+    corpus: Callable[..., Result], shards: list[Any], text: Path, fake_translator: Any
+) -> None:
+    lines = '{"text": "a b", "must": ["B"]}\n\n{"text": ["c", "d"], "must": [null, ["D", "E"]]}\n'
+    (text / "c.jsonl").write_text(lines)
+    flags = ["--input-format", "jsonl", "--constraints-field", "must"]
+    given = ["translate", "--bundle", text / "bundle", *flags, text / "c.jsonl"]
+    before = len(fake_translator.constraints)
+    expected = CliRunner().invoke(main, list(map(str, given))).stdout
+    first = corpus(text / "c.jsonl", *flags)
+    assert first.exit_code == 0, first.output
+    assert (text / "out/c.jsonl").read_text() == expected
+    assert fake_translator.constraints[before:] == [[["B"], [], ["D", "E"]]] * 2
+    again = corpus(text / "c.jsonl", *flags)
+    assert again.stdout.endswith("all shards were already finished\n")
+    refused = corpus(text / "c.jsonl", *flags[:2])
+    assert refused.exit_code == 1
+    assert "constraints_field must there, unset here)" in refused.stderr
+
+
 def test_tsv_is_that_of_translate(
     corpus: Callable[..., Result], shards: list[Any], text: Path
 ) -> None:

@@ -100,6 +100,62 @@ def test_texts_of_lists_are_translated_together(
     assert (texts, prefixes) == (["a", "b", "c"], ["A", "A", "C"])
 
 
+def test_constraints_of_json_lines(
+    run: Callable[..., Result], fake_translator: Any, tmp_path: Path
+) -> None:
+    lines = (
+        b'{"text": "a", "must": ["A", "B b"]}\n\n{"text": "b", "must": null}\n'
+        b'{"text": ["c", null, "d"], "must": [["C"], null, []]}\n'
+        b'{"text": ["e"], "must": null}\n{"text": null, "must": ["F"]}\n'
+    )
+    before = len(fake_translator.constraints)
+    found = objects(run(*JSONL, "--constraints-field", "must", stdin=lines.replace(b"\n\n", b"\n")))
+    assert [one["translation"] for one in found] == ["a", "b", ["c", None, "d"], ["e"], None]
+    assert all("must" in one for one in found)
+    (tmp_path / "in").write_bytes(lines)
+    assert run(*JSONL, "--constraints-field", "must", tmp_path / "in").exit_code == 0
+    given = [own for call in fake_translator.constraints[before:] for own in call]
+    assert given == [["A", "B b"], [], ["C"], [], []] * 2
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (
+            '{"text": "a"}',
+            "line 2 has no field 'must'; it has 'text'. Name one with --constraints-field",
+        ),
+        ('{"text": "a", "must": "A"}', "line 2: the field 'must' is a string; it must be a list"),
+        ('{"text": "a", "must": [["A"]]}', "the field 'must' has a list among the phrases of a"),
+        ('{"text": "a", "must": ["A", 1]}', "the field 'must' has a number among the phrases"),
+        (
+            '{"text": ["a", "b"], "must": ["A"]}',
+            "the field 'text' has a list of 2, so 'must' must be a list of as many lists",
+        ),
+        ('{"text": ["a"], "must": ["A"]}', "the field 'must' is a string; it must be a list of"),
+    ],
+)
+def test_fields_that_are_no_constraints(
+    run: Callable[..., Result], line: str, message: str
+) -> None:
+    lines = '{"text": "a", "must": []}\n' + line
+    result = run(*JSONL, "--constraints-field", "must", stdin=lines.encode())
+    assert (result.exit_code, message in result.stderr) == (1, True), result.stderr
+
+
+def test_what_a_field_of_constraints_goes_with(run: Callable[..., Result], tmp_path: Path) -> None:
+    (tmp_path / "phrases").write_text("A\n")
+    for flags, message in (
+        ((), "--constraints-field is given, but --input-format is text; it must be"),
+        ((*TSV, "--column", 1), "--constraints-field is given, but --input-format is tsv"),
+        ((*JSONL, "--constraints", tmp_path / "phrases"), "leave one of them out"),
+        ((*JSONL, "--document"), "--constraints-field: constraints are of whole texts"),
+        ((*JSONL, "--markup", "html"), "--constraints-field: constraints are of whole texts"),
+    ):
+        result = run("--constraints-field", "must", *flags, stdin=b"{}\n")
+        assert (result.exit_code, message in result.stderr) == (2, True), result.stderr
+
+
 def test_long_texts_are_told_with_their_line(run: Callable[..., Result]) -> None:
     lines = b'{"text": ["a", "b"]}\n{"text": ["a", "' + b"word " * 33 + b'"]}\n'
     result = run(*JSONL, stdin=lines)

@@ -9,7 +9,7 @@ import io
 import json
 import os
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from support.bad_bundles import edit
 
+from translate_trt.runtime.bundle.contract import Contract
 from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.confidence import Word
 from translate_trt.runtime.errors import BackendError, InputError, OptionError, OutputError
@@ -54,6 +55,7 @@ class Upper:
         self.terminology: Glossary | None = None
         self.alignments = False
         self.markup: str | None = None
+        self.constraints: list[Sequence[str]] = []
 
     def translate(
         self,
@@ -64,13 +66,29 @@ class Upper:
         terminology: Glossary | None = None,
         alignments: bool = False,
         markup: str | None = None,
+        constraints: Iterable[Sequence[str]] | None = None,
     ) -> list[Translation]:
+        self.constraints += constraints or ()
         self.split, self.terminology = split_sentences, terminology
         self.alignments, self.markup = alignments, markup
         if any("crash" in line for line in lines):
             raise BackendError("out of memory")
         self.lines += lines
         return [self._one(line) for line in lines]
+
+    def check_constraints(
+        self,
+        line: str,
+        constraints: Sequence[str],
+        options: SearchOptions | None = None,
+        *,
+        terminology: Glossary | None = None,
+    ) -> None:
+        assert constraints
+        if line == "long":
+            raise InputError("a line too long for the model")
+        if len(constraints) > 2:
+            raise OptionError("no room")
 
     def translate_document(
         self,
@@ -288,6 +306,68 @@ def test_lines_of_json_that_are_much_too_long(
     translate(job, source, options=dataclasses.replace(JSONL, json=True))
     first, second = (job.output / "a").read_text().splitlines()
     assert (first, json.loads(second)["translation"]) == ("", "A")
+
+
+CONSTRAINED = dataclasses.replace(JSONL, constraints_field="must")
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_constraints_of_json_lines(tmp_path: Path, job: Job, suffix: str) -> None:
+    lines = [
+        {"en": "a", "must": ["A", "B"]},
+        {"en": ["c", None, "d"], "must": [None, ["x"], ["D"]]},
+        {"en": "e"},
+        {"en": "f", "must": "F"},
+        {"en": "long", "must": ["F"]},
+        {"en": ["long", "g"], "must": [[], ["G"] * 3]},
+        {"en": "long", "must": []},
+    ]
+    content = "".join(json.dumps(line) + "\n" for line in lines).encode()
+    source = write(tmp_path / f"a{suffix}", gzip.compress(content) if suffix else content)
+    upper = Upper()
+    translate(job, source, upper, CONSTRAINED)
+    assert upper.lines == ["a", "c", "d", "long"]
+    assert upper.constraints == [["A", "B"], [], ["D"], []]
+    found = [json.loads(line) for line in (job.output / "a").open()]
+    texts = {0: "A", 1: ["C", None, "D"], 6: "LONG"}
+    assert found == [
+        {**line, "translation": texts[index]} if index in texts else line
+        for index, line in enumerate(lines)
+    ]
+    bad = [json.loads(line) for line in (job.output / "a.bad.jsonl").open()]
+    no_text, constrained = "no JSON object with this text", "constraints that the model cannot meet"
+    assert [(one["line"], one["reason"]) for one in bad] == [
+        (3, no_text), (4, no_text), (5, constrained), (6, constrained),
+    ]  # fmt: skip
+
+
+def test_constraints_of_a_corpus_are_checked_early(
+    tmp_path: Path, make_bundle: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(InputError, match="line 1 has no field 'must'"):
+        check_first_line(write(tmp_path / "a", b'{"en": "a"}\n'), CONSTRAINED)
+    bundle = make_bundle()
+    (tmp_path / "b.jsonl").write_text('{"en": "a", "must": ["A"]}\n')
+    write_parquet(tmp_path / "c.parquet", {"text": ["a"]})
+
+    def prepare(name: str, search: SearchOptions = SEARCH) -> Any:
+        return run.prepare_work(
+            bundle, None, False, [str(tmp_path / name)], tmp_path / "out", search, CONSTRAINED,
+            WorkerOptions(),
+        )  # fmt: skip
+
+    work, _ = prepare("b.jsonl")
+    own = work.job.settings["corpus"]
+    assert own["constraints_field"] == "must"
+    plain = make_settings(read_manifest(bundle), work.target, SEARCH, JSONL)["corpus"]
+    assert own == {**plain, "constraints_field": "must"}
+    with pytest.raises(OptionError, match="beam_size is 1; the constraints of constraints_field"):
+        prepare("b.jsonl", SearchOptions(beam_size=1))
+    with pytest.raises(OptionError, match=r"c.parquet is a Parquet file, whose rows have no"):
+        prepare("c.parquet")
+    monkeypatch.setattr(Contract, "marks", property(lambda _: False))
+    with pytest.raises(OptionError, match=r"the step graph of .* cannot enforce them"):
+        prepare("b.jsonl")
 
 
 @pytest.mark.parametrize(
@@ -925,6 +1005,11 @@ def test_attempts_are_of_a_run(tmp_path: Path, job: Job) -> None:
         (
             lambda: CorpusOptions(document=True, unwrap=True, markup="html"),
             "goes without markup",
+        ),
+        (lambda: CorpusOptions(constraints_field="x"), "constraints_field is x, but input_format"),
+        (
+            lambda: dataclasses.replace(CONSTRAINED, document=True),
+            "constraints_field goes with none of markup, document and split_sentences",
         ),
         (lambda: CorpusOptions(field="x"), "field is x, but input_format is text"),
         (lambda: CorpusOptions(header=True), "header is True, but input_format is text"),

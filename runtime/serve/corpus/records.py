@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import IO, Any, NamedTuple
 
-from translate_trt.runtime.errors import InputError
+from translate_trt.runtime.errors import InputError, OptionError
 from translate_trt.runtime.io.compression import decompressed, reading_compressed
 from translate_trt.runtime.io.lines import check_text, open_input, read_lines
 from translate_trt.runtime.json_lines import WordsOf, json_hypotheses
@@ -34,6 +34,7 @@ INVALID_UTF8, TOO_LONG = "not valid UTF-8", "too long"
 NULL, EMPTY = "null", "empty"
 NOT_XML = "not well-formed XML"
 NO_TEXT = "no JSON object with this text"
+CONSTRAINED = "constraints that the model cannot meet"
 OTHER_COLUMNS = "another number of columns"
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -57,6 +58,8 @@ class BadRecord(NamedTuple):
 
 #: A text, an object of JSON or a row of TSV, or a record that cannot be translated.
 Record = str | LineRecord | BadRecord
+#: Raises InputError or OptionError if a text cannot be translated with constraints.
+CheckConstraints = Callable[[str, Sequence[str]], None]
 #: Returns the record of a line; None for a line that is too long.
 Parse = Callable[[bytes | None], Record]
 
@@ -79,6 +82,7 @@ def read_records(
     size: int,
     words: WordsOf | None = None,
     count: int = 1,
+    check: CheckConstraints | None = None,
 ) -> Iterator[Chunk]:
     """Iterate over the records of a shard in chunks of at most `size`.
 
@@ -88,6 +92,7 @@ def read_records(
         size: Maximum number of records in a chunk.
         words: Returns the words of a hypothesis, which JSON lines get; None adds none.
         count: Maximum number of hypotheses per translation, for which TSV gets columns.
+        check: Checks texts with constraints, which JSON lines may have; None checks none.
 
     Raises:
         InputError: The input cannot be read, is damaged, or has changed since planning.
@@ -96,18 +101,24 @@ def read_records(
     if shard.source.kind == PARQUET:
         yield from _rows(shard, options, size)
     else:
-        yield from _lines(shard, options, size, words, count)
+        yield from _lines(shard, options, size, words, count, check)
     shard.source.check_unchanged()
 
 
 def _lines(
-    shard: Shard, options: CorpusOptions, size: int, words: WordsOf | None, count: int
+    shard: Shard,
+    options: CorpusOptions,
+    size: int,
+    words: WordsOf | None,
+    count: int,
+    check: CheckConstraints | None,
 ) -> Iterator[Chunk]:
     most_bytes = options.max_characters * _MOST_BYTES_OF_A_CHARACTER
     parse: Parse = partial(_record, options=options)
     if options.input_format == JSON_LINES:
         most_bytes = _MOST_BYTES_OF_FIELDS
-        parse = partial(_json_record, json_lines_format(options, words), options=options)
+        form = json_lines_format(options, words)
+        parse = partial(_json_record, form, options=options, check=check)
     elif options.input_format == TSV:
         most_bytes, parse = _MOST_BYTES_OF_FIELDS, _TsvShard(shard, options, count).record
     with _open(shard) as stream:
@@ -188,7 +199,9 @@ def json_lines_format(options: CorpusOptions, words: WordsOf | None = None) -> J
     if options.json:
         added[f"{TRANSLATION}_hypotheses"] = partial(json_hypotheses, words=words)
     remedy = "rename it, because the translation has this name"
-    return JsonLinesFormat(options.field, added, remedy=remedy)
+    return JsonLinesFormat(
+        options.field, added, remedy=remedy, constraints_field=options.constraints_field
+    )
 
 
 def check_first_line(source: Input, options: CorpusOptions) -> None:
@@ -206,7 +219,12 @@ def check_first_line(source: Input, options: CorpusOptions) -> None:
             list(json_lines_format(options).read(first, source.path))
 
 
-def _json_record(form: JsonLinesFormat, line: bytes | None, options: CorpusOptions) -> Record:
+def _json_record(
+    form: JsonLinesFormat,
+    line: bytes | None,
+    options: CorpusOptions,
+    check: CheckConstraints | None,
+) -> Record:
     if line is None:
         return BadRecord(TOO_LONG)
     try:
@@ -218,6 +236,13 @@ def _json_record(form: JsonLinesFormat, line: bytes | None, options: CorpusOptio
     for text in record.texts:
         if (reason := _fault(text, options)) is not None:
             return BadRecord(reason, line)
+    if check is not None:
+        for text, phrases in zip(record.texts, record.constraints, strict=False):
+            try:
+                if phrases:
+                    check(text, phrases)
+            except (InputError, OptionError):
+                return BadRecord(CONSTRAINED, line)
     return record
 
 

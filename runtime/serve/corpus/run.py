@@ -11,7 +11,7 @@ from pathlib import Path
 from translate_trt.runtime.bundle.manifest import read_manifest, verify_files
 from translate_trt.runtime.errors import BackendError, OptionError
 from translate_trt.runtime.io.outputs import check_apart
-from translate_trt.runtime.line_translation import check_attention
+from translate_trt.runtime.line_translation import check_attention, check_constraints
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.serve.corpus.cluster import Work
 from translate_trt.runtime.serve.corpus.driver import translate_shards
@@ -91,9 +91,18 @@ def prepare_work(
     manifest.check_languages(search)
     if options.terminology and manifest.term_annotation is None and search.beam_size < 2:
         raise OptionError("beam_size is 1; terms of a glossary need at least 2.")
+    if options.constraints_field:
+        check_constraints(entry)
+        if search.beam_size < 2:
+            raise OptionError("beam_size is 1; the constraints of constraints_field need 2.")
     chosen_rules(options.split, search.source_language or manifest.source_language)
     sources = find_inputs(inputs, options.column)
     for source in sources:
+        if source.kind == PARQUET and options.constraints_field:
+            raise OptionError(
+                f"constraints_field: {source.path} is a Parquet file, whose rows have no "
+                f"constraints; give them as JSON lines, with input_format {JSON_LINES}."
+            )
         if source.kind != PARQUET:
             if options.document and options.input_format == TEXT:
                 raise OptionError(

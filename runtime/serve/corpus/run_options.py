@@ -29,6 +29,7 @@ class CorpusOptions:
     words: bool = False  # add the words of translations with their confidences, in JSON
     input_format: str = TEXT  # format of the lines of all inputs but Parquet files
     field: str = "text"  # field of JSON lines to translate
+    constraints_field: str | None = None  # field of phrases that the translation must have
     markup: str | None = None  # keep the tags of html or xml, or the placeholders of text
     split_sentences: bool = False  # translate the sentences of a line one by one
     split_language: str | None = None  # by the rules of this language; None: the source language
@@ -46,7 +47,11 @@ class CorpusOptions:
             raise OptionError(
                 f"input_format is {self.input_format}; it must be {' or '.join(INPUT_FORMATS)}."
             )
-        for name, default, owner in (("field", "text", JSON_LINES), ("header", False, TSV)):
+        for name, default, owner in (
+            ("field", "text", JSON_LINES),
+            ("constraints_field", None, JSON_LINES),
+            ("header", False, TSV),
+        ):
             value = getattr(self, name)
             if value != default and self.input_format != owner:
                 raise OptionError(
@@ -67,6 +72,11 @@ class CorpusOptions:
             raise OptionError(
                 f"document goes with neither alignments nor input_format {TSV}, whose texts have "
                 "no line ends; leave it out."
+            )
+        if self.constraints_field and (self.markup or self.split):
+            raise OptionError(
+                "constraints_field goes with none of markup, document and split_sentences: "
+                "constraints are of whole texts."
             )
         if self.unwrap and (not self.document or self.markup):
             raise OptionError("unwrap needs document, and goes without markup.")

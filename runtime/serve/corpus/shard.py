@@ -9,8 +9,9 @@ import os
 import platform
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, BinaryIO, Protocol, Self
 
 from translate_trt.runtime.confidence import Word
@@ -18,6 +19,7 @@ from translate_trt.runtime.io.atomic_files import new_file, write_json, write_te
 from translate_trt.runtime.io.hashing import input_hash
 from translate_trt.runtime.json_lines import UNTRANSLATED, WordsOf, json_line
 from translate_trt.runtime.options import SearchOptions
+from translate_trt.runtime.record_formats import Record as LineRecord
 from translate_trt.runtime.results import TextHypothesis, Translation
 from translate_trt.runtime.serve.corpus.job import Job, ShardRecord
 from translate_trt.runtime.serve.corpus.plan import PARQUET, TRANSLATION, Shard, open_parquet
@@ -44,7 +46,17 @@ class Translates(Protocol):
         terminology: Glossary | None = None,
         alignments: bool = False,
         markup: str | None = None,
+        constraints: Iterable[Sequence[str]] | None = None,
     ) -> list[Translation]: ...
+
+    def check_constraints(
+        self,
+        line: str,
+        constraints: Sequence[str],
+        options: SearchOptions | None = None,
+        *,
+        terminology: Glossary | None = None,
+    ) -> None: ...
 
     def translate_document(
         self,
@@ -85,8 +97,9 @@ def translate_shard(
     bad: list[dict[str, Any]] = []
     job.parts(shard.source).mkdir(parents=True, exist_ok=True)
     words = translator.words if options.words else None
+    check = partial(translator.check_constraints, options=search, terminology=options.glossary)
     with _new_part(shard, job, options) as write:
-        for chunk in read_records(shard, options, CHUNK_LINES, words, search.result_count):
+        for chunk in read_records(shard, options, CHUNK_LINES, words, search.result_count, check):
             bad += _bad_records(chunk, records)
             records += len(chunk.records)
             texts, count = _translate(chunk, translator, search, options, words)
@@ -133,6 +146,8 @@ def _translate(
     if texts and options.document:
         translations = translator.translate_document(texts, search, unwrap=options.unwrap, **shared)
     elif texts:
+        if options.constraints_field is not None:
+            shared["constraints"] = [own for record in chunk.records for own in _phrases(record)]
         translations = translator.translate(texts, search, alignments=options.alignments, **shared)
     tokens = sum(len(one.hypotheses[0].token_log_probs) for one in translations)
     rest = iter(translations)
@@ -153,6 +168,10 @@ def _texts(record: Record) -> Sequence[str]:
     if isinstance(record, str):
         return [record]
     return [] if isinstance(record, BadRecord) else record.texts
+
+
+def _phrases(record: Record) -> Sequence[Sequence[str]]:
+    return record.constraints if isinstance(record, LineRecord) else ()
 
 
 def _bad_records(chunk: Chunk, before: int) -> list[dict[str, Any]]:
