@@ -113,12 +113,12 @@ def train(
             for group in optimizer.param_groups:
                 group["lr"] = learning_rate(step, config.d_model, steps // 4, peak=1e-3)
             batch = data.batch(rows)
-            loss, likelihood = objective(batch)
-            (loss / len(batch.targets)).backward()
+            losses = objective(batch)
+            (losses.loss / len(batch.targets)).backward()
             optimizer.step()
             optimizer.zero_grad()
             if step % 50 == 0 or step == steps:
-                mean = float(likelihood) / len(batch.targets)
+                mean = float(losses.likelihood) / len(batch.targets)
                 print(f"  step {step}: {mean:.2f}, {perf_counter() - begin:.0f} s", flush=True)
         epoch += 1
     return model.eval()

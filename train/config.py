@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from translate_trt.runtime.bundle.attention_heads import AttentionHeads
 from translate_trt.runtime.errors import CheckpointError, OptionError
 from translate_trt.train.selection import METRICS
 
@@ -315,6 +316,14 @@ class TrainConfig:
     label_smoothing: float = _setting(
         0.1, "Label smoothing: share of the target distribution spread over the vocabulary."
     )
+    guided_alignment: float = _setting(
+        0.0, "Weight of a second loss, by which a head of cross-attention learns the alignments of "
+        "--data (Chen et al. 2016). 0: none.", added=True,
+    )  # fmt: skip
+    guided_alignment_layer: int = _setting(
+        -1, "Decoder layer whose first head learns them, from 0; -1: the last, -2: the one before.",
+        added=True,
+    )  # fmt: skip
     precision: str = _setting(
         "auto", "Precision of matmuls; auto: bf16 where the processor has instructions for it, "
         "fp16 with loss scaling on older GPUs, fp32 otherwise.",
@@ -354,7 +363,7 @@ class TrainConfig:
         _at_least(self, 1, "checkpoint_every", "average_checkpoints", "log_every")
         _at_least(self, 0, "micro_batch_tokens", "seed", "validate_every", "patience")
         _positive(self, "learning_rate_scale", "adam_epsilon")
-        _not_negative(self, "learning_rate", "clip_norm")
+        _not_negative(self, "learning_rate", "clip_norm", "guided_alignment")
         _share(self, "adam_beta1", "adam_beta2", "label_smoothing")
         _one_of_its_choices(self)
         _ = self.weights_of_corpora
@@ -627,6 +636,23 @@ def apply(config: Config, changes: dict[str, Any]) -> Config:
     """Apply the changes that are fields of `config`; others are ignored."""
     names = {field.name for field in dataclasses.fields(config)}
     return dataclasses.replace(config, **{k: v for k, v in changes.items() if k in names})
+
+
+def guided_head(model: ModelConfig, train: TrainConfig) -> AttentionHeads | None:
+    """Return the head of cross-attention that learns alignments; None if none does.
+
+    Raises:
+        OptionError: The decoder has no such layer.
+    """
+    if not train.guided_alignment:
+        return None
+    layer, layers = train.guided_alignment_layer, model.decoder_layers
+    if not -layers <= layer < layers:
+        raise OptionError(
+            f"guided_alignment_layer is {layer}, but the decoder has {layers} layers; choose 0 to "
+            f"{layers - 1}, or -1 for the last."
+        )
+    return AttentionHeads(layer, (0,)).within(layers, model.heads)
 
 
 def check_trainable(config: ModelConfig) -> None:

@@ -322,3 +322,20 @@ def projected_cross_entropy(
     """
     inputs = (hidden, weight, bias, targets, smoothing, method, banned_tokens)
     return _ProjectedCrossEntropy.apply(*inputs)  # type: ignore[no-any-return,no-untyped-call]
+
+
+def alignment_cross_entropy(weights: Tensor, links: Tensor, shares: Tensor) -> Tensor:
+    """Sum over target positions of the cross-entropy of attention and alignment, in nats.
+
+    Guided alignment (Chen et al. 2016, equation 7).
+
+    Args:
+        weights: [N, 1, T, S] attention weights of a head.
+        links: [links] aligned positions in the flattened weights.
+        shares: [links] probabilities of the links; those of a target position sum to 1.
+
+    Returns:
+        Scalar, in float32.
+    """
+    found = weights.float().flatten()[links]
+    return -(shares * found.clamp_min(torch.finfo(torch.float32).tiny).log()).sum()

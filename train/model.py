@@ -168,6 +168,12 @@ class MultiHeadAttention(nn.Module):
         """Attention weights of `attend`: [N, H, T, S]."""
         return attention_weights(self.queries(x), key, bias)
 
+    def weights_of_head(self, x: Tensor, key: Tensor, bias: Tensor | None, head: int) -> Tensor:
+        """Attention weights of `attend` of one head, without those of the others: [N, 1, T, S]."""
+        rows = slice(head * self.d_k, (head + 1) * self.d_k)
+        query = F.linear(x, self.query.weight[rows], self.query.bias[rows]) * self.d_k**-0.5
+        return attention_weights(query[:, None], key[:, head, None], bias)
+
 
 #: By `ModelConfig.activation`.
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -262,6 +268,7 @@ class DecoderLayer(nn.Module):
         cross_keys_values: tuple[Tensor, Tensor],
         source_bias: Tensor | None,
         record: list[Tensor] | None = None,
+        recorded_head: int | None = None,
     ) -> tuple[Tensor, Past]:
         """Run the layer on a whole sentence, or on the next position.
 
@@ -272,6 +279,7 @@ class DecoderLayer(nn.Module):
             cross_keys_values: Keys and values [N, H, S, D] of the encoder output.
             source_bias: [N, 1, 1, S].
             record: List to which cross-attention weights [N, H, T, S] are appended.
+            recorded_head: Head to record, [N, 1, T, S]; None for all.
 
         Returns:
             The new x, and the past of the next position.
@@ -284,11 +292,18 @@ class DecoderLayer(nn.Module):
             x, past = self._attend_to_past(x, past)
         y = self.cross_attention_norm.before(x)
         if record is not None:
-            record.append(self.cross_attention.weights(y, cross_keys_values[0], source_bias))
+            record.append(self._cross_weights(y, cross_keys_values[0], source_bias, recorded_head))
         attended = self.cross_attention.attend(y, *cross_keys_values, source_bias)
         x = self.cross_attention_norm.after(x, attended)
         y = self.feed_forward_norm.before(x)
         return self.feed_forward_norm.after(x, self.feed_forward(y)), past
+
+    def _cross_weights(
+        self, y: Tensor, key: Tensor, source_bias: Tensor | None, head: int | None
+    ) -> Tensor:
+        if head is None:
+            return self.cross_attention.weights(y, key, source_bias)
+        return self.cross_attention.weights_of_head(y, key, source_bias, head)
 
     def _attend_to_past(self, x: Tensor, past: Past | None) -> tuple[Tensor, Past]:
         """Run the self-attention block; see `forward`."""
@@ -350,6 +365,21 @@ class DecoderCache:
             self.length,
             self.record_attention,
         )
+
+
+@dataclass
+class RecordedHead:
+    """Cross-attention of one head, recorded by a forward pass over whole sentences.
+
+    Attributes:
+        layer: Index of the decoder layer.
+        head: Index of the head.
+        weights: Weights of each forward pass, [N, 1, T, S].
+    """
+
+    layer: int
+    head: int
+    weights: list[Tensor] = field(default_factory=list)
 
 
 class Positions(nn.Module):
@@ -531,7 +561,13 @@ class Transformer(nn.Module):
             x = layer(x, source_bias)
         return cast(Tensor, self.encoder_norm(x))
 
-    def decode(self, target: Tensor, memory: Tensor, source_bias: Tensor | None) -> Tensor:
+    def decode(
+        self,
+        target: Tensor,
+        memory: Tensor,
+        source_bias: Tensor | None,
+        recorded: RecordedHead | None = None,
+    ) -> Tensor:
         """Decoder output at every position (before the output projection).
 
         Args:
@@ -539,24 +575,35 @@ class Transformer(nn.Module):
                 right, where the causal mask hides it.
             memory: [N, S, d_model] encoder output.
             source_bias: Bias of the encoder.
+            recorded: Head whose cross-attention is recorded.
 
         Returns:
             [N, T, d_model].
         """
         x = self.embed(target)
-        for layer, keys_values in zip(
-            self.decoder_layers, self.cross_keys_values(memory), strict=True
+        for index, (layer, keys_values) in enumerate(
+            zip(self.decoder_layers, self.cross_keys_values(memory), strict=True)
         ):
-            x, _ = layer(x, None, keys_values, source_bias)
+            if recorded is not None and recorded.layer == index:
+                record = recorded.weights, recorded.head
+                x, _ = layer(x, None, keys_values, source_bias, *record)
+            else:
+                x, _ = layer(x, None, keys_values, source_bias)
         return cast(Tensor, self.decoder_norm(x))
 
     def project(self, hidden: Tensor) -> Tensor:
         """Logits over the vocabulary: hidden [..., d_model] times the embedding matrix (3.4)."""
         return F.linear(hidden, self.projection_weight, self.output_bias)
 
-    def forward(self, source: Tensor, source_bias: Tensor | None, target: Tensor) -> Tensor:
+    def forward(
+        self,
+        source: Tensor,
+        source_bias: Tensor | None,
+        target: Tensor,
+        recorded: RecordedHead | None = None,
+    ) -> Tensor:
         """Decoder output [N, T, d_model] for source [N, S] and previous target tokens [N, T]."""
-        return self.decode(target, self.encode(source, source_bias), source_bias)
+        return self.decode(target, self.encode(source, source_bias), source_bias, recorded)
 
     def start_cache(self, source: Tensor, source_lengths: Tensor) -> DecoderCache:
         """Encode the source, and project the keys and values of the cross-attention.

@@ -12,7 +12,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from translate_trt.train import loss as loss_module
 from translate_trt.train.config import BANNED_BIAS
-from translate_trt.train.loss import Method, choose_method, projected_cross_entropy
+from translate_trt.train.loss import (
+    Method,
+    alignment_cross_entropy,
+    choose_method,
+    projected_cross_entropy,
+)
 
 #: Tolerances for losses, and for gradients, relative to torch's cross-entropy in float32.
 TOLERANCES = {"rtol": 1e-5, "atol": 1e-5}
@@ -264,6 +269,20 @@ def test_huge_logits_stay_finite(method: Method) -> None:
     assert torch.isfinite(value)
     assert hidden.grad is not None
     assert torch.isfinite(hidden.grad).all()
+
+
+def test_guided_alignment_is_the_cross_entropy_of_its_rows() -> None:
+    torch.manual_seed(1)
+    weights = torch.softmax(torch.randn(2, 1, 3, 4), -1).requires_grad_()
+    expected = torch.zeros(2, 1, 3, 4)
+    expected[0, 0, 0, 1] = expected[1, 0, 2, 3] = 1  # linked with one token
+    expected[0, 0, 2, [0, 3]] = 0.5  # with two; other positions with none
+    links = expected.flatten().nonzero()[:, 0]
+    found = alignment_cross_entropy(weights, links, expected.flatten()[links])
+    torch.testing.assert_close(found, -(expected * weights.log()).sum())
+    assert torch.isfinite(
+        alignment_cross_entropy(torch.zeros(1, 1, 1, 1), links[:1] * 0, links[:1])
+    )
 
 
 def test_without_gradients() -> None:

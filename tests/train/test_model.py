@@ -19,6 +19,7 @@ from translate_trt.train.model import (
     EncoderLayer,
     FeedForward,
     MultiHeadAttention,
+    RecordedHead,
     Residual,
     Transformer,
     pad,
@@ -86,6 +87,20 @@ def test_attention_is_equation_1() -> None:
     arrays = (torch.from_numpy(array) for array in (query, key, value, bias))
     found = scaled_dot_product_attention(*arrays)
     np.testing.assert_allclose(found.numpy(), weights @ value, atol=1e-12)
+
+
+def test_a_recorded_head_is_one_of_all(model: Transformer) -> None:
+    source, lengths = pad([[5, 6, 7, 3], [8, 3]])
+    target, bias = torch.tensor([[2, 9, 4], [2, 7, 7]]), source_padding_bias(source, lengths)
+    every: list[torch.Tensor] = []
+    keys_values = model.cross_keys_values(model.encode(source, bias))
+    x, layer = model.embed(target), model.decoder_layers
+    x, _ = layer[0](x, None, keys_values[0], bias)
+    layer[1](x, None, keys_values[1], bias, every)
+    for head in range(4):
+        recorded = RecordedHead(1, head)
+        model(source, bias, target, recorded)
+        torch.testing.assert_close(recorded.weights[0], every[0][:, head, None])
 
 
 @pytest.mark.parametrize("causal", [False, True])

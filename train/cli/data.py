@@ -53,6 +53,14 @@ def data() -> None:
     help="Source and target training text, plain, gzip or zstd; repeatable. Nothing is downloaded.",
 )
 @click.option(
+    "--alignment",
+    "alignments",
+    type=_FILES,
+    multiple=True,
+    help="Word alignments of the text of each --from, in Pharaoh format (0-0 1-2), for train "
+    "--guided-alignment; as often as --from.",
+)
+@click.option(
     "--trees",
     type=_FILES,
     multiple=True,
@@ -100,6 +108,7 @@ def prepare(
     name: str | None,
     out: Path,
     train_files: tuple[tuple[Path, Path], ...],
+    alignments: tuple[Path, ...],
     trees: tuple[Path, ...],
     valid_trees: tuple[Path, ...],
     test_trees: tuple[Path, ...],
@@ -156,6 +165,8 @@ def prepare(
         )
     if not train_files and not trees and (valid or test):
         raise OptionError("--valid and --test need --from; a named corpus has its own.")
+    if alignments and not train_files:
+        raise OptionError("--alignment needs --from; trees have alignments of their own.")
     how: dict[str, Any] = {
         "terminology_form": terminology_form,
         "terminology_share": terminology_share,
@@ -169,13 +180,13 @@ def prepare(
         recover(out)
     check_directory(out, force)  # before gigabytes are downloaded
     glossary = () if terminology is None else (terminology,)
-    texts = (*train_files, valid or (), test or (), trees, valid_trees, test_trees, glossary)
-    check_apart(out, itertools.chain(*texts))
+    texts = (*train_files, alignments, valid or (), test or (), trees, valid_trees, test_trees)
+    check_apart(out, itertools.chain(*texts, glossary))
     with exit_on_sigterm(), locked_directory(out):
         if trees:
             job = _treebank(languages, (trees, valid_trees, test_trees), options)
         elif train_files or name is None:
-            job = _local(name, languages, train_files, valid, test, options)
+            job = _local(name, languages, (train_files, alignments), valid, test, options)
         else:
             job = _named(name, languages, downloads or out / DOWNLOADS, mirror, options)
         job = dataclasses.replace(job, terminology=terms)
@@ -189,20 +200,21 @@ def _treebank(
     options: PrepareOptions,
 ) -> Preparation:
     from translate_trt.train.data.prepare import Preparation
-    from translate_trt.train.data.trees import treebank_pair
+    from translate_trt.train.data.trees import treebank_alignment, treebank_pair
 
     train, valid, test = splits
     origin = [[str(path) for path in paths] for paths in splits if paths]
     return Preparation(
         "treebank", languages, [treebank_pair([path]) for path in train], treebank_pair(valid),
         treebank_pair(test) if test else None, options, origin, trees=True,
+        alignments=[treebank_alignment([path]) for path in train],
     )  # fmt: skip
 
 
 def _local(
     name: str | None,
     languages: tuple[str | None, str | None],
-    train: tuple[tuple[Path, Path], ...],
+    train_files: tuple[tuple[tuple[Path, Path], ...], tuple[Path, ...]],
     valid: tuple[Path, Path] | None,
     test: tuple[Path, Path] | None,
     options: PrepareOptions,
@@ -212,6 +224,7 @@ def _local(
 
     if valid is None:
         raise OptionError("--from needs --valid SOURCE TARGET, the validation text.")
+    train, alignments = train_files
     corpus = CORPORA[name] if name else None
     named = (corpus.source_language, corpus.target_language) if corpus else (None, None)
     return Preparation(
@@ -225,6 +238,7 @@ def _local(
         (TextSource(test[0]), TextSource(test[1])) if test else None,
         options,
         [[str(path) for path in pair] for pair in (*train, valid, *([test] if test else []))],
+        alignments=[TextSource(path) for path in alignments],
     )
 
 

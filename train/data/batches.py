@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,6 +18,7 @@ from torch import Tensor
 
 from translate_trt.runtime.errors import InputError
 from translate_trt.train.config import END, PAD, START
+from translate_trt.train.data.alignments import TokenLinks
 from translate_trt.train.model import Transformer, source_padding_bias
 
 log = logging.getLogger("translate_trt")
@@ -75,6 +77,9 @@ class Batch:
         targets: [M] tokens to predict, without padding, in row order.
         target_index: [M] positions of the targets in the flattened [N * T]. The output projection
             and the loss are computed for these positions only.
+        links: [links] aligned positions in the flattened attention weights [N, T, S]; None without
+            alignments.
+        link_shares: [links] probabilities of the links; those of a target position sum to 1.
     """
 
     source: Tensor
@@ -83,6 +88,8 @@ class Batch:
     previous: Tensor
     targets: Tensor
     target_index: Tensor
+    links: Tensor | None = None
+    link_shares: Tensor | None = None
 
     def to(self, device: torch.device) -> Batch:
         """Copy the batch to a device."""
@@ -93,9 +100,10 @@ class Batch:
         return self._each(Tensor.pin_memory)
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> Batch:
-        bias = None if self.source_bias is None else change(self.source_bias)
-        rest = {name: change(x) for name, x in vars(self).items() if name != "source_bias"}
-        return Batch(source_bias=bias, **rest)
+        changed: dict[str, Any] = {
+            name: None if tensor is None else change(tensor) for name, tensor in vars(self).items()
+        }
+        return Batch(**changed)
 
     @property
     def padded_tokens(self) -> int:
@@ -121,6 +129,7 @@ class ParallelData:
             but not as targets.
         vocabulary_sizes: Sizes of source and target vocabulary, where known, to check token ids.
         corpora: Number of pairs of each corpus, in order; empty if it is one.
+        links: Aligned tokens, which batches then have; None for none.
         name: Name of the data in messages.
     """
 
@@ -131,6 +140,7 @@ class ParallelData:
     banned_tokens: NDArray[np.int64] | None = None
     vocabulary_sizes: tuple[int, int] | None = None
     corpora: tuple[int, ...] = ()
+    links: TokenLinks | None = None
     name: str = "the training text"
 
     def __len__(self) -> int:
@@ -172,7 +182,11 @@ class ParallelData:
             inside &= ~torch.isin(target, torch.from_numpy(self.banned_tokens))
         index = inside.flatten().nonzero()[:, 0]
         bias = source_padding_bias(source, source_lengths)
-        return Batch(source, source_lengths, bias, previous, target.flatten()[index], index)
+        links: tuple[Tensor | None, Tensor | None] = (None, None)
+        if self.links is not None:
+            links = self.links.of_batch(rows, target.shape[1], source.shape[1])
+        targets = target.flatten()[index]
+        return Batch(source, source_lengths, bias, previous, targets, index, *links)
 
     def _check_ids(self, source: Tensor, target: Tensor) -> None:
         """Raise an InputError for unknown ids, on which a GPU's embedding aborts the process."""
@@ -215,12 +229,16 @@ class ParallelData:
 
     def _checksum(self, stopped: Callable[[], bool]) -> int:
         checksum = 0
+        arrays: list[NDArray[Any]] = []
         for side in (self.source, self.target):
-            for array in (side.offsets, side.tokens):
-                for begin in range(0, len(array), _BLOCK):
-                    if stopped():
-                        return 0
-                    checksum = zlib.crc32(array[begin : begin + _BLOCK].data, checksum)
+            arrays += [side.offsets, side.tokens]
+        if self.links is not None:
+            arrays += [self.links.offsets, self.links.positions]
+        for array in arrays:
+            for begin in range(0, len(array), _BLOCK):
+                if stopped():
+                    return 0
+                checksum = zlib.crc32(array[begin : begin + _BLOCK].data, checksum)
         return checksum
 
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from translate_trt.runtime.errors import InputError
+from translate_trt.train.data.alignments import read_links
 from translate_trt.train.data.corpora import PrepareOptions
 
 #: Reasons to drop a pair, in the order in which they are checked.
@@ -28,26 +30,69 @@ class CleanChunk:
         target: Target lines in UTF-8, each with a newline.
         hashes: [pairs], equal for equal pairs.
         dropped: Number of dropped pairs by reason.
+        alignment: Alignments, each with a newline; empty without alignments.
     """
 
     source: bytes
     target: bytes
     hashes: NDArray[np.uint64]
     dropped: dict[str, int] = field(default_factory=dict)
+    alignment: bytes = b""
 
 
-def clean_chunk(source: list[bytes], target: list[bytes], options: PrepareOptions) -> CleanChunk:
+@dataclass(frozen=True)
+class AlignedLines:
+    """Alignments of a chunk, in Pharaoh format.
+
+    Attributes:
+        lines: Lines with line ends.
+        name: Name of the file in messages.
+        first: Number of the first line in the file, from 1.
+    """
+
+    lines: list[bytes]
+    name: str
+    first: int
+
+    def read(self, row: int, source: str, target: str) -> str:
+        """Return the alignment of a pair.
+
+        Raises:
+            InputError: It is damaged, or names words that the pair lacks.
+        """
+        line = self.lines[row].decode("ascii", "replace").strip()
+        try:
+            read_links(line, len(source.split()), len(target.split()))
+        except ValueError as error:
+            raise InputError(
+                f"{self.name}, line {self.first + row}: {error}; an alignment has links of words "
+                "as numbers from 0, the source word first, such as 0-0 1-2."
+            ) from error
+        return line
+
+
+def clean_chunk(
+    source: list[bytes],
+    target: list[bytes],
+    options: PrepareOptions,
+    alignment: AlignedLines | None = None,
+) -> CleanChunk:
     r"""Strip every line and drop unsuitable pairs; duplicates are kept.
 
     Args:
         source: Lines with line ends. Only \n ends a line; U+0085 or U+2028 may be inside.
         target: Target lines, one per source line.
         options: Limits of lengths and of their ratio.
+        alignment: Alignments of the pairs; None for none.
+
+    Raises:
+        InputError: An alignment is damaged.
     """
     dropped: dict[str, int] = {}
     kept_source: list[str] = []
     kept_target: list[str] = []
-    for raw_source, raw_target in zip(source, target, strict=True):
+    kept_alignment: list[str] = []
+    for row, (raw_source, raw_target) in enumerate(zip(source, target, strict=True)):
         try:
             text, translation = raw_source.decode().strip(), raw_target.decode().strip()
         except UnicodeDecodeError:
@@ -59,11 +104,14 @@ def clean_chunk(source: list[bytes], target: list[bytes], options: PrepareOption
             continue
         kept_source.append(text + "\n")
         kept_target.append(translation + "\n")
+        if alignment is not None:
+            kept_alignment.append(alignment.read(row, text, translation) + "\n")
     return CleanChunk(
         "".join(kept_source).encode(),
         "".join(kept_target).encode(),
         _hash_pairs(kept_source, kept_target),
         dropped,
+        "".join(kept_alignment).encode(),
     )
 
 

@@ -6,6 +6,7 @@ Memory grows with the corpus by 9 bytes per pair only (a hash and a flag).
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import importlib.metadata
@@ -33,17 +34,31 @@ from translate_trt.runtime.io.atomic_files import (
 )
 from translate_trt.runtime.io.locks import LOCK, TEMPORARY, locked
 from translate_trt.runtime.text.bracketings import build_tree
-from translate_trt.train.data.cleaning import REASONS, CleanChunk, clean_chunk, first_occurrences
+from translate_trt.train.data.alignments import check_length
+from translate_trt.train.data.cleaning import (
+    REASONS,
+    AlignedLines,
+    CleanChunk,
+    clean_chunk,
+    first_occurrences,
+)
 from translate_trt.train.data.corpora import PrepareOptions
-from translate_trt.train.data.encode import SIDES, Encoded, SplitWriter, encode_lines, token_type
+from translate_trt.train.data.encode import (
+    ALIGNMENT,
+    SIDES,
+    Encoded,
+    SplitWriter,
+    encode_lines,
+    token_type,
+)
 from translate_trt.train.data.terminology import TerminologyOptions
-from translate_trt.train.data.text_sources import Pair, read_line_chunks
+from translate_trt.train.data.text_sources import LineSource, Pair, read_line_chunks
 from translate_trt.train.data.vocabulary import WORDS, sample_rows, train_tokenizer
 from translate_trt.train.worker_processes import WorkerPool
 
 log = logging.getLogger("translate_trt")
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 INDEX = "data.json"
 TOKENIZER = "tokenizer.spm"
 TOKENIZERS = ("source.spm", "target.spm")  # of data with a vocabulary per side
@@ -69,9 +84,10 @@ class Preparation:
         origin: Sources of the text, for the record.
         terminology: Annotation of training pairs; None for none.
         trees: Whether the target is linearized trees of the source (train/data/trees.py).
+        alignments: Alignment of each pair of training texts; empty for none.
 
     Raises:
-        OptionError: Trees have no source vocabulary.
+        OptionError: Trees have no source vocabulary; alignments do not go with another option.
     """
 
     name: str
@@ -83,8 +99,21 @@ class Preparation:
     origin: list[Any] = field(default_factory=list)
     terminology: TerminologyOptions | None = None
     trees: bool = False
+    alignments: Sequence[LineSource] = ()
 
     def __post_init__(self) -> None:
+        if self.alignments:
+            check_length(self.options.max_length)
+            if len(self.alignments) != len(self.train):
+                raise OptionError(
+                    f"{len(self.alignments)} alignments for {len(self.train)} pairs of training "
+                    "texts: give each pair one, in the same order."
+                )
+            if self.terminology is not None:
+                raise OptionError(
+                    "terminology changes the words of the source, which an alignment counts; leave "
+                    "one of them out."
+                )
         if self.trees and not self.options.source_vocabulary_size:
             raise OptionError(
                 "words and labels cannot share a vocabulary; set source_vocabulary_size to more "
@@ -156,7 +185,7 @@ def prepare(preparation: Preparation, out: Path, workers: int, force: bool = Fal
     check_directory(out, force)
     if preparation.terminology is not None:
         preparation.terminology.glossary()
-    for source in itertools.chain.from_iterable(preparation.train):
+    for source in (*itertools.chain.from_iterable(preparation.train), *preparation.alignments):
         source.check()
     held_out = {"valid": _HeldOut.read(preparation.valid)}  # errors show before hours of work
     if preparation.test is not None:
@@ -178,7 +207,7 @@ def _fill(
     """Write all files except data.json, and return its content."""
     options = preparation.options
     clock = _Clock()
-    text = _clean(preparation.train, options, work, pool)
+    text = _clean(preparation, work, pool)
     clock.lap("clean")
     terminology = preparation.terminology
     symbols = () if terminology is None else terminology.annotation.symbols
@@ -223,6 +252,8 @@ def _obsolete(out: Path) -> Iterator[Path]:
         yield out / name
     for name in ("test", "valid", "train"):  # new data may have no test set to replace an old one
         yield out / f"{name}.trees.txt"
+        for suffix in ("links", "offsets"):
+            yield out / f"{name}.{ALIGNMENT}.{suffix}"
         for side in SIDES:
             for suffix in ("tokens", "offsets", "txt"):
                 yield out / f"{name}.{side}.{suffix}"
@@ -246,27 +277,27 @@ class _Clock:
 
 @dataclass(frozen=True)
 class _Chunk:
-    """Byte ranges of consecutive pairs in the files of source and target, and their rows."""
+    """Byte ranges of consecutive pairs in the files of cleaned text, and their rows."""
 
-    begin: tuple[int, int]
-    end: tuple[int, int]
+    begin: tuple[int, ...]
+    end: tuple[int, ...]
     rows: slice
     corpus: int  # index of the pair of texts that it is from
 
 
 @dataclass
 class _CleanText:
-    """Cleaned pairs in two files.
+    """Cleaned pairs in two files, or in three with their alignments.
 
     Attributes:
-        paths: Source and target file.
+        paths: Source and target file, and that of the alignments.
         chunks: Consecutive chunks of the files.
         keep: [pairs], False for duplicates.
         read: Number of pairs read.
         dropped: Number of dropped pairs by reason.
     """
 
-    paths: tuple[Path, Path]
+    paths: tuple[Path, ...]
     chunks: list[_Chunk] = field(default_factory=list)
     keep: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
     read: int = 0
@@ -281,25 +312,23 @@ class _CleanText:
             path.unlink()
 
 
-def _clean(
-    pairs: Sequence[Pair], options: PrepareOptions, work: Path, pool: WorkerPool
-) -> _CleanText:
-    """Write cleaned text into two files; duplicates are marked, not removed."""
-    text = _CleanText((work / "cleaned.source", work / "cleaned.target"))
+def _clean(preparation: Preparation, work: Path, pool: WorkerPool) -> _CleanText:
+    """Write cleaned text into files; duplicates are marked, not removed."""
+    sides = (*SIDES, ALIGNMENT) if preparation.alignments else SIDES
+    text = _CleanText(tuple(work / f"cleaned.{side}" for side in sides))
     hashes: list[NDArray[np.uint64]] = []
-    begin, rows = (0, 0), 0
-    with (
-        text.paths[0].open("wb") as source,
-        text.paths[1].open("wb") as target,
-        _bar("cleaning", None) as bar,
-    ):
+    begin, rows = (0,) * len(sides), 0
+    with contextlib.ExitStack() as stack:
+        files = [stack.enter_context(path.open("wb")) for path in text.paths]
+        bar = stack.enter_context(_bar("cleaning", None))
         corpora: list[int] = []  # of each task
-        tasks = _cleaning_tasks(pairs, options, text, corpora)
+        tasks = _cleaning_tasks(preparation, text, corpora)
         for number, chunk in enumerate(pool.map(_clean_task, tasks)):
-            source.write(chunk.source)
-            target.write(chunk.target)
+            contents = (chunk.source, chunk.target, chunk.alignment)[: len(sides)]
+            for file, content in zip(files, contents, strict=True):
+                file.write(content)
             hashes.append(chunk.hashes)
-            end = begin[0] + len(chunk.source), begin[1] + len(chunk.target)
+            end = tuple(at + len(content) for at, content in zip(begin, contents, strict=True))
             own = slice(rows, rows + len(chunk.hashes))
             text.chunks.append(_Chunk(begin, end, own, corpora[number]))
             text.drop(chunk.dropped)
@@ -307,7 +336,7 @@ def _clean(
             bar.update(text.read - bar.n)
     if not rows:
         raise InputError(f"no pair of {text.read:,} is fit to train on: {_reasons(text.dropped)}.")
-    if options.keep_duplicates:
+    if preparation.options.keep_duplicates:
         text.keep = np.ones(rows, np.bool_)
     else:
         text.keep = first_occurrences(np.concatenate(hashes))
@@ -315,18 +344,23 @@ def _clean(
     return text
 
 
-_CleaningTask = tuple[list[bytes], list[bytes], PrepareOptions]
+_CleaningTask = tuple[list[bytes], list[bytes], PrepareOptions, AlignedLines | None]
 
 
 def _cleaning_tasks(
-    pairs: Sequence[Pair], options: PrepareOptions, text: _CleanText, corpora: list[int]
+    preparation: Preparation, text: _CleanText, corpora: list[int]
 ) -> Iterator[_CleaningTask]:
     """Iterate over the chunks of all pairs; count pairs, and record the corpus of each chunk."""
-    for corpus, (source, target) in enumerate(pairs):
-        for sources, targets in read_line_chunks(source, target, CHUNK_PAIRS):
+    alignments: Sequence[LineSource | None] = preparation.alignments
+    alignments = alignments or [None] * len(preparation.train)
+    for corpus, (pair, alignment) in enumerate(zip(preparation.train, alignments, strict=True)):
+        first = 1
+        for sources, targets, *links in read_line_chunks(*pair, CHUNK_PAIRS, alignment):
             text.read += len(sources)
             corpora.append(corpus)
-            yield sources, targets, options
+            aligned = AlignedLines(links[0], str(alignment), first) if links else None
+            first += len(sources)
+            yield sources, targets, preparation.options, aligned
 
 
 def _clean_task(task: _CleaningTask) -> CleanChunk:
@@ -421,7 +455,7 @@ def _sampled_lines(
 
 
 def _pick_lines(
-    task: tuple[tuple[Path, Path], _Chunk, NDArray[np.int64], tuple[int, ...]],
+    task: tuple[tuple[Path, ...], _Chunk, NDArray[np.int64], tuple[int, ...]],
 ) -> list[str]:
     """Read rows of a chunk: all lines of the first side, then those of the second."""
     paths, chunk, rows, sides = task
@@ -429,8 +463,8 @@ def _pick_lines(
     return [lines[side][row] for side in sides for row in rows]
 
 
-def _read_chunk(paths: tuple[Path, Path], chunk: _Chunk) -> list[list[str]]:
-    """Read the source and target lines of a chunk, without line ends."""
+def _read_chunk(paths: tuple[Path, ...], chunk: _Chunk) -> list[list[str]]:
+    """Read the lines of a chunk in each file, without line ends."""
     sides = []
     for path, begin, end in zip(paths, chunk.begin, chunk.end, strict=True):
         with path.open("rb") as file:
@@ -457,7 +491,8 @@ def _encode(
     tasks = (
         _EncodingTask(text.paths, chunk, text.keep[chunk.rows], *settings) for chunk in text.chunks
     )
-    with SplitWriter(work, "train") as writer, _bar("tokenizing", len(text.keep)) as bar:
+    linked = bool(preparation.alignments)
+    with SplitWriter(work, "train", linked) as writer, _bar("tokenizing", len(text.keep)) as bar:
         for (encoded, count), chunk in zip(pool.map(_encode_task, tasks), text.chunks, strict=True):
             annotated += count
             writer.append(encoded)
@@ -475,6 +510,12 @@ def _encode(
                 "check the order of the columns, or add --terminology-ignore-case",
                 terminology.terminology,
             )
+    if writer.unlinked:
+        log.warning(
+            "%d of %d pairs have lost their alignment: normalization divides their text into other "
+            "words",
+            writer.unlinked, writer.pairs,
+        )  # fmt: skip
     dropped = {name: text.dropped.get(name, 0) for name in REASONS}
     entry = {"read": text.read, "dropped": dropped, "corpora": corpora, **writer.entry()}
     return entry, annotated
@@ -482,7 +523,7 @@ def _encode(
 
 @dataclass(frozen=True)
 class _EncodingTask:
-    paths: tuple[Path, Path]
+    paths: tuple[Path, ...]
     chunk: _Chunk
     keep: NDArray[np.bool_]
     tokenizers: tuple[Path, Path]
@@ -493,14 +534,16 @@ class _EncodingTask:
 
 
 def _encode_task(task: _EncodingTask) -> tuple[Encoded, int]:
-    source, target = (
+    source, target, *alignments = (
         [line for line, kept in zip(lines, task.keep.tolist(), strict=True) if kept]
         for lines in _read_chunk(task.paths, task.chunk)
     )
     annotated = 0
     if task.terminology is not None:
         source, target, annotated = task.terminology.annotate(source, target, task.seed)
-    return encode_lines(source, target, task.tokenizers, task.max_length, task.kind), annotated
+    links = alignments[0] if alignments else None
+    encoded = encode_lines(source, target, task.tokenizers, task.max_length, task.kind, links)
+    return encoded, annotated
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -135,30 +135,47 @@ Pair = tuple[LineSource, LineSource]
 
 
 def read_line_chunks(
-    source: LineSource, target: LineSource, size: int
-) -> Iterator[tuple[list[bytes], list[bytes]]]:
+    source: LineSource, target: LineSource, size: int, alignment: LineSource | None = None
+) -> Iterator[tuple[list[bytes], ...]]:
     """Iterate over the lines of both sources in chunks of `size` pairs; the last may be shorter.
+
+    Args:
+        source: Source text.
+        target: Its translation.
+        size: Pairs of a chunk.
+        alignment: Alignments of the pairs, for chunks of three lists of lines.
 
     Raises:
         InputError: A source cannot be read, or the numbers of lines differ.
     """
-    with source.open() as sources, target.open() as targets:
+    sides = [source, target] if alignment is None else [source, target, alignment]
+    with ExitStack() as stack:
+        streams = [stack.enter_context(side.open()) for side in sides]
         done = 0
         while True:
-            chunk = list(itertools.islice(sources, size)), list(itertools.islice(targets, size))
-            if len(chunk[0]) != len(chunk[1]):
+            chunk = tuple(list(itertools.islice(stream, size)) for stream in streams)
+            if len({len(lines) for lines in chunk}) > 1:
                 counts = [
                     done + len(lines) + sum(1 for _ in rest)
-                    for lines, rest in zip(chunk, (sources, targets), strict=True)
+                    for lines, rest in zip(chunk, streams, strict=True)
                 ]
-                raise InputError(
-                    f"{source} has {counts[0]} lines and {target} has {counts[1]}; they must be "
-                    "translations of each other, line by line."
-                )
+                raise _not_parallel(sides, counts)
             if not chunk[0]:
                 return
             done += len(chunk[0])
             yield chunk
+
+
+def _not_parallel(sides: Sequence[LineSource], counts: Sequence[int]) -> InputError:
+    if counts[0] == counts[1]:
+        return InputError(
+            f"{sides[2]} has {counts[2]} lines and {sides[0]} has {counts[0]}; it must have the "
+            "alignment of each pair, line by line."
+        )
+    return InputError(
+        f"{sides[0]} has {counts[0]} lines and {sides[1]} has {counts[1]}; they must be "
+        "translations of each other, line by line."
+    )
 
 
 def language_of(path: Path) -> str | None:

@@ -5,6 +5,8 @@ DIR/
   tokenizer.spm                    or source.spm and target.spm
   train.source.tokens   .offsets   concatenated token ids, and the start of each sentence (int64)
   train.target.tokens   .offsets
+  train.alignment.links  .offsets  linked positions of target and source in turn (uint16), and the
+                                   start of those of each sentence (data prepare --alignment, trees)
   valid.*  test.*                  token files of the other splits
   valid.source.txt  .target.txt    all lines of their text, for BLEU
   valid.trees.txt                  gold trees (data prepare --trees)
@@ -25,9 +27,10 @@ from translate_trt.runtime.bundle.fields import Fields
 from translate_trt.runtime.bundle.term_annotation import TermAnnotation
 from translate_trt.runtime.errors import BundleError, InputError
 from translate_trt.runtime.io.lines import read_parallel
+from translate_trt.train.data.alignments import LINK_TYPE, TokenLinks
 from translate_trt.train.data.batches import ParallelData, TokenArray
 from translate_trt.train.data.corpora import CORPORA
-from translate_trt.train.data.encode import SIDES, fingerprint_files
+from translate_trt.train.data.encode import ALIGNMENT, SIDES, fingerprint_files
 from translate_trt.train.data.prepare import FORMAT_VERSION, INDEX, TOKENIZER, TOKENIZERS, recover
 
 _BLOCK = 1 << 20  # sentences per check of offsets
@@ -112,6 +115,7 @@ class PreparedData:
                     self.vocabulary_size,
                 ),
                 corpora=tuple(entry.get("corpora", ())),
+                links=self._open_links(name, entry),
                 name=f"{self.path} ({name})",
             )
         except (KeyError, TypeError, ValueError) as error:
@@ -138,7 +142,8 @@ class PreparedData:
         paths = [
             self.path / f"{name}.{side}.{part}" for side in SIDES for part in ("offsets", "tokens")
         ]
-        self.split(name)
+        if self.split(name).links is not None:
+            paths += [self.path / f"{name}.{ALIGNMENT}.{part}" for part in ("offsets", "links")]
         found, right = fingerprint_files(paths), self._entry(name)["fingerprint"]
         if found != right:
             raise InputError(
@@ -150,6 +155,16 @@ class PreparedData:
         if name not in self.splits:
             raise InputError(f"{self.path} has no split {name!r}; it has {', '.join(self.splits)}.")
         return self.splits[name]
+
+    def _open_links(self, name: str, entry: dict[str, Any]) -> TokenLinks | None:
+        if "link_elements" not in entry:
+            return None
+        stem = f"{name}.{ALIGNMENT}"
+        positions = self._map(f"{stem}.links", LINK_TYPE, entry["link_elements"])
+        offsets = self._map(f"{stem}.offsets", "int64", entry["pairs"] + 1)
+        if offsets[0] != 0 or offsets[-1] != len(positions) or (np.diff(offsets) < 0).any():
+            raise InputError(f"{self.path / stem}.offsets is damaged. {_MAKE_AGAIN}")
+        return TokenLinks(positions, offsets)
 
     def _open_side(self, stem: str, sentences: int, tokens: int) -> TokenArray:
         token_file = self._map(f"{stem}.tokens", self.token_type, tokens)

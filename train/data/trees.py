@@ -1,5 +1,7 @@
 """Treebanks as parallel text for `data prepare --trees`: words, and the labels of linearized trees.
 
+Their alignment is known: each label is read at the word that comes next.
+
 A treebank is a file of bracketings or a directory of such files, such as the sections of the Penn
 Treebank. docs/parsing.md has the rules.
 """
@@ -11,12 +13,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.io.compression import reading_compressed, uncompressed_name
 from translate_trt.runtime.io.lines import check_input, text_lines
 from translate_trt.runtime.text.bracketings import (
     Event,
+    Word,
     clean,
     labels_of,
     read_trees,
@@ -58,17 +62,17 @@ def find_treebank(paths: Iterable[Path]) -> tuple[Path, ...]:
 
 @dataclass(frozen=True)
 class TreeSource:
-    """One side of the trees of files, a line per tree: words or labels.
+    """One side of the trees of files, a line per tree: words, labels, or the alignment of both.
 
-    Trees without words, and damaged ones, are left out with a warning, on both sides.
+    Trees without words, and damaged ones, are left out with a warning, on all sides.
     """
 
     paths: tuple[Path, ...]
-    labels: bool
+    side: Literal["words", "labels", "alignment"]
 
     def __str__(self) -> str:
         more = f" and {len(self.paths) - 1} more" if len(self.paths) > 1 else ""
-        return f"{'labels' if self.labels else 'words'} of {self.paths[0]}{more}"
+        return f"{self.side} of {self.paths[0]}{more}"
 
     def check(self) -> None:
         """Raise an InputError if a file cannot be read."""
@@ -85,16 +89,34 @@ class TreeSource:
         yield self._lines()
 
     def _lines(self) -> Iterator[bytes]:
+        parts = {"words": words_of, "labels": labels_of, "alignment": links_of}[self.side]
         for path in self.paths:
-            for tree in _trees(path, warn=not self.labels):
-                parts = labels_of(tree) if self.labels else words_of(tree)
-                yield (" ".join(parts) + "\n").encode()
+            for tree in _trees(path, warn=self.side == "words"):
+                yield (" ".join(parts(tree)) + "\n").encode()
 
 
 def treebank_pair(paths: Sequence[Path]) -> tuple[TreeSource, TreeSource]:
     """Return words and labels of the trees of files and directories."""
     files = find_treebank(paths)
-    return TreeSource(files, labels=False), TreeSource(files, labels=True)
+    return TreeSource(files, "words"), TreeSource(files, "labels")
+
+
+def treebank_alignment(paths: Sequence[Path]) -> TreeSource:
+    """Return the alignments of words and labels (`links_of`) of files and directories."""
+    return TreeSource(find_treebank(paths), "alignment")
+
+
+def links_of(tree: Sequence[Event]) -> list[str]:
+    """Return the link of each label, in Pharaoh format, to the first word that has no tag yet.
+
+    It is the word in front of a shift-reduce parser, which the label depends on most. After the
+    last word it is the end symbol.
+    """
+    links, word = list[str](), 0
+    for label, event in enumerate(tree):
+        links.append(f"{word}-{label}")
+        word += isinstance(event, Word)
+    return links
 
 
 def _trees(path: Path, warn: bool) -> Iterator[list[Event]]:

@@ -72,7 +72,8 @@ def train_tokenizer(
         "hard_vocab_limit": False,
         "model_type": model_type,
         "byte_fallback": has_bytes,
-        "character_coverage": 0.9999,
+        # A word with a character beyond the coverage would be no token of a vocabulary of words.
+        "character_coverage": 0.9999 if has_bytes else 1.0,
         "normalization_rule_name": normalization,
         "max_sentence_length": LONGEST_LINE_BYTES,
         "input_sentence_size": 0,  # no sampling: in 0.2.3 it differs between runs, despite the seed

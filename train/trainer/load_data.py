@@ -27,6 +27,11 @@ log = logging.getLogger("translate_trt")
 
 _NEEDS_TREES = "compares trees; prepare the data with --trees, or choose another metric."
 
+_NEEDS_ALIGNMENTS = (
+    "--guided-alignment needs the alignments of the training text: prepare it with `translate-trt "
+    "data prepare --alignment`, or treebanks with --trees, and name the directory with --data."
+)
+
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 # A vocabulary is trained on at most this many sentences, sampled by the seed.
@@ -122,6 +127,8 @@ def load_data(
         )  # fmt: skip
     if settings.train.best_metric == "f1":
         raise OptionError(f"best_metric f1 {_NEEDS_TREES}")
+    if settings.train.guided_alignment:
+        raise OptionError(_NEEDS_ALIGNMENTS)
     if settings.train.corpus_weights:
         raise OptionError(
             f"corpus_weights {settings.train.corpus_weights} needs --data, a directory of "
@@ -160,6 +167,8 @@ def _check_prepared(prepared: PreparedData, settings: Settings, asked: Mapping[s
     if settings.train.best_metric == "f1" and not prepared.has_trees:
         raise OptionError(f"{prepared.path}: best_metric f1 {_NEEDS_TREES}")
     split, weights = prepared.splits["train"], settings.train.weights_of_corpora
+    if settings.train.guided_alignment and "link_elements" not in split:
+        raise OptionError(f"{prepared.path} has no alignments. {_NEEDS_ALIGNMENTS}")
     count = len(split.get("corpora", [0]))
     if weights and len(weights) != count:
         raise OptionError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 import signal
 import time
@@ -26,6 +27,7 @@ from translate_trt.train.checkpoint import (
     selected_scores,
     step_of,
 )
+from translate_trt.train.config import guided_head
 from translate_trt.train.data.batches import Batch, FingerprintCheck
 from translate_trt.train.evaluation.scoring import bleu, chrf, tree_f1
 from translate_trt.train.evaluation.validation import (
@@ -46,7 +48,7 @@ from translate_trt.train.trainer.distributed import Group
 from translate_trt.train.trainer.job import Job
 from translate_trt.train.trainer.metrics import Meter, Metrics
 from translate_trt.train.trainer.micro_batches import with_micro_batches
-from translate_trt.train.trainer.objective import Objective
+from translate_trt.train.trainer.objective import Losses, Objective
 from translate_trt.train.trainer.precision import loss_scaler, resolve_precision
 from translate_trt.train.trainer.steps import Step, StepLoader
 from translate_trt.train.training_state import TrainingState
@@ -81,12 +83,14 @@ class Trainer:
             eps=self.config.adam_epsilon,
             fused=True,
         )
+        self.guided = guided_head(job.settings.model, self.config)
         self.step = self.epoch = self.epoch_step = 0
         self.selection = Selection()
         self._writer = CheckpointWriter()
-        # Kept on the device to avoid a synchronization per step. Sums of smoothed loss and negative
-        # log-likelihood; skipped steps in the current streak, in the longest streak, and in total.
-        self._sums = torch.zeros(2, dtype=torch.float64, device=group.device)
+        # Kept on the device to avoid a synchronization per step. Sums of smoothed loss, negative
+        # log-likelihood and the loss of alignments; skipped steps in the current streak, in the
+        # longest streak, and in total.
+        self._sums = torch.zeros(3, dtype=torch.float64, device=group.device)
         self._skipped = torch.zeros(3, dtype=torch.int64, device=group.device)
         # Since the last report: sum of gradient norms, steps in the sum, steps that were clipped.
         self._norms = torch.zeros(3, dtype=torch.float64, device=group.device)
@@ -97,7 +101,7 @@ class Trainer:
         )
         objective = Objective(
             self.model, self.config.label_smoothing, self.dtype, fuse,
-            cudnn=self.config.cudnn_attention == "on",
+            self.config.cudnn_attention == "on", self.guided, self.config.guided_alignment,
         )  # fmt: skip
         self.objective: nn.Module = objective
         if group.size > 1:
@@ -116,11 +120,11 @@ class Trainer:
         batches = batches or [None]  # fewer sentences than processes: contribute zero gradients
         for index, batch in enumerate(batches):
             with self._exchange(index + 1 == len(batches)):
-                smoothed, likelihood = self.objective(batch)
+                losses: Losses = self.objective(batch)
                 # DistributedDataParallel averages over processes; the factor makes it a sum.
-                loss = smoothed * (self.group.size / step.target_tokens)
+                loss: Any = losses.loss * (self.group.size / step.target_tokens)
                 self.scaler.scale(loss).backward()
-            self._sums += torch.stack((smoothed.detach(), likelihood))
+            self._sums += torch.stack((losses.smoothed, losses.likelihood, losses.alignment))
         self.step += 1
         self.epoch, self.epoch_step = step.next_position
         self._update()
@@ -198,7 +202,8 @@ class Trainer:
         start = (self.epoch, self.epoch_step)
         on_gpu = self.group.device.type == "cuda"
         data = self.job.data.train.for_model(self.model)
-        loader = StepLoader(data, self.config, self.group.rank, self.group.size, start, pin=on_gpu)
+        pairs = data if self.guided is not None else dataclasses.replace(data, links=None)
+        loader = StepLoader(pairs, self.config, self.group.rank, self.group.size, start, pin=on_gpu)
         metrics = Metrics(self.job.out, self.step, self.config.steps) if self.group.leads else None
         check = FingerprintCheck(data) if self.group.leads else None
         self.model.train()
@@ -270,7 +275,8 @@ class Trainer:
 
     def _report(self, meter: Meter, metrics: Metrics | None) -> None:
         """Record the mean loss and the speed since the last report."""
-        loss, likelihood = (self.group.sum(self._sums) / max(1, meter.tokens)).tolist()
+        sums = self.group.sum(self._sums) / max(1, meter.tokens)
+        loss, likelihood, alignment = sums.tolist()
         self._sums.zero_()
         norms, steps, clipped = self._norms.tolist()
         self._norms.zero_()
@@ -284,6 +290,7 @@ class Trainer:
             "epoch": self.epoch + 1,
             "loss": loss,
             "log_likelihood": -likelihood,
+            **({} if self.guided is None else {"alignment_loss": alignment}),
             "target_tokens_per_second": speed,
             "learning_rate": self.optimizer.param_groups[0]["lr"],
             "gradient_norm": norms / max(1.0, steps),

@@ -2,19 +2,43 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor, nn
 
+from translate_trt.runtime.bundle.attention_heads import AttentionHeads
 from translate_trt.train.cudnn_attention import cudnn_attention
 from translate_trt.train.data.batches import Batch
-from translate_trt.train.loss import choose_method, projected_cross_entropy
-from translate_trt.train.model import Transformer
+from translate_trt.train.loss import (
+    alignment_cross_entropy,
+    choose_method,
+    projected_cross_entropy,
+)
+from translate_trt.train.model import RecordedHead, Transformer
 from translate_trt.train.trainer.compiling import compile_layers, exceeds_bucket, whole_layers
 from translate_trt.train.trainer.precision import autocast
 
 
+class Losses(NamedTuple):
+    """Losses of a batch, each summed over target tokens.
+
+    Attributes:
+        loss: What training minimizes: the smoothed loss, and that of guided alignment times its
+            weight.
+        smoothed: Cross-entropy with label smoothing.
+        likelihood: Negative log-likelihood.
+        alignment: Cross-entropy of guided alignment, without its weight; 0 without links.
+    """
+
+    loss: Tensor
+    smoothed: Tensor
+    likelihood: Tensor
+    alignment: Tensor
+
+
 class Objective(nn.Module):
-    """Smoothed loss and negative log-likelihood of a batch, both summed over target tokens.
+    """Losses of a batch.
 
     Args of the constructor:
         model: Model with its initial weights; trained in place.
@@ -22,6 +46,8 @@ class Objective(nn.Module):
         dtype: Dtype of the matmuls.
         fuse: Compile the loss and each layer.
         cudnn: Let torch choose cuDNN's attention on a GPU.
+        guided: Head of cross-attention that learns the alignments of batches.
+        guided_weight: Weight of that loss.
     """
 
     def __init__(
@@ -31,10 +57,13 @@ class Objective(nn.Module):
         dtype: torch.dtype,
         fuse: bool,
         cudnn: bool = False,
+        guided: AttentionHeads | None = None,
+        guided_weight: float = 0.0,
     ) -> None:
         super().__init__()
         self.banned_tokens = model.banned_tokens
         self.model, self.smoothing, self.dtype, self.cudnn = model, smoothing, dtype, cudnn
+        self.guided, self.guided_weight = guided, guided_weight
         self.method = choose_method(
             model.projection_weight.device, dtype, model.config.vocabulary_size, fuse
         )
@@ -42,20 +71,29 @@ class Objective(nn.Module):
         if fuse:
             compile_layers(model)
 
-    def forward(self, batch: Batch | None) -> tuple[Tensor, Tensor]:
-        """Return both sums; without a batch they are zero, with zero gradients."""
+    def forward(self, batch: Batch | None) -> Losses:
+        """Return the losses; without a batch they are zero, with zero gradients."""
         weight, bias = self.model.projection_weight, self.model.output_bias
         if batch is None:
             zero = torch.stack([(p * 0.0).sum() for p in self.model.parameters()]).sum()
-            return zero, zero.detach()
+            return Losses(zero, *(zero.detach(),) * 3)
+        recorded = None
+        if self.guided is not None:
+            recorded = RecordedHead(self.guided.layer, self.guided.heads[0])
         with whole_layers(self.exceeds_bucket):
             with (
                 cudnn_attention(weight.device, self.cudnn),
                 autocast(weight.device, self.dtype),
             ):
-                hidden = self.model(batch.source, batch.source_bias, batch.previous)
+                hidden = self.model(batch.source, batch.source_bias, batch.previous, recorded)
             hidden = hidden.flatten(0, 1)[batch.target_index].to(self.dtype)
-            return projected_cross_entropy(
+            smoothed, likelihood = projected_cross_entropy(
                 hidden, weight, batch.targets, self.smoothing, self.method, bias,
                 self.banned_tokens,
             )  # fmt: skip
+            if recorded is None or batch.links is None or batch.link_shares is None:
+                return Losses(smoothed, smoothed.detach(), likelihood, torch.zeros_like(likelihood))
+            (weights,) = recorded.weights
+            alignment = alignment_cross_entropy(weights, batch.links, batch.link_shares)
+            loss = smoothed + self.guided_weight * alignment
+            return Losses(loss, smoothed.detach(), likelihood, alignment.detach())

@@ -19,6 +19,7 @@ from translate_trt.train.checkpoint import (
     open_checkpoint,
     write_tokenizers,
 )
+from translate_trt.train.config import guided_head
 from translate_trt.train.data.token_files import PreparedData
 from translate_trt.train.model import Transformer
 from translate_trt.train.trainer.distributed import Group
@@ -129,6 +130,7 @@ def _completed(settings: Settings, data: LoadedData) -> Settings:
         source_language=decoding.source_language or data.languages[0],
         target_language=decoding.target_language or data.languages[1],
         term_annotation=decoding.term_annotation or data.term_annotation,
+        alignment_heads=guided_head(model, settings.train) or decoding.alignment_heads,
     )
     return dataclasses.replace(settings, model=model, decoding=decoding)
 

@@ -61,6 +61,19 @@ def test_words_and_labels(treebank: Path, tmp_path: Path) -> None:
         assert source == tokenizer.encode_source(f"The {word} runs .")
         assert tokenizer.source_pieces([1]) == ["<unk>"]
         assert 1 not in source
+    assert data.links is not None
+    begin, end = data.links.offsets[:2]
+    # Each label is linked with the tokens of the word that comes next: "The", "ant", "runs", ".",
+    # and after it the end symbol.
+    words = tokenizer.source_pieces(data.source.tokens[: data.source.offsets[1]])
+    starts = [index for index, piece in enumerate(words) if piece.startswith("\u2581")]
+    bounds = [*starts, len(words) - 1, len(words)]
+    next_words = [0, 0, 0, 1, 2, 2, 2, 3, 3, 4, 4]
+    assert data.links.positions[begin:end].reshape(-1, 2).tolist() == [
+        [label, token]
+        for label, word in enumerate(next_words)
+        for token in range(bounds[word], bounds[word + 1])
+    ]
     # Identity normalization: a ligature and a wide bracket are not their plain characters.
     assert tokenizer.encode_source("\ufb01g") != tokenizer.encode_source("fig")
     assert tokenizer.encode_source("\uff08") != tokenizer.encode_source("(")
@@ -116,3 +129,18 @@ def test_two_vocabularies_of_text(tmp_path: Path) -> None:
     # The umlaut is a letter of the target alone.
     assert "\u00fc" not in "".join(tokenizer.source_pieces(range(prepared.source_vocabulary_size)))
     assert "\u00fc" in "".join(tokenizer.target_pieces(range(prepared.vocabulary_size)))
+
+
+def test_a_rare_label_is_a_token(tmp_path: Path) -> None:
+    """Even one with a character that no other label has, in one tree of thousands."""
+    trees = tmp_path / "trees.mrg"
+    trees.write_text(
+        "(S (NP (DT a) (NN b)) (VP (VBZ c) (NP (DT d) (NN e))))\n" * 3_000 + "(X (QY f))"
+    )
+    done = prepare(
+        "--trees", trees, "--valid-trees", trees, "--source-vocabulary-size", 290,
+        "--output", tmp_path / "out",
+    )  # fmt: skip
+    assert done.exit_code == 0, done.stderr
+    tokenizer = Tokenizer(*open_prepared(tmp_path / "out").tokenizers)
+    assert 1 not in tokenizer.encode_target("(X QY )X")

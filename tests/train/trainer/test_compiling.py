@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ import torch.distributed as dist
 from torch._dynamo.backends.distributed import DDPOptimizer
 from torch.nn.parallel import DistributedDataParallel
 
+from translate_trt.runtime.bundle.attention_heads import AttentionHeads
 from translate_trt.train.config import PRESETS, ModelConfig
+from translate_trt.train.data.alignments import TokenLinks
 from translate_trt.train.data.batches import encode_parallel
 from translate_trt.train.model import Transformer
 from translate_trt.train.trainer import compiling
@@ -70,15 +73,17 @@ def test_layers_larger_than_a_bucket_are_compiled_as_one(
                                     d_model=24, d_ff=40, heads=2, dropout=0.0))  # fmt: skip
     if whole:
         monkeypatch.setattr(compiling, "BUCKET_BYTES", 1000)
-    objective = Objective(model, 0.1, torch.float32, fuse=True)
+    guided: dict[str, Any] = {"guided": AttentionHeads(0, (0,)), "guided_weight": 0.5}
+    objective = Objective(model, 0.1, torch.float32, fuse=True, **guided)
     assert objective.exceeds_bucket is whole
     parallel = DistributedDataParallel(objective, broadcast_buffers=False)
     assert parallel.bucket_bytes_cap == BUCKET_BYTES  # what exceeds_bucket assumes
     data = encode_parallel([[5, 6, 7], [8, 9]], [[7, 6], [5, 4, 9]], None)
-    batch = data.batch(np.arange(2))
-    smoothed, _ = parallel(batch)
-    smoothed.backward()
+    links = TokenLinks(np.array([0, 1, 2, 3, 0, 0], np.uint16), np.array([0, 4, 6]))
+    batch = replace(data, links=links).batch(np.arange(2))
+    losses = parallel(batch)
+    losses.loss.backward()
     assert bool(splits) is not whole
-    plain = Objective(model, 0.1, torch.float32, fuse=False)
-    expected, _ = plain(batch)
-    torch.testing.assert_close(smoothed, expected)
+    plain = Objective(model, 0.1, torch.float32, fuse=False, **guided)
+    torch.testing.assert_close(losses, plain(batch))
+    assert float(losses.alignment) > 1

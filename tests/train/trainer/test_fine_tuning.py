@@ -190,7 +190,7 @@ def test_a_silent_token_costs_nothing(text: Text, start: Path, tmp_path: Path) -
     assert np.isin(job.data.train.target.tokens, model.banned_tokens.numpy()).any()
     trainer = Trainer(job, CPU)
     data = job.data.train.for_model(trainer.model)
-    smoothed, likelihood = trainer.objective(data.batch(np.arange(200)))
+    _, smoothed, likelihood, _ = trainer.objective(data.batch(np.arange(200)))
     count = data.count_targets(np.arange(200))
     assert count < len(job.data.train.target.tokens)
     assert float(likelihood) / count < 8  # nats; a banned token has 10,000
