@@ -5,9 +5,24 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 import pytest
-from support.graphs import Axes, assert_left_alone, assert_rewrites, build, node, operators, weights
+from onnxscript import optimizer
+from support.graphs import (
+    Axes,
+    assert_left_alone,
+    assert_rewrites,
+    build,
+    node,
+    operators,
+    weights,
+    written,
+)
 
-from translate_trt.export.passes.simplify import KeepSizes, Simplify
+from translate_trt.export.compile import trace_graphs
+from translate_trt.export.contract import model_contract
+from translate_trt.export.passes.simplify import KeepSizes, Simplify, optimize
+from translate_trt.export.targets import DYNAMIC_OPSET
+from translate_trt.runtime.bundle.manifest import Limits
+from translate_trt.train.checkpoint import Checkpoint
 
 X: dict[str, Axes] = {"x": ["N", "T", 8]}
 
@@ -41,6 +56,25 @@ def test_an_output_keeps_the_axes_it_was_declared_with() -> None:
     inner = model.graph[0].outputs[0]
     inner.shape = ir.Shape(["s45", "s87", 8])  # as tracing names them
     assert assert_rewrites(Simplify(), model, 1) == {"Relu": 1}
+
+
+@pytest.mark.parametrize("role", ["encoder", "step"])
+def test_rules_tried_at_their_operators_alone_find_the_same(
+    role: str, checkpoint: Checkpoint
+) -> None:
+    contract = model_contract(checkpoint.model, attention=True)
+    traced = trace_graphs(checkpoint.load_model(), Limits(48, 98), contract, DYNAMIC_OPSET)[role]
+    ours, theirs = traced.clone(), traced.clone()
+    optimize(ours)
+    optimizer.optimize_ir(theirs, input_size_limit=1 << 14, output_size_limit=1 << 14)
+    assert written(ours) == written(theirs)
+    assert len(ours.graph) < len(traced.graph)
+
+
+def test_operands_of_commutative_operators_are_tried_in_both_orders() -> None:
+    nodes = [node("Mul", "one x", "a"), node("Mul", "a one", "b"), node("Relu", "b", "y")]
+    model = build(nodes, X, {"y": ["N", "T", 8]}, {"one": np.array(1, np.float32)})
+    assert assert_rewrites(Simplify(), model, 2) == {"Relu": 1}
 
 
 # ---- keep-sizes ----
