@@ -30,6 +30,7 @@ from translate_trt.runtime.text.bracketings import clean, read_bracketing, words
 from translate_trt.train.checkpoint import open_checkpoint
 from translate_trt.train.data.token_files import open_prepared
 from translate_trt.train.evaluation.scoring import make_metric
+from translate_trt.train.trainer.metrics import read_metrics
 
 TARGETS = ("onnx-fp32", "onnx-int8")
 SPLITS = ("valid", "test")
@@ -89,12 +90,19 @@ def measure(given: argparse.Namespace) -> None:
                     }
                 )
     model = checkpoint.load_model()
+    validations = [
+        {"step": entry["step"], **entry["validation"]}
+        for entry in read_metrics(place / "run")
+        if "validation" in entry
+    ]
     results = {
+        "size": place.name,
         "trees": prepared.splits["train"]["pairs"],
         "checkpoint": checkpoint.path.name,
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "model": dataclasses.asdict(checkpoint.model),
         "train": {k: v for k, v in checkpoint.train.items() if k != "selected"},
+        "validations": validations,
         "scores": scores,
     }
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"

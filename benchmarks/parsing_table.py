@@ -44,16 +44,20 @@ def render(report: dict[str, Any]) -> str:
     last = parsers[-1]
     model, train = last["model"], last["train"]
     sizes = {one["split"]: one["sentences"] for one in last["scores"]}
-    trees = " ".join(str(parser["trees"]) for parser in parsers)
+    sizes_asked = " ".join(parser["size"] for parser in parsers)
+    guided = train["guided_alignment"]
+    alignment = f", guided alignment with weight {guided}" if guided else ""
     return (
-        f"`bash scripts/parsing_craft.sh TREEBANK OUT {trees}`\n\n{where(report)}"
+        f"`bash scripts/parsing_craft.sh TREEBANK OUT {sizes_asked}`\n\n{where(report)}"
         f"{note_of(report)} {model['encoder_layers']}+{model['decoder_layers']} layers, "
         f"d_model {model['d_model']}, d_ff {model['d_ff']}, {model['heads']} heads, "
         f"{last['parameters']:,} parameters; {train['steps']:,} steps of up to "
-        f"{train['batch_tokens']:,} tokens per side. Trained on CRAFT alone (biomedical articles): "
-        "not comparable with the 91.3 of the paper, which was trained on the WSJ. "
+        f"{train['batch_tokens']:,} tokens per side{alignment}. Trained on CRAFT alone "
+        "(biomedical articles): not comparable with the 91.3 of the paper, which was trained on "
+        "the WSJ. "
         f"{sizes['valid']:,} sentences of dev, {sizes['test']:,} of test; length penalty 0.3, "
         f"source + 300; `{last['scores'][0]['signature']}`. Sentences left out have other words "
         "for EVALB, because a punctuation mark has another tag.\n\n"
-        f"{table(header, rows)}"
+        f"{table(header, rows)}\n"
+        "![F1 on dev by steps of training](plots/parsing-craft.svg)\n"
     )

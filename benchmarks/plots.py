@@ -1,4 +1,4 @@
-"""Plots (SVG), from reports: scaling.py, serving.py, front.py, table3.py, layer_complexity.py."""
+"""Plots (SVG), from reports of scaling, serving, front, table3, layer_complexity and parsing."""
 
 from __future__ import annotations
 
@@ -287,6 +287,23 @@ def plot_layers(report: dict[str, Any], path: Path) -> None:
         handles=list(_layers_legend()), loc="outside lower center", ncols=3, frameon=False,
         labelcolor=INK, fontsize="small",
     )  # fmt: skip
+    _save(figure, path)
+
+
+def plot_parsers(report: dict[str, Any], path: Path) -> None:
+    """Draw the F1 of greedy search on dev by steps of training, for each number of trees."""
+    figure = _figure(report, 7, 4)
+    axes = figure.subplots()
+    ends = []
+    for parser, colour in zip(report["results"]["parsers"], PALETTE, strict=False):
+        steps = [one["step"] for one in parser["validations"]]
+        scores = [one["f1"] for one in parser["validations"]]
+        axes.plot(steps, scores, marker="o", markersize=3.5, color=colour)
+        ends.append((scores[-1], f"{parser['trees']:,} trees", colour))
+    axes.set_ylim(0, 100)
+    axes.set_xlabel("steps")
+    axes.set_ylabel("F1 with gold tags, dev")
+    _label_ends(axes, max(axes.get_xlim()), ends)
     _save(figure, path)
 
 

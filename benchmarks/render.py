@@ -22,6 +22,7 @@ from plots import (
     PLOT_DIRECTORY,
     plot_front,
     plot_layers,
+    plot_parsers,
     plot_scaling,
     plot_serving,
     plot_table3,
@@ -183,6 +184,8 @@ def main() -> None:
     for name in ("layer-complexity", "layer-complexity-cuda"):
         if name in reports:
             plot_layers(reports[name], PLOT_DIRECTORY / f"{name}.svg")
+    if "parsing-craft" in reports:
+        plot_parsers(reports["parsing-craft"], PLOT_DIRECTORY / "parsing-craft.svg")
     if "corpus" in reports:
         fill(SCALE, "corpus", render_corpus(reports["corpus"]))
     if "serving" in reports:

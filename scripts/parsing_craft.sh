@@ -40,9 +40,10 @@ for size in "${sizes[@]}"; do
         say "$size trees: training"
         # shellcheck disable=SC2086  # OPTIONS is a list of words
         translate-trt train --config parsing --data "$place/data" --output "$place/run" --resume \
-            --device "${DEVICE:-auto}" --encoder-layers 3 --decoder-layers 3 --d-model 256 --d-ff 1024 --heads 4 \
-            --batch-tokens 4096 --steps 6000 --warmup-steps 1000 --validate-every 500 --checkpoint-every 250 \
-            --patience 0 ${OPTIONS:-}
+            --device "${DEVICE:-auto}" --encoder-layers 4 --decoder-layers 3 --d-model 256 --d-ff 1024 --heads 4 \
+            --dropout 0.1 --attention-dropout 0.1 --guided-alignment 0.5 --guided-alignment-layer 1 \
+            --batch-tokens 2048 --steps 8000 --warmup-steps 1000 --learning-rate-scale 0.7 \
+            --validate-every 800 --checkpoint-every 200 --patience 0 ${OPTIONS:-}
         [ -e "$place/run/checkpoint-averaged" ] || { say "stopped; run it again to resume"; exit 0; }
     fi
     if [[ $stages = *" parse "* ]] && [ ! -e "$out/results/$size.json" ]; then

@@ -22,8 +22,9 @@ def report_of(trees: int) -> dict[str, Any]:
         "versions": {"torch": "2.11.0"},
         "settings": {"device": "Some GPU"},
         "results": {
-            "trees": trees, "parameters": 5_000_000, "model": model,
-            "train": {"steps": 6000, "batch_tokens": 4096},
+            "size": str(trees), "trees": trees - 1, "parameters": 5_000_000, "model": model,
+            "train": {"steps": 6000, "batch_tokens": 4096, "guided_alignment": 0.5},
+            "validations": [{"step": 10, "f1": 20.5}, {"step": 20, "f1": trees / 300}],
             "scores": [score, score | {"split": "test", "sentences": 2000}],
         },
     }  # fmt: skip
@@ -32,6 +33,7 @@ def report_of(trees: int) -> dict[str, Any]:
 def test_parsers_are_in_the_order_of_their_trees(tmp_path: Path) -> None:
     from parsing import merge
     from parsing_table import render
+    from plots import plot_parsers
 
     for trees in (22_000, 1_000):
         (tmp_path / f"{trees}.json").write_text(json.dumps(report_of(trees)))
@@ -39,9 +41,14 @@ def test_parsers_are_in_the_order_of_their_trees(tmp_path: Path) -> None:
     text = render(report)
     assert "parsing_craft.sh TREEBANK OUT 1000 22000`" in text
     assert "Trained on Some GPU. 3+2 layers" in text
+    assert "tokens per side, guided alignment with weight 0.5. Trained on CRAFT alone" in text
     assert "not comparable with the 91.3 of the paper" in text
     rows = [line for line in text.splitlines() if line.startswith("|")][2:]
     assert len(rows) == 4
-    assert rows[0].startswith("| 1,000 | `onnx-int8` | 4 | dev | 70.12 | 69.50 | 72.00 |")
-    assert rows[3].startswith("| 22,000 | `onnx-int8` | 4 | test |")
+    assert rows[0].startswith("| 999 | `onnx-int8` | 4 | dev | 70.12 | 69.50 | 72.00 |")
+    assert rows[3].startswith("| 21,999 | `onnx-int8` | 4 | test |")
     assert rows[3].endswith("| 95.00 | 3 | 12 | 0 |")
+    plot_parsers(report, tmp_path / "parsers.svg")
+    drawn = (tmp_path / "parsers.svg").read_text()
+    assert "21,999 trees" in drawn
+    assert "999 trees" in drawn
