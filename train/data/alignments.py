@@ -9,14 +9,16 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.text.tokenizer import WORD_START, Tokenizer
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 #: numpy's name of the type of positions in files; it limits the length of sentences.
 LINK_TYPE = "uint16"
@@ -133,6 +135,8 @@ class TokenLinks:
             [links] indices of the flattened weights, and [links] probabilities of the target
             distribution.
         """
+        import torch  # not at the top: data prepare reports wrong usage without it
+
         counts = (self.offsets[rows + 1] - self.offsets[rows]) // 2
         pair = np.repeat(np.arange(len(rows)), counts)
         # Position of each link among those of its pair.
