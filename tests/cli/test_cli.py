@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import logging
 import os
 import subprocess
@@ -54,38 +55,60 @@ def test_help_imports_nothing_heavy(command: list[str]) -> None:
     assert "HEAVY []" in done.stdout
 
 
-@pytest.mark.parametrize(
-    ("arguments", "status", "message"),
-    [
-        ("evaluate run --reference a --source b --beam-size 0", 2, "--beam-size is 0"),
-        ("attention hello --checkpoint run --min-length -1", 2, "--min-length is -1"),
-        ("verify bundle --checkpoint run --source a", 2, "--reference is missing"),
-        ("verify bundle --checkpoint run --source a --reference b", 1, "bundle"),
-        ("train --train a b --valid a b --output run --batch-tokens 0", 2, "--batch-tokens is 0"),
-        ("export run --output bundle --profiles nonsense", 2, "nonsense"),
-        ("export run --output bundle --target onnx-int4", 2, "no target 'onnx-int4'"),
-        ("export run --output bundle --beam-size 0", 2, "--beam-size is 0"),
-        ("export run --output bundle --max-source-length 1", 2, "--max-source-length is 1"),
-        ("export run --output bundle --disable-pass search", 2, "no pass 'search'"),
-        ("data prepare --from a b --valid a b --output d --max-length-ratio 0", 2, "-ratio is 0"),
+#: Command lines by command, each with its exit status and a part of its last line of errors.
+WRONG_USAGE = {
+    "evaluate": [("run --reference a --source b --beam-size 0", 2, "--beam-size is 0")],
+    "attention": [("hello --checkpoint run --min-length -1", 2, "--min-length is -1")],
+    "verify": [
+        ("bundle --checkpoint run --source a", 2, "--reference is missing"),
+        ("bundle --checkpoint run --source a --reference b", 1, "bundle"),
     ],
-)
-def test_wrong_usage_is_told_before_torch_is_imported(
-    arguments: str, status: int, message: str, tmp_path: Path
-) -> None:
-    code = (
-        "import sys\n"
-        "sys.modules['torch'] = None\n"
-        "from translate_trt.runtime.cli import main\n"
-        "main()\n"
-    )
+    "train": [
+        ("--train a b --valid a b --output run --batch-tokens 0", 2, "--batch-tokens is 0"),
+    ],
+    "export": [
+        ("run --output bundle --profiles nonsense", 2, "nonsense"),
+        ("run --output bundle --target onnx-int4", 2, "no target 'onnx-int4'"),
+        ("run --output bundle --beam-size 0", 2, "--beam-size is 0"),
+        ("run --output bundle --max-source-length 1", 2, "--max-source-length is 1"),
+        ("run --output bundle --disable-pass search", 2, "no pass 'search'"),
+    ],
+    "data": [("prepare --from a b --valid a b --output d --max-length-ratio 0", 2, "-ratio is 0")],
+}
+
+#: Runs the command lines of its arguments in a process without torch; prints the exit status and
+#: the errors of each.
+WITHOUT_TORCH = """
+import contextlib, io, json, sys
+sys.modules["torch"] = None
+from translate_trt.runtime.cli import main
+results = []
+for line in sys.argv[1:]:
+    with contextlib.redirect_stderr(io.StringIO()) as errors:
+        try:
+            status = main(line.split())
+        except SystemExit as exit:
+            status = exit.code
+    results.append((status, errors.getvalue()))
+print(json.dumps(results))
+"""
+
+
+@pytest.mark.parametrize("command", WRONG_USAGE)
+def test_wrong_usage_is_told_before_torch_is_imported(command: str, tmp_path: Path) -> None:
+    """One process per command: after its first error, a command has imported all it may."""
+    lines = [f"{command} {arguments}" for arguments, _, _ in WRONG_USAGE[command]]
     done = subprocess.run(
-        [sys.executable, "-c", code, *arguments.split()],
+        [sys.executable, "-c", WITHOUT_TORCH, *lines],
         capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path,
     )  # fmt: skip
-    assert done.returncode == status, done.stderr
-    assert message in done.stderr.splitlines()[-1]
-    assert "No module named" not in done.stderr
+    assert done.returncode == 0, done.stderr
+    results = json.loads(done.stdout)
+    expected = WRONG_USAGE[command]
+    for (arguments, status, message), (found, errors) in zip(expected, results, strict=True):
+        assert found == status, (arguments, errors)
+        assert message in errors.splitlines()[-1], arguments
+        assert "No module named" not in errors, arguments
     assert list(tmp_path.iterdir()) == []
 
 
