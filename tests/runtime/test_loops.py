@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,10 +13,19 @@ from support.translations import assert_same, random_sources
 
 from translate_trt.runtime import SearchOptions, TranslationService, Translator
 from translate_trt.runtime.loops import LoopGuard
+from translate_trt.runtime.results import Hypothesis
 from translate_trt.train.checkpoint import Checkpoint
 from translate_trt.train.search import _repeated, beam_search
 
 GUARD = SearchOptions(loop_guard=True, num_hypotheses=4)
+SOURCES = random_sources(12, seed=2, longest=20)
+
+
+@pytest.fixture(scope="module")
+def reference(looping_model: Checkpoint) -> Callable[[SearchOptions], list[list[Hypothesis]]]:
+    """Search of SOURCES by PyTorch, once per options for all runtimes."""
+    model = looping_model.load_model()
+    return functools.cache(lambda options: beam_search(model, SOURCES, options))
 
 
 @pytest.mark.parametrize(
@@ -70,11 +81,12 @@ def test_detector_and_reference_agree() -> None:
     ids=["beam 4", "greedy", "early", "long", "short", "off"],
 )
 def test_the_same_as_the_reference(
-    looping_bundle: Path, looping_model: Checkpoint, options: SearchOptions
+    looping_bundle: Path,
+    reference: Callable[[SearchOptions], list[list[Hypothesis]]],
+    options: SearchOptions,
 ) -> None:
-    sources = random_sources(12, seed=2, longest=20)
-    expected = beam_search(looping_model.load_model(), sources, options)
-    found = Translator(looping_bundle, threads=1).translate_ids(sources, options)
+    expected = reference(options)
+    found = Translator(looping_bundle, threads=1).translate_ids(SOURCES, options)
     assert_same(found, expected)
     assert [[one.looped for one in line] for line in found] == [
         [one.looped for one in line] for line in expected

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
@@ -12,11 +14,20 @@ from support.translations import assert_same, random_sources
 from translate_trt.runtime import OptionError, SearchOptions, TranslationService, Translator
 from translate_trt.runtime.marks import BANNED, marks_of, suppressed_of
 from translate_trt.runtime.options import read_sequences, write_sequences
+from translate_trt.runtime.results import Hypothesis
 from translate_trt.train.checkpoint import Checkpoint
 from translate_trt.train.config import END, UNKNOWN
 from translate_trt.train.search import beam_search
 
 SEARCH = SearchOptions(num_hypotheses=4)
+SOURCES = random_sources(8, seed=2, longest=12)
+
+
+@pytest.fixture(scope="module")
+def reference(looping_model: Checkpoint) -> Callable[[SearchOptions], list[list[Hypothesis]]]:
+    """Search of SOURCES by PyTorch, once per options for all runtimes."""
+    model = looping_model.load_model()
+    return functools.cache(lambda options: beam_search(model, SOURCES, options))
 
 
 @pytest.mark.parametrize(
@@ -68,17 +79,17 @@ CASES = {
 @pytest.mark.parametrize("beam_size", [1, 4])
 @pytest.mark.parametrize("case", CASES)
 def test_the_same_as_the_reference(
-    looping_bundle: Path, looping_model: Checkpoint, case: str, beam_size: int
+    looping_bundle: Path,
+    reference: Callable[[SearchOptions], list[list[Hypothesis]]],
+    case: str,
+    beam_size: int,
 ) -> None:
     options = SearchOptions(
         beam_size=beam_size, num_hypotheses=beam_size, max_length=30, **CASES[case]
     )  # type: ignore[arg-type]
-    sources = random_sources(8, seed=2, longest=12)
-    model = looping_model.load_model()
-    expected = beam_search(model, sources, options)
-    found = Translator(looping_bundle, threads=1).translate_ids(sources, options)
-    assert_same(found, expected)
-    plain = beam_search(model, sources, SearchOptions(beam_size=beam_size, max_length=30))
+    found = Translator(looping_bundle, threads=1).translate_ids(SOURCES, options)
+    assert_same(found, reference(options))
+    plain = reference(SearchOptions(beam_size=beam_size, max_length=30))
     changed = [line[0].tokens for line in found] != [line[0].tokens for line in plain]
     assert changed == (case != "no unknown")
 
