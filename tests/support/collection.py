@@ -76,6 +76,11 @@ SLOW_FILES = frozenset(
         "scripts/test_check_words.py",
         "test_collection.py",
         "test_limits.py",
+        "benchmarks/test_widen.py",
+        "cli/test_plot.py",
+        "cli/test_translate_any_input.py",
+        "runtime/test_cpp_docs.py",
+        "runtime/test_native.py",
     }
 )
 
