@@ -226,7 +226,7 @@ class LineTranslator:
             if any(split):
                 return (yield from self._in_segments(split, request))
         lines, phrases = self._terms.apply(request.lines, terminology)
-        of_terms = map(self._terms.phrase_tokens, phrases)
+        of_terms = (self._terms.phrase_tokens(own, "the glossary") for own in phrases)
         given = request.constraints or [()] * len(lines)
         constraints = [(*own, *more) for own, more in zip(of_terms, given, strict=True)]
         return (

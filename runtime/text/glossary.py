@@ -39,6 +39,11 @@ class _JoiningCharacters(dict[str, bool]):
 _JOINING = _JoiningCharacters()
 
 
+def joins(character: str) -> bool:
+    """Return True for a letter, digit, mark or "_", between two of which no word ends."""
+    return _JOINING[character]
+
+
 def is_unspaced(character: str) -> bool:
     """Return True for a character of a script that is written without spaces between words."""
     return _UNSPACED.match(character) is not None

@@ -39,8 +39,10 @@ from translate_trt.runtime.bundle.manifest import (
     write_manifest,
 )
 from translate_trt.runtime.bundle.prompt import Prompt
+from translate_trt.runtime.bundle.term_annotation import TermAnnotation
 from translate_trt.runtime.cores import available_cores
 from translate_trt.runtime.errors import BackendError
+from translate_trt.runtime.text.glossary import Glossary
 
 # The library is compared with it.
 pytestmark = pytest.mark.usefixtures("python_loop")
@@ -139,6 +141,65 @@ def test_prefixes(probe: Probe, compiled_bundle: Path) -> None:
     found = probe.ask(lines=LINES, prefixes=prefixes)["found"]
     assert_same_translations(found, translator.translate(LINES, target_prefixes=prefixes))
     assert texts(found)[0].startswith("the")
+
+
+@pytest.mark.parametrize("ignore_case", [False, True])
+def test_terminology(probe: Probe, compiled_bundle: Path, ignore_case: bool) -> None:
+    content = "the cat\tKatze\tKater\nTREE\tBaum\ndog\tHund\nRiver\tFluss\n"
+    glossary = Glossary.parse(content.splitlines(), "terms.tsv", ignore_case)
+    translator = Translator(compiled_bundle, threads=1)
+    probe.load(compiled_bundle, threads=1)
+    asked: dict[str, Any] = {"terminology": content, "ignore_case": ignore_case}
+    # The last line is split, and each of its segments has its own terms.
+    expected = translator.translate(LINES, terminology=glossary)
+    assert expected[-1].segment_count > 1
+    found = probe.ask(lines=LINES, **asked)["found"]
+    assert_same_translations(found, expected)
+    plain = translator.translate(LINES)
+    assert [one.text for one in expected] != [one.text for one in plain]
+    pairs = [[line, one.text] for line, one in zip(LINES, expected, strict=True)]
+    answer = probe.ask(pairs=pairs, **asked)
+    assert answer == {
+        "size": 4,
+        "terms": [
+            [[term.source, term.targets[0], term.translation] for term in one.hypotheses[0].terms]
+            for one in expected
+        ],
+    }
+    # With constraints and prefixes, the terms come first.
+    phrases = [["Haus"], *[[] for _ in LINES[1:]]]
+    prefixes = ["der", *["" for _ in LINES[1:]]]
+    expected = translator.translate(
+        LINES, None, prefixes, terminology=glossary, constraints=phrases
+    )
+    found = probe.ask(lines=LINES, constraints=phrases, prefixes=prefixes, **asked)["found"]
+    assert_same_translations(found, expected)
+    cases: list[tuple[dict[str, Any], dict[str, Any]]] = [
+        ({"options": {"beam_size": 1}}, {"options": SearchOptions(beam_size=1)}),
+        ({"options": {"max_length": 2}}, {"options": SearchOptions(max_length=2)}),
+        ({"options": {"alternatives": 2}}, {"options": SearchOptions(alternatives=2)}),
+        ({"constraints": [["a"]] * len(LINES)}, {"constraints": [["a"]] * len(LINES)}),
+    ]
+    for given, in_python in cases:
+        with pytest.raises(TranslateTrtError) as caught:
+            translator.translate(LINES, terminology=glossary, **in_python)
+        _, message = probe.ask(lines=LINES, **asked, **given)["error"]
+        assert message == str(caught.value)
+    status, message = probe.ask(lines=LINES, terminology="cat")["error"]
+    assert (status, message.partition(" has")[0]) == ("TT_INPUT_ERROR", "terms.tsv, line 1")
+
+
+def test_a_model_that_reads_annotations_takes_no_glossary(
+    probe: Probe, compiled_bundle: Path, tmp_path: Path
+) -> None:
+    bundle = tmp_path / "bundle"
+    shutil.copytree(compiled_bundle, bundle)
+    edit(bundle, lambda manifest: manifest.update(term_annotation=TermAnnotation().to_json()))
+    probe.load(bundle, threads=1)
+    status, message = probe.ask(lines=["a cat"], terminology="cat\tKatze")["error"]
+    assert status == "TT_OPTION_ERROR"
+    assert message.startswith("this model reads the terms of a glossary in its source")
+    assert len(probe.ask(lines=["a cat"])["found"]) == 1
 
 
 def test_constraints(probe: Probe, compiled_bundle: Path) -> None:

@@ -6,6 +6,8 @@
 //   {"lines": [...], "constraints": [[...], ...] or "constraint_tokens": [[[...], ...], ...]}
 //   {"lines": [...], "alignments": true, "alignment_threshold": 0.2, "words": true}
 //   {"lines": [...], "line_names": [...]}
+//   {"lines": [...], "terminology": "content of a glossary", "ignore_case": true}
+//   {"terminology": ..., "ignore_case": true, "pairs": [[line, translation], ...]}
 //   {"lines": [...], "options": {...}, "threads": 64}
 //   {"lines": [...], "cancel": 3, "timeout": 2}
 //   {"lines": [...], "fork": true}
@@ -33,6 +35,7 @@
 namespace {
 
 using nlohmann::json;
+using translate_trt::Glossary;
 using translate_trt::LoadOptions;
 using translate_trt::Result;
 using translate_trt::SearchOptions;
@@ -136,6 +139,29 @@ std::optional<SearchOptions> search_options(const json& request) {
   return options;
 }
 
+Result<Glossary> glossary_of(const json& request) {
+  bool ignore_case = false;
+  take(request, "ignore_case", ignore_case);
+  return Glossary::try_parse(request["terminology"].get<std::string>(), ignore_case, "terms.tsv");
+}
+
+// The terms of lines and their translations.
+json terms_of(const json& request) {
+  const auto glossary = glossary_of(request);
+  if (!glossary) return as_json(glossary.error());
+  json answer = json::array();
+  for (const json& pair : request["pairs"]) {
+    const auto terms = glossary->try_terms(pair[0].get<std::string>(), pair[1].get<std::string>());
+    if (!terms) return as_json(terms.error());
+    json& found = answer.emplace_back(json::array());
+    for (const auto& term : *terms) {
+      found.push_back(
+          {term.source, term.target, term.translation ? json(*term.translation) : json(nullptr)});
+    }
+  }
+  return {{"size", glossary->size()}, {"terms", answer}};
+}
+
 Result<Translations> call(const Translator& translator, const json& request) {
   const auto options = search_options(request);
   if (request.contains("ids")) {
@@ -149,7 +175,7 @@ Result<Translations> call(const Translator& translator, const json& request) {
   take(request, "prefixes", prefixes);
   if (!request.contains("constraints") && !request.contains("constraint_tokens") &&
       !request.contains("alignments") && !request.contains("words") &&
-      !request.contains("line_names")) {
+      !request.contains("line_names") && !request.contains("terminology")) {
     return translator.try_translate(lines, options, prefixes);
   }
   translate_trt::SubmitOptions submit;
@@ -160,6 +186,13 @@ Result<Translations> call(const Translator& translator, const json& request) {
   take(request, "alignment_threshold", submit.alignment_threshold);
   take(request, "line_names", submit.line_names);
   take(request, "words", submit.words);
+  std::optional<Glossary> glossary;
+  if (request.contains("terminology")) {
+    auto read = glossary_of(request);
+    if (!read) return read.error();
+    glossary.emplace(*std::move(read));
+    submit.terminology = &*glossary;
+  }
   auto job = translator.try_submit(lines, submit, prefixes);
   return job ? job->try_get() : job.error();
 }
@@ -290,6 +323,7 @@ json statistics(const Translator& translator) {
 }
 
 json answer(std::optional<Translator>& translator, const json& request) {
+  if (request.contains("pairs")) return terms_of(request);
   if (request.contains("statistics")) return statistics(translator.value());
   if (request.contains("threads")) return translate_by_threads(translator.value(), request);
   if (request.contains("cancel")) return translate_and_cancel(translator.value(), request);

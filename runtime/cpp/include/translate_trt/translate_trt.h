@@ -312,6 +312,60 @@ TT_API tt_status tt_translate_ids(const tt_translator* translator, const tt_toke
                                   size_t count, const tt_options* options,
                                   const tt_tokens* prefixes, tt_result** result);
 
+/* ---- glossaries (docs/terminology.md) ---- */
+
+/* Source phrases with their target phrases. Independent of any translator. */
+typedef struct tt_glossary tt_glossary;
+
+/* Read a glossary from a file, or from memory: lines of UTF-8 with a source phrase, a tab and its
+ * target phrases, separated by tabs; lines that begin with # are comments.
+ *
+ * name: of the content in error messages; NULL: "the glossary".
+ * ignore_case: 1: phrases match in any case, in lines and in translations.
+ * glossary: set to a new handle, to be freed by tt_glossary_free, or to NULL on failure.
+ *
+ * TT_INPUT_ERROR: the file cannot be read or is compressed, a line is no entry, or there are no
+ * entries. TT_OPTION_ERROR: ignore_case is neither 0 nor 1. TT_MEMORY_ERROR. */
+TT_API tt_status tt_glossary_read(const char* path, int32_t ignore_case, tt_glossary** glossary);
+TT_API tt_status tt_glossary_parse(tt_text content, const char* name, int32_t ignore_case,
+                                   tt_glossary** glossary);
+
+/* Frees a glossary; NULL is allowed. Terms that were found with it must be freed before. */
+TT_API void tt_glossary_free(tt_glossary* glossary);
+
+/* Returns the number of different source phrases. */
+TT_API size_t tt_glossary_size(const tt_glossary* glossary);
+
+/* A phrase of a glossary in a line, looked for in the translation. The texts are
+ * null-terminated. */
+typedef struct tt_term {
+  tt_text source;      /* the phrase as it stands in the line */
+  tt_text target;      /* its first target phrase */
+  tt_text translation; /* the target phrase that the translation has; empty if it has none */
+  int32_t found;       /* 1 if it has one */
+} tt_term;
+
+/* The terms of a line, in its order. */
+typedef struct tt_terms tt_terms;
+
+/* Finds the source phrases of a glossary in a line, and a target phrase of each in the translation,
+ * each at a place of its own. Recall is the share of the terms that are found.
+ *
+ * line: text without the code of a target language that it may begin with.
+ * translation: may be empty.
+ * terms: set to a new handle, to be freed by tt_terms_free, or to NULL on failure.
+ *
+ * TT_INPUT_ERROR: an argument is NULL. TT_MEMORY_ERROR. */
+TT_API tt_status tt_glossary_terms(const tt_glossary* glossary, tt_text line, tt_text translation,
+                                   tt_terms** terms);
+
+/* Return the number of terms, and one of them; its texts are empty if the index is out of range. */
+TT_API size_t tt_terms_size(const tt_terms* terms);
+TT_API tt_term tt_terms_term(const tt_terms* terms, size_t index);
+
+/* Frees terms; NULL is allowed. */
+TT_API void tt_terms_free(tt_terms* terms);
+
 /* ---- jobs: asynchronous translation ---- */
 
 /* Lines that were submitted together. All functions of a job except tt_job_free may be called by
@@ -387,6 +441,10 @@ typedef struct tt_submit_options {
                                 "line N of this call", counted from first_line */
   int32_t words; /* 1: return the words of each translation with their confidence (tt_result_word);
                     not for token sequences */
+  /* Glossary: each translation must have the first target phrase of every source phrase in its
+   * line, as constraints; not for token sequences. Each segment of a line that is split has the
+   * terms of its own text. Only the function that takes the options uses it. NULL: none */
+  const tt_glossary* terminology;
 } tt_submit_options;
 
 /* Sets the defaults, as tt_options_default does. */

@@ -181,6 +181,105 @@ struct LoadOptions {
   std::string provider;
 };
 
+namespace detail {
+
+struct Free {
+  void operator()(tt_translator* handle) const { tt_translator_free(handle); }
+  void operator()(tt_job* handle) const { tt_job_free(handle); }
+  void operator()(tt_result* handle) const { tt_result_free(handle); }
+  void operator()(tt_glossary* handle) const { tt_glossary_free(handle); }
+  void operator()(tt_terms* handle) const { tt_terms_free(handle); }
+};
+
+inline Failure failure(tt_status status) { return {status, tt_last_error()}; }
+
+#if defined(__cpp_exceptions)
+template <class T>
+T value_of(Result<T> result) {
+  if (!result) throw Error(result.error());
+  return *std::move(result);
+}
+#endif
+
+}  // namespace detail
+
+// A phrase of a glossary in a line; see tt_term.
+struct Term {
+  std::string source, target;
+  std::optional<std::string> translation;  // nullopt if the translation has none of its targets
+};
+
+// Source phrases with their target phrases; see tt_glossary_read. Several threads may use one.
+class Glossary {
+ public:
+  // Reads a file.
+  static Result<Glossary> try_read(const std::string& path, bool ignore_case = false) {
+    tt_glossary* made = nullptr;
+    const tt_status status = tt_glossary_read(path.c_str(), ignore_case ? 1 : 0, &made);
+    return owned(status, made);
+  }
+
+  // Reads the content of a file. name: of the content in error messages.
+  static Result<Glossary> try_parse(const std::string& content, bool ignore_case = false,
+                                    const std::string& name = "the glossary") {
+    tt_glossary* made = nullptr;
+    const tt_text text = {content.data(), content.size()};
+    const tt_status status = tt_glossary_parse(text, name.c_str(), ignore_case ? 1 : 0, &made);
+    return owned(status, made);
+  }
+
+  // The terms of a line, looked for in its translation; see tt_glossary_terms.
+  Result<std::vector<Term>> try_terms(const std::string& line,
+                                      const std::string& translation) const {
+    tt_terms* made = nullptr;
+    const tt_status status = tt_glossary_terms(handle_.get(), {line.data(), line.size()},
+                                               {translation.data(), translation.size()}, &made);
+    const std::unique_ptr<tt_terms, detail::Free> terms(made);
+    if (status != TT_OK) return detail::failure(status);
+    std::vector<Term> found;
+    for (std::size_t i = 0; i < tt_terms_size(made); ++i) {
+      const tt_term term = tt_terms_term(made, i);
+      Term& added = found.emplace_back();
+      added.source.assign(term.source.data, term.source.size);
+      added.target.assign(term.target.data, term.target.size);
+      if (term.found != 0) added.translation.emplace(term.translation.data, term.translation.size);
+    }
+    return found;
+  }
+
+#if defined(__cpp_exceptions)
+
+  // As above, but throw Error.
+  static Glossary read(const std::string& path, bool ignore_case = false) {
+    return detail::value_of(try_read(path, ignore_case));
+  }
+  static Glossary parse(const std::string& content, bool ignore_case = false,
+                        const std::string& name = "the glossary") {
+    return detail::value_of(try_parse(content, ignore_case, name));
+  }
+  std::vector<Term> terms(const std::string& line, const std::string& translation) const {
+    return detail::value_of(try_terms(line, translation));
+  }
+
+#endif
+
+  // Number of different source phrases.
+  std::size_t size() const { return tt_glossary_size(handle_.get()); }
+
+  // The C handle, which this object still owns.
+  const tt_glossary* handle() const { return handle_.get(); }
+
+ private:
+  explicit Glossary(tt_glossary* handle) : handle_(handle) {}
+
+  static Result<Glossary> owned(tt_status status, tt_glossary* made) {
+    if (status != TT_OK) return detail::failure(status);
+    return Glossary(made);
+  }
+
+  std::unique_ptr<tt_glossary, detail::Free> handle_;
+};
+
 // Options of a job; the fields are those of tt_submit_options.
 struct SubmitOptions {
   std::optional<SearchOptions> search;  // nullopt: the bundle's defaults
@@ -191,10 +290,11 @@ struct SubmitOptions {
   // Phrases that the translation of each line must have, as text or as tokens; empty: none.
   std::vector<std::vector<std::string>> constraints;
   std::vector<std::vector<std::vector<std::int32_t>>> constraint_tokens;
-  bool alignments = false;              // align the words of lines and translations
-  double alignment_threshold = -1;      // see tt_submit_options
-  std::vector<std::string> line_names;  // for error messages; empty: "line N of this call"
-  bool words = false;                   // return the words of translations with their confidence
+  bool alignments = false;                // align the words of lines and translations
+  double alignment_threshold = -1;        // see tt_submit_options
+  std::vector<std::string> line_names;    // for error messages; empty: "line N of this call"
+  bool words = false;                     // return the words of translations with their confidence
+  const Glossary* terminology = nullptr;  // used by the call alone; see tt_submit_options
 };
 
 // A hypothesis of one segment of a line; see tt_result_... for the fields.
@@ -237,22 +337,6 @@ struct Translation {
 };
 
 namespace detail {
-
-struct Free {
-  void operator()(tt_translator* handle) const { tt_translator_free(handle); }
-  void operator()(tt_job* handle) const { tt_job_free(handle); }
-  void operator()(tt_result* handle) const { tt_result_free(handle); }
-};
-
-inline Failure failure(tt_status status) { return {status, tt_last_error()}; }
-
-#if defined(__cpp_exceptions)
-template <class T>
-T value_of(Result<T> result) {
-  if (!result) throw Error(result.error());
-  return *std::move(result);
-}
-#endif
 
 inline Hypothesis piece(const tt_result* result, std::size_t line, std::size_t rank,
                         std::size_t index) {
@@ -571,6 +655,7 @@ class Translator {
     given.alignments = options.alignments ? 1 : 0;
     given.alignment_threshold = options.alignment_threshold;
     given.words = options.words ? 1 : 0;
+    if (options.terminology != nullptr) given.terminology = options.terminology->handle();
     // In C, 0 means "no timeout"; pass an explicit 0 as the shortest timeout.
     if (options.timeout) {
       given.timeout = options.timeout->count() == 0 ? 1e-9 : options.timeout->count();

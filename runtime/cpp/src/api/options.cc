@@ -18,12 +18,6 @@ std::string is(const char* name, std::int64_t value) {
   return std::string(name) + " is " + std::to_string(value) + "; ";
 }
 
-// Reads a boolean of the C interface.
-bool is_true(const char* name, std::int32_t value) {
-  if (value != 0 && value != 1) throw option_error(is(name, value) + "it must be 0 or 1.");
-  return value == 1;
-}
-
 // Returns `whole` with its first bytes replaced by the caller's structure, which may be older.
 template <class Options>
 Options completed(const Options* given, Options whole, const char* name) {
@@ -128,6 +122,11 @@ void check_sampling(const SearchOptions& options) {
 }
 
 }  // namespace
+
+bool is_true(const char* name, std::int32_t value) {
+  if (value != 0 && value != 1) throw option_error(is(name, value) + "it must be 0 or 1.");
+  return value == 1;
+}
 
 void SearchOptions::check() const {
   if (beam_size < 1) throw option_error(is("beam_size", beam_size) + "it must be at least 1.");

@@ -142,6 +142,9 @@ SearchOptions read_options(const tt_options& given, const SearchOptions& languag
 // Writes the first `size` bytes of the options as a C structure, whose strings belong to `options`.
 void write_options(const SearchOptions& options, tt_options* written, std::size_t size);
 
+// Converts a flag of the C interface. Throws an option error that names it unless it is 0 or 1.
+bool is_true(const char* name, std::int32_t value);
+
 // Converts a caller's structure, which begins with its size, to this library's version of it:
 // fields that the caller's version lacks get their defaults. Throws an option error if the
 // structure has fields that this library does not know.

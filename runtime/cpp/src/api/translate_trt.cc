@@ -33,10 +33,12 @@ using translate_trt::runtime::Constraints;
 using translate_trt::runtime::Deadline;
 using translate_trt::runtime::Error;
 using translate_trt::runtime::Forced;
+using translate_trt::runtime::Glossary;
 using translate_trt::runtime::Hypothesis;
 using translate_trt::runtime::Job;
 using translate_trt::runtime::SearchOptions;
 using translate_trt::runtime::SourceNames;
+using translate_trt::runtime::Term;
 using translate_trt::runtime::TextHypothesis;
 using translate_trt::runtime::Tokens;
 using translate_trt::runtime::Translation;
@@ -71,6 +73,15 @@ struct tt_result {
   std::vector<Translation> translations;
   // Tokens as int32_t, by line, hypothesis and piece.
   std::vector<std::vector<std::vector<std::vector<std::int32_t>>>> tokens;
+};
+
+struct tt_glossary {
+  Glossary glossary;
+};
+
+struct tt_terms {
+  std::vector<Term> terms;
+  std::vector<std::string> sources;  // as they are spelled in the source text
 };
 
 namespace {
@@ -195,6 +206,16 @@ Constraints phrase_lists(const tt_tokens* given, std::size_t count) {
   return found;
 }
 
+SourceNames names_of(const tt_submit_options& submitted, std::size_t count) {
+  SourceNames names;
+  if (submitted.first_line != 0) names.first = submitted.first_line;
+  const tt_text* given = submitted.line_names;
+  for (const auto name : texts(given, given == nullptr ? 0 : count, "the text of a name")) {
+    names.given.emplace_back(name);
+  }
+  return names;
+}
+
 // The constraints of a job of `count` lines or token sequences.
 Constraints constraints_of(const Translator& translator, const tt_submit_options& submitted,
                            std::size_t count) {
@@ -206,17 +227,8 @@ Constraints constraints_of(const Translator& translator, const tt_submit_options
   }
   if (tokens != nullptr) return phrase_lists(tokens, count);
   if (lines == nullptr) return {};
-  return translator.encode_constraints(texts(lines, count, "the text of constraints"));
-}
-
-SourceNames names_of(const tt_submit_options& submitted, std::size_t count) {
-  SourceNames names;
-  if (submitted.first_line != 0) names.first = submitted.first_line;
-  const tt_text* given = submitted.line_names;
-  for (const auto name : texts(given, given == nullptr ? 0 : count, "the text of a name")) {
-    names.given.emplace_back(name);
-  }
-  return names;
+  return translator.encode_constraints(texts(lines, count, "the text of constraints"),
+                                       names_of(submitted, count));
 }
 
 std::shared_ptr<Job> job_of(const Translator& translator, const tt_text* lines, std::size_t count,
@@ -236,7 +248,8 @@ std::shared_ptr<Job> job_of(const Translator& translator, const tt_text* lines, 
   return translator.job(
       texts(lines, count, "the text of a line"), options,
       prefixes == nullptr ? std::move(of_tokens) : translator.encode_prefixes(of_text), forced,
-      constraints_of(translator, submitted, count), names_of(submitted, count), additions);
+      constraints_of(translator, submitted, count), names_of(submitted, count), additions,
+      submitted.terminology == nullptr ? nullptr : &submitted.terminology->glossary);
 }
 
 std::shared_ptr<Job> job_of(const Translator& translator, const tt_tokens* sources,
@@ -251,6 +264,11 @@ std::shared_ptr<Job> job_of(const Translator& translator, const tt_tokens* sourc
     throw translate_trt::runtime::input_error(
         "words is 1, and the sources are tokens, whose translations have no text; submit their "
         "text.");
+  }
+  if (submitted.terminology != nullptr) {
+    throw translate_trt::runtime::input_error(
+        "terminology is given, and the sources are tokens, in which no phrases are found; submit "
+        "their text.");
   }
   return translator.job_of_ids(
       token_lists(sources, count, "the list of a source"), options,
@@ -468,6 +486,68 @@ tt_status tt_submit_ids(const tt_translator* translator, const tt_tokens* source
                         const tt_submit_options* options, const tt_tokens* prefixes, tt_job** job) {
   return submit(translator, sources, count, options, prefixes, job);
 }
+
+tt_status tt_glossary_read(const char* path, int32_t ignore_case, tt_glossary** glossary) {
+  if (glossary != nullptr) *glossary = nullptr;
+  return guarded([&] {
+    require(glossary != nullptr, "glossary");
+    require(path != nullptr, "path");
+    *glossary = new tt_glossary{
+        Glossary::read(path, translate_trt::runtime::is_true("ignore_case", ignore_case))};
+  });
+}
+
+tt_status tt_glossary_parse(tt_text content, const char* name, int32_t ignore_case,
+                            tt_glossary** glossary) {
+  if (glossary != nullptr) *glossary = nullptr;
+  return guarded([&] {
+    require(glossary != nullptr, "glossary");
+    const auto text = texts(&content, 1, "content").front();
+    *glossary =
+        new tt_glossary{Glossary(text, name == nullptr ? "the glossary" : name,
+                                 translate_trt::runtime::is_true("ignore_case", ignore_case))};
+  });
+}
+
+void tt_glossary_free(tt_glossary* glossary) { delete glossary; }
+
+size_t tt_glossary_size(const tt_glossary* glossary) {
+  return glossary == nullptr ? 0 : glossary->glossary.size();
+}
+
+tt_status tt_glossary_terms(const tt_glossary* glossary, tt_text line, tt_text translation,
+                            tt_terms** terms) {
+  if (terms != nullptr) *terms = nullptr;
+  return guarded([&] {
+    require(terms != nullptr, "terms");
+    require(glossary != nullptr, "glossary");
+    const std::u32string source =
+        translate_trt::runtime::decode_utf8(texts(&line, 1, "the text of the line").front());
+    const std::u32string target = translate_trt::runtime::decode_utf8(
+        texts(&translation, 1, "the text of the translation").front());
+    auto found = std::make_unique<tt_terms>();
+    found->terms = glossary->glossary.terms(source, target);
+    for (const Term& term : found->terms) {
+      const auto [begin, end, entry] = term.match;
+      found->sources.push_back(
+          translate_trt::runtime::encode_utf8(source.substr(begin, end - begin)));
+    }
+    *terms = found.release();
+  });
+}
+
+size_t tt_terms_size(const tt_terms* terms) { return terms == nullptr ? 0 : terms->terms.size(); }
+
+tt_term tt_terms_term(const tt_terms* terms, size_t index) {
+  if (index >= tt_terms_size(terms)) return {{"", 0}, {"", 0}, {"", 0}, 0};
+  const auto view = [](const std::string& text) { return tt_text{text.c_str(), text.size()}; };
+  const Term& term = terms->terms[index];
+  const bool found = term.translation.has_value();
+  return {view(terms->sources[index]), view(term.match.entry->targets.front()),
+          found ? view(*term.translation) : tt_text{"", 0}, found ? 1 : 0};
+}
+
+void tt_terms_free(tt_terms* terms) { delete terms; }
 
 tt_status tt_completions_new(tt_completions** completions) {
   if (completions != nullptr) *completions = nullptr;

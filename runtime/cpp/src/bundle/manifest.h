@@ -55,6 +55,7 @@ struct Manifest {
   ModelDescription model;
   Limits limits;
   Prompt prompt;
+  bool reads_annotations;  // whether the model reads target phrases of a glossary in its source
   SearchOptions search;
   FileEntry source_tokenizer, target_tokenizer;
   std::vector<TargetEntry> targets;  // at least one; the first is the default

@@ -212,7 +212,18 @@ std::vector<Tokens> Translator::encode_prefixes(const std::vector<std::string_vi
   return found;
 }
 
-Constraints Translator::encode_constraints(const std::vector<std::string_view>& texts) const {
+Tokens Translator::encode_phrase(const std::string& name, const std::string& phrase) const {
+  Tokens tokens = tokenizer_->encode_target(phrase);
+  const std::int64_t unknown = manifest_.model.unknown_token;
+  if (std::find(tokens.begin(), tokens.end(), unknown) != tokens.end()) {
+    throw input_error(name + ": " + in_quotes(phrase) +
+                      " has a character that the vocabulary cannot spell; leave it out.");
+  }
+  return tokens;
+}
+
+Constraints Translator::encode_constraints(const std::vector<std::string_view>& texts,
+                                           const SourceNames& names) const {
   Constraints found(texts.size());
   for (std::size_t line = 0; line < texts.size(); ++line) {
     std::string_view rest = texts[line];
@@ -220,13 +231,8 @@ Constraints Translator::encode_constraints(const std::vector<std::string_view>& 
       const std::size_t end = std::min(rest.find('\t'), rest.size());
       const std::string_view phrase = rest.substr(0, end);
       rest.remove_prefix(std::min(end + 1, rest.size()));
-      Tokens tokens = tokenizer_->encode_target(phrase);
-      const std::int64_t unknown = manifest_.model.unknown_token;
-      if (std::find(tokens.begin(), tokens.end(), unknown) != tokens.end()) {
-        throw input_error("the constraint " + in_quotes(std::string(phrase)) +
-                          " has a character that the vocabulary cannot spell.");
-      }
-      found[line].push_back(std::move(tokens));
+      found[line].push_back(
+          encode_phrase("the constraints of " + names.line(line), std::string(phrase)));
     }
   }
   return found;
@@ -235,7 +241,16 @@ Constraints Translator::encode_constraints(const std::vector<std::string_view>& 
 std::shared_ptr<Job> Translator::job(const std::vector<std::string_view>& lines,
                                      const SearchOptions& options, std::vector<Tokens> targets,
                                      Forced forced, Constraints constraints,
-                                     const SourceNames& names, const Additions& additions) const {
+                                     const SourceNames& names, const Additions& additions,
+                                     const Glossary* terminology) const {
+  if (terminology != nullptr && forced == Forced::kTranslation) {
+    throw option_error("a given translation is of a whole line; leave terminology out.");
+  }
+  if (terminology != nullptr && manifest_.reads_annotations) {
+    throw option_error(
+        "this model reads the terms of a glossary in its source: leave terminology out, and "
+        "translate lines that Translator.annotate of Python has annotated.");
+  }
   if (additions.alignments && !target_.contract.attention()) {
     throw option_error(
         "alignments are made from cross-attention, which this bundle's step graph does not "
@@ -268,8 +283,13 @@ std::shared_ptr<Job> Translator::job(const std::vector<std::string_view>& lines,
         return translation;
       });
   for (std::size_t line = 0; line < lines.size(); ++line) {
-    made->add_line(sentences(names.line(line), lines[line], targets[line], forced,
-                             std::move(constraints[line]), of_sentences));
+    std::vector<Tokens>& phrases = constraints[line];
+    made->add_line(terminology == nullptr
+                       ? sentences(names.line(line), lines[line], targets[line], forced,
+                                   std::move(phrases), of_sentences)
+                       : sentences_with_terms(names.line(line), lines[line], targets[line],
+                                              std::move(phrases), of_sentences,
+                                              additions.alignments, *terminology));
   }
   return made;
 }
@@ -333,6 +353,50 @@ std::vector<Sentence> Translator::sentences(const std::string& name, std::string
     found.push_back(sentence(name, source, found.empty() ? target : Tokens(), forced,
                              std::move(constraints), of_line));
     of_line.alternatives = 0;
+  }
+  return found;
+}
+
+std::vector<Sentence> Translator::sentences_with_terms(const std::string& name,
+                                                       std::string_view line, const Tokens& target,
+                                                       std::vector<Tokens> constraints,
+                                                       const SearchOptions& options, bool aligned,
+                                                       const Glossary& terminology) const {
+  const std::u32string characters = decode_utf8(line);
+  auto [text, of_line] = manifest_.prompt.of_line(characters, options);
+  const auto required = [&](std::u32string_view part) {
+    std::vector<Tokens> phrases;
+    for (const GlossaryMatch& match : terminology.find(part)) {
+      phrases.push_back(encode_phrase("the glossary", match.entry->targets.front()));
+    }
+    return phrases;
+  };
+  const std::function<Tokens(const std::string&)> encode = [this](const std::string& part) {
+    return tokenizer_->encode_source(part);
+  };
+  const auto segments =
+      split_at_offsets<std::int64_t>(text, encode, static_cast<std::size_t>(longest_text()));
+  if (aligned || segments.size() < 2) {
+    std::vector<Tokens> phrases = required(text);
+    std::move(constraints.begin(), constraints.end(), std::back_inserter(phrases));
+    return sentences(name, line, target, Forced::kPrefix, std::move(phrases), options);
+  }
+  if (options.alternatives > 0) {
+    throw option_error(
+        "alternatives belong to one sentence, and a line with terms is too long for one; leave out "
+        "alternatives or terminology.");
+  }
+  if (!constraints.empty()) {
+    throw input_error(name +
+                      " is too long for the model, and has constraints, which apply to a single "
+                      "sentence; split it into sentences.");
+  }
+  std::vector<Sentence> found;
+  for (std::size_t i = 0; i < segments.size(); ++i) {
+    const auto& [begin, tokens] = segments[i];
+    const std::size_t end = i + 1 < segments.size() ? segments[i + 1].first : text.size();
+    found.push_back(sentence(name, tokens, i == 0 ? target : Tokens(), Forced::kPrefix,
+                             required(text.substr(begin, end - begin)), of_line));
   }
   return found;
 }

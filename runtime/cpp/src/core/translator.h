@@ -16,6 +16,7 @@
 #include "core/confidence.h"
 #include "core/results.h"
 #include "core/service.h"
+#include "text/glossary.h"
 #include "text/tokenizer.h"
 
 namespace translate_trt::runtime {
@@ -65,14 +66,17 @@ class Translator {
 
   // Tokenizes the constraints of each line, phrases between tab characters. Throws an input error
   // for a phrase that the vocabulary cannot spell.
-  Constraints encode_constraints(const std::vector<std::string_view>& texts) const;
+  Constraints encode_constraints(const std::vector<std::string_view>& texts,
+                                 const SourceNames& names) const;
 
   // Creates a job that translates lines, or scores translations of them. targets: one per line, or
-  // empty for no prefixes.
+  // empty for no prefixes. terminology: a glossary of which translations have the first target
+  // phrase of each source phrase in their line; null for none. Only this call uses it.
   std::shared_ptr<Job> job(const std::vector<std::string_view>& lines, const SearchOptions& options,
                            std::vector<Tokens> targets, Forced forced = Forced::kPrefix,
                            Constraints constraints = {}, const SourceNames& names = {},
-                           const Additions& additions = {}) const;
+                           const Additions& additions = {},
+                           const Glossary* terminology = nullptr) const;
 
   // Creates a job of token sequences, which exclude the end symbol and the prompt. Its translations
   // have no text. targets: one per source, or empty for no prefixes.
@@ -109,6 +113,14 @@ class Translator {
                                   const Tokens& target, Forced forced,
                                   std::vector<Tokens> constraints,
                                   const SearchOptions& options) const;
+  // As above, with the terms of a glossary. Each segment of a long line has its own, unless the
+  // line is aligned.
+  std::vector<Sentence> sentences_with_terms(const std::string& name, std::string_view line,
+                                             const Tokens& target, std::vector<Tokens> constraints,
+                                             const SearchOptions& options, bool aligned,
+                                             const Glossary& terminology) const;
+  // Tokenizes a phrase that a translation must have. name: of what has it, in errors.
+  Tokens encode_phrase(const std::string& name, const std::string& phrase) const;
   // Checks the tokens of a text and what its translation must have, and adds the prompt; the
   // expansion if alternatives are wanted. name: of the text in errors.
   Sentence sentence(const std::string& name, const Tokens& source, const Tokens& target,

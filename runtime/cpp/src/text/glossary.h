@@ -1,0 +1,74 @@
+// Glossaries: source phrases with their target phrases, found in texts and in translations
+// (runtime/text/glossary.py). The rules are those of docs/terminology.md.
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+namespace translate_trt::runtime {
+
+// A source phrase and its target phrases, the preferred one first.
+struct GlossaryEntry {
+  std::string source;
+  std::vector<std::string> targets;
+};
+
+// Characters `begin` to `end` of a text that an entry's source phrase matches.
+struct GlossaryMatch {
+  std::size_t begin, end;
+  const GlossaryEntry* entry;
+};
+
+// A phrase of a glossary in a source text, and the target phrase that the translation has, if any.
+struct Term {
+  GlossaryMatch match;
+  std::optional<std::string> translation;
+};
+
+class Glossary {
+ public:
+  // Parses the content of a glossary file. Throws an input error that names the line.
+  // name: of the content in errors. ignore_case: phrases match in any case, on both sides.
+  Glossary(std::string_view content, const std::string& name, bool ignore_case);
+
+  Glossary(Glossary&&) = default;  // a copy's indices would refer to the original
+
+  // Reads a glossary file, plain and in UTF-8.
+  static Glossary read(const std::filesystem::path& path, bool ignore_case);
+
+  // The source phrases in a text: the leftmost, longest ones, without overlaps.
+  std::vector<GlossaryMatch> find(std::u32string_view text) const;
+
+  // The source phrases in a text, each with its own occurrence of a target phrase in the
+  // translation; long target phrases come first.
+  std::vector<Term> terms(std::u32string_view source, std::u32string_view translation) const;
+
+  // Number of different source phrases.
+  std::size_t size() const { return entries_.size(); }
+
+ private:
+  struct Folded;
+
+  struct Keyed {
+    std::u32string phrase;  // folded
+    GlossaryEntry entry;
+  };
+
+  Folded fold(std::u32string_view text) const;
+  void add(const std::u32string& source, const std::vector<std::u32string>& targets);
+  void index();
+
+  bool ignore_case_;
+  std::deque<Keyed> entries_;  // does not move its elements, which the indices refer to
+  std::unordered_map<std::u32string_view, GlossaryEntry*> by_phrase_;
+  // Lengths of the phrases that begin with a word, longest first.
+  std::unordered_map<std::u32string_view, std::vector<std::size_t>> lengths_;
+};
+
+}  // namespace translate_trt::runtime

@@ -1,0 +1,26 @@
+// Unicode properties, normalization and case folding as in Python, of the version of
+// unicode_tables.inc.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace translate_trt::runtime {
+
+// The version, such as "14.0.0".
+const char* unicode_version();
+
+// Whether a character is a mark (categories Mn, Mc, Me).
+bool is_mark(char32_t character);
+
+// Whether no word ends between this character and another such one: a letter, digit or mark of a
+// script that is written with spaces, or "_".
+bool joins(char32_t character);
+
+// Python's unicodedata.normalize("NFC", text).
+std::u32string nfc(std::u32string_view text);
+
+// Python's str.casefold.
+std::u32string casefold(std::u32string_view text);
+
+}  // namespace translate_trt::runtime

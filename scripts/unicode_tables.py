@@ -1,0 +1,136 @@
+"""Write the Unicode tables of the C++ library, from those of Python.
+
+    python scripts/unicode_tables.py [--check]
+
+The library matches glossaries as runtime/text/glossary.py does, which has its character classes,
+normalization and case folding from Python. The tables have the Unicode version of the Python that
+runs this script; characters that other versions of Python know are no letters in the library.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from translate_trt.runtime.text.glossary import joins
+
+ROOT = Path(__file__).resolve().parent.parent
+TABLES = Path("runtime/cpp/src/text/unicode_tables.inc")
+
+_HANGUL = range(0xAC00, 0xD7A4)  # syllables, which are composed by arithmetic
+_SURROGATES = range(0xD800, 0xE000)  # which UTF-8 cannot contain
+_WIDTH = 100
+
+
+def _characters() -> Iterator[str]:
+    return (chr(code) for code in range(sys.maxunicode + 1) if code not in _SURROGATES)
+
+
+def ranges(holds: Callable[[str], bool]) -> list[tuple[int, int]]:
+    """Return the first and last code point of each run of characters that a condition holds for."""
+    found: list[tuple[int, int]] = []
+    for character in _characters():
+        if not holds(character):
+            continue
+        code = ord(character)
+        if found and found[-1][1] == code - 1:
+            found[-1] = found[-1][0], code
+        else:
+            found.append((code, code))
+    return found
+
+
+def combining_classes() -> list[tuple[int, int, int]]:
+    """Return the first and last code point of each run of a combining class, which is not 0."""
+    found: list[tuple[int, int, int]] = []
+    for character in _characters():
+        if not (own := unicodedata.combining(character)):
+            continue
+        code = ord(character)
+        if found and found[-1][1:] == (code - 1, own):
+            found[-1] = found[-1][0], code, own
+        else:
+            found.append((code, code, own))
+    return found
+
+
+def decompositions() -> list[tuple[int, int, int, int]]:
+    """Return each character with its canonical decomposition of one step.
+
+    Returns:
+        The character, the one or two (else 0) of its decomposition, and 1 if NFC composes these.
+    """
+    found = []
+    for character in _characters():
+        parts = unicodedata.decomposition(character).split()
+        if not parts or parts[0].startswith("<") or ord(character) in _HANGUL:
+            continue
+        codes = [int(part, 16) for part in parts]
+        text = "".join(map(chr, codes))
+        composes = len(codes) == 2 and unicodedata.normalize("NFC", text) == character
+        found.append((ord(character), codes[0], codes[1] if len(codes) > 1 else 0, int(composes)))
+    return found
+
+
+def foldings() -> list[tuple[int, int, int, int]]:
+    """Return each character that str.casefold changes, with the up to three of its folding."""
+    found = []
+    for character in _characters():
+        if (folded := character.casefold()) != character:
+            first, second, third = (*map(ord, folded), 0, 0)[:3]
+            assert len(folded) <= 3
+            found.append((ord(character), first, second, third))
+    return found
+
+
+def _table(comment: str, kind: str, name: str, rows: Iterable[tuple[int, ...]]) -> str:
+    lines, line = [f"// {comment}", f"constexpr {kind} {name}[] = {{"], "   "
+    for row in rows:
+        cell = f" {{{', '.join(map(hex, row))}}},"
+        if len(line) + len(cell) > _WIDTH:
+            lines.append(line)
+            line = "   "
+        line += cell
+    return "\n".join([*lines, line, "};"])
+
+
+def tables() -> str:
+    """Return the content of the file."""
+    version = unicodedata.unidata_version
+    is_mark = ranges(lambda character: unicodedata.category(character)[0] == "M")
+    return "\n\n".join(
+        [
+            f"// Unicode {version}, made by scripts/unicode_tables.py.",
+            f'constexpr const char* kUnicodeVersion = "{version}";',
+            _table("Marks: first and last of each range.", "Range", "kMarks", is_mark),
+            _table("`joins` of runtime/text/glossary.py, likewise.", "Range", "kJoining",
+                   ranges(joins)),
+            _table("Combining classes that are not 0: first, last, class.", "ClassRange",
+                   "kCombiningClasses", combining_classes()),
+            _table("Canonical decompositions: character, its one or two parts, whether they "
+                   "compose.", "Decomposition", "kDecompositions", decompositions()),
+            _table("Full case folding: character, and the up to three that replace it.", "Folding",
+                   "kFoldings", foldings()),
+        ]
+    ) + "\n"  # fmt: skip
+
+
+def main() -> None:
+    """Write or check the file."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="write nothing")
+    check = parser.parse_args().check
+    content = tables()
+    if check:
+        if (ROOT / TABLES).read_text(encoding="utf-8") != content:
+            raise SystemExit(f"{TABLES} is not that of this Python; see {Path(__file__).name}")
+        return
+    (ROOT / TABLES).write_text(content, encoding="utf-8")
+    print(f"wrote {TABLES}")
+
+
+if __name__ == "__main__":
+    main()
