@@ -56,7 +56,7 @@ def _trained(
         ]
         data = encode_parallel(sources, [source[::-1] for source in sources], None)
         batch = data.for_model(model).batch(np.arange(len(sources)))
-        loss, _ = objective(batch)
+        loss = objective(batch).loss
         (loss / len(batch.targets)).backward()
         optimizer.step()
         optimizer.zero_grad()
