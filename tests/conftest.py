@@ -39,8 +39,8 @@ from translate_trt.runtime.bundle.prompt import Prompt
 
 pytest_plugins = ["support.shared", "support.bundles", "support.collection",
                   "support.cpp_library", "support.kernels", "support.limits", "support.operators",
-                  "support.parsers", "support.static_bundles", "support.traces",
-                  "support.triton_server"]  # fmt: skip
+                  "support.parsers", "support.processor_times", "support.static_bundles",
+                  "support.traces", "support.triton_server"]  # fmt: skip
 
 # A shell that runs the tests in the background makes them and their children ignore Ctrl-C.
 signal.signal(signal.SIGINT, signal.default_int_handler)

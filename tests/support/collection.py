@@ -10,8 +10,9 @@ from support.paths import ROOT
 
 TESTS = ROOT / "tests"
 
-#: Files whose tests take more than some six seconds of processor time together, as measured: they
-#: compile, train, build, or start servers. They are in the whole suite and not in the quick tier.
+#: Files whose tests take more than some six seconds of processor time together, as measured by
+#: --processor-times: they compile, train, build, or start servers. They are in the whole suite and
+#: not in the quick tier.
 SLOW_FILES = frozenset(
     {
         "benchmarks/test_peers.py",
@@ -81,6 +82,7 @@ SLOW_FILES = frozenset(
         "cli/test_translate_any_input.py",
         "runtime/test_cpp_docs.py",
         "runtime/test_native.py",
+        "test_processor_times.py",
     }
 )
 
