@@ -47,6 +47,7 @@ from translate_trt.train.trainer.distributed import Group
 from translate_trt.train.trainer.job import Job
 from translate_trt.train.trainer.load_data import TextFiles
 from translate_trt.train.trainer.loop import Trainer
+from translate_trt.train.trainer.objective import Losses
 from translate_trt.train.trainer.run import prepare_job
 from translate_trt.train.trainer.steps import Step
 
@@ -578,9 +579,10 @@ def poison(trainer: Trainer, steps: Callable[[int], bool]) -> None:
     whole = trainer.objective
 
     class Poisoned(torch.nn.Module):
-        def forward(self, batch: Batch | None) -> tuple[torch.Tensor, torch.Tensor]:
-            smoothed, likelihood = whole(batch)
-            return smoothed * (float("nan") if steps(trainer.step + 1) else 1.0), likelihood
+        def forward(self, batch: Batch | None) -> Losses:
+            losses: Losses = whole(batch)
+            factor = float("nan") if steps(trainer.step + 1) else 1.0
+            return losses._replace(loss=losses.loss * factor, smoothed=losses.smoothed * factor)
 
     trainer.objective = Poisoned()
 
