@@ -20,7 +20,6 @@ namespace translate_trt::runtime {
 
 namespace {
 
-constexpr char32_t kReplacement = 0xFFFD;  // what `decode_utf8` makes of bytes that are not UTF-8
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
 // Number of lines at the start of a text that are checked for NUL bytes, and bytes of each.

@@ -8,8 +8,6 @@ namespace translate_trt::runtime {
 
 namespace {
 
-constexpr char32_t kReplacement = 0xFFFD;
-
 // Length in bytes of the sequence that a first byte starts; 0 if the byte is invalid.
 std::size_t sequence_size(unsigned char first) {
   if (first < 0x80) return 1;

@@ -7,8 +7,11 @@
 
 namespace translate_trt::runtime {
 
-// Decodes UTF-8. Every maximal invalid subsequence becomes one U+FFFD, as in section 3.9 of the
-// Unicode Standard and in Python's decoder.
+// What `decode_utf8` makes of bytes that are not UTF-8.
+inline constexpr char32_t kReplacement = 0xFFFD;
+
+// Decodes UTF-8. Every maximal invalid subsequence becomes one kReplacement, as in section 3.9 of
+// the Unicode Standard and in Python's decoder.
 std::u32string decode_utf8(std::string_view text);
 
 // Encodes code points, none of which is a surrogate, as UTF-8.
