@@ -29,25 +29,14 @@ def _characters() -> Iterator[str]:
     return (chr(code) for code in range(sys.maxunicode + 1) if code not in _SURROGATES)
 
 
-def ranges(holds: Callable[[str], bool]) -> list[tuple[int, int]]:
-    """Return the first and last code point of each run of characters that a condition holds for."""
-    found: list[tuple[int, int]] = []
-    for character in _characters():
-        if not holds(character):
-            continue
-        code = ord(character)
-        if found and found[-1][1] == code - 1:
-            found[-1] = found[-1][0], code
-        else:
-            found.append((code, code))
-    return found
+def runs(value: Callable[[str], int]) -> list[tuple[int, int, int]]:
+    """Return the first and last code point of each run of characters of one value, and the value.
 
-
-def combining_classes() -> list[tuple[int, int, int]]:
-    """Return the first and last code point of each run of a combining class, which is not 0."""
+    Characters of value 0 are left out.
+    """
     found: list[tuple[int, int, int]] = []
     for character in _characters():
-        if not (own := unicodedata.combining(character)):
+        if not (own := value(character)):
             continue
         code = ord(character)
         if found and found[-1][1:] == (code - 1, own):
@@ -55,6 +44,11 @@ def combining_classes() -> list[tuple[int, int, int]]:
         else:
             found.append((code, code, own))
     return found
+
+
+def ranges(holds: Callable[[str], bool]) -> list[tuple[int, int]]:
+    """Return the first and last code point of each run of characters that a condition holds for."""
+    return [(first, last) for first, last, _ in runs(holds)]
 
 
 def decompositions() -> list[tuple[int, int, int, int]]:
@@ -109,7 +103,7 @@ def tables() -> str:
             _table("`joins` of runtime/text/glossary.py, likewise.", "Range", "kJoining",
                    ranges(joins)),
             _table("Combining classes that are not 0: first, last, class.", "ClassRange",
-                   "kCombiningClasses", combining_classes()),
+                   "kCombiningClasses", runs(unicodedata.combining)),
             _table("Canonical decompositions: character, its one or two parts, whether they "
                    "compose.", "Decomposition", "kDecompositions", decompositions()),
             _table("Full case folding: character, and the up to three that replace it.", "Folding",

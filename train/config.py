@@ -317,11 +317,11 @@ class TrainConfig:
         0.1, "Label smoothing: share of the target distribution spread over the vocabulary."
     )
     guided_alignment: float = _setting(
-        0.0, "Weight of a second loss, by which a head of cross-attention learns the alignments of "
-        "--data (Chen et al. 2016). 0: none.", added=True,
+        0.0, "Weight of the loss of guided alignment, which trains a head of cross-attention on "
+        "the alignments of --data (Chen et al. 2016). 0: none.", added=True,
     )  # fmt: skip
     guided_alignment_layer: int = _setting(
-        -1, "Decoder layer whose first head learns them, from 0; -1: the last, -2: the one before.",
+        -1, "Decoder layer of that head, its first, from 0; -1: the last, -2: the one before.",
         added=True,
     )  # fmt: skip
     precision: str = _setting(
@@ -646,13 +646,8 @@ def guided_head(model: ModelConfig, train: TrainConfig) -> AttentionHeads | None
     """
     if not train.guided_alignment:
         return None
-    layer, layers = train.guided_alignment_layer, model.decoder_layers
-    if not -layers <= layer < layers:
-        raise OptionError(
-            f"guided_alignment_layer is {layer}, but the decoder has {layers} layers; choose 0 to "
-            f"{layers - 1}, or -1 for the last."
-        )
-    return AttentionHeads(layer, (0,)).within(layers, model.heads)
+    head = AttentionHeads(train.guided_alignment_layer, (0,))
+    return head.within(model.decoder_layers, model.heads, "guided_alignment_layer")
 
 
 def check_trainable(config: ModelConfig) -> None:

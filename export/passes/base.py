@@ -182,8 +182,8 @@ class RewritePass(Pass):
 def rule_set(rules: Sequence[pattern.RewriteRule], commute: bool = False) -> pattern.RewriteRuleSet:
     """Return a set of rules, each of which is tried only at nodes with its root's operator.
 
-    The rewriter itself builds a result for every rule at every node, most of which say that the
-    operator is another: that was half of the time that passes took.
+    The rewriter itself builds a result for every rule at every node, and most of these say only
+    that the operator is another.
     """
     found = pattern.RewriteRuleSet(rules, commute=commute)
     rooted: Any = [RootedRule(rule) for rule in found.rules]

@@ -35,19 +35,20 @@ class AttentionHeads:
         """Convert the choice to JSON values."""
         return {"layer": self.layer, "heads": [*self.heads]}
 
-    def within(self, layers: int, heads: int) -> AttentionHeads:
+    def within(self, layers: int, heads: int, setting: str = "attention_layer") -> AttentionHeads:
         """Return the choice for a model of these sizes, with a layer of at least 0.
 
         Args:
             layers: Number of decoder layers.
             heads: Number of heads of a layer.
+            setting: Name of the setting of the layer in messages.
 
         Raises:
             OptionError: The model has no such layer or head, or a head is named twice.
         """
         if not -layers <= self.layer < layers:
             raise OptionError(
-                f"attention_layer is {self.layer}, but the decoder has {layers} layers; choose 0 "
+                f"{setting} is {self.layer}, but the decoder has {layers} layers; choose 0 "
                 f"to {layers - 1}, or -1 for the last."
             )
         for head in self.heads:

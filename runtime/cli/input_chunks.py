@@ -38,7 +38,7 @@ class Chunk(NamedTuple):
 
     @property
     def constraints(self) -> list[Sequence[str]]:
-        """The phrases that each translation must have, one list per text, likewise."""
+        """The phrases that each translation must have, per text, for formats that read them."""
         return [phrases for record in self.records for phrases in record.constraints]
 
     @property

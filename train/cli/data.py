@@ -57,8 +57,8 @@ def data() -> None:
     "alignments",
     type=_FILES,
     multiple=True,
-    help="Word alignments of the text of each --from, in Pharaoh format (0-0 1-2), for train "
-    "--guided-alignment; as often as --from.",
+    help="Word alignments of a --from, in Pharaoh format (0-0 1-2), for train --guided-alignment; "
+    "once for each --from.",
 )
 @click.option(
     "--trees",
@@ -141,6 +141,7 @@ def prepare(
     from translate_trt.train.data.prepare import DOWNLOADS, check_directory, recover
     from translate_trt.train.data.prepare import prepare as run
     from translate_trt.train.data.terminology import TerminologyOptions
+    from translate_trt.train.data.text_sources import TextSource
     from translate_trt.train.shutdown import exit_on_sigterm
     from translate_trt.train.worker_processes import available_cores
 
@@ -186,7 +187,9 @@ def prepare(
         if trees:
             job = _treebank(languages, (trees, valid_trees, test_trees), options)
         elif train_files or name is None:
-            job = _local(name, languages, (train_files, alignments), valid, test, options)
+            job = _local(name, languages, train_files, valid, test, options)
+            aligned = [TextSource(path) for path in alignments]
+            job = dataclasses.replace(job, alignments=aligned)
         else:
             job = _named(name, languages, downloads or out / DOWNLOADS, mirror, options)
         job = dataclasses.replace(job, terminology=terms)
@@ -214,7 +217,7 @@ def _treebank(
 def _local(
     name: str | None,
     languages: tuple[str | None, str | None],
-    train_files: tuple[tuple[tuple[Path, Path], ...], tuple[Path, ...]],
+    train: tuple[tuple[Path, Path], ...],
     valid: tuple[Path, Path] | None,
     test: tuple[Path, Path] | None,
     options: PrepareOptions,
@@ -224,7 +227,6 @@ def _local(
 
     if valid is None:
         raise OptionError("--from needs --valid SOURCE TARGET, the validation text.")
-    train, alignments = train_files
     corpus = CORPORA[name] if name else None
     named = (corpus.source_language, corpus.target_language) if corpus else (None, None)
     return Preparation(
@@ -238,7 +240,6 @@ def _local(
         (TextSource(test[0]), TextSource(test[1])) if test else None,
         options,
         [[str(path) for path in pair] for pair in (*train, valid, *([test] if test else []))],
-        alignments=[TextSource(path) for path in alignments],
     )
 
 
