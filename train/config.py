@@ -306,6 +306,9 @@ class TrainConfig:
         "(d_model * warmup_steps)^-0.5.", added=True,
     )  # fmt: skip
     learning_rate_scale: float = _setting(1.0, "Factor of the learning rate.")
+    cooldown_steps: int = _setting(
+        0, "Last steps, in which the learning rate falls linearly to 0.", added=True
+    )
     adam_beta1: float = _setting(0.9, "Adam's beta_1.")
     adam_beta2: float = _setting(0.98, "Adam's beta_2.")
     adam_epsilon: float = _setting(1e-9, "Adam's epsilon.")
@@ -362,6 +365,7 @@ class TrainConfig:
         _at_least(self, 1, "steps", "warmup_steps")
         _at_least(self, 1, "checkpoint_every", "average_checkpoints", "log_every")
         _at_least(self, 0, "micro_batch_tokens", "seed", "validate_every", "patience")
+        _at_least(self, 0, "cooldown_steps")
         _positive(self, "learning_rate_scale", "adam_epsilon")
         _not_negative(self, "learning_rate", "clip_norm", "guided_alignment")
         _share(self, "adam_beta1", "adam_beta2", "label_smoothing")

@@ -14,3 +14,12 @@ def learning_rate(
     if peak:
         return scale * peak * float(min((warmup_steps / step) ** 0.5, step / warmup_steps))
     return float(scale * d_model**-0.5 * min(step**-0.5, step * warmup_steps**-1.5))
+
+
+def cooldown(step: int, steps: int, cooldown_steps: int) -> float:
+    """Factor of the learning rate: 1, and falling over the last `cooldown_steps` of `steps`.
+
+    It falls linearly, to 1 / (cooldown_steps + 1) in the last step. Steps count from 1.
+    Hägele et al. 2024, "Scaling Laws and Compute-Optimal Training Beyond Fixed Training Durations".
+    """
+    return min(1.0, (steps + 1 - step) / (cooldown_steps + 1))

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from translate_trt.train.schedule import learning_rate
+from translate_trt.train.schedule import cooldown, learning_rate
 
 
 @pytest.mark.parametrize(
@@ -34,3 +34,10 @@ def test_a_peak_of_ones_own() -> None:
         assert learning_rate(step, 64, 4000, 0.5, papers) == pytest.approx(expected, rel=1e-12)
     assert learning_rate(200, 512, 200, peak=1e-4) == 1e-4
     assert learning_rate(800, 512, 200, peak=1e-4) == 5e-5
+
+
+def test_the_cooldown_falls_linearly_over_the_last_steps() -> None:
+    assert [cooldown(step, 10, 4) for step in (1, 6, 7, 8, 9, 10)] == [1, 1, 0.8, 0.6, 0.4, 0.2]
+    assert {cooldown(step, 10, 0) for step in range(1, 11)} == {1}
+    # Longer than the run: from a rate below that of the schedule.
+    assert [cooldown(step, 3, 5) for step in (1, 2, 3)] == [3 / 6, 2 / 6, 1 / 6]

@@ -36,7 +36,7 @@ from translate_trt.train.evaluation.validation import (
     validation_loss,
 )
 from translate_trt.train.model import Transformer
-from translate_trt.train.schedule import learning_rate
+from translate_trt.train.schedule import cooldown, learning_rate
 from translate_trt.train.selection import METRICS, Selection, is_better
 from translate_trt.train.shutdown import StopRequest
 from translate_trt.train.trainer.checkpoints import (
@@ -143,7 +143,7 @@ class Trainer:
             self.config.warmup_steps,
             self.config.learning_rate_scale,
             self.config.learning_rate,
-        )
+        ) * cooldown(self.step, self.config.steps, self.config.cooldown_steps)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         self.scaler.unscale_(self.optimizer)

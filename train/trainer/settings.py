@@ -34,8 +34,8 @@ SETTINGS = "run.json"
 #: Search options that select the languages in which a multilingual model is fine-tuned.
 LANGUAGES = ("source_language", "target_language")
 
-#: Settings that a resumed run may change: they decide only when it ends.
-MAY_CHANGE = ("steps", "patience")
+#: Settings that a resumed run may change: they decide only when and how it ends.
+MAY_CHANGE = ("steps", "cooldown_steps", "patience")
 
 # Dropout for checkpoints without one, such as most imported models: that of `base` (section 5.4).
 _DROPOUT = 0.1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import itertools
 import json
@@ -522,6 +523,11 @@ def test_the_learning_rate_is_the_schedules(text: Text, settings: Settings, tmp_
     for step in (1, 2):
         trainer._optimizer_step(a_step(job, (0, 5)))
         expected = 0.8 * 32**-0.5 * step * 20**-1.5  # the preset's scale, within the warm-up
+        assert trainer.optimizer.param_groups[0]["lr"] == pytest.approx(expected, rel=1e-12)
+    trainer.config = dataclasses.replace(trainer.config, steps=4, cooldown_steps=2)
+    for step, share in ((3, 2 / 3), (4, 1 / 3)):
+        trainer._optimizer_step(a_step(job, (0, 5)))
+        expected = share * 0.8 * 32**-0.5 * step * 20**-1.5
         assert trainer.optimizer.param_groups[0]["lr"] == pytest.approx(expected, rel=1e-12)
     group = trainer.optimizer.param_groups[0]
     assert (group["betas"], group["eps"]) == ((0.9, 0.98), 1e-9)

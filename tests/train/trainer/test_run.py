@@ -84,9 +84,11 @@ def test_a_resumed_run_keeps_its_settings(
         with pytest.raises(OptionError, match=rf"\b{name}\b"):
             prepare_job(text, tmp_path / "run", "tiny", {name: value}, resume=True)
     assert (tmp_path / "run" / "run.json").read_text() == before
-    job = prepare_job(text, tmp_path / "run", "tiny", {"steps": 30}, resume=True)
-    assert job.settings.train.steps == 30
-    assert {**vars(job.settings.train), "steps": 2} == json.loads(before)["train"]
+    longer = {"steps": 30, "cooldown_steps": 9}
+    job = prepare_job(text, tmp_path / "run", "tiny", longer, resume=True)
+    assert (job.settings.train.steps, job.settings.train.cooldown_steps) == (30, 9)
+    kept = {**vars(job.settings.train), "steps": 2, "cooldown_steps": 0}
+    assert kept == json.loads(before)["train"]
     assert vars(job.settings.model) == json.loads(before)["model"]
 
 
