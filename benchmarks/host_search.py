@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torch.export import Dim
 
 from translate_trt.runtime.backends.onnxruntime import EXACT_INT8
+from translate_trt.runtime.bundle.attention_heads import AttentionHeads
 from translate_trt.train.checkpoint import open_checkpoint
 from translate_trt.train.model import Transformer, padding_bias
 
@@ -109,7 +110,7 @@ class HostCache:
     cross: Arrays
     past: Arrays
     length: int = 0
-    record_attention: bool = False
+    recorded: AttentionHeads | None = None
     attention: Tensor | None = field(default=None)
 
     def select(self, rows: Tensor) -> HostCache:

@@ -65,7 +65,10 @@ def measure(given: argparse.Namespace) -> None:
     for target in TARGETS:
         translator = Translator(bundle, target, threads=1, workers=given.threads)
         parser = Parser(translator)
-        for beams in given.beams:
+        searches = [(parser, beams) for beams in given.beams]
+        if parser.by_attention and target == TARGETS[0]:
+            searches.insert(0, (Parser(translator, by_attention=False), given.beams[0]))
+        for parser, beams in searches:
             options = dataclasses.replace(translator.default_options, beam_size=beams)
             for split, lines in texts.items():
                 sentences = [words.split() for words, _ in lines]
@@ -76,6 +79,7 @@ def measure(given: argparse.Namespace) -> None:
                     {
                         "target": target,
                         "beam_size": beams,
+                        "by_attention": parser.by_attention,
                         "split": split,
                         "sentences": len(trees),
                         "F1": found.score,

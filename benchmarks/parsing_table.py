@@ -9,8 +9,8 @@ from results_tables import note_of
 from tables import table, where
 
 HEADER = [
-    "trees", "target", "beam", "part", "F1", "F1 with gold tags", "up to 40 words", "recall",
-    "precision", "tags", "left out", "repaired", "malformed",
+    "trees", "target", "beam", "words by", "part", "F1", "F1 with gold tags", "up to 40 words",
+    "recall", "precision", "tags", "left out", "repaired", "malformed",
 ]  # fmt: skip
 
 
@@ -29,6 +29,7 @@ def scores_of(report: Mapping[str, Any]) -> list[list[str]]:
                     f"{parser['trees']:,}",
                     f"`{one['target']}`",
                     str(one["beam_size"]),
+                    "attention" if one["by_attention"] else "count",
                     "dev" if one["split"] == "valid" else "test",
                     *(f"{figure:.2f}" for figure in figures),
                     *(f"{count:.0f}" for count in counts),
@@ -47,6 +48,8 @@ def render(report: dict[str, Any]) -> str:
     sizes_asked = " ".join(parser["size"] for parser in parsers)
     guided = train["guided_alignment"]
     alignment = f", guided alignment with weight {guided}" if guided else ""
+    if cooldown := train["cooldown_steps"]:
+        alignment += f", learning rate to 0 over the last {cooldown:,}"
     return (
         f"`bash scripts/parsing_craft.sh TREEBANK OUT {sizes_asked}`\n\n{where(report)}"
         f"{note_of(report)} {model['encoder_layers']}+{model['decoder_layers']} layers, "
@@ -57,7 +60,8 @@ def render(report: dict[str, Any]) -> str:
         "the WSJ. "
         f"{sizes['valid']:,} sentences of dev, {sizes['test']:,} of test; length penalty 0.3, "
         f"source + 300; `{last['scores'][0]['signature']}`. Sentences left out have other words "
-        "for EVALB, because a punctuation mark has another tag.\n\n"
+        "for EVALB, because a punctuation mark has another tag; F1 with gold tags counts them. "
+        "Words by count: the n-th word has the n-th tag, as without attention.\n\n"
         f"{table(header, rows)}\n"
         "![F1 on dev by steps of training](plots/parsing-craft.svg)\n"
     )

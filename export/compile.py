@@ -56,6 +56,7 @@ from translate_trt.runtime.bundle.manifest import (
 from translate_trt.runtime.errors import CheckpointError, OptionError
 from translate_trt.runtime.io.atomic_files import new_directory
 from translate_trt.runtime.io.outputs import check_apart
+from translate_trt.runtime.text.tokenizer import Tokenizer
 from translate_trt.runtime.version import version
 from translate_trt.train.activation_scales import matmul_weights
 from translate_trt.train.checkpoint import Checkpoint
@@ -123,6 +124,9 @@ def compile_bundle(
         min((x for one in checkpoints if (x := one.model.longest) is not None), default=None),
         checkpoint.search_options().max_extra_length,
     )
+    writes_trees = Tokenizer(*checkpoint.tokenizers).writes_trees
+    if checkpoint.alignment_heads and not others and writes_trees:
+        options = replace(options, attention=True)  # places the words in the trees (tree_of)
     chosen = options.heads or (None if others else checkpoint.alignment_heads) or LAST_LAYER
     heads, *_ = [chosen.within(one.model.decoder_layers, one.model.heads) for one in checkpoints]
     if limits.max_source_length < checkpoint.prompt.source_length + 2:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from translate_trt.runtime.arguments import checked_iterable
 from translate_trt.runtime.bundle.checks import max_segment_length
 from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.options import SearchOptions
-from translate_trt.runtime.text.bracketings import as_text, build_tree
-from translate_trt.runtime.text.tokenizer import without_controls
+from translate_trt.runtime.results import Hypothesis
+from translate_trt.runtime.text.bracketings import BuiltTree, as_text, build_tree
+from translate_trt.runtime.text.tokenizer import Tokenizer, without_controls
+from translate_trt.runtime.text.tree_alignment import attention_to_words, one_tag_per_word
 from translate_trt.runtime.translator import Translator
 
 
@@ -35,14 +37,20 @@ class Parse:
 class Parser:
     """Parser of sentences, each as a whole: none is split into segments.
 
+    Attributes:
+        by_attention: Whether each word has the tag that was written from it, and not the n-th word
+            the n-th tag.
+
     Args of the constructor:
         translator: Translator of a bundle that was trained on trees.
+        by_attention: Place words by attention if the target returns that of chosen heads; `export`
+            chooses those of a model that was trained with guided alignment.
 
     Raises:
         OptionError: The bundle's target vocabulary has no labels of trees.
     """
 
-    def __init__(self, translator: Translator) -> None:
+    def __init__(self, translator: Translator, *, by_attention: bool = True) -> None:
         if not translator.tokenizer.writes_trees:
             raise OptionError(
                 "this bundle is no parser: its target vocabulary has no labels of trees, such as "
@@ -50,6 +58,9 @@ class Parser:
                 "--trees`."
             )
         self._translator = translator
+        heads = translator.manifest.attention
+        returned = translator.target.contract.attention and bool(heads and heads.heads)
+        self.by_attention = by_attention and returned
 
     def parse(
         self, sentences: Iterable[str | Sequence[str]], options: SearchOptions | None = None
@@ -71,6 +82,8 @@ class Parser:
             for one in checked_iterable("sentences", "texts or lists of words", sentences)
         ]
         translator = self._translator
+        if self.by_attention:
+            options = replace(options or translator.default_options, return_attention=True)
         sources = translator.tokenizer.encode_source_batch([" ".join(one) for one in words])
         longest = max_segment_length(translator.manifest)
         fits = [len(source) <= longest for source in sources]
@@ -80,14 +93,40 @@ class Parser:
             )
         )
         parses = []
-        for own, fit in zip(words, fits, strict=True):
+        for own, source, fit in zip(words, sources, fits, strict=True):
             if not fit:
                 parses.append(Parse(build_tree((), own).text, True, None, False))
                 continue
             best = next(found)[0]
-            built = build_tree(translator.tokenizer.decode(best.tokens).split(), own)
+            built = tree_of(translator.tokenizer, own, source, best)
             parses.append(Parse(built.text, built.repaired, best.score, best.truncated))
         return parses
+
+
+def tree_of(
+    tokenizer: Tokenizer, words: Sequence[str], source: Sequence[int], found: Hypothesis
+) -> BuiltTree:
+    """Make the tree that a hypothesis describes.
+
+    Args:
+        tokenizer: Tokenizer of the parser.
+        words: Words of the sentence.
+        source: Tokens of the sentence without the end symbol.
+        found: Hypothesis. With attention, which must be that of a head of guided alignment, each
+            word has the tag that was written from it; else the n-th word has the n-th tag.
+    """
+    labels = tokenizer.decode(found.tokens).split()
+    attention = found.attention
+    if attention is None or attention.shape[1] != len(source) + 1 or not words:
+        return build_tree(labels, words)
+    pieces = tokenizer.source_pieces(source)
+    weights = attention_to_words(attention[: len(labels)], pieces)
+    # Not so for symbols without text, which no trained model writes, and for U+2581 in a word.
+    if len(labels) != len(found.tokens) or weights.shape[1] != len(words) + 1:
+        return build_tree(labels, words)
+    tagged = one_tag_per_word(labels, weights)
+    built = build_tree(tagged, words)
+    return replace(built, repaired=built.repaired or tagged != labels)
 
 
 def split_words(text: str) -> list[str]:

@@ -42,7 +42,7 @@ for size in "${sizes[@]}"; do
         translate-trt train --config parsing --data "$place/data" --output "$place/run" --resume \
             --device "${DEVICE:-auto}" --encoder-layers 4 --decoder-layers 3 --d-model 256 --d-ff 1024 --heads 4 \
             --dropout 0.1 --attention-dropout 0.1 --guided-alignment 0.5 --guided-alignment-layer 1 \
-            --batch-tokens 2048 --steps 8000 --warmup-steps 1000 --learning-rate-scale 0.7 \
+            --batch-tokens 2048 --steps 7500 --warmup-steps 1000 --cooldown-steps 1700 --learning-rate-scale 0.7 \
             --validate-every 800 --checkpoint-every 200 --patience 0 ${OPTIONS:-}
         [ -e "$place/run/checkpoint-averaged" ] || { say "stopped; run it again to resume"; exit 0; }
     fi

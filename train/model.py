@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from translate_trt.runtime.bundle.attention_heads import AttentionHeads
 from translate_trt.runtime.bundle.contract import MASKED
 from translate_trt.runtime.errors import OptionError
 from translate_trt.train.config import BANNED_BIAS, PAD, ModelConfig
@@ -345,15 +346,15 @@ class DecoderCache:
         source_bias: [N, 1, 1, S].
         past: Past of each layer; those of self-attention have T positions.
         length: T.
-        attention: Cross-attention of the last position and layer, averaged over heads, [N, S]; set
-            if `record_attention`.
+        recorded: Heads whose cross-attention is recorded; None for none.
+        attention: Cross-attention of these heads at the last position, averaged, [N, S].
     """
 
     cross: list[tuple[Tensor, Tensor]]
     source_bias: Tensor | None
     past: list[Past] = field(default_factory=list)
     length: int = 0
-    record_attention: bool = False
+    recorded: AttentionHeads | None = None
     attention: Tensor | None = None
 
     def select(self, rows: Tensor) -> DecoderCache:
@@ -363,7 +364,7 @@ class DecoderCache:
             None if self.source_bias is None else self.source_bias[rows],
             [tuple(tensor[rows] for tensor in past) for past in self.past],
             self.length,
-            self.record_attention,
+            self.recorded,
         )
 
 
@@ -632,13 +633,16 @@ class Transformer(nn.Module):
     def decode_next(self, tokens: Tensor, cache: DecoderCache) -> Tensor:
         """Logits [N, V] of the token after `tokens` [N]; the cache grows by one position."""
         x = self.embed(tokens[:, None], cache.length)
-        record: list[Tensor] | None = [] if cache.record_attention else None
+        record: list[Tensor] | None = None if cache.recorded is None else []
         for index, layer in enumerate(self.decoder_layers):
             x, cache.past[index] = layer(
                 x, cache.past[index], cache.cross[index], cache.source_bias, record
             )
         cache.length += 1
-        cache.attention = record[-1][:, :, 0].mean(1) if record else None
+        if record is not None and cache.recorded is not None:
+            weights = record[cache.recorded.layer][:, :, 0]
+            heads = [*cache.recorded.heads] or slice(None)
+            cache.attention = weights[:, heads].mean(1)
         return self.project(self.decoder_norm(x[:, 0]))
 
 

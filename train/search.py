@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from translate_trt.runtime.batching import length_sorted_batches
+from translate_trt.runtime.bundle.attention_heads import LAST_LAYER, AttentionHeads
 from translate_trt.runtime.bundle.contract import forced_token
 from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.options import SearchOptions, read_sequences
@@ -50,12 +51,12 @@ class EnsembleCache:
     """Caches of an ensemble's members."""
 
     members: list[DecoderCache]
-    record_attention: bool = False
-    attention: Tensor | None = None  # [N, S], mean over the members, if `record_attention`
+    recorded: AttentionHeads | None = None
+    attention: Tensor | None = None  # [N, S], mean over the members, if `recorded`
 
     def select(self, rows: Tensor) -> EnsembleCache:
         """Gather the rows [M] of all caches; rows may repeat."""
-        return EnsembleCache([m.select(rows) for m in self.members], self.record_attention)
+        return EnsembleCache([m.select(rows) for m in self.members], self.recorded)
 
 
 class Ensemble:
@@ -91,7 +92,7 @@ class Ensemble:
         """Compute log-probabilities [N, V] of the token after `tokens` [N]; extends the caches."""
         log_probs, attention = [], []
         for model, own in zip(self.members, cache.members, strict=True):
-            own.record_attention = cache.record_attention
+            own.recorded = cache.recorded
             log_probs.append(model.decode_next(tokens, own).float().log_softmax(-1))
             if own.attention is not None:
                 attention.append(own.attention)
@@ -407,6 +408,7 @@ def beam_search(
     target_prefixes: Sequence[Sequence[int]] | None = None,
     batch_tokens: int = 4096,
     constraints: Sequence[Sequence[Sequence[int]]] | None = None,
+    heads: AttentionHeads = LAST_LAYER,
 ) -> list[list[Hypothesis]]:
     """Translate token sequences with the PyTorch model.
 
@@ -419,6 +421,7 @@ def beam_search(
             the contract (`Translator` forces unscored tokens).
         batch_tokens: Maximum source tokens per batch, padding included.
         constraints: Phrases that the translation of each sentence must have.
+        heads: Heads whose cross-attention hypotheses have, if the options ask for it.
 
     Returns:
         The n best hypotheses of each sentence, best first.
@@ -439,7 +442,7 @@ def beam_search(
             with cudnn_attention(model.embedding.weight.device):
                 forced = [prefixes[row] for row in filled]
                 wanted = [phrases[row] for row in filled]
-                found = _search_batch(model, batch, options, forced, wanted)
+                found = _search_batch(model, batch, options, forced, wanted, heads)
             for row, hypotheses in zip(filled, found, strict=True):
                 results[row] = hypotheses
     return results
@@ -451,6 +454,7 @@ def _search_batch(
     options: SearchOptions,
     prefixes: Sequence[Sequence[int]],
     constraints: Sequence[Sequence[Sequence[int]]],
+    heads: AttentionHeads,
 ) -> list[list[Hypothesis]]:
     device = model.embedding.weight.device
     sentences = []
@@ -465,7 +469,7 @@ def _search_batch(
         sentence.constraints = [tuple(phrase) for phrase in phrases]
         sentences.append(sentence)
     cache = model.start_cache(*pad([[*source, END] for source in sources], device))
-    cache.record_attention = options.return_attention
+    cache.recorded = heads if options.return_attention else None
     running = sentences
     tokens = torch.full((len(sources),), START, device=device)
     while running:

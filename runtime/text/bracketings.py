@@ -14,8 +14,14 @@ from typing import NamedTuple
 #: Tag of the empty words that mark traces in treebanks.
 TRACE = "-NONE-"
 
-#: Tag of words for which a model has written none.
+#: Tag of words for which a model has written none, except for punctuation marks.
 NO_TAG = "XX"
+
+# Words with the same tag in all treebanks of Penn's style, which EVALB tells words from marks by.
+_MARKS = {
+    ",": ",", ".": ".", "?": ".", "!": ".", ":": ":", ";": ":", "``": "``", "''": "''",
+    "-LRB-": "-LRB-", "-RRB-": "-RRB-",
+}  # fmt: skip
 
 #: Label of a root that a tree is given so that it has one.
 ROOT = "TOP"
@@ -187,6 +193,11 @@ def labels_of(tree: Iterable[Event]) -> list[str]:
     return [prefixes[type(event)] + event[0] for event in tree]
 
 
+def is_tag(label: str) -> bool:
+    """Whether a label of a linearized tree is the tag of a word, and no bracket."""
+    return label[:1] not in ("(", ")")
+
+
 def linearize(text: str) -> str:
     """Return the labels of a text that is one tree, and any other text as it is."""
     damages = list[str]()
@@ -231,11 +242,12 @@ class BuiltTree:
 def build_tree(labels: Sequence[str], words: Sequence[str]) -> BuiltTree:
     """Put words into a linearized tree, which is repaired where it is none.
 
-    The n-th word has the n-th tag. Tags without a word are dropped, and words without a tag are
-    added to the root with the tag `NO_TAG`. A closing label closes the innermost open constituent
-    of that label, with all inside it, or is dropped if there is none. The end closes all.
-    Brackets without a label are dropped.
-    Constituents without words are dropped. Several roots are put into a root `ROOT`.
+    The n-th word has the n-th tag; see `one_tag_per_word` for labels with too few or too many. Tags
+    without a word are dropped, and words without a tag are added to the root. The tag of these, and
+    in place of an unknown one, is `NO_TAG`, or that of a punctuation mark. A closing label closes
+    the innermost open constituent of that label, with all inside it, or is dropped if there is
+    none. The end closes all. Brackets without a label are dropped, and so are constituents without
+    words. Several roots are put into a root `ROOT`.
 
     Args:
         labels: The linearized tree, see `labels_of`.
@@ -267,19 +279,23 @@ def build_tree(labels: Sequence[str], words: Sequence[str]) -> BuiltTree:
             for _ in range(count):
                 repaired |= not close()
         elif left:
-            known = label != _UNKNOWN
-            repaired |= not known
-            tree.append(Word(label if known else NO_TAG, left.pop()))
+            word = left.pop()
+            repaired |= label in (_UNKNOWN, NO_TAG)
+            tree.append(_untagged(word) if label in (_UNKNOWN, NO_TAG) else Word(label, word))
         else:
             repaired = True
     repaired |= bool(openings or left)
     while openings:
         close()
-    rest = [Word(NO_TAG, word) for word in reversed(left)]
+    rest = [_untagged(word) for word in reversed(left)]
     end = len(tree) - _has_one_root(tree)
     tree[end:end] = rest
     rooted = _with_root(tree)
     return BuiltTree(render(rooted), repaired or len(rooted) != len(tree))
+
+
+def _untagged(word: str) -> Word:
+    return Word(_MARKS.get(word, NO_TAG), word)
 
 
 def is_label_vocabulary(pieces: Iterable[str]) -> bool:

@@ -133,7 +133,7 @@ def test_parsers_of_several_sizes(tmp_path: Path) -> None:
     done = run(*arguments, BEAMS="2 1", DEVICE="cpu", OPTIONS=small)
     report = json.loads((tmp_path / "out/parsing-craft.json").read_text())
     parsers = report["results"]["parsers"]
-    assert [(one["trees"], len(one["scores"])) for one in parsers] == [(100, 4), (200, 8)]
+    assert [(one["trees"], len(one["scores"])) for one in parsers] == [(100, 6), (200, 10)]
     for score in parsers[0]["scores"] + parsers[1]["scores"]:
         assert (score["sentences"], score["malformed"]) == (8, 0)
     assert f"{parsers[0]['scores'][0]['F1 with gold tags']:.2f}" in done.stdout

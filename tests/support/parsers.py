@@ -13,7 +13,7 @@ from support.shared import SharedFiles
 from translate_trt.train.data.corpora import TREE_DEFAULTS, PrepareOptions
 from translate_trt.train.data.prepare import Preparation, prepare
 from translate_trt.train.data.token_files import PreparedData, open_prepared
-from translate_trt.train.data.trees import treebank_pair
+from translate_trt.train.data.trees import treebank_alignment, treebank_pair
 from translate_trt.train.trainer.distributed import Group
 from translate_trt.train.trainer.loop import Trainer
 from translate_trt.train.trainer.run import prepare_job
@@ -23,7 +23,7 @@ SETTINGS: dict[str, Any] = {
     "encoder_layers": 1, "decoder_layers": 1, "d_model": 32, "d_ff": 64, "heads": 2,
     "dropout": 0.0, "attention_dropout": 0.0, "batch_tokens": 1_000, "steps": 60,
     "warmup_steps": 20, "learning_rate": 5e-3, "checkpoint_every": 20, "validate_every": 30,
-    "precision": "fp32",
+    "precision": "fp32", "guided_alignment": 0.5,
 }  # fmt: skip
 
 
@@ -59,9 +59,11 @@ def parser_data(shared: SharedFiles) -> PreparedData:
             treebank_pair([path / f"{name}.mrg"]) for name in ("gold", "silver", "valid")
         )
         options = PrepareOptions(**TREE_DEFAULTS | {"source_vocabulary_size": 290})
+        alignments = [treebank_alignment([path / f"{name}.mrg"]) for name in ("gold", "silver")]
         job = Preparation(
-            "treebank", ("en", None), [gold, silver], valid, None, options, trees=True
-        )
+            "treebank", ("en", None), [gold, silver], valid, None, options, trees=True,
+            alignments=alignments,
+        )  # fmt: skip
         prepare(job, path / "data", workers=1)
 
     return open_prepared(shared.once("parser-data", make) / "data")

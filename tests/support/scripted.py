@@ -132,7 +132,7 @@ def exhaustive(
 @dataclass
 class _ScriptedCache:
     prefixes: list[tuple[int, ...]]
-    record_attention: bool = False
+    recorded: None = None
     attention: None = None
 
     def select(self, rows: torch.Tensor) -> _ScriptedCache:

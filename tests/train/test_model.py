@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from translate_trt.runtime.bundle.attention_heads import LAST_LAYER
 from translate_trt.runtime.bundle.contract import MASKED
 from translate_trt.train.config import DROPOUTS, ModelConfig, preset
 from translate_trt.train.model import (
@@ -284,7 +285,7 @@ def test_decoding_token_by_token_is_decoding_at_once(model: Transformer) -> None
     target = torch.tensor([[2, 10, 11, 12], [2, 13, 14, 15]])
     expected = model.project(run(model, source, lengths, target))
     cache = model.start_cache(source, lengths)
-    cache.record_attention = True
+    cache.recorded = LAST_LAYER
     for position in range(4):
         found = model.decode_next(target[:, position], cache)
         torch.testing.assert_close(found, expected[:, position], atol=1e-5, rtol=1e-5)

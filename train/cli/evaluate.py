@@ -21,7 +21,6 @@ from translate_trt.runtime.io.lines import chunks, display_name, open_input, rea
 from translate_trt.runtime.io.report import columns
 from translate_trt.runtime.model_store import resolve_bundle
 from translate_trt.runtime.options import MAX_EXTRA_LENGTH, SearchOptions
-from translate_trt.runtime.text.bracketings import build_tree
 
 if TYPE_CHECKING:
     from tqdm import tqdm
@@ -241,6 +240,7 @@ class _Models:
         from translate_trt.train.evaluation.validation import (
             check_same_vocabulary,
             load_as_one,
+            reference_trees,
             translate_reference,
         )
         from translate_trt.train.trainer.distributed import choose_device, use_threads
@@ -250,6 +250,7 @@ class _Models:
         options = replace_options(checkpoints[0].search_options(), self.search)
         checkpoints[0].check_languages(options)
         prompt = checkpoints[0].prompt
+        heads = checkpoints[0].alignment_heads if len(checkpoints) == 1 else None
         lines, device = self._lines(name), choose_device(self.device)
 
         def texts() -> list[str]:
@@ -257,13 +258,9 @@ class _Models:
             model, tokenizer = load_as_one(checkpoints, device)
 
             def translate(chunk: list[str]) -> list[str]:
-                found, _ = translate_reference(model, tokenizer, chunk, options, prompt)
-                if not self.trees:
-                    return found
-                return [
-                    build_tree(labels.split(), line.split()).text
-                    for labels, line in zip(found, chunk, strict=True)
-                ]
+                if self.trees:
+                    return reference_trees(model, tokenizer, chunk, options, heads)[0]
+                return translate_reference(model, tokenizer, chunk, options, prompt)[0]
 
             return _in_chunks(translate, lines)
 

@@ -192,21 +192,18 @@ def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
     return make_metric("chrf", references)(hypotheses)
 
 
-def tree_f1(words: Sequence[str], labels: Sequence[str], reference: Sequence[str]) -> Score:
-    """F1 of the brackets of linearized trees, with gold tags, so that no sentence is left out.
+def tree_f1(trees: Sequence[str], words: Sequence[str], labels: Sequence[str]) -> Score:
+    """F1 of the brackets of trees, with gold tags, so that no sentence is left out.
 
     Args:
+        trees: Trees to score.
         words: Words of each sentence, separated by spaces.
-        labels: Labels that a model has written for them.
-        reference: Labels of the gold trees.
+        labels: Labels of the gold trees.
     """
-    trees, gold = (
-        [
-            build_tree(line.split(), sentence.split()).text
-            for line, sentence in zip(side, words, strict=True)
-        ]
-        for side in (labels, reference)
-    )
+    gold = [
+        build_tree(line.split(), sentence.split()).text
+        for line, sentence in zip(labels, words, strict=True)
+    ]
     return Score(_f1_with_gold_tags(trees, gold), f"{_EVALB}|tags:gold", "F1")
 
 

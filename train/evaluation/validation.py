@@ -5,12 +5,15 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 
+from translate_trt.runtime.bundle.attention_heads import LAST_LAYER, AttentionHeads
 from translate_trt.runtime.bundle.prompt import Prompt
 from translate_trt.runtime.errors import CheckpointError
 from translate_trt.runtime.options import SearchOptions
+from translate_trt.runtime.parsing import tree_of
 from translate_trt.runtime.results import Hypothesis
 from translate_trt.runtime.text.tokenizer import Tokenizer
 from translate_trt.train.checkpoint import Checkpoint
@@ -101,6 +104,7 @@ def translate_reference(
     lines: Sequence[str],
     options: SearchOptions,
     prompt: Prompt = _NONE,
+    heads: AttentionHeads = LAST_LAYER,
 ) -> tuple[list[str], list[list[Hypothesis]]]:
     """Translate lines with the PyTorch beam search.
 
@@ -113,6 +117,7 @@ def translate_reference(
         lines: Source text.
         options: Search options, with languages that the checkpoint has checked.
         prompt: Prompt of the checkpoint.
+        heads: Heads whose cross-attention hypotheses have, if the options ask for it.
 
     Returns:
         The best translations as text, and all hypotheses.
@@ -132,5 +137,37 @@ def translate_reference(
         [*prompt.of_source(own), *source] if source else []
         for source, (_, own) in zip(sources, prepared, strict=True)
     ]
-    results = beam_search(model, sources, options, [prompt.of_target(own) for _, own in prepared])
+    prefixes = [prompt.of_target(own) for _, own in prepared]
+    results = beam_search(model, sources, options, prefixes, heads=heads)
     return [tokenizer.decode(result[0].tokens) for result in results], results
+
+
+def reference_trees(
+    model: Model,
+    tokenizer: Tokenizer,
+    lines: Sequence[str],
+    options: SearchOptions,
+    heads: AttentionHeads | None,
+) -> tuple[list[str], list[str]]:
+    """Parse lines with the PyTorch beam search.
+
+    Args:
+        model: Model or ensemble that writes trees.
+        tokenizer: Tokenizer of the checkpoint.
+        lines: Words of each sentence, separated by spaces.
+        options: Search options.
+        heads: Heads of guided alignment, which place the words (`tree_of`); None without.
+
+    Returns:
+        The trees, and the labels that they are made of.
+    """
+    options = replace(options, return_attention=heads is not None)
+    labels, results = translate_reference(
+        model, tokenizer, lines, options, heads=heads or LAST_LAYER
+    )
+    sources = tokenizer.encode_source_batch(lines)
+    trees = [
+        tree_of(tokenizer, line.split(), source, best).text
+        for line, source, (best, *_) in zip(lines, sources, results, strict=True)
+    ]
+    return trees, labels

@@ -32,6 +32,7 @@ from translate_trt.train.data.batches import Batch, FingerprintCheck
 from translate_trt.train.evaluation.scoring import bleu, chrf, tree_f1
 from translate_trt.train.evaluation.validation import (
     perplexity,
+    reference_trees,
     translate_reference,
     validation_loss,
 )
@@ -357,15 +358,22 @@ class Trainer:
             # The shapes change in every decoding step and would recompile the compiled layers.
             with torch.compiler.set_stance("force_eager"):
                 loss = validation_loss(self.model, validation.data)
-                texts, _ = translate_reference(
-                    self.model, tokenizer, validation.source, decoding.greedy, decoding.prompt
-                )
+                if self.job.data.has_trees:
+                    trees, texts = reference_trees(
+                        self.model, tokenizer, validation.source, decoding.greedy,
+                        self.guided or decoding.alignment_heads,
+                    )  # fmt: skip
+                else:
+                    trees = []
+                    texts, _ = translate_reference(
+                        self.model, tokenizer, validation.source, decoding.greedy, decoding.prompt
+                    )
             found = {
                 "bleu": bleu(texts, validation.reference),
                 "chrf": chrf(texts, validation.reference),
             }
             if self.job.data.has_trees:
-                found["f1"] = tree_f1(validation.source, texts, validation.reference)
+                found["f1"] = tree_f1(trees, validation.source, validation.reference)
             self.model.train()
             log.info(
                 "%s at step %d: loss %.3f, perplexity %.2f, greedy %s",

@@ -124,7 +124,7 @@ def test_trees_of_any_shape_come_back() -> None:
         ("(S NN )S", "a b c", "(S (NN a) (XX b) (XX c))"),
         ("(S NN NN VB )S", "a", "(S (NN a))"),
         ("(S (NP )NP NN )S", "a", "(S (NN a))"),
-        ("", "a (", "(TOP (XX a) (XX -LRB-))"),
+        ("", "a ( .", "(TOP (XX a) (-LRB- -LRB-) (. .))"),
         ("(S \u2047 )S", "a", "(S (XX a))"),
         ("(S NN )S", "", ""),
         ("( ) (S NN )S", "a", "(S (NN a))"),

@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 from support.parsers import SETTINGS
 
+from translate_trt.runtime.bundle.attention_heads import AttentionHeads
 from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.text.bracketings import build_tree
 from translate_trt.runtime.text.tokenizer import Tokenizer
 from translate_trt.train.checkpoint import BEST, open_checkpoint
 from translate_trt.train.data.token_files import PreparedData
 from translate_trt.train.evaluation.scoring import make_metric
-from translate_trt.train.evaluation.validation import translate_reference
+from translate_trt.train.evaluation.validation import reference_trees
 from translate_trt.train.trainer.load_data import TextFiles
 from translate_trt.train.trainer.metrics import read_metrics
 from translate_trt.train.trainer.run import prepare_job
@@ -33,13 +34,12 @@ def test_the_checkpoint_of_the_best_f1(parser_run: Path, parser_data: PreparedDa
     assert checkpoint.model.vocabulary_size == tokenizer.vocabulary_size < 30
 
     words, labels = parser_data.text("valid")
-    found, _ = translate_reference(
-        checkpoint.load_model(), tokenizer, words, checkpoint.decoding.greedy
+    heads = checkpoint.alignment_heads
+    assert heads == AttentionHeads(0, (0,))
+    trees, _ = reference_trees(
+        checkpoint.load_model(), tokenizer, words, checkpoint.decoding.greedy, heads
     )
-    trees, gold = (
-        [build_tree(a.split(), b.split()).text for a, b in zip(side, words, strict=True)]
-        for side in (found, labels)
-    )
+    gold = [build_tree(a.split(), b.split()).text for a, b in zip(labels, words, strict=True)]
     assert gold == (parser_data.path / "valid.trees.txt").read_text().splitlines()
     f1 = make_metric("evalb", gold)(trees).details["F1 with gold tags"]
     validations = [entry for entry in read_metrics(parser_run) if "validation" in entry]
