@@ -25,6 +25,18 @@ trees() { # train, dev or test
     if [ -e "$treebank/$1.tree.gz" ]; then zcat "$treebank/$1.tree.gz"; else cat "$treebank/$1.tree"; fi
 }
 
+schedule() { # steps, warm-up, cooldown for a number of trees: fewer for small corpora, which overfit sooner
+    if [ "$1" -le 1000 ]; then
+        echo 1500 400 400
+    elif [ "$1" -le 5000 ]; then
+        echo 4000 1000 900
+    elif [ "$1" -le 10000 ]; then
+        echo 6000 1000 1400
+    else
+        echo 7500 1000 1700
+    fi
+}
+
 for size in "${sizes[@]}"; do
     place=$out/$size
     if [[ $stages = *" prepare "* ]] && [ ! -e "$place/data/data.json" ]; then
@@ -38,11 +50,13 @@ for size in "${sizes[@]}"; do
     fi
     if [[ $stages = *" train "* ]] && [ ! -e "$place/run/checkpoint-averaged" ]; then
         say "$size trees: training"
+        read -r steps warmup cooldown <<<"$(schedule "$size")"
         # shellcheck disable=SC2086  # OPTIONS is a list of words
         translate-trt train --config parsing --data "$place/data" --output "$place/run" --resume \
             --device "${DEVICE:-auto}" --encoder-layers 4 --decoder-layers 3 --d-model 256 --d-ff 1024 --heads 4 \
             --dropout 0.1 --attention-dropout 0.1 --guided-alignment 0.5 --guided-alignment-layer 1 \
-            --batch-tokens 2048 --steps 7500 --warmup-steps 1000 --cooldown-steps 1700 --learning-rate-scale 0.7 \
+            --batch-tokens 2048 --steps "$steps" --warmup-steps "$warmup" --cooldown-steps "$cooldown" \
+            --learning-rate-scale 0.7 \
             --validate-every 800 --checkpoint-every 200 --patience 0 ${OPTIONS:-}
         [ -e "$place/run/checkpoint-averaged" ] || { say "stopped; run it again to resume"; exit 0; }
     fi
