@@ -15,7 +15,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from translate_trt.runtime.text.glossary import joins
+from translate_trt.runtime.text.glossary import is_unspaced, joins
 
 ROOT = Path(__file__).resolve().parent.parent
 TABLES = Path("runtime/cpp/src/text/unicode_tables.inc")
@@ -102,6 +102,8 @@ def tables() -> str:
             _table("Marks: first and last of each range.", "Range", "kMarks", is_mark),
             _table("`joins` of runtime/text/glossary.py, likewise.", "Range", "kJoining",
                    ranges(joins)),
+            _table("`is_unspaced` of runtime/text/glossary.py, likewise.", "Range", "kUnspaced",
+                   ranges(is_unspaced)),
             _table("Combining classes that are not 0: first, last, class.", "ClassRange",
                    "kCombiningClasses", runs(unicodedata.combining)),
             _table("Canonical decompositions: character, its one or two parts, whether they "

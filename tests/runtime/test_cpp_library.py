@@ -39,9 +39,9 @@ from translate_trt.runtime.bundle.manifest import (
     write_manifest,
 )
 from translate_trt.runtime.bundle.prompt import Prompt
-from translate_trt.runtime.bundle.term_annotation import TermAnnotation
+from translate_trt.runtime.bundle.term_annotation import FORMS, TermAnnotation
 from translate_trt.runtime.cores import available_cores
-from translate_trt.runtime.errors import BackendError
+from translate_trt.runtime.errors import BackendError, BundleError
 from translate_trt.runtime.text.glossary import Glossary
 
 # The library is compared with it.
@@ -189,17 +189,45 @@ def test_terminology(probe: Probe, compiled_bundle: Path, ignore_case: bool) -> 
     assert (status, message.partition(" has")[0]) == ("TT_INPUT_ERROR", "terms.tsv, line 1")
 
 
-def test_a_model_that_reads_annotations_takes_no_glossary(
-    probe: Probe, compiled_bundle: Path, tmp_path: Path
+@pytest.mark.parametrize("form", FORMS)
+def test_a_model_that_reads_annotations(
+    probe: Probe, compiled_bundle: Path, tmp_path: Path, form: str
 ) -> None:
     bundle = tmp_path / "bundle"
     shutil.copytree(compiled_bundle, bundle)
-    edit(bundle, lambda manifest: manifest.update(term_annotation=TermAnnotation().to_json()))
+    annotation = TermAnnotation(form).to_json()
+    edit(bundle, lambda manifest: manifest.update(term_annotation=annotation))
+    translator = Translator(bundle, threads=1)
     probe.load(bundle, threads=1)
-    status, message = probe.ask(lines=["a cat"], terminology="cat\tKatze")["error"]
-    assert status == "TT_OPTION_ERROR"
-    assert message.startswith("this model reads the terms of a glossary in its source")
-    assert len(probe.ask(lines=["a cat"])["found"]) == 1
+    # Phrases at the beginning and the end, without space in front, in a line of several segments,
+    # and targets with and without a space in front; symbols in lines and in target phrases.
+    content = "cat\tKatze\nDOG\t\u732b\tHund\na b\tx\u27e6y\u27e7\n\u732b\tcat\n"
+    lines = [*LINES, "cat dog", "\u732bdog\u27fc  cat", " (cat) a b.", "\u27e6a b\u27e7", "", " "]
+    asked: dict[str, Any] = {"terminology": content, "ignore_case": True}
+    glossary = Glossary.parse(content.splitlines(), "terms.tsv", ignore_case=True)
+    expected = translator.translate(lines, terminology=glossary)
+    found = probe.ask(lines=lines, **asked)["found"]
+    assert_same_translations(found, expected)
+    plain = translator.translate(lines)
+    different = [one.text != other.text for one, other in zip(expected, plain, strict=True)]
+    assert sum(different) >= 4
+    # No constraints of the search: any number of beams will do.
+    (one,) = probe.ask(lines=["a cat"], options={"beam_size": 1}, **asked)["found"]
+    (other,) = translator.translate(["a cat"], SearchOptions(beam_size=1), terminology=glossary)
+    assert_same_translations([one], [other])
+
+
+def test_damaged_annotations(probe: Probe, make_bundle: Callable[..., Path]) -> None:
+    for number, wrong in enumerate(
+        ({"form": "prepend"}, {"symbols": ["a", "b"]}, {"symbols": ["a", "b", " "]},
+         {"symbols": ["a", "b", "b"]}, {"symbols": ["a", "b", "cd"]}, {"symbols": "abc"})
+    ):  # fmt: skip
+        bundle = make_bundle(f"bundle{number}")
+        annotation = TermAnnotation().to_json() | wrong
+        edit(bundle, lambda manifest, value=annotation: manifest.update(term_annotation=value))
+        with pytest.raises(BundleError) as caught:
+            read_manifest(bundle)
+        assert probe.refuses(bundle) == ("TT_BUNDLE_ERROR", str(caught.value))
 
 
 def test_constraints(probe: Probe, compiled_bundle: Path) -> None:

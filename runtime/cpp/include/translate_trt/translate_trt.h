@@ -442,8 +442,9 @@ typedef struct tt_submit_options {
   int32_t words; /* 1: return the words of each translation with their confidence (tt_result_word);
                     not for token sequences */
   /* Glossary: each translation must have the first target phrase of every source phrase in its
-   * line, as constraints; not for token sequences. Each segment of a line that is split has the
-   * terms of its own text. Only the function that takes the options uses it. NULL: none */
+   * line, as constraints, or as annotations of the line for a model that reads them; not for token
+   * sequences. Each segment of a line that is split has the constraints of its own text. Only the
+   * function that takes the options uses it. NULL: none */
   const tt_glossary* terminology;
 } tt_submit_options;
 

@@ -279,7 +279,9 @@ Manifest read_manifest(const fs::path& bundle) {
   manifest.limits = {limits.integer("max_source_length", 1),
                      limits.integer("max_target_length", 1)};
   manifest.prompt = read_prompt(fields, limits, manifest.model);
-  manifest.reads_annotations = fields.values().contains("term_annotation");
+  if (fields.values().contains("term_annotation")) {
+    manifest.term_annotation = TermAnnotation::read(fields.object("term_annotation"));
+  }
   manifest.search = read_search(fields.object("search"));
   manifest.source_tokenizer = read_entry(tokenizer.object("source"));
   manifest.target_tokenizer = read_entry(tokenizer.object("target"));

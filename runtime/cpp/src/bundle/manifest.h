@@ -11,6 +11,7 @@
 #include "api/options.h"
 #include "bundle/contract.h"
 #include "bundle/prompt.h"
+#include "bundle/term_annotation.h"
 
 namespace translate_trt::runtime {
 
@@ -55,7 +56,8 @@ struct Manifest {
   ModelDescription model;
   Limits limits;
   Prompt prompt;
-  bool reads_annotations;  // whether the model reads target phrases of a glossary in its source
+  // How the model reads target phrases of a glossary in its source, if it does.
+  std::optional<TermAnnotation> term_annotation;
   SearchOptions search;
   FileEntry source_tokenizer, target_tokenizer;
   std::vector<TargetEntry> targets;  // at least one; the first is the default

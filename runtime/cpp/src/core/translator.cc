@@ -246,10 +246,10 @@ std::shared_ptr<Job> Translator::job(const std::vector<std::string_view>& lines,
   if (terminology != nullptr && forced == Forced::kTranslation) {
     throw option_error("a given translation is of a whole line; leave terminology out.");
   }
-  if (terminology != nullptr && manifest_.reads_annotations) {
+  if (terminology != nullptr && manifest_.term_annotation && additions.alignments) {
     throw option_error(
-        "this model reads the terms of a glossary in its source: leave terminology out, and "
-        "translate lines that Translator.annotate of Python has annotated.");
+        "terminology goes with neither alignments nor markup: positions in an annotated line are "
+        "not those of the line. Leave out one of them.");
   }
   if (additions.alignments && !target_.contract.attention()) {
     throw option_error(
@@ -364,6 +364,12 @@ std::vector<Sentence> Translator::sentences_with_terms(const std::string& name,
                                                        const Glossary& terminology) const {
   const std::u32string characters = decode_utf8(line);
   auto [text, of_line] = manifest_.prompt.of_line(characters, options);
+  if (manifest_.term_annotation) {
+    const std::u32string code = characters.substr(0, characters.size() - text.size());
+    const std::string annotated =
+        encode_utf8(code + manifest_.term_annotation->annotate(text, terminology));
+    return sentences(name, annotated, target, Forced::kPrefix, std::move(constraints), options);
+  }
   const auto required = [&](std::u32string_view part) {
     std::vector<Tokens> phrases;
     for (const GlossaryMatch& match : terminology.find(part)) {

@@ -113,8 +113,8 @@ class Translator {
                                   const Tokens& target, Forced forced,
                                   std::vector<Tokens> constraints,
                                   const SearchOptions& options) const;
-  // As above, with the terms of a glossary. Each segment of a long line has its own, unless the
-  // line is aligned.
+  // As above, with the terms of a glossary: in the line, for a model that reads annotations, or as
+  // constraints. Each segment of a long line has its own constraints, unless the line is aligned.
   std::vector<Sentence> sentences_with_terms(const std::string& name, std::string_view line,
                                              const Tokens& target, std::vector<Tokens> constraints,
                                              const SearchOptions& options, bool aligned,

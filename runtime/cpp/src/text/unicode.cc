@@ -122,6 +122,8 @@ bool is_mark(char32_t character) { return range_of(kMarks, character) != nullptr
 
 bool joins(char32_t character) { return range_of(kJoining, character) != nullptr; }
 
+bool is_unspaced(char32_t character) { return range_of(kUnspaced, character) != nullptr; }
+
 std::u32string nfc(std::u32string_view text) {
   std::u32string decomposed;
   for (const char32_t character : text) append_decomposed(decomposed, character);

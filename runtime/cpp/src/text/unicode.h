@@ -17,6 +17,9 @@ bool is_mark(char32_t character);
 // script that is written with spaces, or "_".
 bool joins(char32_t character);
 
+// Whether a character is of a script that is written without spaces between words.
+bool is_unspaced(char32_t character);
+
 // Python's unicodedata.normalize("NFC", text).
 std::u32string nfc(std::u32string_view text);
 
