@@ -124,10 +124,10 @@ def compile_bundle(
         min((x for one in checkpoints if (x := one.model.longest) is not None), default=None),
         checkpoint.search_options().max_extra_length,
     )
-    writes_trees = Tokenizer(*checkpoint.tokenizers).writes_trees
-    if checkpoint.alignment_heads and not others and writes_trees:
-        options = replace(options, attention=True)  # places the words in the trees (tree_of)
-    chosen = options.heads or (None if others else checkpoint.alignment_heads) or LAST_LAYER
+    own_heads = None if others else checkpoint.alignment_heads
+    if own_heads is not None and Tokenizer(*checkpoint.tokenizers).writes_trees:
+        options = replace(options, attention=True)  # which places the words in trees
+    chosen = options.heads or own_heads or LAST_LAYER
     heads, *_ = [chosen.within(one.model.decoder_layers, one.model.heads) for one in checkpoints]
     if limits.max_source_length < checkpoint.prompt.source_length + 2:
         raise OptionError(
