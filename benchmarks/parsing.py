@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -24,7 +25,8 @@ from parsing_table import scores_of
 from translate_trt.export.build_options import BuildOptions
 from translate_trt.export.compile import compile_bundle
 from translate_trt.export.distillation.student_training import best_checkpoint
-from translate_trt.runtime import Parser, Translator
+from translate_trt.runtime import Parser, SearchOptions, Translator
+from translate_trt.runtime.io.atomic_files import write_json
 from translate_trt.runtime.io.lines import read_parallel
 from translate_trt.runtime.text.bracketings import clean, read_bracketing, words_of
 from translate_trt.train.checkpoint import open_checkpoint
@@ -45,8 +47,40 @@ def is_tree_of(tree: str, words: Sequence[str]) -> bool:
     return words_of(events) == list(words) and clean(events) == events
 
 
+def kept_scores(path: Path, weights: str) -> list[dict[str, Any]]:
+    """Return the scores of these weights that an interrupted run has left."""
+    if not path.exists():
+        return []
+    kept = json.loads(path.read_text(encoding="utf-8"))
+    return list(kept["scores"]) if kept["weights"] == weights else []
+
+
+def score(
+    parser: Parser, options: SearchOptions, lines: Sequence[tuple[str, str]]
+) -> dict[str, Any]:
+    """Parse the words of lines, and compare the trees with the gold trees beside the words."""
+    sentences = [words.split() for words, _ in lines]
+    parses = parser.parse(sentences, options)
+    trees = [one.tree for one in parses]
+    found = make_metric("evalb", [tree for _, tree in lines])(trees)
+    return {
+        "sentences": len(trees),
+        "F1": found.score,
+        **found.details,
+        "repaired": sum(one.repaired for one in parses),
+        "truncated": sum(one.truncated for one in parses),
+        "malformed": sum(
+            not is_tree_of(tree, words) for tree, words in zip(trees, sentences, strict=True)
+        ),
+        "signature": found.signature,
+    }
+
+
 def measure(given: argparse.Namespace) -> None:
-    """Export, parse and score; write the report of one parser."""
+    """Export, parse and score; write the report of one parser.
+
+    PLACE/scores.json has the scores so far, from which an interrupted run continues.
+    """
     place: Path = given.place
     checkpoint = open_checkpoint(best_checkpoint(place / "run"))
     prepared = open_prepared(place / "data")
@@ -61,38 +95,26 @@ def measure(given: argparse.Namespace) -> None:
         )
         for split in SPLITS
     }
-    scores = []
+    kept = place / "scores.json"
+    scores = kept_scores(kept, checkpoint.weights_sha256)
+    wanted = []
     for target in TARGETS:
         translator = Translator(bundle, target, threads=1, workers=given.threads)
         parser = Parser(translator)
         searches = [(parser, beams) for beams in given.beams]
         if parser.by_attention and target == TARGETS[0]:
             searches.insert(0, (Parser(translator, by_attention=False), given.beams[0]))
-        for parser, beams in searches:
-            options = dataclasses.replace(translator.default_options, beam_size=beams)
-            for split, lines in texts.items():
-                sentences = [words.split() for words, _ in lines]
-                parses = parser.parse(sentences, options)
-                trees = [one.tree for one in parses]
-                found = make_metric("evalb", [tree for _, tree in lines])(trees)
-                scores.append(
-                    {
-                        "target": target,
-                        "beam_size": beams,
-                        "by_attention": parser.by_attention,
-                        "split": split,
-                        "sentences": len(trees),
-                        "F1": found.score,
-                        **found.details,
-                        "repaired": sum(one.repaired for one in parses),
-                        "truncated": sum(one.truncated for one in parses),
-                        "malformed": sum(
-                            not is_tree_of(tree, words)
-                            for tree, words in zip(trees, sentences, strict=True)
-                        ),
-                        "signature": found.signature,
-                    }
-                )
+        for (own, beams), split in itertools.product(searches, SPLITS):
+            key = {
+                "target": target, "beam_size": beams, "by_attention": own.by_attention,
+                "split": split,
+            }  # fmt: skip
+            wanted.append(key)
+            if not any(key.items() <= one.items() for one in scores):
+                options = dataclasses.replace(translator.default_options, beam_size=beams)
+                scores.append(key | score(own, options, texts[split]))
+                write_json(kept, {"weights": checkpoint.weights_sha256, "scores": scores})
+    scores = [next(one for one in scores if key.items() <= one.items()) for key in wanted]
     model = checkpoint.load_model()
     validations = [
         {"step": entry["step"], **entry["validation"]}

@@ -55,3 +55,13 @@ def test_parsers_are_in_the_order_of_their_trees(tmp_path: Path) -> None:
     drawn = (tmp_path / "parsers.svg").read_text()
     assert "21,999 trees" in drawn
     assert "999 trees" in drawn
+
+
+def test_scores_are_kept_for_the_same_weights(tmp_path: Path) -> None:
+    from parsing import kept_scores
+
+    path = tmp_path / "scores.json"
+    assert kept_scores(path, "a") == []
+    path.write_text(json.dumps({"weights": "a", "scores": [{"F1": 50.0}]}))
+    assert kept_scores(path, "a") == [{"F1": 50.0}]
+    assert kept_scores(path, "b") == []
