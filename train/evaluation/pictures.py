@@ -25,6 +25,12 @@ FORMATS = (".png", ".svg", ".pdf")
 DOTS_PER_INCH = 100
 
 _CREATOR = "translate-trt"  # in the metadata of each picture
+# Metadata of a picture by format, without its date.
+_METADATA = {
+    "png": {"Software": _CREATOR},
+    "svg": {"Creator": _CREATOR, "Date": None},
+    "pdf": {"Creator": _CREATOR, "CreationDate": None},
+}  # fmt: skip
 
 Colour = tuple[float, float, float]
 
@@ -67,6 +73,7 @@ def _is_picture(sample: bytes) -> bool:
 def save_picture(figure: Figure, path: Path) -> None:
     """Write a figure atomically, in the format of the ending of `path`.
 
+    The same figure gives the same bytes.
     Characters that the font lacks are drawn as boxes, and listed in a warning.
 
     Raises:
@@ -77,8 +84,8 @@ def save_picture(figure: Figure, path: Path) -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         kind = path.suffix[1:].lower()
-        creator = {("Software" if kind == "png" else "Creator"): _CREATOR}
-        figure.savefig(content, format=kind, dpi=DOTS_PER_INCH, metadata=creator)
+        with matplotlib.rc_context({"svg.hashsalt": _CREATOR}):  # else ids are random
+            figure.savefig(content, format=kind, dpi=DOTS_PER_INCH, metadata=_METADATA[kind])
     _log_warnings(str(warning.message) for warning in caught)
     clear_leftovers(path)
     write_bytes_atomically(path, content.getvalue())

@@ -18,7 +18,12 @@ from matplotlib.figure import Figure
 
 from translate_trt.runtime.errors import InputError, OptionError, OutputError
 from translate_trt.runtime.io import atomic_files as files
-from translate_trt.train.evaluation.pictures import check_picture, colours, save_picture
+from translate_trt.train.evaluation.pictures import (
+    FORMATS,
+    check_picture,
+    colours,
+    save_picture,
+)
 from translate_trt.train.evaluation.training_curves import draw_curves, read_runs
 from translate_trt.train.trainer.metrics import METRICS, read_metrics
 
@@ -183,6 +188,18 @@ def test_valid_paths_of_pictures(tmp_path: Path) -> None:
 def test_the_ending_names_the_format(tmp_path: Path, name: str, begin: bytes) -> None:
     save_picture(Figure(), tmp_path / name)
     assert (tmp_path / name).read_bytes().startswith(begin)
+
+
+@pytest.mark.parametrize("ending", FORMATS)
+def test_the_same_figure_is_the_same_file(tmp_path: Path, ending: str) -> None:
+    """A picture has neither dates nor random ids, so that a repository can keep it."""
+    for name in ("one", "two"):
+        figure = Figure()
+        figure.subplots().plot([1, 2, 3])
+        save_picture(figure, tmp_path / f"{name}{ending}")
+    assert (tmp_path / f"one{ending}").read_bytes() == (tmp_path / f"two{ending}").read_bytes()
+    assert b"<dc:date>" not in (tmp_path / f"one{ending}").read_bytes()
+    assert b"CreationDate" not in (tmp_path / f"one{ending}").read_bytes()
 
 
 def test_a_picture_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
