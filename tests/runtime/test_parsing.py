@@ -77,17 +77,27 @@ def test_trees_are_those_of_pytorch(
         for one, (best, *_) in zip(found, hypotheses, strict=True):
             assert one.score == pytest.approx(best.score, abs=1e-3)
     else:
+        # Labels are those of PyTorch but for near ties. After so short a training, the head is
+        # unsure of more words, and 8 bits decide.
+        plain = Parser(translator, by_attention=False).parse(SENTENCES, options)
+        by_count = [
+            build_tree(translator.tokenizer.decode(best.tokens).split(), words).text
+            for words, (best, *_) in zip(SENTENCES, hypotheses, strict=True)
+        ]
+        matches = [one.tree == tree for one, tree in zip(plain, by_count, strict=True)]
+        assert sum(matches) >= len(matches) - 2
         assert sum(same) >= 0.75 * len(same)
 
 
-def test_words_by_count(parser: Parser) -> None:
+def test_words_by_count(bundle: Path, parser: Parser) -> None:
     """Without attention, the n-th word has the n-th tag."""
-    plain = Parser(parser._translator, by_attention=False)
+    translator = Translator(bundle, "onnx-fp32", threads=1)
+    plain = Parser(translator, by_attention=False)
     assert (parser.by_attention, plain.by_attention) == (True, False)
     options = SearchOptions(beam_size=2, max_extra_length=300)
-    tokenizer = parser._translator.tokenizer
+    tokenizer = translator.tokenizer
     sources = tokenizer.encode_source_batch([" ".join(words) for words in SENTENCES])
-    found = parser._translator.translate_ids(sources, options)
+    found = translator.translate_ids(sources, options)
     assert [one.tree for one in plain.parse(SENTENCES, options)] == [
         build_tree(tokenizer.decode(best.tokens).split(), words).text
         for words, (best, *_) in zip(SENTENCES, found, strict=True)
