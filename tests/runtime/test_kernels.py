@@ -246,7 +246,9 @@ def objects() -> tuple[list[Path], list[Path]]:
         pytest.skip(done.stderr.strip())
     assert done.returncode == 0, done.stderr
     folder = ROOT / "build/native/kernels/CMakeFiles/translate_trt_kernels.dir"
-    special = sorted(folder.glob("*_avx512.cc.o")) + sorted(folder.glob("*_amx.cc.o"))
+    special = sorted(
+        path for suffix in ("avx2", "avx512", "amx") for path in folder.glob(f"*_{suffix}.cc.o")
+    )
     if not special:
         pytest.skip("there are no kernels for special instructions of this processor's kind")
     return sorted(set(folder.glob("*.o")) - set(special)), special
@@ -269,7 +271,7 @@ def may_leak(kind: str, name: str) -> bool:
     """
     if name == "DW.ref.__gxx_personality_v0":  # a pointer, alike in all files
         return False
-    namespaces = "(6avx512|3amx)" if kind in "VWu" else ""
+    namespaces = "(4avx2|6avx512|3amx)" if kind in "VWu" else ""
     ours = re.match(f"_Z(T[ISV]|GV)?Z*NK?13translate_trt{namespaces}", name)
     return (kind.isupper() or kind == "u") and ours is None
 
@@ -283,6 +285,7 @@ def may_leak(kind: str, name: str) -> bool:
         ("T", "_Z6helperv", True),
         ("t", "_ZNSt17_Function_handlerIFvmEZ4main9_M_invokeEv", False),
         ("W", "_ZN13translate_trt6avx5124takeILi4EEEvv", False),
+        ("W", "_ZN13translate_trt4avx2plENS0_6FloatsES1_", False),
         ("W", "_ZNK13translate_trt6avx5127Product5placeEmmm", False),
         ("u", "_ZZN13translate_trt3amx9configureEvE13configuration", False),
         ("R", "_ZN13translate_trt11avx512_vnniE", False),

@@ -206,19 +206,27 @@ LIBRARY = """
 #error "made for some processors only"
 #endif
 #ifdef __x86_64__
-#ifndef TRANSLATE_TRT_AVX512
-#error "not told of the other file"
+#if !defined(TRANSLATE_TRT_AVX2) || !defined(TRANSLATE_TRT_AVX512)
+#error "not told of the other files"
 #endif
 int sum();
+int half();
+namespace avx2 { int twice(); }
+namespace avx512 { int twice(); }
 #else
 int sum() { return 1; }
+int half() { return 1; }
+namespace avx2 { int twice() { return 2; } }
+namespace avx512 { int twice() { return 2; } }
 #endif
 #ifdef TRANSLATE_TRT_AMX
 int tiles();
 #else
 int tiles() { return 1; }
 #endif
-std::string hidden() { return std::to_string(sum() + tiles()); }
+std::string hidden() {
+  return std::to_string(sum() + half() + avx2::twice() + avx512::twice() + tiles());
+}
 #define EXPORT extern "C" __attribute__((visibility("default")))
 EXPORT int RegisterCustomOps() { return hidden().size(); }
 """
@@ -230,6 +238,27 @@ AVX512 = """
 #error "made for fewer processors"
 #endif
 int sum() { return 1; }
+"""
+AVX2 = """
+#if !defined(__AVX2__) || !defined(__FMA__) || !defined(__F16C__)
+#error "lacks instructions"
+#endif
+#ifdef __AVX512F__
+#error "made for fewer processors"
+#endif
+int half() { return 1; }
+"""
+SIMD = """
+#ifdef __AVX512F__
+namespace avx512 {
+#else
+#ifndef __AVX2__
+#error "lacks instructions"
+#endif
+namespace avx2 {
+#endif
+int twice() { return 2; }
+}
 """
 AMX = """
 #if !defined(__AMX_TILE__) || !defined(__AMX_INT8__)
@@ -246,7 +275,7 @@ int tiles() { return 1; }
     not (shutil.which("cmake") and shutil.which("c++") and shutil.which("ninja")),
     reason="there is no cmake, ninja or C++ compiler",
 )
-def test_only_the_files_named_for_them_use_avx512_and_amx(tmp_path: Path, headers: str) -> None:
+def test_only_the_files_named_for_them_use_avx_and_amx(tmp_path: Path, headers: str) -> None:
     source, out = tmp_path / "runtime/cpp", tmp_path / "out"
     (source / "kernels").mkdir(parents=True)
     for name in ("CMakeLists.txt", "kernels/CMakeLists.txt", "kernels/exports.map"):
@@ -254,6 +283,8 @@ def test_only_the_files_named_for_them_use_avx512_and_amx(tmp_path: Path, header
     (tmp_path / "pyproject.toml").write_text('version = "1.2.3"\n')
     (source / "kernels/library.cc").write_text(LIBRARY)
     (source / "kernels/sum_avx512.cc").write_text(AVX512)
+    (source / "kernels/half_avx2.cc").write_text(AVX2)
+    (source / "kernels/twice_simd.cc").write_text(SIMD)
     (source / "kernels/tiles_amx.cc").write_text(AMX)
     environment = {name: value for name, value in os.environ.items() if name != "CXXFLAGS"}
     for command in (

@@ -32,7 +32,7 @@ def assert_same(found: list[list[Hypothesis]], expected: list[list[Hypothesis]])
 
 def rounding() -> float:
     """Return the score tolerance between batches (rule 9); zero with compiled kernels."""
-    return 0 if kernels.status().startswith(("avx512", "amx")) else 1e-4
+    return 0 if kernels.status().startswith(("avx", "amx")) else 1e-4
 
 
 def bits(hypotheses: list[Hypothesis]) -> list[tuple[object, ...]]:

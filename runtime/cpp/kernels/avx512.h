@@ -1,96 +1,101 @@
-// Helpers of the AVX-512 kernels.
+// Sixteen numbers in one AVX-512 register; see simd.h.
 #pragma once
 
 #include <immintrin.h>
 
 #include <cstddef>
+#include <cstdint>
 
+#include "gemm8_amx.h"
 #include "kernels.h"
-#include "workspace.h"
+
+#define TRANSLATE_TRT_SIMD avx512
 
 namespace translate_trt::avx512 {
 
-constexpr std::size_t kLanes = 16;  // floats in a register
+constexpr std::size_t kLanes = 16;
 
-// Mask of the first `count` lanes, or of all if there are fewer.
-inline __mmask16 first_lanes(std::size_t count) {
+using Floats = __m512;
+using Ints = __m512i;
+using Lanes = __mmask16;
+
+// Registers of sums that a loop can have, beside its operands.
+constexpr std::size_t kSums = 16;
+
+// Inputs per pass of the FP32 GEMM: 128 KiB of a panel stay in the second-level cache.
+constexpr std::size_t kGemmDepth = 512;
+
+inline Lanes first_lanes(std::size_t count) {
   return count >= kLanes ? __mmask16(0xFFFF) : __mmask16((1u << count) - 1);
 }
 
-// Largest magnitude of a row's elements.
-inline float max_magnitude(const float* x, std::size_t columns) {
-  __m512 most = _mm512_setzero_ps();
-  for (std::size_t i = 0; i < columns; i += kLanes) {
-    const __m512 values = _mm512_maskz_loadu_ps(first_lanes(columns - i), x + i);
-    most = _mm512_max_ps(most, _mm512_abs_ps(values));
-  }
-  return _mm512_reduce_max_ps(most);
+// ---- memory ----
+
+inline Floats zeros() { return _mm512_setzero_ps(); }
+inline Ints zero_ints() { return _mm512_setzero_si512(); }
+inline Floats broadcast(float x) { return _mm512_set1_ps(x); }
+inline Ints broadcast_int(std::int32_t x) { return _mm512_set1_epi32(x); }
+inline Ints lane_numbers() {
+  return _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
 }
 
-// 2^t for t <= 125, with a relative error below 3e-7 for t near zero that grows with |t| like the
-// spacing of floats. t is clamped to -150, whose power is zero.
-inline __m512 power_of_two(__m512 t) {
-  t = _mm512_max_ps(t, _mm512_set1_ps(-150.0F));
-  // Adding and subtracting this number rounds to the nearest integer.
-  const __m512 magic = _mm512_set1_ps(12582912.0F);  // 1.5 * 2^23
-  const __m512 n = _mm512_sub_ps(_mm512_add_ps(t, magic), magic);
-  const __m512 r = _mm512_sub_ps(t, n);  // exact, in [-0.5, 0.5]
-  // Minimax polynomial of degree 5 for 2^r.
-  __m512 p = _mm512_set1_ps(1.32647e-3F);
-  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(9.67151e-3F));
-  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(5.550734e-2F));
-  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(2.4022242e-1F));
-  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(6.9314698e-1F));
-  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0F));
-  return _mm512_scalef_ps(p, n);
+inline Floats load(const float* from) { return _mm512_loadu_ps(from); }
+inline Floats load(const float* from, Lanes lanes) { return _mm512_maskz_loadu_ps(lanes, from); }
+inline Floats load(const float* from, Lanes lanes, Floats others) {
+  return _mm512_mask_loadu_ps(others, lanes, from);
+}
+inline Floats load(const Half* from, Lanes lanes) {
+  return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(lanes, from));
+}
+inline Ints load(const std::int32_t* from) { return _mm512_loadu_si512(from); }
+
+inline void store(float* to, Floats x) { _mm512_storeu_ps(to, x); }
+inline void store(float* to, Floats x, Lanes lanes) { _mm512_mask_storeu_ps(to, lanes, x); }
+inline void store(std::int32_t* to, Ints x) { _mm512_storeu_si512(to, x); }
+inline void store(Half* to, Floats x, Lanes lanes) {
+  const __m256i halves = _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  _mm256_mask_storeu_epi16(to, lanes, halves);
 }
 
-constexpr float kLog2E = 1.44269504F;  // 1 / ln 2
-
-// e^x, with the error of power_of_two.
-inline __m512 exponential(__m512 x) {
-  return power_of_two(_mm512_mul_ps(x, _mm512_set1_ps(kLog2E)));
+inline void store_selected(float* to, Floats x, unsigned selected) {
+  _mm512_storeu_ps(to, _mm512_maskz_compress_ps(static_cast<__mmask16>(selected), x));
+}
+inline void store_selected(std::int32_t* to, Ints x, unsigned selected) {
+  _mm512_storeu_si512(to, _mm512_maskz_compress_epi32(static_cast<__mmask16>(selected), x));
 }
 
-// GELU: x * P(X < x) for a normal X, with a relative error below 1e-6 or an absolute error below
-// 1e-8.
-inline __m512 gelu(__m512 x) {
-  const __m512 one = _mm512_set1_ps(1), a = _mm512_abs_ps(x);
-  // P(X < -a) = e^(-a^2 / 2) t p(t) with t = 1 / (1 + 0.3 a), as in Abramowitz and Stegun 1964,
-  // 7.1.26. p is the minimax polynomial of degree 7 by relative error for a up to 13.
-  const __m512 t = _mm512_div_ps(one, _mm512_fmadd_ps(a, _mm512_set1_ps(0.3F), one));
-  __m512 p = _mm512_set1_ps(3.6194701e-2F);
-  p = _mm512_fmadd_ps(p, t, _mm512_set1_ps(-1.5937765e-1F));
-  p = _mm512_fmadd_ps(p, t, _mm512_set1_ps(2.1011724e-1F));
-  p = _mm512_fmadd_ps(p, t, _mm512_set1_ps(-5.7166290e-2F));
-  p = _mm512_fmadd_ps(p, t, _mm512_set1_ps(1.3041587e-1F));
-  p = _mm512_fmadd_ps(p, t, _mm512_set1_ps(9.9347301e-2F));
-  p = _mm512_fmadd_ps(p, t, _mm512_set1_ps(1.2084550e-1F));
-  p = _mm512_fmadd_ps(p, t, _mm512_set1_ps(1.1962327e-1F));
-  const __m512 square = _mm512_mul_ps(_mm512_mul_ps(a, a), _mm512_set1_ps(-0.5F));
-  const __m512 below = _mm512_mul_ps(_mm512_mul_ps(p, t), exponential(square));
-  const auto positive = _mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_GT_OQ);
-  return _mm512_mul_ps(x, _mm512_mask_sub_ps(below, positive, one, below));
+// ---- floats; + - * / are operators of the compiler ----
+
+inline Floats max(Floats a, Floats b) { return _mm512_max_ps(a, b); }
+inline Floats min(Floats a, Floats b) { return _mm512_min_ps(a, b); }
+inline Floats abs(Floats a) { return _mm512_abs_ps(a); }
+inline Floats multiply_add(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
+inline Floats multiply_subtract(Floats a, Floats b, Floats c) { return _mm512_fmsub_ps(a, b, c); }
+inline Floats subtract_product(Floats c, Floats a, Floats b) { return _mm512_fnmadd_ps(a, b, c); }
+inline Floats nearest(Floats a) {
+  return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
 
-// Swish: x / (1 + e^-x), with the same error bounds. The result is zero where e^-x overflows.
-inline __m512 swish(__m512 x) {
-  const __m512 one = _mm512_set1_ps(1);
-  const __m512 power = exponential(_mm512_sub_ps(_mm512_setzero_ps(), x));
-  return _mm512_div_ps(x, _mm512_add_ps(one, power));
+inline float sum(Floats a) { return _mm512_reduce_add_ps(a); }
+inline float largest(Floats a) { return _mm512_reduce_max_ps(a); }
+
+inline unsigned greater(Floats a, Floats b) { return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ); }
+inline unsigned greater(Floats a, Floats b, Lanes lanes) {
+  return _mm512_mask_cmp_ps_mask(lanes, a, b, _CMP_GT_OQ);
+}
+inline bool all_less(Floats a, Floats b) { return _mm512_cmp_ps_mask(a, b, _CMP_NLT_UQ) == 0; }
+
+inline Floats keep(Floats a, Lanes lanes, Floats others) {
+  return _mm512_mask_mov_ps(others, lanes, a);
+}
+inline Floats where_positive(Floats x, Floats a, Floats b) {
+  return _mm512_mask_mov_ps(b, _mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_GT_OQ), a);
 }
 
-// 1 / (1 + e^-x); zero where e^-x overflows.
-inline __m512 sigmoid(__m512 x) {
-  const __m512 one = _mm512_set1_ps(1);
-  // Keeps the exponent within the range of power_of_two; NaN, the second operand, stays.
-  const __m512 bounded = _mm512_max_ps(_mm512_set1_ps(-100), x);
-  return _mm512_div_ps(
-      one, _mm512_add_ps(one, exponential(_mm512_sub_ps(_mm512_setzero_ps(), bounded))));
-}
+constexpr float kLeastExponent = -150;
+inline Floats times_power_of_two(Floats a, Floats n) { return _mm512_scalef_ps(a, n); }
 
-// Horizontal sums: lane i of the result is the sum of the lanes of rows[i].
-inline __m512 sums_of_rows(const __m512 (&rows)[16]) {
+inline Floats sums_of_rows(const Floats (&rows)[16]) {
   __m512 quads[4];
   for (int i = 0; i < 4; ++i) {
     const __m512 a = rows[4 * i], b = rows[4 * i + 1], c = rows[4 * i + 2], d = rows[4 * i + 3];
@@ -110,27 +115,85 @@ inline __m512 sums_of_rows(const __m512 (&rows)[16]) {
                        _mm512_shuffle_f32x4(halves[0], halves[1], 0xDD));
 }
 
-// Prefetches bytes into the first-level cache.
-inline void prefetch(const void* from, std::size_t bytes) {
-  constexpr std::size_t kLine = 64;  // bytes of a cache line
-  for (std::size_t i = 0; i < bytes; i += kLine) {
-    _mm_prefetch(static_cast<const char*>(from) + i, _MM_HINT_T0);
+// ---- integers ----
+
+inline Ints add(Ints a, Ints b) { return _mm512_add_epi32(a, b); }
+inline Ints subtract(Ints a, Ints b) { return _mm512_sub_epi32(a, b); }
+inline Ints multiply(Ints a, Ints b) { return _mm512_mullo_epi32(a, b); }
+inline Ints max(Ints a, Ints b) { return _mm512_max_epi32(a, b); }
+inline Floats to_floats(Ints a) { return _mm512_cvtepi32_ps(a); }
+inline Ints to_ints(Floats a) { return _mm512_cvtps_epi32(a); }
+inline void store_words(std::int16_t* to, Ints x, Lanes lanes) {
+  _mm512_mask_cvtsepi32_storeu_epi16(to, lanes, x);
+}
+
+inline Ints sums_of_rows(const Ints (&rows)[16]) {
+  __m512i quads[4];
+  for (int i = 0; i < 4; ++i) {
+    const __m512i a = rows[4 * i], b = rows[4 * i + 1], c = rows[4 * i + 2], d = rows[4 * i + 3];
+    const __m512i ab = _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+    const __m512i cd = _mm512_add_epi32(_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));
+    quads[i] = _mm512_add_epi32(_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd));
   }
+  __m512i halves[2];
+  for (int i = 0; i < 2; ++i) {
+    const __m512i x = quads[2 * i], y = quads[2 * i + 1];
+    halves[i] =
+        _mm512_add_epi32(_mm512_shuffle_i32x4(x, y, 0x44), _mm512_shuffle_i32x4(x, y, 0xEE));
+  }
+  return _mm512_add_epi32(_mm512_shuffle_i32x4(halves[0], halves[1], 0x88),
+                          _mm512_shuffle_i32x4(halves[0], halves[1], 0xDD));
 }
 
-// Runs body(0), ..., body(count - 1) once each, in any order and possibly in parallel.
-template <class Body>
-void parallel_for(Executor& executor, std::size_t count, const Body& body) {
-  executor.run(count, {[](const void* closure, std::size_t index) {
-                         (*static_cast<const Body*>(closure))(index);
-                       },
-                       &body});
+// ---- 8-bit activations: unsigned bytes, as VNNI requires, around a zero point ----
+
+using Activation8 = std::uint8_t;
+constexpr std::int32_t kZeroPoint = 128;
+
+// Bytes that activations [rows, inputs] take, and the offset of one: row by row, or in AMX tiles.
+inline std::size_t activation_bytes(std::size_t rows, std::size_t inputs) {
+  return amx::readable_bytes(rows, inputs);
+}
+inline std::size_t activation_offset(std::size_t row, std::size_t input, std::size_t inputs,
+                                     bool tiles) {
+  return tiles ? amx::offset(row, input, inputs) : row * inputs + input;
 }
 
-// Allocates uninitialized elements, aligned to 64 bytes.
-template <class T>
-T* allocate(Arena& arena, std::size_t count) {
-  return static_cast<T*>(arena.allocate(count * sizeof(T)));
+// Stores activations that are at least `least`, clamped to 8 bits.
+inline void store_activations(std::uint8_t* to, Ints x, Ints least, Lanes lanes) {
+  static_cast<void>(least);  // 0
+  _mm512_mask_cvtusepi32_storeu_epi8(to, lanes, x);
+}
+
+// Dot products of activations and rows of 8-bit weights, kStep numbers at a time.
+struct ByteProducts {
+  using Weight = std::int8_t;
+  using Input = Activation8;
+  using Sums = Ints;
+  static constexpr std::size_t kStep = 64;
+
+  static Ints zero() { return zero_ints(); }
+  static __m512i weights(const Weight* at, std::size_t rest) { return bytes(at, rest); }
+  static __m512i inputs(const Input* at, std::size_t rest) { return bytes(at, rest); }
+  static Ints add(Ints sum, __m512i input, __m512i weight) {
+    return _mm512_dpbusd_epi32(sum, input, weight);
+  }
+
+ private:
+  static __m512i bytes(const void* at, std::size_t rest) {
+    return rest >= kStep ? _mm512_loadu_si512(at)
+                         : _mm512_maskz_loadu_epi8((std::uint64_t{1} << rest) - 1, at);
+  }
+};
+
+// Sums of the weights of a block of 16 columns.
+inline Ints column_sums_of_block(const std::int8_t* weights, std::size_t inputs) {
+  const __m512i ones = _mm512_set1_epi8(1);
+  __m512i sums = _mm512_setzero_si512();
+  for (std::size_t k = 0; k < inputs; k += 4, weights += 64) {
+    sums = _mm512_dpbusd_epi32(sums, ones, _mm512_loadu_si512(weights));
+  }
+  return sums;
 }
 
 }  // namespace translate_trt::avx512

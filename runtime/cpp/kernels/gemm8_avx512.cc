@@ -1,8 +1,9 @@
-#include "gemm8_avx512.h"
+// Tiles of 8-bit and 16-bit GEMM with AVX-512 VNNI, and those of AMX.
 
 #include <algorithm>
 #include <cstring>
 
+#include "gemm8.h"
 #include "gemm8_amx.h"
 
 namespace translate_trt::avx512 {
@@ -170,8 +171,8 @@ void compute(const GemmKernel& kernel, Rows8 x, const Matrix8& matrix, __m512i (
 // take longer than 20 rows with prefetching. One row reads all the time, as fast as the CPU
 // prefetches by itself. Prefetching what is in the second-level cache makes two tiles or fewer a
 // third slower.
-const GemmKernel kU8S8Vnni = {0, {13, 2}, 6, 66, nullptr, nullptr, vnni_tile<Bytes>, false};
-const GemmKernel kS16Vnni = {0, {13, 2}, 6, 66, nullptr, nullptr, vnni_tile<Words>, false};
+const GemmKernel kGemm8 = {0, {13, 2}, 6, 66, nullptr, nullptr, vnni_tile<Bytes>, false};
+const GemmKernel kGemm16 = {0, {13, 2}, 6, 66, nullptr, nullptr, vnni_tile<Words>, false};
 
 #ifdef TRANSLATE_TRT_AMX
 
@@ -179,7 +180,7 @@ const GemmKernel kS16Vnni = {0, {13, 2}, 6, 66, nullptr, nullptr, vnni_tile<Word
 // instruction per row, two per cycle, and arrive from memory or the shared cache in 6 to 13 cycles
 // (5 to 10 bytes per cycle and core), which covers about 12 rows. This is an estimate; it has not
 // been measured.
-const GemmKernel kU8S8Amx = {16, {0, 0}, 32, 128, amx::begin, amx::end, amx_tile, true};
+const GemmKernel kGemm8Amx = {16, {0, 0}, 32, 128, amx::begin, amx::end, amx_tile, true};
 
 bool same_sums(const GemmKernel& one, const GemmKernel& other) {
   constexpr std::size_t kRows = 32 + 5, kInputs = 2 * 64 + 36;

@@ -1,6 +1,6 @@
-#include "gemm_avx512.h"
+// Tiles of FP32 GEMM: 6 x 4 registers of sums leave enough for weights and a row.
 
-#include <cstring>
+#include "gemm.h"
 
 namespace translate_trt::avx512 {
 namespace {
@@ -84,17 +84,6 @@ void multiply(std::size_t rows, const Tile& tile) {
       compute<6>(tile);
       break;
   }
-}
-
-Rows distinct(const float* x, std::size_t rows, std::size_t inputs, Arena& arena) {
-  auto* begins = allocate<std::size_t>(arena, rows + 1);
-  const auto count = runs(x, rows, inputs, begins);
-  if (count == rows) return {x, begins, count};
-  auto* values = allocate<float>(arena, count * inputs);
-  for (std::size_t row = 0; row < count; ++row) {
-    std::memcpy(values + row * inputs, x + begins[row] * inputs, inputs * sizeof(float));
-  }
-  return {values, begins, count};
 }
 
 }  // namespace translate_trt::avx512

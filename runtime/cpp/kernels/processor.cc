@@ -1,6 +1,6 @@
 #include "processor.h"
 
-#ifdef TRANSLATE_TRT_AVX512
+#if defined(TRANSLATE_TRT_AVX2) || defined(TRANSLATE_TRT_AVX512)
 #include <cpuid.h>
 #endif
 #if defined(TRANSLATE_TRT_AMX) && defined(__linux__)
@@ -9,6 +9,18 @@
 #endif
 
 namespace translate_trt {
+
+#ifdef TRANSLATE_TRT_AVX2
+
+bool has_avx2() {
+  __builtin_cpu_init();
+  unsigned a, b, c, d;
+  // Older compilers do not know the name of F16C.
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+         __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
+
+#endif
 
 #ifdef TRANSLATE_TRT_AVX512
 

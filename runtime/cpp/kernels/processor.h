@@ -3,6 +3,9 @@
 
 namespace translate_trt {
 
+// AVX2, FMA and F16C.
+bool has_avx2();
+
 bool has_avx512_vnni();
 
 bool has_amx_int8();

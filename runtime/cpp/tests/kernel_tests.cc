@@ -13,6 +13,9 @@ namespace translate_trt {
 
 std::vector<const Kernels*> tables() {
   std::vector<const Kernels*> found = {&plain};
+#ifdef TRANSLATE_TRT_AVX2
+  if (has_avx2()) found.push_back(&avx2_fma);
+#endif
 #ifdef TRANSLATE_TRT_AVX512
   if (has_avx512_vnni()) found.push_back(&avx512_vnni);
 #endif

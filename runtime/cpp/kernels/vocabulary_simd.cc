@@ -15,9 +15,9 @@
 #include <cmath>
 #include <cstring>
 
-#include "topk_avx512.h"
+#include "topk.h"
 
-namespace translate_trt::avx512 {
+namespace translate_trt::TRANSLATE_TRT_SIMD {
 namespace {
 
 constexpr float kMaxOfColumn = 2047;  // 11 bits and a sign; rows then have about as many
@@ -30,34 +30,30 @@ constexpr std::size_t kMinColumns = 2048;
 
 // Dot product in a fixed order, so that the logits of a row do not depend on other rows.
 float dot(const float* a, const float* b, std::size_t count) {
-  constexpr std::size_t kSums = 4;
-  __m512 sums[kSums];
-  std::fill_n(sums, kSums, _mm512_setzero_ps());
-  for (std::size_t i = 0; i < count; i += kSums * kLanes) {
-    for (std::size_t j = 0; j < kSums; ++j) {
+  constexpr std::size_t kParts = 4;
+  Floats sums[kParts];
+  std::fill_n(sums, kParts, zeros());
+  for (std::size_t i = 0; i < count; i += kParts * kLanes) {
+    for (std::size_t j = 0; j < kParts; ++j) {
       const auto at = i + j * kLanes;
-      const auto mask = first_lanes(remaining(count, at));
-      sums[j] = _mm512_fmadd_ps(_mm512_maskz_loadu_ps(mask, a + at),
-                                _mm512_maskz_loadu_ps(mask, b + at), sums[j]);
+      const auto lanes = first_lanes(remaining(count, at));
+      sums[j] = multiply_add(load(a + at, lanes), load(b + at, lanes), sums[j]);
     }
   }
-  return _mm512_reduce_add_ps(
-      _mm512_add_ps(_mm512_add_ps(sums[0], sums[1]), _mm512_add_ps(sums[2], sums[3])));
+  return sum((sums[0] + sums[1]) + (sums[2] + sums[3]));
 }
 
 float norm(const float* x, std::size_t count) { return std::sqrt(dot(x, x, count)); }
 
 // 16 numbers rounded to integers, and their rounding errors.
 struct Rounded {
-  __m512i integers;
-  __m512 rest;
+  Ints integers;
+  Floats rest;
 
   Rounded(const float* x, std::size_t count, float scale) {
-    const auto mask = first_lanes(count);
-    const __m512 values = _mm512_maskz_loadu_ps(mask, x), scales = _mm512_set1_ps(scale);
-    integers =
-        scale == 0 ? _mm512_setzero_si512() : _mm512_cvtps_epi32(_mm512_div_ps(values, scales));
-    rest = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(integers), scales, values);
+    const Floats values = load(x, first_lanes(count)), scales = broadcast(scale);
+    integers = scale == 0 ? zero_ints() : to_ints(values / scales);
+    rest = subtract_product(values, to_floats(integers), scales);
   }
 };
 
@@ -94,24 +90,22 @@ Rows16 quantize16(const Vocabulary& vocabulary, const float* x, std::size_t rows
     auto* out = values + row * filled;
     const float most = max_magnitude(here, inputs), size = norm(here, inputs);
     const float scale = size > 0 ? most / steps(vocabulary, most, size) : 0;
-    __m512 left = _mm512_setzero_ps(), mean = _mm512_setzero_ps();
+    Floats left = zeros(), mean = zeros();
     for (std::size_t i = 0; i < inputs; i += kLanes) {
       const Rounded rounded(here + i, inputs - i, scale);
-      const auto mask = first_lanes(inputs - i);
-      _mm512_mask_cvtsepi32_storeu_epi16(out + i, first_lanes(filled - i), rounded.integers);
-      left = _mm512_fmadd_ps(rounded.rest, rounded.rest, left);
-      mean = _mm512_fmadd_ps(rounded.rest, _mm512_maskz_loadu_ps(mask, &vocabulary.mean[i]), mean);
-      mean = _mm512_fmadd_ps(_mm512_maskz_loadu_ps(mask, here + i),
-                             _mm512_maskz_loadu_ps(mask, &vocabulary.mean_error[i]), mean);
+      const auto lanes = first_lanes(inputs - i);
+      store_words(out + i, rounded.integers, first_lanes(filled - i));
+      left = multiply_add(rounded.rest, rounded.rest, left);
+      mean = multiply_add(rounded.rest, load(&vocabulary.mean[i], lanes), mean);
+      mean = multiply_add(load(here + i, lanes), load(&vocabulary.mean_error[i], lanes), mean);
     }
     scales[row] = scale;
     // Rounding errors of 16 bits, and of an FP32 sum in any order (Higham 2002, section 3.1).
     const float in_fp32 = static_cast<float>(inputs + 8) * 0x1p-24F * size * vocabulary.norm;
-    errors[row] = {
-        std::sqrt(_mm512_reduce_add_ps(left)) * vocabulary.norm + size * vocabulary.error + in_fp32,
-        _mm512_reduce_add_ps(mean)};
+    errors[row] = {std::sqrt(sum(left)) * vocabulary.norm + size * vocabulary.error + in_fp32,
+                   sum(mean)};
   });
-  return {{reinterpret_cast<const std::uint8_t*>(values), scales, begins, count, 0, &kS16Vnni},
+  return {{reinterpret_cast<const std::uint8_t*>(values), scales, begins, count, 0, &kGemm16},
           errors};
 }
 
@@ -125,7 +119,7 @@ Matrix8 as_bytes(const Vocabulary& vocabulary) {
 }
 
 template <class T>
-T* zeros(Arena& arena, std::size_t count) {
+T* zeroed(Arena& arena, std::size_t count) {
   auto* array = allocate<T>(arena, count);
   std::memset(array, 0, count * sizeof(T));
   return array;
@@ -178,14 +172,14 @@ bool refine(Entry* list, std::size_t shortlisted, std::size_t wanted, const Erro
 Vocabulary vocabulary(const float* columns, const float* bias, std::size_t outputs,
                       std::size_t inputs, Arena& arena) {
   const auto blocks = ceiling(outputs, kLanes), pairs = ceiling(inputs, 2);
-  auto* scales = zeros<float>(arena, blocks * kLanes);
-  auto* biases = zeros<float>(arena, blocks * kLanes);
+  auto* scales = zeroed<float>(arena, blocks * kLanes);
+  auto* biases = zeroed<float>(arena, blocks * kLanes);
   auto* mean = allocate<float>(arena, inputs);
   auto* mean_error = allocate<float>(arena, inputs);
-  auto* sums = zeros<double>(arena, inputs);
-  auto* errors = zeros<double>(arena, inputs);
+  auto* sums = zeroed<double>(arena, inputs);
+  auto* errors = zeroed<double>(arena, inputs);
   // The largest array is allocated last, because the arena at least doubles with every block.
-  auto* lines = zeros<Vocabulary::Line>(arena, blocks * pairs);
+  auto* lines = zeroed<Vocabulary::Line>(arena, blocks * pairs);
   if (bias != nullptr) std::copy_n(bias, outputs, biases);
   Vocabulary result{inputs, outputs, blocks, lines, scales, biases, 0, 0, 0, mean, mean_error};
   double count = 0;  // number of columns in the means
@@ -196,27 +190,27 @@ Vocabulary vocabulary(const float* columns, const float* bias, std::size_t outpu
     count += share;
     auto* line = lines + column / kLanes * pairs;
     const auto lane = column % kLanes * 2;
-    __m512 squares = _mm512_setzero_ps(), left = _mm512_setzero_ps();
+    Floats squares = zeros(), left = zeros();
     for (std::size_t i = 0; i < inputs; i += kLanes) {
       const Rounded rounded(w + i, inputs - i, scale);
-      const __m512 integers = _mm512_cvtepi32_ps(rounded.integers);
-      squares = _mm512_fmadd_ps(integers, integers, squares);
-      left = _mm512_fmadd_ps(rounded.rest, rounded.rest, left);
+      const Floats integers = to_floats(rounded.integers);
+      squares = multiply_add(integers, integers, squares);
+      left = multiply_add(rounded.rest, rounded.rest, left);
       alignas(64) std::int32_t lanes[kLanes];
-      _mm512_store_si512(lanes, rounded.integers);
+      store(lanes, rounded.integers);
       alignas(64) float rest[kLanes];
-      _mm512_store_ps(rest, rounded.rest);
+      store(rest, rounded.rest);
       for (std::size_t k = 0; k < std::min(kLanes, inputs - i); ++k) {
         line[(i + k) / 2].words[lane + k % 2] = static_cast<std::int16_t>(lanes[k]);
         sums[i + k] += share * static_cast<float>(lanes[k]) * scale;
         errors[i + k] += share * rest[k];
       }
     }
-    const float integer_norm = std::sqrt(_mm512_reduce_add_ps(squares));
+    const float integer_norm = std::sqrt(sum(squares));
     scales[column] = scale;
     result.integer_norm = std::max(result.integer_norm, integer_norm);
     result.norm = std::max(result.norm, integer_norm * scale);
-    result.error = std::max(result.error, std::sqrt(_mm512_reduce_add_ps(left)));
+    result.error = std::max(result.error, std::sqrt(sum(left)));
   }
   for (std::size_t i = 0; i < inputs; ++i) {
     mean[i] = static_cast<float>(sums[i] / std::max(count, 1.0));
@@ -265,4 +259,4 @@ void candidates(const Vocabulary& vocabulary, const float* columns, const float*
   }
 }
 
-}  // namespace translate_trt::avx512
+}  // namespace translate_trt::TRANSLATE_TRT_SIMD

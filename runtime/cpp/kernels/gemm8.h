@@ -1,25 +1,22 @@
 // 8-bit GEMM by tiles, with exchangeable micro-kernels.
 #pragma once
 
-#include <immintrin.h>
-
 #include <algorithm>
+#include <cstring>
 
-#include "avx512.h"
-#include "gemm8_amx.h"
 #include "kernels.h"
-#include "rows_avx512.h"
+#include "rows.h"
+#include "simd.h"
 
-namespace translate_trt::avx512 {
+namespace translate_trt::TRANSLATE_TRT_SIMD {
 
 struct GemmKernel;
 
-// 8-bit activations: q(x) = round(x / scale) + zero, with one scale per row. Activations are
-// unsigned and weights signed, as the instructions require.
+// 8-bit activations: q(x) = round(x / scale) + zero, with one scale per row.
 //
 // Consecutive duplicate rows are stored once: all beams of a sentence are equal in the first step.
 struct Rows8 {
-  const std::uint8_t* values;  // [count, inputs], in the layout of the kernel
+  const std::uint8_t* values;  // bytes of Activation8 [count, inputs], in the kernel's layout
   const float* scales;         // [count]
   const std::size_t* begins;  // [count + 1]; row i stands for input rows [begins[i], begins[i + 1])
   std::size_t count;
@@ -27,22 +24,21 @@ struct Rows8 {
   const GemmKernel* kernel;  // kernel that the layout is for
 };
 
-constexpr std::size_t kPanel = 4;  // blocks of 16 columns in a tile: four registers of weights
+constexpr std::size_t kPanel = 4;         // blocks of 16 columns in a tile
 constexpr std::size_t kMaxTileRows = 32;  // maximum rows of a tile, over all kernels
 
-// Quantizes rows [rows, inputs] for the kernel `best`, or for kU8S8Vnni if they are too few.
+// Quantizes rows [rows, inputs] for the kernel `best`, or for kGemm8 if they are too few.
 // Positive rows use the full unsigned range.
 Rows8 quantize(const float* x, std::size_t rows, std::size_t inputs, bool positive,
                const GemmKernel& best, Executor& executor, Arena& arena);
 
 // Integer sums of a tile: [row][block] with 16 columns each.
-using Sums = __m512i[kMaxTileRows][kPanel];
+using Sums = Ints[kMaxTileRows][kPanel];
 
 // Contribution of the zero point to the sums of a block of columns.
-inline __m512i zero_sums(const Rows8& x, const Matrix8& matrix, std::size_t block) {
-  if (x.zero == 0) return _mm512_setzero_si512();
-  const __m512i columns = _mm512_loadu_si512(matrix.column_sums + block * kLanes);
-  return _mm512_mullo_epi32(columns, _mm512_set1_epi32(x.zero));
+inline Ints zero_sums(const Rows8& x, const Matrix8& matrix, std::size_t block) {
+  if (x.zero == 0) return zero_ints();
+  return multiply(load(matrix.column_sums + block * kLanes), broadcast_int(x.zero));
 }
 
 // Weights to prefetch during a tile, in cache lines.
@@ -67,12 +63,12 @@ struct GemmKernel {
   // The caller subtracts zero_sums.
   void (*tile)(const Rows8& x, const Matrix8& matrix, std::size_t row, std::size_t height,
                std::size_t block, std::size_t last, const Prefetch& prefetch, Sums& sums);
-  // Layout of activations: tiles of amx::offset, or row by row.
+  // Layout of activations (see activation_offset).
   bool tiles;
 
-  // Offset of an activation.
+  // Offset of an activation in bytes.
   std::size_t offset(std::size_t row, std::size_t input, std::size_t inputs) const {
-    return tiles ? amx::offset(row, input, inputs) : row * inputs + input;
+    return activation_offset(row, input, inputs, tiles);
   }
 };
 
@@ -91,22 +87,30 @@ inline Prefetch next_panel_prefetch(const GemmKernel& kernel, const Matrix8& mat
           lines};
 }
 
-extern const GemmKernel kU8S8Vnni;
+extern const GemmKernel kGemm8;
 
 // 16-bit GEMM on the same structures: Rows8 and Matrix8 hold the bytes of 16-bit numbers, with
 // twice as many inputs.
-extern const GemmKernel kS16Vnni;
+extern const GemmKernel kGemm16;
 
-#ifdef TRANSLATE_TRT_AMX
-extern const GemmKernel kU8S8Amx;
+#if defined(TRANSLATE_TRT_AMX) && defined(__AVX512F__)
+extern const GemmKernel kGemm8Amx;
 
 // Whether both kernels compute equal sums of pseudo-random numbers.
 bool same_sums(const GemmKernel& one, const GemmKernel& other);
 #endif
 
-// The kernel for that many rows: `best`, or kU8S8Vnni for few rows.
+// The kernel for that many rows: `best`, or kGemm8 for few rows.
 inline const GemmKernel& kernel_for(std::size_t rows, const GemmKernel& best) {
-  return rows < best.min_rows ? kU8S8Vnni : best;
+  return rows < best.min_rows ? kGemm8 : best;
+}
+
+// An activation.
+inline std::int32_t activation(const Rows8& x, std::size_t row, std::size_t input,
+                               std::size_t inputs) {
+  Activation8 found;
+  std::memcpy(&found, x.values + x.kernel->offset(row, input, inputs), sizeof found);
+  return found;
 }
 
 // Allows the calling thread to compute tiles during its lifetime.
@@ -125,4 +129,4 @@ class TileScope {
   void (*const end_)();
 };
 
-}  // namespace translate_trt::avx512
+}  // namespace translate_trt::TRANSLATE_TRT_SIMD

@@ -1,18 +1,14 @@
 // Row operations before and after a matmul, for all precisions.
 #pragma once
 
-#include <immintrin.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
 
-#include "avx512.h"
 #include "kernels.h"
+#include "simd.h"
 
-namespace translate_trt::avx512 {
-
-inline std::size_t ceiling(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
+namespace translate_trt::TRANSLATE_TRT_SIMD {
 
 // Finds runs of equal rows. Writes their begins, and the end, to begins[rows + 1]; returns their
 // number.
@@ -43,14 +39,14 @@ class EpilogueWriter {
         y_(y),
         outputs_(outputs),
         column_(column),
-        mask_(first_lanes(outputs - column)),
-        bias_(_mm512_maskz_loadu_ps(mask_, epilogue.bias + column)),
+        lanes_(first_lanes(outputs - column)),
+        bias_(load(epilogue.bias + column, lanes_)),
         activation_(epilogue.activation),
-        least_(_mm512_set1_ps(activation_ == Activation::relu ? 0 : -INFINITY)) {}
+        least_(broadcast(activation_ == Activation::relu ? 0 : -INFINITY)) {}
 
   // Writes the results of the equal rows [begin, end), except for the normalization.
-  void write(std::size_t begin, std::size_t end, __m512 matmul) const {
-    __m512 value = _mm512_max_ps(_mm512_add_ps(matmul, bias_), least_);
+  void write(std::size_t begin, std::size_t end, Floats matmul) const {
+    Floats value = max(matmul + bias_, least_);
     if (activation_ == Activation::swish) {
       value = swish(value);
     } else if (activation_ == Activation::gelu) {
@@ -58,9 +54,8 @@ class EpilogueWriter {
     }
     for (auto row = begin; row < end; ++row) {
       const auto at = row * outputs_ + column_;
-      const __m512 residual =
-          residual_ == nullptr ? _mm512_setzero_ps() : _mm512_maskz_loadu_ps(mask_, residual_ + at);
-      _mm512_mask_storeu_ps(y_ + at, mask_, _mm512_add_ps(value, residual));
+      const Floats residual = residual_ == nullptr ? zeros() : load(residual_ + at, lanes_);
+      store(y_ + at, value + residual, lanes_);
     }
   }
 
@@ -68,10 +63,10 @@ class EpilogueWriter {
   const float* const residual_;
   float* const y_;
   const std::size_t outputs_, column_;
-  const __mmask16 mask_;
-  const __m512 bias_;
+  const Lanes lanes_;
+  const Floats bias_;
   const Activation activation_;
-  const __m512 least_;  // lower limit of the values
+  const Floats least_;  // lower limit of the values
 };
 
-}  // namespace translate_trt::avx512
+}  // namespace translate_trt::TRANSLATE_TRT_SIMD

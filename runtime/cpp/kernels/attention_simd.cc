@@ -6,14 +6,16 @@
 
 #include <algorithm>
 
-#include "avx512.h"
 #include "kernels.h"
+#include "simd.h"
 
-namespace translate_trt::avx512 {
+namespace translate_trt::TRANSLATE_TRT_SIMD {
 namespace {
 
 constexpr float kHidden = -1e8F;
 constexpr std::size_t kGroup = 4;  // queries, positions and registers processed together
+// Positions or registers that have a sum for every query at the same time.
+constexpr std::size_t kAtOnce = kSums / kGroup;
 constexpr std::size_t kMany = 16;  // number of queries that indicates an encoder
 
 // The positions of a sentence that at least one query attends to.
@@ -24,14 +26,6 @@ struct Visible {
   std::size_t width;  // at least count, padded by a whole register
 };
 
-// Loads masked lanes of keys or values as floats; the other lanes are zero.
-inline __m512 numbers(__mmask16 mask, const float* from) {
-  return _mm512_maskz_loadu_ps(mask, from);
-}
-inline __m512 numbers(__mmask16 mask, const Half* from) {
-  return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask, from));
-}
-
 template <class Number>
 Visible visible_positions(const Attention<Number>& a, std::size_t sentence, Arena& arena) {
   const auto* bias = a.bias + sentence * a.bias_rows * a.positions;
@@ -39,21 +33,19 @@ Visible visible_positions(const Attention<Number>& a, std::size_t sentence, Aren
   const auto width = (a.positions / kLanes + 2) * kLanes;
   auto* positions = allocate<std::int32_t>(arena, width);
   auto* kept = allocate<float>(arena, a.bias_rows * width);
-  const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-  const __m512 hidden = _mm512_set1_ps(kHidden);
+  const Floats hidden = broadcast(kHidden);
   std::size_t count = 0;
   for (std::size_t position = 0; position < a.positions; position += kLanes) {
-    const auto mask = first_lanes(a.positions - position);
-    __mmask16 seen = 0;
+    const auto lanes = first_lanes(a.positions - position);
+    unsigned seen = 0;
     for (std::size_t row = 0; row < a.bias_rows; ++row) {
-      const __m512 here = _mm512_maskz_loadu_ps(mask, bias + row * a.positions + position);
-      seen |= _mm512_mask_cmp_ps_mask(mask, here, hidden, _CMP_GT_OQ);
+      seen |= greater(load(bias + row * a.positions + position, lanes), hidden, lanes);
     }
-    const __m512i here = _mm512_add_epi32(lanes, _mm512_set1_epi32(static_cast<int>(position)));
-    _mm512_storeu_si512(positions + count, _mm512_maskz_compress_epi32(seen, here));
+    const Ints here = add(lane_numbers(), broadcast_int(static_cast<std::int32_t>(position)));
+    store_selected(positions + count, here, seen);
     for (std::size_t row = 0; row < a.bias_rows; ++row) {
-      const __m512 here = _mm512_maskz_loadu_ps(mask, bias + row * a.positions + position);
-      _mm512_storeu_ps(kept + row * width + count, _mm512_maskz_compress_ps(seen, here));
+      store_selected(kept + row * width + count, load(bias + row * a.positions + position, lanes),
+                     seen);
     }
     count += static_cast<std::size_t>(__builtin_popcount(seen));
   }
@@ -74,21 +66,24 @@ void scores(const Attention<Number>& a, const Visible& visible, const float* que
       // The hardware prefetcher cannot predict these positions.
       prefetch(next + position, a.size * sizeof(Number));
     }
-    __m512 sums[16];
-    std::fill_n(sums, 16, _mm512_setzero_ps());
-    for (std::size_t d = 0; d < a.size; d += kLanes) {
-      const auto mask = first_lanes(a.size - d);
-      __m512 k[kGroup];
-      for (std::size_t j = 0; j < kGroup; ++j) k[j] = numbers(mask, key[j] + d);
-      for (int row = 0; row < Queries; ++row) {
-        const __m512 q = _mm512_maskz_loadu_ps(mask, query + row * a.query_stride + d);
-        for (std::size_t j = 0; j < kGroup; ++j) {
-          sums[row * kGroup + j] = _mm512_fmadd_ps(q, k[j], sums[row * kGroup + j]);
+    Floats sums[16];
+    std::fill_n(sums, 16, zeros());
+    for (std::size_t first = 0; first < kGroup; first += kAtOnce) {
+      for (std::size_t d = 0; d < a.size; d += kLanes) {
+        const auto lanes = first_lanes(a.size - d);
+        Floats k[kAtOnce];
+        for (std::size_t j = 0; j < kAtOnce; ++j) k[j] = load(key[first + j] + d, lanes);
+        for (int row = 0; row < Queries; ++row) {
+          const Floats q = load(query + row * a.query_stride + d, lanes);
+          for (std::size_t j = 0; j < kAtOnce; ++j) {
+            auto& total = sums[row * kGroup + first + j];
+            total = multiply_add(q, k[j], total);
+          }
         }
       }
     }
     alignas(64) float found[16];
-    _mm512_store_ps(found, sums_of_rows(sums));
+    store(found, sums_of_rows(sums));
     for (int row = 0; row < Queries; ++row) {
       std::copy_n(found + row * kGroup, kGroup, weights + row * visible.width + i);
     }
@@ -98,24 +93,22 @@ void scores(const Attention<Number>& a, const Visible& visible, const float* que
 // Replaces scores by unnormalized softmax weights, with the bias added; returns the normalizing
 // factor.
 float softmax(float* weights, const float* bias, std::size_t count) {
-  __m512 most = _mm512_set1_ps(-3e38F);
+  Floats most = broadcast(-3e38F);
   for (std::size_t i = 0; i < count; i += kLanes) {
-    const auto mask = first_lanes(count - i);
-    const __m512 score = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, weights + i),
-                                       _mm512_maskz_loadu_ps(mask, bias + i));
-    most = _mm512_mask_max_ps(most, mask, most, score);
-    _mm512_mask_storeu_ps(weights + i, mask, score);
+    const auto lanes = first_lanes(count - i);
+    const Floats score = load(weights + i, lanes) + load(bias + i, lanes);
+    most = keep(max(most, score), lanes, most);
+    store(weights + i, score, lanes);
   }
-  const __m512 shift = _mm512_set1_ps(_mm512_reduce_max_ps(most));
-  __m512 sum = _mm512_setzero_ps();
+  const Floats shift = broadcast(largest(most));
+  Floats total = zeros();
   for (std::size_t i = 0; i < count; i += kLanes) {
-    const auto mask = first_lanes(count - i);
-    const __m512 score = _mm512_maskz_loadu_ps(mask, weights + i);
-    const __m512 weight = _mm512_maskz_mov_ps(mask, exponential(_mm512_sub_ps(score, shift)));
-    sum = _mm512_add_ps(sum, weight);
-    _mm512_mask_storeu_ps(weights + i, mask, weight);
+    const auto lanes = first_lanes(count - i);
+    const Floats weight = keep(exponential(load(weights + i, lanes) - shift), lanes, zeros());
+    total = total + weight;
+    store(weights + i, weight, lanes);
   }
-  return 1.0F / _mm512_reduce_add_ps(sum);
+  return 1.0F / sum(total);
 }
 
 // Weighted sums of values for `Queries` queries, to context[row * heads * size + d]. Prefetches the
@@ -123,30 +116,31 @@ float softmax(float* weights, const float* bias, std::size_t count) {
 template <int Queries, class Number>
 void contexts(const Attention<Number>& a, const Visible& visible, const float* weights,
               const float* factors, const Number* values, const Number* next, float* context) {
-  for (std::size_t d = 0; d < a.size; d += kGroup * kLanes) {
-    __mmask16 masks[kGroup];
-    for (std::size_t j = 0; j < kGroup; ++j) {
-      masks[j] = d + j * kLanes < a.size ? first_lanes(a.size - d - j * kLanes) : __mmask16(0);
+  for (std::size_t d = 0; d < a.size; d += kAtOnce * kLanes) {
+    Lanes lanes[kAtOnce];
+    for (std::size_t j = 0; j < kAtOnce; ++j) {
+      const auto begin = d + j * kLanes;
+      lanes[j] = begin < a.size ? first_lanes(a.size - begin) : Lanes{};
     }
-    __m512 sums[Queries][kGroup];
-    for (auto& row : sums) std::fill_n(row, kGroup, _mm512_setzero_ps());
+    Floats sums[Queries][kAtOnce];
+    for (auto& row : sums) std::fill_n(row, kAtOnce, zeros());
     for (std::size_t i = 0; i < visible.count; ++i) {
       const auto position = visible.positions[i] * a.position_stride;
       const Number* value = values + position + d;
-      prefetch(next + position + d, std::min(a.size - d, kGroup * kLanes) * sizeof(Number));
-      __m512 v[kGroup];
-      for (std::size_t j = 0; j < kGroup; ++j) v[j] = numbers(masks[j], value + j * kLanes);
+      prefetch(next + position + d, std::min(a.size - d, kAtOnce * kLanes) * sizeof(Number));
+      Floats v[kAtOnce];
+      for (std::size_t j = 0; j < kAtOnce; ++j) v[j] = load(value + j * kLanes, lanes[j]);
       for (int row = 0; row < Queries; ++row) {
-        const __m512 weight = _mm512_set1_ps(weights[row * visible.width + i]);
-        for (std::size_t j = 0; j < kGroup; ++j) {
-          sums[row][j] = _mm512_fmadd_ps(weight, v[j], sums[row][j]);
+        const Floats weight = broadcast(weights[row * visible.width + i]);
+        for (std::size_t j = 0; j < kAtOnce; ++j) {
+          sums[row][j] = multiply_add(weight, v[j], sums[row][j]);
         }
       }
     }
     for (int row = 0; row < Queries; ++row) {
-      for (std::size_t j = 0; j < kGroup; ++j) {
-        _mm512_mask_storeu_ps(context + row * a.heads * a.size + d + j * kLanes, masks[j],
-                              _mm512_mul_ps(sums[row][j], _mm512_set1_ps(factors[row])));
+      for (std::size_t j = 0; j < kAtOnce; ++j) {
+        store(context + row * a.heads * a.size + d + j * kLanes,
+              sums[row][j] * broadcast(factors[row]), lanes[j]);
       }
     }
   }
@@ -225,14 +219,11 @@ void attention(const Attention<float>& a, Executor& executor) { attend_sentences
 void attention16(const Attention<Half>& a, Executor& executor) { attend_sentences(a, executor); }
 
 void to_half(const float* x, std::size_t count, Half* y) {
-  const __m512 most = _mm512_set1_ps(kMaxHalf), least = _mm512_set1_ps(-kMaxHalf);
+  const Floats most = broadcast(kMaxHalf), least = broadcast(-kMaxHalf);
   for (std::size_t i = 0; i < count; i += kLanes) {
-    const auto mask = first_lanes(count - i);
-    const __m512 values = _mm512_maskz_loadu_ps(mask, x + i);
-    const __m512 limited = _mm512_max_ps(_mm512_min_ps(values, most), least);
-    const __m256i halves = _mm512_cvtps_ph(limited, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    _mm256_mask_storeu_epi16(y + i, mask, halves);
+    const auto lanes = first_lanes(count - i);
+    store(y + i, max(min(load(x + i, lanes), most), least), lanes);
   }
 }
 
-}  // namespace translate_trt::avx512
+}  // namespace translate_trt::TRANSLATE_TRT_SIMD

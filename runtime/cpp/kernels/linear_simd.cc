@@ -1,8 +1,21 @@
 // FP32 matmul with a fused epilogue.
 
-#include "gemm_avx512.h"
+#include <cstring>
 
-namespace translate_trt::avx512 {
+#include "gemm.h"
+
+namespace translate_trt::TRANSLATE_TRT_SIMD {
+
+Rows distinct(const float* x, std::size_t rows, std::size_t inputs, Arena& arena) {
+  auto* begins = allocate<std::size_t>(arena, rows + 1);
+  const auto count = runs(x, rows, inputs, begins);
+  if (count == rows) return {x, begins, count};
+  auto* values = allocate<float>(arena, count * inputs);
+  for (std::size_t row = 0; row < count; ++row) {
+    std::memcpy(values + row * inputs, x + begins[row] * inputs, inputs * sizeof(float));
+  }
+  return {values, begins, count};
+}
 
 void linear(const Linear& linear, const float* input, std::size_t rows, float* y,
             Executor& executor) {
@@ -31,4 +44,4 @@ void linear(const Linear& linear, const float* input, std::size_t rows, float* y
   finish_rows(linear.epilogue, rows, outputs, y, executor);
 }
 
-}  // namespace translate_trt::avx512
+}  // namespace translate_trt::TRANSLATE_TRT_SIMD

@@ -4,101 +4,62 @@
 #include <algorithm>
 #include <limits>
 
-#include "gemm8_avx512.h"
+#include "gemm8.h"
 
-namespace translate_trt::avx512 {
+namespace translate_trt::TRANSLATE_TRT_SIMD {
 
 void top_logits(const float* logits, std::size_t rows, std::size_t columns, const Candidates& out,
                 Executor& executor);
 
 namespace {
 
-constexpr std::size_t kTokens = 4, kBeams = 4;  // per tile: 16 registers of sums
+constexpr std::size_t kTokens = 4, kBeams = 4;  // per tile
 constexpr std::size_t kGreedyTokens = 16;       // per tile of a single beam
 constexpr float kMasked = -1e9F;                // runtime/bundle/contract.py
 
-// Arithmetic of a tile with 8-bit operands, whose sums are [token][beam].
-struct Bytes {
-  using Weight = std::int8_t;
-  using Input = std::uint8_t;
-  static constexpr std::size_t kStep = 64;
-
-  static __m512i zero() { return _mm512_setzero_si512(); }
-  static __m512i weights(const Weight* at, std::size_t rest) {
-    return rest >= kStep ? _mm512_loadu_si512(at) : _mm512_maskz_loadu_epi8(mask(rest), at);
-  }
-  static __m512i inputs(const Input* at, std::size_t rest) {
-    return rest >= kStep ? _mm512_loadu_si512(at) : _mm512_maskz_loadu_epi8(mask(rest), at);
-  }
-  static __m512i add(__m512i sum, __m512i input, __m512i weight) {
-    return _mm512_dpbusd_epi32(sum, input, weight);
-  }
-  static __m512i total(const __m512i (&sums)[16]);
-
- private:
-  static __mmask64 mask(std::size_t rest) { return (std::uint64_t{1} << rest) - 1; }
-};
-
-struct Floats {
+// Arithmetic of a tile, as in `ByteProducts`, with FP32 operands.
+struct FloatProducts {
   using Weight = float;
   using Input = float;
+  using Sums = Floats;
   static constexpr std::size_t kStep = kLanes;
 
-  static __m512 zero() { return _mm512_setzero_ps(); }
-  static __m512 weights(const float* at, std::size_t rest) {
-    return _mm512_maskz_loadu_ps(first_lanes(rest), at);
+  static Floats zero() { return zeros(); }
+  static Floats weights(const float* at, std::size_t rest) { return load(at, first_lanes(rest)); }
+  static Floats inputs(const float* at, std::size_t rest) { return weights(at, rest); }
+  static Floats add(Floats sum, Floats input, Floats weight) {
+    return multiply_add(input, weight, sum);
   }
-  static __m512 inputs(const float* at, std::size_t rest) { return weights(at, rest); }
-  static __m512 add(__m512 sum, __m512 input, __m512 weight) {
-    return _mm512_fmadd_ps(input, weight, sum);
-  }
-  static __m512 total(const __m512 (&sums)[16]) { return sums_of_rows(sums); }
 };
-
-// Horizontal sums: lane i of the result is the sum of the lanes of sums[i].
-__m512i Bytes::total(const __m512i (&sums)[16]) {
-  __m512i quads[4];
-  for (int i = 0; i < 4; ++i) {
-    const __m512i a = sums[4 * i], b = sums[4 * i + 1], c = sums[4 * i + 2], d = sums[4 * i + 3];
-    const __m512i ab = _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
-    const __m512i cd = _mm512_add_epi32(_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));
-    quads[i] = _mm512_add_epi32(_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd));
-  }
-  __m512i halves[2];
-  for (int i = 0; i < 2; ++i) {
-    const __m512i x = quads[2 * i], y = quads[2 * i + 1];
-    halves[i] =
-        _mm512_add_epi32(_mm512_shuffle_i32x4(x, y, 0x44), _mm512_shuffle_i32x4(x, y, 0xEE));
-  }
-  return _mm512_add_epi32(_mm512_shuffle_i32x4(halves[0], halves[1], 0x88),
-                          _mm512_shuffle_i32x4(halves[0], halves[1], 0xDD));
-}
 
 // Sums [token][beam] of four rows and four beams.
 template <class Numbers>
 __attribute__((noinline)) auto tile(const typename Numbers::Weight* const (&rows)[kTokens],
                                     const typename Numbers::Input* const (&beams)[kBeams],
                                     std::size_t inputs) {
-  auto none = Numbers::zero();
-  decltype(none) sums[kTokens * kBeams];
-  std::fill_n(sums, kTokens * kBeams, none);
-  for (std::size_t i = 0; i < inputs; i += Numbers::kStep) {
-    const auto rest = inputs - i;
-    decltype(none) weights[kTokens];
+  constexpr auto kAtOnce = kSums / kBeams;  // tokens with a sum for every beam
+  typename Numbers::Sums sums[kTokens * kBeams];
+  std::fill_n(sums, kTokens * kBeams, Numbers::zero());
+  for (std::size_t first = 0; first < kTokens; first += kAtOnce) {
+    for (std::size_t i = 0; i < inputs; i += Numbers::kStep) {
+      const auto rest = inputs - i;
+      decltype(Numbers::weights(rows[0], rest)) weights[kAtOnce];
 #pragma GCC unroll 4
-    for (std::size_t t = 0; t < kTokens; ++t) {
-      weights[t] = Numbers::weights(rows[t] + i, rest);
-    }
+      for (std::size_t t = 0; t < kAtOnce; ++t) {
+        weights[t] = Numbers::weights(rows[first + t] + i, rest);
+      }
 #pragma GCC unroll 4
-    for (std::size_t b = 0; b < kBeams; ++b) {
-      const auto input = Numbers::inputs(beams[b] + i, rest);
+      for (std::size_t b = 0; b < kBeams; ++b) {
+        const auto input = Numbers::inputs(beams[b] + i, rest);
 #pragma GCC unroll 4
-      for (std::size_t t = 0; t < kTokens; ++t) {
-        sums[t * kBeams + b] = Numbers::add(sums[t * kBeams + b], input, weights[t]);
+        for (std::size_t t = 0; t < kAtOnce; ++t) {
+          auto& sum = sums[(first + t) * kBeams + b];
+          sum = Numbers::add(sum, input, weights[t]);
+        }
       }
     }
   }
-  return Numbers::total(sums);
+  return sums_of_rows(sums);
 }
 
 // Sums of sixteen rows and one beam. A beam sums in the same order as in `tile`, which would
@@ -107,25 +68,26 @@ template <class Numbers>
 __attribute__((noinline)) auto greedy_tile(
     const typename Numbers::Weight* const (&rows)[kGreedyTokens],
     const typename Numbers::Input* beam, std::size_t inputs) {
-  auto none = Numbers::zero();
-  decltype(none) sums[kGreedyTokens];
-  std::fill_n(sums, kGreedyTokens, none);
-  for (std::size_t i = 0; i < inputs; i += Numbers::kStep) {
-    const auto rest = inputs - i;
-    const auto input = Numbers::inputs(beam + i, rest);
-    if (rest >= Numbers::kStep) {
+  typename Numbers::Sums sums[kGreedyTokens];
+  std::fill_n(sums, kGreedyTokens, Numbers::zero());
+  for (std::size_t first = 0; first < kGreedyTokens; first += kSums) {
+    for (std::size_t i = 0; i < inputs; i += Numbers::kStep) {
+      const auto rest = inputs - i;
+      const auto input = Numbers::inputs(beam + i, rest);
+      if (rest >= Numbers::kStep) {
 #pragma GCC unroll 16
-      for (std::size_t t = 0; t < kGreedyTokens; ++t) {
-        sums[t] = Numbers::add(sums[t], input, Numbers::weights(rows[t] + i, Numbers::kStep));
-      }
-    } else {
+        for (std::size_t t = first; t < first + kSums; ++t) {
+          sums[t] = Numbers::add(sums[t], input, Numbers::weights(rows[t] + i, Numbers::kStep));
+        }
+      } else {
 #pragma GCC unroll 16
-      for (std::size_t t = 0; t < kGreedyTokens; ++t) {
-        sums[t] = Numbers::add(sums[t], input, Numbers::weights(rows[t] + i, rest));
+        for (std::size_t t = first; t < first + kSums; ++t) {
+          sums[t] = Numbers::add(sums[t], input, Numbers::weights(rows[t] + i, rest));
+        }
       }
     }
   }
-  return Numbers::total(sums);
+  return sums_of_rows(sums);
 }
 
 // Calls emit(i, sums) for all tokens of a sentence with one beam: lane t is the sum of
@@ -246,27 +208,27 @@ void shortlist_candidates(const Shortlists& shortlists, const float* matrix, con
       shortlists, out, executor, workspace.arena,
       [&](std::size_t n, const std::int64_t* tokens, std::size_t count, const auto& emit) {
         if (shortlists.beams == 1) {
-          multiply_greedy<Floats>(
-              matrix, tokens, count, inputs[n], shortlists.inputs, [&](std::size_t i, __m512 sums) {
+          multiply_greedy<FloatProducts>(
+              matrix, tokens, count, inputs[n], shortlists.inputs, [&](std::size_t i, Floats sums) {
                 alignas(64) float lanes[kLanes];
-                _mm512_store_ps(lanes, sums);
+                store(lanes, sums);
                 for (std::size_t t = 0; t < std::min(kGreedyTokens, count - i); ++t) {
                   emit(i + t, 0, lanes[t]);
                 }
               });
           return;
         }
-        multiply<Floats>(matrix, tokens, count, inputs + n * shortlists.beams, shortlists.beams,
-                         shortlists.inputs, [&](std::size_t i, std::size_t beam, __m512 sums) {
-                           alignas(64) float lanes[kLanes];
-                           _mm512_store_ps(lanes, sums);
-                           for (std::size_t t = 0; t < kTokens; ++t) {
-                             for (std::size_t b = 0; b < std::min(kBeams, shortlists.beams - beam);
-                                  ++b) {
-                               emit(i + t, beam + b, lanes[t * kBeams + b]);
-                             }
-                           }
-                         });
+        multiply<FloatProducts>(
+            matrix, tokens, count, inputs + n * shortlists.beams, shortlists.beams,
+            shortlists.inputs, [&](std::size_t i, std::size_t beam, Floats sums) {
+              alignas(64) float lanes[kLanes];
+              store(lanes, sums);
+              for (std::size_t t = 0; t < kTokens; ++t) {
+                for (std::size_t b = 0; b < std::min(kBeams, shortlists.beams - beam); ++b) {
+                  emit(i + t, beam + b, lanes[t * kBeams + b]);
+                }
+              }
+            });
       });
 }
 
@@ -275,13 +237,13 @@ void shortlist_candidates8(const Shortlists& shortlists, const std::int8_t* matr
                            const Candidates& out, Executor& executor) {
   const Workspace workspace(executor.workspaces());
   const auto rows = shortlists.sentences * shortlists.beams;
-  const auto x =
-      quantize(input, rows, shortlists.inputs, false, kU8S8Vnni, executor, workspace.arena);
-  auto* inputs = allocate<const std::uint8_t*>(workspace.arena, rows);
+  const auto x = quantize(input, rows, shortlists.inputs, false, kGemm8, executor, workspace.arena);
+  auto* inputs = allocate<const Activation8*>(workspace.arena, rows);
   auto* input_scales = allocate<float>(workspace.arena, rows);
   for (std::size_t i = 0; i < x.count; ++i) {
+    const auto* row = x.values + kGemm8.offset(i, 0, shortlists.inputs);
     std::fill(inputs + x.begins[i], inputs + x.begins[i + 1],
-              x.values + kU8S8Vnni.offset(i, 0, shortlists.inputs));
+              reinterpret_cast<const Activation8*>(row));
     std::fill(input_scales + x.begins[i], input_scales + x.begins[i + 1], x.scales[i]);
   }
   topk_of_shortlists(
@@ -289,11 +251,10 @@ void shortlist_candidates8(const Shortlists& shortlists, const std::int8_t* matr
       [&](std::size_t n, const std::int64_t* tokens, std::size_t count, const auto& emit) {
         const auto* row_scales = input_scales + n * shortlists.beams;
         if (shortlists.beams == 1) {
-          multiply_greedy<Bytes>(
-              matrix, tokens, count, inputs[n], shortlists.inputs,
-              [&](std::size_t i, __m512i sums) {
+          multiply_greedy<ByteProducts>(
+              matrix, tokens, count, inputs[n], shortlists.inputs, [&](std::size_t i, Ints sums) {
                 alignas(64) std::int32_t lanes[kLanes];
-                _mm512_store_si512(lanes, sums);
+                store(lanes, sums);
                 for (std::size_t t = 0; t < std::min(kGreedyTokens, count - i); ++t) {
                   const auto token = static_cast<std::size_t>(tokens[i + t]);
                   const auto sum = lanes[t] - x.zero * row_sums[token];
@@ -302,21 +263,21 @@ void shortlist_candidates8(const Shortlists& shortlists, const std::int8_t* matr
               });
           return;
         }
-        multiply<Bytes>(matrix, tokens, count, inputs + n * shortlists.beams, shortlists.beams,
-                        shortlists.inputs, [&](std::size_t i, std::size_t beam, __m512i sums) {
-                          alignas(64) std::int32_t lanes[kLanes];
-                          _mm512_store_si512(lanes, sums);
-                          for (std::size_t t = 0; t < std::min(kTokens, count - i); ++t) {
-                            const auto token = static_cast<std::size_t>(tokens[i + t]);
-                            for (std::size_t b = 0; b < std::min(kBeams, shortlists.beams - beam);
-                                 ++b) {
-                              const auto sum = lanes[t * kBeams + b] - x.zero * row_sums[token];
-                              emit(i + t, beam + b,
-                                   static_cast<float>(sum) * row_scales[beam + b] * scales[token]);
-                            }
-                          }
-                        });
+        multiply<ByteProducts>(
+            matrix, tokens, count, inputs + n * shortlists.beams, shortlists.beams,
+            shortlists.inputs, [&](std::size_t i, std::size_t beam, Ints sums) {
+              alignas(64) std::int32_t lanes[kLanes];
+              store(lanes, sums);
+              for (std::size_t t = 0; t < std::min(kTokens, count - i); ++t) {
+                const auto token = static_cast<std::size_t>(tokens[i + t]);
+                for (std::size_t b = 0; b < std::min(kBeams, shortlists.beams - beam); ++b) {
+                  const auto sum = lanes[t * kBeams + b] - x.zero * row_sums[token];
+                  emit(i + t, beam + b,
+                       static_cast<float>(sum) * row_scales[beam + b] * scales[token]);
+                }
+              }
+            });
       });
 }
 
-}  // namespace translate_trt::avx512
+}  // namespace translate_trt::TRANSLATE_TRT_SIMD

@@ -1,16 +1,14 @@
 // FP32 GEMM by tiles, with the matrix in panels of columns.
 #pragma once
 
-#include <immintrin.h>
-
 #include <algorithm>
 #include <cstddef>
 
-#include "avx512.h"
 #include "kernels.h"
-#include "rows_avx512.h"
+#include "rows.h"
+#include "simd.h"
 
-namespace translate_trt::avx512 {
+namespace translate_trt::TRANSLATE_TRT_SIMD {
 
 // Rows of an input without consecutive duplicates.
 struct Rows {
@@ -22,13 +20,12 @@ struct Rows {
 // Removes consecutive duplicate rows. The result uses memory of the arena or of x.
 Rows distinct(const float* x, std::size_t rows, std::size_t inputs, Arena& arena);
 
-constexpr std::size_t kRegisters = 4;  // registers of weights in a tile, one panel wide
+constexpr std::size_t kRegisters = 4;  // `Floats` of weights in a tile, one panel wide
 constexpr std::size_t kPanelColumns = kRegisters * kLanes;
-constexpr std::size_t kTileRows = 6;  // 6 x 4 sums leave registers for weights and a row
+constexpr std::size_t kTileRows = 6;
 constexpr std::size_t kTaskRows = 22 * kTileRows;  // maximum per task, which reads a panel once
-constexpr std::size_t kDepth = 512;                // inputs per pass: 128 KiB of a panel
 
-using Sums32 = __m512[kRegisters];  // sums of one row
+using Sums32 = Floats[kRegisters];  // sums of one row
 
 // A tile: rows of `a`, `stride` floats apart, times `depth` inputs of a panel.
 struct Tile {
@@ -53,7 +50,7 @@ void multiply(const Rows& x, const Matrix& matrix, std::size_t panel, std::size_
               std::size_t end, const Use& use) {
   Sums32 sums[kTaskRows];
   const auto rows = end - begin, tiles = ceiling(rows, kTileRows);
-  const auto parts = ceiling(matrix.inputs, kDepth);
+  const auto parts = ceiling(matrix.inputs, kGemmDepth);
   for (std::size_t part = 0; part < parts; ++part) {
     const auto k = matrix.inputs * part / parts;
     const auto depth = matrix.inputs * (part + 1) / parts - k;
@@ -64,7 +61,7 @@ void multiply(const Rows& x, const Matrix& matrix, std::size_t panel, std::size_
     const auto lines = ceiling(depth * kRegisters, tiles);
     const auto every = tiles < 3 ? depth + 1 : std::max<std::size_t>(1, depth / lines);
     const auto* next = reinterpret_cast<const char*>(weights + depth * kPanelColumns);
-    for (std::size_t tile = 0; tile < tiles; ++tile, next += lines * sizeof(__m512)) {
+    for (std::size_t tile = 0; tile < tiles; ++tile, next += lines * sizeof(Floats)) {
       const auto row = rows * tile / tiles, height = rows * (tile + 1) / tiles - row;
       auto* here = parts > 1 ? sums + row : sums;
       multiply(height, {x.values + (begin + row) * matrix.inputs + k, matrix.inputs, weights, depth,
@@ -74,4 +71,4 @@ void multiply(const Rows& x, const Matrix& matrix, std::size_t panel, std::size_
   }
 }
 
-}  // namespace translate_trt::avx512
+}  // namespace translate_trt::TRANSLATE_TRT_SIMD

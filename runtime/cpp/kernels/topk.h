@@ -16,9 +16,9 @@
 #include <cstdint>
 #include <limits>
 
-#include "gemm8_avx512.h"
+#include "gemm8.h"
 
-namespace translate_trt::avx512 {
+namespace translate_trt::TRANSLATE_TRT_SIMD {
 
 constexpr float kNothing = -std::numeric_limits<float>::infinity();
 
@@ -47,7 +47,7 @@ inline void insert(Entry* list, std::size_t count, Entry entry) {
 
 // The state of a row.
 struct TopKState {
-  __m512 sum;   // of exponentials relative to the maximum
+  Floats sum;   // of exponentials relative to the maximum
   float most;   // the maximum
   Entry* list;  // the best logits, sorted; possibly shared with the previous parts
 };
@@ -55,16 +55,15 @@ struct TopKState {
 // The rare case of an update: a logit belongs to the list, or is a new maximum.
 template <int Registers>
 __attribute__((noinline)) void insert_candidates(TopKState& state, std::size_t count,
-                                                 const __m512 (&logits)[Registers],
+                                                 const Floats (&logits)[Registers],
                                                  std::size_t column) {
   float most = state.most;
   for (int j = 0; j < Registers; ++j) {
-    most = std::max(most, _mm512_reduce_max_ps(logits[j]));
-    const __m512 last = _mm512_set1_ps(state.list[count - 1].value);
-    unsigned mask = _mm512_cmp_ps_mask(logits[j], last, _CMP_GT_OQ);
+    most = std::max(most, largest(logits[j]));
+    unsigned mask = greater(logits[j], broadcast(state.list[count - 1].value));
     if (mask == 0) continue;
     alignas(64) float values[kLanes];
-    _mm512_store_ps(values, logits[j]);
+    store(values, logits[j]);
     for (; mask != 0; mask &= mask - 1) {
       const auto lane = static_cast<std::size_t>(__builtin_ctz(mask));
       // Of equal logits, the first stays.
@@ -76,24 +75,23 @@ __attribute__((noinline)) void insert_candidates(TopKState& state, std::size_t c
   }
   if (most > state.most) {
     const float lower = (state.most - most) * kLog2E;
-    state.sum = _mm512_mul_ps(state.sum, power_of_two(_mm512_set1_ps(lower)));
+    state.sum = state.sum * power_of_two(broadcast(lower));
     state.most = most;
   }
 }
 
 // Updates a state with 16 * Registers logits of consecutive columns.
 template <int Registers>
-inline void update(TopKState& state, std::size_t count, const __m512 (&logits)[Registers],
+inline void update(TopKState& state, std::size_t count, const Floats (&logits)[Registers],
                    std::size_t column) {
-  const __m512 least = _mm512_set1_ps(std::min(state.list[count - 1].value, state.most));
+  const Floats least = broadcast(std::min(state.list[count - 1].value, state.most));
   unsigned better = 0;
-  for (int j = 0; j < Registers; ++j) better |= _mm512_cmp_ps_mask(logits[j], least, _CMP_GT_OQ);
+  for (int j = 0; j < Registers; ++j) better |= greater(logits[j], least);
   if (better != 0) insert_candidates(state, count, logits, column);
-  const __m512 scale = _mm512_set1_ps(kLog2E), shift = _mm512_set1_ps(state.most * kLog2E);
-  __m512 sum = state.sum;
+  const Floats scale = broadcast(kLog2E), shift = broadcast(state.most * kLog2E);
+  Floats sum = state.sum;
   for (int j = 0; j < Registers; ++j) {
-    const __m512 below = _mm512_fmsub_ps(logits[j], scale, shift);
-    sum = _mm512_add_ps(sum, power_of_two(below));
+    sum = sum + power_of_two(multiply_subtract(logits[j], scale, shift));
   }
   state.sum = sum;
 }
@@ -105,10 +103,10 @@ inline float merge(TopKState* states, std::size_t parts, std::size_t stride, std
     most = std::max(most, states[part * stride].most);
   }
   auto& whole = states[0];
-  float sum = 0;
+  float total = 0;
   for (std::size_t part = 0; part < parts; ++part) {
     const auto& state = states[part * stride];
-    sum += _mm512_reduce_add_ps(state.sum) * std::exp(state.most - most);
+    total += sum(state.sum) * std::exp(state.most - most);
   }
   for (std::size_t part = 1; part < parts; ++part) {
     const auto* list = states[part * stride].list;
@@ -117,7 +115,7 @@ inline float merge(TopKState* states, std::size_t parts, std::size_t stride, std
       insert(whole.list, count, list[i]);
     }
   }
-  return most + std::log(sum);
+  return most + std::log(total);
 }
 
 // Writes the candidates of a row.
@@ -132,11 +130,11 @@ inline void write(const TopKState& state, float log_sum, std::size_t row, const 
 inline float update_all(TopKState& state, std::size_t count, const float* logits,
                         std::size_t columns) {
   for (std::size_t column = 0; column < columns; column += kLanes * kPanel) {
-    __m512 registers[kPanel];
+    Floats registers[kPanel];
     for (std::size_t j = 0; j < kPanel; ++j) {
       const auto begin = column + j * kLanes;
-      registers[j] = _mm512_mask_loadu_ps(_mm512_set1_ps(kNothing),
-                                          first_lanes(remaining(columns, begin)), logits + begin);
+      const auto lanes = first_lanes(remaining(columns, begin));
+      registers[j] = load(logits + begin, lanes, broadcast(kNothing));
     }
     update(state, count, registers, column);
   }
@@ -163,4 +161,4 @@ TopKStates make_topk_states(std::size_t parts, std::size_t shared, std::size_t r
 TopKStates matmul_topk(const Rows8& x, const Matrix8& matrix, const float* bias, std::size_t count,
                        Executor& executor, Arena& arena);
 
-}  // namespace translate_trt::avx512
+}  // namespace translate_trt::TRANSLATE_TRT_SIMD

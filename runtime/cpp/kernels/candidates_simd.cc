@@ -1,9 +1,9 @@
 // Top-k log-probabilities of every row, fused with the vocabulary matmul so that logits are not
 // stored.
 
-#include "topk_avx512.h"
+#include "topk.h"
 
-namespace translate_trt::avx512 {
+namespace translate_trt::TRANSLATE_TRT_SIMD {
 namespace {
 
 constexpr std::size_t kMaxParts = 8;
@@ -17,7 +17,7 @@ float logit(const Rows8& x, const Matrix8& matrix, const float* bias, std::size_
   const auto* w = matrix.weights + block * matrix.inputs * kLanes + lane * 4;
   std::int32_t sum = -x.zero * matrix.column_sums[column];
   for (std::size_t k = 0; k < matrix.inputs; ++k) {
-    sum += x.values[x.kernel->offset(row, k, matrix.inputs)] * w[k / 4 * 64 + k % 4];
+    sum += activation(x, row, k, matrix.inputs) * w[k / 4 * 64 + k % 4];
   }
   return std::fma(static_cast<float>(sum) * matrix.scales[column], x.scales[row], bias[column]);
 }
@@ -64,7 +64,7 @@ TopKStates make_topk_states(std::size_t parts, std::size_t shared, std::size_t r
   auto* all = allocate<TopKState>(arena, parts * rows);
   for (std::size_t i = 0; i < parts * rows; ++i) {
     const auto part = i / rows, row = i % rows;
-    all[i] = {_mm512_setzero_ps(), kNothing, list + (part / shared * rows + row) * count};
+    all[i] = {zeros(), kNothing, list + (part / shared * rows + row) * count};
   }
   return {all, parts, rows};
 }
@@ -81,15 +81,15 @@ TopKStates matmul_topk(const Rows8& x, const Matrix8& matrix, const float* bias,
     auto* mine = states.all + part * x.count;
     for (auto panel = part * panels / parts; panel < (part + 1) * panels / parts; ++panel) {
       const auto block = panel * kPanel, last = std::min(matrix.blocks, block + kPanel);
-      __m512i zeros[kPanel];
-      __m512 scales[kPanel], added[kPanel];
+      Ints offsets[kPanel];
+      Floats scales[kPanel], added[kPanel];
       for (std::size_t j = 0; j < kPanel; ++j) {
         const auto column = (block + j) * kLanes;
         // Columns beyond the matrix are padding of its last block.
-        const auto mask = first_lanes(remaining(matrix.outputs, column));
-        scales[j] = _mm512_maskz_loadu_ps(mask, matrix.scales + column);
-        added[j] = _mm512_mask_loadu_ps(_mm512_set1_ps(kNothing), mask, bias + column);
-        zeros[j] = block + j < last ? zero_sums(x, matrix, block + j) : _mm512_setzero_si512();
+        const auto lanes = first_lanes(remaining(matrix.outputs, column));
+        scales[j] = load(matrix.scales + column, lanes);
+        added[j] = load(bias + column, lanes, broadcast(kNothing));
+        offsets[j] = block + j < last ? zero_sums(x, matrix, block + j) : zero_ints();
       }
       for (std::size_t row = 0; row < x.count; row += kernel.rows) {
         const auto height = std::min(kernel.rows, x.count - row);
@@ -97,12 +97,11 @@ TopKStates matmul_topk(const Rows8& x, const Matrix8& matrix, const float* bias,
         const auto prefetch = next_panel_prefetch(kernel, matrix, last, row, x.count);
         kernel.tile(x, matrix, row, height, block, last, prefetch, sums);
         for (std::size_t i = 0; i < height; ++i) {
-          const __m512 scale = _mm512_set1_ps(x.scales[row + i]);
-          __m512 logits[kPanel];
+          const Floats scale = broadcast(x.scales[row + i]);
+          Floats logits[kPanel];
           for (std::size_t j = 0; j < kPanel; ++j) {
-            const __m512i sum = _mm512_sub_epi32(sums[i][j], zeros[j]);
-            const __m512 scaled = _mm512_mul_ps(_mm512_cvtepi32_ps(sum), scales[j]);
-            logits[j] = _mm512_fmadd_ps(scaled, scale, added[j]);
+            const Floats scaled = to_floats(subtract(sums[i][j], offsets[j])) * scales[j];
+            logits[j] = multiply_add(scaled, scale, added[j]);
           }
           update(mine[row + i], count, logits, block * kLanes);
         }
@@ -152,4 +151,4 @@ void top_logits(const float* logits, std::size_t rows, std::size_t columns, cons
   });
 }
 
-}  // namespace translate_trt::avx512
+}  // namespace translate_trt::TRANSLATE_TRT_SIMD

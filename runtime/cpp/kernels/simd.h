@@ -1,0 +1,128 @@
+// Sixteen floats or integers at a time. The files *_simd.cc are written in these types and are
+// compiled once for each instruction set, in its own namespace, TRANSLATE_TRT_SIMD.
+//
+// avx512.h and avx2.h define for their instructions:
+//   Floats, Ints    16 binary32 numbers, or 32-bit integers
+//   Lanes           the first lanes of such a register; others are not read or written
+//   kSums           number of such registers for the sums of a loop
+//   load, store     from and to memory, unaligned; Half is converted to and from floats;
+//                   load(from, lanes, others): other lanes are those of `others`, or zero
+//   keep            (a, lanes, others): a in the lanes, and `others` in the rest
+//   max, min        return the second operand if one is NaN
+//   multiply_add    a b + c, rounded once; multiply_subtract: a b - c; subtract_product: c - a b
+//   sum, largest    over the lanes, in the same order for all instruction sets
+//   greater         bit i: whether a > b in lane i
+//   all_less        whether a < b in all lanes; false for NaN
+//   store_selected  the lanes whose bits are set, without gaps; writes a whole register
+//   sums_of_rows    lane i is the sum of the lanes of rows[i]
+//   times_power_of_two  a 2^n for an integer n of at least kLeastExponent, which gives zero
+//   Activation8     an 8-bit activation, as the instructions need it, stored around kZeroPoint
+//   activation_bytes, activation_offset  their layout in memory
+//   store_words, store_activations  the lanes clamped to 16 bits, or to an activation
+//   ByteProducts    dot products of activations and 8-bit weights
+#pragma once
+
+#include <cstddef>
+
+#ifdef __AVX512F__
+#include "avx512.h"
+#else
+#include "avx2.h"
+#endif
+#include "kernels.h"
+#include "workspace.h"
+
+namespace translate_trt::TRANSLATE_TRT_SIMD {
+
+inline std::size_t ceiling(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
+
+// Largest magnitude of a row's elements.
+inline float max_magnitude(const float* x, std::size_t columns) {
+  Floats most = zeros();
+  for (std::size_t i = 0; i < columns; i += kLanes) {
+    most = max(most, abs(load(x + i, first_lanes(columns - i))));
+  }
+  return largest(most);
+}
+
+// 2^t for t <= 125, with a relative error below 3e-7 for t near zero that grows with |t| like the
+// spacing of floats. t is clamped to kLeastExponent, whose power is zero.
+inline Floats power_of_two(Floats t) {
+  t = max(t, broadcast(kLeastExponent));
+  // Adding and subtracting this number rounds to the nearest integer.
+  const Floats magic = broadcast(12582912.0F);  // 1.5 * 2^23
+  const Floats n = (t + magic) - magic;
+  const Floats r = t - n;  // exact, in [-0.5, 0.5]
+  // Minimax polynomial of degree 5 for 2^r.
+  Floats p = broadcast(1.32647e-3F);
+  p = multiply_add(p, r, broadcast(9.67151e-3F));
+  p = multiply_add(p, r, broadcast(5.550734e-2F));
+  p = multiply_add(p, r, broadcast(2.4022242e-1F));
+  p = multiply_add(p, r, broadcast(6.9314698e-1F));
+  p = multiply_add(p, r, broadcast(1.0F));
+  return times_power_of_two(p, n);
+}
+
+constexpr float kLog2E = 1.44269504F;  // 1 / ln 2
+
+// e^x, with the error of power_of_two.
+inline Floats exponential(Floats x) { return power_of_two(x * broadcast(kLog2E)); }
+
+// GELU: x * P(X < x) for a normal X, with a relative error below 1e-6 or an absolute error below
+// 1e-8.
+inline Floats gelu(Floats x) {
+  const Floats one = broadcast(1), a = abs(x);
+  // P(X < -a) = e^(-a^2 / 2) t p(t) with t = 1 / (1 + 0.3 a), as in Abramowitz and Stegun 1964,
+  // 7.1.26. p is the minimax polynomial of degree 7 by relative error for a up to 13.
+  const Floats t = one / multiply_add(a, broadcast(0.3F), one);
+  Floats p = broadcast(3.6194701e-2F);
+  p = multiply_add(p, t, broadcast(-1.5937765e-1F));
+  p = multiply_add(p, t, broadcast(2.1011724e-1F));
+  p = multiply_add(p, t, broadcast(-5.7166290e-2F));
+  p = multiply_add(p, t, broadcast(1.3041587e-1F));
+  p = multiply_add(p, t, broadcast(9.9347301e-2F));
+  p = multiply_add(p, t, broadcast(1.2084550e-1F));
+  p = multiply_add(p, t, broadcast(1.1962327e-1F));
+  const Floats square = (a * a) * broadcast(-0.5F);
+  const Floats below = (p * t) * exponential(square);
+  return x * where_positive(x, one - below, below);
+}
+
+// Swish: x / (1 + e^-x), with the same error bounds. The result is zero where e^-x overflows.
+inline Floats swish(Floats x) {
+  const Floats power = exponential(zeros() - x);
+  return x / (broadcast(1) + power);
+}
+
+// 1 / (1 + e^-x); zero where e^-x overflows.
+inline Floats sigmoid(Floats x) {
+  const Floats one = broadcast(1);
+  // Keeps the exponent within the range of power_of_two; NaN, the second operand, stays.
+  const Floats bounded = max(broadcast(-100), x);
+  return one / (one + exponential(zeros() - bounded));
+}
+
+// Prefetches bytes into the first-level cache.
+inline void prefetch(const void* from, std::size_t bytes) {
+  constexpr std::size_t kLine = 64;  // bytes of a cache line
+  for (std::size_t i = 0; i < bytes; i += kLine) {
+    _mm_prefetch(static_cast<const char*>(from) + i, _MM_HINT_T0);
+  }
+}
+
+// Runs body(0), ..., body(count - 1) once each, in any order and possibly in parallel.
+template <class Body>
+void parallel_for(Executor& executor, std::size_t count, const Body& body) {
+  executor.run(count, {[](const void* closure, std::size_t index) {
+                         (*static_cast<const Body*>(closure))(index);
+                       },
+                       &body});
+}
+
+// Allocates uninitialized elements, aligned to 64 bytes.
+template <class T>
+T* allocate(Arena& arena, std::size_t count) {
+  return static_cast<T*>(arena.allocate(count * sizeof(T)));
+}
+
+}  // namespace translate_trt::TRANSLATE_TRT_SIMD
