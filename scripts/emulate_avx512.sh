@@ -17,6 +17,7 @@
 # The Linux kernel is Debian's linux-image-cloud-amd64, fetched into .cache/ without root. Environment:
 #   BOCHS     program of Bochs (default: bochs)
 #   KERNEL    another Linux kernel, with the serial console and initial file systems built in
+#   MODEL     emulated processor (default: corei7_icelake_u; arrow_lake has AVX-VNNI instead of AVX-512)
 #   LIMIT     time limit (default: 30m)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -30,7 +31,7 @@ need() { # package, file
     [ -f "$2" ] || fail 3 "there is no $2. Install it, for example: apt-get install $1"
 }
 
-case ${1:-} in -*) sed -n '2,20s/^# \{0,1\}//p' "$0" >&2; exit 2 ;; esac
+case ${1:-} in -*) sed -n '2,21s/^# \{0,1\}//p' "$0" >&2; exit 2 ;; esac
 [ $# -gt 0 ] || set -- build/native/tests/translate_trt_kernel_tests
 [ -f "$1" ] && [ -x "$1" ] ||
     fail 2 "there is no program $1. The kernels' tests: bash scripts/build_library.sh -D TRANSLATE_TRT_TESTS=ON"
@@ -132,7 +133,7 @@ xorriso -as mkisofs -quiet -o "$folder/boot.iso" -b isolinux.bin -c boot.cat -no
 cat >"$folder/bochsrc" <<END
 config_interface: textconfig
 display_library: nogui
-cpu: model=corei7_icelake_u, ips=50000000, reset_on_triple_fault=0
+cpu: model=${MODEL:-corei7_icelake_u}, ips=50000000, reset_on_triple_fault=0
 memory: guest=512, host=512
 romimage: file="$bios"
 vgaromimage: file="$vga_bios"

@@ -247,7 +247,7 @@ def objects() -> tuple[list[Path], list[Path]]:
     assert done.returncode == 0, done.stderr
     folder = ROOT / "build/native/kernels/CMakeFiles/translate_trt_kernels.dir"
     special = sorted(
-        path for suffix in ("avx2", "avx512", "amx") for path in folder.glob(f"*_{suffix}.cc.o")
+        path for suffix in ("avx2", "avxvnni", "avx512", "amx") for path in folder.glob(f"*_{suffix}.cc.o")
     )
     if not special:
         pytest.skip("there are no kernels for special instructions of this processor's kind")
@@ -271,7 +271,7 @@ def may_leak(kind: str, name: str) -> bool:
     """
     if name == "DW.ref.__gxx_personality_v0":  # a pointer, alike in all files
         return False
-    namespaces = "(4avx2|6avx512|3amx)" if kind in "VWu" else ""
+    namespaces = "(4avx2|8avx_vnni|6avx512|3amx)" if kind in "VWu" else ""
     ours = re.match(f"_Z(T[ISV]|GV)?Z*NK?13translate_trt{namespaces}", name)
     return (kind.isupper() or kind == "u") and ours is None
 

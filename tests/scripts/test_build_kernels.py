@@ -210,14 +210,19 @@ LIBRARY = """
 #error "not told of the other files"
 #endif
 int sum();
-int half();
-namespace avx2 { int twice(); }
+namespace avx2 { int half(); int twice(); }
 namespace avx512 { int twice(); }
+int twice() { return avx2::half() + avx2::twice() + avx512::twice(); }
+#ifdef TRANSLATE_TRT_AVX_VNNI
+namespace avx_vnni { int half(); int fourth(); int twice(); }
+int with_vnni() { return avx_vnni::half() + avx_vnni::fourth() + avx_vnni::twice(); }
+#else
+int with_vnni() { return 1; }
+#endif
 #else
 int sum() { return 1; }
-int half() { return 1; }
-namespace avx2 { int twice() { return 2; } }
-namespace avx512 { int twice() { return 2; } }
+int twice() { return 2; }
+int with_vnni() { return 1; }
 #endif
 #ifdef TRANSLATE_TRT_AMX
 int tiles();
@@ -225,7 +230,7 @@ int tiles();
 int tiles() { return 1; }
 #endif
 std::string hidden() {
-  return std::to_string(sum() + half() + avx2::twice() + avx512::twice() + tiles());
+  return std::to_string(sum() + twice() + with_vnni() + tiles());
 }
 #define EXPORT extern "C" __attribute__((visibility("default")))
 EXPORT int RegisterCustomOps() { return hidden().size(); }
@@ -246,7 +251,22 @@ AVX2 = """
 #ifdef __AVX512F__
 #error "made for fewer processors"
 #endif
+#ifdef __AVXVNNI__
+namespace avx_vnni {
+#else
+namespace avx2 {
+#endif
 int half() { return 1; }
+}
+"""
+AVX_VNNI = """
+#if !defined(__AVXVNNI__) || !defined(__AVX2__)
+#error "lacks instructions"
+#endif
+#ifdef __AVX512F__
+#error "has more than it is named for"
+#endif
+namespace avx_vnni { int fourth() { return 1; } }
 """
 SIMD = """
 #ifdef __AVX512F__
@@ -255,7 +275,11 @@ namespace avx512 {
 #ifndef __AVX2__
 #error "lacks instructions"
 #endif
+#ifdef __AVXVNNI__
+namespace avx_vnni {
+#else
 namespace avx2 {
+#endif
 #endif
 int twice() { return 2; }
 }
@@ -283,7 +307,8 @@ def test_only_the_files_named_for_them_use_avx_and_amx(tmp_path: Path, headers: 
     (tmp_path / "pyproject.toml").write_text('version = "1.2.3"\n')
     (source / "kernels/library.cc").write_text(LIBRARY)
     (source / "kernels/sum_avx512.cc").write_text(AVX512)
-    (source / "kernels/half_avx2.cc").write_text(AVX2)
+    (source / "kernels/gemm_avx2.cc").write_text(AVX2)
+    (source / "kernels/fourth_avxvnni.cc").write_text(AVX_VNNI)
     (source / "kernels/twice_simd.cc").write_text(SIMD)
     (source / "kernels/tiles_amx.cc").write_text(AMX)
     environment = {name: value for name, value in os.environ.items() if name != "CXXFLAGS"}

@@ -66,7 +66,7 @@ def build(sanitize: str = "", prefix: str = "") -> Path:
     options = ["-D", "TRANSLATE_TRT_TESTS=ON"]
     if sanitize and kernels.status() == kernels.PORTABLE:
         options += ["-D", "TRANSLATE_TRT_X86_64=OFF", "-D", "TRANSLATE_TRT_AMX=OFF"]
-    elif sanitize and kernels.status() == "avx2":
+    elif sanitize and kernels.status() in ("avx2", "avx_vnni"):
         options += ["-D", "TRANSLATE_TRT_AVX512=OFF"]
     with FileLock(ROOT / "build/.tests.lock"):  # another process of the tests may need it as well
         done = subprocess.run(

@@ -1,4 +1,5 @@
-// Sixteen numbers in two AVX2 registers; see simd.h. Requires FMA and F16C, too.
+// Sixteen numbers in two AVX2 registers; see simd.h. Requires FMA and F16C, too. With AVX-VNNI,
+// whose instructions are those of AVX-512 VNNI for AVX2's registers, activations are bytes.
 #pragma once
 
 #include <immintrin.h>
@@ -9,9 +10,13 @@
 
 #include "kernels.h"
 
+#ifdef __AVXVNNI__
+#define TRANSLATE_TRT_SIMD avx_vnni
+#else
 #define TRANSLATE_TRT_SIMD avx2
+#endif
 
-namespace translate_trt::avx2 {
+namespace translate_trt::TRANSLATE_TRT_SIMD {
 
 constexpr std::size_t kLanes = 16;
 
@@ -262,6 +267,61 @@ inline Ints sums_of_rows(const Ints (&rows)[16]) {
   return {halves[0], halves[1]};
 }
 
+#ifdef __AVXVNNI__
+
+// ---- 8-bit activations: unsigned bytes, as VNNI requires, around a zero point ----
+
+using Activation8 = std::uint8_t;
+constexpr std::int32_t kZeroPoint = 128;
+
+// Bytes that activations [rows, inputs] take, and the offset of one: row by row; there are no
+// tiles.
+inline std::size_t activation_bytes(std::size_t rows, std::size_t inputs) { return rows * inputs; }
+inline std::size_t activation_offset(std::size_t row, std::size_t input, std::size_t inputs, bool) {
+  return row * inputs + input;
+}
+
+// Stores activations that are at least `least`, clamped to 8 bits.
+inline void store_activations(Activation8* to, Ints x, Ints least, Lanes lanes) {
+  static_cast<void>(least);  // 0
+  std::int16_t words[kLanes];
+  const __m256i most = _mm256_set1_epi32(255);
+  store_words(words, {_mm256_min_epi32(x.low, most), _mm256_min_epi32(x.high, most)},
+              first_lanes(kLanes));
+  const auto* halves = reinterpret_cast<const __m128i*>(words);
+  const __m128i bytes = _mm_packus_epi16(_mm_loadu_si128(halves), _mm_loadu_si128(halves + 1));
+  if (lanes.all()) return _mm_storeu_si128(reinterpret_cast<__m128i*>(to), bytes);
+  Activation8 copy[kLanes];
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(copy), bytes);
+  std::memcpy(to, copy, lanes.count);
+}
+
+// Dot products of activations and rows of 8-bit weights, kStep numbers at a time.
+struct ByteProducts {
+  using Weight = std::int8_t;
+  using Input = Activation8;
+  using Sums = Ints;
+  static constexpr std::size_t kStep = 64;
+
+  static Ints zero() { return zero_ints(); }
+  static Ints weights(const Weight* at, std::size_t rest) { return bytes(at, rest); }
+  static Ints inputs(const Input* at, std::size_t rest) { return bytes(at, rest); }
+  static Ints add(Ints sum, Ints input, Ints weight) {
+    return {_mm256_dpbusd_avx_epi32(sum.low, input.low, weight.low),
+            _mm256_dpbusd_avx_epi32(sum.high, input.high, weight.high)};
+  }
+
+ private:
+  static Ints bytes(const void* at, std::size_t rest) {
+    if (rest >= kStep) return load(static_cast<const std::int32_t*>(at));
+    std::int32_t copy[kStep / 4] = {};
+    std::memcpy(copy, at, rest);
+    return load(copy);
+  }
+};
+
+#else
+
 // ---- 8-bit activations: signed 16-bit words ----
 //
 // AVX2 multiplies unsigned by signed bytes, but saturates the sum of two terms to 16 bits. To
@@ -326,6 +386,8 @@ struct ByteProducts {
   }
 };
 
+#endif
+
 // Sums of the weights of a block of 16 columns.
 inline Ints column_sums_of_block(const std::int8_t* weights, std::size_t inputs) {
   const __m256i bytes = _mm256_set1_epi8(1), words = _mm256_set1_epi16(1);
@@ -340,4 +402,4 @@ inline Ints column_sums_of_block(const std::int8_t* weights, std::size_t inputs)
   return sums;
 }
 
-}  // namespace translate_trt::avx2
+}  // namespace translate_trt::TRANSLATE_TRT_SIMD

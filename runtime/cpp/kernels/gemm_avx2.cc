@@ -1,8 +1,9 @@
-// Tiles of FP32 GEMM: 6 x 16 columns in 12 registers of sums, one quarter of a panel after another.
+// Tiles of FP32 GEMM, also compiled for AVX-VNNI: 6 x 16 columns in 12 registers of sums, one
+// quarter of a panel after another.
 
 #include "gemm.h"
 
-namespace translate_trt::avx2 {
+namespace translate_trt::TRANSLATE_TRT_SIMD {
 namespace {
 
 // Computes a tile of 16 columns; `sums` are those of the first row. The sums stay in registers only
@@ -67,4 +68,4 @@ void multiply(std::size_t rows, const Tile& tile) {
   }
 }
 
-}  // namespace translate_trt::avx2
+}  // namespace translate_trt::TRANSLATE_TRT_SIMD

@@ -196,6 +196,9 @@ extern const Kernels portable;
 #ifdef TRANSLATE_TRT_AVX2
 extern const Kernels avx2_fma;
 #endif
+#ifdef TRANSLATE_TRT_AVX_VNNI
+extern const Kernels avx2_vnni;
+#endif
 #ifdef TRANSLATE_TRT_AVX512
 extern const Kernels avx512_vnni;
 #endif

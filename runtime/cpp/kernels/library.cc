@@ -29,6 +29,9 @@ const Kernels* choose() {
     return &avx512_vnni;
   }
 #endif
+#ifdef TRANSLATE_TRT_AVX_VNNI
+  if (has_avx_vnni()) return &avx2_vnni;
+#endif
 #ifdef TRANSLATE_TRT_AVX2
   if (has_avx2()) return &avx2_fma;
 #endif

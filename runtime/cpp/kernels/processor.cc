@@ -20,6 +20,14 @@ bool has_avx2() {
          __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
 }
 
+bool has_avx_vnni() {
+  // Reads CPUID directly, as for AMX below. Leaf 7 has the number of its last subleaf in EAX.
+  constexpr unsigned kAvxVnni = 1u << 4;  // a bit of EAX of subleaf 1
+  unsigned a, b, c, d;
+  return has_avx2() && __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && a >= 1 &&
+         __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a & kAvxVnni) != 0;
+}
+
 #endif
 
 #ifdef TRANSLATE_TRT_AVX512

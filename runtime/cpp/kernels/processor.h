@@ -6,6 +6,9 @@ namespace translate_trt {
 // AVX2, FMA and F16C.
 bool has_avx2();
 
+// The same, and AVX-VNNI.
+bool has_avx_vnni();
+
 bool has_avx512_vnni();
 
 bool has_amx_int8();

@@ -16,6 +16,9 @@ std::vector<const Kernels*> tables() {
 #ifdef TRANSLATE_TRT_AVX2
   if (has_avx2()) found.push_back(&avx2_fma);
 #endif
+#ifdef TRANSLATE_TRT_AVX_VNNI
+  if (has_avx_vnni()) found.push_back(&avx2_vnni);
+#endif
 #ifdef TRANSLATE_TRT_AVX512
   if (has_avx512_vnni()) found.push_back(&avx512_vnni);
 #endif
