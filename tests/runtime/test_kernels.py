@@ -247,7 +247,9 @@ def objects() -> tuple[list[Path], list[Path]]:
     assert done.returncode == 0, done.stderr
     folder = ROOT / "build/native/kernels/CMakeFiles/translate_trt_kernels.dir"
     special = sorted(
-        path for suffix in ("avx2", "avxvnni", "avx512", "amx") for path in folder.glob(f"*_{suffix}.cc.o")
+        path
+        for suffix in ("avx2", "avxvnni", "avx512", "amx")
+        for path in folder.glob(f"*_{suffix}.cc.o")
     )
     if not special:
         pytest.skip("there are no kernels for special instructions of this processor's kind")
