@@ -19,6 +19,8 @@ cmake -S runtime/cpp -B "$folder" -D CMAKE_EXPORT_COMPILE_COMMANDS=ON -D TRANSLA
 files=("$@")
 [ $# -gt 0 ] || mapfile -t files < <(git ls-files 'runtime/cpp/*.cc')
 for file in "${files[@]}"; do
+    # Compiled for each instruction set, from a file that includes it.
+    [[ $file != *_simd.cc ]] || file=$folder/kernels/$(basename "${file%_simd.cc}")_avx2.cc
     grep -qF "$root/$file" "$folder/compile_commands.json" || { say "$file: not built here"; continue; }
     printf '%s\0' "$file"
 done | xargs -0 -r -n 1 -P "$(nproc)" clang-tidy -p "$folder" --quiet

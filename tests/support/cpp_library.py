@@ -68,6 +68,7 @@ def build(sanitize: str = "", prefix: str = "") -> Path:
         options += ["-D", "TRANSLATE_TRT_X86_64=OFF", "-D", "TRANSLATE_TRT_AMX=OFF"]
     elif sanitize and kernels.status() in ("avx2", "avx_vnni"):
         options += ["-D", "TRANSLATE_TRT_AVX512=OFF"]
+        options += ["-D", "TRANSLATE_TRT_AVX_VNNI=OFF"] * (kernels.status() == "avx2")
     with FileLock(ROOT / "build/.tests.lock"):  # another process of the tests may need it as well
         done = subprocess.run(
             ["bash", ROOT / "scripts/build_library.sh", *options],

@@ -10,7 +10,7 @@
 
 #include "kernels.h"
 
-#ifdef __AVXVNNI__
+#ifdef TRANSLATE_TRT_FOR_AVX_VNNI
 #define TRANSLATE_TRT_SIMD avx_vnni
 #else
 #define TRANSLATE_TRT_SIMD avx2
@@ -200,8 +200,11 @@ inline Floats where_positive(Floats x, Floats a, Floats b) {
 }
 
 constexpr float kLeastExponent = -127;
+inline Floats bounded_exponent(Floats t) {
+  constexpr float kInfinity = 128;  // exponent of infinity
+  return min(max(t, broadcast(kLeastExponent)), broadcast(kInfinity));
+}
 inline Floats times_power_of_two(Floats a, Floats n) {
-  n = min(n, broadcast(128));  // the exponent of infinity
   const __m256i bias = _mm256_set1_epi32(127);
   const auto power = [&](__m256 exponent) {
     const __m256i biased = _mm256_add_epi32(_mm256_cvtps_epi32(exponent), bias);
@@ -267,7 +270,7 @@ inline Ints sums_of_rows(const Ints (&rows)[16]) {
   return {halves[0], halves[1]};
 }
 
-#ifdef __AVXVNNI__
+#ifdef TRANSLATE_TRT_FOR_AVX_VNNI
 
 // ---- 8-bit activations: unsigned bytes, as VNNI requires, around a zero point ----
 

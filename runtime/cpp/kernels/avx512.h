@@ -93,6 +93,7 @@ inline Floats where_positive(Floats x, Floats a, Floats b) {
 }
 
 constexpr float kLeastExponent = -150;
+inline Floats bounded_exponent(Floats t) { return max(t, broadcast(kLeastExponent)); }
 inline Floats times_power_of_two(Floats a, Floats n) { return _mm512_scalef_ps(a, n); }
 
 inline Floats sums_of_rows(const Floats (&rows)[16]) {

@@ -93,7 +93,7 @@ extern const GemmKernel kGemm8;
 // twice as many inputs.
 extern const GemmKernel kGemm16;
 
-#if defined(TRANSLATE_TRT_AMX) && defined(__AVX512F__)
+#if defined(TRANSLATE_TRT_AMX) && defined(TRANSLATE_TRT_FOR_AVX512)
 extern const GemmKernel kGemm8Amx;
 
 // Whether both kernels compute equal sums of pseudo-random numbers.

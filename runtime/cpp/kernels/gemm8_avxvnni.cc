@@ -22,7 +22,7 @@ struct Bytes {
     asm("vpbroadcastd %[group], %[values]\n\t"
         "%{vex%} vpdpbusd %[first], %[values], %[low]\n\t"
         "%{vex%} vpdpbusd %[second], %[values], %[high]"
-        : [low] "+x"(low), [high] "+x"(high), [values] "=&x"(values)
+        : [low] "+&x"(low), [high] "+x"(high), [values] "=&x"(values)
         : [first] "x"(first), [second] "x"(second), [group] "m"(group));
   }
 };
@@ -34,7 +34,7 @@ struct Words {
     asm("vpbroadcastd %[group], %[values]\n\t"
         "%{vex%} vpdpwssd %[first], %[values], %[low]\n\t"
         "%{vex%} vpdpwssd %[second], %[values], %[high]"
-        : [low] "+x"(low), [high] "+x"(high), [values] "=&x"(values)
+        : [low] "+&x"(low), [high] "+x"(high), [values] "=&x"(values)
         : [first] "x"(first), [second] "x"(second), [group] "m"(group));
   }
 };

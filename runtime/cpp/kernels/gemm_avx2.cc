@@ -30,7 +30,7 @@ __attribute__((noinline)) void compute(const Tile& tile, std::size_t column) {
       asm("vbroadcastss %[one], %[value]\n\t"
           "vfmadd231ps %[first], %[value], %[low]\n\t"
           "vfmadd231ps %[second], %[value], %[high]"
-          : [low] "+x"(low[i]), [high] "+x"(high[i]), [value] "=&x"(value)
+          : [low] "+&x"(low[i]), [high] "+x"(high[i]), [value] "=&x"(value)
           : [first] "x"(first), [second] "x"(second), [one] "m"(a[i * stride + k]));
     }
   }

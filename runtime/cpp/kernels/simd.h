@@ -1,7 +1,7 @@
 // Sixteen floats or integers at a time. The files *_simd.cc are written in these types and are
 // compiled once for each instruction set, in its own namespace, TRANSLATE_TRT_SIMD.
 //
-// avx512.h and avx2.h define for their instructions:
+// avx512.h and avx2.h define for their instructions, beside arithmetic that needs no words:
 //   Floats, Ints    16 binary32 numbers, or 32-bit integers
 //   Lanes           the first lanes of such a register; others are not read or written
 //   kSums           number of such registers for the sums of a loop
@@ -10,12 +10,14 @@
 //   keep            (a, lanes, others): a in the lanes, and `others` in the rest
 //   max, min        return the second operand if one is NaN
 //   multiply_add    a b + c, rounded once; multiply_subtract: a b - c; subtract_product: c - a b
-//   sum, largest    over the lanes, in the same order for all instruction sets
+//   sum, largest    over the lanes
 //   greater         bit i: whether a > b in lane i
 //   all_less        whether a < b in all lanes; false for NaN
-//   store_selected  the lanes whose bits are set, without gaps; writes a whole register
+//   store_selected  the lanes whose bits are set, without gaps; may write a whole register
 //   sums_of_rows    lane i is the sum of the lanes of rows[i]
-//   times_power_of_two  a 2^n for an integer n of at least kLeastExponent, which gives zero
+//   bounded_exponent  an exponent t that times_power_of_two takes; NaN and very small ones become
+//                   kLeastExponent
+//   times_power_of_two  a 2^n for an integer n; zero for kLeastExponent
 //   Activation8     an 8-bit activation, as the instructions need it, stored around kZeroPoint
 //   activation_bytes, activation_offset  their layout in memory
 //   store_words, store_activations  the lanes clamped to 16 bits, or to an activation
@@ -24,7 +26,8 @@
 
 #include <cstddef>
 
-#ifdef __AVX512F__
+// Not the compiler's __AVX512F__, which flags such as -march=native define in all files.
+#ifdef TRANSLATE_TRT_FOR_AVX512
 #include "avx512.h"
 #else
 #include "avx2.h"
@@ -48,7 +51,7 @@ inline float max_magnitude(const float* x, std::size_t columns) {
 // 2^t for t <= 125, with a relative error below 3e-7 for t near zero that grows with |t| like the
 // spacing of floats. t is clamped to kLeastExponent, whose power is zero.
 inline Floats power_of_two(Floats t) {
-  t = max(t, broadcast(kLeastExponent));
+  t = bounded_exponent(t);
   // Adding and subtracting this number rounds to the nearest integer.
   const Floats magic = broadcast(12582912.0F);  // 1.5 * 2^23
   const Floats n = (t + magic) - magic;
@@ -94,10 +97,10 @@ inline Floats swish(Floats x) {
   return x / (broadcast(1) + power);
 }
 
-// 1 / (1 + e^-x); zero where e^-x overflows.
+// 1 / (1 + e^-x); zero where e^-x overflows, and one for NaN.
 inline Floats sigmoid(Floats x) {
   const Floats one = broadcast(1);
-  // Keeps the exponent within the range of power_of_two; NaN, the second operand, stays.
+  // Keeps the exponent within the range of power_of_two.
   const Floats bounded = max(broadcast(-100), x);
   return one / (one + exponential(zeros() - bounded));
 }
