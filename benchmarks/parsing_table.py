@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from results_tables import note_of
@@ -38,6 +38,11 @@ def scores_of(report: Mapping[str, Any]) -> list[list[str]]:
     return rows
 
 
+def _each(parsers: Sequence[Mapping[str, Any]], name: str) -> str:
+    """Format a setting of the training of each parser."""
+    return ", ".join(f"{parser['train'][name]:,}" for parser in parsers)
+
+
 def render(report: dict[str, Any]) -> str:
     """Render the scores, and how the parsers were trained."""
     header, *rows = scores_of(report)
@@ -48,13 +53,13 @@ def render(report: dict[str, Any]) -> str:
     sizes_asked = " ".join(parser["size"] for parser in parsers)
     guided = train["guided_alignment"]
     alignment = f", guided alignment with weight {guided}" if guided else ""
-    if cooldown := train["cooldown_steps"]:
-        alignment += f", learning rate to 0 over the last {cooldown:,}"
+    if train["cooldown_steps"]:
+        alignment += f", learning rate to 0 over the last {_each(parsers, 'cooldown_steps')}"
     return (
         f"`bash scripts/parsing_craft.sh TREEBANK OUT {sizes_asked}`\n\n{where(report)}"
         f"{note_of(report)} {model['encoder_layers']}+{model['decoder_layers']} layers, "
         f"d_model {model['d_model']}, d_ff {model['d_ff']}, {model['heads']} heads, "
-        f"{last['parameters']:,} parameters; {train['steps']:,} steps of up to "
+        f"{last['parameters']:,} parameters; {_each(parsers, 'steps')} steps of up to "
         f"{train['batch_tokens']:,} tokens per side{alignment}. Trained on CRAFT alone "
         "(biomedical articles): not comparable with the 91.3 of the paper, which was trained on "
         "the WSJ. "

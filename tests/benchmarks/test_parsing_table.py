@@ -24,7 +24,8 @@ def report_of(trees: int) -> dict[str, Any]:
         "results": {
             "size": str(trees), "trees": trees - 1, "parameters": 5_000_000, "model": model,
             "train": {
-                "steps": 6000, "batch_tokens": 4096, "guided_alignment": 0.5, "cooldown_steps": 1500
+                "steps": trees // 4, "batch_tokens": 4096, "guided_alignment": 0.5,
+                "cooldown_steps": trees // 10,
             },
             "validations": [{"step": 10, "f1": 20.5}, {"step": 20, "f1": trees / 300}],
             "scores": [score, score | {"split": "test", "sentences": 2000, "by_attention": False}],
@@ -44,7 +45,8 @@ def test_parsers_are_in_the_order_of_their_trees(tmp_path: Path) -> None:
     assert "parsing_craft.sh TREEBANK OUT 1000 22000`" in text
     assert "Trained on Some GPU. 3+2 layers" in text
     assert "tokens per side, guided alignment with weight 0.5, learning rate to 0 over" in text
-    assert "the last 1,500. Trained on CRAFT alone" in text
+    assert "parameters; 250, 5,500 steps of up to 4,096" in text
+    assert "the last 100, 2,200. Trained on CRAFT alone" in text
     assert "not comparable with the 91.3 of the paper" in text
     rows = [line for line in text.splitlines() if line.startswith("|")][2:]
     assert len(rows) == 4
