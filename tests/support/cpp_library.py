@@ -64,7 +64,7 @@ def build(sanitize: str = "", prefix: str = "") -> Path:
     (ROOT / "build").mkdir(exist_ok=True)
     options = ["-D", "TRANSLATE_TRT_TESTS=ON"]
     if sanitize and kernels.status() == kernels.PORTABLE:
-        options += ["-D", "TRANSLATE_TRT_X86_64=OFF", "-D", "TRANSLATE_TRT_AMX=OFF"]
+        options += ["-D", "TRANSLATE_TRT_X86_64=OFF"]
     elif sanitize:
         if kernels.status() in ("avx2", "avx_vnni"):
             options += ["-D", "TRANSLATE_TRT_AVX512=OFF"]

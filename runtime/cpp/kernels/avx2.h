@@ -107,16 +107,11 @@ inline Floats load(const Half* from, Lanes lanes) {
   return load(copy);
 }
 
-// Masked stores take microcode on AMD's processors before Zen 4, so a copy is faster.
-inline void store(float* to, Floats x, Lanes lanes) {
+// Copies floats or Halfs, because masked stores are microcode on AMD's processors before Zen 4.
+template <class T>
+inline void store(T* to, Floats x, Lanes lanes) {
   if (lanes.all()) return store(to, x);
-  float copy[kLanes];
-  store(copy, x);
-  std::memcpy(to, copy, lanes.count * sizeof *to);
-}
-inline void store(Half* to, Floats x, Lanes lanes) {
-  if (lanes.all()) return store(to, x);
-  Half copy[kLanes];
+  T copy[kLanes];
   store(copy, x);
   std::memcpy(to, copy, lanes.count * sizeof *to);
 }
@@ -285,8 +280,7 @@ inline std::size_t activation_offset(std::size_t row, std::size_t input, std::si
 }
 
 // Stores activations that are at least `least`, clamped to 8 bits.
-inline void store_activations(Activation8* to, Ints x, Ints least, Lanes lanes) {
-  static_cast<void>(least);  // 0
+inline void store_activations(Activation8* to, Ints x, Ints /* least: 0 */, Lanes lanes) {
   std::int16_t words[kLanes];
   const __m256i most = _mm256_set1_epi32(255);
   store_words(words, {_mm256_min_epi32(x.low, most), _mm256_min_epi32(x.high, most)},

@@ -161,8 +161,7 @@ inline std::size_t activation_offset(std::size_t row, std::size_t input, std::si
 }
 
 // Stores activations that are at least `least`, clamped to 8 bits.
-inline void store_activations(std::uint8_t* to, Ints x, Ints least, Lanes lanes) {
-  static_cast<void>(least);  // 0
+inline void store_activations(Activation8* to, Ints x, Ints /* least: 0 */, Lanes lanes) {
   _mm512_mask_cvtusepi32_storeu_epi8(to, lanes, x);
 }
 

@@ -22,7 +22,6 @@ Rows distinct(const float* x, std::size_t rows, std::size_t inputs, Arena& arena
 
 constexpr std::size_t kRegisters = 4;  // `Floats` of weights in a tile, one panel wide
 constexpr std::size_t kPanelColumns = kRegisters * kLanes;
-constexpr std::size_t kTileRows = 6;
 constexpr std::size_t kTaskRows = 22 * kTileRows;  // maximum per task, which reads a panel once
 
 using Sums32 = Floats[kRegisters];  // sums of one row

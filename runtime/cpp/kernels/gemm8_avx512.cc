@@ -94,26 +94,9 @@ template <class Numbers>
 void vnni_tile(const Rows8& x, const Matrix8& matrix, std::size_t row, std::size_t height,
                std::size_t block, std::size_t last, const Prefetch& prefetch, Sums& sums) {
   const auto* a = x.values + row * matrix.inputs;
-  switch (height) {
-    case 1:
-      tiles<Numbers, 1>(a, matrix, block, last, prefetch, sums);
-      break;
-    case 2:
-      tiles<Numbers, 2>(a, matrix, block, last, prefetch, sums);
-      break;
-    case 3:
-      tiles<Numbers, 3>(a, matrix, block, last, prefetch, sums);
-      break;
-    case 4:
-      tiles<Numbers, 4>(a, matrix, block, last, prefetch, sums);
-      break;
-    case 5:
-      tiles<Numbers, 5>(a, matrix, block, last, prefetch, sums);
-      break;
-    default:
-      tiles<Numbers, 6>(a, matrix, block, last, prefetch, sums);
-      break;
-  }
+  with_height(height, [&](auto rows) {
+    tiles<Numbers, rows.kRows>(a, matrix, block, last, prefetch, sums);
+  });
 }
 
 #ifdef TRANSLATE_TRT_AMX

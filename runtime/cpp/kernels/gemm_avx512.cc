@@ -64,26 +64,7 @@ void compute(const Tile& tile) {
 }  // namespace
 
 void multiply(std::size_t rows, const Tile& tile) {
-  switch (rows) {
-    case 1:
-      compute<1>(tile);
-      break;
-    case 2:
-      compute<2>(tile);
-      break;
-    case 3:
-      compute<3>(tile);
-      break;
-    case 4:
-      compute<4>(tile);
-      break;
-    case 5:
-      compute<5>(tile);
-      break;
-    default:
-      compute<6>(tile);
-      break;
-  }
+  with_height(rows, [&](auto height) { compute<height.kRows>(tile); });
 }
 
 }  // namespace translate_trt::avx512

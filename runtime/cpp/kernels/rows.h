@@ -10,6 +10,33 @@
 
 namespace translate_trt::TRANSLATE_TRT_SIMD {
 
+constexpr std::size_t kTileRows = 6;  // most rows of a tile in registers
+
+// A number of rows that is known at compile time, so that the sums of a tile stay in registers.
+template <int Rows>
+struct Height {
+  static constexpr int kRows = Rows;
+};
+
+// Calls use(Height<rows>()), for 1 to kTileRows rows.
+template <class Use>
+void with_height(std::size_t rows, const Use& use) {
+  switch (rows) {
+    case 1:
+      return use(Height<1>());
+    case 2:
+      return use(Height<2>());
+    case 3:
+      return use(Height<3>());
+    case 4:
+      return use(Height<4>());
+    case 5:
+      return use(Height<5>());
+    default:
+      return use(Height<6>());
+  }
+}
+
 // Finds runs of equal rows. Writes their begins, and the end, to begins[rows + 1]; returns their
 // number.
 std::size_t runs(const float* x, std::size_t rows, std::size_t columns, std::size_t* begins);

@@ -1,9 +1,10 @@
 // Sixteen floats or integers at a time. The files *_simd.cc are written in these types and are
 // compiled once for each instruction set, in its own namespace, TRANSLATE_TRT_SIMD.
 //
-// avx512.h and avx2.h define for their instructions, beside arithmetic that needs no words:
+// avx512.h and avx2.h define for their instructions, besides plain arithmetic:
 //   Floats, Ints    16 binary32 numbers, or 32-bit integers
-//   Lanes           the first lanes of such a register; others are not read or written
+//   Lanes           the first lanes of such a register; others are not read or written;
+//                   first_lanes(count): at most all
 //   kSums           number of such registers for the sums of a loop
 //   load, store     from and to memory, unaligned; Half is converted to and from floats;
 //                   load(from, lanes, others): other lanes are those of `others`, or zero
