@@ -107,7 +107,7 @@ inline Floats load(const Half* from, Lanes lanes) {
   return load(copy);
 }
 
-// Copies floats or Halfs, because masked stores are microcode on AMD's processors before Zen 4.
+// Copies, because masked stores are microcode on AMD's processors before Zen 4.
 template <class T>
 inline void store(T* to, Floats x, Lanes lanes) {
   if (lanes.all()) return store(to, x);
