@@ -10,14 +10,13 @@
 #include <cmath>
 #include <condition_variable>
 #include <deque>
-#include <exception>
 #include <memory>
 #include <mutex>
-#include <new>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "api/calls.h"
 #include "api/options.h"
 #include "core/errors.h"
 #include "core/translator.h"
@@ -28,18 +27,19 @@
 #endif
 
 using translate_trt::runtime::Additions;
+using translate_trt::runtime::as_result;
 using translate_trt::runtime::Clock;
 using translate_trt::runtime::Constraints;
 using translate_trt::runtime::Deadline;
-using translate_trt::runtime::Error;
 using translate_trt::runtime::Forced;
-using translate_trt::runtime::Glossary;
+using translate_trt::runtime::guarded;
 using translate_trt::runtime::Hypothesis;
 using translate_trt::runtime::Job;
+using translate_trt::runtime::require;
 using translate_trt::runtime::SearchOptions;
 using translate_trt::runtime::SourceNames;
-using translate_trt::runtime::Term;
 using translate_trt::runtime::TextHypothesis;
+using translate_trt::runtime::texts;
 using translate_trt::runtime::Tokens;
 using translate_trt::runtime::Translation;
 using translate_trt::runtime::Translator;
@@ -69,78 +69,7 @@ struct tt_completions {
   }
 };
 
-struct tt_result {
-  std::vector<Translation> translations;
-  // Tokens as int32_t, by line, hypothesis and piece.
-  std::vector<std::vector<std::vector<std::vector<std::int32_t>>>> tokens;
-};
-
-struct tt_glossary {
-  Glossary glossary;
-};
-
-struct tt_terms {
-  std::vector<Term> terms;
-  std::vector<std::string> sources;  // as they are spelled in the source text
-};
-
 namespace {
-
-// The last error message of a thread, which exists even when memory has run out.
-struct LastError {
-  std::string message;
-  const char* text = "";
-
-  // Makes the message valid UTF-8: ONNX Runtime may quote bytes of a damaged file.
-  void set(const char* what) noexcept {
-    try {
-      message = translate_trt::runtime::encode_utf8(translate_trt::runtime::decode_utf8(what));
-      text = message.c_str();
-    } catch (...) {
-      text = "memory ran out";
-    }
-  }
-};
-
-LastError& last_error() {
-  thread_local LastError error;
-  return error;
-}
-
-tt_status failed(tt_status status, const char* message) noexcept {
-  last_error().set(message);
-  return status;
-}
-
-// Calls a function and converts any exception to a status.
-template <class Function>
-tt_status guarded(const Function& function) noexcept {
-  try {
-    function();
-    return TT_OK;
-  } catch (const Error& error) {
-    return failed(error.status(), error.what());
-  } catch (const std::bad_alloc&) {
-    return failed(TT_MEMORY_ERROR, "memory ran out. Lower batch_tokens or workers.");
-  } catch (const std::exception& error) {
-    return failed(TT_INTERNAL_ERROR, error.what());
-  } catch (...) {
-    return failed(TT_INTERNAL_ERROR, "an exception of an unknown type was thrown");
-  }
-}
-
-void require(bool given, const char* name) {
-  if (!given) throw translate_trt::runtime::input_error(std::string(name) + " is NULL.");
-}
-
-std::vector<std::string_view> texts(const tt_text* given, std::size_t count, const char* name) {
-  std::vector<std::string_view> found;
-  for (std::size_t i = 0; i < count; ++i) {
-    require(given[i].data != nullptr || given[i].size == 0, name);
-    found.emplace_back(given[i].size == 0 ? "" : given[i].data, given[i].size);
-  }
-  return found;
-}
 
 std::vector<Tokens> token_lists(const tt_tokens* given, std::size_t count, const char* name) {
   std::vector<Tokens> found;
@@ -161,21 +90,6 @@ SearchOptions options_for(const Translator& translator, const tt_options* given)
 
 const char* text_at(const std::vector<std::string>& texts, std::size_t index) {
   return index < texts.size() ? texts[index].c_str() : "";
-}
-
-tt_result* as_result(std::vector<Translation> translations) {
-  auto result = std::make_unique<tt_result>();
-  for (const Translation& translation : translations) {
-    auto& of_line = result->tokens.emplace_back();
-    for (const TextHypothesis& hypothesis : translation) {
-      auto& of_hypothesis = of_line.emplace_back();
-      for (const Hypothesis& piece : hypothesis.pieces) {
-        of_hypothesis.emplace_back(piece.tokens.begin(), piece.tokens.end());
-      }
-    }
-  }
-  result->translations = std::move(translations);
-  return result.release();
 }
 
 Forced forced_by(const tt_submit_options& options, bool has_targets, std::size_t count) {
@@ -353,12 +267,6 @@ const char* tt_status_name(tt_status status) {
   return status >= TT_OK && status <= TT_FORKED ? names[status] : "unknown status";
 }
 
-const char* tt_last_error(void) { return last_error().text; }
-
-tt_status tt_device_fail(tt_status status, const char* message) {
-  return failed(status, message == nullptr ? "" : message);
-}
-
 const char* tt_version(void) { return TRANSLATE_TRT_VERSION; }
 
 tt_status tt_options_default(tt_options* options, size_t struct_size) {
@@ -486,68 +394,6 @@ tt_status tt_submit_ids(const tt_translator* translator, const tt_tokens* source
                         const tt_submit_options* options, const tt_tokens* prefixes, tt_job** job) {
   return submit(translator, sources, count, options, prefixes, job);
 }
-
-tt_status tt_glossary_read(const char* path, int32_t ignore_case, tt_glossary** glossary) {
-  if (glossary != nullptr) *glossary = nullptr;
-  return guarded([&] {
-    require(glossary != nullptr, "glossary");
-    require(path != nullptr, "path");
-    *glossary = new tt_glossary{
-        Glossary::read(path, translate_trt::runtime::is_true("ignore_case", ignore_case))};
-  });
-}
-
-tt_status tt_glossary_parse(tt_text content, const char* name, int32_t ignore_case,
-                            tt_glossary** glossary) {
-  if (glossary != nullptr) *glossary = nullptr;
-  return guarded([&] {
-    require(glossary != nullptr, "glossary");
-    const auto text = texts(&content, 1, "content").front();
-    *glossary =
-        new tt_glossary{Glossary(text, name == nullptr ? "the glossary" : name,
-                                 translate_trt::runtime::is_true("ignore_case", ignore_case))};
-  });
-}
-
-void tt_glossary_free(tt_glossary* glossary) { delete glossary; }
-
-size_t tt_glossary_size(const tt_glossary* glossary) {
-  return glossary == nullptr ? 0 : glossary->glossary.size();
-}
-
-tt_status tt_glossary_terms(const tt_glossary* glossary, tt_text line, tt_text translation,
-                            tt_terms** terms) {
-  if (terms != nullptr) *terms = nullptr;
-  return guarded([&] {
-    require(terms != nullptr, "terms");
-    require(glossary != nullptr, "glossary");
-    const std::u32string source =
-        translate_trt::runtime::decode_utf8(texts(&line, 1, "the text of the line").front());
-    const std::u32string target = translate_trt::runtime::decode_utf8(
-        texts(&translation, 1, "the text of the translation").front());
-    auto found = std::make_unique<tt_terms>();
-    found->terms = glossary->glossary.terms(source, target);
-    for (const Term& term : found->terms) {
-      const auto [begin, end, entry] = term.match;
-      found->sources.push_back(
-          translate_trt::runtime::encode_utf8(source.substr(begin, end - begin)));
-    }
-    *terms = found.release();
-  });
-}
-
-size_t tt_terms_size(const tt_terms* terms) { return terms == nullptr ? 0 : terms->terms.size(); }
-
-tt_term tt_terms_term(const tt_terms* terms, size_t index) {
-  if (index >= tt_terms_size(terms)) return {{"", 0}, {"", 0}, {"", 0}, 0};
-  const auto view = [](const std::string& text) { return tt_text{text.c_str(), text.size()}; };
-  const Term& term = terms->terms[index];
-  const bool found = term.translation.has_value();
-  return {view(terms->sources[index]), view(term.match.entry->targets.front()),
-          found ? view(*term.translation) : tt_text{"", 0}, found ? 1 : 0};
-}
-
-void tt_terms_free(tt_terms* terms) { delete terms; }
 
 tt_status tt_completions_new(tt_completions** completions) {
   if (completions != nullptr) *completions = nullptr;
