@@ -2,9 +2,10 @@
 
     python scripts/unicode_tables.py [--check]
 
-The library matches glossaries as runtime/text/glossary.py does, which has its character classes,
-normalization and case folding from Python. The tables have the Unicode version of the Python that
-runs this script; characters that other versions of Python know are no letters in the library.
+The library matches glossaries and takes markup out of texts as Python's runtime does, which has its
+character classes, normalization and case folding from Python. The tables have the Unicode version
+of the Python that runs this script; characters that other versions of Python know are no letters in
+the library.
 """
 
 from __future__ import annotations
@@ -100,6 +101,7 @@ def tables() -> str:
             f"// Unicode {version}, made by scripts/unicode_tables.py.",
             f'constexpr const char* kUnicodeVersion = "{version}";',
             _table("Marks: first and last of each range.", "Range", "kMarks", is_mark),
+            _table("`str.isalnum`, likewise.", "Range", "kAlphanumeric", ranges(str.isalnum)),
             _table("`joins` of runtime/text/glossary.py, likewise.", "Range", "kJoining",
                    ranges(joins)),
             _table("`is_unspaced` of runtime/text/glossary.py, likewise.", "Range", "kUnspaced",

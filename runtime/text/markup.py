@@ -60,10 +60,10 @@ _OBJECTS = frozenset({"img", "input", "embed", CDATA})
 _SPACES = " \t\r\n\f"
 # Placeholders of message catalogues: {{name}}, ${name}, {0}, %(name)s, %1$s, %.2f. A percent sign
 # without a name may be one of text, as in "100%", and so may have no letter or digit beside it.
-_CONVERSION = r"[-+0\#]*\d*(?:\.\d+)?(?:hh?|ll?)?[sdiufFeEgGxXoc@]"
+_CONVERSION = r"[-+0\#]*[0-9]*(?:\.[0-9]+)?(?:hh?|ll?)?[sdiufFeEgGxXoc@]"
 _PLACEHOLDERS = re.compile(
     r"\{\{[^{}\n]*\}\} | \$\{[^{}\n]*\} | \{[\w.:!+,\#-]*\}"
-    rf"| %(?:\(\w+\)|\d+\$){_CONVERSION} | (?<![\w%])%{_CONVERSION}(?!\w)",
+    rf"| %(?:\(\w+\)|[0-9]+\$){_CONVERSION} | (?<![\w%])%{_CONVERSION}(?!\w)",
     re.VERBOSE,
 )
 # Longest text of an element that is shown to the model.

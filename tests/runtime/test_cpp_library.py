@@ -331,6 +331,63 @@ def test_alignments_that_cannot_be_made(
     assert "export it again with --attention" in message
 
 
+PAGE = """<h1 id=a>The <i>cat</i></h1>
+<ul><li>A <b>big <a href=x>dog</a></b> runs {n}.
+<li>The <code>tree</code> walks<img> &amp; sleeps<!-- soon --></ul>
+"""
+
+
+@pytest.mark.parametrize(
+    ("markup", "sources", "whole"),
+    [
+        ("html", [PAGE, ""], True),
+        (
+            "html",
+            ["The <b>cat</b> <i>runs <u>!</u></i>", "<br>", f"{'A dog ' * 90}<b>a</b>"],
+            False,
+        ),
+        ("xml", ["<d><p>The <q>cat</q> runs.</p> <p>&e; a dog</p></d>", "<x/> the tree"], True),
+        ("text", ["The {animal} runs.\n%d dogs sleep 100%.\n"], True),
+    ],
+    ids=["page", "lines", "xml", "placeholders"],
+)
+def test_markup(
+    probe: Probe, compiled_bundle: Path, markup: str, sources: list[str], whole: bool
+) -> None:
+    translator = Translator(compiled_bundle, threads=1)
+    probe.load(compiled_bundle, threads=1)
+    for count in (1, 3):
+        options = SearchOptions(num_hypotheses=count)
+        if whole:
+            expected = [
+                translator.translate_document(text, options, split_sentences=False, markup=markup)
+                for text in sources
+            ]
+        else:
+            expected = translator.translate(sources, options, markup=markup)
+        found = probe.ask(
+            lines=sources, markup=markup, whole=whole, options={"num_hypotheses": count}
+        )["found"]
+        assert_same_translations(found, expected)
+
+
+def test_markup_that_is_refused(probe: Probe, compiled_bundle: Path, tmp_path: Path) -> None:
+    probe.load(compiled_bundle, threads=1)
+    for wrong, message in (
+        ({"lines": ["a", "<b>a</i>"]}, "text 2 of this call is not well-formed XML: mismatched"),
+        ({"lines": ["a"], "words": True}, "leave them out"),
+        ({"lines": ["a"], "line_names": ["x"]}, "leave them out"),
+        ({"lines": ["a", "<b>a</b>"], "constraints": [[], []]}, "leave them out"),
+        ({"lines": ["<b>a</b>"], "options": {"beam_size": 999}}, "beam_size 999 is too large"),
+        ({"lines": ["<b>a</b>"], "seconds": 0}, "the job's deadline passed"),
+    ):
+        assert message in probe.ask(markup="xml", **wrong)["error"][1]
+    bundle = Path(shutil.copytree(compiled_bundle, tmp_path / "bundle"))
+    edit(bundle, lambda m: m["targets"]["onnx-fp32"]["contract"]["results"].pop("attention"))
+    probe.load(bundle, threads=1)
+    assert "--attention" in probe.ask(lines=["<b>a</b>"], markup="xml")["error"][1]
+
+
 @pytest.mark.parametrize(
     ("prompt", "target", "languages"),
     [

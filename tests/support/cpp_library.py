@@ -114,9 +114,9 @@ class Library:
             check=False,
         )  # fmt: skip
 
-    def probe(self, **environment: str) -> Probe:
-        """Start the probe, a program that translates on request."""
-        command = [*self._start(), self.folder / "tests/translate_trt_probe"]
+    def probe(self, name: str = "translate_trt_probe", **environment: str) -> Probe:
+        """Start a program that answers requests: the probe, which translates, or another one."""
+        command = [*self._start(), self.folder / "tests" / name]
         return Probe(command, {**self.environment(), **environment})
 
     def _start(self) -> list[str]:
@@ -129,7 +129,7 @@ class Library:
 
 
 class Probe:
-    """A process of runtime/cpp/tests/probe.cc."""
+    """A process of runtime/cpp/tests/probe.cc, or of another program that answers requests."""
 
     def __init__(self, command: Sequence[str | Path], environment: Mapping[str, str]) -> None:
         self._process = subprocess.Popen(

@@ -1,11 +1,16 @@
-"""Translation of texts with markup by a function."""
+"""Random texts with markup, and their translation by a function."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+import numpy as np
 
 from translate_trt.runtime.line_names import NUMBERED, LineNames
-from translate_trt.runtime.results import Translation
+from translate_trt.runtime.results import TextHypothesis, Translation
+from translate_trt.runtime.text.alignment import AlignedSegment, Alignment
 from translate_trt.runtime.text.markup import translate_markup
 
 Translate = Callable[[Sequence[str]], Sequence[Translation]]
@@ -27,3 +32,112 @@ def translate_with(
     except StopIteration as end:
         translations: list[Translation] = end.value
         return translations
+
+
+INLINE, BLOCK = ("b", "i", "a", "span"), ("p", "div", "ul", "li", "td")
+
+
+class Maker:
+    """Random documents whose tags have numbers; XML has no tags without ends.
+
+    Args:
+        seed: Of the randomness.
+        markup: Kind of markup.
+        words: More words and tags; `%d` in a tag is its number.
+    """
+
+    def __init__(self, seed: int, markup: str, words: Sequence[str] = ()) -> None:
+        self.random, self.markup, self._words = random.Random(seed), markup, words
+        self.count = 0
+
+    def number(self) -> int:
+        """Return the next number of a tag."""
+        self.count += 1
+        return self.count
+
+    def text(self) -> str:
+        """Return words, with white space at the ends at times."""
+        if self._words and self.random.random() < 0.5:
+            return self._other_text()
+        words = [
+            self.random.choice(
+                ["cat", "dog,", "the", "A.", "x&amp;y", "&lt;", "don't", "日本", "é"]
+            )
+            if self.random.random() < 0.85
+            else self.random.choice(["{n%d}", "${n%d}", "%%(n%d)s"]) % self.number()
+            for _ in range(self.random.randint(0, 4))
+        ]
+        space = self.random.choice([" ", " ", "\n  "])
+        edges = [self.random.choice(["", " "]) for _ in range(2)]
+        return edges[0] + space.join(words) + edges[1]
+
+    def _other_text(self) -> str:
+        words = self.random.choices(self._words, k=self.random.randint(0, 5))
+        numbered = [word.replace('"%d"', f'"{self.number()}"') for word in words]
+        edges = [self.random.choice(["", " ", "\t", "\r\n"]) for _ in range(2)]
+        return edges[0] + self.random.choice([" ", "  ", "", " "]).join(numbered) + edges[1]
+
+    def inline(self, depth: int) -> str:
+        """Return text, or an element that is part of a sentence, of at most that depth."""
+        kind = self.random.randint(0, 9)
+        if depth <= 0 or kind < 4:
+            return self.text()
+        number = self.number()
+        if kind == 4:
+            return self.random.choice([f"<!-- c{number} -->", f'<img n="{number}"/>'])
+        if kind == 5:
+            return f'<code n="{number}" translate="no">x {number}</code>'
+        name = self.random.choice(INLINE)
+        inside = "".join(self.inline(depth - 1) for _ in range(self.random.randint(0, 3)))
+        return f'<{name} n="{number}">{inside}</{name}>'
+
+    def block(self, depth: int) -> str:
+        """Return an element that separates sentences."""
+        name, number = self.random.choice(BLOCK), self.number()
+        if depth > 0 and self.random.random() < 0.5:
+            inside = "\n".join(self.block(depth - 1) for _ in range(self.random.randint(0, 3)))
+        else:
+            inside = "".join(self.inline(3) for _ in range(self.random.randint(0, 5)))
+        between = f'<br n="{self.number()}"/>' if self.random.random() < 0.1 else ""
+        return f'<{name} n="{number}">{inside}{between}</{name}>'
+
+
+def random_translator(chance: random.Random, most: int = 1) -> Translate:
+    """Return a translator that shuffles, repeats and loses words.
+
+    It aligns tokens of any size with anything.
+
+    Args:
+        chance: Source of randomness.
+        most: Maximum number of hypotheses.
+    """
+
+    def translate(texts: Sequence[str]) -> list[Translation]:
+        return [
+            Translation(tuple(anything(text) for _ in range(chance.randint(1, most))))
+            for text in texts
+        ]
+
+    def anything(text: str) -> TextHypothesis:
+        words = chance.choices(text.split(), k=chance.randint(0, 9)) if chance.random() < 0.6 else (
+            chance.sample(text.split(), len(text.split()))
+        )  # fmt: skip
+        target = " ".join(words)
+        spans = [cut(one) for one in (text, target)]
+        rows = np.random.default_rng(chance.randint(0, 99)).random(
+            [len(one) for one in spans[::-1]]
+        )
+        kind = chance.random()
+        if kind < 0.2:
+            rows[:] = 0
+        elif kind < 0.4:
+            rows = np.round(rows * 4) / 4  # with ties
+        segment = AlignedSegment(spans[0], spans[1], rows.astype(np.float32))
+        alignment = Alignment(text, target, (segment,))
+        return TextHypothesis(target, -chance.random(), (), alignment)
+
+    def cut(text: str) -> tuple[tuple[int, int], ...]:
+        edges = {0, len(text), *chance.choices(range(len(text) + 1), k=6)}
+        return tuple(pairwise(sorted(edges)))
+
+    return translate

@@ -6,6 +6,7 @@
 //   {"lines": [...], "constraints": [[...], ...] or "constraint_tokens": [[[...], ...], ...]}
 //   {"lines": [...], "alignments": true, "alignment_threshold": 0.2, "words": true}
 //   {"lines": [...], "line_names": [...]}
+//   {"lines": [...], "markup": "html", "whole": true}
 //   {"lines": [...], "terminology": "content of a glossary", "ignore_case": true}
 //   {"terminology": ..., "ignore_case": true, "pairs": [[line, translation], ...]}
 //   {"lines": [...], "options": {...}, "threads": 64}
@@ -37,11 +38,13 @@ namespace {
 using nlohmann::json;
 using translate_trt::Glossary;
 using translate_trt::LoadOptions;
+using translate_trt::Markup;
 using translate_trt::Result;
 using translate_trt::SearchOptions;
 using translate_trt::Translation;
 using translate_trt::Translator;
 using Translations = std::vector<Translation>;
+using Seconds = std::chrono::duration<double>;
 
 template <class T>
 void take(const json& given, const char* name, T& value) {
@@ -162,6 +165,11 @@ json terms_of(const json& request) {
   return {{"size", glossary->size()}, {"terms", answer}};
 }
 
+Markup markup_of(const json& request) {
+  const auto name = request["markup"].get<std::string>();
+  return name == "html" ? Markup::html : name == "xml" ? Markup::xml : Markup::text;
+}
+
 Result<Translations> call(const Translator& translator, const json& request) {
   const auto options = search_options(request);
   if (request.contains("ids")) {
@@ -174,8 +182,9 @@ Result<Translations> call(const Translator& translator, const json& request) {
   take(request, "lines", lines);
   take(request, "prefixes", prefixes);
   if (!request.contains("constraints") && !request.contains("constraint_tokens") &&
-      !request.contains("alignments") && !request.contains("words") &&
-      !request.contains("line_names") && !request.contains("terminology")) {
+      !request.contains("markup") && !request.contains("alignments") &&
+      !request.contains("words") && !request.contains("line_names") &&
+      !request.contains("terminology")) {
     return translator.try_translate(lines, options, prefixes);
   }
   translate_trt::SubmitOptions submit;
@@ -192,6 +201,12 @@ Result<Translations> call(const Translator& translator, const json& request) {
     if (!read) return read.error();
     glossary.emplace(*std::move(read));
     submit.terminology = &*glossary;
+  }
+  if (request.contains("markup")) {
+    bool whole = false;
+    take(request, "whole", whole);
+    if (request.contains("seconds")) submit.timeout = Seconds(request["seconds"].get<double>());
+    return translator.try_translate_markup(lines, markup_of(request), whole, submit);
   }
   auto job = translator.try_submit(lines, submit, prefixes);
   return job ? job->try_get() : job.error();
@@ -219,8 +234,6 @@ json translate(const Translator& translator, const json& request) {
   answer["seconds"] = seconds.count();
   return answer;
 }
-
-using Seconds = std::chrono::duration<double>;
 
 json translate_by_threads(const Translator& translator, const json& request) {
   const auto lines = request["lines"].get<std::vector<std::string>>();

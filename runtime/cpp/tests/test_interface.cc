@@ -8,8 +8,10 @@
 #include <string>
 #include <thread>
 
+#include "api/calls.h"
 #include "api/options.h"
 #include "check.h"
+#include "text/utf8.h"
 #include "translate_trt/translate_trt.hpp"
 
 namespace translate_trt::runtime {
@@ -139,6 +141,61 @@ void test_null_and_empty() {
   CHECK(std::strcmp(tt_status_name(77), "unknown status") == 0);
 }
 
+// A result without alignments, made by the caller.
+std::unique_ptr<tt_result, translate_trt::detail::Free> result_of(const std::string& text) {
+  TextHypothesis one;
+  one.text = text;
+  one.pieces.resize(1);
+  return std::unique_ptr<tt_result, translate_trt::detail::Free>(as_result({{one}}));
+}
+
+void test_markup() {
+  const std::string source = "<p>a <b>b</b></p><p>-</p><p>c</p>";
+  const tt_text text = {source.data(), source.size()};
+  tt_markup* markup = nullptr;
+  CHECK(tt_markup_new(&text, 1, TT_MARKUP_HTML, 1, nullptr) == TT_INPUT_ERROR);
+  CHECK(tt_markup_new(nullptr, 1, TT_MARKUP_HTML, 1, &markup) == TT_INPUT_ERROR);
+  CHECK(tt_markup_new(&text, 1, 3, 1, &markup) == TT_OPTION_ERROR);
+  CHECK(contains(tt_last_error(), "kind is 3"));
+  CHECK(tt_markup_new(&text, 1, TT_MARKUP_HTML, 2, &markup) == TT_OPTION_ERROR);
+  CHECK(contains(tt_last_error(), "whole is 2") && markup == nullptr);
+  CHECK(tt_markup_lines(nullptr).size == 0);
+  CHECK(tt_markup_receive(nullptr, nullptr) == TT_INPUT_ERROR);
+  CHECK(tt_markup_result(nullptr, nullptr) == TT_INPUT_ERROR);
+  tt_markup_free(nullptr);
+
+  CHECK(tt_markup_new(&text, 1, TT_MARKUP_HTML, 1, &markup) == TT_OK);
+  const tt_marked_lines lines = tt_markup_lines(markup);
+  CHECK(lines.size == 2 && std::strcmp(lines.lines[0].data, "a b") == 0);
+  CHECK(std::strcmp(lines.names[1].data, "text 1 of this call") == 0);
+  tt_result* result = nullptr;
+  CHECK(tt_markup_result(markup, &result) == TT_INPUT_ERROR && result == nullptr);
+  CHECK(contains(tt_last_error(), "not translated yet"));
+  CHECK(tt_markup_receive(markup, result_of("x").get()) == TT_INPUT_ERROR);
+  CHECK(contains(tt_last_error(), "1 translations for 2 lines"));
+  const std::unique_ptr<tt_result, translate_trt::detail::Free> two(
+      as_result({result_of("x")->translations[0], result_of("y")->translations[0]}));
+  CHECK(tt_markup_receive(markup, two.get()) == TT_INPUT_ERROR);
+  CHECK(contains(tt_last_error(), "set alignments to 1"));
+  // Alignments without tokens: tags stay at the ends.
+  for (auto& translation : two->translations) {
+    translation[0].aligned = {decode_utf8(translation[0].text), {{}}};
+  }
+  CHECK(tt_markup_receive(markup, two.get()) == TT_OK);
+  CHECK(tt_markup_lines(markup).size == 0);
+  CHECK(tt_markup_result(markup, &result) == TT_OK && tt_result_size(result) == 1);
+  const std::string found = tt_result_text(result, 0, 0).data;
+  CHECK(contains(found, "<p>-</p><p>y</p>") && contains(found, "<b>") && contains(found, "x"));
+  tt_result_free(result);
+  tt_markup_free(markup);
+
+  CHECK(tt_markup_new(nullptr, 0, TT_MARKUP_TEXT, 0, &markup) == TT_OK);
+  CHECK(tt_markup_lines(markup).size == 0 && tt_markup_result(markup, &result) == TT_OK);
+  CHECK(tt_result_size(result) == 0);
+  tt_result_free(result);
+  tt_markup_free(markup);
+}
+
 void test_errors_are_of_their_thread() {
   tt_options_default(nullptr, 0);
   const std::string here = tt_last_error();
@@ -173,6 +230,7 @@ void test_interface() {
   test_languages();
   test_options_out_of_range();
   test_null_and_empty();
+  test_markup();
   test_errors_are_of_their_thread();
   test_the_wrapper();
 }

@@ -6,18 +6,16 @@ Tags of the random documents have numbers, so that the tests find them without a
 from __future__ import annotations
 
 import html
-import random
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.markup import translate_with
+from support.markup import BLOCK, Maker, random_translator, translate_with
 
 from translate_trt.runtime.errors import InputError, OptionError
 from translate_trt.runtime.line_names import LineNames
@@ -247,55 +245,6 @@ def test_deep_and_wide_documents_end_soon() -> None:
 
 # ---- random documents ----
 
-INLINE, BLOCK = ("b", "i", "a", "span"), ("p", "div", "ul", "li", "td")
-
-
-class Maker:
-    """Random documents whose tags have numbers; XML has no tags without ends."""
-
-    def __init__(self, seed: int, markup: str) -> None:
-        self.random, self.markup = random.Random(seed), markup
-        self.count = 0
-
-    def number(self) -> int:
-        self.count += 1
-        return self.count
-
-    def text(self) -> str:
-        words = [
-            self.random.choice(
-                ["cat", "dog,", "the", "A.", "x&amp;y", "&lt;", "don't", "日本", "é"]
-            )
-            if self.random.random() < 0.85
-            else self.random.choice(["{n%d}", "${n%d}", "%%(n%d)s"]) % self.number()
-            for _ in range(self.random.randint(0, 4))
-        ]
-        space = self.random.choice([" ", " ", "\n  "])
-        edges = [self.random.choice(["", " "]) for _ in range(2)]
-        return edges[0] + space.join(words) + edges[1]
-
-    def inline(self, depth: int) -> str:
-        kind = self.random.randint(0, 9)
-        if depth <= 0 or kind < 4:
-            return self.text()
-        number = self.number()
-        if kind == 4:
-            return self.random.choice([f"<!-- c{number} -->", f'<img n="{number}"/>'])
-        if kind == 5:
-            return f'<code n="{number}" translate="no">x {number}</code>'
-        name = self.random.choice(INLINE)
-        inside = "".join(self.inline(depth - 1) for _ in range(self.random.randint(0, 3)))
-        return f'<{name} n="{number}">{inside}</{name}>'
-
-    def block(self, depth: int) -> str:
-        name, number = self.random.choice(BLOCK), self.number()
-        if depth > 0 and self.random.random() < 0.5:
-            inside = "\n".join(self.block(depth - 1) for _ in range(self.random.randint(0, 3)))
-        else:
-            inside = "".join(self.inline(3) for _ in range(self.random.randint(0, 5)))
-        between = f'<br n="{self.number()}"/>' if self.random.random() < 0.1 else ""
-        return f'<{name} n="{number}">{inside}{between}</{name}>'
-
 
 def tree(text: str) -> tuple[dict[str, str], list[str], Counter[str]]:
     """Return the parent of each tag, the tags of blocks in order, and all placeholders.
@@ -325,31 +274,7 @@ def tree(text: str) -> tuple[dict[str, str], list[str], Counter[str]]:
 def test_random_documents_keep_their_tags(seed: int, markup: str, whole: bool) -> None:
     maker = Maker(seed, markup)
     source = maker.block(1) if maker.random.random() < 0.5 else maker.inline(4)
-    chance = maker.random
-
-    def translate(texts: Sequence[str]) -> list[Translation]:
-        return [Translation((anything(text),)) for text in texts]
-
-    def anything(text: str) -> TextHypothesis:
-        """Shuffle, repeat and lose words, and align tokens of any size with anything."""
-        words = chance.choices(text.split(), k=chance.randint(0, 9)) if chance.random() < 0.6 else (
-            chance.sample(text.split(), len(text.split()))
-        )  # fmt: skip
-        target = " ".join(words)
-        spans = [cut(one) for one in (text, target)]
-        rows = np.random.default_rng(chance.randint(0, 99)).random(
-            [len(one) for one in spans[::-1]]
-        )
-        if chance.random() < 0.2:
-            rows[:] = 0
-        segment = AlignedSegment(spans[0], spans[1], rows.astype(np.float32))
-        return TextHypothesis(target, 0.0, (), Alignment(text, target, (segment,)))
-
-    def cut(text: str) -> tuple[tuple[int, int], ...]:
-        edges = {0, len(text), *chance.choices(range(len(text) + 1), k=6)}
-        return tuple(pairwise(sorted(edges)))
-
-    (found,) = translate_with(translate, [source], markup, whole)
+    (found,) = translate_with(random_translator(maker.random), [source], markup, whole)
     before, after = tree(source), tree(found.text)
     assert after[0] == before[0], (source, found.text)
     assert after[2] == before[2], (source, found.text)

@@ -491,6 +491,69 @@ TT_API tt_status tt_job_result(tt_job* job, tt_result** result);
  * have been freed before. */
 TT_API void tt_job_free(tt_job* job);
 
+/* ---- markup (docs/translate.md, "Tags and placeholders") ---- */
+
+/* HTML, XML, or text that has placeholders alone, such as {name}. */
+enum { TT_MARKUP_HTML = 0, TT_MARKUP_XML = 1, TT_MARKUP_TEXT = 2 };
+
+/* Texts with markup. Their tags leave the text before translation, and return after it at the words
+ * that they belong to:
+ *
+ *   tt_markup_new(texts, count, TT_MARKUP_HTML, 1, &markup);
+ *   for (;;) {
+ *     tt_marked_lines lines = tt_markup_lines(markup);
+ *     if (lines.size == 0) break;
+ *     options.alignments = 1;
+ *     options.line_names = lines.names;
+ *     tt_submit(translator, lines.lines, lines.size, &options, NULL, &job);
+ *     tt_job_result(job, &result);
+ *     tt_markup_receive(markup, result);
+ *   }
+ *   tt_markup_result(markup, &translations);
+ *
+ * The loop runs at most twice: where a translation lacks a placeholder or the text of code, which
+ * the model is to copy, the line is translated once more without it. Independent of any translator;
+ * one thread at a time may use a handle. */
+typedef struct tt_markup tt_markup;
+
+/* Takes the tags out of texts.
+ *
+ * kind: TT_MARKUP_...
+ * whole: 1: the texts are documents, whose elements decide what a sentence does not go across; 0:
+ * lines. XML without a root element is one sentence unless whole is 1.
+ * markup: set to a new handle, to be freed by tt_markup_free, or to NULL on failure.
+ *
+ * TT_INPUT_ERROR: a text is not well-formed XML. TT_OPTION_ERROR: there is no such kind, or whole
+ * is neither 0 nor 1. TT_MEMORY_ERROR. */
+TT_API tt_status tt_markup_new(const tt_text* texts, size_t count, int32_t kind, int32_t whole,
+                               tt_markup** markup);
+
+/* Plain lines, each from one of the texts. */
+typedef struct tt_marked_lines {
+  const tt_text* lines;
+  const tt_text* names; /* of the texts that the lines are from, for tt_submit_options.line_names */
+  size_t size;
+} tt_marked_lines;
+
+/* Returns the lines to translate next; none once all texts are translated. They belong to the
+ * handle, and are valid until tt_markup_receive or tt_markup_free. */
+TT_API tt_marked_lines tt_markup_lines(const tt_markup* markup);
+
+/* Receives the translations of the lines, with alignments.
+ *
+ * TT_INPUT_ERROR: the result is not one of the lines, or has no alignments. TT_MEMORY_ERROR. */
+TT_API tt_status tt_markup_receive(tt_markup* markup, const tt_result* result);
+
+/* Returns the translations of the texts, with tags. Their words are not aligned.
+ *
+ * result: set to a new handle, to be freed by tt_result_free, or to NULL on failure.
+ *
+ * TT_INPUT_ERROR: there are lines to translate. TT_MEMORY_ERROR. */
+TT_API tt_status tt_markup_result(const tt_markup* markup, tt_result** result);
+
+/* Frees texts with markup; NULL is allowed. */
+TT_API void tt_markup_free(tt_markup* markup);
+
 /* ---- results ----
  *
  * A result has an entry for each line, in the order of the input. A line has its n best hypotheses,
@@ -507,7 +570,8 @@ TT_API size_t tt_result_size(const tt_result* result);
 /* Returns the number of hypotheses of a line, at least 1. */
 TT_API size_t tt_result_hypotheses(const tt_result* result, size_t line);
 
-/* Returns the translation: valid UTF-8, a single line without its line break, null-terminated. */
+/* Returns the translation: valid UTF-8, null-terminated; a single line
+ * without its line break, except of texts with markup. */
 TT_API tt_text tt_result_text(const tt_result* result, size_t line, size_t rank);
 
 /* Returns the score: cumulative log-probability divided by the length penalty, summed over the

@@ -6,6 +6,7 @@
 #ifndef TRANSLATE_TRT_HPP_
 #define TRANSLATE_TRT_HPP_
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -189,6 +190,7 @@ struct Free {
   void operator()(tt_result* handle) const { tt_result_free(handle); }
   void operator()(tt_glossary* handle) const { tt_glossary_free(handle); }
   void operator()(tt_terms* handle) const { tt_terms_free(handle); }
+  void operator()(tt_markup* handle) const { tt_markup_free(handle); }
 };
 
 inline Failure failure(tt_status status) { return {status, tt_last_error()}; }
@@ -439,6 +441,80 @@ class Job {
   std::unique_ptr<tt_job, detail::Free> handle_;
 };
 
+enum class Markup { html = TT_MARKUP_HTML, xml = TT_MARKUP_XML, text = TT_MARKUP_TEXT };
+
+// Texts with markup: plain lines to translate, twice at most, and the texts with their tags. For
+// callers that submit lines themselves; others use Translator::translate_markup.
+class MarkedTexts {
+ public:
+  // Takes the tags out of texts. whole: they are documents, see tt_markup_new.
+  static Result<MarkedTexts> try_make(const std::vector<std::string>& texts, Markup markup,
+                                      bool whole = false) {
+    std::vector<tt_text> views;
+    for (const std::string& text : texts) views.push_back({text.data(), text.size()});
+    tt_markup* made = nullptr;
+    const tt_status status =
+        tt_markup_new(views.data(), views.size(), static_cast<int>(markup), whole ? 1 : 0, &made);
+    if (status != TT_OK) return detail::failure(status);
+    return MarkedTexts(made);
+  }
+
+  // The lines to translate next; none once all texts are translated.
+  std::vector<std::string> lines() const { return strings(&tt_marked_lines::lines); }
+  // The name of the text that each line is from, for SubmitOptions::line_names.
+  std::vector<std::string> names() const { return strings(&tt_marked_lines::names); }
+
+  // Waits for a job of the lines, submitted with alignments, and receives its translations.
+  std::optional<Failure> try_receive(const Job& job) {
+    tt_result* made = nullptr;
+    tt_status status = tt_job_result(job.handle(), &made);
+    const std::unique_ptr<tt_result, detail::Free> result(made);
+    if (status == TT_OK) status = tt_markup_receive(handle_.get(), result.get());
+    if (status != TT_OK) return detail::failure(status);
+    return std::nullopt;
+  }
+
+  // The translations of the texts, with tags.
+  Result<std::vector<Translation>> try_get() const {
+    tt_result* made = nullptr;
+    const tt_status status = tt_markup_result(handle_.get(), &made);
+    const std::unique_ptr<tt_result, detail::Free> result(made);
+    if (status != TT_OK) return detail::failure(status);
+    return detail::translations(result.get());
+  }
+
+#if defined(__cpp_exceptions)
+
+  // As try_make, but throws Error.
+  explicit MarkedTexts(const std::vector<std::string>& texts, Markup markup, bool whole = false)
+      : MarkedTexts(detail::value_of(try_make(texts, markup, whole))) {}
+
+  // As try_receive, but throws Error.
+  void receive(const Job& job) {
+    if (const auto failure = try_receive(job)) throw Error(*failure);
+  }
+
+  // As try_get, but throws Error.
+  std::vector<Translation> get() const { return detail::value_of(try_get()); }
+
+#endif
+
+ private:
+  explicit MarkedTexts(tt_markup* handle) : handle_(handle) {}
+
+  std::vector<std::string> strings(const tt_text* tt_marked_lines::* which) const {
+    const tt_marked_lines lines = tt_markup_lines(handle_.get());
+    std::vector<std::string> found;
+    for (std::size_t i = 0; i < lines.size; ++i) {
+      const tt_text text = (lines.*which)[i];
+      found.emplace_back(text.data, text.size);
+    }
+    return found;
+  }
+
+  std::unique_ptr<tt_markup, detail::Free> handle_;
+};
+
 // A loaded bundle. Several threads may call const member functions at the same time.
 class Translator {
  public:
@@ -499,6 +575,36 @@ class Translator {
     return submit_texts(tt_submit_ids, views_of(sources), options, views_of(prefixes));
   }
 
+  // Translates texts with markup and waits: their tags return at the words that they belong to.
+  // Needs a bundle exported with --attention. whole: texts are documents, see tt_markup_new.
+  // options: without constraints, names and `finished`; the timeout is that of the call.
+  Result<std::vector<Translation>> try_translate_markup(const std::vector<std::string>& texts,
+                                                        Markup markup, bool whole = false,
+                                                        SubmitOptions options = {}) const {
+    if (!options.constraints.empty() || !options.constraint_tokens.empty() ||
+        !options.line_names.empty() || options.finished || options.score || options.words) {
+      return Failure{TT_OPTION_ERROR,
+                     "constraints, names, finished, score and words belong to lines, not to texts "
+                     "with markup; leave them out."};
+    }
+    auto marked = MarkedTexts::try_make(texts, markup, whole);
+    if (!marked) return marked.error();
+    const auto begin = std::chrono::steady_clock::now();
+    const auto timeout = options.timeout;
+    options.alignments = true;
+    for (auto lines = marked->lines(); !lines.empty(); lines = marked->lines()) {
+      options.line_names = marked->names();
+      if (timeout) {
+        const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - begin;
+        options.timeout = std::max(*timeout - passed, std::chrono::duration<double>(0));
+      }
+      const auto job = try_submit(lines, options);
+      if (!job) return job.error();
+      if (const auto failure = marked->try_receive(*job)) return *failure;
+    }
+    return marked->try_get();
+  }
+
   // Current load and totals.
   tt_statistics statistics() const {
     tt_statistics found = {};
@@ -525,6 +631,13 @@ class Translator {
       const std::optional<SearchOptions>& options = {},
       const std::vector<std::vector<std::int32_t>>& prefixes = {}) const {
     return detail::value_of(try_translate_ids(sources, options, prefixes));
+  }
+
+  // As try_translate_markup, but throws Error.
+  std::vector<Translation> translate_markup(const std::vector<std::string>& texts, Markup markup,
+                                            bool whole = false,
+                                            const SubmitOptions& options = {}) const {
+    return detail::value_of(try_translate_markup(texts, markup, whole, options));
   }
 
   // As try_submit, but throws Error.

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "text/alignment.h"
 #include "text/tokenizer.h"
 #include "translate_trt/translate_trt.h"
 
@@ -34,6 +35,7 @@ struct TextHypothesis {
   std::vector<Hypothesis> pieces;
   std::vector<tt_word_pair> alignment;  // of words of line and text, if requested
   std::vector<Word> words = {};         // of the text, if requested
+  TextAlignment aligned = {};           // of line and text, if alignments were requested
 };
 
 // The n best translations of one line, best first; a blank line has one, which is empty.

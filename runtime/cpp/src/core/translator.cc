@@ -526,6 +526,7 @@ void Translator::align(const AlignedLine& line, double threshold, Translation& t
       segments.push_back(std::move(segment));
     }
     hypothesis.alignment = aligned_words(line.text, target, segments, threshold);
+    hypothesis.aligned = {std::move(target), std::move(segments)};
   }
 }
 

@@ -1,6 +1,7 @@
 // Alignments of words between a text and its translation (runtime/text/alignment.py).
 #pragma once
 
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -14,6 +15,12 @@ namespace translate_trt::runtime {
 struct AlignedSegment {
   std::vector<Span> source, target;
   std::vector<float> weights;  // [target tokens, source tokens]
+};
+
+// A text and the segments of it and its source.
+struct TextAlignment {
+  std::u32string target;
+  std::vector<AlignedSegment> segments;
 };
 
 // Returns aligned words, by source word and target word in ascending order. Words are separated by

@@ -118,6 +118,10 @@ void order_marks(std::u32string& text) {
 
 const char* unicode_version() { return kUnicodeVersion; }
 
+bool is_alphanumeric(char32_t character) { return range_of(kAlphanumeric, character) != nullptr; }
+
+bool is_word(char32_t character) { return character == U'_' || is_alphanumeric(character); }
+
 bool is_mark(char32_t character) { return range_of(kMarks, character) != nullptr; }
 
 bool joins(char32_t character) { return range_of(kJoining, character) != nullptr; }

@@ -10,6 +10,12 @@ namespace translate_trt::runtime {
 // The version, such as "14.0.0".
 const char* unicode_version();
 
+// Python's str.isalnum for one character.
+bool is_alphanumeric(char32_t character);
+
+// Whether a character is one of a word for Python's regular expressions (\w).
+bool is_word(char32_t character);
+
 // Whether a character is a mark (categories Mn, Mc, Me).
 bool is_mark(char32_t character);
 

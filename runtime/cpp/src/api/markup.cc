@@ -1,0 +1,94 @@
+// Texts with markup in the C interface.
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "api/calls.h"
+#include "api/options.h"
+#include "core/markup.h"
+#include "text/utf8.h"
+
+using translate_trt::runtime::as_result;
+using translate_trt::runtime::guarded;
+using translate_trt::runtime::MarkedTexts;
+using translate_trt::runtime::Markup;
+using translate_trt::runtime::require;
+using translate_trt::runtime::texts;
+
+namespace {
+
+// Names of texts in error messages.
+std::vector<std::string> names_of_texts(std::size_t count) {
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < count; ++i) {
+    names.push_back("text " + std::to_string(i + 1) + " of this call");
+  }
+  return names;
+}
+
+}  // namespace
+
+struct tt_markup {
+  std::vector<std::string> names;  // of the texts
+  MarkedTexts marked;
+  std::vector<tt_text> lines, line_names;
+
+  // Makes the arrays of the lines to translate next.
+  void list_lines() {
+    lines.clear();
+    line_names.clear();
+    const auto view = [](const std::string& text) { return tt_text{text.c_str(), text.size()}; };
+    for (const std::string& line : marked.lines()) lines.push_back(view(line));
+    for (const std::size_t owner : marked.owners()) line_names.push_back(view(names[owner]));
+  }
+};
+
+tt_status tt_markup_new(const tt_text* given, size_t count, int32_t kind, int32_t whole,
+                        tt_markup** markup) {
+  if (markup != nullptr) *markup = nullptr;
+  return guarded([&] {
+    require(markup != nullptr, "markup");
+    require(given != nullptr || count == 0, "texts");
+    if (kind < TT_MARKUP_HTML || kind > TT_MARKUP_TEXT) {
+      throw translate_trt::runtime::option_error("kind is " + std::to_string(kind) +
+                                                 "; it must be one of TT_MARKUP_...");
+    }
+    std::vector<std::u32string> decoded;
+    for (const auto text : texts(given, count, "the text")) {
+      decoded.push_back(translate_trt::runtime::decode_utf8(text));
+    }
+    std::vector<std::string> names = names_of_texts(count);
+    MarkedTexts marked(std::move(decoded), names, static_cast<Markup>(kind),
+                       translate_trt::runtime::is_true("whole", whole));
+    auto made = std::make_unique<tt_markup>(tt_markup{std::move(names), std::move(marked), {}, {}});
+    made->list_lines();
+    *markup = made.release();
+  });
+}
+
+tt_marked_lines tt_markup_lines(const tt_markup* markup) {
+  if (markup == nullptr) return {nullptr, nullptr, 0};
+  return {markup->lines.data(), markup->line_names.data(), markup->lines.size()};
+}
+
+tt_status tt_markup_receive(tt_markup* markup, const tt_result* result) {
+  return guarded([&] {
+    require(markup != nullptr, "markup");
+    require(result != nullptr, "result");
+    markup->marked.receive(result->translations);
+    markup->list_lines();
+  });
+}
+
+tt_status tt_markup_result(const tt_markup* markup, tt_result** result) {
+  if (result != nullptr) *result = nullptr;
+  return guarded([&] {
+    require(markup != nullptr, "markup");
+    require(result != nullptr, "result");
+    *result = as_result(markup->marked.translations());
+  });
+}
+
+void tt_markup_free(tt_markup* markup) { delete markup; }

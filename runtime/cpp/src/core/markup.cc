@@ -1,0 +1,733 @@
+#include "core/markup.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <iterator>
+#include <numeric>
+#include <optional>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <unordered_map>
+#include <utility>
+
+#include "core/errors.h"
+#include "text/tag_placement.h"
+#include "text/unicode.h"
+#include "text/utf8.h"
+
+namespace translate_trt::runtime {
+
+// Types of MarkedSegment, which is no type of this file alone.
+enum class MarkedKind {
+  kText,
+  kOpen,
+  kClose,
+  kLeaf,  // without content that is translated
+  kCut,   // separates segments
+};
+
+struct MarkedItem {
+  MarkedKind kind;
+  std::u32string raw;        // characters of the text with markup
+  std::u32string text = {};  // of a text, or of a leaf that is shown to the model
+  bool silent = false;       // a leaf that leaves no trace in the text, as a comment
+  bool is_tag = true;        // a leaf that must stay in its element
+};
+
+// A segment without tags, as the model gets it.
+struct PlainSegment {
+  std::u32string text;  // with single spaces
+  Elements elements;    // its elements and leaves, but not the placeholders that are shown
+  std::vector<std::pair<std::u32string_view, Span>> shown;  // leaves that are shown, in order
+};
+
+namespace {
+
+// Elements of HTML that separate texts, and other elements that a sentence does not go across.
+constexpr std::u32string_view kBlocks[] = {
+    U"address", U"article",  U"aside",   U"base",     U"basefont", U"blockquote", U"body",
+    U"br",      U"caption",  U"center",  U"col",      U"colgroup", U"dd",         U"details",
+    U"dialog",  U"dir",      U"div",     U"dl",       U"dt",       U"fieldset",   U"figcaption",
+    U"figure",  U"footer",   U"form",    U"frame",    U"frameset", U"h1",         U"h2",
+    U"h3",      U"h4",       U"h5",      U"h6",       U"head",     U"header",     U"hgroup",
+    U"hr",      U"html",     U"iframe",  U"legend",   U"li",       U"link",       U"main",
+    U"menu",    U"meta",     U"nav",     U"noframes", U"noscript", U"object",     U"ol",
+    U"option",  U"optgroup", U"p",       U"param",    U"pre",      U"search",     U"section",
+    U"select",  U"source",   U"summary", U"table",    U"tbody",    U"td",         U"textarea",
+    U"tfoot",   U"th",       U"thead",   U"title",    U"tr",       U"track",      U"ul",
+    U"video"};
+constexpr std::u32string_view kWithoutEnd[] = {
+    U"area", U"base",  U"basefont", U"br",   U"col",   U"embed",  U"frame", U"hr",
+    U"img",  U"input", U"link",     U"meta", U"param", U"source", U"track", U"wbr"};
+// Elements whose content is no markup; others that are not seen; whose content is not text; of
+// code.
+constexpr std::u32string_view kRaw[] = {U"script", U"style"};
+constexpr std::u32string_view kUnseen[] = {U"script", U"style", U"template"};
+constexpr std::u32string_view kNotText[] = {U"script", U"style", U"template", U"audio",
+                                            U"canvas", U"math",  U"svg"};
+constexpr std::u32string_view kUntranslated[] = {
+    U"script", U"style",  U"template", U"audio", U"canvas", U"math",     U"svg", U"code", U"iframe",
+    U"kbd",    U"object", U"pre",      U"samp",  U"select", U"textarea", U"var", U"video"};
+// Tags without content that are seen.
+constexpr std::u32string_view kObjects[] = {U"img", U"input", U"embed", kCdata};
+// Longest text of an element that is shown to the model.
+constexpr std::size_t kLongestShown = 80;
+constexpr std::u32string_view kAfterWord = U".,;:!?)]}\u2026\u3002\uff0c\uff01\uff1f";
+
+template <std::size_t size>
+bool is_in(const std::u32string_view (&names)[size], std::u32string_view name) {
+  return std::find(std::begin(names), std::end(names), name) != std::end(names);
+}
+
+// White space between tags, as both kinds of markup define it.
+bool is_markup_space(char32_t character) {
+  return std::u32string_view(U" \t\r\n\f").find(character) != std::u32string_view::npos;
+}
+
+bool is_blank(std::u32string_view text) { return std::all_of(text.begin(), text.end(), is_space); }
+
+std::vector<std::u32string_view> words_between_spaces(std::u32string_view text) {
+  std::vector<std::u32string_view> words;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const auto is_end = [&](std::size_t at) { return at == text.size() || is_space(text[at]); };
+    std::size_t end = begin;
+    while (!is_end(end)) ++end;
+    if (end > begin) words.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return words;
+}
+
+std::u32string with_single_spaces(std::u32string_view text) {
+  std::u32string joined;
+  for (const std::u32string_view word : words_between_spaces(text)) {
+    if (!joined.empty()) joined += U' ';
+    joined += word;
+  }
+  return joined;
+}
+
+// ---- placeholders ----
+
+bool is_ascii_digit(char32_t character) { return character >= U'0' && character <= U'9'; }
+
+// The position after the characters from one on that a condition holds for.
+template <class Condition>
+std::size_t after_all(std::u32string_view text, std::size_t begin, Condition holds) {
+  while (begin < text.size() && holds(text[begin])) ++begin;
+  return begin;
+}
+
+// The end of a conversion of printf, which begins after the percent sign and the position or name;
+// 0 if there is none.
+std::size_t conversion_end(std::u32string_view text, std::size_t at) {
+  const auto is_one_of = [](std::u32string_view characters) {
+    return [characters](char32_t one) { return characters.find(one) != characters.npos; };
+  };
+  at = after_all(text, at, is_one_of(U"-+0#"));
+  at = after_all(text, at, is_ascii_digit);
+  if (at + 1 < text.size() && text[at] == U'.' && is_ascii_digit(text[at + 1])) {
+    at = after_all(text, at + 1, is_ascii_digit);
+  }
+  for (const char32_t modifier : {U'h', U'l'}) {
+    if (at >= text.size() || text[at] != modifier) continue;
+    ++at;
+    if (at < text.size() && text[at] == modifier) ++at;
+    break;
+  }
+  return at < text.size() && is_one_of(U"sdiufFeEgGxXoc@")(text[at]) ? at + 1 : 0;
+}
+
+// The end of a placeholder that begins at a position; 0 if none does. Placeholders of message
+// catalogues: {{name}}, ${name}, {0}, %(name)s, %1$s, %.2f. A percent sign without a name may be
+// one of text, as in "100%", and so may have no letter or digit beside it.
+std::size_t placeholder_end(std::u32string_view text, std::size_t begin) {
+  const auto is_at = [&](std::size_t at, char32_t character) {
+    return at < text.size() && text[at] == character;
+  };
+  const auto is_inside = [](char32_t one) { return one != U'{' && one != U'}' && one != U'\n'; };
+  if (is_at(begin, U'{') && is_at(begin + 1, U'{')) {
+    const std::size_t end = after_all(text, begin + 2, is_inside);
+    return is_at(end, U'}') && is_at(end + 1, U'}') ? end + 2 : 0;
+  }
+  if (is_at(begin, U'$') && is_at(begin + 1, U'{')) {
+    const std::size_t end = after_all(text, begin + 2, is_inside);
+    return is_at(end, U'}') ? end + 1 : 0;
+  }
+  if (is_at(begin, U'{')) {
+    const std::size_t end = after_all(text, begin + 1, [](char32_t one) {
+      return is_word(one) || std::u32string_view(U".:!+,#-").find(one) != std::u32string_view::npos;
+    });
+    return is_at(end, U'}') ? end + 1 : 0;
+  }
+  if (!is_at(begin, U'%')) return 0;
+  if (is_at(begin + 1, U'(')) {
+    const std::size_t end = after_all(text, begin + 2, is_word);
+    return end > begin + 2 && is_at(end, U')') ? conversion_end(text, end + 1) : 0;
+  }
+  const std::size_t digits = after_all(text, begin + 1, is_ascii_digit);
+  if (digits > begin + 1 && is_at(digits, U'$')) return conversion_end(text, digits + 1);
+  if (begin > 0 && (is_word(text[begin - 1]) || text[begin - 1] == U'%')) return 0;
+  const std::size_t end = conversion_end(text, begin + 1);
+  return end == 0 || (end < text.size() && is_word(text[end])) ? 0 : end;
+}
+
+// ---- parts of a text ----
+
+constexpr std::ptrdiff_t kNoPartner = -1;
+using Partners = std::vector<std::ptrdiff_t>;
+
+// The index of the end tag of each start tag that has one, and the reverse.
+Partners partners_of(const std::vector<MarkupToken>& tokens, Markup markup) {
+  Partners partners(tokens.size(), kNoPartner);
+  std::vector<std::size_t> stack;
+  std::unordered_map<std::u32string_view, std::size_t> open;  // number of start tags of a name
+  for (std::size_t index = 0; index < tokens.size(); ++index) {
+    const MarkupToken& token = tokens[index];
+    if (token.kind == TokenKind::kStart &&
+        !(markup == Markup::kHtml && is_in(kWithoutEnd, token.name))) {
+      stack.push_back(index);
+      ++open[token.name];
+    } else if (token.kind == TokenKind::kEnd && open[token.name] > 0) {
+      while (tokens[stack.back()].name != token.name) {
+        --open[tokens[stack.back()].name];  // has no end tag
+        stack.pop_back();
+      }
+      --open[token.name];
+      partners[stack.back()] = static_cast<std::ptrdiff_t>(index);
+      partners[index] = static_cast<std::ptrdiff_t>(stack.back());
+      stack.pop_back();
+    }
+  }
+  return partners;
+}
+
+// Which tokens of XML no sentence goes across: tags of elements beside which is no text. An element
+// is part of a sentence if it is beside text, or in another one that is.
+std::vector<bool> xml_cuts(const std::vector<MarkupToken>& tokens, const Partners& partners,
+                           bool whole) {
+  const std::size_t outside = tokens.size();  // stands for what has no parent
+  std::vector<std::size_t> parents, stack = {outside};
+  std::vector<bool> has_text(tokens.size() + 1);
+  has_text[outside] = !whole;
+  for (std::size_t index = 0; index < tokens.size(); ++index) {
+    const MarkupToken& token = tokens[index];
+    if (token.kind == TokenKind::kEnd && stack.size() > 1) stack.pop_back();
+    parents.push_back(stack.back());
+    if (token.kind == TokenKind::kStart) {
+      stack.push_back(index);
+    } else if (token.kind == TokenKind::kReference || !is_blank(token.text)) {
+      has_text[stack.back()] = true;
+    }
+  }
+  std::vector<bool> cuts;
+  for (const MarkupToken& token : tokens) cuts.push_back(token.name == kDeclaration);
+  for (std::size_t index = 0; index < tokens.size(); ++index) {
+    const TokenKind kind = tokens[index].kind;
+    if (kind != TokenKind::kStart && kind != TokenKind::kEmpty) continue;
+    // A parent that is part of a sentence makes all that it has part of the sentence.
+    if (has_text[parents[index]]) has_text[index] = true;
+    cuts[index] = !has_text[parents[index]];
+    if (partners[index] != kNoPartner) {
+      cuts[static_cast<std::size_t>(partners[index])] = cuts[index];
+    }
+  }
+  return cuts;
+}
+
+// Whether a start tag says that the text of its element is not translated.
+bool is_untranslated(const MarkupToken& token, Markup markup) {
+  if (token.kind != TokenKind::kStart) return false;
+  const std::u32string_view translate = token.attribute(U"translate");
+  if (translate.size() == 2 && (translate[0] | 0x20) == U'n' && (translate[1] | 0x20) == U'o') {
+    return true;
+  }
+  if (markup != Markup::kHtml) return false;
+  const auto classes = words_between_spaces(token.attribute(U"class"));
+  return is_in(kUntranslated, token.name) ||
+         std::find(classes.begin(), classes.end(), U"notranslate") != classes.end();
+}
+
+// The parts of a text; those of the kind kCut are between segments.
+std::vector<MarkedItem> items_of(const std::vector<MarkupToken>& tokens, Markup markup,
+                                 bool whole) {
+  const Partners partners = partners_of(tokens, markup);
+  std::vector<bool> cuts;
+  if (markup == Markup::kHtml) {
+    for (const MarkupToken& token : tokens) {
+      cuts.push_back(token.name == kDeclaration || is_in(kBlocks, token.name));
+    }
+  } else {
+    cuts = xml_cuts(tokens, partners, whole);
+  }
+  const auto partner_after = [&](std::size_t index) -> std::optional<std::size_t> {
+    const std::ptrdiff_t partner = partners[index];
+    if (partner <= static_cast<std::ptrdiff_t>(index)) return std::nullopt;
+    return static_cast<std::size_t>(partner);
+  };
+  // An element with a cut inside is cut as well, so that each segment has both tags of elements.
+  std::vector<std::size_t> before = {0};  // number of cuts
+  for (const bool cut : cuts) before.push_back(before.back() + (cut ? 1 : 0));
+  for (std::size_t first = 0; first < tokens.size(); ++first) {
+    const auto last = partner_after(first);
+    if (last && before[*last] > before[first + 1]) cuts[first] = cuts[*last] = true;
+  }
+  std::vector<MarkedItem> items;
+  for (std::size_t index = 0; index < tokens.size(); ++index) {
+    const MarkupToken& token = tokens[index];
+    const std::u32string raw(token.raw);
+    const auto end_tag = partner_after(index);
+    if (is_untranslated(token, markup) && (end_tag || is_in(kRaw, token.name))) {
+      const std::size_t last = end_tag.value_or(tokens.size() - 1);
+      std::u32string all, text;
+      bool is_cut = false;
+      for (std::size_t inside = index; inside <= last; ++inside) {
+        all += tokens[inside].raw;
+        text += tokens[inside].text;
+        is_cut = is_cut || cuts[inside];
+      }
+      if (is_cut) {
+        items.push_back({MarkedKind::kCut, std::move(all)});
+      } else {
+        text = with_single_spaces(text);
+        const bool is_shown = !is_in(kNotText, token.name) && text.size() <= kLongestShown;
+        const bool silent = markup == Markup::kHtml && is_in(kUnseen, token.name);
+        items.push_back(
+            {MarkedKind::kLeaf, std::move(all), is_shown ? std::move(text) : U"", silent});
+      }
+      index = last;
+    } else if (cuts[index]) {
+      items.push_back({MarkedKind::kCut, raw});
+    } else if (token.kind == TokenKind::kText) {
+      items.push_back({MarkedKind::kText, raw, token.text});
+    } else if (partners[index] != kNoPartner) {
+      items.push_back({end_tag ? MarkedKind::kOpen : MarkedKind::kClose, raw});
+    } else {
+      const bool is_object = token.kind == TokenKind::kEmpty ||
+                             token.kind == TokenKind::kReference || is_in(kObjects, token.name);
+      items.push_back({MarkedKind::kLeaf, raw, {}, !is_object});
+    }
+  }
+  return items;
+}
+
+// Whether an item stays where it is at the edge of a segment.
+bool is_edge(const MarkedItem& item) {
+  if (item.kind == MarkedKind::kText) {
+    return std::all_of(item.raw.begin(), item.raw.end(), is_markup_space);
+  }
+  return item.kind == MarkedKind::kLeaf && item.text.empty();
+}
+
+// Cuts a text at its placeholders.
+void add_without_placeholders(const MarkedItem& item, Markup markup, std::vector<MarkedItem>& to) {
+  if (item.kind != MarkedKind::kText) {
+    to.push_back(item);
+    return;
+  }
+  const std::u32string& text = item.text;
+  std::size_t end = 0;
+  const auto add_text = [&](std::size_t until) {
+    if (until > end) to.push_back({MarkedKind::kText, {}, text.substr(end, until - end)});
+  };
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t after = placeholder_end(text, at);
+    if (after == 0) {
+      ++at;
+      continue;
+    }
+    add_text(at);
+    const std::u32string found = text.substr(at, after - at);
+    to.push_back({MarkedKind::kLeaf, encode_text(found, markup), found, false, false});
+    at = end = after;
+  }
+  add_text(text.size());
+}
+
+// Builder of a text with single spaces.
+class PlainWriter {
+ public:
+  const std::u32string& text() const { return text_; }
+
+  // Something that is not shown is here.
+  void leaf() { after_leaf_ = true; }
+
+  // Appends a text; returns the position of its first character.
+  std::size_t write(std::u32string_view text) {
+    const auto words = words_between_spaces(text);
+    space_ = space_ || (!text.empty() && is_space(text.front()));
+    if (words.empty()) return text_.size();
+    const char32_t first = words.front().front();
+    // Without what was between them, two words are still two, and a comma follows its word.
+    const bool joins =
+        after_leaf_ && !text_.empty() && is_alphanumeric(text_.back()) && is_alphanumeric(first);
+    const bool apart = space_ && !(after_leaf_ && kAfterWord.find(first) != kAfterWord.npos);
+    if (!text_.empty() && (apart || joins)) text_ += U' ';
+    const std::size_t begin = text_.size();
+    text_ += with_single_spaces(text);
+    after_leaf_ = false;
+    space_ = is_space(text.back());
+    return begin;
+  }
+
+ private:
+  std::u32string text_;
+  bool after_leaf_ = false, space_ = false;
+};
+
+// The texts that are shown to the model, and their occurrences in a text that are not part of a
+// longer word: leftmost, longest first.
+class ShownTexts {
+ public:
+  explicit ShownTexts(const PlainSegment& plain) {
+    for (const auto& [text, span] : plain.shown) {
+      if (!spans_[text].empty()) continue;
+      by_first_[text.front()].push_back(text);
+      spans_[text].push_back(span);
+    }
+    for (auto& [first, texts] : by_first_) {
+      std::stable_sort(texts.begin(), texts.end(),
+                       [](const auto& a, const auto& b) { return a.size() > b.size(); });
+    }
+  }
+
+  std::vector<Span> find(std::u32string_view text) const {
+    std::vector<Span> found;
+    for (std::size_t at = 0; at < text.size();) {
+      const std::size_t size = match(text, at);
+      if (size > 0) found.push_back({at, at + size});
+      at += std::max<std::size_t>(size, 1);
+    }
+    return found;
+  }
+
+ private:
+  // Length of the text that is at a position; 0 if none is.
+  std::size_t match(std::u32string_view text, std::size_t at) const {
+    const auto candidates = by_first_.find(text[at]);
+    if (candidates == by_first_.end()) return 0;
+    for (const std::u32string_view one : candidates->second) {
+      const std::size_t end = at + one.size();
+      if (text.compare(at, one.size(), one) != 0) continue;
+      if (is_word(one.front()) && at > 0 && is_word(text[at - 1])) continue;
+      if (is_word(one.back()) && end < text.size() && is_word(text[end])) continue;
+      return one.size();
+    }
+    return 0;
+  }
+
+  std::unordered_map<char32_t, std::vector<std::u32string_view>> by_first_;
+  std::unordered_map<std::u32string_view, std::vector<Span>> spans_;
+};
+
+// Finds what was shown to the model in the translation. Returns nullopt unless the translation has
+// each as often as the plain text, which may not have it elsewhere.
+std::optional<std::vector<Copy>> copies_of(const PlainSegment& plain, std::u32string_view target) {
+  std::vector<Copy> copies;
+  if (plain.shown.empty()) return copies;
+  const ShownTexts texts(plain);
+  const auto in_source = texts.find(plain.text);
+  const bool same =
+      std::equal(in_source.begin(), in_source.end(), plain.shown.begin(), plain.shown.end(),
+                 [](const Span& a, const auto& b) { return a == b.second; });
+  if (!same) return std::nullopt;
+  std::unordered_map<std::u32string_view, std::vector<Span>> left;  // last one first
+  for (auto one = plain.shown.rbegin(); one != plain.shown.rend(); ++one) {
+    left[one->first].push_back(one->second);
+  }
+  for (const auto& span : texts.find(target)) {
+    auto& sources = left[target.substr(span.first, span.second - span.first)];
+    if (sources.empty()) return std::nullopt;
+    copies.push_back({sources.back(), span});
+    sources.pop_back();
+  }
+  if (copies.size() != plain.shown.size()) return std::nullopt;
+  return copies;
+}
+
+// The positions at which elements begin or end.
+std::vector<std::size_t> edges_of(const Elements& elements) {
+  std::vector<std::size_t> edges;
+  for (std::size_t i = 1; i < elements.size(); ++i) {
+    edges.push_back(elements[i].begin);
+    edges.push_back(elements[i].end);
+  }
+  return edges;
+}
+
+}  // namespace
+
+// Text with inline tags, which is translated as one.
+class MarkedSegment {
+ public:
+  MarkedSegment(std::vector<MarkedItem> items, Markup markup) : markup_(markup) {
+    for (const MarkedItem& item : items) fixed_ += item.raw;
+    std::size_t first = 0, last = items.size();
+    while (first < last && is_edge(items[first])) before_ += items[first++].raw;
+    while (first < last && is_edge(items[last - 1])) --last;
+    for (std::size_t i = last; i < items.size(); ++i) after_ += items[i].raw;
+    if (first < last && items[first].kind == MarkedKind::kText) {
+      const MarkedItem& item = items[first];
+      before_ += item.raw.substr(0, spaces_before(item.raw));
+    }
+    if (first < last && items[last - 1].kind == MarkedKind::kText) {
+      const MarkedItem& item = items[last - 1];
+      after_ = item.raw.substr(item.raw.size() - spaces_after(item.raw)) + after_;
+    }
+    if (first < last && items[first].kind == MarkedKind::kText) {
+      std::u32string& text = items[first].text;
+      text.erase(0, spaces_before(text));
+    }
+    if (first < last && items[last - 1].kind == MarkedKind::kText) {
+      std::u32string& text = items[last - 1].text;
+      text.erase(text.size() - spaces_after(text));
+    }
+    for (std::size_t i = first; i < last; ++i) add_without_placeholders(items[i], markup, items_);
+    has_text_ = std::any_of(items_.begin(), items_.end(), [](const MarkedItem& item) {
+      return item.kind == MarkedKind::kText &&
+             std::any_of(item.text.begin(), item.text.end(), is_alphanumeric);
+    });
+    prepare(true);
+  }
+
+  // Makes the text without tags, with or without what is shown to the model.
+  void prepare(bool shown) {
+    plain_ = {};
+    plain_.elements.emplace_back();
+    // A segment without letters and digits of its own has no such text.
+    if (!has_text_) return;
+    PlainWriter writer;
+    Elements& elements = plain_.elements;
+    std::vector<std::size_t> stack = {0};
+    const auto add = [&](Element element) {
+      elements[stack.back()].children.push_back(elements.size());
+      elements.push_back(std::move(element));
+    };
+    for (std::size_t index = 0; index < items_.size(); ++index) {
+      const MarkedItem& item = items_[index];
+      const std::size_t at = writer.text().size();
+      Element element = {item.raw, {}, at, at};
+      if (item.kind == MarkedKind::kOpen) {
+        add(element);
+        stack.push_back(elements.size() - 1);
+      } else if (item.kind == MarkedKind::kClose) {
+        elements[stack.back()].closing = item.raw;
+        elements[stack.back()].end = at;
+        stack.pop_back();
+      } else if (item.kind == MarkedKind::kText) {
+        writer.write(item.text);
+      } else if (!item.text.empty() && shown) {
+        const std::size_t begin = writer.write(item.text);
+        const Span span = {begin, writer.text().size()};
+        plain_.shown.push_back({item.text, span});
+        if (!item.is_tag) continue;
+        std::tie(element.begin, element.end) = span;
+        element.is_copy = true;
+        add(element);
+      } else {
+        if (!item.silent) {
+          writer.leaf();
+          element.space_before = is_space_beside(index, -1);
+          element.space_after = is_space_beside(index, 1);
+        }
+        add(element);
+      }
+    }
+    plain_.text = writer.text();
+    elements[0].end = plain_.text.size();
+  }
+
+  // The text without tags; empty if there is nothing to translate.
+  const std::u32string& plain() const { return plain_.text; }
+
+  // Whether every hypothesis has a text.
+  bool is_complete() const {
+    return std::all_of(hypotheses_.begin(), hypotheses_.end(),
+                       [](const auto& one) { return one.first.has_value(); });
+  }
+
+  // Puts the tags back into the hypotheses that have no text yet.
+  void receive(const Translation& translation) {
+    for (std::size_t rank = 0; rank < translation.size(); ++rank) {
+      const TextHypothesis& hypothesis = translation[rank];
+      if (rank < hypotheses_.size() && hypotheses_[rank].first) continue;
+      std::optional<std::u32string> text = fixed_;
+      if (!plain_.text.empty()) {
+        text = with_tags(hypothesis.aligned);
+        if (text) text = before_ + *text + after_;
+      }
+      TextHypothesis kept;
+      kept.score = hypothesis.score;
+      kept.pieces = hypothesis.pieces;
+      hypotheses_.resize(std::max(hypotheses_.size(), rank + 1));
+      hypotheses_[rank] = {std::move(text), std::move(kept)};
+    }
+    // A second translation may have fewer hypotheses than the first.
+    hypotheses_.resize(std::min(hypotheses_.size(), std::max<std::size_t>(1, translation.size())));
+  }
+
+  std::size_t ranks() const { return hypotheses_.size(); }
+
+  // Appends a hypothesis, or the last one, to that of a text.
+  void append_to(TextHypothesis& whole, std::size_t rank) const {
+    const auto& [text, hypothesis] = hypotheses_[std::min(rank, hypotheses_.size() - 1)];
+    if (text) whole.text += encode_utf8(*text);
+    whole.score += hypothesis.score;
+    whole.pieces.insert(whole.pieces.end(), hypothesis.pieces.begin(), hypothesis.pieces.end());
+  }
+
+ private:
+  static std::size_t spaces_before(const std::u32string& text) {
+    return static_cast<std::size_t>(std::find_if_not(text.begin(), text.end(), is_markup_space) -
+                                    text.begin());
+  }
+
+  static std::size_t spaces_after(const std::u32string& text) {
+    return static_cast<std::size_t>(std::find_if_not(text.rbegin(), text.rend(), is_markup_space) -
+                                    text.rbegin());
+  }
+
+  // Whether white space is beside an item, on one of its sides.
+  bool is_space_beside(std::size_t index, int step) const {
+    const auto count = static_cast<std::ptrdiff_t>(items_.size());
+    for (auto at = static_cast<std::ptrdiff_t>(index) + step; at >= 0 && at < count; at += step) {
+      const MarkedItem& item = items_[static_cast<std::size_t>(at)];
+      if (item.kind == MarkedKind::kText) {
+        return is_space(step > 0 ? item.text.front() : item.text.back());
+      }
+      if (item.kind == MarkedKind::kLeaf && !item.silent) return false;
+    }
+    return false;
+  }
+
+  // A hypothesis with tags; nullopt if it lacks what was shown to the model.
+  std::optional<std::u32string> with_tags(const TextAlignment& alignment) const {
+    const auto copies = copies_of(plain_, alignment.target);
+    if (!copies) return std::nullopt;
+    const Units units(plain_.text, alignment, *copies, edges_of(plain_.elements));
+    return place_tags(plain_.elements, units, [&](std::size_t begin, std::size_t end) {
+      const auto part = std::u32string_view(alignment.target).substr(begin, end - begin);
+      return encode_text(part, markup_);
+    });
+  }
+
+  Markup markup_;
+  std::u32string fixed_, before_, after_;
+  std::vector<MarkedItem> items_;
+  bool has_text_ = false;
+  PlainSegment plain_;
+  std::vector<std::pair<std::optional<std::u32string>, TextHypothesis>> hypotheses_;
+};
+
+// Elements refer to strings of their segment.
+static_assert(std::is_nothrow_move_constructible_v<MarkedSegment>);
+
+MarkedTexts::MarkedTexts(const std::vector<std::u32string>& texts,
+                         const std::vector<std::string>& names, Markup markup, bool whole)
+    : markup_(markup) {
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    add_segments(i, read_tokens(texts[i], markup, names[i]), whole);
+  }
+  round_.resize(segments_.size());
+  std::iota(round_.begin(), round_.end(), std::size_t{0});
+  prepare();
+}
+
+MarkedTexts::MarkedTexts(MarkedTexts&& other) noexcept = default;
+
+MarkedTexts::~MarkedTexts() = default;
+
+void MarkedTexts::add_segments(std::size_t text, const std::vector<MarkupToken>& tokens,
+                               bool whole) {
+  std::vector<Part>& parts = parts_.emplace_back();
+  std::vector<MarkedItem> items;
+  const auto add = [&] {
+    if (items.empty()) return;
+    parts.push_back({{}, segments_.size()});
+    segments_.emplace_back(std::move(items), markup_);
+    owner_of_segment_.push_back(text);
+    items.clear();
+  };
+  for (MarkedItem& item : items_of(tokens, markup_, whole)) {
+    if (item.kind != MarkedKind::kCut) {
+      items.push_back(std::move(item));
+      continue;
+    }
+    add();
+    parts.push_back({std::move(item.raw), std::nullopt});
+  }
+  add();
+}
+
+void MarkedTexts::prepare() {
+  lines_.clear();
+  owners_.clear();
+  for (const std::size_t segment : round_) {
+    if (segments_[segment].plain().empty()) continue;
+    lines_.push_back(encode_utf8(segments_[segment].plain()));
+    owners_.push_back(owner_of_segment_[segment]);
+  }
+  if (lines_.empty()) receive({});
+}
+
+void MarkedTexts::receive(const std::vector<Translation>& translations) {
+  if (translations.size() != lines_.size()) {
+    throw input_error(std::to_string(translations.size()) + " translations for " +
+                      std::to_string(lines_.size()) + " lines of texts with markup.");
+  }
+  for (const Translation& translation : translations) {
+    for (const TextHypothesis& one : translation) {
+      if (one.pieces.size() == one.aligned.segments.size()) continue;
+      throw input_error(
+          "the translations have no alignments, by which tags are placed; set alignments to 1.");
+    }
+  }
+  const Translation nothing(1);
+  auto next = translations.begin();
+  for (const std::size_t segment : round_) {
+    MarkedSegment& one = segments_[segment];
+    one.receive(one.plain().empty() ? nothing : *next++);
+  }
+  // Where the model did not copy what it was shown, it gets the text without it.
+  const auto is_complete = [this](std::size_t one) { return segments_[one].is_complete(); };
+  round_.erase(std::remove_if(round_.begin(), round_.end(), is_complete), round_.end());
+  if (!std::exchange(shows_all_, false)) round_.clear();
+  for (const std::size_t segment : round_) segments_[segment].prepare(false);
+  lines_.clear();
+  owners_.clear();
+  if (!round_.empty()) prepare();
+}
+
+std::vector<Translation> MarkedTexts::translations() const {
+  if (!lines_.empty()) {
+    throw input_error("the texts with markup have lines that are not translated yet.");
+  }
+  std::vector<Translation> found;
+  for (const auto& parts : parts_) found.push_back(joined(parts));
+  return found;
+}
+
+Translation MarkedTexts::joined(const std::vector<Part>& parts) const {
+  std::size_t ranks = 1;
+  bool any = false;
+  for (const Part& part : parts) {
+    if (!part.segment) continue;
+    const std::size_t own = segments_[*part.segment].ranks();
+    ranks = any ? std::max(ranks, own) : own;
+    any = true;
+  }
+  Translation translation(ranks);
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    for (const Part& part : parts) {
+      if (part.segment) {
+        segments_[*part.segment].append_to(translation[rank], rank);
+      } else {
+        translation[rank].text += encode_utf8(part.between);
+      }
+    }
+  }
+  return translation;
+}
+
+}  // namespace translate_trt::runtime

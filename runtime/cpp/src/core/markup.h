@@ -1,0 +1,62 @@
+// Translation of texts with markup: tags leave the text before translation and return after it
+// (runtime/text/markup.py).
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/results.h"
+#include "text/markup_tokens.h"
+
+namespace translate_trt::runtime {
+
+class MarkedSegment;
+
+// Texts with markup, and the plain lines that are to be translated for them: first all, with what
+// is shown to the model; then those whose translation lacks some of it, without it.
+class MarkedTexts {
+ public:
+  // whole: texts are documents, whose elements decide what a sentence does not go across. Of other
+  // texts of XML, no element does. Throws an input error if a text is not well-formed XML.
+  // names: of the texts in error messages.
+  MarkedTexts(const std::vector<std::u32string>& texts, const std::vector<std::string>& names,
+              Markup markup, bool whole);
+  MarkedTexts(MarkedTexts&& other) noexcept;
+  ~MarkedTexts();
+
+  // The lines to translate next; none once the texts are complete.
+  const std::vector<std::string>& lines() const { return lines_; }
+  // The index of the text that each line is from.
+  const std::vector<std::size_t>& owners() const { return owners_; }
+
+  // Receives the translations of `lines`, with alignments. Throws an input error, and changes
+  // nothing, if their number is another or alignments are missing.
+  void receive(const std::vector<Translation>& translations);
+
+  // The translations of the texts. Throws an input error while there are lines to translate.
+  std::vector<Translation> translations() const;
+
+ private:
+  // What is between segments, or the index of a segment.
+  struct Part {
+    std::u32string between;
+    std::optional<std::size_t> segment;
+  };
+
+  void add_segments(std::size_t text, const std::vector<MarkupToken>& tokens, bool whole);
+  void prepare();
+  Translation joined(const std::vector<Part>& parts) const;
+
+  Markup markup_;
+  std::vector<std::vector<Part>> parts_;  // by text
+  std::vector<MarkedSegment> segments_;
+  std::vector<std::size_t> owner_of_segment_;
+  bool shows_all_ = true;           // the lines have what is shown to the model
+  std::vector<std::size_t> round_;  // the segments that are translated now
+  std::vector<std::string> lines_;
+  std::vector<std::size_t> owners_;
+};
+
+}  // namespace translate_trt::runtime

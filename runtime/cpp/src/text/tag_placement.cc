@@ -1,0 +1,532 @@
+#include "text/tag_placement.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <iterator>
+#include <numeric>
+#include <tuple>
+#include <unordered_map>
+
+#include "text/unicode.h"
+#include "text/utf8.h"
+
+namespace translate_trt::runtime {
+
+namespace {
+
+// Scripts without spaces between words, in which a unit is a token: Thai to Khmer, kana,
+// ideographs.
+constexpr std::pair<char32_t, char32_t> kScriptsWithoutSpaces[] = {
+    {0x0E00, 0x0EFF}, {0x1000, 0x109F}, {0x1780, 0x17FF},   {0x3040, 0x30FF},
+    {0x3400, 0x9FFF}, {0xF900, 0xFAFF}, {0x20000, 0x3FFFF},
+};
+
+bool has_no_spaces(char32_t character) {
+  return std::any_of(
+      std::begin(kScriptsWithoutSpaces), std::end(kScriptsWithoutSpaces),
+      [&](const auto& range) { return range.first <= character && character <= range.second; });
+}
+
+bool joins_words(char32_t character) {
+  return character == U'\'' || character == U'\u2019' || character == U'-';
+}
+
+// The end of the word or the other character that begins at a position.
+std::size_t word_end(std::u32string_view text, std::size_t begin, std::size_t end) {
+  std::size_t after = begin + 1;
+  if (!is_word(text[begin])) return after;
+  while (after < end && (is_word(text[after]) || (joins_words(text[after]) && after + 1 < end &&
+                                                  is_word(text[after + 1])))) {
+    ++after;
+  }
+  return after;
+}
+
+// A span without white space at its ends; an empty one at the begin of a span of white space.
+Span bare(std::u32string_view text, Span span) {
+  span.second = std::min(span.second, text.size());
+  span.first = std::min(span.first, span.second);
+  auto [begin, end] = span;
+  while (begin < end && is_space(text[begin])) ++begin;
+  if (begin == end) return {span.first, span.first};
+  while (is_space(text[end - 1])) --end;
+  return {begin, end};
+}
+
+std::u32string_view part_of(std::u32string_view text, const Span& span) {
+  return text.substr(span.first, span.second - span.first);
+}
+
+// An element at its place in a translation. A place is twice the number of units before it, at the
+// end of the last of these; plus 1 if it is beyond the white space, at the begin of the next unit.
+// An element with units begins at the begin of the first, and ends at the end of the last.
+struct Placed {
+  std::size_t element, begin, end;
+};
+
+constexpr std::ptrdiff_t kNotTaken = -1;
+
+// The range of free units of the largest sum, or the best free unit; nullopt for none. taken: of
+// the units of `gain`.
+std::optional<Span> best_range(const std::vector<double>& gain, const std::ptrdiff_t* taken) {
+  double best = 0, total = 0;
+  std::optional<Span> chosen;
+  std::size_t first = 0;
+  for (std::size_t unit = 0; unit < gain.size(); ++unit) {
+    if (taken[unit] != kNotTaken) {
+      total = 0;
+      first = unit + 1;
+      continue;
+    }
+    if (total <= 0) {
+      total = 0;
+      first = unit;
+    }
+    total += gain[unit];
+    if (total > best) {
+      best = total;
+      chosen = {first, unit + 1};
+    }
+  }
+  if (chosen) return chosen;
+  std::optional<std::size_t> most;
+  for (std::size_t unit = 0; unit < gain.size(); ++unit) {
+    if (taken[unit] == kNotTaken && (!most || gain[unit] > gain[*most])) most = unit;
+  }
+  if (most) chosen = {*most, *most + 1};
+  return chosen;
+}
+
+// The attention of units to the content of a child, from the first that attends to it to the last,
+// so that memory grows with the text and not with its square.
+struct Mass {
+  std::size_t child, first;
+  std::vector<double> values;
+};
+
+// Chooses the units of each child with text, as a range. A unit is worth more to a child the more
+// its attention to the child exceeds that to anything else in the parent. Children choose in the
+// order of what they gain. Each has a unit at least, if one is left.
+//
+// whole: attention of each unit to the parent. taken: child that has a unit, or kNotTaken; receives
+// the choice. Returns each child with its range of units.
+std::vector<std::pair<std::size_t, Span>> choose_ranges(std::vector<Mass> masses,
+                                                        const std::vector<double>& whole,
+                                                        std::vector<std::ptrdiff_t>& taken) {
+  // The largest attention of each unit to a child or the rest, and the second largest.
+  std::vector<double> largest = whole, second(whole.size());
+  for (const Mass& mass : masses) {
+    for (std::size_t i = 0; i < mass.values.size(); ++i) largest[mass.first + i] -= mass.values[i];
+  }
+  for (const Mass& mass : masses) {
+    for (std::size_t i = 0; i < mass.values.size(); ++i) {
+      double &most = largest[mass.first + i], &next = second[mass.first + i];
+      next = std::max(next, std::min(most, mass.values[i]));
+      most = std::max(most, mass.values[i]);
+    }
+  }
+  std::vector<double> gained(masses.size());
+  for (std::size_t child = 0; child < masses.size(); ++child) {
+    Mass& mass = masses[child];
+    for (std::size_t i = 0; i < mass.values.size(); ++i) {
+      const std::size_t unit = mass.first + i;
+      double& value = mass.values[i];
+      value -= value == largest[unit] ? second[unit] : largest[unit];
+      gained[child] += std::max(value, 0.0);
+    }
+  }
+  std::vector<std::size_t> order(masses.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return gained[a] > gained[b]; });
+  std::vector<std::pair<std::size_t, Span>> found;
+  for (const std::size_t one : order) {
+    const Mass& mass = masses[one];
+    std::optional<Span> chosen = best_range(mass.values, taken.data() + mass.first);
+    if (chosen) {
+      chosen = {chosen->first + mass.first, chosen->second + mass.first};
+    } else {
+      const auto free = std::find(taken.begin(), taken.end(), kNotTaken);
+      if (free == taken.end()) continue;
+      const auto unit = static_cast<std::size_t>(free - taken.begin());
+      chosen = {unit, unit + 1};
+    }
+    std::fill(taken.begin() + static_cast<std::ptrdiff_t>(chosen->first),
+              taken.begin() + static_cast<std::ptrdiff_t>(chosen->second),
+              static_cast<std::ptrdiff_t>(mass.child));
+    found.push_back({mass.child, *chosen});
+  }
+  return found;
+}
+
+// The unit of the largest mass; of several, one that is the word, or is at one end.
+std::size_t best_unit(const std::vector<double>& mass, std::u32string_view word, const Units& units,
+                      std::size_t low, bool last) {
+  const double most = *std::max_element(mass.begin(), mass.end());
+  std::vector<std::size_t> equal, same;
+  for (std::size_t unit = 0; unit < mass.size(); ++unit) {
+    if (mass[unit] < most - 1e-9) continue;
+    equal.push_back(unit);
+    if (units.unit(low + unit) == word) same.push_back(unit);
+  }
+  const auto& candidates = same.empty() ? equal : same;
+  return last ? candidates.back() : candidates.front();
+}
+
+// The last word between two positions, of the text near the end, so that time does not grow with
+// the square of the text's length.
+std::optional<Span> last_word(std::u32string_view text, std::size_t begin, std::size_t end) {
+  constexpr std::size_t kNear = 200;
+  const auto words = split_words(text, std::max(begin, end - std::min(end, kNear)), end);
+  return words.empty() ? std::nullopt : std::optional(words.back());
+}
+
+std::optional<Span> first_word(std::u32string_view text, std::size_t begin, std::size_t end) {
+  while (begin < end && is_space(text[begin])) ++begin;
+  if (begin >= end) return std::nullopt;
+  return Span{begin, word_end(text, begin, end)};
+}
+
+// Chooses the place of a child without units: beside a word that is beside it in the source.
+std::size_t place_of_point(const Element& child, const Element& parent, const Placed& placed,
+                           const Units& units, const std::vector<std::ptrdiff_t>& taken) {
+  if (taken.empty()) return placed.begin;
+  const std::size_t low = placed.begin / 2;
+  // Whether the word touches the child without a space, its attention, whether the child follows.
+  using Choice = std::tuple<bool, double, bool, std::size_t>;
+  std::optional<Choice> best;
+  for (const bool follows : {true, false}) {
+    const auto word = follows ? last_word(units.source(), parent.begin, child.begin)
+                              : first_word(units.source(), child.end, parent.end);
+    if (!word) continue;
+    const auto mass = units.mass(*word, low, low + taken.size());
+    const bool touches = follows ? word->second == child.begin : word->first == child.end;
+    const bool spaced = follows ? child.space_before : child.space_after;
+    const std::size_t unit = best_unit(mass, part_of(units.source(), *word), units, low, follows);
+    const Choice choice = {touches && !spaced, mass[unit], follows, unit};
+    if (!best || choice > *best) best = choice;
+  }
+  if (!best) return child.begin <= parent.begin ? placed.begin : placed.end;
+  const bool follows = std::get<2>(*best);
+  std::size_t unit = std::get<3>(*best);
+  // Not inside a sibling that has the unit.
+  while (taken[unit] != kNotTaken && (follows ? unit + 1 < taken.size() : unit > 0)) {
+    const std::size_t other = follows ? unit + 1 : unit - 1;
+    if (taken[other] != taken[unit]) break;
+    unit = other;
+  }
+  return follows ? 2 * (low + unit + 1) : 2 * (low + unit) + 1;
+}
+
+// Places the children of an element inside its range, in the order of the translation; nullopt if
+// the range does not have the copy of a child.
+std::optional<std::vector<Placed>> place_children(const Elements& elements, const Placed& placed,
+                                                  const Units& units) {
+  const Element& parent = elements[placed.element];
+  const auto& children = parent.children;
+  std::vector<Placed> found;
+  if (children.empty()) return found;
+  const std::size_t low = placed.begin / 2, high = placed.end / 2;
+  const std::size_t count = high > low ? high - low : 0;
+  std::vector<std::ptrdiff_t> taken(count, kNotTaken);
+  std::vector<std::optional<Placed>> places(children.size());
+  for (std::size_t i = 0; i < children.size(); ++i) {
+    const Element& child = elements[children[i]];
+    if (!child.is_copy) continue;
+    const auto unit = units.copy_of({child.begin, child.end});
+    if (!unit || *unit < low || *unit >= high) return std::nullopt;
+    taken[*unit - low] = static_cast<std::ptrdiff_t>(i);
+    places[i] = Placed{children[i], 2 * *unit + 1, 2 * *unit + 2};
+  }
+  std::vector<Mass> masses;
+  for (std::size_t i = 0; i < children.size(); ++i) {
+    const Span content = {elements[children[i]].begin, elements[children[i]].end};
+    const Span visible = bare(units.source(), content);
+    if (visible.first == visible.second || count == 0 || places[i]) continue;
+    const auto mass = units.mass(content, low, high);
+    const auto attends = [](double value) { return value != 0; };
+    const auto first = std::find_if(mass.begin(), mass.end(), attends);
+    const auto last = std::find_if(mass.rbegin(), mass.rend(), attends).base();
+    const bool any = first != mass.end();
+    masses.push_back({i, any ? static_cast<std::size_t>(first - mass.begin()) : 0,
+                      any ? std::vector<double>(first, last) : std::vector<double>()});
+  }
+  const auto whole = units.mass({parent.begin, parent.end}, low, low + count);
+  for (const auto& [i, range] : choose_ranges(std::move(masses), whole, taken)) {
+    places[i] = Placed{children[i], 2 * (low + range.first) + 1, 2 * (low + range.second)};
+  }
+  for (std::size_t i = 0; i < children.size(); ++i) {
+    if (places[i]) continue;
+    const std::size_t at = place_of_point(elements[children[i]], parent, placed, units, taken);
+    places[i] = Placed{children[i], at, at};
+  }
+  for (const auto& place : places) found.push_back(*place);
+  std::stable_sort(found.begin(), found.end(), [](const Placed& a, const Placed& b) {
+    return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
+  });
+  return found;
+}
+
+// The opening of an element, with the spaces that it has in the source, if missing.
+std::u32string opening_with_spaces(const Element& element, const Units& units, std::size_t place) {
+  std::u32string opening(element.opening);
+  const std::u32string_view text = units.text();
+  const std::size_t position = units.position(place);
+  if (element.space_before && position > 0 && !is_space(text[position - 1])) {
+    opening.insert(opening.begin(), U' ');
+  }
+  if (element.space_after && position < text.size() && is_alphanumeric(text[position])) {
+    opening += U' ';
+  }
+  return opening;
+}
+
+}  // namespace
+
+std::vector<Span> split_words(std::u32string_view text, std::size_t begin, std::size_t end) {
+  std::vector<Span> words;
+  while (begin < end) {
+    if (is_space(text[begin])) {
+      ++begin;
+      continue;
+    }
+    const std::size_t after = word_end(text, begin, end);
+    words.push_back({begin, after});
+    begin = after;
+  }
+  return words;
+}
+
+Units::Units(std::u32string_view source, const TextAlignment& alignment,
+             const std::vector<Copy>& copies, const std::vector<std::size_t>& cuts)
+    : source_(source), text_(alignment.target) {
+  for (const Copy& copy : copies) copies_[copy.target] = copy.source;
+  cut_copies(cuts);
+  find_units(alignment.segments);
+  for (const AlignedSegment& segment : alignment.segments) add_attention(segment);
+  add_copies();
+}
+
+std::u32string_view Units::unit(std::size_t index) const { return part_of(text_, spans_[index]); }
+
+std::vector<double> Units::mass(const Span& span, std::size_t low, std::size_t high) const {
+  std::vector<double> found(high - low);
+  for (const Block& block : blocks_) {
+    const std::size_t begin = std::max(low, block.first);
+    const std::size_t end = std::min(high, block.first + block.count);
+    if (begin >= end) continue;
+    const auto column = [&](std::size_t position) {
+      return std::min(position - std::min(position, block.offset), block.size);
+    };
+    const std::size_t first = column(span.first), last = column(span.second);
+    for (std::size_t unit = begin; unit < end; ++unit) {
+      const double* sums = block.sums.data() + (unit - block.first) * (block.size + 1);
+      found[unit - low] += sums[last] - sums[first];
+    }
+  }
+  return found;
+}
+
+std::optional<std::size_t> Units::copy_of(const Span& source) const {
+  const auto found = unit_of_copy_.find(source);
+  if (found == unit_of_copy_.end()) return std::nullopt;
+  return found->second;
+}
+
+std::size_t Units::position(std::size_t place) const {
+  const std::size_t index = place / 2;
+  if (place % 2 == 1) return index < spans_.size() ? spans_[index].first : text_.size();
+  return index > 0 ? spans_[index - 1].second : 0;
+}
+
+std::vector<Span> Units::words() const {
+  std::vector<Span> words;
+  const auto add_until = [&](std::size_t begin, std::size_t end) {
+    const auto found = split_words(text_, begin, end);
+    words.insert(words.end(), found.begin(), found.end());
+  };
+  std::size_t end = 0;
+  for (const auto& [target, source] : copies_) {
+    add_until(end, target.first);
+    words.push_back(target);
+    end = target.second;
+  }
+  add_until(end, text_.size());
+  return words;
+}
+
+// Cuts words of the translation where the same words of the source are cut: H<sub>2</sub>O. A word
+// that occurs once in each text is a copy, and so are its parts.
+void Units::cut_copies(const std::vector<std::size_t>& cuts) {
+  std::vector<std::size_t> wanted = cuts;
+  std::sort(wanted.begin(), wanted.end());
+  wanted.erase(std::unique(wanted.begin(), wanted.end()), wanted.end());
+  if (wanted.empty()) return;
+  struct Occurrences {
+    std::size_t here = 0, there = 0;
+    Span translated = {};
+  };
+  std::unordered_map<std::u32string_view, Occurrences> occurrences;
+  const std::vector<Span> source_words = split_words(source_, 0, source_.size());
+  for (const Span& word : source_words) ++occurrences[part_of(source_, word)].here;
+  for (const Span& word : words()) {
+    Occurrences& found = occurrences[part_of(text_, word)];
+    ++found.there;
+    found.translated = word;
+  }
+  for (const auto& [begin, end] : source_words) {
+    const auto first = std::upper_bound(wanted.begin(), wanted.end(), begin);
+    const auto last = std::lower_bound(first, wanted.end(), end);
+    if (first == last) continue;
+    const Occurrences& found = occurrences[part_of(source_, {begin, end})];
+    if (found.here != 1 || found.there != 1 || copies_.count(found.translated) != 0) continue;
+    std::size_t from = begin;
+    const auto add = [&](std::size_t to) {
+      const std::size_t shifted = found.translated.first + (from - begin);
+      copies_[{shifted, shifted + (to - from)}] = {from, to};
+      from = to;
+    };
+    std::for_each(first, last, add);
+    add(end);
+  }
+}
+
+void Units::find_units(const std::vector<AlignedSegment>& segments) {
+  std::vector<std::size_t> starts;
+  for (const AlignedSegment& segment : segments) {
+    for (const Span& span : segment.target) starts.push_back(bare(text_, span).first);
+  }
+  std::sort(starts.begin(), starts.end());
+  starts.erase(std::unique(starts.begin(), starts.end()), starts.end());
+  for (const Span& word : words()) {
+    const std::u32string_view text = part_of(text_, word);
+    std::size_t begin = word.first;
+    if (copies_.count(word) == 0 && std::any_of(text.begin(), text.end(), has_no_spaces)) {
+      for (auto start = std::upper_bound(starts.begin(), starts.end(), begin);
+           start != starts.end() && *start < word.second; ++start) {
+        spans_.push_back({begin, *start});
+        begin = *start;
+      }
+    }
+    spans_.push_back({begin, word.second});
+  }
+}
+
+void Units::add_attention(const AlignedSegment& segment) {
+  if (segment.source.empty()) return;
+  std::vector<Span> sources;
+  for (const Span& span : segment.source) sources.push_back(bare(source_, span));
+  const std::size_t offset = sources.front().first;
+  const std::size_t size = std::max(sources.back().second, offset) - offset;
+  std::vector<Span> units;  // of each token
+  for (const Span& span : segment.target) {
+    const Span token = bare(text_, span);
+    const auto after = std::upper_bound(
+        spans_.begin(), spans_.end(), token.first,
+        [](std::size_t position, const Span& unit) { return position < unit.second; });
+    const auto beyond = std::lower_bound(
+        spans_.begin(), spans_.end(), token.second,
+        [](const Span& unit, std::size_t position) { return unit.first < position; });
+    const auto first = static_cast<std::size_t>(after - spans_.begin());
+    const auto last = std::max(static_cast<std::size_t>(beyond - spans_.begin()), first + 1);
+    units.push_back({first, std::min(last, spans_.size())});
+  }
+  if (units.empty()) return;
+  std::size_t first = units.front().first, last = units.front().second;
+  for (const auto& [begin, end] : units) {
+    first = std::min(first, begin);
+    last = std::max(last, end);
+  }
+  const std::size_t count = std::max(last, first) - first;
+  Block block = {first, count, offset, size, std::vector<double>(count * (size + 1))};
+  std::vector<double> sums(size + 1);
+  for (std::size_t row = 0; row < units.size(); ++row) {
+    // The attention to a token is that to its characters, in equal parts.
+    std::fill(sums.begin(), sums.end(), 0.0);
+    for (std::size_t column = 0; column < sources.size(); ++column) {
+      const auto signed_offset = static_cast<std::ptrdiff_t>(offset);
+      auto begin = static_cast<std::ptrdiff_t>(sources[column].first);
+      auto end = static_cast<std::ptrdiff_t>(sources[column].second);
+      begin = std::max<std::ptrdiff_t>(std::min(begin, end - 1) - signed_offset, 0);
+      end = std::min(end - signed_offset, static_cast<std::ptrdiff_t>(size));
+      const double share = 1.0 / static_cast<double>(std::max<std::ptrdiff_t>(1, end - begin));
+      const double weight = segment.weights[row * sources.size() + column];
+      for (auto i = begin + 1; i <= end; ++i) sums[static_cast<std::size_t>(i)] += weight * share;
+    }
+    std::partial_sum(sums.begin(), sums.end(), sums.begin());
+    for (std::size_t unit = units[row].first; unit < units[row].second; ++unit) {
+      double* to = block.sums.data() + (unit - first) * (size + 1);
+      std::transform(sums.begin(), sums.end(), to, to, std::plus<>());
+    }
+  }
+  for (std::size_t unit = first; unit < first + count; ++unit) {
+    if (copies_.count(spans_[unit]) == 0) continue;
+    double* row = block.sums.data() + (unit - first) * (size + 1);
+    std::fill(row, row + size + 1, 0.0);
+  }
+  blocks_.push_back(std::move(block));
+}
+
+// A copy attends to what it is a copy of, in equal parts.
+void Units::add_copies() {
+  for (std::size_t unit = 0; unit < spans_.size(); ++unit) {
+    const auto found = copies_.find(spans_[unit]);
+    if (found == copies_.end()) continue;
+    const auto [begin, end] = found->second;
+    unit_of_copy_.emplace(found->second, unit);
+    const std::size_t size = end - begin;
+    Block block = {unit, 1, begin, size, std::vector<double>(size + 1)};
+    const double step = 1.0 / static_cast<double>(std::max<std::size_t>(size, 1));
+    for (std::size_t i = 0; i < size; ++i) block.sums[i] = static_cast<double>(i) * step;
+    if (size > 0) block.sums[size] = 1.0;
+    blocks_.push_back(std::move(block));
+  }
+}
+
+std::optional<std::u32string> place_tags(
+    const Elements& elements, const Units& units,
+    const std::function<std::u32string(std::size_t, std::size_t)>& render) {
+  std::u32string text;
+  // Elements to open, and strings to write, last first.
+  struct Pending {
+    bool is_text;
+    std::u32string text;
+    Placed placed;
+  };
+  const auto between = [&](std::size_t begin, std::size_t end) {
+    return Pending{
+        true,
+        begin < end ? render(units.position(begin), units.position(end)) : std::u32string(),
+        {}};
+  };
+  std::vector<Pending> pending = {{false, {}, {0, 0, 2 * units.size() + 1}}};
+  while (!pending.empty()) {
+    const Pending item = std::move(pending.back());
+    pending.pop_back();
+    if (item.is_text) {
+      text += item.text;
+      continue;
+    }
+    const Element& element = elements[item.placed.element];
+    if (element.is_copy) {
+      text += element.opening;
+      continue;
+    }
+    const auto children = place_children(elements, item.placed, units);
+    if (!children) return std::nullopt;
+    text += opening_with_spaces(element, units, item.placed.begin);
+    std::vector<Pending> content;
+    std::size_t cursor = item.placed.begin;
+    for (const Placed& child : *children) {
+      content.push_back(between(cursor, child.begin));
+      content.push_back({false, {}, child});
+      cursor = child.end;
+    }
+    content.push_back(between(cursor, item.placed.end));
+    content.push_back({true, std::u32string(element.closing), {}});
+    std::move(content.rbegin(), content.rend(), std::back_inserter(pending));
+  }
+  return text;
+}
+
+}  // namespace translate_trt::runtime

@@ -1,0 +1,91 @@
+"""Texts with markup in the C++ library: the lines and translations of Python's runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+from support.cpp_library import Library, Probe
+from support.markup import Maker, Translate, random_translator, translate_with
+
+from translate_trt.runtime.results import Translation
+from translate_trt.runtime.text.alignment import Alignment
+
+# Words that are cut, are not translated, are no placeholders, or are not of one script.
+WORDS = [
+    'H<sub n="%d">2</sub>O', "l\u2019homme", "state-of-the-art", "100%", "%d", "%1$s", "%%",
+    "%5.2f", "%-3ld", "%(a)s", "{{x}}", "{{a", "${v}", "{}", "\u0e44\u0e17\u0e22\u0e20\u0e32",
+    "\ud55c\uad6d", "\xa0", "&#32;", "&#160;x", "\u65e5\u672c\u8a9e\u3002", "a_b", "_", "x'y",
+    "\u0301", "\xb2", "e\u0301t", "\u2028", '<img n="%d"/>', '<x n="%d"/>,',
+    '<code n="%d" translate="no">a b</code>', '<kbd n="%d" translate="NO"> cat </kbd>',
+    '<i n="%d" class="a notranslate">dog,</i>', '<s n="%d"></s>', "cat", "dog,",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def check(library: Library) -> Iterator[Probe]:
+    with library.probe("translate_trt_markup_check") as program:
+        yield program
+
+
+@pytest.mark.parametrize("markup", ["html", "xml", "text"])
+@pytest.mark.parametrize("first", range(0, 1000, 250))
+def test_random_texts(check: Probe, markup: str, first: int) -> None:
+    for seed in range(first, first + 250):
+        maker = Maker(seed, markup, WORDS)
+        chance = maker.random
+        texts = [
+            maker.block(1) if chance.random() < 0.5 else maker.inline(4)
+            for _ in range(chance.randint(0, 3))
+        ]
+        assert_same(check, texts, markup, chance.random() < 0.5, random_translator(chance, 3))
+
+
+def test_large_texts(check: Probe) -> None:
+    translate = random_translator(Maker(0, "html").random, 2)
+    deep = "<b>" * 3000 + "a b" + "</b>" * 3000
+    wide = " ".join(f"<a>w{n}</a>" for n in range(300))
+    code = " ".join(f"<code>w{n}</code> x" for n in range(300))
+    assert_same(check, [deep, wide, code], "html", True, translate)
+
+
+def assert_same(
+    check: Probe, texts: Sequence[str], markup: str, whole: bool, translate: Translate
+) -> None:
+    """Compare what is translated, and the translations of the texts."""
+    rounds: list[tuple[list[str], Sequence[Translation]]] = []
+
+    def recording(lines: Sequence[str]) -> Sequence[Translation]:
+        found = translate(lines)
+        rounds.append((list(lines), found))
+        return found
+
+    expected = translate_with(recording, texts, markup, whole)
+    found = check.ask(
+        texts=texts, markup=markup, whole=whole,
+        rounds=[[_as_json(one) for one in found] for _, found in rounds],
+    )  # fmt: skip
+    assert [[line for line, _ in lines] for lines in found["rounds"]] == [one for one, _ in rounds]
+    assert found["texts"] == [
+        [[one.text, pytest.approx(one.score, rel=1e-12)] for one in translation.hypotheses]
+        for translation in expected
+    ]
+
+
+def _as_json(translation: Translation) -> list[dict[str, Any]]:
+    return [
+        {
+            "text": one.text,
+            "score": one.score,
+            "segments": [
+                {
+                    "source": segment.source,
+                    "target": segment.target,
+                    "weights": segment.weights.tolist(),
+                }
+                for segment in (one.alignment or Alignment("", one.text)).segments
+            ],
+        }
+        for one in translation.hypotheses
+    ]

@@ -1,0 +1,402 @@
+"""Tokens of markup of libtranslate_trt against those of Python.
+
+XML that expat refuses is refused, with the same message, and other XML has the same tokens; but the
+library checks neither XML declarations nor document types. What html.parser makes of broken HTML
+differs between versions of Python; there, the tests follow the HTML standard.
+"""
+
+from __future__ import annotations
+
+import html
+import importlib.util
+import itertools
+import random
+import re
+from collections.abc import Iterator, Sequence
+from html.entities import html5
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.cpp_library import Library, Probe
+from support.markup import Maker
+from support.paths import ROOT
+
+from translate_trt.runtime.errors import InputError
+from translate_trt.runtime.text.markup_tokens import DECLARATION, encode_text, read_tokens
+
+#: Characters and strings for texts that are mostly broken.
+PARTS = [
+    *"<>/!-?&;#x=\"' abt[]\n%(),|:.é·\u0301日\x01\ufffe\r\t0", "<!--", "-->", "--!>", "<![CDATA[",
+    "]]>", "&amp;", "&e;", "&#65;", "&#x0;", "<a>", "</a>", "<a/>", "<?p q?>", "</t>", "<t>", "]]",
+    "a='b'", 'b="c"', " a=", "<!DOCTYPE d>", "<script>", "</script", "<title>", "</title >",
+]  # fmt: skip
+DECLARATIONS = [
+    "<!ENTITY f SYSTEM 'y'>", "<!ENTITY g SYSTEM 'y' NDATA n>", "<!ENTITY % p 'z>]'>", "%p;",
+    "<!NOTATION n PUBLIC 'q'>", "<!NOTATION m SYSTEM \"']>\">", "<!ELEMENT d (a,(b|c)*,e?)>",
+    "<!ELEMENT d (#PCDATA|a)*>", "<!ELEMENT d EMPTY>", "<!ELEMENT d ANY>", "<!-- ]> ' -->",
+    "<!ATTLIST d x CDATA #IMPLIED y (a|b|1) #REQUIRED z NOTATION (n|m) #IMPLIED>", "<?i ]> \" ?>",
+    " ", "<!ENTITY k '&e;&#65;'>", "<!ENTITY % q PUBLIC 'a' 'b'>",
+]  # fmt: skip
+
+#: Start of texts with a prolog, which expat may refuse.
+PROLOG = re.compile(r"\s*<(\?xml|!DOCTYPE)\s")
+
+
+class Tokens(NamedTuple):
+    """Tokens of a text, or the message of the refusal."""
+
+    prolog: str  # characters of the prolog, whose tokens are not compared
+    tokens: tuple[Any, ...]
+    error: str = ""
+
+
+class Check:
+    """The program that reads tokens with the library."""
+
+    def __init__(self, program: Probe) -> None:
+        self.program = program
+
+    def tokens(self, text: str, markup: str) -> Any:
+        """Return the tokens, or the message of the refusal."""
+        answer = self.program.ask(tokens=text, markup=markup)
+        return answer["error"] if "error" in answer else answer["tokens"]
+
+
+@pytest.fixture(scope="module")
+def check(library: Library) -> Iterator[Check]:
+    command = library.folder / "tests/translate_trt_markup_check"
+    with Probe([command], library.environment()) as program:
+        yield Check(program)
+
+
+def comparable(found: str | Sequence[Any]) -> Tokens:
+    """Return tokens without the differences that are meant.
+
+    An attribute without a value has an empty one in the library, and a document type, which has
+    many tokens in Python, has one.
+    """
+    if isinstance(found, str):
+        return Tokens("", (), found)
+    count = len([
+        *itertools.takewhile(lambda one: one[0] == "other" and one[2] in ("", DECLARATION), found)
+    ])  # fmt: skip
+    tokens = (
+        (kind, raw, name, text, {key: value or "" for key, value in attributes.items()})
+        for kind, raw, name, text, attributes in found[count:]
+    )
+    return Tokens("".join(one[1] for one in found[:count]), tuple(tokens))
+
+
+def in_python(text: str, markup: str) -> str | Sequence[Any]:
+    try:
+        return read_tokens(text, markup)
+    except InputError as error:
+        return str(error)
+
+
+def assert_same(check: Check, text: str, markup: str) -> Tokens:
+    """Compare, and return what was found."""
+    found = comparable(check.tokens(text, markup))
+    expected = comparable(in_python(text, markup))
+    if "junk after document element" in found.error:  # which may not be well-formed either
+        assert expected.error, text
+    elif not (expected.error and PROLOG.match(text)):
+        assert found == expected, text
+    return found
+
+
+# ---- the same tokens ----
+
+HTML = [
+    "<p>Click <b>here now</b> please</p>", "a<br>b c<br/>d<hr />", "<p>a\n  b</p>\n\n <p> c </p>",
+    "AT&amp;T &lt;1 &eacute; &notit; &#x41;&#128;&#0;&#xD800;&#9;&#13;&#xfffe; &amp",
+    "<a href='?a=1&amp;b=2' title=\"x > y\">a</a> b", "<!DOCTYPE html><P CLASS=x/y>a b</P >",
+    "<!-- a --> b <!-- c --> d <!---->", "<p>a<script>x < y</script> b<style>p {}</style></p>",
+    '<p translate="no">a b</p><p class="x notranslate" id = a\nhidden\t>a b</p>', "— <b>·</b>",
+    "a < b <3 <", "<a a=1 A=2 b a=3>", "", " \n", "<title>a b</title><textarea> c</textarea>",
+    "<x-y svg:z='&lt;\"'>&CounterClockwiseContourIntegral;</x-y>", "a\r\n<b\r\n>\rb</b\r>",
+]  # fmt: skip
+XML = [
+    'Press <x id="1"/>, then <g id="2">go &lt; on</g>',
+    "<d><p>a <b>b</b> c</p> <p><q>d</q></p></d>",
+    "<?xml version='1.0'?>\n<d>a <![CDATA[<b>]]> b</d>\n", "<d>a &#65;&amp; b &#xe9;&apos;</d>",
+    "<d xml:lang='en'>a\r\nb\rc</d>",
+    "<?xml version='1.0' encoding='latin1' standalone='no' ?><d/>",
+    '<?xml version="1.0"?><!DOCTYPE d [<!ENTITY e SYSTEM "file:///etc/hostname">'
+    '<!ENTITY f "fff">]><d>a &e; b &f; c</d><!-- e -->\n<?f?>',
+    "<b>a</b> <i>b</i>", "<a", "<a b>", "<a b='1' c='&#x10FFFF;' b='2'/>", "</t><t>", "x\n<a b>",
+    "<a></b>", "<![CDATA[a]]><![CDATA[]]]]>b<![CDATA[]>]]>", "<a b=' \t\r\n\n&#10;x&e;y'/>",
+    "<!--a--><?b?><?xml-c ]?>", "<?xml version='1.0'?>", "<!--a--b-->", "<!--a--->", "a]]>b",
+    "a]>b",
+    "<a b='<'/>", "<é·/>", "<·/>", "<a:b:c/>", "&#0;", "&#xFFFE;", "&#55296;", "&#1114112;", "&;",
+    "& ", "\x0b", "\uffff", "<a b='1'c='2'/>", "<a/ >", "<a / >", "< a/>", "<a\n/>", "</a >",
+    "<?xml?>",
+    " <?xml version='1.0'?><d/>", "<!DOCTYPE d><d/>x", "<!DOCTYPE d><d/><d/>", "<!DOCTYPE d><d>",
+    "<!DOCTYPE d SYSTEM 'a\"b' [ ] ><d/>", "<!DOCTYPE d PUBLIC 'a{' 'b'><d/>",
+    "<!DOCTYPE d [%e;]><d/>",
+    "<!DOCTYPE d [<!ENTITY a '%b;'>]><d/>", "<!DOCTYPE d [<!ELEMENT d (a,b|c)>]><d/>",
+    "<?xml version='1.0' standalone='yes'?><d>&e;</d>", "<!DOCTYPE d [<!ENTITY e 'x'>]><d>&e;</d>",
+    "<!DOCTYPE d [<!ENTITY e SYSTEM 'x' NDATA n>]><d>&e;</d>", "<!DOCTYPE d",
+    "<!DOCTYPE d [<!ENTITY e SYSTEM 'x'>]><d a='&e;'/>", "\xa0<!DOCTYPE d><d/>", "<!DOCTYPE d [",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", HTML)
+def test_html(check: Check, text: str) -> None:
+    assert_same(check, text, "html")
+
+
+@pytest.mark.parametrize("text", XML)
+def test_xml(check: Check, text: str) -> None:
+    assert_same(check, text, "xml")
+
+
+@pytest.mark.parametrize("text", ["", "a", "a b\r\n\r\n c {x}\n", "\r", "\n\ra\r\r\nb\x85\u2028<"])
+def test_lines(check: Check, text: str) -> None:
+    assert_same(check, text, "text")
+
+
+@pytest.mark.parametrize("markup", ["html", "xml", "text"])
+def test_encoding(check: Check, markup: str) -> None:
+    text = "a<b>c&d;\"'\ufffe\uffff\U0001fffe\t\0é"
+    assert check.program.ask(encode=text, markup=markup) == {"text": encode_text(text, markup)}
+
+
+@given(seed=st.integers(0, 2**32), markup=st.sampled_from(["html", "xml"]))
+@settings(max_examples=1000, deadline=None, derandomize=True, database=None)
+def test_random_documents(check: Check, seed: int, markup: str) -> None:
+    maker = Maker(seed, markup)
+    text = maker.block(1) if maker.random.random() < 0.5 else maker.inline(4)
+    assert assert_same(check, text, markup).error == ""
+
+
+@given(seed=st.integers(0, 2**32))
+@settings(max_examples=4000, deadline=None, derandomize=True, database=None)
+def test_changed_xml(check: Check, seed: int) -> None:
+    numbers = random.Random(seed)
+    text = fragment(numbers) if numbers.random() < 0.5 else document(numbers)
+    # Only the library has names of every script as references, which break no sentence.
+    if not re.search(r"&[^;]*[^-.\w;#][^;]*;|&[^\x00-\x7f_:]|&[^;]*[^\x00-\x7f][^;]*;", text):
+        assert_same(check, text, "xml")
+
+
+def fragment(numbers: random.Random) -> str:
+    if numbers.random() < 0.2:
+        return "".join(numbers.choices(PARTS, k=numbers.randint(0, 12)))
+    return changed(numbers, content(numbers))
+
+
+def content(numbers: random.Random) -> str:
+    """Return a random content of an element."""
+    maker = Maker(numbers.randrange(2**32), "xml")
+    text = maker.block(1) if numbers.random() < 0.5 else maker.inline(4)
+    inserted = numbers.choice([
+        "", "<![CDATA[a]b]]>", "<?p?>", "&e;", "&#x41;", "&#13;", "\r\n", "<e a='&e;'/>", "]]",
+    ])  # fmt: skip
+    return f"{inserted}{text}{inserted}"
+
+
+def document(numbers: random.Random) -> str:
+    """Return a random document that may be broken."""
+    standalone = numbers.choice(["", " standalone='no'", " standalone='yes'"])
+    encoding = numbers.choice(["", " encoding='utf-8'"])
+    start = numbers.choice(["", f"<?xml version='1.0'{encoding}{standalone}?>\n"])
+    ids = numbers.choice(["", " SYSTEM 's'", " PUBLIC '-//p//q$' \"s\""])
+    declared = "".join(numbers.choices(DECLARATIONS, k=numbers.randint(0, 4)))
+    subset = numbers.choice(["", f"[{declared}]", f" [{declared}] "])
+    kind = "" if start and numbers.random() < 0.3 else f"<!DOCTYPE d{ids}{subset}>"
+    end = numbers.choice(["", "\n", "<!-- x -->", "<?a?>\n "])
+    return changed(numbers, f"{start}{kind}<d a='b\t&lt;'>{content(numbers)}</d>{end}")
+
+
+def changed(numbers: random.Random, text: str) -> str:
+    """Return a text of which up to two characters are others, are left out, or are more."""
+    for _ in range(numbers.choice([0, 1, 1, 2])):
+        at, size = numbers.randint(0, len(text)), numbers.choice([0, 1, 1, len(text)])
+        if size <= 1 or numbers.random() < 0.2:
+            text = text[:at] + numbers.choice(["", *PARTS]) + text[at + size :]
+    return text
+
+
+# ---- what only the library does ----
+
+
+@given(st.lists(st.sampled_from(PARTS), max_size=25).map("".join))
+@settings(max_examples=2000, deadline=None, derandomize=True, database=None)
+def test_any_text_is_html(check: Check, text: str) -> None:
+    tokens = check.tokens(text, "html")
+    assert "".join(raw for _, raw, _, _, _ in tokens) == text
+    kinds = [kind for kind, *_ in tokens]
+    assert ("text", "text") not in itertools.pairwise(kinds)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("<!-->a", ["<!-->", "a"]),
+        ("<!--->a-->", ["<!--->", "a-->"]),
+        ("<!-- a --!>b", ["<!-- a --!>", "b"]),
+        ("<!-- a -- > b", ["<!-- a -- > b"]),
+        ("<!x>a<?y>b</ z>c</>d", ["<!x>", "a", "<?y>", "b", "</ z>", "c", "</>", "d"]),
+        ("<![CDATA[a>b]]>", ["<![CDATA[a>", "b]]>"]),
+        ("<!doctype a '>'>", ["<!doctype a '>", "'>"]),
+        ("a <b c='>", ["a ", "<b c='>"]),
+        ("a </b", ["a ", "</b"]),
+        ("a <!doctype", ["a ", "<!doctype"]),
+        ("a </", ["a </"]),
+        ("a<b/c>d<e //>f<g h=i/>j<k / >",
+         ["a", "<b/c>", "d", "<e //>", "f", "<g h=i/>", "j", "<k / >"]),
+        ("<a =b='>'>c", ["<a =b='>'>", "c"]),
+        ("<a\"b'c>d", ["<a\"b'c>", "d"]),
+        ("<title>a<b>&amp;</titl></TITLE\n>c", ["<title>", "a<b>&amp;</titl>", "</TITLE\n>", "c"]),
+        ("<xmp><b></xmp/>&amp;", ["<xmp>", "<b>", "</xmp/>", "&amp;"]),
+        ("<script>a</scripts></script>", ["<script>", "a</scripts>", "</script>"]),
+        ("<script><!--<script></script>--></script>b",
+         ["<script>", "<!--<script></script>-->", "</script>", "b"]),
+        ("<script><!--></script>b", ["<script>", "<!-->", "</script>", "b"]),
+        ("<script>a<b", ["<script>", "a<b"]),
+        ("<plaintext>a</plaintext>", ["<plaintext>", "a</plaintext>"]),
+        ("&#5a <b>&# </b>", ["&#5a ", "<b>", "&# ", "</b>"]),
+    ],
+)  # fmt: skip
+def test_broken_html_is_read_as_the_standard_says(
+    check: Check, text: str, expected: list[str]
+) -> None:
+    assert [raw for _, raw, _, _, _ in check.tokens(text, "html")] == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "name", "attributes"),
+    [
+        ("<br/>", "empty", "br", {}),
+        ("<A B=C/>", "start", "a", {"b": "C/"}),
+        ("<a/b/>", "empty", "a", {"b": ""}),
+        ("</a b='>'/>", "end", "a", {}),
+        ("<İ>", "text", "", {}),
+        ("<aİ Éa=1>", "start", "aİ", {"Éa": "1"}),
+        ("<a b='&lt;&amp&copy=1&copyx&copy'>", "start", "a", {"b": "<&&copy=1&copyx©"}),
+        ("<!a>", "other", "", {}),
+        ("<!DocType a>", "other", DECLARATION, {}),
+        ("<!doctype a", "other", "", {}),
+    ],
+)
+def test_tags_of_html(
+    check: Check, text: str, kind: str, name: str, attributes: dict[str, str]
+) -> None:
+    ((found, raw, *rest),) = check.tokens(text, "html")
+    assert (found, raw, rest[0], rest[2]) == (kind, text, name, attributes)
+
+
+def test_every_named_reference(check: Check) -> None:
+    names = sorted(html5)
+    for text in (
+        "".join(f"&{name} " for name in names),
+        "".join(f"&{name}x&{name[:-1]}" for name in names),
+        "".join(f"&{name.rstrip(';')}; &{name.rstrip(';')}" for name in names),
+    ):
+        ((_, _, _, found, _),) = check.tokens(text, "html")
+        assert found == html.unescape(text)
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.integers(0, 0x120000).map("&#{};".format),
+            st.integers(0, 300).map("&#{}".format),
+            st.integers(0, 2**40).map("&#x{:x};".format),
+            st.integers(0, 300).map("&#X{:X} ".format),
+            st.sampled_from(sorted(html5)).map("&{}".format),
+            st.text("&#xX;ampltnoi1é ", max_size=40),
+        ),
+        min_size=1,
+    )
+)
+@settings(max_examples=1000, deadline=None, derandomize=True, database=None)
+def test_references_are_decoded_as_in_python(check: Check, parts: list[str]) -> None:
+    text = "".join(parts)
+    assert "".join(one[3] for one in check.tokens(text, "html")) == html.unescape(text)
+
+
+def test_names_of_the_fifth_edition_of_xml(check: Check) -> None:
+    # Expat has the characters of names of the fourth edition.
+    for name in ("\U00010400", "\u0370\u200d", "a\u203f"):
+        assert [one[2] for one in check.tokens(f"<{name}/>", "xml")] == [name]
+    for name in ("\xd7", "\u037e", "\u2190", "\U000f0000", "a\u2190"):
+        assert "not well-formed (invalid token)" in check.tokens(f"<{name}/>", "xml")
+
+
+def test_references_of_any_name_are_references(check: Check) -> None:
+    text = "a&my_entity;&é:x;<b c='d&my_entity;e'/>"
+    kinds = [(kind, raw) for kind, raw, _, _, _ in check.tokens(text, "xml")]
+    assert kinds[:3] == [("text", "a"), ("reference", "&my_entity;"), ("reference", "&é:x;")]
+    assert check.tokens(text, "xml")[3][4] == {"c": "de"}
+
+
+def test_document_types_add_no_attributes(check: Check) -> None:
+    text = "<!DOCTYPE d [<!ATTLIST d x CDATA 'y'><!ENTITY e 'z'>]><d f='&e;'/>"
+    kind, tag = check.tokens(text, "xml")
+    assert kind == ["other", text[: text.index("<d ")], DECLARATION, "", {}]
+    assert tag[4] == {"f": ""}
+
+
+SIZE = 300_000
+LARGE = {
+    "html": [
+        "<", "<a", "<a ", "<a b='", "</a", "<!--", "<!", "<!-- -->", "&", "&#", "&amp", "&a",
+        "<b a=1>", "<title><", "<script><!--<script>", "</script", "-", "<?", " ", "<a b=c d", "'",
+        "<br/>",
+    ],
+    "xml": ["<a>", "<a/>", "&e;", "&#65;", "]", "\r", "a", "<!---->", "<?a?>", "<![CDATA[]]>"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("markup", "part"), [(markup, part) for markup, parts in LARGE.items() for part in parts]
+)
+def test_large_texts(check: Check, markup: str, part: str) -> None:
+    text = part * (SIZE // len(part))
+    if part == "<a>":
+        text += "</a>" * (SIZE // len(part))
+    tokens = check.tokens(text, markup)
+    assert "".join(one[1] for one in tokens) == text
+
+
+def test_many_attributes_and_declarations(check: Check) -> None:
+    names = [f"a{number}" for number in range(20_000)]
+    attributes = "".join(f" {name}=''" for name in names)
+    for markup in ("html", "xml"):
+        ((_, _, _, _, found),) = check.tokens(f"<a{attributes}/>", markup)
+        assert len(found) == len(names)
+    assert "duplicate attribute" in check.tokens(f"<a{attributes} a7=''/>", "xml")
+    entities = "".join(f"<!ENTITY {name} '&a;'>" for name in names)
+    groups = "(" * 20_000 + "a" + ")" * 20_000
+    text = f"<!DOCTYPE d [{entities}<!ELEMENT d {groups}>]><d/>"
+    assert len(check.tokens(text, "xml")) == 2
+
+
+def test_texts_under_sanitizers(sanitized: Library) -> None:
+    numbers = random.Random(5)
+    with Probe(
+        [sanitized.folder / "tests/translate_trt_markup_check"], sanitized.environment()
+    ) as program:
+        check = Check(program)
+        for _ in range(1500):
+            html_text = "".join(numbers.choices(PARTS, k=numbers.randint(0, 20)))
+            assert "".join(one[1] for one in check.tokens(html_text, "html")) == html_text
+            check.tokens(fragment(numbers), "xml")
+            check.tokens(document(numbers), "xml")
+
+
+# ---- the table ----
+
+
+def test_the_table_is_that_of_python() -> None:
+    path = ROOT / "scripts/html_entities.py"
+    spec = importlib.util.spec_from_file_location("html_entities", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert module.tables() == (ROOT / module.TABLES).read_text(encoding="utf-8")
