@@ -497,9 +497,9 @@ def _is_untranslated(token: Token, markup: str) -> bool:
     """Return whether a start tag says that the text of its element is not translated."""
     if token.kind != "start":
         return False
-    if (token.attributes.get("translate") or "").lower() == "no":
+    if token.attributes.get("translate", "").lower() == "no":
         return True
     if markup != "html":
         return False
-    classes = (token.attributes.get("class") or "").split()
+    classes = token.attributes.get("class", "").split()
     return token.name in _UNTRANSLATED or "notranslate" in classes

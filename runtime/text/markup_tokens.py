@@ -1,7 +1,8 @@
 """Tokens of HTML and XML, each with the characters that it consists of.
 
-Python's parsers recognize the tokens: html.parser, and expat for XML, which here expands no
-entities and reads no files.
+HTML has those of its standard: what html.parser makes of broken HTML depends on the version of
+Python, and its time grows with the square of some texts. XML is parsed by expat, which here expands
+no entities and reads no files.
 """
 
 from __future__ import annotations
@@ -10,8 +11,7 @@ import html
 import itertools
 import re
 from collections.abc import Iterator, Mapping
-from html.parser import HTMLParser
-from itertools import pairwise
+from html.entities import html5
 from typing import NamedTuple
 from xml.parsers import expat
 
@@ -25,7 +25,6 @@ MARKUP = ("html", "xml", "text")
 CDATA, DECLARATION = "![CDATA[", "!DOCTYPE"
 _INLINE = ("<!--", "<?")  # what a comment or an instruction of XML begins with
 
-_REFERENCE = re.compile(r"&(?:#(?:[xX][0-9a-fA-F]+|[0-9]+)|[a-zA-Z][-.a-zA-Z0-9]*);?")
 # An element around texts without a declaration, which may be fragments. Its length is subtracted
 # from positions in messages.
 _ROOT = "<t>"
@@ -50,7 +49,7 @@ class Token(NamedTuple):
     raw: str
     name: str = ""
     text: str = ""
-    attributes: Mapping[str, str | None] = {}
+    attributes: Mapping[str, str] = {}
 
 
 def read_tokens(text: str, markup: str, name: str = "the text") -> list[Token]:
@@ -71,8 +70,7 @@ def read_tokens(text: str, markup: str, name: str = "the text") -> list[Token]:
             for index, part in enumerate(parts)
             if part
         ]
-    events = _html_events(text) if markup == "html" else _xml_events(text, name)
-    return list(_merged(events))
+    return list(_html_tokens(text) if markup == "html" else _merged(_xml_events(text, name)))
 
 
 def encode_text(text: str, markup: str) -> str:
@@ -95,87 +93,188 @@ def _merged(tokens: Iterator[Token]) -> Iterator[Token]:
 
 # ---- HTML ----
 
-
-class _Event(NamedTuple):
-    """Event of html.parser, from one position to the next event or to `end`."""
-
-    begin: int
-    token: Token  # without its raw characters
-    end: int | None
-
-
-class _Reader(HTMLParser):
-    """Recorder of the events of a text."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(convert_charrefs=False)
-        self._text = text
-        self._lines = [0, *(found.end() for found in re.finditer("\n", text))]
-        self.events: list[_Event] = []
-        self.feed(text)
-        self.close()
-
-    def _add(self, kind: str, name: str = "", size: int | None = None, **more: object) -> None:
-        line, column = self.getpos()
-        begin = self._lines[line - 1] + column
-        token = Token(kind, "", name, **more)  # type: ignore[arg-type]
-        self.events.append(_Event(begin, token, None if size is None else begin + size))
-
-    def parse_marked_section(self, i: int, report: int = 1) -> int:
-        """Read a section of SGML as a comment, as browsers do; some versions of Python fail."""
-        return self.parse_bogus_comment(i)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        size = len(self.get_starttag_text() or "")
-        self._add("start", tag, size, attributes=dict(reversed(attrs)))
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        size = len(self.get_starttag_text() or "")
-        self._add("empty", tag, size, attributes=dict(reversed(attrs)))
-
-    def handle_endtag(self, tag: str) -> None:
-        self._add("end", tag)
-
-    def handle_data(self, data: str) -> None:
-        self._add("text", size=len(data))
-
-    def handle_entityref(self, name: str) -> None:
-        self._add_reference()
-
-    def handle_charref(self, name: str) -> None:
-        self._add_reference()
-
-    def _add_reference(self) -> None:
-        line, column = self.getpos()
-        found = _REFERENCE.match(self._text, self._lines[line - 1] + column)
-        self._add("text", size=1 if found is None else len(found[0]))
-
-    def handle_comment(self, data: str) -> None:
-        self._add("other")
-
-    def handle_decl(self, decl: str) -> None:
-        self._add("other", DECLARATION)
-
-    def handle_pi(self, data: str) -> None:
-        self._add("other")
-
-    def unknown_decl(self, data: str) -> None:
-        self._add("other")
+# Names of elements and attributes are in lower case, in letters of ASCII alone.
+_LOWER = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
+# What may be a tag, comment or declaration; all else is text.
+_MARKUP_START = re.compile(r"<(?:[a-zA-Z!?]|/(?=.))", re.DOTALL)
+_TAG_START = re.compile("</?(?=[a-zA-Z])")
+_DOCTYPE = re.compile("<!doctype", re.IGNORECASE | re.ASCII)
+_COMMENT_END = re.compile("--!?>")
+_TAG_SPACES = re.compile(r"[ \t\r\n\f]*")
+_TAG_NAME = re.compile(r"[^ \t\r\n\f/>]*")
+_ATTRIBUTE_NAME = re.compile(r"[^ \t\r\n\f/>=]*")
+_UNQUOTED_VALUE = re.compile(r"[^ \t\r\n\f>]*")
+# Elements whose content has no tags, and of these, elements whose content has no references.
+_WITH_REFERENCES = frozenset({"title", "textarea"})
+_WITHOUT_REFERENCES = frozenset({"script", "style", "xmp", "iframe", "noembed", "noframes"})
+_END_TAGS = {
+    name: re.compile(rf"</{name}(?=[ \t\r\n\f/>])", re.IGNORECASE | re.ASCII)
+    for name in _WITH_REFERENCES | _WITHOUT_REFERENCES
+}
+_OF_SCRIPTS = re.compile(r"<!--|-->|</?script(?=[ \t\r\n\f/>])", re.IGNORECASE | re.ASCII)
+_REFERENCE_IN_VALUE = re.compile(r"&(?:#[0-9]+;?|#[xX][0-9a-fA-F]+;?|[a-zA-Z0-9]+;?)")
+# Numeric references, of which Python's int refuses some because of their many digits.
+_DECIMAL_REFERENCE = re.compile("&#0*([0-9]+)")
 
 
-def _html_events(text: str) -> Iterator[Token]:
-    """Iterate over the tokens of HTML; what the parser passes over in silence is "other"."""
-    end = 0
-    events = [*_Reader(text).events, _Event(len(text), Token("other", ""), None)]
-    for event, following in pairwise([_Event(0, Token("other", ""), 0), *events]):
-        begin, end = max(event.begin, end), following.begin
-        stop = end if event.end is None else max(begin, min(event.end, end))
-        if stop > begin:
-            raw = text[begin:stop]
-            decoded = html.unescape(raw) if event.token.kind == "text" else ""
-            yield event.token._replace(raw=raw, text=decoded)
-        if end > stop:
-            yield Token("other", text[stop:end])
+def _html_tokens(text: str) -> Iterator[Token]:
+    """Iterate over the tokens of HTML as its standard recognizes them (section 13.2.5).
+
+    Time is linear in the length of any text. A tag, comment or declaration that the text ends in is
+    a token of the kind "other".
+    """
+    at = 0
+    while at < len(text):
+        found = _MARKUP_START.search(text, at)
+        end = len(text) if found is None else found.start()
+        if end > at:
+            yield Token("text", text[at:end], text=_decode(text[at:end]))
+        if found is None:
+            return
+        token, at = _html_markup(text, end)
+        yield token
+        if token.kind == "start" and (content := _raw_text(text, at, token.name)) is not None:
+            at += len(content.raw)
+            if content.raw:
+                yield content
+
+
+def _html_markup(text: str, begin: int) -> tuple[Token, int]:
+    """Return the tag, comment or declaration at a position, and its end."""
+    if start := _TAG_START.match(text, begin):
+        return _tag(text, begin, start.end())
+    name = ""
+    if text.startswith("<!--", begin):
+        end = _comment_end(text, begin + 4)
+    else:
+        end = text.find(">", begin) + 1
+        if end and _DOCTYPE.match(text, begin):
+            name = DECLARATION
+        end = end or len(text)
+    return Token("other", text[begin:end], name), end
+
+
+def _comment_end(text: str, at: int) -> int:
+    for short in (">", "->"):
+        if text.startswith(short, at):
+            return at + len(short)
+    found = _COMMENT_END.search(text, at)
+    return len(text) if found is None else found.end()
+
+
+def _tag(text: str, begin: int, at: int) -> tuple[Token, int]:
+    """Return the tag at a position, whose name is at another one, and its end."""
+    kind = "end" if text.startswith("</", begin) else "start"
+    end = _after(_TAG_NAME, text, at)
+    name, at = text[at:end].translate(_LOWER), end
+    attributes: dict[str, str] = {}
+    is_empty = False
+    while True:
+        is_empty = is_empty and text.startswith(">", at)
+        at = _after(_TAG_SPACES, text, at)
+        if text.startswith("/", at):
+            at += 1
+            is_empty = kind == "start"
+        elif at < len(text) and text[at] != ">":
+            at = _read_attribute(text, at, attributes)
+        else:
+            break
+    if at == len(text):
+        return Token("other", text[begin:]), at
+    if is_empty:
+        kind = "empty"
+    return Token(kind, text[begin : at + 1], name, "", {} if kind == "end" else attributes), at + 1
+
+
+def _read_attribute(text: str, at: int, attributes: dict[str, str]) -> int:
+    """Add the attribute at a position unless there is one of its name; return its end."""
+    end = _after(_ATTRIBUTE_NAME, text, at + 1)  # a name may begin with "="
+    name, value = text[at:end].translate(_LOWER), ""
+    at = _after(_TAG_SPACES, text, end)
+    if text.startswith("=", at):
+        at = _after(_TAG_SPACES, text, at + 1)
+        if text.startswith(("'", '"'), at):
+            quote = text.find(text[at], at + 1)
+            value = text[at + 1 : quote if quote >= 0 else len(text)]
+            end = min(at + len(value) + 2, len(text))
+        else:
+            end = _after(_UNQUOTED_VALUE, text, at)
+            value = text[at:end]
+    attributes.setdefault(name, _decode_value(value))
+    return end
+
+
+def _raw_text(text: str, at: int, name: str) -> Token | None:
+    """Return the content of an element that has no tags; None for other elements."""
+    if name == "plaintext":
+        end = len(text)
+    elif name == "script":
+        end = _script_end(text, at)
+    elif name in _END_TAGS:
+        found = _END_TAGS[name].search(text, at)
+        end = len(text) if found is None else found.start()
+    else:
+        return None
+    raw = text[at:end]
+    return Token("text", raw, text=_decode(raw) if name in _WITH_REFERENCES else raw)
+
+
+def _script_end(text: str, at: int) -> int:
+    """Return the end of a script.
+
+    After "<!--" and until "-->", the end tag of a script in it is not that of the script (states
+    "script data escaped" and "script data double escaped" of the standard).
+    """
+    escaped = inside = False
+    while found := _OF_SCRIPTS.search(text, at):
+        at = found.start() + 1
+        if found[0] == "-->":
+            if escaped:
+                escaped, inside, at = False, False, found.end()
+        elif found[0] == "<!--":
+            if not escaped:
+                escaped, at = True, found.start() + 2  # these dashes may be those of "-->"
+        elif found[0][1] != "/":
+            inside = inside or escaped
+        elif inside:
+            inside = False
+        else:
+            return found.start()
+    return len(text)
+
+
+def _after(pattern: re.Pattern[str], text: str, at: int) -> int:
+    found = pattern.match(text, at)
+    return at if found is None else found.end()
+
+
+def _decode(text: str) -> str:
+    """Decode the references of a text."""
+    return html.unescape(_DECIMAL_REFERENCE.sub(_shortened, text))
+
+
+def _shortened(reference: re.Match[str]) -> str:
+    """Return a reference to the same character; with so many digits there is none."""
+    return f"&#{reference[1] if len(reference[1]) < 8 else 9_999_999}"
+
+
+def _decode_value(value: str) -> str:
+    """Decode the references of an attribute.
+
+    A name without a semicolon may be that of a parameter of an address.
+    """
+
+    def decoded(found: re.Match[str]) -> str:
+        reference = found[0]
+        name = reference[1:].rstrip(";")
+        if name.startswith("#") or (reference.endswith(";") and reference[1:] in html5):
+            return _decode(reference)
+        end = len(name) + 1
+        if name not in html5 or value.startswith("=", found.start() + end):
+            return reference
+        return html5[name] + reference[end:]
+
+    return _REFERENCE_IN_VALUE.sub(decoded, value)
 
 
 # ---- XML ----
@@ -195,7 +294,7 @@ def _xml_events(text: str, name: str) -> Iterator[Token]:
     found: list[tuple[int, Token]] = []
     parser = expat.ParserCreate("utf-8")
 
-    def add(kind: str, name: str = "", text: str = "", **more: Mapping[str, str | None]) -> None:
+    def add(kind: str, name: str = "", text: str = "", **more: Mapping[str, str]) -> None:
         found.append((parser.CurrentByteIndex, Token(kind, "", name, text, **more)))
 
     def in_section(data: str) -> None:
@@ -213,7 +312,7 @@ def _xml_events(text: str, name: str) -> Iterator[Token]:
         add("text", text=data)
 
     def default(data: str) -> None:
-        if _REFERENCE.fullmatch(data):
+        if data.startswith("&"):
             add("reference")
         else:
             add("other", "" if data.startswith(_INLINE) else DECLARATION)
