@@ -206,7 +206,7 @@ def test_a_library_that_is_none(
 
 
 #: Last fields of structures that Python has no use for: it finds the terms of glossaries itself.
-UNUSED = {"tt_submit_options": ("terminology",)}
+UNUSED = {"tt_submit_options": ("terminology", "markup")}
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@
 //   {"lines": [...], "alignments": true, "alignment_threshold": 0.2, "words": true}
 //   {"lines": [...], "line_names": [...]}
 //   {"lines": [...], "markup": "html", "whole": true}
+//   {"lines": [...], "markup": "html", "submitted": [...]}: submits other lines for the texts
 //   {"lines": [...], "terminology": "content of a glossary", "ignore_case": true}
 //   {"terminology": ..., "ignore_case": true, "pairs": [[line, translation], ...]}
 //   {"lines": [...], "options": {...}, "threads": 64}
@@ -170,7 +171,27 @@ Markup markup_of(const json& request) {
   return name == "html" ? Markup::html : name == "xml" ? Markup::xml : Markup::text;
 }
 
+// Submits lines that are not those of texts with markup.
+Result<Translations> submit_others(const Translator& translator, const json& request) {
+  const auto texts = request["lines"].get<std::vector<std::string>>();
+  const auto lines = request["submitted"].get<std::vector<std::string>>();
+  const auto marked = translate_trt::MarkedTexts::try_make(texts, markup_of(request));
+  if (!marked) return marked.error();
+  std::vector<tt_text> views;
+  for (const std::string& line : lines) views.push_back({line.data(), line.size()});
+  tt_submit_options options;
+  tt_submit_options_default(&options, sizeof(options));
+  options.markup = marked->handle();
+  tt_job* job = nullptr;
+  const tt_status status =
+      tt_submit(translator.handle(), views.data(), views.size(), &options, nullptr, &job);
+  tt_job_free(job);
+  if (status != TT_OK) return translate_trt::Failure{status, tt_last_error()};
+  return Translations();
+}
+
 Result<Translations> call(const Translator& translator, const json& request) {
+  if (request.contains("submitted")) return submit_others(translator, request);
   const auto options = search_options(request);
   if (request.contains("ids")) {
     std::vector<std::vector<std::int32_t>> sources, prefixes;

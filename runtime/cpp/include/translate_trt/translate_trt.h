@@ -366,6 +366,9 @@ TT_API tt_term tt_terms_term(const tt_terms* terms, size_t index);
 /* Frees terms; NULL is allowed. */
 TT_API void tt_terms_free(tt_terms* terms);
 
+/* Texts with markup; see tt_markup_new. */
+typedef struct tt_markup tt_markup;
+
 /* ---- jobs: asynchronous translation ---- */
 
 /* Lines that were submitted together. All functions of a job except tt_job_free may be called by
@@ -446,6 +449,11 @@ typedef struct tt_submit_options {
    * sequences. Each segment of a line that is split has the constraints of its own text. Only the
    * function that takes the options uses it. NULL: none */
   const tt_glossary* terminology;
+  /* Texts with markup whose next lines are submitted (tt_markup_lines). The result keeps what
+   * tt_markup_receive needs, and errors name the texts. Goes with neither prefixes, constraints,
+   * score, alignments, words nor line_names; needs a bundle exported with --attention. Only the
+   * function that takes the options uses it. NULL: none */
+  const tt_markup* markup;
 } tt_submit_options;
 
 /* Sets the defaults, as tt_options_default does. */
@@ -500,12 +508,11 @@ enum { TT_MARKUP_HTML = 0, TT_MARKUP_XML = 1, TT_MARKUP_TEXT = 2 };
  * that they belong to:
  *
  *   tt_markup_new(texts, count, TT_MARKUP_HTML, 1, &markup);
+ *   options.markup = markup;
  *   for (;;) {
- *     tt_marked_lines lines = tt_markup_lines(markup);
+ *     tt_lines lines = tt_markup_lines(markup);
  *     if (lines.size == 0) break;
- *     options.alignments = 1;
- *     options.line_names = lines.names;
- *     tt_submit(translator, lines.lines, lines.size, &options, NULL, &job);
+ *     tt_submit(translator, lines.data, lines.size, &options, NULL, &job);
  *     tt_job_result(job, &result);
  *     tt_markup_receive(markup, result);
  *   }
@@ -513,11 +520,9 @@ enum { TT_MARKUP_HTML = 0, TT_MARKUP_XML = 1, TT_MARKUP_TEXT = 2 };
  *
  * The loop runs at most twice: where a translation lacks a placeholder or the text of code, which
  * the model is to copy, the line is translated once more without it. Independent of any translator;
- * one thread at a time may use a handle. */
-typedef struct tt_markup tt_markup;
-
-/* Takes the tags out of texts.
+ * one thread at a time may use a handle.
  *
+ * texts: documents, or fragments of them.
  * kind: TT_MARKUP_...
  * whole: 1: the texts are documents, whose elements decide what a sentence does not go across; 0:
  * lines. XML without a root element is one sentence unless whole is 1.
@@ -528,23 +533,21 @@ typedef struct tt_markup tt_markup;
 TT_API tt_status tt_markup_new(const tt_text* texts, size_t count, int32_t kind, int32_t whole,
                                tt_markup** markup);
 
-/* Plain lines, each from one of the texts. */
-typedef struct tt_marked_lines {
-  const tt_text* lines;
-  const tt_text* names; /* of the texts that the lines are from, for tt_submit_options.line_names */
+typedef struct tt_lines {
+  const tt_text* data;
   size_t size;
-} tt_marked_lines;
+} tt_lines;
 
-/* Returns the lines to translate next; none once all texts are translated. They belong to the
+/* Returns the plain lines to translate next; none once all texts are translated. They belong to the
  * handle, and are valid until tt_markup_receive or tt_markup_free. */
-TT_API tt_marked_lines tt_markup_lines(const tt_markup* markup);
+TT_API tt_lines tt_markup_lines(const tt_markup* markup);
 
-/* Receives the translations of the lines, with alignments.
+/* Receives the translations of the lines, which were submitted with tt_submit_options.markup.
  *
- * TT_INPUT_ERROR: the result is not one of the lines, or has no alignments. TT_MEMORY_ERROR. */
+ * TT_INPUT_ERROR: the result is not one of these lines. TT_MEMORY_ERROR. */
 TT_API tt_status tt_markup_receive(tt_markup* markup, const tt_result* result);
 
-/* Returns the translations of the texts, with tags. Their words are not aligned.
+/* Returns the translations of the texts, with tags.
  *
  * result: set to a new handle, to be freed by tt_result_free, or to NULL on failure.
  *

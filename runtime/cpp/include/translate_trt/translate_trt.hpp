@@ -444,7 +444,7 @@ class Job {
 enum class Markup { html = TT_MARKUP_HTML, xml = TT_MARKUP_XML, text = TT_MARKUP_TEXT };
 
 // Texts with markup: plain lines to translate, twice at most, and the texts with their tags. For
-// callers that submit lines themselves; others use Translator::translate_markup.
+// callers that do not wait; others use Translator::translate_markup.
 class MarkedTexts {
  public:
   // Takes the tags out of texts. whole: they are documents, see tt_markup_new.
@@ -460,11 +460,19 @@ class MarkedTexts {
   }
 
   // The lines to translate next; none once all texts are translated.
-  std::vector<std::string> lines() const { return strings(&tt_marked_lines::lines); }
-  // The name of the text that each line is from, for SubmitOptions::line_names.
-  std::vector<std::string> names() const { return strings(&tt_marked_lines::names); }
+  std::vector<std::string> lines() const {
+    const tt_lines lines = tt_markup_lines(handle_.get());
+    std::vector<std::string> found;
+    for (std::size_t i = 0; i < lines.size; ++i) {
+      found.emplace_back(lines.data[i].data, lines.data[i].size);
+    }
+    return found;
+  }
 
-  // Waits for a job of the lines, submitted with alignments, and receives its translations.
+  // Whether all texts are translated.
+  bool complete() const { return tt_markup_lines(handle_.get()).size == 0; }
+
+  // Waits for a job of the lines (Translator::submit_markup), and receives its translations.
   std::optional<Failure> try_receive(const Job& job) {
     tt_result* made = nullptr;
     tt_status status = tt_job_result(job.handle(), &made);
@@ -499,18 +507,11 @@ class MarkedTexts {
 
 #endif
 
+  // The C handle, which this object still owns.
+  const tt_markup* handle() const { return handle_.get(); }
+
  private:
   explicit MarkedTexts(tt_markup* handle) : handle_(handle) {}
-
-  std::vector<std::string> strings(const tt_text* tt_marked_lines::* which) const {
-    const tt_marked_lines lines = tt_markup_lines(handle_.get());
-    std::vector<std::string> found;
-    for (std::size_t i = 0; i < lines.size; ++i) {
-      const tt_text text = (lines.*which)[i];
-      found.emplace_back(text.data, text.size);
-    }
-    return found;
-  }
 
   std::unique_ptr<tt_markup, detail::Free> handle_;
 };
@@ -575,30 +576,33 @@ class Translator {
     return submit_texts(tt_submit_ids, views_of(sources), options, views_of(prefixes));
   }
 
+  // Submits the next lines of texts with markup without waiting. Needs a bundle exported with
+  // --attention. options: without constraints, names, score, alignments and words.
+  Result<Job> try_submit_markup(const MarkedTexts& texts, const SubmitOptions& options = {}) const {
+    const tt_lines lines = tt_markup_lines(texts.handle());
+    const std::vector<tt_text> views(lines.data, lines.data + lines.size);
+    return submit_texts(tt_submit, views, options, {}, texts.handle());
+  }
+
   // Translates texts with markup and waits: their tags return at the words that they belong to.
-  // Needs a bundle exported with --attention. whole: texts are documents, see tt_markup_new.
-  // options: without constraints, names and `finished`; the timeout is that of the call.
+  // whole: texts are documents, see tt_markup_new. options: as for try_submit_markup, without
+  // `finished`; the timeout is that of the call.
   Result<std::vector<Translation>> try_translate_markup(const std::vector<std::string>& texts,
                                                         Markup markup, bool whole = false,
                                                         SubmitOptions options = {}) const {
-    if (!options.constraints.empty() || !options.constraint_tokens.empty() ||
-        !options.line_names.empty() || options.finished || options.score || options.words) {
-      return Failure{TT_OPTION_ERROR,
-                     "constraints, names, finished, score and words belong to lines, not to texts "
-                     "with markup; leave them out."};
+    if (options.finished) {
+      return Failure{TT_OPTION_ERROR, "finished is of a job, and this call waits; leave it out."};
     }
     auto marked = MarkedTexts::try_make(texts, markup, whole);
     if (!marked) return marked.error();
     const auto begin = std::chrono::steady_clock::now();
     const auto timeout = options.timeout;
-    options.alignments = true;
-    for (auto lines = marked->lines(); !lines.empty(); lines = marked->lines()) {
-      options.line_names = marked->names();
+    while (!marked->complete()) {
       if (timeout) {
         const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - begin;
         options.timeout = std::max(*timeout - passed, std::chrono::duration<double>(0));
       }
-      const auto job = try_submit(lines, options);
+      const auto job = try_submit_markup(*marked, options);
       if (!job) return job.error();
       if (const auto failure = marked->try_receive(*job)) return *failure;
     }
@@ -631,6 +635,11 @@ class Translator {
       const std::optional<SearchOptions>& options = {},
       const std::vector<std::vector<std::int32_t>>& prefixes = {}) const {
     return detail::value_of(try_translate_ids(sources, options, prefixes));
+  }
+
+  // As try_submit_markup, but throws Error.
+  Job submit_markup(const MarkedTexts& texts, const SubmitOptions& options = {}) const {
+    return detail::value_of(try_submit_markup(texts, options));
   }
 
   // As try_translate_markup, but throws Error.
@@ -740,7 +749,8 @@ class Translator {
   Result<Job> submit_texts(tt_status (*function)(const tt_translator*, const Source*, std::size_t,
                                                  const tt_submit_options*, const Source*, tt_job**),
                            const std::vector<Source>& sources, const SubmitOptions& options,
-                           const std::vector<Source>& prefixes) const {
+                           const std::vector<Source>& prefixes,
+                           const tt_markup* markup = nullptr) const {
     if (auto wrong = check_prefixes(sources.size(), prefixes.size())) return *wrong;
     for (const std::size_t lists : {options.constraints.size(), options.constraint_tokens.size()}) {
       if (auto wrong = check_count(sources.size(), lists, "lists of constraints")) return *wrong;
@@ -769,6 +779,7 @@ class Translator {
     given.alignment_threshold = options.alignment_threshold;
     given.words = options.words ? 1 : 0;
     if (options.terminology != nullptr) given.terminology = options.terminology->handle();
+    given.markup = markup;
     // In C, 0 means "no timeout"; pass an explicit 0 as the shortest timeout.
     if (options.timeout) {
       given.timeout = options.timeout->count() == 0 ? 1e-9 : options.timeout->count();

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "api/calls.h"
+#include "api/markup.h"
 #include "api/options.h"
-#include "core/markup.h"
 #include "text/utf8.h"
 
 using translate_trt::runtime::as_result;
@@ -30,21 +30,6 @@ std::vector<std::string> names_of_texts(std::size_t count) {
 
 }  // namespace
 
-struct tt_markup {
-  std::vector<std::string> names;  // of the texts
-  MarkedTexts marked;
-  std::vector<tt_text> lines, line_names;
-
-  // Makes the arrays of the lines to translate next.
-  void list_lines() {
-    lines.clear();
-    line_names.clear();
-    const auto view = [](const std::string& text) { return tt_text{text.c_str(), text.size()}; };
-    for (const std::string& line : marked.lines()) lines.push_back(view(line));
-    for (const std::size_t owner : marked.owners()) line_names.push_back(view(names[owner]));
-  }
-};
-
 tt_status tt_markup_new(const tt_text* given, size_t count, int32_t kind, int32_t whole,
                         tt_markup** markup) {
   if (markup != nullptr) *markup = nullptr;
@@ -62,15 +47,13 @@ tt_status tt_markup_new(const tt_text* given, size_t count, int32_t kind, int32_
     std::vector<std::string> names = names_of_texts(count);
     MarkedTexts marked(std::move(decoded), names, static_cast<Markup>(kind),
                        translate_trt::runtime::is_true("whole", whole));
-    auto made = std::make_unique<tt_markup>(tt_markup{std::move(names), std::move(marked), {}, {}});
-    made->list_lines();
-    *markup = made.release();
+    *markup = new tt_markup(std::move(names), std::move(marked));
   });
 }
 
-tt_marked_lines tt_markup_lines(const tt_markup* markup) {
-  if (markup == nullptr) return {nullptr, nullptr, 0};
-  return {markup->lines.data(), markup->line_names.data(), markup->lines.size()};
+tt_lines tt_markup_lines(const tt_markup* markup) {
+  if (markup == nullptr) return {nullptr, 0};
+  return {markup->lines.data(), markup->lines.size()};
 }
 
 tt_status tt_markup_receive(tt_markup* markup, const tt_result* result) {

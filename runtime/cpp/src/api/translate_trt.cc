@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "api/calls.h"
+#include "api/markup.h"
 #include "api/options.h"
 #include "core/errors.h"
 #include "core/translator.h"
@@ -123,6 +124,7 @@ Constraints phrase_lists(const tt_tokens* given, std::size_t count) {
 SourceNames names_of(const tt_submit_options& submitted, std::size_t count) {
   SourceNames names;
   if (submitted.first_line != 0) names.first = submitted.first_line;
+  if (submitted.markup != nullptr) names.given = submitted.markup->names_of_lines();
   const tt_text* given = submitted.line_names;
   for (const auto name : texts(given, given == nullptr ? 0 : count, "the text of a name")) {
     names.given.emplace_back(name);
@@ -145,11 +147,29 @@ Constraints constraints_of(const Translator& translator, const tt_submit_options
                                        names_of(submitted, count));
 }
 
+// Checks a job of the lines of texts with markup.
+void check_markup(const tt_submit_options& submitted, std::size_t count, bool has_prefixes) {
+  if (has_prefixes || submitted.prefix_tokens != nullptr || submitted.constraints != nullptr ||
+      submitted.constraint_tokens != nullptr || submitted.score != 0 || submitted.alignments != 0 ||
+      submitted.words != 0 || submitted.line_names != nullptr) {
+    throw translate_trt::runtime::option_error(
+        "prefixes, constraints, score, alignments, words and line_names belong to lines, and the "
+        "lines are of texts with markup; leave them out.");
+  }
+  if (count == submitted.markup->lines.size()) return;
+  throw translate_trt::runtime::input_error(
+      std::to_string(count) + " lines are submitted, and the texts with markup have " +
+      std::to_string(submitted.markup->lines.size()) +
+      " to translate; pass all that "
+      "tt_markup_lines returns.");
+}
+
 std::shared_ptr<Job> job_of(const Translator& translator, const tt_text* lines, std::size_t count,
                             const SearchOptions& options, const tt_text* prefixes,
                             const tt_submit_options& submitted) {
   require(lines != nullptr || count == 0, "lines");
   const tt_tokens* tokens = submitted.prefix_tokens;
+  if (submitted.markup != nullptr) check_markup(submitted, count, prefixes != nullptr);
   if (prefixes != nullptr && tokens != nullptr) {
     throw translate_trt::runtime::input_error(
         "prefixes and prefix_tokens are both given; leave one of them out.");
@@ -158,7 +178,7 @@ std::shared_ptr<Job> job_of(const Translator& translator, const tt_text* lines, 
   const auto of_text = texts(prefixes, prefixes == nullptr ? 0 : count, "the text of a prefix");
   auto of_tokens = token_lists(tokens, tokens == nullptr ? 0 : count, "the list of a prefix");
   const Additions additions = {submitted.alignments != 0, submitted.alignment_threshold,
-                               submitted.words != 0};
+                               submitted.words != 0, submitted.markup != nullptr};
   return translator.job(
       texts(lines, count, "the text of a line"), options,
       prefixes == nullptr ? std::move(of_tokens) : translator.encode_prefixes(of_text), forced,
@@ -178,6 +198,10 @@ std::shared_ptr<Job> job_of(const Translator& translator, const tt_tokens* sourc
     throw translate_trt::runtime::input_error(
         "words is 1, and the sources are tokens, whose translations have no text; submit their "
         "text.");
+  }
+  if (submitted.markup != nullptr) {
+    throw translate_trt::runtime::input_error(
+        "markup is given, and the sources are tokens, which have no tags; submit the lines.");
   }
   if (submitted.terminology != nullptr) {
     throw translate_trt::runtime::input_error(

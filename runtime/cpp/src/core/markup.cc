@@ -680,7 +680,8 @@ void MarkedTexts::receive(const std::vector<Translation>& translations) {
     for (const TextHypothesis& one : translation) {
       if (one.pieces.size() == one.aligned.segments.size()) continue;
       throw input_error(
-          "the translations have no alignments, by which tags are placed; set alignments to 1.");
+          "the result is of lines that were submitted without tt_submit_options.markup, by which "
+          "tags are placed.");
     }
   }
   const Translation nothing(1);

@@ -31,8 +31,8 @@ class MarkedTexts {
   // The index of the text that each line is from.
   const std::vector<std::size_t>& owners() const { return owners_; }
 
-  // Receives the translations of `lines`, with alignments. Throws an input error, and changes
-  // nothing, if their number is another or alignments are missing.
+  // Receives the translations of `lines`, which are aligned (Additions). Throws an input error, and
+  // changes nothing, if their number is another or alignments are missing.
   void receive(const std::vector<Translation>& translations);
 
   // The translations of the texts. Throws an input error while there are lines to translate.

@@ -35,7 +35,7 @@ struct TextHypothesis {
   std::vector<Hypothesis> pieces;
   std::vector<tt_word_pair> alignment;  // of words of line and text, if requested
   std::vector<Word> words = {};         // of the text, if requested
-  TextAlignment aligned = {};           // of line and text, if alignments were requested
+  TextAlignment aligned = {};           // of line and text, if requested
 };
 
 // The n best translations of one line, best first; a blank line has one, which is empty.

@@ -246,23 +246,24 @@ std::shared_ptr<Job> Translator::job(const std::vector<std::string_view>& lines,
   if (terminology != nullptr && forced == Forced::kTranslation) {
     throw option_error("a given translation is of a whole line; leave terminology out.");
   }
-  if (terminology != nullptr && manifest_.term_annotation && additions.alignments) {
+  const bool is_aligned = additions.alignments || additions.aligned;
+  if (terminology != nullptr && manifest_.term_annotation && is_aligned) {
     throw option_error(
         "terminology goes with neither alignments nor markup: positions in an annotated line are "
         "not those of the line. Leave out one of them.");
   }
-  if (additions.alignments && !target_.contract.attention()) {
+  if (is_aligned && !target_.contract.attention()) {
     throw option_error(
-        "alignments are made from cross-attention, which this bundle's step graph does not "
-        "return; export it again with --attention.");
+        "alignments, which markup needs as well, are made from cross-attention, which this "
+        "bundle's step graph does not return; export it again with --attention.");
   }
   SearchOptions with_attention = options;
-  with_attention.return_attention |= additions.alignments;
+  with_attention.return_attention |= is_aligned;
   const SearchOptions of_sentences = checked(with_attention, forced);
   targets.resize(lines.size());
   constraints.resize(lines.size());
   std::vector<AlignedLine> aligned;
-  if (additions.alignments) {
+  if (is_aligned) {
     for (const auto line : lines) aligned.push_back(aligned_line(line, of_sentences));
   }
   const auto calibration = additions.words ? read_calibration(target_) : std::nullopt;
@@ -274,7 +275,7 @@ std::shared_ptr<Job> Translator::job(const std::vector<std::string_view>& lines,
           if (additions.words) one.words = words_of(*tokenizer_, one.pieces, calibration);
         }
         if (aligned.empty()) return translation;
-        align(aligned[line], additions.threshold, translation);
+        align(aligned[line], additions, translation);
         for (TextHypothesis& one : translation) {
           for (Hypothesis& piece : one.pieces) {
             if (!keeps_attention) piece.attention = {};
@@ -288,8 +289,8 @@ std::shared_ptr<Job> Translator::job(const std::vector<std::string_view>& lines,
                        ? sentences(names.line(line), lines[line], targets[line], forced,
                                    std::move(phrases), of_sentences)
                        : sentences_with_terms(names.line(line), lines[line], targets[line],
-                                              std::move(phrases), of_sentences,
-                                              additions.alignments, *terminology));
+                                              std::move(phrases), of_sentences, is_aligned,
+                                              *terminology));
   }
   return made;
 }
@@ -501,7 +502,8 @@ Translator::AlignedLine Translator::aligned_line(std::string_view line,
   return found;
 }
 
-void Translator::align(const AlignedLine& line, double threshold, Translation& translation) const {
+void Translator::align(const AlignedLine& line, const Additions& additions,
+                       Translation& translation) const {
   for (TextHypothesis& hypothesis : translation) {
     std::u32string target;
     std::vector<AlignedSegment> segments;
@@ -525,8 +527,10 @@ void Translator::align(const AlignedLine& line, double threshold, Translation& t
       }
       segments.push_back(std::move(segment));
     }
-    hypothesis.alignment = aligned_words(line.text, target, segments, threshold);
-    hypothesis.aligned = {std::move(target), std::move(segments)};
+    if (additions.alignments) {
+      hypothesis.alignment = aligned_words(line.text, target, segments, additions.threshold);
+    }
+    if (additions.aligned) hypothesis.aligned = {std::move(target), std::move(segments)};
   }
 }
 

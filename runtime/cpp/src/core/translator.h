@@ -47,6 +47,7 @@ struct Additions {
   bool alignments = false;  // of the words of lines and translations
   double threshold = -1;    // of alignments, see `aligned_words`
   bool words = false;       // with their confidence
+  bool aligned = false;     // with the attention between the characters of line and translation
 };
 
 // Memory that a target with engines needs. name: of the target; nullopt: the first one.
@@ -133,8 +134,8 @@ class Translator {
   AlignedLine aligned_line(std::string_view line, const SearchOptions& options) const;
   // Joins the i-th best hypotheses of a line's sentences to the i-th best of the line.
   Translation join(const std::vector<std::vector<Hypothesis>>& sentences) const;
-  // Aligns the words of a line and its translations, which have attention.
-  void align(const AlignedLine& line, double threshold, Translation& translation) const;
+  // Aligns a line and its translations, which have attention.
+  void align(const AlignedLine& line, const Additions& additions, Translation& translation) const;
   void load_backend(const std::filesystem::path& bundle, const tt_engines* engines,
                     const Settings& settings);
   void check_tokenizer() const;
