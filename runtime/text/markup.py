@@ -58,11 +58,13 @@ _UNTRANSLATED = _NOT_TEXT | {
 _OBJECTS = frozenset({"img", "input", "embed", CDATA})
 # White space between tags, as both kinds of markup define it.
 _SPACES = " \t\r\n\f"
-# Placeholders of message catalogues: {{name}}, ${name}, {0}, %(name)s, %1$s, %.2f. A percent sign
-# without a name may be one of text, as in "100%", and so may have no letter or digit beside it.
+# Placeholders of message catalogues: {{name}}, ${name}, {0}, %(name)s, %1$s, %.2f, %%. A percent
+# sign without a name may be one of text, as in "100%", and has no letter or digit beside it.
+# Messages with cases, as in {n, plural, one {day} other {days}}, are placeholders to their end.
 _CONVERSION = r"[-+0\#]*[0-9]*(?:\.[0-9]+)?(?:hh?|ll?)?[sdiufFeEgGxXoc@]"
 _PLACEHOLDERS = re.compile(
-    r"\{\{[^{}\n]*\}\} | \$\{[^{}\n]*\} | \{[\w.:!+,\#-]*\}"
+    r"(?P<cases> \{\s*\w+\s*,\s*(?:plural|select|selectordinal)\s*,)"
+    r"| \{\{[^{}\n]*\}\} | \$\{[^{}\n]*\} | \{[\w.:!+,\#-]*\} | %%"
     rf"| %(?:\(\w+\)|[0-9]+\$){_CONVERSION} | (?<![\w%])%{_CONVERSION}(?!\w)",
     re.VERBOSE,
 )
@@ -200,12 +202,13 @@ class _Segment:
             yield item
             return
         end = 0
-        for found in _PLACEHOLDERS.finditer(item.text):
-            if found.start() > end:
-                yield _Item("text", "", item.text[end : found.start()])
-            raw = encode_text(found[0], self._markup)
-            yield _Item("leaf", raw, found[0], is_tag=False)
-            end = found.end()
+        for first, last in _placeholders(item.text):
+            if first > end:
+                yield _Item("text", "", item.text[end:first])
+            found = item.text[first:last]
+            shown = found if len(found) <= _LONGEST_SHOWN else ""
+            yield _Item("leaf", encode_text(found, self._markup), shown, is_tag=False)
+            end = last
         if end < len(item.text):
             yield _Item("text", "", item.text[end:])
 
@@ -238,27 +241,30 @@ class _Segment:
                     leaf = Element(item.raw, "", *span, is_copy=True)
                     stack[-1].children.append(leaf)
             else:
-                spaces = self._is_space(index, -1), self._is_space(index, 1)
+                leaf = Element(item.raw, "", at, at)
                 if not item.silent:
                     writer.after_leaf = True
-                leaf = Element(
-                    item.raw, "", at, at, spaces=(False, False) if item.silent else spaces
-                )
+                    sides = self._beside(index, -1), self._beside(index, 1)
+                    leaf.spaces = sides[0].isspace(), sides[1].isspace()
+                    leaf.apart = not sides[0].isalnum(), not sides[1].isalnum()
                 stack[-1].children.append(leaf)
         plain.text, plain.elements = writer.text, root.children
         return plain
 
-    def _is_space(self, index: int, step: int) -> bool:
-        """Return whether white space is beside an item, on one of its sides."""
+    def _beside(self, index: int, step: int) -> str:
+        """Return the character beside an item, on one of its sides.
+
+        It is empty at the end of the segment; what has no text, such as an image, is like a letter.
+        """
         index += step
         while 0 <= index < len(self._items):
             item = self._items[index]
             if item.kind == "text":
-                return item.text[0 if step > 0 else -1].isspace()
+                return item.text[0 if step > 0 else -1]
             if item.kind == "leaf" and not item.silent:
-                return False
+                return "x"
             index += step
-        return False
+        return ""
 
     def receive(self, plain: _Plain, translation: Translation) -> None:
         """Put the tags back into the hypotheses that have no text yet."""
@@ -312,6 +318,32 @@ class _Writer:
             self.text += f"{' ' if last and (apart or joins) else ''}{' '.join(words)}"
             self.after_leaf, self._space = False, text[-1:].isspace()
         return len(self.text) - len(" ".join(words))
+
+
+def _placeholders(text: str) -> Iterator[Span]:
+    """Iterate over the placeholders of a text."""
+    at, ends = 0, None
+    while found := _PLACEHOLDERS.search(text, at):
+        end: int | None = found.end()
+        if found["cases"] is not None:
+            ends = _ends_of_braces(text) if ends is None else ends
+            end = ends.get(found.start())
+        if end is None:
+            at = found.start() + 1
+        else:
+            yield found.start(), end
+            at = end
+
+
+def _ends_of_braces(text: str) -> dict[int, int]:
+    """Return the position after the closing brace by that of the opening one."""
+    ends, stack = {}, []
+    for found in re.finditer("[{}]", text):
+        if found[0] == "{":
+            stack.append(found.start())
+        elif stack:
+            ends[stack.pop()] = found.end()
+    return ends
 
 
 def _is_edge(item: _Item) -> bool:

@@ -40,6 +40,7 @@ class Element:
         end: End of its content in the plain text.
         children: Elements inside it, in order.
         spaces: Whether a space precedes and follows it in the text, for what has no content.
+        apart: Whether it touches no word before and after it, likewise.
         is_copy: Whether its content is a copy in the translation, which `opening` replaces.
     """
 
@@ -49,6 +50,7 @@ class Element:
     end: int
     children: list[Element] = field(default_factory=list)
     spaces: tuple[bool, bool] = (False, False)
+    apart: tuple[bool, bool] = (False, False)
     is_copy: bool = False
 
 
@@ -109,6 +111,7 @@ class Units:
                 starts = sorted(token_starts.intersection(range(begin + 1, end)))
             self.spans += pairwise([begin, *starts, end])
         self._blocks = [*self._attention(alignment)]
+        self._indices: dict[str, list[int]] | None = None  # of the units, by their text
 
     def __len__(self) -> int:
         return len(self.spans)
@@ -132,6 +135,15 @@ class Units:
         source = element.begin, element.end
         found = (unit for unit, span in enumerate(self.spans) if self._copies.get(span) == source)
         return next(found, None)
+
+    def indices_of(self, word: str, low: int, high: int) -> list[int]:
+        """Return the indices, from `low`, of the units from `low` to `high` that are a word."""
+        if self._indices is None:
+            self._indices = {}
+            for unit, span in enumerate(self.spans):
+                self._indices.setdefault(self.text[slice(*span)], []).append(unit)
+        found = self._indices.get(word, [])
+        return [unit - low for unit in found[bisect_left(found, low) : bisect_left(found, high)]]
 
     def position(self, stream: int) -> int:
         """Return the character at a position of `_Placed`."""
@@ -257,13 +269,17 @@ def _between(units: Units, begin: int, end: int, render_text: Callable[[int, int
 
 
 def _spaced(element: Element, units: Units, stream: int) -> str:
-    """Return the opening of an element, with the spaces that it has in the source, if missing."""
-    if not any(element.spaces):
+    """Return the opening of an element, with the spaces that it has in the source, if missing.
+
+    What touches no word in the source, as before a full stop, touches none in the translation.
+    """
+    if not any(element.spaces + element.apart):
         return element.opening
     text, position = units.text, units.position(stream)
     before, after = text[max(0, position - 1) : position], text[position : position + 1]
-    left = " " if element.spaces[0] and before.strip() else ""
-    right = " " if element.spaces[1] and after.isalnum() else ""
+    has_space = element.spaces[0] and before.strip()
+    left = " " if has_space or (element.apart[0] and before.isalnum()) else ""
+    right = " " if element.apart[1] and after.isalnum() else ""
     return f"{left}{element.opening}{right}"
 
 
@@ -395,10 +411,18 @@ def _point(child: Element, parent: _Placed, units: Units, taken: list[int], low:
 
 
 def _best_unit(mass: NDArray[np.float64], word: str, units: Units, low: int, last: bool) -> int:
-    """Return the unit of the largest mass; of several, one that is the word, or is at one end."""
-    equal = np.flatnonzero(mass >= mass.max() - 1e-9)
-    same = [unit for unit in equal if units.text[slice(*units.spans[low + unit])] == word]
-    return int((same or equal)[-1 if last else 0])
+    """Return the unit of the largest mass; of several, one that is the word, or is at one end.
+
+    A punctuation mark whose like the translation has is there, whatever it attends to.
+    """
+    best = mass
+    same = units.indices_of(word, low, low + len(mass))
+    if same and not any(map(str.isalnum, word)):
+        best = np.full_like(mass, -1.0)
+        best[same] = mass[same]
+    equal = np.flatnonzero(best >= best.max() - 1e-9).tolist()
+    chosen = sorted(set(same).intersection(equal)) or equal
+    return int(chosen[-1 if last else 0])
 
 
 def _last_word(text: str, begin: int, end: int) -> list[re.Match[str]]:

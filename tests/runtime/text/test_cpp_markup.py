@@ -15,7 +15,9 @@ from translate_trt.runtime.text.alignment import Alignment
 # Words that are cut, are not translated, are no placeholders, or are not of one script.
 WORDS = [
     'H<sub n="%d">2</sub>O', "l\u2019homme", "state-of-the-art", "100%", "%d", "%1$s", "%%",
-    "%5.2f", "%-3ld", "%(a)s", "{{x}}", "{{a", "${v}", "{}", "\u0e44\u0e17\u0e22\u0e20\u0e32",
+    "%5.2f", "%-3ld", "%(a)s", "{{x}}", "{{a", "${v}", "{}",
+    "{n, plural, one {a {x} day} other {# days}}", "{ a,select , {b}", "{a, plural, {", "}}",
+    "\u0e44\u0e17\u0e22\u0e20\u0e32",
     "\ud55c\uad6d", "\xa0", "&#32;", "&#160;x", "\u65e5\u672c\u8a9e\u3002", "a_b", "_", "x'y",
     "\u0301", "\xb2", "e\u0301t", "\u2028", '<img n="%d"/>', '<x n="%d"/>,',
     '<code n="%d" translate="no">a b</code>', '<kbd n="%d" translate="NO"> cat </kbd>',

@@ -182,6 +182,9 @@ def test_unknown_markup() -> None:
         "%1$s",
         "%(n)d",
         "%.2f",
+        "%%",
+        "{n, plural, one {a {x} day} other {# days}}",
+        "{ who , select , a {He} other {They}}",
     ],
 )
 def test_placeholders_are_copied_or_put_back(placeholder: str) -> None:
@@ -200,6 +203,33 @@ def test_placeholders_are_copied_or_put_back(placeholder: str) -> None:
 def test_percentages_and_braces_of_text_are_text() -> None:
     source = "50% of {a b} 100%d %%s %some"
     assert translated(source, forwards, "text", spelling=str.upper) == source.upper()
+
+
+def test_placeholders_before_punctuation_touch_no_word() -> None:
+    def translate(texts: Sequence[str]) -> list[Translation]:
+        # A translation without the placeholder, whose full stop attends to nothing.
+        return [
+            Translation((TextHypothesis(target := "x y.", 0.0, (), of(text, target)),))
+            for text in texts
+        ]
+
+    def of(text: str, target: str) -> Alignment:
+        words = Alignment(text, target)
+        rows = np.full((2, len(words.source_words)), 0.1, np.float32)
+        return Alignment(
+            text, target, (AlignedSegment(words.source_words, words.target_words, rows),)
+        )
+
+    for source, expected in (
+        ("A b {n}.", "x y {n}."),
+        ("{n} a b.", "{n} x y."),
+    ):
+        (found,) = translate_with(translate, [source], "text", False)
+        assert found.text == expected
+
+
+def test_unfinished_messages_are_text() -> None:
+    assert translated("a {n, plural, one {b} c", forwards, "text") == "A {n, PLURAL, ONE {b} C"
 
 
 def test_text_keeps_its_lines() -> None:

@@ -139,9 +139,43 @@ std::size_t conversion_end(std::u32string_view text, std::size_t at) {
   return at < text.size() && is_one_of(U"sdiufFeEgGxXoc@")(text[at]) ? at + 1 : 0;
 }
 
-// The end of a placeholder that begins at a position; 0 if none does. Placeholders of message
-// catalogues: {{name}}, ${name}, {0}, %(name)s, %1$s, %.2f. A percent sign without a name may be
-// one of text, as in "100%", and so may have no letter or digit beside it.
+// Whether the start of a message with cases is at a position, such as {n, plural, one {day} other
+// {days}}, which is a placeholder to its end.
+bool is_message_with_cases(std::u32string_view text, std::size_t at) {
+  constexpr std::u32string_view kKinds[] = {U"plural", U"select", U"selectordinal"};
+  const auto skip_comma = [&] {
+    at = after_all(text, at, is_space);
+    const bool is_comma = at < text.size() && text[at] == U',';
+    if (is_comma) ++at;
+    return is_comma;
+  };
+  if (at == text.size() || text[at] != U'{') return false;
+  const std::size_t name = after_all(text, at + 1, is_space);
+  at = after_all(text, name, is_word);
+  if (at == name || !skip_comma()) return false;
+  const std::size_t kind = after_all(text, at, is_space);
+  at = after_all(text, kind, is_word);
+  return is_in(kKinds, text.substr(kind, at - kind)) && skip_comma();
+}
+
+// The position after the closing brace by that of the opening one.
+std::unordered_map<std::size_t, std::size_t> ends_of_braces(std::u32string_view text) {
+  std::unordered_map<std::size_t, std::size_t> ends;
+  std::vector<std::size_t> stack;
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    if (text[at] == U'{') {
+      stack.push_back(at);
+    } else if (text[at] == U'}' && !stack.empty()) {
+      ends[stack.back()] = at + 1;
+      stack.pop_back();
+    }
+  }
+  return ends;
+}
+
+// The end of another placeholder that begins at a position; 0 if none does. Placeholders of message
+// catalogues: {{name}}, ${name}, {0}, %(name)s, %1$s, %.2f, %%. A percent sign without a name may
+// be one of text, as in "100%", and so may have no letter or digit beside it.
 std::size_t placeholder_end(std::u32string_view text, std::size_t begin) {
   const auto is_at = [&](std::size_t at, char32_t character) {
     return at < text.size() && text[at] == character;
@@ -162,6 +196,7 @@ std::size_t placeholder_end(std::u32string_view text, std::size_t begin) {
     return is_at(end, U'}') ? end + 1 : 0;
   }
   if (!is_at(begin, U'%')) return 0;
+  if (is_at(begin + 1, U'%')) return begin + 2;
   if (is_at(begin + 1, U'(')) {
     const std::size_t end = after_all(text, begin + 2, is_word);
     return end > begin + 2 && is_at(end, U')') ? conversion_end(text, end + 1) : 0;
@@ -331,15 +366,25 @@ void add_without_placeholders(const MarkedItem& item, Markup markup, std::vector
   const auto add_text = [&](std::size_t until) {
     if (until > end) to.push_back({MarkedKind::kText, {}, text.substr(end, until - end)});
   };
+  std::optional<std::unordered_map<std::size_t, std::size_t>> ends;  // of braces
   for (std::size_t at = 0; at < text.size();) {
-    const std::size_t after = placeholder_end(text, at);
+    std::size_t after = 0;
+    if (is_message_with_cases(text, at)) {
+      if (!ends) ends = ends_of_braces(text);
+      const auto end = ends->find(at);
+      if (end != ends->end()) after = end->second;
+    } else {
+      after = placeholder_end(text, at);
+    }
     if (after == 0) {
       ++at;
       continue;
     }
     add_text(at);
     const std::u32string found = text.substr(at, after - at);
-    to.push_back({MarkedKind::kLeaf, encode_text(found, markup), found, false, false});
+    const bool is_shown = found.size() <= kLongestShown;
+    to.push_back(
+        {MarkedKind::kLeaf, encode_text(found, markup), is_shown ? found : U"", false, false});
     at = end = after;
   }
   add_text(text.size());
@@ -528,8 +573,11 @@ class MarkedSegment {
       } else {
         if (!item.silent) {
           writer.leaf();
-          element.space_before = is_space_beside(index, -1);
-          element.space_after = is_space_beside(index, 1);
+          const char32_t before = beside(index, -1), after = beside(index, 1);
+          element.space_before = is_space(before);
+          element.space_after = is_space(after);
+          element.apart_before = !is_alphanumeric(before);
+          element.apart_after = !is_alphanumeric(after);
         }
         add(element);
       }
@@ -588,17 +636,18 @@ class MarkedSegment {
                                     text.rbegin());
   }
 
-  // Whether white space is beside an item, on one of its sides.
-  bool is_space_beside(std::size_t index, int step) const {
+  // The character beside an item, on one of its sides; 0 at the end of the segment. What has no
+  // text, such as an image, is like a letter.
+  char32_t beside(std::size_t index, int step) const {
     const auto count = static_cast<std::ptrdiff_t>(items_.size());
     for (auto at = static_cast<std::ptrdiff_t>(index) + step; at >= 0 && at < count; at += step) {
       const MarkedItem& item = items_[static_cast<std::size_t>(at)];
       if (item.kind == MarkedKind::kText) {
-        return is_space(step > 0 ? item.text.front() : item.text.back());
+        return step > 0 ? item.text.front() : item.text.back();
       }
-      if (item.kind == MarkedKind::kLeaf && !item.silent) return false;
+      if (item.kind == MarkedKind::kLeaf && !item.silent) return U'x';
     }
-    return false;
+    return 0;
   }
 
   // A hypothesis with tags; nullopt if it lacks what was shown to the model.

@@ -159,18 +159,28 @@ std::vector<std::pair<std::size_t, Span>> choose_ranges(std::vector<Mass> masses
   return found;
 }
 
-// The unit of the largest mass; of several, one that is the word, or is at one end.
+// The unit of the largest mass; of several, one that is the word, or is at one end. A punctuation
+// mark whose like the translation has is there, whatever it attends to.
 std::size_t best_unit(const std::vector<double>& mass, std::u32string_view word, const Units& units,
                       std::size_t low, bool last) {
-  const double most = *std::max_element(mass.begin(), mass.end());
-  std::vector<std::size_t> equal, same;
+  std::vector<std::size_t> candidates, same;
   for (std::size_t unit = 0; unit < mass.size(); ++unit) {
-    if (mass[unit] < most - 1e-9) continue;
-    equal.push_back(unit);
+    candidates.push_back(unit);
     if (units.unit(low + unit) == word) same.push_back(unit);
   }
-  const auto& candidates = same.empty() ? equal : same;
-  return last ? candidates.back() : candidates.front();
+  const bool is_mark = std::none_of(word.begin(), word.end(), is_alphanumeric);
+  if (is_mark && !same.empty()) candidates = same;
+  double most = 0;
+  for (const std::size_t unit : candidates) most = std::max(most, mass[unit]);
+  const auto keep_best = [&](std::vector<std::size_t>& units_left) {
+    const auto is_less = [&](std::size_t unit) { return mass[unit] < most - 1e-9; };
+    units_left.erase(std::remove_if(units_left.begin(), units_left.end(), is_less),
+                     units_left.end());
+  };
+  keep_best(candidates);
+  keep_best(same);
+  const auto& chosen = same.empty() ? candidates : same;
+  return last ? chosen.back() : chosen.front();
 }
 
 // The last word between two positions, of the text near the end, so that time does not grow with
@@ -267,15 +277,17 @@ std::optional<std::vector<Placed>> place_children(const Elements& elements, cons
   return found;
 }
 
-// The opening of an element, with the spaces that it has in the source, if missing.
+// The opening of an element, with the spaces that it has in the source, if missing. What touches no
+// word in the source, as before a full stop, touches none in the translation.
 std::u32string opening_with_spaces(const Element& element, const Units& units, std::size_t place) {
   std::u32string opening(element.opening);
   const std::u32string_view text = units.text();
   const std::size_t position = units.position(place);
-  if (element.space_before && position > 0 && !is_space(text[position - 1])) {
+  if (position > 0 && ((element.space_before && !is_space(text[position - 1])) ||
+                       (element.apart_before && is_alphanumeric(text[position - 1])))) {
     opening.insert(opening.begin(), U' ');
   }
-  if (element.space_after && position < text.size() && is_alphanumeric(text[position])) {
+  if (element.apart_after && position < text.size() && is_alphanumeric(text[position])) {
     opening += U' ';
   }
   return opening;

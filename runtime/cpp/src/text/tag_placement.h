@@ -28,6 +28,7 @@ struct Element {
   std::vector<std::size_t> children = {};  // indices of the elements inside it, in order
   // Whether a space precedes and follows it in the text, for what has no content.
   bool space_before = false, space_after = false;
+  bool apart_before = false, apart_after = false;  // whether it touches no word there, likewise
   bool is_copy = false;  // its content is a copy in the translation, which `opening` replaces
 };
 
