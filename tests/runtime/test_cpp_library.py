@@ -380,7 +380,8 @@ def test_markup_that_is_refused(probe: Probe, compiled_bundle: Path, tmp_path: P
         ({"lines": ["a", "<b>a</b>"], "constraints": [[], []]}, "leave them out"),
         ({"lines": ["<b>a</b>"], "options": {"beam_size": 999}}, "beam_size 999 is too large"),
         ({"lines": ["<b>a</b>"], "seconds": 0}, "the job's deadline passed"),
-        ({"lines": ["<b>a</b>"], "submitted": ["a", "b"]}, "2 lines are submitted"),
+        ({"lines": ["<b>a</b>"], "submitted": ["a", "b"]}, "the lines are not those"),
+        ({"lines": ["<b>a</b>"], "submitted": ["b"]}, "the lines are not those"),
     ):
         assert message in probe.ask(markup="xml", **wrong)["error"][1]
     bundle = Path(shutil.copytree(compiled_bundle, tmp_path / "bundle"))

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "api/calls.h"
+#include "api/markup.h"
 #include "api/options.h"
 #include "check.h"
 #include "text/utf8.h"
@@ -171,9 +172,11 @@ void test_markup() {
   CHECK(tt_markup_result(markup, &result) == TT_INPUT_ERROR && result == nullptr);
   CHECK(contains(tt_last_error(), "not translated yet"));
   CHECK(tt_markup_receive(markup, result_of("x").get()) == TT_INPUT_ERROR);
-  CHECK(contains(tt_last_error(), "1 translations for 2 lines"));
+  CHECK(contains(tt_last_error(), "not of the lines"));
   const std::unique_ptr<tt_result, translate_trt::detail::Free> two(
       as_result({result_of("x")->translations[0], result_of("y")->translations[0]}));
+  CHECK(tt_markup_receive(markup, two.get()) == TT_INPUT_ERROR);
+  two->round = markup->round;
   CHECK(tt_markup_receive(markup, two.get()) == TT_INPUT_ERROR);
   CHECK(contains(tt_last_error(), "without tt_submit_options.markup"));
   // Alignments without tokens: tags stay at the ends.
@@ -182,6 +185,7 @@ void test_markup() {
   }
   CHECK(tt_markup_receive(markup, two.get()) == TT_OK);
   CHECK(tt_markup_lines(markup).size == 0);
+  CHECK(tt_markup_receive(markup, two.get()) == TT_INPUT_ERROR);  // a second time
   CHECK(tt_markup_result(markup, &result) == TT_OK && tt_result_size(result) == 1);
   const std::string found = tt_result_text(result, 0, 0).data;
   CHECK(contains(found, "<p>-</p><p>y</p>") && contains(found, "<b>") && contains(found, "x"));

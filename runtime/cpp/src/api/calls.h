@@ -17,6 +17,7 @@ struct tt_result {
   std::vector<translate_trt::runtime::Translation> translations;
   // Tokens as int32_t, by line, hypothesis and piece.
   std::vector<std::vector<std::vector<std::vector<std::int32_t>>>> tokens;
+  std::uint64_t round = 0;  // of texts with markup whose lines were translated (tt_markup)
 };
 
 struct tt_glossary {

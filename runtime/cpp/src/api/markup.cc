@@ -60,6 +60,11 @@ tt_status tt_markup_receive(tt_markup* markup, const tt_result* result) {
   return guarded([&] {
     require(markup != nullptr, "markup");
     require(result != nullptr, "result");
+    if (result->round != markup->round) {
+      throw translate_trt::runtime::input_error(
+          "the result is not of the lines that tt_markup_lines returns now, submitted with "
+          "tt_submit_options.markup.");
+    }
     markup->marked.receive(result->translations);
     markup->list_lines();
   });

@@ -1,6 +1,8 @@
 // Handle of texts with markup in the C interface.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,6 +14,7 @@ struct tt_markup {
   std::vector<std::string> names;  // of the texts, in error messages
   translate_trt::runtime::MarkedTexts marked;
   std::vector<tt_text> lines;  // to translate next
+  std::uint64_t round = 0;     // number of these lines, of all that this process has made
 
   tt_markup(std::vector<std::string> names_of_texts, translate_trt::runtime::MarkedTexts texts)
       : names(std::move(names_of_texts)), marked(std::move(texts)) {
@@ -20,6 +23,8 @@ struct tt_markup {
 
   // Makes the array of the lines to translate next.
   void list_lines() {
+    static std::atomic<std::uint64_t> last_round = 0;
+    round = ++last_round;
     lines.clear();
     for (const std::string& line : marked.lines()) lines.push_back({line.c_str(), line.size()});
   }

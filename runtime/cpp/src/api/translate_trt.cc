@@ -55,6 +55,7 @@ struct tt_job {
   std::shared_ptr<Job> job;
   const Translator* translator;  // valid until the job has finished
   std::atomic<bool> is_taken = false;
+  std::uint64_t round = 0;  // see tt_result
 };
 
 struct tt_completions {
@@ -148,7 +149,8 @@ Constraints constraints_of(const Translator& translator, const tt_submit_options
 }
 
 // Checks a job of the lines of texts with markup.
-void check_markup(const tt_submit_options& submitted, std::size_t count, bool has_prefixes) {
+void check_markup(const tt_submit_options& submitted, const tt_text* lines, std::size_t count,
+                  bool has_prefixes) {
   if (has_prefixes || submitted.prefix_tokens != nullptr || submitted.constraints != nullptr ||
       submitted.constraint_tokens != nullptr || submitted.score != 0 || submitted.alignments != 0 ||
       submitted.words != 0 || submitted.line_names != nullptr) {
@@ -156,12 +158,13 @@ void check_markup(const tt_submit_options& submitted, std::size_t count, bool ha
         "prefixes, constraints, score, alignments, words and line_names belong to lines, and the "
         "lines are of texts with markup; leave them out.");
   }
-  if (count == submitted.markup->lines.size()) return;
+  const std::vector<tt_text>& wanted = submitted.markup->lines;
+  const auto is_same = [](const tt_text& a, const tt_text& b) {
+    return a.data != nullptr && a.size == b.size && std::equal(a.data, a.data + a.size, b.data);
+  };
+  if (std::equal(lines, lines + count, wanted.begin(), wanted.end(), is_same)) return;
   throw translate_trt::runtime::input_error(
-      std::to_string(count) + " lines are submitted, and the texts with markup have " +
-      std::to_string(submitted.markup->lines.size()) +
-      " to translate; pass all that "
-      "tt_markup_lines returns.");
+      "the lines are not those that tt_markup_lines returns; pass all of them as they are.");
 }
 
 std::shared_ptr<Job> job_of(const Translator& translator, const tt_text* lines, std::size_t count,
@@ -169,7 +172,7 @@ std::shared_ptr<Job> job_of(const Translator& translator, const tt_text* lines, 
                             const tt_submit_options& submitted) {
   require(lines != nullptr || count == 0, "lines");
   const tt_tokens* tokens = submitted.prefix_tokens;
-  if (submitted.markup != nullptr) check_markup(submitted, count, prefixes != nullptr);
+  if (submitted.markup != nullptr) check_markup(submitted, lines, count, prefixes != nullptr);
   if (prefixes != nullptr && tokens != nullptr) {
     throw translate_trt::runtime::input_error(
         "prefixes and prefix_tokens are both given; leave one of them out.");
@@ -249,6 +252,7 @@ tt_status submit(const tt_translator* translator, const Source* sources, std::si
     const Translator& here = translator->translator;
     auto made = std::make_unique<tt_job>();
     made->translator = &here;
+    if (given.markup != nullptr) made->round = given.markup->round;
     made->job = job_of(here, sources, count, options_for(here, given.options), prefixes, given);
     if (given.timeout > 0) made->job->deadline = after(given.timeout);
     if (given.finished != nullptr || given.completions != nullptr) {
@@ -490,6 +494,7 @@ tt_status tt_job_result(tt_job* job, tt_result** result) {
       throw translate_trt::runtime::input_error("the job's result was handed over before.");
     }
     *result = as_result(std::move(translations));
+    (*result)->round = job->round;
   });
 }
 
