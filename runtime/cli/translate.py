@@ -44,7 +44,7 @@ from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.record_formats import RecordFormat
 from translate_trt.runtime.results import Translation
 from translate_trt.runtime.text.glossary import Glossary, Recall
-from translate_trt.runtime.text.markup_tokens import MARKUP
+from translate_trt.runtime.text.markup_tokens import MARKUP, check_encoding
 
 if TYPE_CHECKING:
     from tqdm import tqdm
@@ -235,7 +235,7 @@ def translate(
         )
         is_text = document and input_format == "text"
         chunks = (
-            _read_documents(inputs, record_format)
+            _read_documents(inputs, record_format, markup)
             if is_text
             else read_inputs(inputs, chunk_lines, record_format)
         )
@@ -287,10 +287,14 @@ def translate(
         )
 
 
-def _read_documents(inputs: Sequence[str], record_format: RecordFormat) -> Iterator[Chunk]:
+def _read_documents(
+    inputs: Sequence[str], record_format: RecordFormat, markup: str | None
+) -> Iterator[Chunk]:
     for path in inputs:
-        name = display_name(path)
-        yield Chunk(name, None, list(record_format.read([read_text(path)], name)))
+        name, text = display_name(path), read_text(path)
+        if markup is not None:
+            check_encoding(text, markup, name)
+        yield Chunk(name, None, list(record_format.read([text], name)))
 
 
 class _How(NamedTuple):

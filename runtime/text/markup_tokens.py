@@ -29,6 +29,13 @@ _INLINE = ("<!--", "<?")  # what a comment or an instruction of XML begins with
 # from positions in messages.
 _ROOT = "<t>"
 _DECLARATION = re.compile(r"\s*<(?:\?xml\s|!DOCTYPE\s)")
+# Declarations of an encoding, which browsers look for in the first 1,024 bytes of HTML.
+_ENCODINGS = {
+    "xml": re.compile(r"""\s*<\?xml\s[^>]*?\bencoding\s*=\s*["'](?P<encoding>[^"'>]*)"""),
+    "html": re.compile(
+        r"""(?s:.{0,1024}?)<meta\s[^>]*?\bcharset\s*=\s*["']?(?P<encoding>[\w:-]+)""", re.IGNORECASE
+    ),
+}
 # Characters that XML documents may not have; a translation has no other control characters.
 _NOT_IN_XML = re.compile("[\ufffe\uffff\ud800-\udfff]")
 
@@ -71,6 +78,25 @@ def read_tokens(text: str, markup: str, name: str = "the text") -> list[Token]:
             if part
         ]
     return list(_html_tokens(text) if markup == "html" else _merged(_xml_events(text, name)))
+
+
+def check_encoding(text: str, markup: str, name: str) -> None:
+    """Refuse a document whose declaration names another encoding than UTF-8, in which it is stored.
+
+    Args:
+        text: The document.
+        markup: One of MARKUP.
+        name: Name of the document in error messages.
+
+    Raises:
+        InputError: Readers of the translation would take it for text in that encoding.
+    """
+    found = _ENCODINGS[markup].match(text) if markup in _ENCODINGS else None
+    if found is not None and found["encoding"].lower() not in ("utf-8", "utf8"):
+        raise InputError(
+            f"{name} declares the encoding {found['encoding']}, and is read and written in UTF-8; "
+            "correct its declaration."
+        )
 
 
 def encode_text(text: str, markup: str) -> str:

@@ -445,6 +445,24 @@ def test_malformed_xml_is_an_error(run: Callable[..., Result]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("markup", "text"),
+    [
+        ("xml", b"<?xml version='1.0' encoding='ISO-8859-1'?>\n<d>a</d>"),
+        ("html", b"<html><head><meta charset=ISO-8859-1></head>a</html>"),
+        ("html", b"<META http-equiv=x content='text/html; charset=ISO-8859-1'>a"),
+    ],
+)
+def test_documents_in_another_encoding_are_refused(
+    run: Callable[..., Result], markup: str, text: bytes
+) -> None:
+    refused = run("--markup", markup, "--document", stdin=text)
+    assert refused.exit_code != 0
+    assert "standard input declares the encoding ISO-8859-1" in refused.stderr
+    accepted = run("--markup", markup, "--document", stdin=text.replace(b"ISO-8859-1", b"utf-8"))
+    assert accepted.exit_code == 0, accepted.stderr
+
+
+@pytest.mark.parametrize(
     "flags", [("--alignments",), ("--document", "--unwrap"), ("--target-prefix", "prefix")]
 )
 def test_markup_goes_without(run: Callable[..., Result], flags: tuple[str, ...]) -> None:

@@ -46,6 +46,11 @@ async def translate(request: Request) -> Response:
     begun = time.perf_counter()
     state: ServerState = request.app.state.server
     query = await read_query(request, state.settings, TranslateQuery)
+    if query.alignments and query.format == "html":
+        raise HttpError(
+            400, "Invalid request: alignments are of words without tags; leave out one of "
+            "alignments and format html"
+        )  # fmt: skip
     key = state.identify(request, query.api_key)
     texts = query.texts
     size = state.check_texts(texts, key)

@@ -80,6 +80,7 @@ class TranslateQuery(WordsQuery):
 class StreamQuery(WordsQuery):
     """A text whose translation is sent sentence by sentence."""
 
+    format: Literal["text"] = Field(default="text", description="Format of the text")
     q: str = Field(
         min_length=1, description="Text of any number of lines", examples=["A dog runs. It barks."]
     )
@@ -88,6 +89,7 @@ class StreamQuery(WordsQuery):
 class AlternativesQuery(WordsQuery):
     """A sentence and the beginning of its translation, whose next words are asked for."""
 
+    format: Literal["text"] = Field(default="text", description="Format of the sentence")
     q: str = Field(min_length=1, description="One sentence", examples=["A dog runs."])
     prefix: str = Field(default="", description="Text that the translations must begin with")
     count: int = Field(default=5, ge=1, description="Number of alternatives")

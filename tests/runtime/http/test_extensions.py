@@ -89,7 +89,8 @@ def test_alternatives_differ_in_the_next_token(client: TestClient, translator: T
     for found, right in zip(answer["alternatives"], expected, strict=True):
         probability = math.exp(right.token_log_probs[forced])
         assert found["probability"] == pytest.approx(probability, abs=1e-4)
-    for wrong in ({"q": "a\nb"}, {"source": "de", "target": "fr"}, {"count": 0}, {"count": 99}):
+    for wrong in ({"q": "a\nb"}, {"source": "de", "target": "fr"}, {"count": 0}, {"count": 99},
+                  {"format": "html"}):  # fmt: skip
         assert client.post("/alternatives", json=query | wrong).status_code == 400
 
 
@@ -105,6 +106,7 @@ def events(text: str) -> list[tuple[str, dict[str, Any]]]:
 def test_a_stream_adds_up_to_the_translation(client: TestClient, source: str) -> None:
     text = f" - {TEXT}\r\n\n{TEXT} the house\n"
     query = QUERY | {"q": text, "source": source, "target": "fr"}
+    assert client.post("/translate/stream", json=query | {"format": "html"}).status_code == 400
     if source == "fr":
         assert client.post("/translate/stream", json=query).status_code == 400
         return

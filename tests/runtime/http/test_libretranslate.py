@@ -92,6 +92,7 @@ def test_settings_for_pages(client: TestClient) -> None:
         (QUERY | {"target": "xx"}, "xx is not supported"),
         (QUERY | {"target": "x" * 1000}, "is not supported"),
         (QUERY | {"format": "pdf"}, "format"),
+        (QUERY | {"format": "html", "alignments": True}, "leave out one of alignments and format"),
         (QUERY | {"alternatives": -1}, "alternatives"),
         (QUERY | {"source": "fr", "target": "en"}, "fr is not supported"),
         (QUERY | {"model": "no such"}, "no model is called 'no such'"),
