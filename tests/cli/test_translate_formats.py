@@ -451,6 +451,7 @@ def test_malformed_xml_is_an_error(run: Callable[..., Result]) -> None:
         ("html", b"<html><head><meta charset=ISO-8859-1></head>a</html>"),
         ("html", b"<META http-equiv=x content='text/html; charset=ISO-8859-1'>a"),
     ],
+    ids=["xml", "html", "html 4"],
 )
 def test_documents_in_another_encoding_are_refused(
     run: Callable[..., Result], markup: str, text: bytes
