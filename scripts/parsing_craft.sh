@@ -31,7 +31,7 @@ schedule() { # steps, warm-up, cooldown for a number of trees: fewer for small c
     elif [ "$1" -le 5000 ]; then
         echo 4000 1000 900
     elif [ "$1" -le 10000 ]; then
-        echo 6000 1000 1400
+        echo 5400 1000 1000
     else
         echo 7500 1000 1700
     fi
