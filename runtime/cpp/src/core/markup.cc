@@ -9,6 +9,7 @@
 #include <tuple>
 #include <type_traits>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "core/errors.h"
@@ -426,10 +427,9 @@ class PlainWriter {
 class ShownTexts {
  public:
   explicit ShownTexts(const PlainSegment& plain) {
+    std::unordered_set<std::u32string_view> known;
     for (const auto& [text, span] : plain.shown) {
-      if (!spans_[text].empty()) continue;
-      by_first_[text.front()].push_back(text);
-      spans_[text].push_back(span);
+      if (known.insert(text).second) by_first_[text.front()].push_back(text);
     }
     for (auto& [first, texts] : by_first_) {
       std::stable_sort(texts.begin(), texts.end(),
@@ -463,7 +463,6 @@ class ShownTexts {
   }
 
   std::unordered_map<char32_t, std::vector<std::u32string_view>> by_first_;
-  std::unordered_map<std::u32string_view, std::vector<Span>> spans_;
 };
 
 // Finds what was shown to the model in the translation. Returns nullopt unless the translation has
