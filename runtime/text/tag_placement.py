@@ -85,6 +85,27 @@ class _Block(NamedTuple):
     sums: NDArray[np.float64]
 
 
+class _Copied(NamedTuple):
+    """Units that are copies, each of which attends to its source in equal parts.
+
+    Attributes:
+        units: [copies] index of each, ascending.
+        begins: [copies] begin of its source.
+        ends: [copies] end of its source.
+    """
+
+    units: NDArray[np.int64]
+    begins: NDArray[np.int64]
+    ends: NDArray[np.int64]
+
+    def before(self, position: int) -> NDArray[np.float64]:
+        """Return the attention of each to all characters before a position, [copies]."""
+        sizes = self.ends - self.begins
+        characters = np.clip(position - self.begins, 0, sizes)
+        steps = 1.0 / np.maximum(sizes, 1)
+        return np.where((characters == sizes) & (sizes > 0), 1.0, characters * steps)
+
+
 class Units:
     """Words and punctuation marks of a translation, and their attention to the source.
 
@@ -111,7 +132,14 @@ class Units:
                 starts = sorted(token_starts.intersection(range(begin + 1, end)))
             self.spans += pairwise([begin, *starts, end])
         self._blocks = [*self._attention(alignment)]
-        self._indices: dict[str, list[int]] | None = None  # of the units, by their text
+        copied = [
+            (unit, *self._copies[span])
+            for unit, span in enumerate(self.spans)
+            if span in self._copies
+        ]
+        self._unit_of_copy = {(begin, end): unit for unit, begin, end in reversed(copied)}
+        self._copied = _Copied(*np.array(copied, np.int64).reshape(-1, 3).T)
+        self._indices: dict[str, NDArray[np.int64]] = {}  # of the units, by their text
 
     def __len__(self) -> int:
         return len(self.spans)
@@ -128,22 +156,25 @@ class Units:
                 )
                 sums = block.sums[begin - block.first : end - block.first]
                 found[begin - low : end - low] += sums[:, last] - sums[:, first]
+        first, last = np.searchsorted(self._copied.units, (low, high))
+        copied = _Copied(*(part[first:last] for part in self._copied))
+        found[copied.units - low] += copied.before(span[1]) - copied.before(span[0])
         return found
 
     def copy_of(self, element: Element) -> int | None:
         """Return the unit that is a copy of the content of an element."""
-        source = element.begin, element.end
-        found = (unit for unit, span in enumerate(self.spans) if self._copies.get(span) == source)
-        return next(found, None)
+        return self._unit_of_copy.get((element.begin, element.end))
 
-    def indices_of(self, word: str, low: int, high: int) -> list[int]:
+    def indices_of(self, word: str, low: int, high: int) -> NDArray[np.int64]:
         """Return the indices, from `low`, of the units from `low` to `high` that are a word."""
-        if self._indices is None:
-            self._indices = {}
+        if not self._indices:
+            by_text: dict[str, list[int]] = {}
             for unit, span in enumerate(self.spans):
-                self._indices.setdefault(self.text[slice(*span)], []).append(unit)
-        found = self._indices.get(word, [])
-        return [unit - low for unit in found[bisect_left(found, low) : bisect_left(found, high)]]
+                by_text.setdefault(self.text[slice(*span)], []).append(unit)
+            self._indices = {text: np.array(units) for text, units in by_text.items()}
+        found = self._indices.get(word, np.zeros(0, np.int64))
+        first, last = np.searchsorted(found, (low, high))
+        return found[first:last] - low
 
     def position(self, stream: int) -> int:
         """Return the character at a position of `_Placed`."""
@@ -218,10 +249,6 @@ class Units:
                 if self.spans[unit] in self._copies:
                     sums[unit - first] = 0.0
             yield _Block(first, offset, sums)
-        for unit, span in enumerate(self.spans):
-            if (source := self._copies.get(span)) is not None:
-                sums = np.linspace(0.0, 1.0, source[1] - source[0] + 1)[None]
-                yield _Block(unit, source[0], sums)
 
 
 def place_tags(
@@ -415,14 +442,13 @@ def _best_unit(mass: NDArray[np.float64], word: str, units: Units, low: int, las
 
     A punctuation mark whose like the translation has is there, whatever it attends to.
     """
-    best = mass
     same = units.indices_of(word, low, low + len(mass))
-    if same and not any(map(str.isalnum, word)):
-        best = np.full_like(mass, -1.0)
-        best[same] = mass[same]
-    equal = np.flatnonzero(best >= best.max() - 1e-9).tolist()
-    chosen = sorted(set(same).intersection(equal)) or equal
-    return int(chosen[-1 if last else 0])
+    is_mark = len(same) and not any(map(str.isalnum, word))
+    most = (mass[same] if is_mark else mass).max()
+    equal = same[mass[same] >= most - 1e-9]
+    if not len(equal):
+        equal = np.flatnonzero(mass >= most - 1e-9)
+    return int(equal[-1 if last else 0])
 
 
 def _last_word(text: str, begin: int, end: int) -> list[re.Match[str]]:
