@@ -81,6 +81,8 @@ SLOW_FILES = frozenset(
         "cli/test_plot.py",
         "cli/test_translate_any_input.py",
         "runtime/test_cpp_docs.py",
+        "runtime/text/test_cpp_markup.py",
+        "runtime/text/test_cpp_markup_tokens.py",
         "runtime/test_native.py",
         "test_processor_times.py",
     }
