@@ -8,18 +8,16 @@ do not change any more.
 
 from __future__ import annotations
 
-import argparse
 import html
 import sys
-from collections.abc import Iterable
 from html.entities import html5
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from cpp_tables import table, write_or_check
+
 TABLES = Path("runtime/cpp/src/text/html_entities.inc")
 
 _SURROGATES = range(0xD800, 0xE000)  # which the library replaces without a table
-_WIDTH = 100
 
 
 def names() -> list[tuple[str, int, int]]:
@@ -45,17 +43,6 @@ def replacements() -> list[tuple[int, int]]:
     return found
 
 
-def _table(comment: str, kind: str, name: str, rows: Iterable[str]) -> str:
-    lines, line = [f"// {comment}", f"constexpr {kind} {name}[] = {{"], "   "
-    for row in rows:
-        cell = f" {{{row}}},"
-        if len(line) + len(cell) > _WIDTH:
-            lines.append(line)
-            line = "   "
-        line += cell
-    return "\n".join([*lines, line, "};"])
-
-
 def tables() -> str:
     """Return the content of the file."""
     longest = max(len(name) for name in html5 if not name.endswith(";"))
@@ -65,27 +52,13 @@ def tables() -> str:
         [
             "// Made by scripts/html_entities.py.",
             f"constexpr std::size_t kLongestWithoutSemicolon = {longest};",
-            _table("Names, and the one or two (else 0) characters of each.", "NamedReference",
+            table("Names, and the one or two (else 0) characters of each.", "NamedReference",
                    "kNamedReferences", named),
-            _table("Numbers that refer to another character, or to none (0).", "NumberedReference",
+            table("Numbers that refer to another character, or to none (0).", "NumberedReference",
                    "kReplacedNumbers", replaced),
         ]
     ) + "\n"  # fmt: skip
 
 
-def main() -> None:
-    """Write or check the file."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--check", action="store_true", help="write nothing")
-    check = parser.parse_args().check
-    content = tables()
-    if check:
-        if (ROOT / TABLES).read_text(encoding="utf-8") != content:
-            raise SystemExit(f"{TABLES} is not that of this Python; see {Path(__file__).name}")
-        return
-    (ROOT / TABLES).write_text(content, encoding="utf-8")
-    print(f"wrote {TABLES}")
-
-
 if __name__ == "__main__":
-    main()
+    write_or_check(TABLES, tables(), __doc__)

@@ -10,20 +10,19 @@ the library.
 
 from __future__ import annotations
 
-import argparse
 import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+from cpp_tables import table, write_or_check
+
 from translate_trt.runtime.text.glossary import is_unspaced, joins
 
-ROOT = Path(__file__).resolve().parent.parent
 TABLES = Path("runtime/cpp/src/text/unicode_tables.inc")
 
 _HANGUL = range(0xAC00, 0xD7A4)  # syllables, which are composed by arithmetic
 _SURROGATES = range(0xD800, 0xE000)  # which UTF-8 cannot contain
-_WIDTH = 100
 
 
 def _characters() -> Iterator[str]:
@@ -82,14 +81,7 @@ def foldings() -> list[tuple[int, int, int, int]]:
 
 
 def _table(comment: str, kind: str, name: str, rows: Iterable[tuple[int, ...]]) -> str:
-    lines, line = [f"// {comment}", f"constexpr {kind} {name}[] = {{"], "   "
-    for row in rows:
-        cell = f" {{{', '.join(map(hex, row))}}},"
-        if len(line) + len(cell) > _WIDTH:
-            lines.append(line)
-            line = "   "
-        line += cell
-    return "\n".join([*lines, line, "};"])
+    return table(comment, kind, name, (", ".join(map(hex, row)) for row in rows))
 
 
 def tables() -> str:
@@ -116,19 +108,5 @@ def tables() -> str:
     ) + "\n"  # fmt: skip
 
 
-def main() -> None:
-    """Write or check the file."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--check", action="store_true", help="write nothing")
-    check = parser.parse_args().check
-    content = tables()
-    if check:
-        if (ROOT / TABLES).read_text(encoding="utf-8") != content:
-            raise SystemExit(f"{TABLES} is not that of this Python; see {Path(__file__).name}")
-        return
-    (ROOT / TABLES).write_text(content, encoding="utf-8")
-    print(f"wrote {TABLES}")
-
-
 if __name__ == "__main__":
-    main()
+    write_or_check(TABLES, tables(), __doc__)

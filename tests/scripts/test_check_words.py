@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from types import ModuleType
 
 import pytest
 from support.paths import ROOT
+from support.scripts import load_script
 
 
 @pytest.fixture(scope="module")
 def check_words() -> ModuleType:
-    path = ROOT / "scripts/check_words.py"
-    spec = importlib.util.spec_from_file_location("check_words", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return load_script("check_words")
 
 
 def found(check_words: ModuleType, path: str, text: str) -> list[str]:

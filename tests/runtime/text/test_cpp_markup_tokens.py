@@ -8,7 +8,6 @@ standard.
 from __future__ import annotations
 
 import html
-import importlib.util
 import itertools
 import random
 import re
@@ -22,6 +21,7 @@ from hypothesis import strategies as st
 from support.cpp_library import Library, Probe
 from support.markup import Maker
 from support.paths import ROOT
+from support.scripts import load_script
 
 from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.text.markup_tokens import DECLARATION, encode_text, read_tokens
@@ -388,10 +388,5 @@ def test_texts_under_sanitizers(sanitized: Library) -> None:
 
 
 def test_the_table_is_that_of_python() -> None:
-    path = ROOT / "scripts/html_entities.py"
-    spec = importlib.util.spec_from_file_location("html_entities", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = load_script("html_entities")
     assert module.tables() == (ROOT / module.TABLES).read_text(encoding="utf-8")

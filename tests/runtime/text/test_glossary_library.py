@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import importlib.util
 import itertools
 import random
 import sys
@@ -130,18 +129,8 @@ def in_python(lines: list[str], ignore_case: bool) -> Glossary | str:
         return str(error)
 
 
-def unicode_tables() -> Any:
-    path = ROOT / "scripts/unicode_tables.py"
-    spec = importlib.util.spec_from_file_location("unicode_tables", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_the_tables_are_those_of_python() -> None:
-    module = unicode_tables()
+    module = load_script("unicode_tables")
     written = (ROOT / module.TABLES).read_text(encoding="utf-8")
     if f'"{unicodedata.unidata_version}"' not in written:
         pytest.skip(f"the tables are not of Unicode {unicodedata.unidata_version}")
