@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from support.paths import ROOT
+from support.scripts import load_script
 
 from translate_trt.runtime import native
 from translate_trt.runtime.errors import InputError
