@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ from support.cpp_library import Library, Probe
 from support.markup import Maker, Translate, random_translator, translate_with
 
 from translate_trt.runtime.results import Translation
+from translate_trt.runtime.text import markup as python
 from translate_trt.runtime.text.alignment import Alignment
 
 # Words that are cut, are not translated, are no placeholders, or are not of one script.
@@ -42,6 +44,13 @@ def test_random_texts(check: Probe, markup: str, first: int) -> None:
             for _ in range(chance.randint(0, 3))
         ]
         assert_same(check, texts, markup, chance.random() < 0.5, random_translator(chance, 3))
+
+
+def test_elements_of_html(check: Probe) -> None:
+    """Each element separates texts, is empty, or is not translated, as in Python."""
+    names = sorted(python._BLOCKS | python._VOID | python._UNTRANSLATED | python._OBJECTS)
+    texts = [f"a <{name}>b c</{name}> <{name}>d" for name in [*names, "b", "unknown"]]
+    assert_same(check, texts, "html", True, random_translator(random.Random(3), 1))
 
 
 def test_large_texts(check: Probe) -> None:

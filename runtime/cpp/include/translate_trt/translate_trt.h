@@ -524,8 +524,9 @@ enum { TT_MARKUP_HTML = 0, TT_MARKUP_XML = 1, TT_MARKUP_TEXT = 2 };
  *
  * texts: documents, or fragments of them.
  * kind: TT_MARKUP_...
- * whole: 1: the texts are documents, whose elements decide what a sentence does not go across; 0:
- * lines. XML without a root element is one sentence unless whole is 1.
+ * whole: 1: the texts are documents; 0: they are fragments, such as lines. This matters for XML
+ * alone: in a document, elements without text beside them separate sentences; a fragment is one
+ * sentence.
  * markup: set to a new handle, to be freed by tt_markup_free, or to NULL on failure.
  *
  * TT_INPUT_ERROR: a text is not well-formed XML. TT_OPTION_ERROR: there is no such kind, or whole
@@ -544,7 +545,7 @@ TT_API tt_lines tt_markup_lines(const tt_markup* markup);
 
 /* Receives the translations of the lines, which were submitted with tt_submit_options.markup.
  *
- * TT_INPUT_ERROR: the result is not one of these lines. TT_MEMORY_ERROR. */
+ * TT_INPUT_ERROR: the result is of other lines. TT_MEMORY_ERROR. */
 TT_API tt_status tt_markup_receive(tt_markup* markup, const tt_result* result);
 
 /* Returns the translations of the texts, with tags.
@@ -573,8 +574,8 @@ TT_API size_t tt_result_size(const tt_result* result);
 /* Returns the number of hypotheses of a line, at least 1. */
 TT_API size_t tt_result_hypotheses(const tt_result* result, size_t line);
 
-/* Returns the translation: valid UTF-8, null-terminated; a single line
- * without its line break, except of texts with markup. */
+/* Returns the translation: valid UTF-8, null-terminated. It is a single line without its line
+ * break, except that of a text with markup. */
 TT_API tt_text tt_result_text(const tt_result* result, size_t line, size_t rank);
 
 /* Returns the score: cumulative log-probability divided by the length penalty, summed over the

@@ -1,8 +1,6 @@
 // Texts with markup in the C interface.
 
-#include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "api/calls.h"
@@ -17,19 +15,6 @@ using translate_trt::runtime::Markup;
 using translate_trt::runtime::require;
 using translate_trt::runtime::texts;
 
-namespace {
-
-// Names of texts in error messages.
-std::vector<std::string> names_of_texts(std::size_t count) {
-  std::vector<std::string> names;
-  for (std::size_t i = 0; i < count; ++i) {
-    names.push_back("text " + std::to_string(i + 1) + " of this call");
-  }
-  return names;
-}
-
-}  // namespace
-
 tt_status tt_markup_new(const tt_text* given, size_t count, int32_t kind, int32_t whole,
                         tt_markup** markup) {
   if (markup != nullptr) *markup = nullptr;
@@ -41,13 +26,13 @@ tt_status tt_markup_new(const tt_text* given, size_t count, int32_t kind, int32_
                                                  "; it must be one of TT_MARKUP_...");
     }
     std::vector<std::u32string> decoded;
+    std::vector<std::string> names;
     for (const auto text : texts(given, count, "the text")) {
+      names.push_back(tt_markup::name(names.size()));
       decoded.push_back(translate_trt::runtime::decode_utf8(text));
     }
-    std::vector<std::string> names = names_of_texts(count);
-    MarkedTexts marked(std::move(decoded), names, static_cast<Markup>(kind),
-                       translate_trt::runtime::is_true("whole", whole));
-    *markup = new tt_markup(std::move(names), std::move(marked));
+    *markup = new tt_markup(MarkedTexts(decoded, names, static_cast<Markup>(kind),
+                                        translate_trt::runtime::is_true("whole", whole)));
   });
 }
 

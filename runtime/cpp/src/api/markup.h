@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -11,14 +12,17 @@
 #include "translate_trt/translate_trt.h"
 
 struct tt_markup {
-  std::vector<std::string> names;  // of the texts, in error messages
   translate_trt::runtime::MarkedTexts marked;
   std::vector<tt_text> lines;  // to translate next
   std::uint64_t round = 0;     // number of these lines, of all that this process has made
 
-  tt_markup(std::vector<std::string> names_of_texts, translate_trt::runtime::MarkedTexts texts)
-      : names(std::move(names_of_texts)), marked(std::move(texts)) {
+  explicit tt_markup(translate_trt::runtime::MarkedTexts texts) : marked(std::move(texts)) {
     list_lines();
+  }
+
+  // The name of a text in error messages.
+  static std::string name(std::size_t text) {
+    return "text " + std::to_string(text + 1) + " of this call";
   }
 
   // Makes the array of the lines to translate next.
@@ -32,7 +36,7 @@ struct tt_markup {
   // The name of the text that each line is from.
   std::vector<std::string> names_of_lines() const {
     std::vector<std::string> found;
-    for (const std::size_t owner : marked.owners()) found.push_back(names[owner]);
+    for (const std::size_t owner : marked.owners()) found.push_back(name(owner));
     return found;
   }
 };

@@ -14,13 +14,14 @@ namespace translate_trt::runtime {
 
 class MarkedSegment;
 
-// Texts with markup, and the plain lines that are to be translated for them: first all, with what
-// is shown to the model; then those whose translation lacks some of it, without it.
+// Texts with markup, and the plain lines to translate for them, in one round or two. The first has
+// the lines of all segments, with placeholders and code for the model to copy; the second has those
+// whose translation lacks a copy, without placeholders and code.
 class MarkedTexts {
  public:
-  // whole: texts are documents, whose elements decide what a sentence does not go across. Of other
-  // texts of XML, no element does. Throws an input error if a text is not well-formed XML.
-  // names: of the texts in error messages.
+  // whole: the texts are documents. In a document of XML, tags of elements that are not beside text
+  // separate segments; any other text of XML is one segment. Throws an input error if a text is not
+  // well-formed XML. names: of the texts in error messages.
   MarkedTexts(const std::vector<std::u32string>& texts, const std::vector<std::string>& names,
               Markup markup, bool whole);
   MarkedTexts(MarkedTexts&& other) noexcept;
