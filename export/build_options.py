@@ -40,6 +40,9 @@ class BuildOptions:
     attention_heads: tuple[int, ...] = ()
     # Beam size of engines; graphs for ONNX Runtime take any.
     beam_size: int = 4
+    # Engines take the options of rules 13 to 15 (docs/beam-search.md), as graphs for ONNX Runtime
+    # do.
+    all_options: bool = False
     disabled_passes: tuple[str, ...] = ()  # names of passes to leave out
     dump: Path | None = None  # directory for every graph after every pass
     engines: EngineOptions = field(default_factory=EngineOptions)  # how engines are built

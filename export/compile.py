@@ -21,6 +21,7 @@ from translate_trt.export.dump import Dump
 from translate_trt.export.engines.builder import build_engine, check_gpus
 from translate_trt.export.engines.cache import Engine
 from translate_trt.export.engines.network import Graph, load_builder
+from translate_trt.export.engines.options import change_sizes
 from translate_trt.export.ensemble import (
     EnsembleEncoderGraph,
     EnsembleStepGraph,
@@ -332,7 +333,11 @@ class Compiler:
         if role == "encoder":
             return options.encoder_profiles(self._limits)
         caches = any(not config.is_recurrent for config in self._configs)
-        return options.step_profiles(self._limits, self._options.beam_size, caches)
+        beams = self._options.beam_size
+        changes = None
+        if self._options.all_options:
+            changes = change_sizes(self._limits, beams, self._configs[0].vocabulary_size)
+        return options.step_profiles(self._limits, beams, caches, changes)
 
     def contract(self, name: str) -> Contract:
         """Contract of the graphs of the target of that name."""
@@ -347,7 +352,9 @@ class Compiler:
             shortlist = ShortlistForm(*(a.shape[-1] for a in (
                 self._shortlist.frequent, self._shortlist.translations
             )))  # fmt: skip
-        return TARGETS[name].layout(options.beam_size, self._limits.max_target_length, shortlist)
+        return TARGETS[name].layout(
+            options.beam_size, self._limits.max_target_length, shortlist, options.all_options
+        )
 
     def graphs(self, name: str) -> dict[str, ir.Model]:
         """Apply every pass of the target of that name to both graphs."""

@@ -103,7 +103,11 @@ class Target:
         return STATIC_OPSET if self.static else DYNAMIC_OPSET
 
     def layout(
-        self, beam_size: int, max_target_length: int, shortlist: ShortlistForm | None = None
+        self,
+        beam_size: int,
+        max_target_length: int,
+        shortlist: ShortlistForm | None = None,
+        all_options: bool = False,
     ) -> GraphLayout:
         """Layout of the graphs.
 
@@ -111,12 +115,15 @@ class Target:
             beam_size: Beam size of static graphs.
             max_target_length: Longest translation that static caches must hold.
             shortlist: Sizes of the shortlist table, for targets with a shortlist.
+            all_options: Whether static graphs have the inputs of rules 13 to 15, which others
+                always have.
         """
         cache_type = _CACHE_TYPES.get(self.precision, "float32")
         if not self.static:
             shortlist = shortlist if self.shortlist else None
             return GraphLayout(cache_type=cache_type, shortlist=shortlist)
-        return GraphLayout(beam_size, beam_size * max_target_length, cache_type, marks=False)
+        slots = beam_size * max_target_length
+        return GraphLayout(beam_size, slots, cache_type, marks=all_options)
 
 
 #: Targets by the name that `--target` takes.

@@ -286,7 +286,7 @@ def check_constraints(target: TargetEntry) -> None:
     if not target.contract.marks:
         raise OptionError(
             f"constraints: the step graph of {target.name} cannot enforce them. Export the bundle "
-            "again for an onnx target."
+            "again with --all-options, or for an onnx target."
         )
 
 

@@ -76,6 +76,12 @@ if TYPE_CHECKING:
     help="Beam size of engines and torch targets; other targets take any.",
 )
 @click.option(
+    "--all-options",
+    is_flag=True,
+    help="Engines, torch: compile penalties, banned tokens, sampling and constraints in, which "
+    "other targets always have. Every step then has more operators.",
+)
+@click.option(
     "--explain",
     is_flag=True,
     help="Print what each pass did to each graph and what it left alone.",
@@ -158,6 +164,7 @@ def export(
     attention_layer: int | None,
     attention_heads: str | None,
     beam_size: int,
+    all_options: bool,
     explain: bool,
     disabled_passes: tuple[str, ...],
     dump: Path | None,
@@ -195,6 +202,7 @@ def export(
         attention_layer=attention_layer,
         attention_heads=() if attention_heads is None else parse_heads(attention_heads),
         beam_size=beam_size,
+        all_options=all_options,
         disabled_passes=disabled_passes,
         dump=dump,
         engines=EngineOptions(

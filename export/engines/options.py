@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from translate_trt.runtime.backends.engines import HARDWARE_LEVELS, Profile
+from translate_trt.runtime.backends.engines import HARDWARE_LEVELS, ChangeSizes, Profile
 from translate_trt.runtime.bundle.manifest import Limits
 from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.io.cache_files import engine_directory
+from translate_trt.runtime.options import MAX_SUPPRESSED, MAX_TOP_K
+from translate_trt.runtime.sampling import TOKENS_PER_TAIL_TOKEN
 
 PORTABLE, CURRENT = "portable", "current"
 
 # Translations of most sentences fit the first or second of these numbers of tokens.
 _TARGET_LENGTHS = (32, 64, 128)
+
+# Different tokens of the constraints of a sentence that a step takes. Its scratch memory grows with
+# the square of this number.
+_CONSTRAINT_TOKENS = 64
+
+# Largest K of TensorRT's TopK.
+_MOST_TOP_K = 3_840
 
 
 @dataclass(frozen=True)
@@ -106,13 +116,21 @@ class EngineOptions:
             )
         return tuple(sorted(set(chosen), key=lambda p: (p.batch, p.source_length)))
 
-    def step_profiles(self, limits: Limits, beams: int, caches: bool = True) -> tuple[Profile, ...]:
+    def step_profiles(
+        self,
+        limits: Limits,
+        beams: int,
+        caches: bool = True,
+        changes: ChangeSizes | None = None,
+    ) -> tuple[Profile, ...]:
         """Return the profiles of the step: each of the encoder's with each number of cache slots.
 
         Args:
             limits: Limits of the bundle.
             beams: Beam size, which is the number of cache slots per token.
             caches: Whether the model has caches; a recurrent one has not, and 0 slots.
+            changes: Largest sizes of the inputs of rules 13 to 15, if the step has these: then all
+                profiles without them are followed by all profiles with them.
 
         Raises:
             OptionError: See `encoder_profiles`, or a target length exceeds max_target_length.
@@ -127,11 +145,14 @@ class EngineOptions:
         lengths = {x for x in self.target_lengths or _TARGET_LENGTHS if x < longest} | {longest}
         if not caches:
             lengths = {0}
-        return tuple(
+        profiles = tuple(
             replace(profile, slots=beams * length)
             for profile in self.encoder_profiles(limits)
             for length in sorted(lengths)
         )
+        if changes is None:
+            return profiles
+        return (*profiles, *(replace(profile, changes=changes) for profile in profiles))
 
     def check_package(self, package: str) -> None:
         """Refuse options that only the other package supports.
@@ -170,6 +191,35 @@ def _check_capabilities(capabilities: tuple[str, ...]) -> None:
             )
     if len(set(capabilities)) < len(capabilities):
         raise OptionError(f"compute_capabilities contains duplicates: {', '.join(capabilities)}.")
+
+
+def change_sizes(limits: Limits, beams: int, vocabulary_size: int) -> ChangeSizes:
+    """Return sizes that hold the inputs of rules 13 to 15 of a search, within TensorRT's limits.
+
+    Only searches with one beam draw samples, and only others have constraints. A beam's marked
+    tokens are among those of its hypothesis, those that end suppressed sequences, the unknown and
+    the end symbol.
+
+    Args:
+        limits: Limits of the bundle.
+        beams: Beam size K.
+        vocabulary_size: Number of tokens V.
+    """
+    ranks = tail = constrained = 0
+    if beams == 1:
+        ranks, tail = MAX_TOP_K, _rounded(math.ceil(vocabulary_size / TOKENS_PER_TAIL_TOKEN))
+    else:  # a step divides K (2K + U + 1) candidates
+        most = _MOST_TOP_K // beams - 2 * beams - 1
+        constrained = max(0, min(_CONSTRAINT_TOKENS, most // 8 * 8))
+    marked = _rounded(limits.max_target_length + MAX_SUPPRESSED + 2)
+    # It selects 2K + 1 + B + R + U candidates of a beam.
+    most = _MOST_TOP_K - (2 * beams + 1 + ranks + constrained)
+    return ChangeSizes(min(marked, most // 8 * 8), ranks, tail, constrained)
+
+
+def _rounded(size: int) -> int:
+    """Round up as the runtime does (`rounded_count` of backend.h)."""
+    return math.ceil(size / 8) * 8
 
 
 def parse_lengths(text: str) -> tuple[int, ...]:

@@ -118,7 +118,8 @@ class Engines:
         make_device: Creates a device with its own execution contexts. Thread-safe.
         encoder_profiles: Optimization profiles of the encoder.
         step_profiles: Optimization profiles of the step: every combination of a batch and source
-            length with a number of cache slots.
+            length with a number of cache slots; then the same again with the inputs of rules 13 to
+            15, if the step has them.
         poll_every: Number of steps between two reads of `done`.
         cuda_graphs: Capture rounds of steps as CUDA graphs and replay them.
         closed: Called when a device has been closed, to store what later processes can reuse.

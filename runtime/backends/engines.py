@@ -33,26 +33,52 @@ from translate_trt.runtime.version import version_numbers
 #: TensorRT's levels of hardware compatibility.
 HARDWARE_LEVELS = ("none", "same_compute_capability", "ampere_plus")
 
+# Axes of the step inputs of rules 13 to 15, with their fields of `ChangeSizes`, and the size that
+# TensorRT tunes kernels for.
+_CHANGE_AXES = {
+    "B": "marked_tokens", "R": "sampled_ranks", "D": "tail_tokens", "U": "constraint_tokens"
+}  # fmt: skip
+_USUAL_CHANGES = 16
+
 # Minimum compute capability of ampere_plus engines.
 _AMPERE = (8, 0)
+
+
+@dataclass(frozen=True)
+class ChangeSizes:
+    """Largest sizes of the step inputs of rules 13 to 15 (docs/beam-search.md).
+
+    Attributes:
+        marked_tokens: Marked tokens of a beam, B.
+        sampled_ranks: Ranks of a sentence that may be drawn, R.
+        tail_tokens: Further tokens of a sentence that may be drawn, D.
+        constraint_tokens: Different tokens of a sentence's constraints, U.
+    """
+
+    marked_tokens: int
+    sampled_ranks: int
+    tail_tokens: int
+    constraint_tokens: int
 
 
 @dataclass(frozen=True)
 class Profile:
     """Optimization profile of an encoder, for all shapes up to its sizes, or of a step.
 
-    A step always runs at exactly the shape of its profile: the rows of a batch that have no
-    sentence are idle, and sources are padded.
+    A step always runs at exactly the shape of its profile, except for the inputs of `changes`: the
+    rows of a batch that have no sentence are idle, and sources are padded.
 
     Attributes:
         batch: Batch size N.
         source_length: Source length S in tokens, end symbol included.
         slots: Number P of cache slots that a step reads, 0 without caches; None for an encoder.
+        changes: Largest sizes of the inputs of rules 13 to 15; None for steps without them.
     """
 
     batch: int
     source_length: int
     slots: int | None = None
+    changes: ChangeSizes | None = None
 
     def __str__(self) -> str:
         bucket = f"{self.batch}x{self.source_length}"
@@ -64,7 +90,8 @@ class Profile:
         An encoder's ranges start at 1: the smallest profile that holds the new sentences of a batch
         encodes them. TensorRT tunes kernels at the optimum, which is the full batch and half the
         length, because most sentences are much shorter than the maximum. With a single shape it
-        plans a step without computing sizes on the host.
+        plans a step without computing sizes on the host; so most steps have profiles without
+        `changes`, whose inputs are empty.
         """
         if self.slots is None:
             return {
@@ -72,7 +99,11 @@ class Profile:
                 "S": (1, (self.source_length + 1) // 2, self.source_length),
             }
         sizes = {"N": self.batch, "S": self.source_length, "P": self.slots}
-        return {axis: (size, size, size) for axis, size in sizes.items()}
+        largest = {} if self.changes is None else asdict(self.changes)
+        return {axis: (size, size, size) for axis, size in sizes.items()} | {
+            axis: (0, min(largest.get(name, 0), _USUAL_CHANGES), largest.get(name, 0))
+            for axis, name in _CHANGE_AXES.items()
+        }
 
 
 @dataclass(frozen=True)
@@ -115,7 +146,7 @@ class EngineRecord:
         if self.gpu is None:
             del value["gpu"]
         value["compute_capabilities"] = list(self.compute_capabilities)
-        value["profiles"] = {str(i): asdict(profile) for i, profile in enumerate(self.profiles)}
+        value["profiles"] = {str(i): _to_json(one) for i, one in enumerate(self.profiles)}
         return value
 
     @classmethod
@@ -145,6 +176,7 @@ class EngineRecord:
                     one.integer("batch", 1),
                     one.integer("source_length", 1),
                     None if one.is_null("slots") else one.integer("slots", 0),
+                    _read_changes(one.object("changes")) if "changes" in one.values else None,
                 )
                 for _, one in fields.object("profiles").objects(at_least_one=True)
             ),
@@ -153,6 +185,17 @@ class EngineRecord:
             options=fields.object("options").all_texts(),
             gpu=_read_gpu(fields.object("gpu")) if "gpu" in fields.values else None,
         )
+
+
+def _to_json(profile: Profile) -> dict[str, Any]:
+    value = asdict(profile)
+    if profile.changes is None:
+        del value["changes"]
+    return value
+
+
+def _read_changes(fields: Fields) -> ChangeSizes:
+    return ChangeSizes(*(fields.integer(name, 0) for name in _CHANGE_AXES.values()))
 
 
 def _read_gpu(fields: Fields) -> Gpu:

@@ -31,7 +31,7 @@ def check_options(manifest: Manifest, target: TargetEntry, options: SearchOption
     if options.changing_option is not None and not target.contract.marks:
         raise OptionError(
             f"{options.changing_option}: the step graph of {target.name} can neither mark nor draw "
-            "tokens. Export the bundle again for an onnx target."
+            "tokens. Export the bundle again with --all-options, or for an onnx target."
         )
     if options.sampling_top_k == 0 and target.contract.shortlist is not None:
         raise OptionError(

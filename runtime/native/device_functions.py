@@ -6,7 +6,7 @@ import ctypes
 import itertools
 from collections.abc import Callable, Sequence
 from ctypes import CFUNCTYPE, POINTER, c_char_p, c_int32, c_int64, c_size_t, c_uint64, c_void_p
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import Any
 
 from translate_trt.runtime.backends.device import Device, Engines, Event, Launch
@@ -34,6 +34,13 @@ class _Launch(ctypes.Structure):
 
 class _Profile(ctypes.Structure):
     _fields_ = (("batch", c_int32), ("source_length", c_int32), ("slots", c_int32))
+
+
+class _ChangeSizes(ctypes.Structure):
+    _fields_ = (
+        ("marked_tokens", c_int32), ("sampled_ranks", c_int32),
+        ("tail_tokens", c_int32), ("constraint_tokens", c_int32),
+    )  # fmt: skip
 
 
 # Arguments of each function after the context or device; all functions except `close` return a
@@ -77,6 +84,7 @@ class _Engines(ctypes.Structure):
         ("poll_every", c_int32),
         ("cuda_graphs", c_int32),
         ("scratch_bytes", c_uint64),
+        ("changes", _ChangeSizes),
     )
 
 
@@ -85,6 +93,12 @@ def _profiles(profiles: Sequence[Profile]) -> ctypes.Array[_Profile]:
     for index, one in enumerate(profiles):
         array[index] = _Profile(one.batch, one.source_length, one.slots or 0)
     return array
+
+
+def _changes(profiles: Sequence[Profile]) -> _ChangeSizes:
+    """Return the sizes of the profiles with `changes`; zeros if there are none."""
+    sizes = profiles[-1].changes
+    return _ChangeSizes() if sizes is None else _ChangeSizes(*astuple(sizes))
 
 
 @dataclass
@@ -126,6 +140,7 @@ class DeviceFunctions:
             engines.poll_every,
             engines.cuda_graphs,
             engines.scratch_bytes,
+            _changes(engines.step_profiles),
         )
 
     def _guarded(self, function: Callable[..., None]) -> Callable[..., int]:

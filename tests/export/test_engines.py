@@ -18,10 +18,15 @@ from translate_trt.export.engines import builder as builder_module
 from translate_trt.export.engines.builder import build_engine, check_gpus
 from translate_trt.export.engines.cache import Engine, engine_key
 from translate_trt.export.engines.network import Builder, EngineError, Graph, load_builder
-from translate_trt.export.engines.options import EngineOptions, parse_lengths, parse_profiles
+from translate_trt.export.engines.options import (
+    EngineOptions,
+    change_sizes,
+    parse_lengths,
+    parse_profiles,
+)
 from translate_trt.export.engines.progress import Progress
 from translate_trt.runtime.backends.engine_log import logger
-from translate_trt.runtime.backends.engines import EngineRecord, Profile
+from translate_trt.runtime.backends.engines import ChangeSizes, EngineRecord, Profile
 from translate_trt.runtime.backends.nvidia_driver import Gpu, compute_capability
 from translate_trt.runtime.backends.packages import capabilities, portable_capabilities
 from translate_trt.runtime.bundle.contract import Contract, TensorSpec
@@ -489,9 +494,49 @@ def test_profiles_of_a_step_are_exact_shapes() -> None:
         Profile(1, 16, 18), Profile(1, 16, 164), Profile(8, 32, 18), Profile(8, 32, 164)
     )  # fmt: skip
     assert str(profiles[2]) == "8x32 with 18 slots"
-    assert profiles[2].ranges() == {"N": (8, 8, 8), "S": (32, 32, 32), "P": (18, 18, 18)}
+    exact = {"N": (8, 8, 8), "S": (32, 32, 32), "P": (18, 18, 18)}
+    assert profiles[2].ranges() == exact | dict.fromkeys("BRDU", (0, 0, 0))
     # Of the default lengths, those beyond the longest translation are left out.
     assert [one.slots for one in EngineOptions(max_batch=1).step_profiles(Limits(8, 20), 4)] == [80]
+
+
+def test_profiles_of_a_step_with_all_options_come_twice() -> None:
+    given, changes = EngineOptions(max_batch=2), ChangeSizes(344, 0, 0, 64)
+    plain, changed = given.step_profiles(LIMITS, 4), given.step_profiles(LIMITS, 4, True, changes)
+    assert changed[: len(plain)] == plain
+    assert changed[len(plain) :] == tuple(replace(one, changes=changes) for one in plain)
+    ranges = changed[-1].ranges()
+    assert [ranges[axis] for axis in "NBRDU"] == [
+        (2, 2, 2), (0, 16, 344), (0, 0, 0), (0, 0, 0), (0, 16, 64)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("beams", "expected"),
+    [
+        (1, ChangeSizes(344, 1024, 1160, 0)),
+        (4, ChangeSizes(344, 0, 0, 64)),
+        (40, ChangeSizes(344, 0, 0, 8)),  # TensorRT orders no more than 3,840 candidates
+        (100, ChangeSizes(344, 0, 0, 0)),
+    ],
+)
+def test_sizes_of_the_inputs_of_all_options(beams: int, expected: ChangeSizes) -> None:
+    assert change_sizes(LIMITS, beams, vocabulary_size=37_000) == expected
+    assert change_sizes(Limits(4000, 4050), beams, 37_000).marked_tokens < 3_840
+
+
+@pytest.mark.parametrize("beams", [1, GRAPH_BEAMS])
+def test_a_step_with_all_options_builds(rtx: Builder, checkpoint: Checkpoint, beams: int) -> None:
+    _, graphs = transformer_graphs(
+        checkpoint.model, "tensorrt-rtx-fp16", CHECKPOINTS, beams=beams, all_options=True
+    )
+    step = graphs["step"]
+    changes = change_sizes(CHECKPOINTS, beams, checkpoint.model.vocabulary_size)
+    options = EngineOptions(profiles=(Profile(8, 48),), target_lengths=(16,))
+    profiles = options.step_profiles(CHECKPOINTS, beams, changes=changes)
+    engine = build_engine(rtx, step, profiles, uncached())
+    assert_engine_keeps_the_contract(engine, step)
+    assert [one.changes for one in engine.record.profiles] == [None, None, changes, changes]
 
 
 def test_target_lengths_as_the_command_line_writes_them() -> None:

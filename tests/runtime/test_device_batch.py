@@ -433,13 +433,13 @@ def test_without_the_library(machine: Machine, monkeypatch: pytest.MonkeyPatch) 
         machine.translator()
 
 
-def test_options_that_need_inputs_of_any_size_are_refused(machine: Machine) -> None:
+def test_options_that_need_all_options_are_refused(machine: Machine) -> None:
     message = "disable_unk: the step graph of tensorrt-rtx-fp32 can neither mark nor draw tokens"
     with pytest.raises(OptionError, match=message):
         machine.translator().translate_ids([[7]], SearchOptions(disable_unk=True))
 
 
-def test_graphs_with_inputs_of_any_size_are_refused(machine: Machine, tmp_path: Path) -> None:
+def test_graphs_with_all_options_need_their_profiles(machine: Machine, tmp_path: Path) -> None:
     bundle = tmp_path / "bundle"
     shutil.copytree(machine.static("tensorrt-rtx-fp32"), bundle)
     manifest = read_manifest(bundle)
@@ -450,5 +450,5 @@ def test_graphs_with_inputs_of_any_size_are_refused(machine: Machine, tmp_path: 
     changed = {name: dataclasses.replace(entry, contract=contract)}
     write_manifest(bundle, dataclasses.replace(manifest, targets=changed))
     machine.static = lambda target: bundle
-    with pytest.raises(BundleError, match=r"has 'marked_tokens' among .* Export the bundle again"):
+    with pytest.raises(BundleError, match=r"no profile for .* and the inputs of all options; exp"):
         machine.translator()

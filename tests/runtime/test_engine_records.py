@@ -13,6 +13,7 @@ import pytest
 
 from translate_trt.runtime.backends import engine_log, engines
 from translate_trt.runtime.backends.engines import (
+    ChangeSizes,
     EngineRecord,
     Machine,
     Profile,
@@ -68,7 +69,8 @@ def with_gpu(machine: Machine, capability: str) -> Machine:
 
 
 def test_a_record_survives_the_manifest() -> None:
-    for record in (RECORD, PORTABLE, replace(RECORD, gpu=A10)):
+    changed = (*RECORD.profiles, Profile(8, 32, 128, ChangeSizes(344, 0, 0, 64)))
+    for record in (RECORD, PORTABLE, replace(RECORD, gpu=A10), replace(RECORD, profiles=changed)):
         value = json.loads(json.dumps(record.to_json()))
         assert EngineRecord.from_json(Fields(value, Path("manifest.json"), "engine")) == record
 
@@ -84,6 +86,11 @@ def test_a_record_survives_the_manifest() -> None:
         ("compute_capabilities", "8.6", "a list of strings"),
         ("profiles", {}, "is empty"),
         ("profiles", {"0": {"batch": 0, "source_length": 4}}, "at least 1"),
+        (
+            "profiles",
+            {"0": {"batch": 1, "source_length": 4, "slots": 8, "changes": {"marked_tokens": 8}}},
+            "sampled_ranks",
+        ),
         ("layers", {"CAST": "many"}, "whole number"),
         ("gpu", "NVIDIA A10", "an object"),
         ("gpu", {"name": "NVIDIA A10", "compute_capability": "8.6"}, "missing"),

@@ -39,7 +39,7 @@ from translate_trt.runtime.errors import (
     TranslateTrtError,
 )
 from translate_trt.runtime.line_search import LineSearch, Searches
-from translate_trt.runtime.native import abi
+from translate_trt.runtime.native import abi, device_functions
 from translate_trt.runtime.native import core as native_core
 from translate_trt.runtime.results import Hypothesis
 
@@ -217,10 +217,14 @@ UNUSED = {"tt_submit_options": ("terminology", "markup")}
         ("tt_submit_options", abi.SubmitOptions),
         ("tt_statistics", abi.Statistics),
         ("tt_engine_memory", abi.EngineMemory),
+        ("tt_profile", device_functions._Profile),
+        ("tt_change_sizes", device_functions._ChangeSizes),
+        ("tt_engines", device_functions._Engines),
     ],
 )
 def test_structures_are_those_of_the_header(name: str, structure: type[ctypes.Structure]) -> None:
-    found = re.search(rf"typedef struct {name} \{{(.*?)\}} {name};", HEADER.read_text(), re.DOTALL)
+    text = HEADER.read_text() + HEADER.with_name("device.h").read_text()
+    found = re.search(rf"typedef struct {name} \{{(.*?)\}} {name};", text, re.DOTALL)
     assert found is not None
     code = re.sub(r"/\*.*?\*/", "", found[1], flags=re.DOTALL)
     fields = re.findall(r"(\w+);", code)

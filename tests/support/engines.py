@@ -39,13 +39,15 @@ def transformer_graphs(
     limits: Limits,
     beams: int = GRAPH_BEAMS,
     disabled_passes: tuple[str, ...] = (),
+    all_options: bool = False,
 ) -> tuple[Contract, dict[str, Graph]]:
     """Compile encoder and step graphs of a random model, without building engines."""
     torch.manual_seed(0)
     model = Transformer(config).eval()
-    compiler = Compiler(
-        model, limits, BuildOptions((target,), beam_size=beams, disabled_passes=disabled_passes)
+    options = BuildOptions(
+        (target,), beam_size=beams, disabled_passes=disabled_passes, all_options=all_options
     )
+    compiler = Compiler(model, limits, options)
     contract = compiler.contract(target)
     graphs = {
         name: Graph(name, check(graph).SerializeToString(), *contract.graphs[name])

@@ -139,6 +139,12 @@ def scatter_slots(positions: Tensor, update: Tensor) -> Tensor:
 # ---- operators with attributes or several forms ----
 
 
+def _arg_max(attributes: Attributes) -> Call:
+    axis, keep = attributes.get("axis", 0), bool(attributes.get("keepdims", 1))
+    attributes.expect(select_last_index=0)
+    return lambda x: x.argmax(axis, keepdim=keep)
+
+
 def _attention(attributes: Attributes) -> Call:
     scale = attributes.get("scale", None)
     attributes.expect(is_causal=0, softcap=0.0, qk_matmul_output_mode=0)
@@ -165,6 +171,11 @@ def _clip(attributes: Attributes) -> Call:
 def _concat(attributes: Attributes) -> Call:
     axis = attributes.get("axis", None)
     return lambda *xs: torch.cat(xs, axis)
+
+
+def _cumulative_sum(attributes: Attributes) -> Call:
+    attributes.expect(exclusive=0, reverse=0)
+    return lambda x, axis: x.cumsum(axis)
 
 
 def _div(attributes: Attributes) -> Call:
@@ -324,10 +335,12 @@ def _plain(function: Call, host: tuple[int, ...] = ()) -> Operator:
 OPERATORS: dict[str, Operator] = {
     "Add": _plain(torch.add),
     "And": _plain(torch.logical_and),
+    "ArgMax": Operator(_arg_max),
     "Attention": Operator(_attention),
     "Cast": Operator(_cast),
     "Clip": Operator(_clip, host=(1, 2)),
     "Concat": Operator(_concat),
+    "CumSum": Operator(_cumulative_sum, host=(1,)),
     "Div": Operator(_div),
     "Equal": _plain(torch.eq),
     "Exp": _plain(torch.exp),
@@ -344,12 +357,15 @@ OPERATORS: dict[str, Operator] = {
     "LogSoftmax": Operator(_log_softmax),
     "MatMul": _plain(torch.matmul),
     "Max": _plain(torch.maximum),
+    "Min": _plain(torch.minimum),
     "Mod": Operator(_mod),
     "Mul": _plain(torch.mul),
+    "Neg": _plain(torch.neg),
     "Not": _plain(torch.logical_not),
     "Or": _plain(torch.logical_or),
     "Pow": _plain(torch.pow),
     "Range": Operator(_range, host=(0, 1, 2)),
+    "ReduceMax": Operator(_reduce(torch.amax), host=(1,)),
     "ReduceMean": Operator(_reduce(torch.mean), host=(1,)),
     "ReduceSum": Operator(_reduce(torch.sum), host=(1,)),
     "Relu": _plain(torch.relu),

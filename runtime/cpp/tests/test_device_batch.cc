@@ -161,6 +161,33 @@ void test_forced_steps_are_captured() {
   CHECK(fixture.common.counts["capture"] == 2);
 }
 
+// The profiles of a step that has the inputs of rules 13 to 15.
+Profiles with_changes(const Profiles& step) {
+  Profiles all = step;
+  for (Profile one : step) {
+    one.changes.marked_tokens = 8;
+    all.push_back(one);
+  }
+  return all;
+}
+
+void test_profiles_with_the_inputs_of_all_options() {
+  const Profiles all = with_changes(kTracedStep);
+  const std::int64_t capacity = kTracedStep.back().slots;
+  const StepProfiles steps(all, capacity, true);
+  const std::int64_t slots = steps.fewest_slots();
+  const std::size_t plain = steps.index(1, slots), changed = steps.index(1, slots, true);
+  CHECK(plain < kTracedStep.size() && changed == plain + kTracedStep.size());
+  CHECK(steps.changes().marked_tokens == 8 && steps.buckets().size() < kTracedStep.size());
+  const auto error = [&](const Profiles& profiles) {
+    return error_of([&] { StepProfiles(profiles, capacity, true); });
+  };
+  CHECK(contains(error(kTracedStep), "slots and the inputs of all options; export the bundle"));
+  Profiles differing = all;
+  differing.back().changes.constraint_tokens = 8;
+  CHECK(contains(error(differing), "differ in the sizes of their inputs"));
+}
+
 std::string error_of_profiles(const Profiles& encoder, const Profiles& step) {
   Fixture fixture;
   fixture.settings.encoder_profiles = encoder;
@@ -410,6 +437,7 @@ void test_device_batch() {
   test_steps_read_more_slots_as_translations_grow();
   test_steps_do_not_read_slots_beyond_the_longest_translation();
   test_forced_steps_are_captured();
+  test_profiles_with_the_inputs_of_all_options();
   test_profiles_that_do_not_fit_together();
   test_idle_rows_are_done();
   test_what_a_sentence_has_finished_with();

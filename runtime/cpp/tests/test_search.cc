@@ -140,7 +140,7 @@ class RecordingBatch : public CountingBatch {
   const StepResults& step(const StepInputs& inputs) override {
     record_.forced.push_back(inputs.forced);
     results_.clear();
-    for (std::size_t i = 0; i < (inputs.empty() ? ahead_ : 1); ++i) {
+    for (std::size_t i = 0; i < (inputs.are_for_one_step() ? 1 : ahead_); ++i) {
       results_.push_back(CountingBatch::step(inputs).front());
       for (std::size_t row = 0; row < names_.size(); ++row) {
         results_.back().tokens[row] = 100 * names_[row] + steps_[row]++;
@@ -215,6 +215,19 @@ void test_forced_tokens_position_by_position() {
   CHECK(found.record.forced ==
         std::vector<std::vector<std::int64_t>>(
             {{unscored(60), unscored(50)}, {kFree, unscored(51)}, {kFree, unscored(52)}, {}}));
+}
+
+// A batch may not run ahead: a repeated n-gram of the next step is not known yet.
+void test_steps_whose_inputs_depend_on_the_last_results_are_single() {
+  for (const bool bans : {false, true}) {
+    auto sentences = named_sentences({8, 4});
+    if (bans) sentences[1].options.no_repeat_ngram_size = 2;
+    Recorded found;
+    found.run(sentences, 4, 100);
+    // Four steps at a time once the other sentence has left the batch.
+    CHECK(found.record.forced.size() == (bans ? 4 + 1 : 2));
+    CHECK(found.tokens[0].size() == 8 && found.tokens[1].size() == 4);
+  }
 }
 
 void test_sentences_on_their_way_into_a_batch_are_not_lost() {
@@ -315,6 +328,7 @@ void test_search() {
   test_sources_end_with_the_end_symbol();
   test_histories_are_those_of_their_sentences();
   test_forced_tokens_position_by_position();
+  test_steps_whose_inputs_depend_on_the_last_results_are_single();
   test_sentences_on_their_way_into_a_batch_are_not_lost();
   test_what_was_cut_off();
   test_the_log_probability_of_the_end_is_the_score_without_its_penalty();

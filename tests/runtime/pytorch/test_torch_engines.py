@@ -7,6 +7,7 @@ import json
 import logging
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -30,16 +31,38 @@ from translate_trt.runtime.backends.engines import EngineRecord, Profile, check_
 from translate_trt.runtime.backends.pytorch import torch_device
 from translate_trt.runtime.backends.pytorch.torch_device import TorchDevice
 from translate_trt.runtime.backends.pytorch.torch_engines import can_capture, choose_device, load
-from translate_trt.runtime.bundle.manifest import TargetEntry, read_manifest
+from translate_trt.runtime.bundle.manifest import MANIFEST_NAME, TargetEntry, read_manifest
 from translate_trt.runtime.cli import main
-from translate_trt.runtime.errors import BackendError, BundleError, OptionError
+from translate_trt.runtime.errors import (
+    BackendError,
+    BundleError,
+    OptionError,
+    TranslateTrtError,
+)
 from translate_trt.runtime.options import SearchOptions
+from translate_trt.runtime.results import Translation
+from translate_trt.runtime.service import TranslationService
 from translate_trt.runtime.translator import Translator
 from translate_trt.train.checkpoint import Checkpoint
 
 PRECISIONS = ("fp32", "fp16", "bf16")
 PROFILES = (Profile(1, 48), Profile(3, 16), Profile(6, 48))
 SEARCH = SearchOptions(num_hypotheses=4, return_attention=True)
+
+#: Options of rules 13 and 14: of searches with several beams, and with one.
+CHANGES: tuple[list[dict[str, Any]], list[dict[str, Any]]] = (
+    [
+        {"repetition_penalty": 1.3},
+        {"no_repeat_ngram_size": 2, "suppress_sequences": "7, 12 9", "disable_unk": True},
+        {"suppress_sequences": ", ".join(map(str, range(4, 24))), "max_length": 30},
+    ],
+    [
+        {"repetition_penalty": 1.3, "no_repeat_ngram_size": 3},
+        {"sampling_top_k": 5, "seed": 3},
+        {"sampling_top_k": 0, "seed": 4, "max_length": 9},
+        {"sampling_top_k": 20, "sampling_top_p": 0.9, "no_repeat_ngram_size": 1, "max_length": 9},
+    ],
+)
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +73,20 @@ def bundle(shared: SharedFiles, checkpoint: Checkpoint) -> Path:
         engines=EngineOptions(profiles=PROFILES),
     )
     return shared.once("torch-bundle", lambda path: compile_bundle(checkpoint, path, options))
+
+
+@pytest.fixture(scope="module", params=[4, 1], ids=lambda beams: f"beam {beams}")
+def all_options_bundle(
+    request: pytest.FixtureRequest, shared: SharedFiles, checkpoint: Checkpoint
+) -> Path:
+    """Bundle of `checkpoint` with the inputs of rules 13 to 15 in its torch target."""
+    options = BuildOptions(
+        ("onnx-fp32", "torch-fp32"), attention=True, beam_size=request.param, all_options=True,
+        engines=EngineOptions(profiles=PROFILES),
+    )  # fmt: skip
+    return shared.once(
+        f"torch-all-options-{request.param}", lambda path: compile_bundle(checkpoint, path, options)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -117,6 +154,66 @@ def test_prefixes_workers_and_one_sentence(
         translator.translate_ids(sources[2:3], SEARCH),
         reference.translate_ids(sources[2:3], SEARCH),
     )
+
+
+def test_all_options_are_the_same_as_with_onnx_runtime(
+    library: None, counts: dict[str, int], all_options_bundle: Path
+) -> None:
+    """Each alone, then with other options in the same batches."""
+    translator = Translator(
+        all_options_bundle, "torch-fp32", threads=1, device="cpu", batch_tokens=150
+    )
+    expected = Translator(all_options_bundle, "onnx-fp32", threads=1)
+    beams = expected.manifest.target("torch-fp32").contract.beams
+    assert beams is not None
+    plain = SearchOptions(beam_size=beams, num_hypotheses=beams)
+    changed = [replace(plain, **changes) for changes in CHANGES[beams == 1]]
+    sources = random_sources(12, seed=4, longest=20)
+    for options in (plain, *changed, plain):
+        found = translator.translate_ids(sources, options)
+        assert_same(found, expected.translate_ids(sources, options))
+    # Sentences of all options in one batch, with and without constraints.
+    lines = ["the cat runs.", "a small dog sleeps.", "the house is big.", "a dog eats green."] * 4
+    terms: list[list[str]] = [[], ["Haus"], ["Hund", "eine Katze"]]
+
+    def mixed(translator: Translator) -> list[Translation]:
+        with TranslationService(translator) as service:
+            jobs = [
+                service.submit(
+                    line,
+                    (plain, *changed)[index % (1 + len(changed))],
+                    constraints=terms[index % 3] if beams > 1 else [],
+                )
+                for index, line in enumerate(lines)
+            ]
+            return [job.result() for job in jobs]
+
+    for one, other in zip(mixed(translator), mixed(expected), strict=True):
+        assert one.text == other.text
+        assert one.hypotheses[0].score == pytest.approx(other.hypotheses[0].score, abs=1e-4)
+    assert counts["replay"] > 0  # in steps without these inputs
+
+
+def test_options_that_a_target_was_not_compiled_for(library: None, bundle: Path) -> None:
+    translator = Translator(bundle, "torch-fp32", threads=1, device="cpu")
+    with pytest.raises(OptionError, match=r"no_repeat_ngram_size: .* again with --all-options"):
+        translator.translate(["the cat runs."], SearchOptions(no_repeat_ngram_size=2))
+    with pytest.raises(OptionError, match=r"cannot enforce them.* again with --all-options"):
+        translator.translate(["the cat runs."], constraints=[["Haus"]])
+
+
+def test_engines_take_a_number_of_constraints(
+    library: None, all_options_bundle: Path, tmp_path: Path
+) -> None:
+    copy = Path(shutil.copytree(all_options_bundle, tmp_path / "bundle"))
+    path = copy / MANIFEST_NAME
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text.replace('"constraint_tokens": 64', '"constraint_tokens": 8'), "utf-8")
+    translator = Translator(copy, "torch-fp32", threads=1, device="cpu")
+    options = SearchOptions(beam_size=translator.target.contract.beams or 0)
+    refusal = r"have 9 different tokens, .* take 8; give fewer"
+    with pytest.raises(TranslateTrtError, match=refusal if options.beam_size > 1 else "set it to"):
+        translator.translate_ids([[4, 5, 6]], options, constraints=[[range(4, 13)]])
 
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])

@@ -97,6 +97,15 @@ typedef struct tt_profile {
   int32_t slots;         /* cache slots that a step reads; 0 for the encoder */
 } tt_profile;
 
+/* Largest sizes of the step inputs of rules 13 to 15 (docs/beam-search.md), in profiles for steps
+ * with such inputs. In others these inputs are empty. */
+typedef struct tt_change_sizes {
+  int32_t marked_tokens;     /* of a beam, B */
+  int32_t sampled_ranks;     /* of a sentence, R */
+  int32_t tail_tokens;       /* of a sentence, D */
+  int32_t constraint_tokens; /* of a sentence, U */
+} tt_change_sizes;
+
 /* Loaded engines, for tt_load_options. The caller has verified that their inputs and outputs match
  * the contract of the bundle, and that they write their caches in place. */
 typedef struct tt_engines {
@@ -104,15 +113,17 @@ typedef struct tt_engines {
   const tt_device_functions* functions; /* copied; `context` must outlive the translator */
   /* By profile index; copied. The profiles of the step are all combinations of some pairs of
    * `batch` and `source_length` with some numbers of slots, the largest of which is that of the
-   * caches. */
+   * caches. If a size in `changes` is not 0, the same profiles follow once more, in the same order,
+   * for steps with these inputs. */
   const tt_profile* encoder_profiles;
   size_t encoder_profile_count;
   const tt_profile* step_profiles;
   size_t step_profile_count;
-  int32_t poll_every;     /* steps between two checks for finished sentences, from 1 to 64 */
-  int32_t cuda_graphs;    /* 1: capture steps in CUDA graphs and replay them */
-  uint64_t scratch_bytes; /* device memory that `open` allocates, such as scratch memory of the
-                             engines; 0 if unknown */
+  int32_t poll_every;      /* steps between two checks for finished sentences, from 1 to 64 */
+  int32_t cuda_graphs;     /* 1: capture steps in CUDA graphs and replay them */
+  uint64_t scratch_bytes;  /* device memory that `open` allocates, such as scratch memory of the
+                              engines; 0 if unknown */
+  tt_change_sizes changes; /* zeros: the step does not have the inputs of rules 13 to 15 */
 } tt_engines;
 
 /* Sets the calling thread's error message, which tt_last_error returns, and returns `status`. For

@@ -79,9 +79,14 @@ struct StepInputs {
   MarkedTokens marked = {};
   SamplingNoise noise = {};
   ConstraintProgress progress = {};
+  // Whether those of the next step depend on the results of this one, even if all of these inputs
+  // are empty.
+  bool depends_on_results = false;
 
-  bool empty() const {
-    return forced.empty() && marked.empty() && noise.empty() && progress.empty();
+  // Whether the step after this one needs other inputs, or inputs that are not known yet.
+  bool are_for_one_step() const {
+    return !forced.empty() || !marked.empty() || !noise.empty() || !progress.empty() ||
+           depends_on_results;
   }
 };
 
@@ -116,8 +121,8 @@ class Batch {
   // steps, after `drain`. Returns the new rows of the kept sentences, and the rows of the new ones.
   virtual std::pair<Rows, Rows> update(const Rows& keep, const Sources& arriving) = 0;
 
-  // Runs one step, or several if the backend polls `done` less often and the inputs are empty. The
-  // results are valid until the next call.
+  // Runs one step, or several if the backend polls `done` less often and the inputs are not for one
+  // step. The results are valid until the next call.
   virtual const StepResults& step(const StepInputs& inputs) = 0;
 
   // Returns the results of steps already enqueued, if any. They are valid until the next call.
@@ -149,6 +154,9 @@ class Backend {
   // Source tokens of a batch if the caller sets none. On CPUs, batches of 512 tokens translate the
   // most text (docs/performance.md).
   virtual std::int64_t default_batch_tokens() const { return 512; }
+
+  // Maximum number of different tokens of a sentence's constraints; nullopt if unlimited.
+  virtual std::optional<std::int64_t> most_constraint_tokens() const { return std::nullopt; }
 
   // Maximum number of batches per worker that fit into the memory of the device, at most `batches`.
   // Throws a backend error if not every worker's first one does.

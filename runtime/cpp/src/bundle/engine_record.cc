@@ -36,6 +36,11 @@ GpuModel read_gpu(const Fields& fields) {
           fields.integer("multiprocessors", 1)};
 }
 
+ChangeSizes read_changes(const Fields& fields) {
+  return {fields.integer("marked_tokens", 0), fields.integer("sampled_ranks", 0),
+          fields.integer("tail_tokens", 0), fields.integer("constraint_tokens", 0)};
+}
+
 EngineRecord read_record(const Fields& fields) {
   EngineRecord record;
   record.hardware_compatibility = read_choice(fields, "hardware_compatibility", kHardwareLevels);
@@ -47,7 +52,10 @@ EngineRecord read_record(const Fields& fields) {
   record.weights_stripped = fields.boolean("weights_stripped");
   for (const auto& [index, profile] : fields.object("profiles").objects(true)) {
     record.profiles.push_back({profile.integer("batch", 1), profile.integer("source_length", 1),
-                               profile.is_null("slots") ? 0 : profile.integer("slots", 0)});
+                               profile.is_null("slots") ? 0 : profile.integer("slots", 0),
+                               profile.values().contains("changes")
+                                   ? read_changes(profile.object("changes"))
+                                   : ChangeSizes()});
   }
   fields.object("layers").all_integers(0);
   fields.object("tensors").check_texts();

@@ -212,7 +212,16 @@ Sources Search::sources(const Sentences& sentences) const {
 StepInputs Search::step_inputs() const {
   Readings read = readings();
   MarkedTokens marks = marked(read);
-  return {forced(), std::move(marks), noise(), progress(std::move(read))};
+  const bool depends = !read.empty() || changes_tokens();
+  return {forced(), std::move(marks), noise(), progress(std::move(read)), depends};
+}
+
+// Whether a sentence has options by which the inputs of its steps depend on its hypotheses.
+bool Search::changes_tokens() const {
+  return std::any_of(rows_.begin(), rows_.end(), [](const auto& row) {
+    const SearchOptions& options = row.second.sentence->options;
+    return options.marks_tokens() || options.samples();
+  });
 }
 
 // Tokens of the live hypotheses: one before the first step.

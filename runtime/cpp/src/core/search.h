@@ -113,6 +113,7 @@ class Search {
   Capacity capacity() const;
   Sources sources(const Sentences& sentences) const;
   StepInputs step_inputs() const;
+  bool changes_tokens() const;
   std::vector<std::int64_t> forced() const;
   using Readings = std::map<std::int64_t, std::vector<Reading>>;  // of beams, by row
   std::vector<Tokens> live_tokens(const History& history) const;

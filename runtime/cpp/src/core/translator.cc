@@ -8,6 +8,7 @@
 #include "backends/onnxruntime_backend.h"
 #include "bundle/engine_record.h"
 #include "core/alternatives.h"
+#include "core/constraints.h"
 #include "core/errors.h"
 #include "engines/context_memory.h"
 #include "engines/device_batch.h"
@@ -91,9 +92,17 @@ EngineSettings engine_settings(const tt_engines& given) {
     }
     return found;
   };
+  const auto [marked_tokens, sampled_ranks, tail_tokens, constraint_tokens] = given.changes;
+  const ChangeSizes changes = {marked_tokens, sampled_ranks, tail_tokens, constraint_tokens};
   EngineSettings settings;
   settings.encoder_profiles = read(given.encoder_profiles, given.encoder_profile_count);
   settings.step_profiles = read(given.step_profiles, given.step_profile_count);
+  if (!changes.empty()) {
+    const auto half = static_cast<std::ptrdiff_t>(given.step_profile_count / 2);
+    const auto second = settings.step_profiles.begin() + half;
+    std::for_each(second, settings.step_profiles.end(),
+                  [&](Profile& profile) { profile.changes = changes; });
+  }
   settings.poll_every = static_cast<std::size_t>(given.poll_every);
   settings.cuda_graphs = given.cuda_graphs != 0;
   settings.scratch_bytes = given.scratch_bytes;
@@ -189,10 +198,6 @@ void Translator::load_backend(const std::filesystem::path& bundle, const tt_engi
     kernels_ = backend->kernels();
     onnxruntime_ = backend->version();
     backend_ = std::move(backend);
-  } else if (is_static(target_) && target_.contract.marks()) {
-    throw bundle_error(target_.name + " has " + in_quotes(kMarkedTokens) +
-                       " among its inputs, and a device needs inputs of fixed sizes. Export the "
-                       "bundle again.");
   } else if (engines != nullptr && is_static(target_)) {
     const tt_engines given = complete(engines);
     backend_ = std::make_unique<DeviceBackend>(complete(*given.functions), target_.contract,
@@ -559,8 +564,8 @@ void Translator::check_options(const SearchOptions& options) const {
   if (options.changing_option() != nullptr && !target_.contract.marks()) {
     throw option_error(std::string(options.changing_option()) + ": the step graph of " +
                        target_.name +
-                       " can neither mark nor draw tokens. Export the bundle again for an onnx "
-                       "target.");
+                       " can neither mark nor draw tokens. Export the bundle again with "
+                       "--all-options, or for an onnx target.");
   }
   if (options.sampling_top_k == 0 && target_.contract.shortlist) {
     throw option_error("sampling_top_k is 0, the whole vocabulary, to which the shortlist of " +
@@ -665,7 +670,8 @@ void Translator::check_constraints(const std::string& name, const std::vector<To
   }
   if (!target_.contract.marks()) {
     throw option_error("constraints: the step graph of " + target_.name +
-                       " cannot enforce them. Export the bundle again for an onnx target.");
+                       " cannot enforce them. Export the bundle again with --all-options, or for "
+                       "an onnx target.");
   }
   if (options.beam_size < 2) {
     throw option_error("beam_size is 1, and " + name + " has constraints; set it to at least 2.");
@@ -674,6 +680,12 @@ void Translator::check_constraints(const std::string& name, const std::vector<To
   for (const Tokens& phrase : constraints) {
     if (phrase.empty()) throw input_error(whose + " is empty; leave it out.");
     check_tokens(name, {}, whose, phrase);
+  }
+  const auto count = static_cast<std::int64_t>(different_tokens(constraints).size());
+  if (const auto most = backend_->most_constraint_tokens(); most && count > *most) {
+    throw input_error("the constraints of " + name + " have " + number(count) +
+                      " different tokens, and the engines of " + target_.name + " take " +
+                      number(*most) + "; give fewer, or use an onnx target.");
   }
 }
 

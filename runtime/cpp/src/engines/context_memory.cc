@@ -54,7 +54,7 @@ tt_device_functions counting_functions(Counted& all) {
 ContextMemory context_memory(const Contract& contract, const EngineSettings& settings) {
   Counted all;
   LogOnce log([](const std::string&) {});
-  const StepProfiles steps(settings.step_profiles, *contract.slots());
+  const StepProfiles steps(settings.step_profiles, *contract.slots(), contract.marks());
   const StreamContext context(counting_functions(all), contract, settings, steps, log);
   return all.memory;
 }

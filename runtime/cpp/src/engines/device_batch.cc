@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include <tuple>
 #include <utility>
 
 #include "backends/initial_state.h"
@@ -50,7 +51,7 @@ StreamContextPool::StreamContextPool(const tt_device_functions& functions, const
       contract_(contract),
       settings_(std::move(settings)),
       each_(context_memory(contract_, settings_)),
-      steps_(settings_.step_profiles, *contract.slots()),
+      steps_(settings_.step_profiles, *contract.slots(), contract.marks()),
       log_(std::move(log)) {
   for (const Profile& bucket : steps_.buckets()) {
     const auto fits = [&](const Profile& one) {
@@ -190,23 +191,18 @@ std::pair<Rows, Rows> DeviceBatch::update(const Rows& keep, const Sources& arriv
 }
 
 const StepResults& DeviceBatch::step(const StepInputs& inputs) {
-  const std::vector<std::int64_t>& forced = inputs.forced;
   results_.clear();
   failing([&] {
-    if (!forced.empty()) {  // one step at a time: forced tokens are rare
-      check_collected("force tokens");
-      buffers_.request("forced_tokens").send(forced.data(), sizeof(forced[0]) * forced.size());
-      forced_ = true;
+    if (inputs.are_for_one_step()) {
+      check_collected("change the inputs of a step");
+      force(inputs.forced);
+      change(inputs);
       enqueue(1);
       collect();
       return;
     }
-    if (forced_) {
-      static_assert(kFree == -1, "all bits are set");
-      device_.fill(buffers_.request("forced_tokens").target(), 0xFF,
-                   sizeof(kFree) * unsigned_of(buffers_.sizes().n));
-      forced_ = false;
-    }
+    force({});
+    change({});
     if (in_flight_.empty()) enqueue(context_->poll_every());
     const bool goes_on = std::any_of(rows_.begin(), rows_.end(),
                                      [](const auto& row) { return row.second.left > 0; });
@@ -238,10 +234,65 @@ void DeviceBatch::retire(std::int64_t row) {
 
 // ---- steps ----
 
+// Uploads the forced tokens of the next step; none lets all rows run free.
+void DeviceBatch::force(const std::vector<std::int64_t>& tokens) {
+  Upload& upload = buffers_.request("forced_tokens");
+  if (!tokens.empty()) {
+    upload.send(tokens.data(), sizeof(tokens[0]) * tokens.size());
+  } else if (forced_) {
+    static_assert(kFree == -1, "all bits are set");
+    device_.fill(upload.target(), 0xFF, sizeof(kFree) * unsigned_of(buffers_.sizes().n));
+  }
+  forced_ = !tokens.empty();
+}
+
+// Uploads the inputs of rules 13 to 15 of the next step.
+void DeviceBatch::change(const StepInputs& inputs) {
+  const auto& [marked, noise, progress] = std::tie(inputs.marked, inputs.noise, inputs.progress);
+  const Sizes& most = buffers_.sizes();
+  if (marked.count > most.b || noise.count > most.r || noise.tail_count > most.d ||
+      progress.count > most.u) {
+    throw backend_error(
+        "the engines take too few marked tokens for this search; use other options, or an onnx "
+        "target.");
+  }
+  const auto send = [&](const char* name, const auto& values) {
+    if (values.empty()) return;
+    buffers_.request(name).send(values.data(), sizeof(values[0]) * values.size());
+  };
+  send(kMarkedTokens, marked.tokens);
+  send(kMarkedFactors, marked.factors);
+  send(kSamplingNoise, noise.values);
+  send(kTailTokens, noise.tail_tokens);
+  send(kTailNoise, noise.tail_values);
+  send(kConstraintTokens, progress.tokens);
+  send(kConstraintProgress, progress.with_each);
+  send(kOtherProgress, progress.with_other);
+  if (progress.empty() && changes_.u > 0) clear_progress();
+  changes_.b = marked.count;
+  changes_.r = noise.count;
+  changes_.d = noise.tail_count;
+  changes_.u = progress.count;
+}
+
+// Lets steps without constraints order all candidates by their log-probabilities alone.
+void DeviceBatch::clear_progress() {
+  if (!context_->contract().marks()) return;
+  const Sizes& sizes = buffers_.sizes();
+  device_.fill(buffers_.request(kOtherProgress).target(), 0,
+               sizeof(std::int64_t) * unsigned_of(sizes.n * sizes.k));
+}
+
 // Enqueues steps and copies of their results.
 void DeviceBatch::enqueue(std::size_t count) {
   if (const std::int64_t needed = slots_needed(count); needed > slots_) set_slots(needed);
-  context_->round(context_->step_profiles().index(*bucket_, slots_), count);
+  const bool is_plain = changes_.b == 0 && changes_.r == 0 && changes_.u == 0;
+  const std::size_t profile = context_->step_profiles().index(*bucket_, slots_, !is_plain);
+  if (is_plain) {
+    context_->round(profile, count);
+  } else {
+    context_->changed_step(profile, changes_);
+  }
   for (auto& [row, running] : rows_) running.left -= static_cast<std::int64_t>(count);
   std::byte* results = context_->results(turn_);
   device_.copy_out(results, buffers_.results(), buffers_.results_bytes());
@@ -293,6 +344,7 @@ void DeviceBatch::begin(std::int64_t start_token) {
   make_idle(all);
   device_.fill(buffers_.request("forced_tokens").target(), 0xFF,
                sizeof(kFree) * unsigned_of(buffers_.sizes().n));
+  clear_progress();
   send_request();
 }
 
@@ -515,7 +567,7 @@ void DeviceBatch::make_idle(const Rows& rows) {
 // Uploads the limits and options of all rows where they have changed.
 void DeviceBatch::send_request() {
   for (const TensorSpec& spec : context_->contract().request) {
-    if (spec.name == "forced_tokens") continue;  // sent by `step`
+    if (spec.name == "forced_tokens" || spec.axes.size() > 1) continue;  // sent by `step`
     const std::size_t size = size_of(spec.type);
     std::vector<std::byte> values(size * unsigned_of(buffers_.sizes().n));
     for (std::int64_t row = 0; row < buffers_.sizes().n; ++row) {

@@ -35,6 +35,7 @@ class StreamContextPool {
   void release(std::unique_ptr<StreamContext> context);
 
   const Profiles& buckets() const { return steps_.buckets(); }  // of the step engine
+  const ChangeSizes& changes() const { return steps_.changes(); }
 
   // See Backend::fitting_batches.
   int fitting_batches(int workers, int batches);
@@ -95,6 +96,9 @@ class DeviceBatch : public Batch {
   template <class Work>
   auto failing(const Work& work);
   void begin(std::int64_t start_token);
+  void force(const std::vector<std::int64_t>& tokens);
+  void change(const StepInputs& inputs);
+  void clear_progress();
   void enqueue(std::size_t count);
   void collect();
   void check_collected(const char* what) const;
@@ -132,6 +136,7 @@ class DeviceBatch : public Batch {
   std::map<std::string, std::vector<std::byte>> sent_;  // request values on the device
   std::set<std::int64_t> nan_rows_;                     // since the last update
   bool forced_ = false;                                 // whether forced tokens are on the device
+  Sizes changes_;                                       // B, R, D and U of the next steps
 };
 
 // The backend of engines. Batches return their stream contexts, so that later batches reuse the
@@ -147,6 +152,10 @@ class DeviceBackend : public Backend {
   // The tokens of the largest profile: a step takes the time of all rows of its bucket, whether
   // they are in use or not, so only the profiles should limit a batch.
   std::int64_t default_batch_tokens() const override;
+
+  std::optional<std::int64_t> most_constraint_tokens() const override {
+    return pool_->changes().constraint_tokens;
+  }
 
   int fitting_batches(int workers, int batches) const override {
     return pool_->fitting_batches(workers, batches);

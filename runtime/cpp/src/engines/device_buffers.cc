@@ -48,14 +48,19 @@ Specs rest_specs(const Specs& state) {
   return specs;
 }
 
-Sizes largest_sizes(const Contract& contract, const Profiles& buckets) {
+Sizes largest_sizes(const Contract& contract, const StepProfiles& steps) {
   Sizes sizes;
   sizes.k = *contract.beams();
   sizes.p = *contract.slots();
-  for (const Profile& one : buckets) {
+  for (const Profile& one : steps.buckets()) {
     sizes.n = std::max(sizes.n, one.batch);
     sizes.s = std::max(sizes.s, one.source_length);
   }
+  const ChangeSizes& changes = steps.changes();
+  sizes.b = changes.marked_tokens;
+  sizes.r = changes.sampled_ranks;
+  sizes.d = changes.tail_tokens;
+  sizes.u = changes.constraint_tokens;
   return sizes;
 }
 
@@ -83,13 +88,13 @@ Block::Block(const Specs& specs, const Sizes& sizes) {
   }
 }
 
-DeviceBuffers::DeviceBuffers(Device& device, const Contract& contract, const Profiles& buckets,
+DeviceBuffers::DeviceBuffers(Device& device, const Contract& contract, const StepProfiles& steps,
                              std::size_t ring_size)
     : device_(device),
       contract_(contract),
       ring_size_(ring_size),
-      sizes_(largest_sizes(contract, buckets)),
-      largest_(largest_source(buckets)),
+      sizes_(largest_sizes(contract, steps)),
+      largest_(largest_source(steps.buckets())),
       state_(without_caches(contract)),
       state_block_(state_, sizes_),
       result_block_(result_specs(contract, state_), sizes_),

@@ -41,9 +41,8 @@ struct Block {
 // The buffers of one batch.
 class DeviceBuffers {
  public:
-  // contract: with fixed numbers of beams and slots. buckets: of the step engine. ring_size:
-  // entries of the ring, at least 2.
-  DeviceBuffers(Device& device, const Contract& contract, const Profiles& buckets,
+  // contract: with fixed numbers of beams and slots. ring_size: entries of the ring, at least 2.
+  DeviceBuffers(Device& device, const Contract& contract, const StepProfiles& steps,
                 std::size_t ring_size);
 
   std::size_t ring_size() const { return ring_size_; }

@@ -15,6 +15,11 @@ bool same_bucket(const Profile& left, const Profile& right) {
   return left.batch == right.batch && left.source_length == right.source_length;
 }
 
+bool same_sizes(const ChangeSizes& left, const ChangeSizes& right) {
+  return left.marked_tokens == right.marked_tokens && left.sampled_ranks == right.sampled_ranks &&
+         left.tail_tokens == right.tail_tokens && left.constraint_tokens == right.constraint_tokens;
+}
+
 }  // namespace
 
 std::string name_of(const Profile& profile) {
@@ -48,8 +53,16 @@ std::size_t smallest_profile(const Profiles& profiles, std::int64_t sentences,
                       join(names, ", ") + ". Lower batch_tokens, or export with other --profiles.");
 }
 
-StepProfiles::StepProfiles(const Profiles& profiles, std::int64_t capacity) : profiles_(profiles) {
+StepProfiles::StepProfiles(const Profiles& profiles, std::int64_t capacity, bool has_changes)
+    : profiles_(profiles) {
   for (const Profile& one : profiles_) {
+    if (!one.changes.empty()) {
+      if (changes_.empty()) changes_ = one.changes;
+      if (same_sizes(changes_, one.changes)) continue;
+      throw bundle_error(
+          "profiles of the step engine differ in the sizes of their inputs; export the bundle "
+          "again.");
+    }
     const auto is_known = [&](const Profile& known) { return same_bucket(known, one); };
     if (std::none_of(buckets_.begin(), buckets_.end(), is_known)) {
       buckets_.push_back({one.batch, one.source_length});
@@ -65,10 +78,14 @@ StepProfiles::StepProfiles(const Profiles& profiles, std::int64_t capacity) : pr
   }
   for (const Profile& bucket : buckets_) {
     for (const std::int64_t slots : slots_) {
-      if (find(bucket, slots) < profiles_.size()) continue;
-      throw bundle_error("the step engine has no profile for " +
-                         name_of({bucket.batch, bucket.source_length, slots}) +
-                         "; export the bundle again.");
+      for (const bool with_changes : {false, true}) {
+        if (find(bucket, slots, with_changes) < profiles_.size()) continue;
+        if (with_changes && !has_changes) continue;
+        throw bundle_error("the step engine has no profile for " +
+                           name_of({bucket.batch, bucket.source_length, slots}) +
+                           (with_changes ? " and the inputs of all options" : "") +
+                           "; export the bundle again.");
+      }
     }
   }
 }
@@ -78,13 +95,13 @@ std::int64_t StepProfiles::slots_for(std::int64_t needed) const {
   return found == slots_.end() ? slots_.back() : *found;
 }
 
-std::size_t StepProfiles::index(std::size_t bucket, std::int64_t slots) const {
-  return find(buckets_[bucket], slots);
+std::size_t StepProfiles::index(std::size_t bucket, std::int64_t slots, bool with_changes) const {
+  return find(buckets_[bucket], slots, with_changes);
 }
 
-std::size_t StepProfiles::find(const Profile& bucket, std::int64_t slots) const {
+std::size_t StepProfiles::find(const Profile& bucket, std::int64_t slots, bool with_changes) const {
   const auto found = std::find_if(profiles_.begin(), profiles_.end(), [&](const Profile& one) {
-    return same_bucket(one, bucket) && one.slots == slots;
+    return same_bucket(one, bucket) && one.slots == slots && one.changes.empty() != with_changes;
   });
   return static_cast<std::size_t>(found - profiles_.begin());
 }

@@ -24,7 +24,7 @@ StreamContext::StreamContext(const tt_device_functions& functions, const Contrac
       settings_(settings),
       steps_(steps),
       log_(log),
-      buffers_(device_, contract, steps.buckets(), std::max<std::size_t>(2, settings.poll_every)) {
+      buffers_(device_, contract, steps, std::max<std::size_t>(2, settings.poll_every)) {
   const std::size_t attention = buffers_.attention_bytes() * buffers_.ring_size();
   for (const std::size_t turn : {0, 1}) {
     results_[turn] = device_.pin(buffers_.results_bytes());
@@ -36,6 +36,7 @@ Sizes StreamContext::sizes(std::size_t profile) const {
   Sizes sizes = buffers_.sizes();
   const Profile& one = steps_.profile(profile);
   sizes.n = one.batch, sizes.s = one.source_length, sizes.p = one.slots;
+  sizes.b = sizes.r = sizes.d = sizes.u = 0;
   return sizes;
 }
 
@@ -63,6 +64,13 @@ void StreamContext::steps(const Round& round) {
     device_.launch(TT_ENGINE_STEP, profile, buffers_.step_tensors(entry, sizes));
   }
   if (const std::size_t end = count % buffers_.ring_size()) buffers_.copy_to_first(end);
+}
+
+void StreamContext::changed_step(std::size_t profile, const Sizes& changes) {
+  Sizes sizes = this->sizes(profile);
+  sizes.b = changes.b, sizes.r = changes.r, sizes.d = changes.d, sizes.u = changes.u;
+  device_.launch(TT_ENGINE_STEP, profile, buffers_.step_tensors(0, sizes));
+  buffers_.copy_to_first(1);
 }
 
 DeviceGraph StreamContext::captured(const Round& round) {

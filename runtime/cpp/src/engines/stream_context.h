@@ -56,12 +56,17 @@ class StreamContext {
   std::byte* results(std::size_t turn) { return results_[turn]; }
   std::byte* attention(std::size_t turn) { return attention_[turn]; }
 
-  // Sizes N, K, S and P of a profile of the step engine.
+  // Sizes N, K, S and P of a profile of the step engine; the others are 0.
   Sizes sizes(std::size_t profile) const;
 
   // Runs `count` steps, as a captured graph if possible: from the first entry of the ring back to
   // the first entry. profile: of the step engine.
   void round(std::size_t profile, std::size_t count);
+
+  // Runs one step with inputs of rules 13 to 15, from the first entry of the ring back to the first
+  // entry. It is not captured, since the sizes of these inputs differ from step to step.
+  // changes: B, R, D and U.
+  void changed_step(std::size_t profile, const Sizes& changes);
 
   // Whether an operation has failed, which leaves the device memory in an undefined state.
   bool has_failed = false;
