@@ -156,6 +156,16 @@ same_lines() { # bundle target precision, more options: compares with onnx-fp32
         --precision "$precision"
 }
 
+with_penalties() { # bundle target precision, more options: compares with onnx-fp32 on the CPU
+    local bundle=$1 target=$2 precision=$3 penalties=(--repetition-penalty 1.2 --no-repeat-ngram-size 2)
+    shift 3
+    ln -sfn onnx "$out/penalties"
+    translate penalties onnx-fp32 --device cpu "${penalties[@]}"
+    translate "$bundle" "$target" "${penalties[@]}" "$@"
+    python scripts/compare_translations.py "$out/penalties-onnx-fp32.txt" "$out/$bundle-$target.txt" \
+        --precision "$precision"
+}
+
 export_bundle() { # bundle target, more options
     local bundle=$1 target=$2
     shift 2
@@ -220,7 +230,7 @@ cuda_in_cpp() {
     "$out/cuda/tests/translate_trt_cuda_check"
 }
 
-export -f configure_cpp corpus cuda_in_cpp cuda_onnxruntime export_bundle in_cpp same_lines smaller train_tiny translate verify versions
+export -f configure_cpp corpus cuda_in_cpp cuda_onnxruntime export_bundle in_cpp same_lines smaller train_tiny translate verify versions with_penalties
 
 # ---- a model, and its translations on the CPU ----
 
@@ -261,6 +271,11 @@ print(*packages.precisions(sys.argv[1], nvidia_driver.compute_capability()))' "$
             "$(needs "$target: building engines" "$reference")" \
             same_lines "$target" "$target" "$precision" --workers 2
     done
+    all_options="$name-fp16: building engines with all options"
+    check "$all_options" 150 "$(package_of "$name"; needs "$model")" export_bundle "$name-options" \
+        "$name-fp16" --all-options --profiles 8x64,64x64
+    check "$name-fp16: penalties, the same as onnx-fp32" 60 "$(needs "$all_options" "$reference")" \
+        with_penalties "$name-options" "$name-fp16" fp16
     check "$name: order of equal values in TopK" 90 "$(package_of "$name")" \
         python scripts/topk_ties.py --package "$package"
 done
@@ -277,6 +292,13 @@ for precision in fp32 fp16 bf16; do
         "$(cuda_torch; needs "torch targets: exporting graphs" "$reference")" \
         same_lines torch "torch-$precision" "$precision" --device cuda
 done
+
+all_options="torch-fp16: exporting graphs with all options"
+check "$all_options" 90 "$(needs "$model")" export_bundle torch-options torch-fp16 --all-options \
+    --profiles 8x64,64x64
+check "torch-fp16: penalties, the same as onnx-fp32" 60 \
+    "$(cuda_torch; needs "$all_options" "$reference")" \
+    with_penalties torch-options torch-fp16 fp16 --device cuda
 
 # ---- what takes longer ----
 

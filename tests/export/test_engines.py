@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 from onnx import helper
 from support.engines import GRAPH_BEAMS, addition, attention, crafted, transformer_graphs
@@ -531,6 +532,12 @@ def test_a_step_with_all_options_builds(rtx: Builder, checkpoint: Checkpoint, be
         checkpoint.model, "tensorrt-rtx-fp16", CHECKPOINTS, beams=beams, all_options=True
     )
     step = graphs["step"]
+    _, others = transformer_graphs(checkpoint.model, "tensorrt-rtx-fp16", CHECKPOINTS, beams=beams)
+    nodes, fewer = (
+        len(onnx.load_model_from_string(graph.content()).graph.node)
+        for graph in (step, others["step"])
+    )
+    assert 160 <= nodes - fewer <= 180  # as docs/engines.md says
     changes = change_sizes(CHECKPOINTS, beams, checkpoint.model.vocabulary_size)
     options = EngineOptions(profiles=(Profile(8, 48),), target_lengths=(16,))
     profiles = options.step_profiles(CHECKPOINTS, beams, changes=changes)
