@@ -194,7 +194,7 @@ class Engine:
         with self._lock:
             lines.start()
             if self._cache is not None:
-                config = self._configured(role, strategy, self._cache)
+                config = self._configured(role, profile, strategy, self._cache)
                 made = self._engine.create_execution_context(config)
             else:
                 made = self._engine.create_execution_context(strategy)
@@ -216,15 +216,16 @@ class Engine:
         if self._cache is not None:
             self._cache.store()
 
-    def _configured(self, role: str, strategy: Any, cache: RuntimeCache) -> Any:
+    def _configured(self, role: str, profile: int, strategy: Any, cache: RuntimeCache) -> Any:
         """Create the runtime configuration of a TensorRT-RTX context."""
         config = self._engine.create_runtime_config()
         config.set_execution_context_allocation_strategy(strategy)
         kinds = self._module.DynamicShapesKernelSpecializationStrategy
         # The shapes of a step never change, and a captured step keeps its kernels: the best ones
-        # must be compiled in advance. The encoder's shapes vary.
+        # must be compiled in advance. The encoder's shapes vary, and those of a step with changes.
+        has_one_shape = role == "step" and self._record.profiles[profile].changes is None
         config.dynamic_shapes_kernel_specialization_strategy = (
-            kinds.EAGER if role == "step" else kinds.LAZY
+            kinds.EAGER if has_one_shape else kinds.LAZY
         )
         cache.attach(config)
         return config

@@ -36,7 +36,7 @@ from translate_trt.runtime.backends import (
     tensorrt,
 )
 from translate_trt.runtime.backends.device import Engines
-from translate_trt.runtime.backends.engines import EngineRecord, Profile
+from translate_trt.runtime.backends.engines import ChangeSizes, EngineRecord, Profile
 from translate_trt.runtime.backends.nvidia_driver import Gpu
 from translate_trt.runtime.bundle.contract import Contract
 from translate_trt.runtime.bundle.manifest import TargetEntry, read_manifest
@@ -137,6 +137,21 @@ def test_contexts_of_tensorrt_rtx(loaded: Loaded) -> None:
         for config in configs:
             assert config.dynamic_shapes_kernel_specialization_strategy == kind
             assert config.memory == trt.ExecutionContextAllocationStrategy.USER_MANAGED
+
+
+def test_steps_of_varying_shapes_compile_no_kernels_for_each(loaded: Loaded) -> None:
+    inputs, outputs = loaded.contract.graphs["step"]
+    changed = dataclasses.replace(STEP_PROFILES[0], changes=ChangeSizes(8, 0, 0, 8))
+    profiles = (STEP_PROFILES[0], changed, *STEP_PROFILES[2:])
+    fake = loaded.engines["step"]
+    engine = tensorrt.Engine(
+        fake, record(profiles=profiles), inputs, outputs, runtime_cache.RuntimeCache(None)
+    )
+    for profile in (0, 1):
+        engine.context("step", profile, STREAM_ADDRESS)
+    kinds = trt.DynamicShapesKernelSpecializationStrategy
+    found = [config.dynamic_shapes_kernel_specialization_strategy for config in fake.configs]
+    assert found == [kinds.EAGER, kinds.LAZY]
 
 
 @pytest.mark.parametrize("how", ["engine", "runtime"])
