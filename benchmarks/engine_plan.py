@@ -49,6 +49,13 @@ SHOWN_KERNELS = 12
 TOKENS_PER_SENTENCE = 30
 
 
+def step_graph(model: Transformer, options: BuildOptions) -> Graph:
+    """Compile the step graph of a model."""
+    compiler = Compiler(model, LIMITS, options)
+    content = check(compiler.graphs(TARGET)["step"]).SerializeToString()
+    return Graph("step", content, *compiler.contract(TARGET).graphs["step"])
+
+
 class Steps:
     """Step graphs of a preset in every form, and their engines."""
 
@@ -59,10 +66,7 @@ class Steps:
         self._graphs = {}
         for form, disabled in FORMS.items():
             options = BuildOptions((TARGET,), beam_size=BEAMS, disabled_passes=disabled)
-            compiler = Compiler(model, LIMITS, options)
-            content = check(compiler.graphs(TARGET)["step"]).SerializeToString()
-            specs = compiler.contract(TARGET).graphs["step"]
-            self._graphs[form] = Graph("step", content, *specs)
+            self._graphs[form] = step_graph(model, options)
 
     def plan(self, form: str, batch: int, source: int, tokens: int) -> Plan:
         """Build the engine for exactly these shapes and read its plan."""
@@ -73,9 +77,9 @@ class Steps:
         return plan
 
 
-def describe(plan: Plan, tokens: int) -> dict[str, Any]:
+def describe(plan: Plan, tokens: int, beams: int = BEAMS) -> dict[str, Any]:
     """Return the figures of a plan as JSON values."""
-    found = costs(plan, Shapes(BEAMS * LIMITS.max_target_length, BEAMS * tokens))
+    found = costs(plan, Shapes(beams * LIMITS.max_target_length, beams * tokens))
     whole = total(found)
     return {
         "launches": plan.launches,
@@ -149,22 +153,28 @@ def render(report: dict[str, Any]) -> str:
             columns.append([f"{figure['milliseconds'][gpu['name']]:.2f}" for figure in figures])
         columns[2] = columns[2][-1:]  # weights are the same in every form
         rows.append([case, *(" / ".join(column) for column in columns)])
-    peaks = "; ".join(
-        f"{gpu['name']}: {gpu['bandwidth'] / 1e12:.3g} TB/s, {gpu['operations'] / 1e12:.4g} "
-        f"TFLOP/s ({gpu['source']})"
-        for gpu in settings["gpus"]
-    )
     return (
         f"`python benchmarks/engine_plan.py --presets {','.join(settings['presets'])}`: a step of "
         f"{settings['beams']} beams in FP16, "
         f"{settings['vocabulary']:,} tokens, caches of {settings['longest']} tokens, engines of "
         f"TensorRT-RTX {settings['version']} for compute capability {settings['capability']}. Each "
         "cell has three values: the attention operator over whole caches, the attention operator "
-        "over the live slots, and sums over the live slots (what `export` builds). **Milliseconds "
-        "are computed, not measured**: a kernel takes at least the launch floor "
+        "over the live slots, and sums over the live slots (what `export` builds). "
+        f"{computed_times(settings)}\n\n{table(header, rows)}\n{_speeds(report)}"
+    )
+
+
+def computed_times(settings: dict[str, Any]) -> str:
+    """Say how milliseconds are computed."""
+    peaks = "; ".join(
+        f"{gpu['name']}: {gpu['bandwidth'] / 1e12:.3g} TB/s, {gpu['operations'] / 1e12:.4g} "
+        f"TFLOP/s ({gpu['source']})"
+        for gpu in settings["gpus"]
+    )
+    return (
+        "**Milliseconds are computed, not measured**: a kernel takes at least the launch floor "
         f"({1e6 * settings['launch_seconds']:.1f} us, assumed) and its bytes at the memory "
-        f"bandwidth, and a GEMM its operations at the peak. {peaks}.\n\n{table(header, rows)}\n"
-        f"{_speeds(report)}"
+        f"bandwidth, and a GEMM its operations at the peak. {peaks}."
     )
 
 
@@ -214,6 +224,18 @@ def arguments() -> argparse.Namespace:
     return given
 
 
+def settings_of_plans() -> dict[str, Any]:
+    """Return the settings that plans and their computed times depend on."""
+    return {
+        "vocabulary": VOCABULARY,
+        "longest": LIMITS.max_target_length,
+        "capability": CAPABILITY,
+        "version": load_builder("tensorrt_rtx").version,
+        "launch_seconds": LAUNCH_SECONDS,
+        "gpus": [dataclasses.asdict(gpu) for gpu in GPUS],
+    }
+
+
 def main() -> None:
     given = arguments()
     settings = {
@@ -221,12 +243,7 @@ def main() -> None:
         "batches": given.batches,
         "source_lengths": given.source_lengths,
         "beams": BEAMS,
-        "vocabulary": VOCABULARY,
-        "longest": LIMITS.max_target_length,
-        "capability": CAPABILITY,
-        "version": load_builder("tensorrt_rtx").version,
-        "launch_seconds": LAUNCH_SECONDS,
-        "gpus": [dataclasses.asdict(gpu) for gpu in GPUS],
+        **settings_of_plans(),
     }
     print(write("engine-plan", settings, measure(given), given))
 

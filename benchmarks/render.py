@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import engine_options
 import engine_plan
 import gpu_tables
 import layer_growth
@@ -61,6 +62,7 @@ SCALE = ROOT / "docs" / "scale.md"
 SERVE = ROOT / "docs" / "serve.md"
 THOUSAND_GPUS = ROOT / "docs" / "thousand-gpus.md"
 GPU = ROOT / "docs" / "gpu.md"
+ENGINES = ROOT / "docs" / "engines.md"
 TERMINOLOGY = ROOT / "docs" / "terminology.md"
 TRAIN = ROOT / "docs" / "train.md"
 EMBED = ROOT / "docs" / "embed-cpp.md"
@@ -202,6 +204,8 @@ def main() -> None:
     if (name := "engine-plan") in reports:
         fill(GPU, name, engine_plan.render(reports[name]))
         fill(GPU, f"{name}-kernels", engine_plan.render_kernels(reports[name]))
+    if (name := "engine-options") in reports:
+        fill(ENGINES, name, engine_options.render(reports[name]))
     for page, parts in ((GPU, PARTS_OF_GPU), (TRAIN, PARTS_OF_TRAIN)):
         for name, (render_parts, wanted) in parts.items():
             if wanted[0] in reports:

@@ -19,8 +19,8 @@ PORTABLE, CURRENT = "portable", "current"
 # Translations of most sentences fit the first or second of these numbers of tokens.
 _TARGET_LENGTHS = (32, 64, 128)
 
-# Different tokens of the constraints of a sentence that a step takes. Its scratch memory grows with
-# the square of this number.
+# Different tokens U of the constraints of a sentence that a step takes, which compares
+# K (2K + U + 1) candidates with each other.
 _CONSTRAINT_TOKENS = 64
 
 # Largest K of TensorRT's TopK.
