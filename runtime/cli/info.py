@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from translate_trt.runtime import kernels, native
 from translate_trt.runtime.backends.engines import engine_records, supported_gpus
 from translate_trt.runtime.backends.nvidia_driver import find_gpu
 from translate_trt.runtime.backends.packages import extra, package_for
-from translate_trt.runtime.bundle.contract import ShortlistForm
+from translate_trt.runtime.bundle.contract import Contract, ShortlistForm
 from translate_trt.runtime.bundle.manifest import (
     Manifest,
     ModelDescription,
@@ -194,7 +195,7 @@ def _target_rows(entry: TargetEntry, bundle: Path, problem: str | None) -> Rows:
         ("backend", f"{entry.backend}, {entry.precision}"),
         *((role, f"{file.path}, {_size(file.bytes)}") for role, file in entry.files.items()),
         *_engine_rows(entry, bundle),
-        ("features", "attention" if entry.contract.attention else "none"),
+        ("features", ", ".join(_features(entry.contract)) or "none"),
         *_shortlist_rows(entry.contract.shortlist),
         ("built with", ", ".join(f"{name} {v}" for name, v in entry.builder.items()) or "unknown"),
         *(_parity_rows(entry.parity) if entry.parity else [("parity", "not verified")]),
@@ -305,3 +306,11 @@ def _short(value: object) -> str:
 def _size(count: int) -> str:
     """Format a size in bytes."""
     return f"{count / 1e6:.1f} MB" if count >= 1e5 else f"{count:,} bytes"
+
+
+def _features(contract: Contract) -> Iterator[str]:
+    """Name what export adds on request."""
+    if contract.attention:
+        yield "attention"
+    if contract.marks and contract.beams is not None:
+        yield "all options"

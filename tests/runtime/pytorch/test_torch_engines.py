@@ -192,6 +192,8 @@ def test_all_options_are_the_same_as_with_onnx_runtime(
         assert one.text == other.text
         assert one.hypotheses[0].score == pytest.approx(other.hypotheses[0].score, abs=1e-4)
     assert counts["replay"] > 0  # in steps without these inputs
+    shown = CliRunner().invoke(main, ["info", "--bundle", str(all_options_bundle)]).stdout
+    assert shown.count("attention, all options") == 1
 
 
 def test_options_that_a_target_was_not_compiled_for(library: None, bundle: Path) -> None:

@@ -94,6 +94,9 @@ EngineSettings engine_settings(const tt_engines& given) {
   };
   const auto [marked_tokens, sampled_ranks, tail_tokens, constraint_tokens] = given.changes;
   const ChangeSizes changes = {marked_tokens, sampled_ranks, tail_tokens, constraint_tokens};
+  if (marked_tokens < 0 || sampled_ranks < 0 || tail_tokens < 0 || constraint_tokens < 0) {
+    throw option_error("a size in changes of the engines is negative.");
+  }
   EngineSettings settings;
   settings.encoder_profiles = read(given.encoder_profiles, given.encoder_profile_count);
   settings.step_profiles = read(given.step_profiles, given.step_profile_count);
