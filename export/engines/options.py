@@ -23,7 +23,7 @@ _TARGET_LENGTHS = (32, 64, 128)
 # K (2K + U + 1) candidates with each other.
 _CONSTRAINT_TOKENS = 64
 
-# Largest K of TensorRT's TopK.
+# Largest K of TensorRT's TopK (TensorRT operator reference, TopK).
 _MOST_TOP_K = 3_840
 
 
