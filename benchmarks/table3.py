@@ -15,13 +15,14 @@ import argparse
 import json
 import math
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 from harness import save, write
 from table3_rows import PLAIN
+from tables import name_of
 
 from translate_trt.runtime.errors import OptionError
 from translate_trt.train.checkpoint import open_checkpoint
@@ -69,35 +70,61 @@ def measure(given: argparse.Namespace) -> None:
     write("table3-run", settings, figures(given.run), given)
 
 
+def read_runs(paths: Iterable[Path]) -> Iterator[dict[str, Any]]:
+    """Iterate over the reports of runs in files, each of which is one, or a table of many."""
+    for path in sorted(paths):
+        report = json.loads(path.read_text(encoding="utf-8"))
+        if "row" in report["settings"]:
+            yield report
+            continue
+        settings = {"preset": report["settings"]["preset"], "device": _devices(report)[0]}
+        for row, found in report["results"].items():
+            for run in found["runs"]:
+                yield report | {"settings": settings | {"row": row}, "results": run}
+
+
+def _devices(report: dict[str, Any]) -> list[str]:
+    devices: list[str] = report["settings"]["devices"]
+    return devices
+
+
 def merge(paths: Iterable[Path], note: str) -> dict[str, Any]:
     """Merge reports of runs into one, with the rows in the paper's order.
 
+    Machines may differ: they change the rounding, and no figure is a time.
+
+    Args:
+        paths: Reports of runs, or of earlier tables.
+        note: Conditions of the runs.
+
     Raises:
-        SystemExit: There are no reports, or they differ in preset, machine or versions.
+        SystemExit: There are no reports, a run is there twice, or they differ in preset or
+            versions.
     """
-    reports = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(paths)]
+    reports = [*read_runs(paths)]
     if not reports:
         raise SystemExit("there is no report of a run; scripts/table3.sh writes them.")
-    conditions = {
-        (one["settings"]["preset"], one["machine"]["cpu"], one["machine"]["cores"],
-         *one["versions"].values())
-        for one in reports
-    }  # fmt: skip
+    conditions = {(one["settings"]["preset"], *one["versions"].values()) for one in reports}
     if len(conditions) > 1:
         differing = "\n".join(map(str, sorted(conditions)))
-        raise SystemExit(f"the runs differ in preset, machine or versions:\n{differing}")
+        raise SystemExit(f"the runs differ in preset or versions:\n{differing}")
     rows: dict[str, Any] = {}
     for name in (PLAIN, *TABLE3):
         runs = [one["results"] for one in reports if one["settings"]["row"] == name]
+        if len({run["seed"] for run in runs}) < len(runs):
+            raise SystemExit(f"a run of {name} is there twice; leave one of the reports out.")
         if runs:
             rows[name] = {"runs": sorted(runs, key=lambda run: run["seed"])}
     name = reports[0]["settings"]["preset"]
     devices = sorted({one["settings"]["device"] for one in reports})
+    machines = sorted({name_of(one["machine"]) for one in reports})
+    several = {"machines": machines} if len(machines) > 1 else {}
     return reports[0] | {
         "benchmark": f"table3-{name}",
         "date": max(one["date"] for one in reports),
         "settings": {"preset": name, "devices": devices, "note": note},
         "results": rows,
+        **several,
     }
 
 
@@ -138,6 +165,7 @@ def main() -> None:
     measured.set_defaults(samples=False)
     tables = commands.add_parser("table", help="print the table, and write it as one report")
     tables.add_argument("runs", type=Path, help="directory of the reports of runs")
+    tables.add_argument("earlier", type=Path, nargs="*", help="reports of earlier tables to add")
     tables.add_argument("--note", default="", help="conditions of the runs")
     tables.add_argument("--out", type=Path, help="JSON file; default: benchmarks/results/...")
     given = options.parse_args()
@@ -146,7 +174,7 @@ def main() -> None:
     elif given.command == "measure":
         measure(given)
     else:
-        report = merge(given.runs.glob("*.json"), given.note)
+        report = merge([*given.runs.glob("*.json"), *given.earlier], given.note)
         print_table(report)
         print(save(report, given.out))
 

@@ -39,10 +39,13 @@ def where(report: dict[str, Any]) -> str:
     # The reason after "none" is left out.
     compiled = "" if kernels.startswith("none") else f", compiled kernels {kernels}"
     limited = "".join(f", {name}={value}" for name, value in machine.get("limits", {}).items())
-    return (
-        f"{report['date']}, {machine['cores']} cores of {machine['cpu']} "
-        f"({', '.join(machine['instructions'])}), {packages}{compiled}{limited}."
-    )
+    machines = " and ".join(report.get("machines", [name_of(machine)]))
+    return f"{report['date']}, {machines}, {packages}{compiled}{limited}."
+
+
+def name_of(machine: dict[str, Any]) -> str:
+    """Name the processor of a report."""
+    return f"{machine['cores']} cores of {machine['cpu']} ({', '.join(machine['instructions'])})"
 
 
 def fill(page: Path, name: str, content: str) -> None:
