@@ -204,7 +204,7 @@ def test_options_that_a_target_was_not_compiled_for(library: None, bundle: Path)
         translator.translate(["the cat runs."], constraints=[["Haus"]])
 
 
-def test_engines_take_a_number_of_constraints(
+def test_constraints_of_more_tokens_than_a_step_takes_are_refused(
     library: None, all_options_bundle: Path, tmp_path: Path
 ) -> None:
     copy = Path(shutil.copytree(all_options_bundle, tmp_path / "bundle"))

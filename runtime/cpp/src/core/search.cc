@@ -216,7 +216,7 @@ StepInputs Search::step_inputs() const {
   return {forced(), std::move(marks), noise(), progress(std::move(read)), depends};
 }
 
-// Whether a sentence has options by which the inputs of its steps depend on its hypotheses.
+// Whether a sentence has penalties, banned tokens or sampling.
 bool Search::changes_tokens() const {
   return std::any_of(rows_.begin(), rows_.end(), [](const auto& row) {
     const SearchOptions& options = row.second.sentence->options;

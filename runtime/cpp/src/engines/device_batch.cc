@@ -253,8 +253,8 @@ void DeviceBatch::change(const StepInputs& inputs) {
   if (marked.count > most.b || noise.count > most.r || noise.tail_count > most.d ||
       progress.count > most.u) {
     throw backend_error(
-        "the engines take too few marked tokens for this search; use other options, or an onnx "
-        "target.");
+        "a search has more marked tokens than a step of the engines takes; use other options, or "
+        "an onnx target.");
   }
   const auto send = [&](const char* name, const auto& values) {
     if (values.empty()) return;
@@ -268,11 +268,8 @@ void DeviceBatch::change(const StepInputs& inputs) {
   send(kConstraintTokens, progress.tokens);
   send(kConstraintProgress, progress.with_each);
   send(kOtherProgress, progress.with_other);
-  if (progress.empty() && changes_.u > 0) clear_progress();
-  changes_.b = marked.count;
-  changes_.r = noise.count;
-  changes_.d = noise.tail_count;
-  changes_.u = progress.count;
+  if (progress.empty() && changes_.constraint_tokens > 0) clear_progress();
+  changes_ = {marked.count, noise.count, noise.tail_count, progress.count};
 }
 
 // Lets steps without constraints order all candidates by their log-probabilities alone.
@@ -286,12 +283,12 @@ void DeviceBatch::clear_progress() {
 // Enqueues steps and copies of their results.
 void DeviceBatch::enqueue(std::size_t count) {
   if (const std::int64_t needed = slots_needed(count); needed > slots_) set_slots(needed);
-  const bool is_plain = changes_.b == 0 && changes_.r == 0 && changes_.u == 0;
-  const std::size_t profile = context_->step_profiles().index(*bucket_, slots_, !is_plain);
-  if (is_plain) {
-    context_->round(profile, count);
-  } else {
+  const bool changes = !changes_.empty();
+  const std::size_t profile = context_->step_profiles().index(*bucket_, slots_, changes);
+  if (changes) {
     context_->changed_step(profile, changes_);
+  } else {
+    context_->round(profile, count);
   }
   for (auto& [row, running] : rows_) running.left -= static_cast<std::int64_t>(count);
   std::byte* results = context_->results(turn_);

@@ -136,7 +136,7 @@ class DeviceBatch : public Batch {
   std::map<std::string, std::vector<std::byte>> sent_;  // request values on the device
   std::set<std::int64_t> nan_rows_;                     // since the last update
   bool forced_ = false;                                 // whether forced tokens are on the device
-  Sizes changes_;                                       // B, R, D and U of the next steps
+  ChangeSizes changes_;                                 // of the next steps
 };
 
 // The backend of engines. Batches return their stream contexts, so that later batches reuse the

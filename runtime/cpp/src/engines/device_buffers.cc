@@ -56,12 +56,7 @@ Sizes largest_sizes(const Contract& contract, const StepProfiles& steps) {
     sizes.n = std::max(sizes.n, one.batch);
     sizes.s = std::max(sizes.s, one.source_length);
   }
-  const ChangeSizes& changes = steps.changes();
-  sizes.b = changes.marked_tokens;
-  sizes.r = changes.sampled_ranks;
-  sizes.d = changes.tail_tokens;
-  sizes.u = changes.constraint_tokens;
-  return sizes;
+  return with_change_sizes(sizes, steps.changes());
 }
 
 template <class T>
@@ -79,6 +74,14 @@ std::size_t tensor_bytes(const TensorSpec& spec, const Sizes& sizes) {
 std::size_t row_bytes(const TensorSpec& spec, Sizes sizes) {
   sizes.n = 1;
   return tensor_bytes(spec, sizes);
+}
+
+Sizes with_change_sizes(Sizes sizes, const ChangeSizes& changes) {
+  sizes.b = changes.marked_tokens;
+  sizes.r = changes.sampled_ranks;
+  sizes.d = changes.tail_tokens;
+  sizes.u = changes.constraint_tokens;
+  return sizes;
 }
 
 Block::Block(const Specs& specs, const Sizes& sizes) {

@@ -29,6 +29,9 @@ std::size_t tensor_bytes(const TensorSpec& spec, const Sizes& sizes);
 // Size in bytes of one row of a tensor whose first axis is N.
 std::size_t row_bytes(const TensorSpec& spec, Sizes sizes);
 
+// Returns sizes with these B, R, D and U.
+Sizes with_change_sizes(Sizes sizes, const ChangeSizes& changes);
+
 // Layout of consecutive tensors, each aligned to kAlignment.
 struct Block {
   std::map<std::string, std::size_t> offsets;

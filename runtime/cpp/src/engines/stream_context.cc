@@ -36,8 +36,7 @@ Sizes StreamContext::sizes(std::size_t profile) const {
   Sizes sizes = buffers_.sizes();
   const Profile& one = steps_.profile(profile);
   sizes.n = one.batch, sizes.s = one.source_length, sizes.p = one.slots;
-  sizes.b = sizes.r = sizes.d = sizes.u = 0;
-  return sizes;
+  return with_change_sizes(sizes, {});
 }
 
 // The first round of a profile is not captured: TensorRT must have run with its shapes before a
@@ -66,9 +65,8 @@ void StreamContext::steps(const Round& round) {
   if (const std::size_t end = count % buffers_.ring_size()) buffers_.copy_to_first(end);
 }
 
-void StreamContext::changed_step(std::size_t profile, const Sizes& changes) {
-  Sizes sizes = this->sizes(profile);
-  sizes.b = changes.b, sizes.r = changes.r, sizes.d = changes.d, sizes.u = changes.u;
+void StreamContext::changed_step(std::size_t profile, const ChangeSizes& changes) {
+  const Sizes sizes = with_change_sizes(this->sizes(profile), changes);
   device_.launch(TT_ENGINE_STEP, profile, buffers_.step_tensors(0, sizes));
   buffers_.copy_to_first(1);
 }

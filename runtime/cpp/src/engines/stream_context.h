@@ -65,8 +65,7 @@ class StreamContext {
 
   // Runs one step with inputs of rules 13 to 15, from the first entry of the ring back to the first
   // entry. It is not captured, since the sizes of these inputs differ from step to step.
-  // changes: B, R, D and U.
-  void changed_step(std::size_t profile, const Sizes& changes);
+  void changed_step(std::size_t profile, const ChangeSizes& changes);
 
   // Whether an operation has failed, which leaves the device memory in an undefined state.
   bool has_failed = false;
