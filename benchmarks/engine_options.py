@@ -17,12 +17,12 @@ from typing import Any
 
 import torch
 from engine_plan import (
-    CAPABILITY,
     LIMITS,
     TARGET,
     VOCABULARY,
     computed_times,
     describe,
+    plan_of,
     settings_of_plans,
     step_graph,
 )
@@ -30,10 +30,7 @@ from harness import parser, write
 from tables import table
 
 from translate_trt.export.build_options import BuildOptions
-from translate_trt.export.engines.builder import build_engine
-from translate_trt.export.engines.network import Graph, load_builder
-from translate_trt.export.engines.options import EngineOptions, change_sizes
-from translate_trt.export.engines.plan import Plan, read_plans
+from translate_trt.export.engines.options import change_sizes
 from translate_trt.runtime.backends.engines import Profile
 from translate_trt.train.config import preset
 from translate_trt.train.model import Transformer
@@ -52,14 +49,6 @@ class FixedProfile(Profile):
         return {axis: (most,) * 3 for axis, (_, _, most) in super().ranges().items()}
 
 
-def plan(graph: Graph, profile: Profile) -> Plan:
-    """Build an engine and read its plan."""
-    options = EngineOptions(cache=None, compute_capabilities=(CAPABILITY,))
-    engine = build_engine(load_builder("tensorrt_rtx"), graph, (profile,), options)
-    (found,) = read_plans(engine.plan)
-    return found
-
-
 def measure(batches: list[int]) -> dict[str, Any]:
     """Return the figures of a step by case and form."""
     torch.manual_seed(0)
@@ -75,9 +64,9 @@ def measure(batches: list[int]) -> dict[str, Any]:
             shape = (batch, TOKENS, beams * TOKENS)
             largest = change_sizes(LIMITS, beams, VOCABULARY)
             found = {
-                "without": plan(graphs[0], Profile(*shape)),
-                "unused": plan(graphs[1], Profile(*shape)),
-                "used": plan(graphs[1], FixedProfile(*shape, largest)),
+                "without": plan_of(graphs[0], Profile(*shape)),
+                "unused": plan_of(graphs[1], Profile(*shape)),
+                "used": plan_of(graphs[1], FixedProfile(*shape, largest)),
             }
             name = f"{beams} beams, batch {batch}" if beams > 1 else f"1 beam, batch {batch}"
             results[name] = {form: describe(one, TOKENS, beams) for form, one in found.items()}

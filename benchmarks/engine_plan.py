@@ -56,6 +56,14 @@ def step_graph(model: Transformer, options: BuildOptions) -> Graph:
     return Graph("step", content, *compiler.contract(TARGET).graphs["step"])
 
 
+def plan_of(graph: Graph, profile: Profile) -> Plan:
+    """Build the engine of a step graph with one profile, and read its plan."""
+    options = EngineOptions(cache=None, compute_capabilities=(CAPABILITY,))
+    engine = build_engine(load_builder("tensorrt_rtx"), graph, (profile,), options)
+    (plan,) = read_plans(engine.plan)
+    return plan
+
+
 class Steps:
     """Step graphs of a preset in every form, and their engines."""
 
@@ -70,11 +78,7 @@ class Steps:
 
     def plan(self, form: str, batch: int, source: int, tokens: int) -> Plan:
         """Build the engine for exactly these shapes and read its plan."""
-        profile = Profile(batch, source, BEAMS * tokens)
-        options = EngineOptions(cache=None, compute_capabilities=(CAPABILITY,))
-        builder = load_builder("tensorrt_rtx")
-        (plan,) = read_plans(build_engine(builder, self._graphs[form], (profile,), options).plan)
-        return plan
+        return plan_of(self._graphs[form], Profile(batch, source, BEAMS * tokens))
 
 
 def describe(plan: Plan, tokens: int, beams: int = BEAMS) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from harness import save, write
 from table3_rows import PLAIN
-from tables import name_of
+from tables import machines_of
 
 from translate_trt.runtime.errors import OptionError
 from translate_trt.train.checkpoint import open_checkpoint
@@ -77,15 +77,9 @@ def read_runs(paths: Iterable[Path]) -> Iterator[dict[str, Any]]:
         if "row" in report["settings"]:
             yield report
             continue
-        settings = {"preset": report["settings"]["preset"], "device": _devices(report)[0]}
         for row, found in report["results"].items():
             for run in found["runs"]:
-                yield report | {"settings": settings | {"row": row}, "results": run}
-
-
-def _devices(report: dict[str, Any]) -> list[str]:
-    devices: list[str] = report["settings"]["devices"]
-    return devices
+                yield report | {"settings": report["settings"] | {"row": row}, "results": run}
 
 
 def merge(paths: Iterable[Path], note: str) -> dict[str, Any]:
@@ -116,13 +110,16 @@ def merge(paths: Iterable[Path], note: str) -> dict[str, Any]:
         if runs:
             rows[name] = {"runs": sorted(runs, key=lambda run: run["seed"])}
     name = reports[0]["settings"]["preset"]
-    devices = sorted({one["settings"]["device"] for one in reports})
-    machines = sorted({name_of(one["machine"]) for one in reports})
-    several = {"machines": machines} if len(machines) > 1 else {}
+    devices, machines = set(), set()
+    for one in reports:  # those of an earlier table may have several of each
+        settings = one["settings"]
+        devices.update(settings["devices"] if "devices" in settings else [settings["device"]])
+        machines.update(machines_of(one))
+    several = {"machines": sorted(machines)} if len(machines) > 1 else {}
     return reports[0] | {
         "benchmark": f"table3-{name}",
         "date": max(one["date"] for one in reports),
-        "settings": {"preset": name, "devices": devices, "note": note},
+        "settings": {"preset": name, "devices": sorted(devices), "note": note},
         "results": rows,
         **several,
     }

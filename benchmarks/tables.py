@@ -39,13 +39,15 @@ def where(report: dict[str, Any]) -> str:
     # The reason after "none" is left out.
     compiled = "" if kernels.startswith("none") else f", compiled kernels {kernels}"
     limited = "".join(f", {name}={value}" for name, value in machine.get("limits", {}).items())
-    machines = " and ".join(report.get("machines", [name_of(machine)]))
-    return f"{report['date']}, {machines}, {packages}{compiled}{limited}."
+    return f"{report['date']}, {' and '.join(machines_of(report))}, {packages}{compiled}{limited}."
 
 
-def name_of(machine: dict[str, Any]) -> str:
-    """Name the processor of a report."""
-    return f"{machine['cores']} cores of {machine['cpu']} ({', '.join(machine['instructions'])})"
+def machines_of(report: dict[str, Any]) -> list[str]:
+    """Describe the processors of the machines that a report is from."""
+    one = report["machine"]
+    name = f"{one['cores']} cores of {one['cpu']} ({', '.join(one['instructions'])})"
+    machines: list[str] = report.get("machines", [name])
+    return machines
 
 
 def fill(page: Path, name: str, content: str) -> None:
