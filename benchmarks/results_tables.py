@@ -87,7 +87,7 @@ def render_run(report: Report) -> str:
 #: Limits of conclusions from `miniature` and Multi30k.
 LIMITS_OF_MINIATURE = (
     "What cannot be concluded: the sizes of the paper's differences, and anything about rows on "
-    "WMT. The model has half the layers and a quarter of the widths of base, and the text is one "
+    "WMT. The model has half the layers and an eighth of the widths of base, and the text is one "
     "of short captions, some 150 times smaller than WMT14, so capacity, regularization and "
     "positions matter to other degrees. All rows share one schedule, which may suit some of them "
     "better. "

@@ -89,7 +89,7 @@ def test_rows_beside_the_papers_and_conclusions(report: dict[str, Any]) -> None:
     line = next(line for line in text.splitlines() if line.startswith("| A | h1 |"))
     assert "| heads 1 |" in line
     assert "| 29.33 [29.00, 29.90] | -0.87 | 7.50 | 5.29 | 24.9 | -0.9 |" in line
-    assert "| B | k16 | key_size 4 |" in text
+    assert "| B | k16 | key_size 2 |" in text
     assert "| C | n2 | encoder_layers 1, decoder_layers 1 |" in text
     assert 'SEEDS="1 2 3" bash scripts/table3.sh DATA OUT miniature plain h1 ' in text
     assert "3 of 18 rows differ from `plain` by more than 0.41 BLEU" in text

@@ -111,7 +111,7 @@ def test_the_rows_of_table_3() -> None:
 
 
 def test_miniature_is_in_proportion_to_base_in_every_row_of_table_3() -> None:
-    shares = {"encoder_layers": 2, "decoder_layers": 2, "d_model": 4, "d_ff": 4, "d_k": 4, "d_v": 4}
+    shares = {"encoder_layers": 2, "decoder_layers": 2, "d_model": 8, "d_ff": 8, "d_k": 8, "d_v": 8}
     for row in ("", *(f"-{name}" for name in TABLE3)):
         base, miniature = preset(f"base{row}"), preset(f"miniature{row}")
         for name, share in shares.items():
