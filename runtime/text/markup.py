@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import NamedTuple, TypeVar
@@ -68,6 +68,8 @@ _PLACEHOLDERS = re.compile(
     rf"| %(?:\(\w+\)|[0-9]+\$){_CONVERSION} | (?<![\w%])%{_CONVERSION}(?!\w)",
     re.VERBOSE,
 )
+# Most elements of a segment in each other: placing tags takes time for all words in each of them.
+_MOST_NESTED = 100
 # Longest text of an element that is shown to the model.
 _LONGEST_SHOWN = 80
 _CLOSING = frozenset(".,;:!?)]}\u2026\u3002\uff0c\uff01\uff1f")
@@ -223,7 +225,7 @@ class _Segment:
         root = Element("", "", 0, 0)
         stack, writer = [root], _Writer()
         for index, item in enumerate(self._items):
-            at = len(writer.text)
+            at = writer.length
             if item.kind == "open":
                 element = Element(item.raw, "", at, at)
                 stack[-1].children.append(element)
@@ -235,7 +237,7 @@ class _Segment:
                 writer.write(item.text)
             elif item.text and shown:
                 begin = writer.write(item.text)
-                span = begin, len(writer.text)
+                span = begin, writer.length
                 plain.shown.append((item.text, span))
                 if item.is_tag:
                     leaf = Element(item.raw, "", *span, is_copy=True)
@@ -297,27 +299,34 @@ class _Writer:
     """Builder of a text with single spaces.
 
     Attributes:
-        text: The text so far.
+        length: Length of the text so far.
         after_leaf: Whether something that is not shown was here.
     """
 
     def __init__(self) -> None:
-        self.text = ""
+        self.length = 0
         self.after_leaf = False
+        self._parts: list[str] = []
         self._space = False
+
+    @property
+    def text(self) -> str:
+        """The text so far."""
+        return "".join(self._parts)
 
     def write(self, text: str) -> int:
         """Append a text; return the position of its first character."""
         words = text.split()
         self._space = self._space or text[:1].isspace()
         if words:
-            last, first = self.text[-1:], words[0][0]
+            last, first = self._parts[-1][-1] if self._parts else "", words[0][0]
             # Without what was between them, two words are still two, and a comma follows its word.
             joins = self.after_leaf and last.isalnum() and first.isalnum()
             apart = self._space and not (self.after_leaf and first in _CLOSING)
-            self.text += f"{' ' if last and (apart or joins) else ''}{' '.join(words)}"
+            self._parts.append(f"{' ' if last and (apart or joins) else ''}{' '.join(words)}")
+            self.length += len(self._parts[-1])
             self.after_leaf, self._space = False, text[-1:].isspace()
-        return len(self.text) - len(" ".join(words))
+        return self.length - len(" ".join(words))
 
 
 def _placeholders(text: str) -> Iterator[Span]:
@@ -373,26 +382,48 @@ def _copies(plain: _Plain, target: str) -> list[tuple[Span, Span]] | None:
     """
     if not plain.shown:
         return []
-    texts = sorted({text for text, _ in plain.shown}, key=len, reverse=True)
-    pattern = re.compile("|".join(map(_whole_words, texts)))
-    if [found.span() for found in pattern.finditer(plain.text)] != [s for _, s in plain.shown]:
-        return None
     spans: dict[str, list[Span]] = {}
-    for text, span in plain.shown:
+    for text, span in reversed(plain.shown):
         spans.setdefault(text, []).append(span)
+    if list(_occurrences(spans, plain.text)) != [span for _, span in plain.shown]:
+        return None
     copies = []
-    for found in pattern.finditer(target):
-        if not spans[found[0]]:
+    for begin, end in _occurrences(spans, target):
+        sources = spans[target[begin:end]]
+        if not sources:
             return None
-        copies.append((spans[found[0]].pop(0), found.span()))
+        copies.append((sources.pop(), (begin, end)))
     return None if any(spans.values()) else copies
 
 
-def _whole_words(text: str) -> str:
-    """Return a pattern of a text that is not part of a longer word."""
-    before = r"(?<!\w)" if re.match(r"\w", text) else ""
-    after = r"(?!\w)" if re.search(r"\w\Z", text) else ""
-    return f"{before}{re.escape(text)}{after}"
+def _occurrences(words: Collection[str], text: str) -> Iterator[Span]:
+    """Iterate over what is one of some words, or several, and no part of a longer word.
+
+    Of the words that begin at a position, the longest counts. Time is linear in the length of the
+    text, however many words there are: at each position, each length is looked up once.
+    """
+    sizes: dict[str, list[int]] = {}
+    for first, size in sorted({(word[0], len(word)) for word in words}, reverse=True):
+        sizes.setdefault(first, []).append(size)
+    at = 0
+    while at < len(text):
+        ends = (at + size for size in sizes.get(text[at], ()))
+        end = next((end for end in ends if _is_whole(text, at, end) and text[at:end] in words), 0)
+        if end:
+            yield at, end
+        at = end or at + 1
+
+
+def _is_whole(text: str, begin: int, end: int) -> bool:
+    """Return whether a part of a text neither begins nor ends inside a word."""
+    return end <= len(text) and not any(
+        0 < edge < len(text) and _is_of_word(text[edge - 1]) and _is_of_word(text[edge])
+        for edge in (begin, end)
+    )
+
+
+def _is_of_word(character: str) -> bool:
+    return character.isalnum() or character == "_"
 
 
 class _Document:
@@ -447,11 +478,9 @@ def _items(tokens: Sequence[Token], markup: str, whole: bool) -> Iterator[_Item]
         cuts = [token.name == DECLARATION or token.name in _BLOCKS for token in tokens]
     else:
         cuts = _xml_cuts(tokens, partners, whole)
-    # An element with a cut inside is cut as well, so that each segment has both tags of elements.
-    before = [0, *accumulate(cuts)]
-    for first, last in partners.items():
-        if first < last and before[last] > before[first + 1]:
-            cuts[first] = cuts[last] = True
+    _cut_around(cuts, partners)
+    if _cut_deep(cuts, partners):
+        _cut_around(cuts, partners)
     index = 0
     while index < len(tokens):
         token, last = tokens[index], partners.get(index, index)
@@ -478,6 +507,30 @@ def _items(tokens: Sequence[Token], markup: str, whole: bool) -> Iterator[_Item]
             is_object = token.kind in ("empty", "reference") or token.name in _OBJECTS
             yield _Item("leaf", token.raw, silent=not is_object)
         index += 1
+
+
+def _cut_around(cuts: list[bool], partners: Mapping[int, int]) -> None:
+    """Cut the elements with a cut inside, so that each segment has both tags of its elements."""
+    before = [0, *accumulate(cuts)]
+    for first, last in partners.items():
+        if first < last and before[last] > before[first + 1]:
+            cuts[first] = cuts[last] = True
+
+
+def _cut_deep(cuts: list[bool], partners: Mapping[int, int]) -> bool:
+    """Cut elements in too many others of their segment; return whether there are any."""
+    depth, found = 0, False
+    for index, is_cut in enumerate(cuts):
+        partner = partners.get(index, index)
+        if is_cut or partner == index:
+            continue
+        if partner < index:
+            depth -= 1
+        elif depth < _MOST_NESTED:
+            depth += 1
+        else:
+            cuts[index] = cuts[partner] = found = True
+    return found
 
 
 def _partners(tokens: Sequence[Token], markup: str) -> dict[int, int]:

@@ -25,13 +25,14 @@ MARKUP = ("html", "xml", "text")
 CDATA, DECLARATION = "![CDATA[", "!DOCTYPE"
 _INLINE = ("<!--", "<?")  # what a comment or an instruction of XML begins with
 
-# An element around texts without a declaration, which may be fragments. Its length is subtracted
-# from positions in messages.
-_ROOT = "<t>"
-_DECLARATION = re.compile(r"\s*<(?:\?xml\s|!DOCTYPE\s)")
+# An element around texts without a declaration, which may be fragments. It has a name that no text
+# closes by mistake. Its length is subtracted from positions in messages.
+_ROOT = "<translate-trt-fragment>"
+_BYTE_ORDER_MARK = "\ufeff"
+_DECLARATION = re.compile(r"\ufeff?\s*<(?:\?xml\s|!DOCTYPE\s)")
 # Declarations of an encoding, which browsers look for in the first 1,024 bytes of HTML.
 _ENCODINGS = {
-    "xml": re.compile(r"""\s*<\?xml\s[^>]*?\bencoding\s*=\s*["'](?P<encoding>[^"'>]*)"""),
+    "xml": re.compile(r"""\ufeff?\s*<\?xml\s[^>]*?\bencoding\s*=\s*["'](?P<encoding>[^"'>]*)"""),
     "html": re.compile(
         r"""(?s:.{0,1024}?)<meta\s[^>]*?\bcharset\s*=\s*["']?(?P<encoding>[\w:-]+)""", re.IGNORECASE
     ),
@@ -313,6 +314,9 @@ def _xml_events(text: str, name: str) -> Iterator[Token]:
         InputError: The text is not well-formed.
     """
     before = "" if _DECLARATION.match(text) else _ROOT
+    if not before and text.startswith(_BYTE_ORDER_MARK):
+        yield Token("other", _BYTE_ORDER_MARK, DECLARATION)
+        text = text[1:]
     try:
         content = f"{before}{text}{before.replace('<', '</')}".encode()
     except UnicodeEncodeError as error:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -22,6 +23,8 @@ from translate_trt.runtime.text.tokenizer import Span
 
 # A word with its apostrophes and hyphens, or another character.
 _WORD = re.compile(r"\w+(?:['\u2019-]\w+)*|\S")
+# Largest difference of attention that does not count.
+_EQUAL = 1e-9
 # Scripts without spaces between words, in which a unit is a token: Thai to Khmer, kana, ideographs.
 _WITHOUT_SPACES = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
@@ -71,32 +74,71 @@ class _Placed:
     end: int
 
 
-class _Block(NamedTuple):
+class Mass(NamedTuple):
     """Attention of consecutive units to a part of the plain text.
+
+    Other units do not attend to it, so that time and memory of all elements grow with the text, and
+    not with its square.
+
+    Attributes:
+        first: Index of the first unit that attends to it.
+        values: [units] attention of each, up to the last that attends.
+    """
+
+    first: int
+    values: NDArray[np.float64]
+
+    @property
+    def end(self) -> int:
+        """Index after the last unit."""
+        return self.first + len(self.values)
+
+    def of(self, unit: int) -> float:
+        """Return the attention of a unit."""
+        return float(self.values[unit - self.first]) if self.first <= unit < self.end else 0.0
+
+
+class _Block(NamedTuple):
+    """Attention of consecutive units to a sentence of the plain text.
 
     Attributes:
         first: Index of the first unit.
-        offset: Begin of the part.
-        sums: [units, characters + 1] attention to all characters of the part before each.
+        offset: Begin of the sentence.
+        sums: [units, characters + 1] attention to all characters of the sentence before each.
     """
 
     first: int
     offset: int
     sums: NDArray[np.float64]
 
+    @property
+    def end(self) -> int:
+        """End of the sentence."""
+        return self.offset + int(self.sums.shape[1]) - 1
+
 
 class _Copied(NamedTuple):
     """Units that are copies, each of which attends to its source in equal parts.
 
     Attributes:
-        units: [copies] index of each, ascending.
-        begins: [copies] begin of its source.
-        ends: [copies] end of its source.
+        units: [copies] index of each.
+        begins: [copies] begin of its source, ascending.
+        ends: [copies] end of its source, ascending.
     """
 
     units: NDArray[np.int64]
     begins: NDArray[np.int64]
     ends: NDArray[np.int64]
+
+    def within(self, span: Span, low: int, high: int) -> _Copied:
+        """Return those of the units from `low` to `high` whose source is partly in a span."""
+        first, last = (
+            np.searchsorted(self.ends, span[0], "right"),
+            np.searchsorted(self.begins, span[1]),
+        )
+        found = _Copied(*(part[first:last] for part in self))
+        chosen = (low <= found.units) & (found.units < high)
+        return _Copied(*(part[chosen] for part in found))
 
     def before(self, position: int) -> NDArray[np.float64]:
         """Return the attention of each to all characters before a position, [copies]."""
@@ -131,23 +173,31 @@ class Units:
             if (begin, end) not in self._copies and _WITHOUT_SPACES.search(self.text, begin, end):
                 starts = sorted(token_starts.intersection(range(begin + 1, end)))
             self.spans += pairwise([begin, *starts, end])
-        self._blocks = [*self._attention(alignment)]
-        copied = [
-            (unit, *self._copies[span])
-            for unit, span in enumerate(self.spans)
+        # Sentences and copies are apart from each other, so their ends are in order, too.
+        self._blocks = sorted(self._attention(alignment), key=lambda block: block.offset)
+        self._begins_of_blocks = [block.offset for block in self._blocks]
+        self._ends_of_blocks = [block.end for block in self._blocks]
+        self._unit_of_copy = {
+            self._copies[span]: unit
+            for unit, span in reversed([*enumerate(self.spans)])
             if span in self._copies
-        ]
-        self._unit_of_copy = {(begin, end): unit for unit, begin, end in reversed(copied)}
-        self._copied = _Copied(*np.array(copied, np.int64).reshape(-1, 3).T)
+        }
+        copied = sorted((*source, unit) for source, unit in self._unit_of_copy.items())
+        begins, ends, units = np.array(copied, np.int64).reshape(-1, 3).T
+        self._copied = _Copied(units, begins, ends)
         self._indices: dict[str, NDArray[np.int64]] = {}  # of the units, by their text
 
     def __len__(self) -> int:
         return len(self.spans)
 
-    def mass(self, span: Span, low: int, high: int) -> NDArray[np.float64]:
+    def mass(self, span: Span, low: int, high: int) -> Mass:
         """Return the attention of the units from `low` to `high` to a span of the plain text."""
-        found = np.zeros(high - low)
-        for block in self._blocks:
+        parts: list[tuple[int, NDArray[np.float64]]] = []
+        blocks = slice(
+            bisect_right(self._ends_of_blocks, span[0]),
+            bisect_left(self._begins_of_blocks, span[1]),
+        )
+        for block in self._blocks[blocks]:
             begin, end = max(low, block.first), min(high, block.first + len(block.sums))
             if begin < end:
                 first, last = (
@@ -155,18 +205,28 @@ class Units:
                     for position in span
                 )
                 sums = block.sums[begin - block.first : end - block.first]
-                found[begin - low : end - low] += sums[:, last] - sums[:, first]
-        first, last = np.searchsorted(self._copied.units, (low, high))
-        copied = _Copied(*(part[first:last] for part in self._copied))
-        found[copied.units - low] += copied.before(span[1]) - copied.before(span[0])
-        return found
+                parts.append((begin, sums[:, last] - sums[:, first]))
+        copied = self._copied.within(span, low, high)
+        edges = [edge for first, part in parts for edge in (first, first + len(part))]
+        if len(copied.units):
+            edges += [int(copied.units.min()), int(copied.units.max()) + 1]
+        begin, end = min(edges, default=0), max(edges, default=0)
+        found = np.zeros(end - begin)
+        for first, part in parts:
+            found[first - begin : first - begin + len(part)] += part
+        found[copied.units - begin] += copied.before(span[1]) - copied.before(span[0])
+        attending = np.flatnonzero(found)
+        if not len(attending):
+            return Mass(low, found[:0])
+        first, last = int(attending[0]), int(attending[-1]) + 1
+        return Mass(begin + first, found[first:last])
 
     def copy_of(self, element: Element) -> int | None:
         """Return the unit that is a copy of the content of an element."""
         return self._unit_of_copy.get((element.begin, element.end))
 
     def indices_of(self, word: str, low: int, high: int) -> NDArray[np.int64]:
-        """Return the indices, from `low`, of the units from `low` to `high` that are a word."""
+        """Return the indices of the units from `low` to `high` that are a word."""
         if not self._indices:
             by_text: dict[str, list[int]] = {}
             for unit, span in enumerate(self.spans):
@@ -174,7 +234,7 @@ class Units:
             self._indices = {text: np.array(units) for text, units in by_text.items()}
         found = self._indices.get(word, np.zeros(0, np.int64))
         first, last = np.searchsorted(found, (low, high))
-        return found[first:last] - low
+        return found[first:last]
 
     def position(self, stream: int) -> int:
         """Return the character at a position of `_Placed`."""
@@ -204,19 +264,19 @@ class Units:
         A word that occurs once in each text is a copy, and so are its parts.
         """
         wanted = sorted(set(cuts))
-        words = [word.span() for word in _WORD.finditer(self.source)] if wanted else []
-        translated = self._words() if wanted else []
+        if not wanted:
+            return
+        words = [word.span() for word in _WORD.finditer(self.source)]
+        here = Counter(self.source[slice(*span)] for span in words)
+        there: dict[str, list[Span]] = {}
+        for span in self._words():
+            there.setdefault(self.text[slice(*span)], []).append(span)
         for begin, end in words:
             inside = wanted[bisect_right(wanted, begin) : bisect_left(wanted, end)]
-            if not inside:
-                continue
             word = self.source[begin:end]
-            here, there = (
-                [span for span in spans if text[slice(*span)] == word]
-                for text, spans in ((self.source, words), (self.text, translated))
-            )
-            if len(here) == len(there) == 1 and there[0] not in self._copies:
-                shift = there[0][0] - begin
+            found = there.get(word, [])
+            if inside and here[word] == len(found) == 1 and found[0] not in self._copies:
+                shift = found[0][0] - begin
                 for first, last in pairwise([begin, *inside, end]):
                     self._copies[first + shift, last + shift] = first, last
 
@@ -320,7 +380,7 @@ def _placed_children(parent: _Placed, units: Units) -> list[_Placed] | None:
     if not children:
         return []
     low, high = parent.begin // 2, parent.end // 2
-    taken = [-1] * (high - low)  # index of the child that has a unit
+    taken = np.full(max(0, high - low), -1)  # index of the child that has a unit
     placed: dict[int, _Placed] = {}
     for index, child in enumerate(children):
         if child.is_copy:
@@ -329,28 +389,47 @@ def _placed_children(parent: _Placed, units: Units) -> list[_Placed] | None:
                 return None
             taken[unit - low] = index
             placed[index] = _Placed(child, 2 * unit + 1, 2 * unit + 2)
-    masses = {}
-    for index, child in enumerate(children):
-        if units.source[child.begin : child.end].strip() and low < high and index not in placed:
-            mass = units.mass((child.begin, child.end), low, high)
-            attending = np.flatnonzero(mass)
-            first, last = (attending[0], attending[-1] + 1) if len(attending) else (0, 0)
-            masses[index] = int(first), mass[first:last].copy()
+    masses = {
+        index: units.mass((child.begin, child.end), low, high)
+        for index, child in enumerate(children)
+        if units.source[child.begin : child.end].strip() and low < high and index not in placed
+    }
     whole = units.mass((parent.element.begin, parent.element.end), low, high)
-    for index, (first, last) in _ranges(masses, whole, taken).items():
-        placed[index] = _Placed(children[index], 2 * (low + first) + 1, 2 * (low + last))
+    for index, (first, last) in _ranges(masses, whole, taken, low).items():
+        placed[index] = _Placed(children[index], 2 * first + 1, 2 * last)
+    runs = _Runs(taken)
     for index, child in enumerate(children):
         if index not in placed:
-            at = _point(child, parent, units, taken, low)
+            at = _point(child, parent, units, runs, low)
             placed[index] = _Placed(child, at, at)
     order = sorted(placed, key=lambda index: (placed[index].begin, placed[index].end, index))
     return [placed[index] for index in order]
 
 
+class _Runs:
+    """Runs of units that the same child has.
+
+    Args:
+        taken: Index of the child that has each unit, or -1.
+    """
+
+    def __init__(self, taken: NDArray[np.int64]) -> None:
+        self.count = len(taken)
+        self._is_taken = taken >= 0
+        self._begins = np.flatnonzero(np.diff(taken, prepend=-2))
+
+    def last_of(self, unit: int, forwards: bool) -> int:
+        """Return the last unit, in a direction, of the run of a unit; itself if no child has it."""
+        if not self._is_taken[unit]:
+            return unit
+        run = int(np.searchsorted(self._begins, unit, "right"))
+        if not forwards:
+            return int(self._begins[run - 1])
+        return int(self._begins[run]) - 1 if run < len(self._begins) else self.count - 1
+
+
 def _ranges(
-    masses: Mapping[int, tuple[int, NDArray[np.float64]]],
-    whole: NDArray[np.float64],
-    taken: list[int],
+    masses: Mapping[int, Mass], whole: Mass, taken: NDArray[np.int64], low: int
 ) -> dict[int, tuple[int, int]]:
     """Choose the units of each child with text, as a range.
 
@@ -359,35 +438,39 @@ def _ranges(
     if one is left.
 
     Args:
-        masses: For each child the first unit that attends to it, and the attention of all units to
-            the last that does, so that memory grows with the text and not with its square.
-        whole: Attention of each unit to the parent.
-        taken: Child that has a unit, or -1; receives the choice.
+        masses: Attention to each child.
+        whole: Attention to the parent.
+        taken: Child that has a unit, or -1, from `low` on; receives the choice.
+        low: First unit of the parent.
     """
     # The largest attention of each unit to a child or the rest, and the second largest.
-    largest, second = whole.copy(), np.zeros_like(whole)
-    for first, mass in masses.values():
-        largest[first : first + len(mass)] -= mass
-    for first, mass in masses.values():
-        span = slice(first, first + len(mass))
-        second[span] = np.maximum(second[span], np.minimum(largest[span], mass))
-        largest[span] = np.maximum(largest[span], mass)
+    largest, second = np.zeros(len(taken)), np.zeros(len(taken))
+    largest[whole.first - low : whole.end - low] = whole.values
+    spans = {index: slice(mass.first - low, mass.end - low) for index, mass in masses.items()}
+    for index, mass in masses.items():
+        largest[spans[index]] -= mass.values
+    for index, mass in masses.items():
+        span = spans[index]
+        second[span] = np.maximum(second[span], np.minimum(largest[span], mass.values))
+        largest[span] = np.maximum(largest[span], mass.values)
     gains = {}
-    for index, (first, mass) in masses.items():
-        span = slice(first, first + len(mass))
-        gains[index] = mass - np.where(mass == largest[span], second[span], largest[span])
+    for index, mass in masses.items():
+        top, next_ = largest[spans[index]], second[spans[index]]
+        gains[index] = mass.values - np.where(mass.values == top, next_, top)
     found = {}
+    free = 0  # units before it are taken
     for index in sorted(gains, key=lambda one: -float(np.maximum(gains[one], 0).sum())):
-        begin, gain = masses[index][0], gains[index]
-        chosen = _best_range(gain, taken[begin : begin + len(gain)])
+        chosen = _best_range(gains[index], taken[spans[index]].tolist())
         if chosen is None:
-            free = np.flatnonzero(np.array(taken) < 0)
-            if not len(free):
+            while free < len(taken) and taken[free] >= 0:
+                free += 1
+            if free == len(taken):
                 continue
-            chosen = int(free[0]) - begin, int(free[0]) - begin + 1
-        first, last = chosen[0] + begin, chosen[1] + begin
-        found[index] = first, last
-        taken[first:last] = [index] * (last - first)
+            first, last = free, free + 1
+        else:
+            first, last = (spans[index].start + edge for edge in chosen)
+        taken[first:last] = index
+        found[index] = low + first, low + last
     return found
 
 
@@ -411,44 +494,57 @@ def _best_range(gain: NDArray[np.float64], taken: Sequence[int]) -> tuple[int, i
     return chosen
 
 
-def _point(child: Element, parent: _Placed, units: Units, taken: list[int], low: int) -> int:
+def _point(child: Element, parent: _Placed, units: Units, runs: _Runs, low: int) -> int:
     """Choose the place of a child without units: beside a word that is beside it in the source."""
-    if not taken:
+    if not runs.count:
         return parent.begin
     source, begin, end = units.source, parent.element.begin, parent.element.end
     before = [word.span() for word in _last_word(source, begin, child.begin)]
     after = [word.span() for word in _first_word(source, child.end, end)]
+    high = low + runs.count
     choices = []
     for words, follows in ((before, True), (after, False)):
         for word in words:
-            mass = units.mass(word, low, low + len(taken))
+            mass = units.mass(word, low, high)
             touches = (word[1] == child.begin) if follows else (word[0] == child.end)
             spaced = child.spaces[0] if follows else child.spaces[1]
-            unit = _best_unit(mass, source[slice(*word)], units, low, follows)
-            choices.append((touches and not spaced, float(mass[unit]), follows, unit))
+            same = units.indices_of(source[slice(*word)], low, high)
+            is_mark = not any(map(str.isalnum, source[slice(*word)]))
+            unit = _best_unit(mass, same, is_mark, (low, high), follows)
+            choices.append((touches and not spaced, mass.of(unit), follows, unit))
     if not choices:
         return parent.begin if child.begin <= begin else parent.end
     _, _, follows, unit = max(choices)
     # Not inside a sibling that has the unit.
-    while taken[unit] >= 0 and 0 <= (other := unit + (1 if follows else -1)) < len(taken):
-        if taken[other] != taken[unit]:
-            break
-        unit = other
-    return 2 * (low + unit + 1) if follows else 2 * (low + unit) + 1
+    unit = low + runs.last_of(unit - low, follows)
+    return 2 * (unit + 1) if follows else 2 * unit + 1
 
 
-def _best_unit(mass: NDArray[np.float64], word: str, units: Units, low: int, last: bool) -> int:
+def _best_unit(
+    mass: Mass, same: NDArray[np.int64], is_mark: bool, limits: tuple[int, int], last: bool
+) -> int:
     """Return the unit of the largest mass; of several, one that is the word, or is at one end.
 
     A punctuation mark whose like the translation has is there, whatever it attends to.
+
+    Args:
+        mass: Attention to the word.
+        same: Units that are the word.
+        is_mark: Whether the word is a punctuation mark.
+        limits: First unit, and the unit after the last.
+        last: Whether the last of several units is returned, not the first.
     """
-    same = units.indices_of(word, low, low + len(mass))
-    is_mark = len(same) and not any(map(str.isalnum, word))
-    most = (mass[same] if is_mark else mass).max()
-    equal = same[mass[same] >= most - 1e-9]
-    if not len(equal):
-        equal = np.flatnonzero(mass >= most - 1e-9)
-    return int(equal[-1 if last else 0])
+    attending = same[np.searchsorted(same, mass.first) : np.searchsorted(same, mass.end)]
+    values = mass.values[attending - mass.first]
+    is_mark = is_mark and bool(len(same))
+    most = float((values if is_mark else mass.values).max(initial=0.0))
+    if most > _EQUAL:  # otherwise, all units are equal
+        same = attending[values >= most - _EQUAL]
+        if not len(same):
+            same = mass.first + np.flatnonzero(mass.values >= most - _EQUAL)
+    if not len(same):
+        return limits[1] - 1 if last else limits[0]
+    return int(same[-1 if last else 0])
 
 
 def _last_word(text: str, begin: int, end: int) -> list[re.Match[str]]:

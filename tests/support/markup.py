@@ -119,6 +119,24 @@ def random_translator(chance: random.Random, most: int = 1) -> Translate:
         ]
 
     def anything(text: str) -> TextHypothesis:
+        words = text.split()
+        if len(words) < 4 or chance.random() < 0.7:
+            return sentence(text)
+        edge = chance.randint(1, len(words) - 1)
+        parts = [sentence(" ".join(part)) for part in (words[:edge], words[edge:])]
+        segments, source, target = [], 0, 0
+        for part in parts:
+            ((segment,), length) = part.alignment.segments, len(part.alignment.source)
+            here, there = shifted(segment.source, source), shifted(segment.target, target)
+            segments.append(AlignedSegment(here, there, segment.weights))
+            source, target = source + length + 1, target + len(part.text) + 1
+        joined = " ".join(part.text for part in parts)
+        return TextHypothesis(joined, -1.0, (), Alignment(text, joined, tuple(segments)))
+
+    def shifted(spans: Sequence[tuple[int, int]], by: int) -> tuple[tuple[int, int], ...]:
+        return tuple((begin + by, end + by) for begin, end in spans)
+
+    def sentence(text: str) -> TextHypothesis:
         words = chance.choices(text.split(), k=chance.randint(0, 9)) if chance.random() < 0.6 else (
             chance.sample(text.split(), len(text.split()))
         )  # fmt: skip

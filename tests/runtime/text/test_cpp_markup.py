@@ -58,7 +58,8 @@ def test_large_texts(check: Probe) -> None:
     deep = "<b>" * 3000 + "a b" + "</b>" * 3000
     wide = " ".join(f"<a>w{n}</a>" for n in range(300))
     code = " ".join(f"<code>w{n}</code> x" for n in range(300))
-    assert_same(check, [deep, wide, code], "html", True, translate)
+    nested = "<b>a " * 150 + "</b>" * 150
+    assert_same(check, [deep, wide, code, nested], "html", True, translate)
 
 
 def assert_same(

@@ -139,6 +139,7 @@ XML = [
     "<?xml version='1.0' standalone='yes'?><d>&e;</d>", "<!DOCTYPE d [<!ENTITY e 'x'>]><d>&e;</d>",
     "<!DOCTYPE d [<!ENTITY e SYSTEM 'x' NDATA n>]><d>&e;</d>", "<!DOCTYPE d",
     "<!DOCTYPE d [<!ENTITY e SYSTEM 'x'>]><d a='&e;'/>", "\xa0<!DOCTYPE d><d/>", "<!DOCTYPE d [",
+    "\ufeff<?xml version='1.0'?><d/>", "\ufeff \n<!DOCTYPE d><d>", "\ufeff<d/>", "\ufeff",
 ]  # fmt: skip
 
 

@@ -150,12 +150,50 @@ def test_only_fragments_of_xml_are_one_sentence() -> None:
     assert translated(source, markup="xml") == "<b>A</b> <i>B</i>"
 
 
+def test_a_byte_order_mark_stays_before_an_xml_declaration() -> None:
+    source = "\ufeff<?xml version='1.0'?><d>a b</d>"
+    assert translated(source, markup="xml") == source.replace("a b", "B A")
+
+
+def test_elements_inside_a_hundred_others_separate_sentences() -> None:
+    depth = 99
+    source = "<b>a " * depth + "c <i>d</i> e" + "</b>" * depth
+    assert "<i>D</i>" in translated(source)
+    assert translated(source).count("<b>") == depth
+    source = "<b>a " * 150 + "</b>" * 150
+    assert translated(source) == source.upper().replace("B>", "b>")
+
+
+def test_many_elements_of_a_block() -> None:
+    """Time and memory of a block do not grow with its square, which would take minutes here."""
+
+    def copied(texts: Sequence[str]) -> list[Translation]:
+        return [Translation((TextHypothesis(text, -1.0, (), by_tens(text)),)) for text in texts]
+
+    def by_tens(text: str) -> Alignment:
+        words = Alignment(text, text).source_words
+        sentences = [words[first : first + 10] for first in range(0, len(words), 10)]
+        return Alignment(
+            text,
+            text,
+            tuple(
+                AlignedSegment(sentence, sentence, np.eye(len(sentence), dtype=np.float32))
+                for sentence in sentences
+            ),
+        )
+
+    parts = [f"<code>x{n}</code> H<sub>{n}</sub>O <b>a{n}</b> <img> in" for n in range(3_000)]
+    source = f"<p>{' '.join(parts)}</p>"
+    (found,) = translate_with(copied, [source], "html", True)
+    assert found.text == source
+
+
 @pytest.mark.parametrize(
     ("source", "message"),
     [
         ("<a>", "line 3 of this call is not well-formed XML: mismatched tag at line 1, column"),
         ("x\n<a b>", "at line 2"),
-        ("</t><t>", "not well-formed XML: junk after document element at line 1, column 5"),
+        ("</t><t>", "not well-formed XML: mismatched tag at line 1, column 3"),
         ("\ud800", "line 3 of this call has a lone surrogate"),
     ],
 )

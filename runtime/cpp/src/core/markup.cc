@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <iterator>
 #include <numeric>
 #include <optional>
@@ -186,6 +187,43 @@ bool is_untranslated(const MarkupToken& token, Markup markup) {
          std::find(classes.begin(), classes.end(), U"notranslate") != classes.end();
 }
 
+// The index of the end tag of the start tag at an index, if it has one.
+std::optional<std::size_t> end_of(const Partners& partners, std::size_t index) {
+  const std::ptrdiff_t partner = partners[index];
+  if (partner <= static_cast<std::ptrdiff_t>(index)) return std::nullopt;
+  return static_cast<std::size_t>(partner);
+}
+
+// Cuts the elements with a cut inside, so that each segment has both tags of its elements.
+void cut_around(std::vector<bool>& cuts, const Partners& partners) {
+  std::vector<std::size_t> before = {0};  // number of cuts
+  for (const bool cut : cuts) before.push_back(before.back() + (cut ? 1 : 0));
+  for (std::size_t first = 0; first < cuts.size(); ++first) {
+    const auto last = end_of(partners, first);
+    if (last && before[*last] > before[first + 1]) cuts[first] = cuts[*last] = true;
+  }
+}
+
+// Cuts elements in too many others of their segment, because placing tags takes time for all words
+// in each of these; returns whether there are any.
+bool cut_deep(std::vector<bool>& cuts, const Partners& partners) {
+  constexpr std::size_t kMostNested = 100;
+  std::size_t depth = 0;
+  bool found = false;
+  for (std::size_t index = 0; index < cuts.size(); ++index) {
+    if (cuts[index] || partners[index] < 0) continue;
+    const auto last = end_of(partners, index);
+    if (!last) {
+      --depth;
+    } else if (depth < kMostNested) {
+      ++depth;
+    } else {
+      cuts[index] = cuts[*last] = found = true;
+    }
+  }
+  return found;
+}
+
 // The parts of a text; those of the kind kCut are between segments.
 std::vector<MarkedItem> items_of(const std::vector<MarkupToken>& tokens, Markup markup,
                                  bool whole) {
@@ -198,23 +236,13 @@ std::vector<MarkedItem> items_of(const std::vector<MarkupToken>& tokens, Markup 
   } else {
     cuts = xml_cuts(tokens, partners, whole);
   }
-  const auto partner_after = [&](std::size_t index) -> std::optional<std::size_t> {
-    const std::ptrdiff_t partner = partners[index];
-    if (partner <= static_cast<std::ptrdiff_t>(index)) return std::nullopt;
-    return static_cast<std::size_t>(partner);
-  };
-  // An element with a cut inside is cut as well, so that each segment has both tags of elements.
-  std::vector<std::size_t> before = {0};  // number of cuts
-  for (const bool cut : cuts) before.push_back(before.back() + (cut ? 1 : 0));
-  for (std::size_t first = 0; first < tokens.size(); ++first) {
-    const auto last = partner_after(first);
-    if (last && before[*last] > before[first + 1]) cuts[first] = cuts[*last] = true;
-  }
+  cut_around(cuts, partners);
+  if (cut_deep(cuts, partners)) cut_around(cuts, partners);
   std::vector<MarkedItem> items;
   for (std::size_t index = 0; index < tokens.size(); ++index) {
     const MarkupToken& token = tokens[index];
     const std::u32string raw(token.raw);
-    const auto end_tag = partner_after(index);
+    const auto end_tag = end_of(partners, index);
     if (is_untranslated(token, markup) && (end_tag || is_in(kRaw, token.name))) {
       const std::size_t last = end_tag.value_or(tokens.size() - 1);
       std::u32string all, text;
@@ -311,17 +339,17 @@ class PlainWriter {
 };
 
 // The texts that are shown to the model, and their occurrences in a text that are not part of a
-// longer word: leftmost, longest first.
+// longer word: leftmost, longest first. Time is linear in the length of the text, however many of
+// them there are: at each position, each length is looked up once.
 class ShownTexts {
  public:
   explicit ShownTexts(const PlainSegment& plain) {
-    std::unordered_set<std::u32string_view> known;
     for (const auto& [text, span] : plain.shown) {
-      if (known.insert(text).second) by_first_[text.front()].push_back(text);
+      if (texts_.insert(text).second) sizes_by_first_[text.front()].push_back(text.size());
     }
-    for (auto& [first, texts] : by_first_) {
-      std::stable_sort(texts.begin(), texts.end(),
-                       [](const auto& a, const auto& b) { return a.size() > b.size(); });
+    for (auto& [first, sizes] : sizes_by_first_) {
+      std::sort(sizes.begin(), sizes.end(), std::greater<>());
+      sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
     }
   }
 
@@ -338,19 +366,25 @@ class ShownTexts {
  private:
   // Length of the text that is at a position; 0 if none is.
   std::size_t match(std::u32string_view text, std::size_t at) const {
-    const auto candidates = by_first_.find(text[at]);
-    if (candidates == by_first_.end()) return 0;
-    for (const std::u32string_view one : candidates->second) {
-      const std::size_t end = at + one.size();
-      if (text.compare(at, one.size(), one) != 0) continue;
-      if (is_word(one.front()) && at > 0 && is_word(text[at - 1])) continue;
-      if (is_word(one.back()) && end < text.size() && is_word(text[end])) continue;
-      return one.size();
+    const auto sizes = sizes_by_first_.find(text[at]);
+    if (sizes == sizes_by_first_.end()) return 0;
+    for (const std::size_t size : sizes->second) {
+      const std::size_t end = at + size;
+      if (end <= text.size() && !is_in_word(text, at) && !is_in_word(text, end) &&
+          texts_.count(text.substr(at, size)) > 0) {
+        return size;
+      }
     }
     return 0;
   }
 
-  std::unordered_map<char32_t, std::vector<std::u32string_view>> by_first_;
+  // Whether a word continues across a position.
+  static bool is_in_word(std::u32string_view text, std::size_t at) {
+    return at > 0 && at < text.size() && is_word(text[at - 1]) && is_word(text[at]);
+  }
+
+  std::unordered_set<std::u32string_view> texts_;
+  std::unordered_map<char32_t, std::vector<std::size_t>> sizes_by_first_;
 };
 
 // Finds what was shown to the model in the translation. Returns nullopt unless the translation has

@@ -97,28 +97,24 @@ std::optional<Span> best_range(const std::vector<double>& gain, const std::ptrdi
   return chosen;
 }
 
-// The attention of units to the content of a child, from the first that attends to it to the last,
-// so that memory grows with the text and not with its square.
-struct Mass {
-  std::size_t child, first;
-  std::vector<double> values;
-};
-
 // Chooses the units of each child with text, as a range. A unit is worth more to a child the more
 // its attention to the child exceeds that to anything else in the parent. Children choose in the
 // order of what they gain. Each has a unit at least, if one is left.
 //
-// whole: attention of each unit to the parent. taken: child that has a unit, or kNotTaken; receives
-// the choice. Returns each child with its range of units.
-std::vector<std::pair<std::size_t, Span>> choose_ranges(std::vector<Mass> masses,
-                                                        const std::vector<double>& whole,
-                                                        std::vector<std::ptrdiff_t>& taken) {
+// masses: each child with the attention to it. whole: attention to the parent. taken: child that
+// has a unit, or kNotTaken, from `low` on; receives the choice. Returns each child with its range.
+std::vector<std::pair<std::size_t, Span>> choose_ranges(
+    std::vector<std::pair<std::size_t, Mass>> masses, const Mass& whole, std::size_t low,
+    std::vector<std::ptrdiff_t>& taken) {
   // The largest attention of each unit to a child or the rest, and the second largest.
-  std::vector<double> largest = whole, second(whole.size());
-  for (const Mass& mass : masses) {
+  std::vector<double> largest(taken.size()), second(taken.size());
+  std::copy(whole.values.begin(), whole.values.end(),
+            largest.begin() + static_cast<std::ptrdiff_t>(whole.first - low));
+  for (auto& [child, mass] : masses) {
+    mass.first -= low;
     for (std::size_t i = 0; i < mass.values.size(); ++i) largest[mass.first + i] -= mass.values[i];
   }
-  for (const Mass& mass : masses) {
+  for (const auto& [child, mass] : masses) {
     for (std::size_t i = 0; i < mass.values.size(); ++i) {
       double &most = largest[mass.first + i], &next = second[mass.first + i];
       next = std::max(next, std::min(most, mass.values[i]));
@@ -126,13 +122,13 @@ std::vector<std::pair<std::size_t, Span>> choose_ranges(std::vector<Mass> masses
     }
   }
   std::vector<double> gained(masses.size());
-  for (std::size_t child = 0; child < masses.size(); ++child) {
-    Mass& mass = masses[child];
+  for (std::size_t one = 0; one < masses.size(); ++one) {
+    Mass& mass = masses[one].second;
     for (std::size_t i = 0; i < mass.values.size(); ++i) {
       const std::size_t unit = mass.first + i;
       double& value = mass.values[i];
       value -= value == largest[unit] ? second[unit] : largest[unit];
-      gained[child] += std::max(value, 0.0);
+      gained[one] += std::max(value, 0.0);
     }
   }
   std::vector<std::size_t> order(masses.size());
@@ -140,47 +136,84 @@ std::vector<std::pair<std::size_t, Span>> choose_ranges(std::vector<Mass> masses
   std::stable_sort(order.begin(), order.end(),
                    [&](std::size_t a, std::size_t b) { return gained[a] > gained[b]; });
   std::vector<std::pair<std::size_t, Span>> found;
+  std::size_t free = 0;  // units before it are taken
   for (const std::size_t one : order) {
-    const Mass& mass = masses[one];
+    const auto& [child, mass] = masses[one];
     std::optional<Span> chosen = best_range(mass.values, taken.data() + mass.first);
     if (chosen) {
       chosen = {chosen->first + mass.first, chosen->second + mass.first};
     } else {
-      const auto free = std::find(taken.begin(), taken.end(), kNotTaken);
-      if (free == taken.end()) continue;
-      const auto unit = static_cast<std::size_t>(free - taken.begin());
-      chosen = {unit, unit + 1};
+      while (free < taken.size() && taken[free] != kNotTaken) ++free;
+      if (free == taken.size()) continue;
+      chosen = {free, free + 1};
     }
     std::fill(taken.begin() + static_cast<std::ptrdiff_t>(chosen->first),
               taken.begin() + static_cast<std::ptrdiff_t>(chosen->second),
-              static_cast<std::ptrdiff_t>(mass.child));
-    found.push_back({mass.child, *chosen});
+              static_cast<std::ptrdiff_t>(child));
+    found.push_back({child, {low + chosen->first, low + chosen->second}});
   }
   return found;
 }
 
-// The unit of the largest mass; of several, one that is the word, or is at one end. A punctuation
-// mark whose like the translation has is there, whatever it attends to.
-std::size_t best_unit(const std::vector<double>& mass, std::u32string_view word, const Units& units,
-                      std::size_t low, bool last) {
-  std::vector<std::size_t> candidates, same;
-  for (std::size_t unit = 0; unit < mass.size(); ++unit) {
-    candidates.push_back(unit);
-    if (units.unit(low + unit) == word) same.push_back(unit);
+// Runs of units that the same child has.
+class Runs {
+ public:
+  explicit Runs(const std::vector<std::ptrdiff_t>& taken)
+      : first_(taken.size()), last_(taken.size()) {
+    for (std::size_t unit = 0; unit < taken.size(); ++unit) {
+      const bool continues = unit > 0 && taken[unit] != kNotTaken && taken[unit] == taken[unit - 1];
+      first_[unit] = continues ? first_[unit - 1] : unit;
+    }
+    for (std::size_t unit = taken.size(); unit-- > 0;) {
+      const bool continues = unit + 1 < taken.size() && first_[unit + 1] == first_[unit];
+      last_[unit] = continues ? last_[unit + 1] : unit;
+    }
   }
-  const bool is_mark = std::none_of(word.begin(), word.end(), is_alphanumeric);
-  if (is_mark && !same.empty()) candidates = same;
-  double most = 0;
-  for (const std::size_t unit : candidates) most = std::max(most, mass[unit]);
-  const auto keep_best = [&](std::vector<std::size_t>& units_left) {
-    const auto is_less = [&](std::size_t unit) { return mass[unit] < most - 1e-9; };
-    units_left.erase(std::remove_if(units_left.begin(), units_left.end(), is_less),
-                     units_left.end());
+
+  std::size_t count() const { return first_.size(); }
+
+  // The last unit, in a direction, of the run of a unit; itself if no child has it.
+  std::size_t last_of(std::size_t unit, bool forwards) const {
+    return forwards ? last_[unit] : first_[unit];
+  }
+
+ private:
+  std::vector<std::size_t> first_, last_;  // units of the run of each
+};
+
+// The unit of the largest mass, from `low` to `high`; of several, one that is the word, or is at
+// one end. A punctuation mark whose like the translation has is there, whatever it attends to.
+// all: units that are the word, in order.
+std::size_t best_unit(const Mass& mass, const std::vector<std::size_t>& all, bool is_mark,
+                      std::size_t low, std::size_t high, bool last) {
+  constexpr double kEqual = 1e-9;  // largest difference of attention that does not count
+  const auto from = [&](std::size_t unit) {
+    return std::lower_bound(all.begin(), all.end(), unit);
   };
-  keep_best(candidates);
-  keep_best(same);
-  const auto& chosen = same.empty() ? candidates : same;
-  return last ? chosen.back() : chosen.front();
+  const auto same_begin = from(low), same_end = from(high);
+  const auto attending_begin = from(mass.first), attending_end = from(mass.end());
+  const bool has_same = same_begin < same_end;
+  double most = 0;
+  if (is_mark && has_same) {
+    for (auto unit = attending_begin; unit < attending_end; ++unit) {
+      most = std::max(most, mass.of(*unit));
+    }
+  } else {
+    for (const double value : mass.values) most = std::max(most, value);
+  }
+  if (most <= kEqual) {  // all units are equal
+    if (has_same) return last ? *std::prev(same_end) : *same_begin;
+    return last ? high - 1 : low;
+  }
+  std::optional<std::size_t> chosen;
+  for (auto unit = attending_begin; unit < attending_end; ++unit) {
+    if (mass.of(*unit) >= most - kEqual && (last || !chosen)) chosen = *unit;
+  }
+  if (chosen) return *chosen;
+  for (std::size_t unit = mass.first; unit < mass.end(); ++unit) {
+    if (mass.of(unit) >= most - kEqual && (last || !chosen)) chosen = unit;
+  }
+  return *chosen;
 }
 
 // The last word between two positions, of the text near the end, so that time does not grow with
@@ -199,33 +232,30 @@ std::optional<Span> first_word(std::u32string_view text, std::size_t begin, std:
 
 // Chooses the place of a child without units: beside a word that is beside it in the source.
 std::size_t place_of_point(const Element& child, const Element& parent, const Placed& placed,
-                           const Units& units, const std::vector<std::ptrdiff_t>& taken) {
-  if (taken.empty()) return placed.begin;
-  const std::size_t low = placed.begin / 2;
+                           const Units& units, const Runs& runs) {
+  if (runs.count() == 0) return placed.begin;
+  const std::size_t low = placed.begin / 2, high = low + runs.count();
   // Whether the word touches the child without a space, its attention, whether the child follows.
   using Choice = std::tuple<bool, double, bool, std::size_t>;
   std::optional<Choice> best;
   for (const bool follows : {true, false}) {
-    const auto word = follows ? last_word(units.source(), parent.begin, child.begin)
+    const auto span = follows ? last_word(units.source(), parent.begin, child.begin)
                               : first_word(units.source(), child.end, parent.end);
-    if (!word) continue;
-    const auto mass = units.mass(*word, low, low + taken.size());
-    const bool touches = follows ? word->second == child.begin : word->first == child.end;
+    if (!span) continue;
+    const std::u32string_view word = part_of(units.source(), *span);
+    const Mass mass = units.mass(*span, low, high);
+    const bool touches = follows ? span->second == child.begin : span->first == child.end;
     const bool spaced = follows ? child.space_before : child.space_after;
-    const std::size_t unit = best_unit(mass, part_of(units.source(), *word), units, low, follows);
-    const Choice choice = {touches && !spaced, mass[unit], follows, unit};
+    const bool is_mark = std::none_of(word.begin(), word.end(), is_alphanumeric);
+    const std::size_t unit = best_unit(mass, units.indices_of(word), is_mark, low, high, follows);
+    const Choice choice = {touches && !spaced, mass.of(unit), follows, unit};
     if (!best || choice > *best) best = choice;
   }
   if (!best) return child.begin <= parent.begin ? placed.begin : placed.end;
   const bool follows = std::get<2>(*best);
-  std::size_t unit = std::get<3>(*best);
   // Not inside a sibling that has the unit.
-  while (taken[unit] != kNotTaken && (follows ? unit + 1 < taken.size() : unit > 0)) {
-    const std::size_t other = follows ? unit + 1 : unit - 1;
-    if (taken[other] != taken[unit]) break;
-    unit = other;
-  }
-  return follows ? 2 * (low + unit + 1) : 2 * (low + unit) + 1;
+  const std::size_t unit = low + runs.last_of(std::get<3>(*best) - low, follows);
+  return follows ? 2 * (unit + 1) : 2 * unit + 1;
 }
 
 // Places the children of an element inside its range, in the order of the translation; nullopt if
@@ -248,26 +278,21 @@ std::optional<std::vector<Placed>> place_children(const Elements& elements, cons
     taken[*unit - low] = static_cast<std::ptrdiff_t>(i);
     places[i] = Placed{children[i], 2 * *unit + 1, 2 * *unit + 2};
   }
-  std::vector<Mass> masses;
+  std::vector<std::pair<std::size_t, Mass>> masses;
   for (std::size_t i = 0; i < children.size(); ++i) {
     const Span content = {elements[children[i]].begin, elements[children[i]].end};
     const Span visible = bare(units.source(), content);
     if (visible.first == visible.second || count == 0 || places[i]) continue;
-    const auto mass = units.mass(content, low, high);
-    const auto attends = [](double value) { return value != 0; };
-    const auto first = std::find_if(mass.begin(), mass.end(), attends);
-    const auto last = std::find_if(mass.rbegin(), mass.rend(), attends).base();
-    const bool any = first != mass.end();
-    masses.push_back({i, any ? static_cast<std::size_t>(first - mass.begin()) : 0,
-                      any ? std::vector<double>(first, last) : std::vector<double>()});
+    masses.emplace_back(i, units.mass(content, low, high));
   }
-  const auto whole = units.mass({parent.begin, parent.end}, low, low + count);
-  for (const auto& [i, range] : choose_ranges(std::move(masses), whole, taken)) {
-    places[i] = Placed{children[i], 2 * (low + range.first) + 1, 2 * (low + range.second)};
+  const Mass whole = units.mass({parent.begin, parent.end}, low, low + count);
+  for (const auto& [i, range] : choose_ranges(std::move(masses), whole, low, taken)) {
+    places[i] = Placed{children[i], 2 * range.first + 1, 2 * range.second};
   }
+  const Runs runs(taken);
   for (std::size_t i = 0; i < children.size(); ++i) {
     if (places[i]) continue;
-    const std::size_t at = place_of_point(elements[children[i]], parent, placed, units, taken);
+    const std::size_t at = place_of_point(elements[children[i]], parent, placed, units, runs);
     places[i] = Placed{children[i], at, at};
   }
   for (const auto& place : places) found.push_back(*place);
@@ -317,26 +342,64 @@ Units::Units(std::u32string_view source, const TextAlignment& alignment,
   find_units(alignment.segments);
   for (const AlignedSegment& segment : alignment.segments) add_attention(segment);
   add_copies();
+  for (std::vector<Block>* blocks : {&sentences_, &copied_}) {
+    std::stable_sort(blocks->begin(), blocks->end(),
+                     [](const Block& a, const Block& b) { return a.offset < b.offset; });
+  }
+  for (std::size_t unit = 0; unit < spans_.size(); ++unit) {
+    indices_[part_of(text_, spans_[unit])].push_back(unit);
+  }
 }
 
-std::u32string_view Units::unit(std::size_t index) const { return part_of(text_, spans_[index]); }
-
-std::vector<double> Units::mass(const Span& span, std::size_t low, std::size_t high) const {
-  std::vector<double> found(high - low);
-  for (const Block& block : blocks_) {
-    const std::size_t begin = std::max(low, block.first);
-    const std::size_t end = std::min(high, block.first + block.count);
-    if (begin >= end) continue;
+Mass Units::mass(const Span& span, std::size_t low, std::size_t high) const {
+  Mass found = {low, {}};
+  // Calls a function with the blocks of a vector that are partly in the span, and their units.
+  const auto visit = [&](const std::vector<Block>& blocks, const auto& function) {
+    auto block = std::upper_bound(
+        blocks.begin(), blocks.end(), span.first,
+        [](std::size_t position, const Block& one) { return position < one.end(); });
+    for (; block != blocks.end() && block->offset < span.second; ++block) {
+      const std::size_t begin = std::max(low, block->first);
+      const std::size_t end = std::min(high, block->first + block->count);
+      if (begin < end) function(*block, begin, end);
+    }
+  };
+  std::size_t first = high, last = low;
+  const auto widen = [&](const Block&, std::size_t begin, std::size_t end) {
+    first = std::min(first, begin);
+    last = std::max(last, end);
+  };
+  visit(sentences_, widen);
+  visit(copied_, widen);
+  if (first >= last) return found;
+  found.first = first;
+  found.values.resize(last - first);
+  const auto add = [&](const Block& block, std::size_t begin, std::size_t end) {
     const auto column = [&](std::size_t position) {
       return std::min(position - std::min(position, block.offset), block.size);
     };
-    const std::size_t first = column(span.first), last = column(span.second);
+    const std::size_t from = column(span.first), to = column(span.second);
     for (std::size_t unit = begin; unit < end; ++unit) {
       const double* sums = block.sums.data() + (unit - block.first) * (block.size + 1);
-      found[unit - low] += sums[last] - sums[first];
+      found.values[unit - first] += sums[to] - sums[from];
     }
-  }
+  };
+  visit(sentences_, add);
+  visit(copied_, add);
+  const auto attends = [](double value) { return value != 0; };
+  const auto end = std::find_if(found.values.rbegin(), found.values.rend(), attends).base();
+  found.values.erase(end, found.values.end());
+  const auto begin = std::find_if(found.values.begin(), found.values.end(), attends);
+  found.first =
+      found.values.empty() ? low : first + static_cast<std::size_t>(begin - found.values.begin());
+  found.values.erase(found.values.begin(), begin);
   return found;
+}
+
+const std::vector<std::size_t>& Units::indices_of(std::u32string_view word) const {
+  static const std::vector<std::size_t> kNone;
+  const auto found = indices_.find(word);
+  return found == indices_.end() ? kNone : found->second;
 }
 
 std::optional<std::size_t> Units::copy_of(const Span& source) const {
@@ -476,7 +539,7 @@ void Units::add_attention(const AlignedSegment& segment) {
     double* row = block.sums.data() + (unit - first) * (size + 1);
     std::fill(row, row + size + 1, 0.0);
   }
-  blocks_.push_back(std::move(block));
+  sentences_.push_back(std::move(block));
 }
 
 // A copy attends to what it is a copy of, in equal parts.
@@ -491,7 +554,7 @@ void Units::add_copies() {
     const double step = 1.0 / static_cast<double>(std::max<std::size_t>(size, 1));
     for (std::size_t i = 0; i < size; ++i) block.sums[i] = static_cast<double>(i) * step;
     if (size > 0) block.sums[size] = 1.0;
-    blocks_.push_back(std::move(block));
+    copied_.push_back(std::move(block));
   }
 }
 

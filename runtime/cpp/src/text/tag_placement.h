@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -41,6 +42,19 @@ struct Copy {
   Span source, target;
 };
 
+// Attention of consecutive units to a part of the plain text, from the first that attends to it to
+// the last. So time and memory of all elements grow with the text, and not with its square.
+struct Mass {
+  std::size_t first = 0;  // index of the first unit
+  std::vector<double> values = {};
+
+  std::size_t end() const { return first + values.size(); }
+  // The attention of a unit.
+  double of(std::size_t unit) const {
+    return unit >= first && unit < end() ? values[unit - first] : 0;
+  }
+};
+
 // Words of a text with their apostrophes and hyphens, and other characters that are not white
 // space, between two positions.
 std::vector<Span> split_words(std::u32string_view text, std::size_t begin, std::size_t end);
@@ -56,10 +70,12 @@ class Units {
   std::u32string_view source() const { return source_; }
   std::u32string_view text() const { return text_; }
   std::size_t size() const { return spans_.size(); }
-  std::u32string_view unit(std::size_t index) const;
 
   // The attention of the units from `low` to `high` to a span of the plain text.
-  std::vector<double> mass(const Span& span, std::size_t low, std::size_t high) const;
+  Mass mass(const Span& span, std::size_t low, std::size_t high) const;
+
+  // The units that are a word, in order.
+  const std::vector<std::size_t>& indices_of(std::u32string_view word) const;
 
   // The unit that is a copy of a span of the plain text.
   std::optional<std::size_t> copy_of(const Span& source) const;
@@ -74,6 +90,8 @@ class Units {
     std::size_t count;         // number of units
     std::size_t offset, size;  // begin and length of the part
     std::vector<double> sums;  // [units, size + 1] attention to all characters before each
+
+    std::size_t end() const { return offset + size; }
   };
 
   std::vector<Span> words() const;
@@ -86,7 +104,10 @@ class Units {
   std::map<Span, Span> copies_;               // source span by target span
   std::map<Span, std::size_t> unit_of_copy_;  // by source span
   std::vector<Span> spans_;
-  std::vector<Block> blocks_;
+  // By their begin in the source. Those of a vector do not overlap, so their ends are in order,
+  // too.
+  std::vector<Block> sentences_, copied_;
+  std::unordered_map<std::u32string_view, std::vector<std::size_t>> indices_;  // by the unit's text
 };
 
 // Returns a translation with the tags of its source at the places of the words that they are at;

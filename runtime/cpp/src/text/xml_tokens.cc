@@ -11,8 +11,11 @@ namespace translate_trt::runtime {
 
 namespace {
 
-// The element around a text that is no document.
-constexpr std::u32string_view kRootTag = U"<t>", kRootEnd = U"</t>";
+// The element around a text that is no document, of a name that no text closes by mistake.
+constexpr std::u32string_view kRootTag = U"<translate-trt-fragment>";
+constexpr std::u32string_view kRootEnd = U"</translate-trt-fragment>";
+
+constexpr char32_t kByteOrderMark = U'\ufeff';
 
 // Whether an XML declaration or a document type begins a text.
 bool is_document(std::u32string_view text) {
@@ -352,6 +355,12 @@ class XmlTokenizer : private XmlReader {
 }  // namespace
 
 std::vector<MarkupToken> xml_tokens(std::u32string_view text, const std::string& name) {
+  if (!text.empty() && text.front() == kByteOrderMark && is_document(text.substr(1))) {
+    std::vector<MarkupToken> tokens = XmlTokenizer(text.substr(1), true, name).read();
+    tokens.insert(tokens.begin(),
+                  {TokenKind::kOther, text.substr(0, 1), std::u32string(kDeclaration)});
+    return tokens;
+  }
   return XmlTokenizer(text, is_document(text), name).read();
 }
 
