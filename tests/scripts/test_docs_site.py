@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import subprocess
@@ -12,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 from support.paths import ROOT
+from support.scripts import load_script
 
 CONFIGURATION = ROOT / "mkdocs.yml"
 
@@ -24,11 +24,7 @@ def test_every_page_is_in_the_navigation() -> None:
 
 
 def test_links_to_sources_lead_to_github() -> None:
-    spec = importlib.util.spec_from_file_location("docs_hooks", ROOT / "scripts/docs_hooks.py")
-    assert spec is not None
-    assert spec.loader is not None
-    hook = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(hook)
+    hook = load_script("docs_hooks")
     page = SimpleNamespace(file=SimpleNamespace(abs_src_path=str(ROOT / "docs/adr/a.md")))
     config = {"docs_dir": str(ROOT / "docs"), "repo_url": "https://example.org/r"}
     text = (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import subprocess
 import sys
@@ -11,6 +10,7 @@ from types import ModuleType
 
 import pytest
 from support.paths import ROOT
+from support.scripts import load_script
 
 SCRIPT = ROOT / "scripts/release_notes.py"
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
@@ -35,12 +35,7 @@ CHANGELOG = """# Changelog
 
 @pytest.fixture(scope="module")
 def release_notes() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("release_notes", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("release_notes")
 
 
 def test_the_citation_has_the_version_of_the_package() -> None:
