@@ -17,6 +17,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 from support.host_device import with_slots
+from support.models import lively_model, save_model
 from support.shared import SharedFiles
 from support.translations import assert_same, random_sources
 
@@ -42,8 +43,9 @@ from translate_trt.runtime.errors import (
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import Translation
 from translate_trt.runtime.service import TranslationService
+from translate_trt.runtime.text.tokenizer import Tokenizer
 from translate_trt.runtime.translator import Translator
-from translate_trt.train.checkpoint import Checkpoint
+from translate_trt.train.checkpoint import Checkpoint, open_checkpoint
 
 PRECISIONS = ("fp32", "fp16", "bf16")
 PROFILES = (Profile(1, 48), Profile(3, 16), Profile(6, 48))
@@ -75,18 +77,36 @@ def bundle(shared: SharedFiles, checkpoint: Checkpoint) -> Path:
     return shared.once("torch-bundle", lambda path: compile_bundle(checkpoint, path, options))
 
 
-@pytest.fixture(scope="module", params=[4, 1], ids=lambda beams: f"beam {beams}")
+@pytest.fixture(
+    scope="module", params=[(4, False), (1, False), (4, True)], ids=["beam 4", "beam 1", "ssru"]
+)
 def all_options_bundle(
-    request: pytest.FixtureRequest, shared: SharedFiles, checkpoint: Checkpoint
+    request: pytest.FixtureRequest,
+    shared: SharedFiles,
+    checkpoint: Checkpoint,
+    recurrent_checkpoint: Checkpoint,
 ) -> Path:
-    """Bundle of `checkpoint` with the inputs of rules 13 to 15 in its torch target."""
+    """Bundle with the inputs of rules 13 to 15 in its torch target."""
+    beams, is_recurrent = request.param
     options = BuildOptions(
-        ("onnx-fp32", "torch-fp32"), attention=True, beam_size=request.param, all_options=True,
+        ("onnx-fp32", "torch-fp32"), attention=True, beam_size=beams, all_options=True,
         engines=EngineOptions(profiles=PROFILES),
     )  # fmt: skip
+    model = recurrent_checkpoint if is_recurrent else checkpoint
     return shared.once(
-        f"torch-all-options-{request.param}", lambda path: compile_bundle(checkpoint, path, options)
+        f"torch-all-options-{beams}-{is_recurrent}",
+        lambda path: compile_bundle(model, path, options),
     )
+
+
+@pytest.fixture(scope="module")
+def recurrent_checkpoint(shared: SharedFiles, tokenizer_model: Path) -> Checkpoint:
+    size = Tokenizer(tokenizer_model, tokenizer_model).vocabulary_size
+    path = shared.once(
+        "recurrent-checkpoint",
+        lambda path: save_model(lively_model(size, decoder_mixer="ssru"), path, tokenizer_model),
+    )
+    return open_checkpoint(path)
 
 
 @pytest.fixture(scope="module")
