@@ -92,16 +92,19 @@ def merge(paths: Iterable[Path], note: str) -> dict[str, Any]:
         note: Conditions of the runs.
 
     Raises:
-        SystemExit: There are no reports, a run is there twice, or they differ in preset or
-            versions.
+        SystemExit: There are no reports, a run is there twice, or they differ in preset, steps
+            or versions.
     """
     reports = [*read_runs(paths)]
     if not reports:
         raise SystemExit("there is no report of a run; scripts/table3.sh writes them.")
-    conditions = {(one["settings"]["preset"], *one["versions"].values()) for one in reports}
+    conditions = {
+        (one["settings"]["preset"], one["results"]["steps"], *one["versions"].values())
+        for one in reports
+    }
     if len(conditions) > 1:
         differing = "\n".join(map(str, sorted(conditions)))
-        raise SystemExit(f"the runs differ in preset or versions:\n{differing}")
+        raise SystemExit(f"the runs differ in preset, steps or versions:\n{differing}")
     rows: dict[str, Any] = {}
     for name in (PLAIN, *TABLE3):
         runs = [one["results"] for one in reports if one["settings"]["row"] == name]

@@ -136,12 +136,14 @@ def test_without_all_rows_and_seeds_nothing_is_concluded(report: dict[str, Any])
     assert "concluded" not in render_table3(report)
 
 
-def test_runs_of_other_versions_are_not_mixed(tmp_path: Path) -> None:
+def test_runs_of_other_versions_or_steps_are_not_mixed(tmp_path: Path) -> None:
     from table3 import merge
 
-    other = {"torch": "2.10.0"}
-    paths = write_runs(tmp_path, run_of("plain", 1), run_of("h1", 1, versions=other))
-    with pytest.raises(SystemExit, match="differ in preset or versions"):
-        merge(paths, "")
+    longer = run_of("h1", 1)
+    longer["results"]["steps"] *= 2
+    for other in (run_of("h1", 1, versions={"torch": "2.10.0"}), longer):
+        paths = write_runs(tmp_path, run_of("plain", 1), other)
+        with pytest.raises(SystemExit, match="differ in preset, steps or versions"):
+            merge(paths, "")
     with pytest.raises(SystemExit, match=r"scripts/table3\.sh"):
         merge([], "")
