@@ -17,6 +17,7 @@ say "training"
 
 translate-trt train --config small --output "$out/run" \
     --train "$data/train.en" "$data/train.$language" --valid "$data/val.en" "$data/val.$language"
+[ -d "$out/run/checkpoint-averaged" ] || exit 1  # stopped by SIGTERM
 
 say "learning the shortlist"
 translate-trt shortlist --text "$data/train.en" "$data/train.$language" \

@@ -46,6 +46,7 @@ fi
 translate-trt train --config "$config" --output "$out/run" "${again[@]}" \
     --train "$data/train.$source_language" "$data/train.$target_language" \
     --valid "$data/valid.$source_language" "$data/valid.$target_language"
+[ -d "$out/run/checkpoint-averaged" ] || exit 1  # stopped by SIGTERM
 
 say "exporting"
 translate-trt export "$out/run" --output "$out/bundle" --force \

@@ -32,7 +32,7 @@ train_row() { # row seed
         # shellcheck disable=SC2086  # LAUNCH and OPTIONS are lists of words
         ${LAUNCH:-} translate-trt train --config "$name" --data "$data" --output "$run" --resume \
             --average-checkpoints 1 --seed "$2" --device "$device" ${OPTIONS:-} >"$run.log" 2>&1
-        [ -d "$run/checkpoint-averaged" ] || exit 255  # stopped by SIGTERM: xargs starts no more
+        [ -d "$run/checkpoint-averaged" ] || exit 255  # stopped by SIGTERM: xargs starts no more runs
     fi
     if ! grep -qs tokenized-bleu "$run/scores.json"; then
         translate-trt evaluate --reference "$data/valid.target.txt" --threads 1 --device "$device" --json \

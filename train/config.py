@@ -460,8 +460,8 @@ PRESETS: dict[str, Preset] = {
         | {"validate_every": 500, "log_every": 20},
     ),
     # `base` with half its layers and an eighth of its widths: CPUs can train all of Table 3. 16,000
-    # steps are 14 epochs of Multi30k's 29,000 pairs; after 7, the deepest row and that of the most
-    # dropout had a BLEU of 8 and 5 beside 25 of the preset itself.
+    # steps are 14 epochs of Multi30k's 29,000 pairs; half of that was too little for the deepest
+    # row and for the one with the most dropout.
     "miniature": _preset(
         {"vocabulary_size": 2_000, "encoder_layers": 3, "decoder_layers": 3, "d_model": 64}
         | {"d_ff": 256},
