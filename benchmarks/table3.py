@@ -43,7 +43,8 @@ def figures(run: Path) -> dict[str, Any]:
     """Return perplexity per token, both kinds of BLEU, and the size of a finished run."""
     checkpoint = open_checkpoint(run)
     entries = read_metrics(run)
-    (loss,) = (entry["averaged"]["loss"] for entry in entries if "averaged" in entry)
+    # A run that was continued to more steps was averaged more than once.
+    loss = [entry["averaged"]["loss"] for entry in entries if "averaged" in entry][-1]
     scores = json.loads((run / "scores.json").read_text(encoding="utf-8"))
     found = scores["systems"][0]["scores"]
     bleu, tokenized = found["bleu"], found["tokenized-bleu"]

@@ -637,6 +637,11 @@ def recipe(name: str, corpus: str | None = None) -> TrainConfig:
     return FINE_TUNE if name == FINE_TUNE_NAME else preset(name, corpus).train
 
 
+def default_recipe(fine_tunes: bool = False) -> str:
+    """Return the name of the recipe of a run, or of one that fine-tunes, without --config."""
+    return FINE_TUNE_NAME if fine_tunes else "base"
+
+
 def apply(config: Config, changes: dict[str, Any]) -> Config:
     """Apply the changes that are fields of `config`; others are ignored."""
     names = {field.name for field in dataclasses.fields(config)}

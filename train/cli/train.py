@@ -23,6 +23,7 @@ from translate_trt.train.config import (
     ModelConfig,
     TrainConfig,
     apply,
+    default_recipe,
     preset,
     recipe,
 )
@@ -115,8 +116,7 @@ def train(
     if (data is None) == (train_files is None) or (train_files is None) != (valid_files is None):
         raise OptionError("give --train and --valid, or --data alone.")
     overrides = {name: value for name, value in settings.items() if value is not None}
-    name = config or ("base" if start is None else FINE_TUNE_NAME)
-    _check_ranges(name, start is None, overrides)
+    _check_ranges(config or default_recipe(start is not None), start is None, overrides)
     set_training_defaults()  # before torch is imported, which is now
     from translate_trt.train.data.token_files import PreparedData, open_prepared
     from translate_trt.train.shutdown import exit_on_sigterm
@@ -146,7 +146,7 @@ def train(
     def prepare(reopen: bool) -> Job:
         with exit_on_sigterm():  # nothing to save before the first step
             return prepare_job(
-                source(), out, name, overrides, resume or reopen, force and not reopen,
+                source(), out, config, overrides, resume or reopen, force and not reopen,
                 None if reopen else start,
             )  # fmt: skip
 

@@ -19,7 +19,7 @@ from translate_trt.train.checkpoint import (
     open_checkpoint,
     write_tokenizers,
 )
-from translate_trt.train.config import guided_head
+from translate_trt.train.config import default_recipe, guided_head
 from translate_trt.train.data.token_files import PreparedData
 from translate_trt.train.model import Transformer
 from translate_trt.train.trainer.distributed import Group
@@ -43,7 +43,7 @@ PARSING_SEARCH: dict[str, Any] = {"beam_size": 21, "length_penalty": 0.3, "max_e
 def prepare_job(
     source: TextFiles | PreparedData,
     out: Path,
-    preset_name: str,
+    preset_name: str | None,
     overrides: dict[str, Any],
     resume: bool = False,
     force: bool = False,
@@ -56,7 +56,8 @@ def prepare_job(
     Args:
         source: Text files, or prepared data, whose vocabulary becomes the model's.
         out: Directory of the run.
-        preset_name: One of `PRESETS`, or a variation of one; with `start` also "fine-tune".
+        preset_name: One of `PRESETS`, or a variation of one; with `start` also "fine-tune". None:
+            `default_recipe`.
         overrides: Fields of ModelConfig and TrainConfig by name.
         resume: Continue the run in `out`, if there is one.
         force: Replace the run in `out`.
@@ -74,13 +75,14 @@ def prepare_job(
     corpus = source.name if isinstance(source, PreparedData) else None
     model: Transformer | None = None
     if begun:
-        settings = resumed_settings(out, overrides, start)
+        settings = resumed_settings(out, overrides, start, preset_name, corpus)
     elif start is None:
-        settings = new_settings(preset_name, corpus, overrides)
+        settings = new_settings(preset_name or default_recipe(), corpus, overrides)
     else:
         checkpoint = _open_start(start, out)
         model = checkpoint.load_model()
-        settings = fine_tuning_settings(checkpoint, preset_name, corpus, overrides)
+        name = preset_name or default_recipe(fine_tunes=True)
+        settings = fine_tuning_settings(checkpoint, name, corpus, overrides)
     if not begun:
         check_apart(out, _inputs(source))
     with tempfile.TemporaryDirectory() as scratch:

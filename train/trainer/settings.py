@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,8 @@ from translate_trt.train.config import (
     recipe,
 )
 from translate_trt.train.hashed_files import file_hashes, read_json
+
+log = logging.getLogger("translate_trt")
 
 SETTINGS = "run.json"
 
@@ -144,13 +147,22 @@ def fine_tuning_settings(
     )
 
 
-def resumed_settings(out: Path, overrides: dict[str, Any], start: Path | None = None) -> Settings:
+def resumed_settings(
+    out: Path,
+    overrides: dict[str, Any],
+    start: Path | None = None,
+    preset_name: str | None = None,
+    corpus: str | None = None,
+) -> Settings:
     """Read the settings of the run in `out`, of which only those of MAY_CHANGE may change.
 
     Args:
         out: Directory of the run.
         overrides: Fields of ModelConfig and TrainConfig by name.
         start: Checkpoint of --from, which must be the one that the run began with.
+        preset_name: Preset or recipe that was asked for; a warning names settings in which the run
+            differs from it.
+        corpus: Name of the corpus, if it has one.
 
     Raises:
         CheckpointError: run.json is damaged.
@@ -163,32 +175,50 @@ def resumed_settings(out: Path, overrides: dict[str, Any], start: Path | None = 
     decoding = DecodingDefaults.read(path, values)
     before = {**dataclasses.asdict(model), **dataclasses.asdict(train)}
     before |= {name: decoding.search.get(name) for name in LANGUAGES}
-    changed = [
-        name
-        for name, value in overrides.items()
-        if name not in MAY_CHANGE and value != before[name]
-    ]
-    # Vocabularies may be smaller than requested, and run.json has the size that was chosen for 0.
-    changed = [
-        name
-        for name in changed
-        if name not in ("vocabulary_size", "source_vocabulary_size")
-        and (name, overrides[name]) != ("micro_batch_tokens", 0)
-    ]
+    changed = [name for name in _differences(overrides, before) if name not in MAY_CHANGE]
     if changed:
         raise OptionError(
-            f"a resumed run keeps its settings, but {', '.join(sorted(changed))} would change. "
+            f"a resumed run keeps its settings, but {', '.join(changed)} would change. "
             "Leave these options out, or start a new run."
         )
     origin = values.get("from")
     if start is not None:
         _check_origin(out, origin, start)
+    if preset_name is not None:
+        asked = vars(recipe(preset_name, corpus))
+        if origin is None:
+            asked = asked | vars(preset(preset_name, corpus).model)
+        asked = {name: value for name, value in asked.items() if name not in overrides}
+        kept = [
+            f"{name} {before[name]} instead of {asked[name]}"
+            for name in _differences(asked, before)
+        ]
+        if kept:
+            log.warning(
+                "the run in %s keeps its settings, some of which are not those of %s: %s. Of a "
+                "resumed run, only --steps, --cooldown-steps and --patience can be changed.",
+                out, preset_name, ", ".join(kept),
+            )  # fmt: skip
     return Settings(
         model,
         apply(train, {k: v for k, v in overrides.items() if k in MAY_CHANGE}),
         named_tokenizers(path, values),
         decoding,
         origin,
+    )
+
+
+def _differences(asked: dict[str, Any], kept: dict[str, Any]) -> list[str]:
+    """Return the names of the settings in which a run differs from what is asked for, sorted.
+
+    Vocabularies may be smaller than requested, and 0 micro_batch_tokens become a size that the
+    run chooses.
+    """
+    chosen = ("vocabulary_size", "source_vocabulary_size")
+    return sorted(
+        name
+        for name, value in asked.items()
+        if value != kept[name] and name not in chosen and (name, value) != ("micro_batch_tokens", 0)
     )
 
 

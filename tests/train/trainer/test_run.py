@@ -92,6 +92,23 @@ def test_a_resumed_run_keeps_its_settings(
     assert vars(job.settings.model) == json.loads(before)["model"]
 
 
+def test_a_resumed_run_warns_of_what_its_preset_would_change(
+    run: Run, text: Text, settings: Settings, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run(tmp_path / "run", steps=2)
+    caplog.clear()
+    asked = settings | {"steps": 30}
+    assert prepare_job(text, tmp_path / "run", "tiny", asked, resume=True)
+    assert prepare_job(text, tmp_path / "run", None, {}, resume=True)
+    assert not caplog.records
+    asked = {name: value for name, value in settings.items() if name not in ("dropout", "heads")}
+    job = prepare_job(text, tmp_path / "run", "tiny-h16", asked, resume=True)
+    (record,) = caplog.records
+    assert "not those of tiny-h16: " in record.getMessage()
+    assert "dropout 0.2 instead of 0.1, heads 2 instead of 16. Of" in record.getMessage()
+    assert job.settings.model.heads == 2
+
+
 def test_other_data_is_noticed(
     run: Run, text: Text, write_pairs: Callable[..., TextPair], settings: Settings, tmp_path: Path
 ) -> None:
