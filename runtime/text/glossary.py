@@ -5,6 +5,7 @@ The rules are those of docs/terminology.md.
 
 from __future__ import annotations
 
+import bisect
 import itertools
 import os
 import re
@@ -124,22 +125,23 @@ class Glossary:
             InputError: A phrase is blank, or an entry has no target phrase.
         """
         self.ignore_case = ignore_case
-        merged: dict[str, Entry] = {}
+        sources: dict[str, str] = {}
+        targets: dict[str, dict[str, None]] = {}
         for entry in entries:
             if not (entry.targets and all(map(str.strip, (entry.source, *entry.targets)))):
                 raise InputError(f"{entry} has a blank phrase or no target phrase.")
             key = _fold(entry.source.strip(), ignore_case).text
-            former = merged.get(key, Entry(entry.source, ()))
-            merged[key] = Entry(
-                former.source, tuple(dict.fromkeys((*former.targets, *entry.targets)))
-            )
-        self.entries = [*merged.values()]
-        self._by_phrase = merged
-        lengths: dict[str, set[int]] = {}
-        for phrase in merged:
-            lengths.setdefault(phrase[: _first_end(phrase, 0)], set()).add(len(phrase))
-        # Lengths of the phrases that begin with a word, longest first.
-        self._lengths = {first: sorted(found, reverse=True) for first, found in lengths.items()}
+            sources.setdefault(key, entry.source)
+            targets.setdefault(key, {}).update(dict.fromkeys(entry.targets))
+        self._by_phrase = {
+            key: Entry(source, tuple(targets[key])) for key, source in sources.items()
+        }
+        self.entries = [*self._by_phrase.values()]
+        by_word: dict[str, list[str]] = {}
+        for phrase in self._by_phrase:
+            by_word.setdefault(phrase[: _first_end(phrase, 0)], []).append(phrase)
+        # The phrases that begin with a word.
+        self._beginning_with = {word: _Phrases(found) for word, found in by_word.items()}
 
     @classmethod
     def read(cls, path: str | os.PathLike[str], ignore_case: bool = False) -> Glossary:
@@ -192,13 +194,11 @@ class Glossary:
 
     def _longest(self, folded: _Folded, begin: int, first: str) -> tuple[int, Entry] | None:
         """Return the end and the entry of the longest phrase at a position; None without one."""
-        if (lengths := self._lengths.get(first)) is None or not folded.is_edge(begin):
+        if (phrases := self._beginning_with.get(first)) is None or not folded.is_edge(begin):
             return None
-        for length in lengths:
-            end = begin + length
-            entry = self._by_phrase.get(folded.text[begin:end])
-            if entry is not None and end <= len(folded.text) and folded.is_edge(end):
-                return end, entry
+        for phrase in phrases.at(folded.text, begin):
+            if folded.is_edge(end := begin + len(phrase)):
+                return end, self._by_phrase[phrase]
         return None
 
     def terms(self, source: str, translation: str) -> list[Term]:
@@ -215,17 +215,19 @@ class Glossary:
         if not matches:
             return []
         folded = _fold(translation, self.ignore_case)
-        taken = bytearray(len(folded.text))
+        occurrences = _FreeOccurrences(folded)
         found: list[str | None] = [None] * len(matches)
-        by_length = sorted(
-            range(len(matches)), key=lambda n: -max(map(len, matches[n].entry.targets))
-        )
-        for n in by_length:
-            for target in matches[n].entry.targets:
-                phrase = _fold(target.strip(), self.ignore_case).text
-                if (begin := folded.find(phrase, taken)) is not None:
+        # By source phrase, of which each entry has another.
+        entries = {match.entry.source: match.entry for match in matches}
+        longest = {source: max(map(len, entry.targets)) for source, entry in entries.items()}
+        phrases = {
+            source: [_fold(target.strip(), self.ignore_case).text for target in entry.targets]
+            for source, entry in entries.items()
+        }
+        for n in sorted(range(len(matches)), key=lambda n: -longest[matches[n].entry.source]):
+            for phrase in phrases[matches[n].entry.source]:
+                if (begin := occurrences.take(phrase)) is not None:
                     end = begin + len(phrase)
-                    taken[begin:end] = b"\1" * len(phrase)
                     found[n] = translation[folded.offsets[begin] : folded.offsets[end]]
                     break
         return [
@@ -272,14 +274,55 @@ class _Folded(NamedTuple):
         inside = 0 < at < len(self.text)
         return not (inside and _JOINING[self.text[at - 1]] and _JOINING[self.text[at]])
 
-    def find(self, phrase: str, taken: bytearray) -> int | None:
-        """Return the first occurrence of a phrase between edges whose characters are not taken."""
-        begin = self.text.find(phrase)
-        while begin >= 0:
+
+class _Phrases:
+    """Phrases with the same first word, found at a position of a text."""
+
+    def __init__(self, phrases: Iterable[str]) -> None:
+        self._sorted = sorted(phrases)
+        self._most = max(map(len, self._sorted))
+        # Index of the longest other phrase that begins each phrase; -1 without one.
+        self._beginnings: list[int] = []
+        open_at: list[int] = []  # of phrases each of which begins the next
+        for index, phrase in enumerate(self._sorted):
+            while open_at and not phrase.startswith(self._sorted[open_at[-1]]):
+                open_at.pop()
+            self._beginnings.append(open_at[-1] if open_at else -1)
+            open_at.append(index)
+
+    def at(self, text: str, begin: int) -> Iterator[str]:
+        """Iterate over the phrases that a text has at a position, the longest one first.
+
+        In sorted order, all phrases between one of these and the text begin with it.
+        """
+        rest = text[begin : begin + self._most]
+        index = bisect.bisect_right(self._sorted, rest) - 1
+        while index >= 0:
+            if rest.startswith(phrase := self._sorted[index]):
+                yield phrase
+            index = self._beginnings[index]
+
+
+class _FreeOccurrences:
+    """Occurrences of phrases in a text, each of which is taken once, without overlaps."""
+
+    def __init__(self, text: _Folded) -> None:
+        self._text, self._taken = text, bytearray(len(text.text))
+        # Position after which each phrase occurs next, if at all; those before stay taken.
+        self._next: dict[str, int] = {}
+
+    def take(self, phrase: str) -> int | None:
+        """Return the first free occurrence of a phrase between edges, which is free no more."""
+        text, begin = self._text, self._next.get(phrase, 0)
+        while (begin := text.text.find(phrase, begin)) >= 0:
             end = begin + len(phrase)
-            if self.is_edge(begin) and self.is_edge(end) and not any(taken[begin:end]):
+            free = self._taken.find(1, begin, end) < 0
+            if free and text.is_edge(begin) and text.is_edge(end):
+                self._taken[begin:end] = b"\1" * len(phrase)
+                self._next[phrase] = end
                 return begin
-            begin = self.text.find(phrase, begin + 1)
+            begin += 1
+        self._next[phrase] = len(text.text)
         return None
 
 

@@ -226,6 +226,19 @@ def test_a_large_glossary(library: Library) -> None:
     library.free(ours)
 
 
+def test_many_terms(library: Library) -> None:
+    """Time does not grow with the square of the number of terms, of phrases or of targets."""
+    for lines, line, translation in (
+        (["cat\tKatze", "dog\tKatze"], "cat " * 50_000 + "dog " * 50_000, "Katze " * 75_000),
+        ([f"a{' a' * n} b\tx" for n in range(1_500)], "a " * 50_000, "x"),
+        ([f"a{' a' * n}\tx" for n in range(1_500)], "a " * 3_100, "x x"),
+        (["\t".join(["a", *map(str, range(100_000))])], "a a", "99999 7"),
+    ):
+        ours, theirs = library.parse("\n".join(lines).encode()), Glossary.parse(lines, "terms.tsv")
+        assert library.terms(ours, line, translation) == terms_in_python(theirs, line, translation)
+        library.free(ours)
+
+
 FILES = {
     "good": b"# terms\n\ncar\tAuto\tWagen\t\t\n New  York \tNew York\r\ncar\tPkw\tAuto\n",
     "byte order mark": "\ufeffHaus\thouse\n".encode(),

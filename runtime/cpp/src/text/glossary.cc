@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <cstring>
 #include <fstream>
-#include <functional>
 #include <iterator>
 #include <numeric>
 #include <sstream>
@@ -45,6 +44,10 @@ constexpr Magic kCompressions[] = {{"\x1F\x8B"sv, "gzip"},
                                    {"PK\x03\x04"sv, "zip"}};
 
 bool starts_with(std::string_view text, std::string_view prefix) {
+  return text.substr(0, prefix.size()) == prefix;
+}
+
+bool starts_with(std::u32string_view text, std::u32string_view prefix) {
   return text.substr(0, prefix.size()) == prefix;
 }
 
@@ -111,20 +114,38 @@ struct Glossary::Folded {
     const bool inside = at > 0 && at < text.size();
     return !(inside && joins(text[at - 1]) && joins(text[at]));
   }
-
-  // The first occurrence of a phrase between edges whose characters are not taken; npos if there is
-  // none.
-  std::size_t find(const std::u32string& phrase, const std::vector<bool>& taken) const {
-    std::size_t begin = text.find(phrase);
-    for (; begin != text.npos; begin = text.find(phrase, begin + 1)) {
-      const std::size_t end = begin + phrase.size();
-      const auto first = taken.begin() + static_cast<std::ptrdiff_t>(begin);
-      const auto last = taken.begin() + static_cast<std::ptrdiff_t>(end);
-      if (is_edge(begin) && is_edge(end) && std::find(first, last, true) == last) break;
-    }
-    return begin;
-  }
 };
+
+namespace {
+
+// Occurrences of phrases in a text, each of which is taken once, without overlaps.
+template <typename Folded>
+class FreeOccurrences {
+ public:
+  explicit FreeOccurrences(const Folded& text) : text_(text), taken_(text.text.size(), '\0') {}
+
+  // The first free occurrence of a phrase between edges, which is free no more; npos: none.
+  std::size_t take(const std::u32string& phrase) {
+    std::size_t& next = next_[phrase];
+    for (; (next = text_.text.find(phrase, next)) != text_.text.npos; ++next) {
+      const std::size_t begin = next, end = begin + phrase.size();
+      if (!text_.is_edge(begin) || !text_.is_edge(end)) continue;
+      if (std::memchr(&taken_[begin], 1, phrase.size()) != nullptr) continue;
+      std::fill_n(taken_.begin() + static_cast<std::ptrdiff_t>(begin), phrase.size(), '\1');
+      next = end;
+      return begin;
+    }
+    return next;
+  }
+
+ private:
+  const Folded& text_;
+  std::string taken_;
+  // Position after which each phrase occurs next, if at all; those before stay taken.
+  std::unordered_map<std::u32string, std::size_t> next_;
+};
+
+}  // namespace
 
 Glossary::Folded Glossary::fold(std::u32string_view text) const {
   Folded folded;
@@ -152,6 +173,7 @@ Glossary::Folded Glossary::fold(std::u32string_view text) const {
 
 Glossary::Glossary(std::string_view content, const std::string& name, bool ignore_case)
     : ignore_case_(ignore_case) {
+  KnownTargets known;
   for (std::size_t number = 1; !content.empty(); ++number) {
     const std::size_t newline = std::min(content.find('\n'), content.size());
     std::string_view raw = content.substr(0, newline);
@@ -184,7 +206,7 @@ Glossary::Glossary(std::string_view content, const std::string& name, bool ignor
                         " has no target phrase; write the source phrase, a tab and a target phrase "
                         "(further ones after further tabs), or begin a comment with #.");
     }
-    add(source, targets);
+    add(source, targets, known);
   }
   if (entries_.empty()) {
     throw input_error(
@@ -213,29 +235,38 @@ Glossary Glossary::read(const std::filesystem::path& path, bool ignore_case) {
 }
 
 // Adds an entry, or its target phrases to the entry of the same source phrase.
-void Glossary::add(const std::u32string& source, const std::vector<std::u32string>& targets) {
+void Glossary::add(const std::u32string& source, const std::vector<std::u32string>& targets,
+                   KnownTargets& known) {
   std::u32string phrase = fold(source).text;
   auto found = by_phrase_.find(phrase);
   if (found == by_phrase_.end()) {
     Keyed& added = entries_.emplace_back(Keyed{std::move(phrase), {encode_utf8(source), {}}});
     found = by_phrase_.emplace(added.phrase, &added.entry).first;
   }
-  std::vector<std::string>& known = found->second->targets;
+  std::unordered_set<std::u32string>& of_entry = known[found->second];
   for (const std::u32string& target : targets) {
-    std::string text = encode_utf8(target);
-    if (std::find(known.begin(), known.end(), text) == known.end())
-      known.push_back(std::move(text));
+    if (of_entry.insert(target).second) found->second->targets.push_back(encode_utf8(target));
   }
 }
 
 void Glossary::index() {
   for (const Keyed& keyed : entries_) {
     const std::u32string_view phrase = keyed.phrase;
-    lengths_[phrase.substr(0, first_end(phrase, 0))].push_back(phrase.size());
+    beginning_with_[phrase.substr(0, first_end(phrase, 0))].push_back({&keyed, -1});
   }
-  for (auto& [first, lengths] : lengths_) {
-    std::sort(lengths.begin(), lengths.end(), std::greater<>());
-    lengths.erase(std::unique(lengths.begin(), lengths.end()), lengths.end());
+  for (auto& [first, entries] : beginning_with_) {
+    std::sort(entries.begin(), entries.end(),
+              [](const Indexed& a, const Indexed& b) { return a.keyed->phrase < b.keyed->phrase; });
+    for (std::size_t n = 1; n < entries.size(); ++n) {
+      // Phrases that begin this one and lie before it begin the one before it as well, or are it.
+      std::ptrdiff_t& beginning = entries[n].beginning;
+      beginning = static_cast<std::ptrdiff_t>(n) - 1;
+      while (beginning >= 0 &&
+             !starts_with(entries[n].keyed->phrase,
+                          entries[static_cast<std::size_t>(beginning)].keyed->phrase)) {
+        beginning = entries[static_cast<std::size_t>(beginning)].beginning;
+      }
+    }
   }
 }
 
@@ -246,14 +277,21 @@ std::vector<GlossaryMatch> Glossary::find(std::u32string_view text) const {
   for (std::size_t at = 0; at < characters.size();) {
     const std::size_t next = first_end(characters, at);
     std::size_t end = at;  // of the longest phrase here
-    const auto lengths = lengths_.find(characters.substr(at, next - at));
-    if (lengths != lengths_.end() && folded.is_edge(at)) {
-      for (const std::size_t length : lengths->second) {
-        if (length > characters.size() - at || !folded.is_edge(at + length)) continue;
-        const auto found = by_phrase_.find(characters.substr(at, length));
-        if (found == by_phrase_.end()) continue;
-        end = at + length;
-        matches.push_back({folded.offsets[at], folded.offsets[end], found->second});
+    const auto entries = beginning_with_.find(characters.substr(at, next - at));
+    if (entries != beginning_with_.end() && folded.is_edge(at)) {
+      const std::vector<Indexed>& found = entries->second;
+      const std::u32string_view rest = characters.substr(at);
+      // In their order, all phrases between one that is here and the text begin with it.
+      auto n = std::upper_bound(found.begin(), found.end(), rest,
+                                [](std::u32string_view text, const Indexed& one) {
+                                  return text < one.keyed->phrase;
+                                }) -
+               found.begin() - 1;
+      for (; n >= 0; n = found[static_cast<std::size_t>(n)].beginning) {
+        const Keyed& keyed = *found[static_cast<std::size_t>(n)].keyed;
+        if (!starts_with(rest, keyed.phrase) || !folded.is_edge(at + keyed.phrase.size())) continue;
+        end = at + keyed.phrase.size();
+        matches.push_back({folded.offsets[at], folded.offsets[end], &keyed.entry});
         break;
       }
     }
@@ -268,24 +306,31 @@ std::vector<Term> Glossary::terms(std::u32string_view source,
   for (const GlossaryMatch& match : find(source)) terms.push_back({match, std::nullopt});
   if (terms.empty()) return terms;
   const Folded folded = fold(translation);
-  std::vector<bool> taken(folded.text.size());
-  std::vector<std::size_t> order(terms.size()), longest(terms.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  for (std::size_t n = 0; n < terms.size(); ++n) {
-    for (const std::string& target : terms[n].match.entry->targets) {
-      longest[n] = std::max(longest[n], decode_utf8(target).size());
+  struct Targets {
+    std::vector<std::u32string> phrases;  // folded
+    std::size_t longest = 0;
+  };
+  std::unordered_map<const GlossaryEntry*, Targets> targets;
+  for (const Term& term : terms) {
+    const auto [found, is_new] = targets.try_emplace(term.match.entry);
+    if (!is_new) continue;
+    for (const std::string& text : term.match.entry->targets) {
+      const std::u32string target = decode_utf8(text);
+      found->second.phrases.push_back(fold(target).text);
+      found->second.longest = std::max(found->second.longest, target.size());
     }
   }
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return longest[a] > longest[b]; });
+  std::vector<std::size_t> order(terms.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return targets[terms[a].match.entry].longest > targets[terms[b].match.entry].longest;
+  });
+  FreeOccurrences<Folded> occurrences(folded);
   for (const std::size_t n : order) {
-    for (const std::string& target : terms[n].match.entry->targets) {
-      const std::u32string phrase = fold(decode_utf8(target)).text;
-      const std::size_t begin = folded.find(phrase, taken);
+    for (const std::u32string& phrase : targets[terms[n].match.entry].phrases) {
+      const std::size_t begin = occurrences.take(phrase);
       if (begin == folded.text.npos) continue;
       const std::size_t end = begin + phrase.size();
-      std::fill(taken.begin() + static_cast<std::ptrdiff_t>(begin),
-                taken.begin() + static_cast<std::ptrdiff_t>(end), true);
       const std::size_t first = folded.offsets[begin];
       terms[n].translation = encode_utf8(translation.substr(first, folded.offsets[end] - first));
       break;

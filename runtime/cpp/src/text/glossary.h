@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 namespace translate_trt::runtime {
@@ -60,15 +61,25 @@ class Glossary {
     GlossaryEntry entry;
   };
 
+  // An entry among those whose phrases have the same first word.
+  struct Indexed {
+    const Keyed* keyed;
+    std::ptrdiff_t beginning;  // index of the longest other phrase that begins this one; -1: none
+  };
+
+  // Target phrases of each entry, while the glossary is parsed.
+  using KnownTargets = std::unordered_map<const GlossaryEntry*, std::unordered_set<std::u32string>>;
+
   Folded fold(std::u32string_view text) const;
-  void add(const std::u32string& source, const std::vector<std::u32string>& targets);
+  void add(const std::u32string& source, const std::vector<std::u32string>& targets,
+           KnownTargets& known);
   void index();
 
   bool ignore_case_;
   std::deque<Keyed> entries_;  // does not move its elements, which the indices refer to
   std::unordered_map<std::u32string_view, GlossaryEntry*> by_phrase_;
-  // Lengths of the phrases that begin with a word, longest first.
-  std::unordered_map<std::u32string_view, std::vector<std::size_t>> lengths_;
+  // Entries whose phrases begin with a word, in the order of their phrases.
+  std::unordered_map<std::u32string_view, std::vector<Indexed>> beginning_with_;
 };
 
 }  // namespace translate_trt::runtime
