@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from numbers import Real
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -143,12 +144,11 @@ class _Words:
     """
 
     def __init__(self, spans: Sequence[Span], words: Sequence[Span]) -> None:
-        begins, ends = [begin for begin, _ in words], [end for _, end in words]
         of_tokens = []
         for begin, end in spans if words else ():
             # A token without a character of its own belongs to the word that it is in or before.
-            first = min(bisect_right(ends, begin), len(words) - 1)
-            of_tokens.append((first, max(bisect_left(begins, end) - 1, first)))
+            first = min(bisect_right(words, begin, key=itemgetter(1)), len(words) - 1)
+            of_tokens.append((first, max(bisect_left(words, end, key=itemgetter(0)) - 1, first)))
         self.first = min((first for first, _ in of_tokens), default=0)
         count = max((last for _, last in of_tokens), default=-1) + 1 - self.first
         self.shares = np.zeros((len(of_tokens), count), np.float32)

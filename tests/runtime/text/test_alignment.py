@@ -43,6 +43,17 @@ def test_each_target_word_has_the_source_word_of_the_largest_weight() -> None:
     assert aligned("a b", "x y", [[0.0, 0.1], [0.1, 0.0]]).pharaoh() == "0-1 1-0"
 
 
+def test_many_segments() -> None:
+    """Time does not grow with the square of the number of segments."""
+    words = [(begin, begin + 1) for begin in range(0, 100_000, 2)]
+    weights = np.eye(2, dtype=np.float32)
+    segments = tuple(
+        AlignedSegment(pair, pair, weights) for pair in zip(words[::2], words[1::2], strict=True)
+    )
+    text = "a " * len(words)
+    assert Alignment(text, text, segments).pairs() == [(n, n) for n in range(len(words))]
+
+
 def test_subwords_of_the_source_add_up_and_those_of_the_target_are_averaged() -> None:
     # The whole word "x|y" has 0.2 + 0.2 of "b|c" in the first row, and 0.3 of "a".
     assert aligned("a b|c", "x", [[0.3, 0.2, 0.2]]).pairs() == [(1, 0)]
