@@ -1,10 +1,14 @@
 // Scheduling: which sentences share a batch, and in which order.
 
 #include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
 #include <memory>
 #include <vector>
 
 #include "check.h"
+#include "core/job.h"
 #include "core/scheduler.h"
 #include "counting_backend.h"
 
@@ -34,6 +38,31 @@ void test_the_longest_first_but_not_before_those_that_came_earlier() {
   CHECK(lengths(scheduler.take(0, group, {1})) == Lengths({5}));  // starts a round: 5 and 4
   scheduler.submit(pointers(sentences_of({9})), 3);
   CHECK(lengths(scheduler.take(0, group, {100, 1, 6, 1})) == Lengths({4, 9, 3}));
+}
+
+void test_of_equal_sentences_the_first_is_first() {
+  Scheduler scheduler(1, 1, 0);
+  for (int i = 0; i < 3; ++i) scheduler.submit(pointers(sentences_of({4, 4})), 1);
+  const Group group = *scheduler.next_group(0, false);
+  std::uint64_t number = 0;
+  for (const SentencePtr& one : scheduler.take(0, group, {100})) CHECK(one->number == ++number);
+  CHECK(number == 6);
+}
+
+// Takes minutes if the time grows with the square of the number of sentences.
+void test_many_sentences_of_a_caller() {
+  constexpr std::size_t kMany = 50'000;
+  Scheduler scheduler(1, 1, 0);
+  const std::atomic<bool> dropped = true, wanted = false;
+  std::deque<Job> jobs;
+  for (std::size_t i = 0; i < kMany; ++i) {
+    auto one = sentences_of({3 + i % 20});
+    one[0].job = &jobs.emplace_back(nullptr);
+    one[0].dropped = i % 2 == 0 ? &dropped : &wanted;
+    scheduler.submit(pointers(one), 1);
+  }
+  for (const Job& job : jobs) scheduler.forget_dropped(&job);
+  CHECK(scheduler.load().pending == kMany / 2);
 }
 
 void test_workers_of_a_group_get_like_numbers() {
@@ -86,7 +115,7 @@ void test_a_batch_goes_on_if_the_group_that_it_was_to_end_for_was_dropped() {
   scheduler.submit(pointers(others), 2);
   CHECK(scheduler.ready(0, first, {100, 1, 4, 1}) == 0);
   dropped = true;
-  scheduler.forget_dropped();
+  scheduler.forget_dropped(nullptr);
   CHECK(scheduler.ready(0, first, {100, 1, 4, 1}) == 2);
 }
 
@@ -114,7 +143,7 @@ void test_capacity_and_dropped() {
   CHECK(contains(thrown([&] { scheduler.submit(pointers(sentences_of({3})), 2); }),
                  "TT_CAPACITY_EXCEEDED the translator has 2 sentences"));
   dropped = true;
-  scheduler.forget_dropped();
+  scheduler.forget_dropped(nullptr);
   CHECK(scheduler.load().pending == 0 && !scheduler.next_group(0, false));
   scheduler.submit(pointers(sentences), 1);  // cancelled before a batch takes it
   const Group group = *scheduler.next_group(0, false);
@@ -139,6 +168,8 @@ void test_what_failed_is_retried_alone() {
 
 void test_scheduler() {
   test_the_longest_first_but_not_before_those_that_came_earlier();
+  test_of_equal_sentences_the_first_is_first();
+  test_many_sentences_of_a_caller();
   test_workers_of_a_group_get_like_numbers();
   test_long_and_large_are_groups_of_their_own();
   test_a_group_that_no_worker_serves_ends_the_oldest_batch();

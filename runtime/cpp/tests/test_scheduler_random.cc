@@ -139,7 +139,7 @@ class Simulation {
 
   // Runs at the end of a round, so that batches also meet cancelled sentences.
   void forget_dropped() {
-    scheduler_.forget_dropped();
+    scheduler_.forget_dropped(nullptr);
     for (auto entry = known_.begin(); entry != known_.end();) {
       const Known& one = entry->second;
       if (one.is_running || !one.sentence->is_dropped()) {

@@ -19,18 +19,17 @@ bool is_shorter(const SentencePtr& one, const SentencePtr& other) {
 // ---- pending sentences of a group ----
 
 void Scheduler::Pending::add(Caller caller, const Sentences& sentences) {
-  Sentences& theirs = callers[caller];
-  theirs.insert(theirs.end(), sentences.begin(), sentences.end());
-  std::stable_sort(theirs.begin(), theirs.end(), is_shorter);
+  callers[caller].insert(sentences.begin(), sentences.end());
   size += sentences.size();
 }
 
 std::int64_t Scheduler::Pending::next_length() {
   if (round.empty()) {
     for (auto entry = callers.begin(); entry != callers.end();) {
-      Sentences& theirs = entry->second;
-      round.push_back(std::move(theirs.back()));
-      theirs.pop_back();
+      Queue& theirs = entry->second;
+      const auto next = std::prev(theirs.end());
+      round.push_back(*next);
+      theirs.erase(next);
       entry = theirs.empty() ? callers.erase(entry) : std::next(entry);
     }
     std::stable_sort(round.begin(), round.end(), is_shorter);
@@ -46,21 +45,14 @@ Sentences Scheduler::Pending::take(std::int64_t count) {
   return taken;
 }
 
-std::vector<SentencePtr> Scheduler::Pending::remove_dropped() {
-  std::vector<SentencePtr> removed;
-  const auto remove = [&](Sentences& sentences) {
-    const auto is_kept = [](const SentencePtr& one) { return !one->is_dropped(); };
-    const auto first = std::stable_partition(sentences.begin(), sentences.end(), is_kept);
-    removed.insert(removed.end(), first, sentences.end());
-    sentences.erase(first, sentences.end());
-  };
-  remove(round);
-  for (auto entry = callers.begin(); entry != callers.end();) {
-    remove(entry->second);
-    entry = entry->second.empty() ? callers.erase(entry) : std::next(entry);
+void Scheduler::Pending::remove(const SentencePtr& sentence) {
+  const auto entry = callers.find(sentence->caller);
+  if (entry != callers.end() && entry->second.erase(sentence) > 0) {
+    if (entry->second.empty()) callers.erase(entry);
+  } else {
+    round.erase(std::find(round.begin(), round.end(), sentence));
   }
-  size -= removed.size();
-  return removed;
+  --size;
 }
 
 std::set<Caller> Scheduler::Pending::all_callers() const {
@@ -116,13 +108,19 @@ void Scheduler::enqueue(const std::vector<std::shared_ptr<Sentence>>& sentences,
   for (const auto& [group, some] : of_groups) add(group, caller, some);
 }
 
-void Scheduler::forget_dropped() {
+void Scheduler::forget_dropped(const Job* job) {
   const std::lock_guard lock(mutex_);
-  for (auto entry = groups_.begin(); entry != groups_.end();) {
-    const Group group = entry->first;
-    for (const SentencePtr& sentence : entry->second.pending.remove_dropped()) left(*sentence);
-    ++entry;
+  auto entry = pending_.lower_bound({job, 0});
+  while (entry != pending_.end() && entry->first.first == job) {
+    const auto& [sentence, group] = entry->second;
+    if (!sentence->is_dropped()) {
+      ++entry;
+      continue;
+    }
+    groups_.at(group).pending.remove(sentence);
     erase_if_idle(group);
+    left(*sentence);
+    entry = pending_.erase(entry);
   }
 }
 
@@ -187,6 +185,7 @@ Sentences Scheduler::take(int worker, const Group& group, const Capacity& capaci
     const Sentences some = state.pending.take(count);
     if (some.empty()) break;
     for (const SentencePtr& sentence : some) {
+      pending_.erase({sentence->job, sentence->number});
       if (sentence->is_dropped()) {
         left(*sentence);
         continue;
@@ -240,6 +239,7 @@ void Scheduler::add(const Group& group, Caller caller, const Sentences& sentence
   State& state = groups_[group];
   if (state.pending.size == 0) state.since = ++arrivals_;
   state.pending.add(caller, sentences);
+  for (const SentencePtr& one : sentences) pending_[{one->job, one->number}] = {one, group};
   if (sentences.size() == 1) {
     arrival_.notify_one();
   } else {

@@ -84,8 +84,8 @@ class Scheduler {
   // Enqueues further sentences of a job that was accepted, also at capacity.
   void submit_following(const std::vector<std::shared_ptr<Sentence>>& sentences, Caller caller);
 
-  // Removes dropped sentences from the queue.
-  void forget_dropped();
+  // Removes the dropped sentences of a job from the queue.
+  void forget_dropped(const Job* job);
 
   // Refuses further sentences; workers stop after their current step.
   void close();
@@ -119,16 +119,25 @@ class Scheduler {
   bool is_closed() const;
 
  private:
+  // Whether a sentence is taken later than another one of its caller: it is shorter, or of the same
+  // length and arrived later.
+  struct IsLater {
+    bool operator()(const SentencePtr& one, const SentencePtr& other) const {
+      return std::pair(one->length(), other->number) < std::pair(other->length(), one->number);
+    }
+  };
+  using Queue = std::set<SentencePtr, IsLater>;  // the last one is next
+
   // Pending sentences of a group.
   struct Pending {
-    std::map<Caller, Sentences> callers;  // by caller, shortest first; without those of the round
-    Sentences round;                      // at most one per caller, shortest first
+    std::map<Caller, Queue> callers;  // without those of the round
+    Sentences round;                  // at most one per caller, shortest first
     std::size_t size = 0;
 
     void add(Caller caller, const Sentences& sentences);
     std::int64_t next_length();  // tokens of the next sentence, the end symbol included
     Sentences take(std::int64_t count);
-    std::vector<SentencePtr> remove_dropped();
+    void remove(const SentencePtr& sentence);
     std::set<Caller> all_callers() const;
   };
 
@@ -156,6 +165,8 @@ class Scheduler {
   mutable std::mutex mutex_;
   std::condition_variable arrival_;
   std::map<Group, State> groups_;
+  // Pending sentences and their groups, by job and number.
+  std::map<std::pair<const Job*, std::uint64_t>, std::pair<SentencePtr, Group>> pending_;
   std::vector<std::vector<Group>> serves_;  // by worker, oldest first
   std::map<int, Group> next_;  // by worker, the group to serve once a batch has drained
   // Workers and groups whose batches have not taken a sentence yet.

@@ -245,7 +245,10 @@ void Service::found(const Group& group, const SentencePtr& sentence,
     if (hypotheses.empty()) throw no_hypothesis(*sentence);
     count(*sentence, hypotheses.front());
     progress = Job::found(job, *sentence, std::move(hypotheses));
-    if (!progress.next.empty()) scheduler_->submit_following(progress.next, sentence->caller);
+    if (!progress.next.empty()) {
+      scheduler_->submit_following(progress.next, sentence->caller);
+      if (job->is_finished()) scheduler_->forget_dropped(job.get());  // cancelled before
+    }
   } catch (const Error& thrown) {
     error = thrown;
   } catch (const std::exception& thrown) {
@@ -305,7 +308,7 @@ void Service::expire() {
 void Service::finish(const std::shared_ptr<Job>& job, const Error* error) {
   if (!job->finish(error)) return;
   forget(*job);
-  if (error != nullptr) scheduler_->forget_dropped();
+  if (error != nullptr) scheduler_->forget_dropped(job.get());
 }
 
 void Service::fail(const std::shared_ptr<Job>& job, const Error& error) { finish(job, &error); }
