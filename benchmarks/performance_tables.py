@@ -323,6 +323,17 @@ def render_readme(throughput: Report, latency: Report) -> str:
     )
 
 
+def render_first_translation(found: Report) -> str:
+    """Render the README's sentence about the result of scripts/first_translation.py."""
+    preparing = sum(found["steps"][name] for name in ("environment", "pip install"))
+    return (
+        "From `pip install` of the wheel in a new environment to the page translating in "
+        f"{found['page by']}, it took {found['seconds']:.0f} s on {found['cores']} cores "
+        f"({found['machine']}), of which {preparing:.0f} s went into the environment and into pip "
+        "without a cache ([scripts/first_translation.py](scripts/first_translation.py)).\n"
+    )
+
+
 #: Part of docs/performance.md for each report, by the report's name.
 PARTS_OF_PAGE: dict[str, Callable[[Report], str]] = {
     "throughput": render_throughput,

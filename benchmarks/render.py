@@ -18,7 +18,7 @@ import parsing_table
 import plan
 import training_estimates
 from harness import RESULTS, read_reports
-from performance_tables import PARTS_OF_PAGE, render_readme
+from performance_tables import PARTS_OF_PAGE, render_first_translation, render_readme
 from plots import (
     PLOT_DIRECTORY,
     plot_front,
@@ -172,6 +172,9 @@ def main() -> None:
     PAGE.write_text("\n".join([HEAD, *sections]), encoding="utf-8")
     if {"throughput", "latency"} <= reports.keys():
         fill(README, "performance", render_readme(reports["throughput"], reports["latency"]))
+    if "first-translation" in reports:
+        found = reports["first-translation"]
+        fill(README, "first-translation", render_first_translation(found))
     for name, render in PARTS_OF_PAGE.items():
         if name in reports:
             fill(PERFORMANCE, name, render(reports[name]))
