@@ -155,9 +155,22 @@ def clean(tree: Iterable[Event]) -> list[Event]:
                     labelled.pop()
                 else:
                     labelled.append(Closing(labelled[begin][0]))
-    while _has_one_root(labelled) and labelled[0][0] in _EMPTY_ROOTS:
-        labelled = labelled[1:-1]
-    return _with_root([event for event in labelled if event[0]])
+    closings = _closings(labelled)
+    begin, end = 0, len(labelled)
+    while closings.get(begin) == end - 1 and labelled[begin][0] in _EMPTY_ROOTS:
+        begin, end = begin + 1, end - 1
+    return _with_root([event for event in labelled[begin:end] if event[0]])
+
+
+def _closings(tree: Sequence[Event]) -> dict[int, int]:
+    """Return the index of the closing of each opening, by the index of the opening."""
+    closings, openings = dict[int, int](), list[int]()
+    for index, event in enumerate(tree):
+        if isinstance(event, Opening):
+            openings.append(index)
+        elif isinstance(event, Closing):
+            closings[openings.pop()] = index
+    return closings
 
 
 def _has_one_root(tree: Sequence[Event]) -> bool:

@@ -95,6 +95,12 @@ def test_what_is_left_of_trees(text: str, expected: str) -> None:
     assert (built.text, built.repaired) == (expected, False)
 
 
+def test_deep_trees() -> None:
+    """Time does not grow with the square of the depth."""
+    (tree,) = read("( " * 100_000 + "(S (NN a)" + ")" * 100_001)
+    assert render(clean(tree)) == "(S (NN a))"
+
+
 def test_trees_of_any_shape_come_back() -> None:
     rng = random.Random(1)
     trees = [random_tree(rng) for _ in range(300)]
