@@ -55,13 +55,6 @@ void Scheduler::Pending::remove(const SentencePtr& sentence) {
   --size;
 }
 
-std::set<Caller> Scheduler::Pending::all_callers() const {
-  std::set<Caller> found;
-  for (const auto& [caller, theirs] : callers) found.insert(caller);
-  for (const SentencePtr& one : round) found.insert(one->caller);
-  return found;
-}
-
 // ---- submission ----
 
 Scheduler::Scheduler(int workers, int batches, std::size_t capacity)
@@ -288,14 +281,13 @@ std::optional<Group> Scheduler::to_begin(int worker) {
   }
   if (most == nullptr) return std::nullopt;
   if (own_groups.empty()) return *most;
-  std::set<Caller> own;
+  std::size_t own_callers = 0;
   for (const Group& group : own_groups) {
     const auto entry = groups_.find(group);
     if (entry == groups_.end()) continue;
-    own.merge(entry->second.pending.all_callers());
-    for (const auto& [caller, count] : entry->second.running) own.insert(caller);
+    own_callers += std::max(entry->second.pending.caller_count(), entry->second.running.size());
   }
-  if (groups_.at(*most).pending.all_callers().size() <= own.size()) return std::nullopt;
+  if (groups_.at(*most).pending.caller_count() <= own_callers) return std::nullopt;
   return *most;
 }
 

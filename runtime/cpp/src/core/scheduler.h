@@ -12,7 +12,9 @@
 // and sentences that are pending when a round starts are admitted before later ones.
 #pragma once
 
+#include <algorithm>
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -138,7 +140,8 @@ class Scheduler {
     std::int64_t next_length();  // tokens of the next sentence, the end symbol included
     Sentences take(std::int64_t count);
     void remove(const SentencePtr& sentence);
-    std::set<Caller> all_callers() const;
+    // Number of callers, about: those that came after the round began are not added to its own.
+    std::size_t caller_count() const { return std::max(callers.size(), round.size()); }
   };
 
   struct State {
