@@ -50,7 +50,7 @@ void test_of_equal_sentences_the_first_is_first() {
 }
 
 // Takes minutes if the time grows with the square of the number of sentences.
-void test_many_sentences_of_a_caller() {
+void test_many_sentences(bool of_one_caller) {
   constexpr std::size_t kMany = 50'000;
   Scheduler scheduler(1, 1, 0);
   const std::atomic<bool> dropped = true, wanted = false;
@@ -59,8 +59,10 @@ void test_many_sentences_of_a_caller() {
     auto one = sentences_of({3 + i % 20});
     one[0].job = &jobs.emplace_back(nullptr);
     one[0].dropped = i % 2 == 0 ? &dropped : &wanted;
-    scheduler.submit(pointers(one), 1);
+    scheduler.submit(pointers(one), of_one_caller ? 1 : i + 1);
   }
+  const Group group = *scheduler.next_group(0, false);
+  CHECK(scheduler.ready(0, group, {1}) == 1);  // begins a round
   for (const Job& job : jobs) scheduler.forget_dropped(&job);
   CHECK(scheduler.load().pending == kMany / 2);
 }
@@ -169,7 +171,8 @@ void test_what_failed_is_retried_alone() {
 void test_scheduler() {
   test_the_longest_first_but_not_before_those_that_came_earlier();
   test_of_equal_sentences_the_first_is_first();
-  test_many_sentences_of_a_caller();
+  test_many_sentences(true);
+  test_many_sentences(false);
   test_workers_of_a_group_get_like_numbers();
   test_long_and_large_are_groups_of_their_own();
   test_a_group_that_no_worker_serves_ends_the_oldest_batch();

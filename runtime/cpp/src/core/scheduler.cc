@@ -8,14 +8,6 @@
 
 namespace translate_trt::runtime {
 
-namespace {
-
-bool is_shorter(const SentencePtr& one, const SentencePtr& other) {
-  return one->tokens.size() < other->tokens.size();
-}
-
-}  // namespace
-
 // ---- pending sentences of a group ----
 
 void Scheduler::Pending::add(Caller caller, const Sentences& sentences) {
@@ -27,21 +19,18 @@ std::int64_t Scheduler::Pending::next_length() {
   if (round.empty()) {
     for (auto entry = callers.begin(); entry != callers.end();) {
       Queue& theirs = entry->second;
-      const auto next = std::prev(theirs.end());
-      round.push_back(*next);
-      theirs.erase(next);
+      round.insert(theirs.extract(std::prev(theirs.end())));
       entry = theirs.empty() ? callers.erase(entry) : std::next(entry);
     }
-    std::stable_sort(round.begin(), round.end(), is_shorter);
   }
-  return round.back()->length() + 1;
+  return (*round.rbegin())->length() + 1;
 }
 
 Sentences Scheduler::Pending::take(std::int64_t count) {
-  const std::size_t most = std::min(round.size(), static_cast<std::size_t>(count));
-  Sentences taken(round.rbegin(), round.rbegin() + static_cast<std::ptrdiff_t>(most));
-  round.resize(round.size() - most);
-  size -= most;
+  Sentences taken;
+  for (; !round.empty() && static_cast<std::int64_t>(taken.size()) < count; --size) {
+    taken.push_back(std::move(round.extract(std::prev(round.end())).value()));
+  }
   return taken;
 }
 
@@ -50,7 +39,7 @@ void Scheduler::Pending::remove(const SentencePtr& sentence) {
   if (entry != callers.end() && entry->second.erase(sentence) > 0) {
     if (entry->second.empty()) callers.erase(entry);
   } else {
-    round.erase(std::find(round.begin(), round.end(), sentence));
+    round.erase(sentence);
   }
   --size;
 }

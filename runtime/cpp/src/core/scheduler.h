@@ -121,8 +121,8 @@ class Scheduler {
   bool is_closed() const;
 
  private:
-  // Whether a sentence is taken later than another one of its caller: it is shorter, or of the same
-  // length and arrived later.
+  // Whether a sentence is taken later than another one: it is shorter, or of the same length and
+  // arrived later.
   struct IsLater {
     bool operator()(const SentencePtr& one, const SentencePtr& other) const {
       return std::pair(one->length(), other->number) < std::pair(other->length(), one->number);
@@ -133,7 +133,7 @@ class Scheduler {
   // Pending sentences of a group.
   struct Pending {
     std::map<Caller, Queue> callers;  // without those of the round
-    Sentences round;                  // at most one per caller, shortest first
+    Queue round;                      // at most one per caller
     std::size_t size = 0;
 
     void add(Caller caller, const Sentences& sentences);
