@@ -89,6 +89,15 @@ SLOW_FILES = frozenset(
         "runtime/text/test_cpp_markup_tokens.py",
         "runtime/test_native.py",
         "test_processor_times.py",
+        "cli/test_outputs.py",
+        "export/fused_ops/test_fuse.py",
+        "runtime/http/test_limits.py",
+        "runtime/kernels/test_matmuls.py",
+        "runtime/test_corpus.py",
+        "runtime/test_loops.py",
+        "scripts/test_gpu_check.py",
+        "train/data/test_token_files.py",
+        "train/test_search.py",
     }
 )
 

@@ -97,7 +97,7 @@ def test_what_is_left_of_trees(text: str, expected: str) -> None:
 
 def test_deep_trees() -> None:
     """Time does not grow with the square of the depth."""
-    (tree,) = read("( " * 100_000 + "(S (NN a)" + ")" * 100_001)
+    (tree,) = read("( " * 40_000 + "(S (NN a)" + ")" * 40_001)
     assert render(clean(tree)) == "(S (NN a))"
 
 

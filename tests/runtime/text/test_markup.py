@@ -177,7 +177,7 @@ def test_many_elements_of_a_block() -> None:
         segments = [AlignedSegment(one, one, weights[: len(one), : len(one)]) for one in sentences]
         return Alignment(text, text, tuple(segments))
 
-    parts = [f"<code>x{n}</code> H<sub>{n}</sub>O <b>a{n}</b> <img> in" for n in range(3_000)]
+    parts = [f"<code>x{n}</code> H<sub>{n}</sub>O <b>a{n}</b> <img> in" for n in range(1_000)]
     source = f"<p>{' '.join(parts)}</p>"
     (found,) = translate_with(copied, [source], "html", True)
     assert found.text == source
