@@ -4,8 +4,8 @@
 #
 #   bash scripts/test.sh [--tests-only] [--quick] [arguments of pytest]
 #
-# --tests-only leaves out scripts/lint.sh. --quick leaves out the tests that are marked slow: under three
-# minutes on two cores, once the environment is there.
+# --tests-only leaves out scripts/lint.sh. --quick leaves out the tests that are marked slow, and takes
+# a few minutes on two cores once the environment is there.
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 lint=true tests=()
 if [ "${1:-}" = --tests-only ]; then

@@ -460,8 +460,8 @@ PRESETS: dict[str, Preset] = {
         | {"validate_every": 500, "log_every": 20},
     ),
     # `base` with half its layers and an eighth of its widths: CPUs can train all of Table 3. 16,000
-    # steps are 14 epochs of Multi30k's 29,000 pairs; half of that was too little for the deepest
-    # row and for the one with the most dropout.
+    # steps are 14 epochs of Multi30k's 29,000 pairs, still too few for the deepest row and for the
+    # one with the most dropout (docs/results.md).
     "miniature": _preset(
         {"vocabulary_size": 2_000, "encoder_layers": 3, "decoder_layers": 3, "d_model": 64}
         | {"d_ff": 256},

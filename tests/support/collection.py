@@ -12,7 +12,8 @@ TESTS = ROOT / "tests"
 
 #: Files whose tests take more than some six seconds of processor time together, as measured by
 #: --processor-times: they compile, train, build, or start servers. They are in the whole suite and
-#: not in the quick tier.
+#: not in the quick tier, which keeps some that check what most changes touch: translation, search
+#: and markup.
 SLOW_FILES = frozenset(
     {
         "benchmarks/test_peers.py",

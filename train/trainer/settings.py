@@ -175,7 +175,7 @@ def resumed_settings(
     decoding = DecodingDefaults.read(path, values)
     before = {**dataclasses.asdict(model), **dataclasses.asdict(train)}
     before |= {name: decoding.search.get(name) for name in LANGUAGES}
-    changed = [name for name in _differences(overrides, before) if name not in MAY_CHANGE]
+    changed = [name for name in _differences(overrides, before, model) if name not in MAY_CHANGE]
     if changed:
         raise OptionError(
             f"a resumed run keeps its settings, but {', '.join(changed)} would change. "
@@ -191,7 +191,7 @@ def resumed_settings(
         asked = {name: value for name, value in asked.items() if name not in overrides}
         kept = [
             f"{name} {before[name]} instead of {asked[name]}"
-            for name in _differences(asked, before)
+            for name in _differences(asked, before, model)
         ]
         if kept:
             log.warning(
@@ -208,12 +208,16 @@ def resumed_settings(
     )
 
 
-def _differences(asked: dict[str, Any], kept: dict[str, Any]) -> list[str]:
+def _differences(asked: dict[str, Any], kept: dict[str, Any], model: ModelConfig) -> list[str]:
     """Return the names of the settings in which a run differs from what is asked for, sorted.
 
-    Vocabularies may be smaller than requested, and 0 micro_batch_tokens become a size that the
-    run chooses.
+    Vocabularies may be smaller than requested and determine what is tied, and 0 micro_batch_tokens
+    become a size that the run chooses.
     """
+    if "tied" in asked:
+        shape = dataclasses.replace(model, tied=asked["tied"], source_vocabulary_size=0)
+        shape = shape.with_vocabularies(model.vocabulary_size, model.source_vocabulary_size)
+        asked = asked | {"tied": shape.tied}
     chosen = ("vocabulary_size", "source_vocabulary_size")
     return sorted(
         name

@@ -65,6 +65,18 @@ def test_settings_that_do_not_fit_the_trees(
         prepare_job(parser_data, tmp_path / "run", "parsing", SETTINGS | settings)
 
 
+def test_what_vocabularies_determine_does_not_change_on_resuming(
+    parser_data: PreparedData, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = SETTINGS | {"steps": 1}
+    job = prepare_job(parser_data, tmp_path / "run", "tiny", settings | {"tied": "all"})
+    assert job.settings.model.tied == "output"
+    for asked in (settings | {"tied": "all"}, settings):
+        again = prepare_job(parser_data, tmp_path / "run", "tiny", asked, resume=True)
+        assert again.settings.model == job.settings.model
+    assert "tied" not in caplog.text
+
+
 def test_text_has_neither_trees_nor_corpora(text: TextFiles, tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="best_metric f1 compares trees; prepare the data with"):
         prepare_job(text, tmp_path / "run", "tiny", {"best_metric": "f1"})
