@@ -217,7 +217,7 @@ class Glossary:
         folded = _fold(translation, self.ignore_case)
         occurrences = _FreeOccurrences(folded)
         found: list[str | None] = [None] * len(matches)
-        # By source phrase, of which each entry has another.
+        # By source phrase, which identifies an entry.
         entries = {match.entry.source: match.entry for match in matches}
         longest = {source: max(map(len, entry.targets)) for source, entry in entries.items()}
         phrases = {
@@ -283,12 +283,12 @@ class _Phrases:
         self._most = max(map(len, self._sorted))
         # Index of the longest other phrase that begins each phrase; -1 without one.
         self._beginnings: list[int] = []
-        open_at: list[int] = []  # of phrases each of which begins the next
         for index, phrase in enumerate(self._sorted):
-            while open_at and not phrase.startswith(self._sorted[open_at[-1]]):
-                open_at.pop()
-            self._beginnings.append(open_at[-1] if open_at else -1)
-            open_at.append(index)
+            # A phrase that begins this one also begins the one before it, or is that one.
+            beginning = index - 1
+            while beginning >= 0 and not phrase.startswith(self._sorted[beginning]):
+                beginning = self._beginnings[beginning]
+            self._beginnings.append(beginning)
 
     def at(self, text: str, begin: int) -> Iterator[str]:
         """Iterate over the phrases that a text has at a position, the longest one first.

@@ -116,11 +116,8 @@ struct Glossary::Folded {
   }
 };
 
-namespace {
-
 // Occurrences of phrases in a text, each of which is taken once, without overlaps.
-template <typename Folded>
-class FreeOccurrences {
+class Glossary::FreeOccurrences {
  public:
   explicit FreeOccurrences(const Folded& text) : text_(text), taken_(text.text.size(), '\0') {}
 
@@ -144,8 +141,6 @@ class FreeOccurrences {
   // Position after which each phrase occurs next, if at all; those before stay taken.
   std::unordered_map<std::u32string, std::size_t> next_;
 };
-
-}  // namespace
 
 Glossary::Folded Glossary::fold(std::u32string_view text) const {
   Folded folded;
@@ -258,7 +253,7 @@ void Glossary::index() {
     std::sort(entries.begin(), entries.end(),
               [](const Indexed& a, const Indexed& b) { return a.keyed->phrase < b.keyed->phrase; });
     for (std::size_t n = 1; n < entries.size(); ++n) {
-      // Phrases that begin this one and lie before it begin the one before it as well, or are it.
+      // A phrase that begins this one also begins the one before it, or is that one.
       std::ptrdiff_t& beginning = entries[n].beginning;
       beginning = static_cast<std::ptrdiff_t>(n) - 1;
       while (beginning >= 0 &&
@@ -325,7 +320,7 @@ std::vector<Term> Glossary::terms(std::u32string_view source,
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
     return targets[terms[a].match.entry].longest > targets[terms[b].match.entry].longest;
   });
-  FreeOccurrences<Folded> occurrences(folded);
+  FreeOccurrences occurrences(folded);
   for (const std::size_t n : order) {
     for (const std::u32string& phrase : targets[terms[n].match.entry].phrases) {
       const std::size_t begin = occurrences.take(phrase);

@@ -55,6 +55,7 @@ class Glossary {
 
  private:
   struct Folded;
+  class FreeOccurrences;
 
   struct Keyed {
     std::u32string phrase;  // folded
