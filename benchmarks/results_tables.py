@@ -129,10 +129,13 @@ def render_table3(report: Report) -> str:
         if counts[PLAIN] > len(seeds):
             means += f"; `{PLAIN}` has {counts[PLAIN]} seeds"
     devices = "".join(f"{device}; " for device in settings["devices"] if device != "cpu")
+    # Reports before 2026-11-28 have no precision.
+    precision = f", matmuls in {settings['precision']}" if "precision" in settings else ""
     text = (
         f"`{command}`\n\n{devices}{where(report)}{note_of(report)} Variations of "
-        f"`{settings['preset']}`, {first['steps']:,} steps, the last checkpoint, beam 4, length "
-        f"penalty 0.6; perplexity per token and BLEU of the validation text (`{first['signature']}`"
+        f"`{settings['preset']}`, {first['steps']:,} steps{precision}, the last checkpoint, beam "
+        "4, length penalty 0.6; perplexity per token and BLEU of the validation text "
+        f"(`{first['signature']}`"
         f"){means}.\n\n{table(header, lines)}"
     )
     return f"{text}\n{_conclusions(rows, report)}" if has_table3(report) else text

@@ -1,7 +1,7 @@
 """Make the paper's Table 3 from the runs that scripts/table3.sh has trained.
 
     python benchmarks/table3.py check PRESET [ROW ...]
-    python benchmarks/table3.py measure RUN --row h16 --preset base --out FILE
+    python benchmarks/table3.py measure RUN --row h16 --preset base [--device cuda] --out FILE
     python benchmarks/table3.py table DIR [--note TEXT] [--out FILE]
 
 `check` tells before hours of training whether PRESET has all rows. `measure` reads the figures of
@@ -26,8 +26,10 @@ from tables import machines_of
 
 from translate_trt.runtime.errors import OptionError
 from translate_trt.train.checkpoint import open_checkpoint
-from translate_trt.train.config import TABLE3, TABLE3_MODELS, preset
+from translate_trt.train.config import TABLE3, TABLE3_MODELS, TrainConfig, preset
+from translate_trt.train.trainer.distributed import choose_device
 from translate_trt.train.trainer.metrics import read_metrics
+from translate_trt.train.trainer.precision import resolve_precision
 
 
 def check(name: str, rows: Iterable[str]) -> None:
@@ -65,9 +67,16 @@ def figures(run: Path) -> dict[str, Any]:
 
 
 def measure(given: argparse.Namespace) -> None:
-    """Write the report of one run."""
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
-    settings = {"preset": given.preset, "row": given.row, "device": device}
+    """Write the report of one run, which was trained on this machine."""
+    device = choose_device(given.device)
+    train = open_checkpoint(given.run).train
+    dtype = resolve_precision(TrainConfig(precision=train["precision"]), device)
+    settings = {
+        "preset": given.preset,
+        "row": given.row,
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
+        "precision": str(dtype).removeprefix("torch."),
+    }
     write("table3-run", settings, figures(given.run), given)
 
 
@@ -86,26 +95,29 @@ def read_runs(paths: Iterable[Path]) -> Iterator[dict[str, Any]]:
 def merge(paths: Iterable[Path], note: str) -> dict[str, Any]:
     """Merge reports of runs into one, with the rows in the paper's order.
 
-    Machines may differ: they change the rounding, and no figure is a time.
+    Machines may differ, but not the precision of the matmuls: no figure is a time.
 
     Args:
         paths: Reports of runs, or of earlier tables.
         note: Conditions of the runs.
 
     Raises:
-        SystemExit: There are no reports, a run is there twice, or they differ in preset, steps
-            or versions.
+        SystemExit: There are no reports, a run is there twice, or they differ in preset, steps,
+            precision or versions.
     """
     reports = [*read_runs(paths)]
     if not reports:
         raise SystemExit("there is no report of a run; scripts/table3.sh writes them.")
     conditions = {
-        (one["settings"]["preset"], one["results"]["steps"], *one["versions"].values())
+        (
+            *(one["settings"][name] for name in ("preset", "precision")),
+            *(one["results"]["steps"], *one["versions"].values()),
+        )
         for one in reports
     }
     if len(conditions) > 1:
         differing = "\n".join(map(str, sorted(conditions)))
-        raise SystemExit(f"the runs differ in preset, steps or versions:\n{differing}")
+        raise SystemExit(f"the runs differ in preset, precision, steps or versions:\n{differing}")
     rows: dict[str, Any] = {}
     for name in (PLAIN, *TABLE3):
         runs = [one["results"] for one in reports if one["settings"]["row"] == name]
@@ -113,7 +125,7 @@ def merge(paths: Iterable[Path], note: str) -> dict[str, Any]:
             raise SystemExit(f"a run of {name} is there twice; leave one of the reports out.")
         if runs:
             rows[name] = {"runs": sorted(runs, key=lambda run: run["seed"])}
-    name = reports[0]["settings"]["preset"]
+    name, precision = (reports[0]["settings"][one] for one in ("preset", "precision"))
     devices, machines = set(), set()
     for one in reports:  # those of an earlier table may have several of each
         settings = one["settings"]
@@ -123,7 +135,12 @@ def merge(paths: Iterable[Path], note: str) -> dict[str, Any]:
     return reports[0] | {
         "benchmark": f"table3-{name}",
         "date": max(one["date"] for one in reports),
-        "settings": {"preset": name, "devices": sorted(devices), "note": note},
+        "settings": {
+            "preset": name,
+            "devices": sorted(devices),
+            "precision": precision,
+            "note": note,
+        },
         "results": rows,
         **several,
     }
@@ -162,6 +179,7 @@ def main() -> None:
     measured.add_argument("run", type=Path, help="finished and scored run")
     measured.add_argument("--preset", required=True, help="preset that the row varies")
     measured.add_argument("--row", required=True, help=f"row, or {PLAIN}")
+    measured.add_argument("--device", default="auto", help="device that trained it (auto)")
     measured.add_argument("--out", type=Path, required=True, help="JSON file")
     measured.set_defaults(samples=False)
     tables = commands.add_parser("table", help="print the table, and write it as one report")

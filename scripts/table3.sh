@@ -40,7 +40,8 @@ train_row() { # row seed
         mv "$run/scores.partial" "$run/scores.json"
     fi
     [ -e "$out/results/$1-seed$2.json" ] ||
-        python benchmarks/table3.py measure "$run" --row "$1" --preset "$preset" --out "$out/results/$1-seed$2.json"
+        python benchmarks/table3.py measure "$run" --row "$1" --preset "$preset" --device "$device" \
+            --out "$out/results/$1-seed$2.json"
     say "$1 with seed $2 is done"
 }
 export -f train_row say

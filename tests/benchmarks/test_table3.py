@@ -27,7 +27,9 @@ def run_of(row: str, seed: int, **changes: Any) -> dict[str, Any]:
         "date": f"2026-01-0{seed}",
         "machine": {"cores": 16, "cpu": "a processor", "instructions": ["avx2"]},
         "versions": {"torch": "2.11.0"},
-        "settings": {"preset": "miniature", "row": row, "device": "Some GPU"},
+        "settings": {
+            "preset": "miniature", "row": row, "device": "Some GPU", "precision": "float32",
+        },
         "results": results,
     } | changes
 
@@ -54,8 +56,9 @@ def test_runs_are_merged_in_the_order_of_the_paper(report: dict[str, Any]) -> No
     assert list(report["results"]) == ["plain", *TABLE3]
     assert [run["seed"] for run in report["results"]["k16"]["runs"]] == [1, 2, 3]
     assert (report["benchmark"], report["date"]) == ("table3-miniature", "2026-01-03")
-    expected = {"preset": "miniature", "devices": ["Some GPU"], "note": "A note."}
-    assert report["settings"] == expected
+    assert report["settings"] == {
+        "preset": "miniature", "devices": ["Some GPU"], "precision": "float32", "note": "A note.",
+    }  # fmt: skip
 
 
 def test_runs_of_an_earlier_table_are_added(report: dict[str, Any], tmp_path: Path) -> None:
@@ -136,14 +139,16 @@ def test_without_all_rows_and_seeds_nothing_is_concluded(report: dict[str, Any])
     assert "concluded" not in render_table3(report)
 
 
-def test_runs_of_other_versions_or_steps_are_not_mixed(tmp_path: Path) -> None:
+def test_runs_of_other_versions_precision_or_steps_are_not_mixed(tmp_path: Path) -> None:
     from table3 import merge
 
     longer = run_of("h1", 1)
     longer["results"]["steps"] *= 2
-    for other in (run_of("h1", 1, versions={"torch": "2.10.0"}), longer):
+    coarser = run_of("h1", 1)
+    coarser["settings"]["precision"] = "bfloat16"
+    for other in (run_of("h1", 1, versions={"torch": "2.10.0"}), longer, coarser):
         paths = write_runs(tmp_path, run_of("plain", 1), other)
-        with pytest.raises(SystemExit, match="differ in preset, steps or versions"):
+        with pytest.raises(SystemExit, match="differ in preset, precision, steps or versions"):
             merge(paths, "")
     with pytest.raises(SystemExit, match=r"scripts/table3\.sh"):
         merge([], "")
