@@ -24,6 +24,7 @@ from translate_trt.export.distillation.selection_options import SelectionOptions
 from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.io.atomic_files import new_directory
 from translate_trt.runtime.io.outputs import Kind
+from translate_trt.train.evaluation.scoring import tokenization_of
 from translate_trt.train.worker_processes import WorkerPool
 
 #: Files of a directory of selected pairs.
@@ -180,10 +181,18 @@ def _one_line(text: str) -> str:
 
 def _sentence_metric(name: str) -> _Metric:
     if name == "chrf":
-        metric: sacrebleu.CHRF | sacrebleu.BLEU = sacrebleu.CHRF()
-    else:
-        metric = sacrebleu.BLEU(effective_order=True)
-    return lambda text, reference: float(metric.sentence_score(text, [reference]).score)
+        chrf = sacrebleu.CHRF()
+        return lambda text, reference: float(chrf.sentence_score(text, [reference]).score)
+
+    @functools.cache
+    def bleu(tokenize: str) -> sacrebleu.BLEU:
+        return sacrebleu.BLEU(effective_order=True, tokenize=tokenize)
+
+    def score(text: str, reference: str) -> float:
+        metric = bleu(tokenization_of([reference]))
+        return float(metric.sentence_score(text, [reference]).score)
+
+    return score
 
 
 def is_repetitive(text: str) -> bool:

@@ -15,13 +15,10 @@ from typing import Any
 
 from translate_trt.export.hub.sample_languages import SAMPLES, language_options, sample, sampled
 from translate_trt.export.verify.parity import Parity, thresholds_of, verify
+from translate_trt.export.verify.thresholds import LEAST_AGREEMENT_PERCENT
 from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.errors import TranslateTrtError
 from translate_trt.train.checkpoint import Checkpoint
-
-#: Smallest share of sentences that are PyTorch's, without references. Int8 changes some, and a
-#: wrong graph nearly all.
-LEAST_AGREEMENT_PERCENT = 25.0
 
 
 def verify_sample(
@@ -92,5 +89,9 @@ def _is_no_worse(parity: Parity, loss: float | None) -> bool:
         parity: Evidence of a target.
         loss: Accepted loss of BLEU; None for targets that BLEU does not judge.
     """
-    undecided = loss is not None and parity.bleu_difference_interval[1] >= -loss
+    undecided = (
+        loss is not None
+        and parity.reference_bleu > 0
+        and parity.bleu_difference_interval[1] >= -loss
+    )
     return parity.passed or undecided

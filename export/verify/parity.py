@@ -423,7 +423,7 @@ def compare(
         beam_size=options.beam_size,
         length_penalty=options.length_penalty,
         gate=str(thresholds),
-        passed=thresholds.accept(identical + tied, error, difference.value),
+        passed=thresholds.accept(identical + tied, error, difference.value, expected.bleu.score),
         score_error=error,
         tied_percent=tied,
     )

@@ -83,9 +83,8 @@ class _Row:
 @click.option(
     "--tokenize",
     type=click.Choice(["13a", "intl", "zh", "char", "none"]),
-    default="13a",
-    show_default=True,
-    help="sacrebleu's tokenization for BLEU.",
+    help="sacrebleu's tokenization for BLEU. Default: 13a; for references in a script without "
+    "spaces between words zh (Chinese) or char.",
 )
 @click.option(
     "--bleu-language",
@@ -109,7 +108,7 @@ def evaluate(
     source: str | None,
     members: tuple[Path, ...],
     metrics: tuple[str, ...],
-    tokenize: str,
+    tokenize: str | None,
     bleu_language: str | None,
     target: str | None,
     device: str,
@@ -324,7 +323,7 @@ def _score(
     right: Sequence[str],
     names: Sequence[str],
     language: str,
-    tokenize: str,
+    tokenize: str | None,
 ) -> list[_Row]:
     from translate_trt.train.evaluation.scoring import (
         make_metric,

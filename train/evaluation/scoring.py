@@ -41,6 +41,14 @@ SPLITS_COMPOUNDS = frozenset({"de"})
 # "a-ä-c" is, because "ä" has two bytes.
 _COMPOUND = re.compile(rb"(\S)-(\S)")
 
+_LETTER = re.compile(r"[^\W\d_]")
+_HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af]")
+# Letters of kana, Thai, Lao, Tibetan, Myanmar and Khmer.
+_UNSPACED = re.compile(
+    "[\u3041-\u30ff\u31f0-\u31ff\uff66-\uff9d\u0e01-\u0e30\u0e81-\u0eb0\u0f40-\u0f6c"
+    "\u1000-\u102a\u1050-\u1055\uaa60-\uaa76\u1780-\u17b3]"
+)
+
 
 @dataclass(frozen=True)
 class Score:
@@ -105,8 +113,22 @@ TEXT_METRICS = ("bleu", "chrf", "chrf++", "ter", "tokenized-bleu")
 METRICS = (*TEXT_METRICS, "evalb")
 
 
+def tokenization_of(reference: Sequence[str]) -> str:
+    """Return sacrebleu's tokenization for BLEU of text in the script of reference lines.
+
+    13a separates words at spaces. A sentence of a script without spaces is a single token, so BLEU
+    is 0 for any translation. Chinese is tokenized by `zh`, as sacrebleu does where it knows the
+    language, and other such scripts by `char`, which needs no dictionary.
+    """
+    text = "\n".join(reference)
+    han, others = len(_HAN.findall(text)), len(_UNSPACED.findall(text))
+    if 2 * (han + others) <= len(_LETTER.findall(text)):
+        return "13a"
+    return "zh" if han > 9 * others else "char"  # Japanese has about as much kana as Han
+
+
 def make_metric(
-    name: str, reference: Sequence[str], language: str = "de", tokenize: str = "13a"
+    name: str, reference: Sequence[str], language: str = "de", tokenize: str | None = None
 ) -> Metric:
     """Make a metric.
 
@@ -114,7 +136,7 @@ def make_metric(
         name: One of `METRICS`.
         reference: Reference lines, not tokenized; for evalb gold trees.
         language: Target language, for tokenized BLEU.
-        tokenize: sacrebleu's tokenization, for BLEU.
+        tokenize: sacrebleu's tokenization, for BLEU; None for `tokenization_of` the references.
     """
     if name == "tokenized-bleu":
         return _tokenized_bleu(reference, language)
@@ -122,6 +144,7 @@ def make_metric(
         return _bracketing(reference)
     references = [list(reference)]
     if name == "bleu":
+        tokenize = tokenize or tokenization_of(reference)
         return _sacrebleu("BLEU", sacrebleu.BLEU(tokenize=tokenize, references=references))
     if name == "ter":
         return _sacrebleu(
@@ -183,7 +206,7 @@ def _f1_with_gold_tags(trees: Sequence[str], gold: Sequence[str]) -> float:
 
 
 def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
-    """Cased, detokenized BLEU with sacrebleu's defaults (13a tokenization)."""
+    """Cased, detokenized BLEU with sacrebleu's defaults and `tokenization_of` the references."""
     return make_metric("bleu", references)(hypotheses)
 
 
@@ -226,7 +249,7 @@ class Difference:
 
 
 def paired_bootstrap(
-    systems: Sequence[Sequence[str]], reference: Sequence[str], tokenize: str = "13a"
+    systems: Sequence[Sequence[str]], reference: Sequence[str], tokenize: str | None = None
 ) -> list[Difference]:
     """Compare the BLEU of each further system with that of the first by paired bootstrap.
 
@@ -236,7 +259,7 @@ def paired_bootstrap(
     Args:
         systems: Translations of each system, line by line.
         reference: Reference lines.
-        tokenize: sacrebleu's tokenization.
+        tokenize: sacrebleu's tokenization; None for `tokenization_of` the references.
     """
     tables = [bleu_statistics(texts, reference, tokenize) for texts in systems]
     return _differences("BLEU", tables, bleu_of_sums)
@@ -277,10 +300,16 @@ def _f1_of(counts: NDArray[np.float64]) -> float:
 
 
 def bleu_statistics(
-    texts: Sequence[str], reference: Sequence[str], tokenize: str = "13a"
+    texts: Sequence[str], reference: Sequence[str], tokenize: str | None = None
 ) -> NDArray[np.float64]:
-    """Return [sentences, 10] sufficient statistics of BLEU: lengths, n-gram matches and totals."""
-    metric = sacrebleu.BLEU(tokenize=tokenize)
+    """Return [sentences, 10] sufficient statistics of BLEU: lengths, n-gram matches and totals.
+
+    Args:
+        texts: Translations, line by line.
+        reference: Reference lines.
+        tokenize: sacrebleu's tokenization; None for `tokenization_of` the references.
+    """
+    metric = sacrebleu.BLEU(tokenize=tokenize or tokenization_of(reference))
     rows = []
     for text, right in zip(texts, reference, strict=True):
         score = metric.corpus_score([text], [[right]])

@@ -72,6 +72,7 @@ def test_language_options(
         (("en", "de"), {}, False),
         (("en", "de"), {"bleu_difference_interval": (-2.0, -0.2)}, True),
         (("en", "de"), {"passed": True}, True),
+        (("en", "de"), {"reference_bleu": 0.0, "bleu_difference_interval": (0.0, 0.0)}, False),
         (("en", "fi"), {}, True),
         (("en", "fi"), {"identical_percent": 12.5}, False),
         ((None, None), {"identical_percent": 12.5, "tied_percent": 12.5}, True),

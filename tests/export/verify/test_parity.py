@@ -17,6 +17,7 @@ from onnx import numpy_helper
 from support.models import forget_hashes, lively_model, save_model
 
 from translate_trt.export.cli.verify_tables import parity_table
+from translate_trt.export.hub.sample_languages import sample
 from translate_trt.export.verify import parity
 from translate_trt.export.verify.cpu_emulation import (
     emulated_bundle,
@@ -39,6 +40,7 @@ from translate_trt.runtime.cli import main
 from translate_trt.runtime.errors import BundleError, InputError, OptionError
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.train.checkpoint import Checkpoint, open_checkpoint
+from translate_trt.train.evaluation.scoring import bleu
 
 SOURCE = [
     "the cat runs.",
@@ -237,16 +239,35 @@ def test_an_empty_test_set(bundle: Path, checkpoint: Checkpoint) -> None:
 
 
 def test_thresholds() -> None:
-    assert THRESHOLDS["fp32"].accept(99.9, 1e-3, 0.0)
-    assert not THRESHOLDS["fp32"].accept(99.8, 0.0, 5.0)
-    assert not THRESHOLDS["fp32"].accept(100.0, 1.1e-3, 0.0)
-    assert THRESHOLDS["int8"].accept(10.0, 1.0, -0.3)
-    assert not THRESHOLDS["int8"].accept(100.0, 0.0, -0.31)
-    assert Thresholds(50.0, None, 1.0).accept(60.0, 9.0, -0.5)
+    assert THRESHOLDS["fp32"].accept(99.9, 1e-3, 0.0, 30.0)
+    assert not THRESHOLDS["fp32"].accept(99.8, 0.0, 5.0, 30.0)
+    assert not THRESHOLDS["fp32"].accept(100.0, 1.1e-3, 0.0, 30.0)
+    assert THRESHOLDS["int8"].accept(10.0, 1.0, -0.3, 30.0)
+    assert not THRESHOLDS["int8"].accept(100.0, 0.0, -0.31, 30.0)
+    assert Thresholds(50.0, None, 1.0).accept(60.0, 9.0, -0.5, 30.0)
     assert str(Thresholds(50.0, None, 1.0)) == "at least 50.0 % identical, BLEU at most 1.0 lower"
     for name in ("fp16", "bf16"):
-        assert THRESHOLDS[name].accept(10.0, 1.0, -0.1)
-        assert not THRESHOLDS[name].accept(99.0, 0.0, -0.11)
+        assert THRESHOLDS[name].accept(10.0, 1.0, -0.1, 30.0)
+        assert not THRESHOLDS[name].accept(99.0, 0.0, -0.11, 30.0)
+    # BLEU that is 0 for PyTorch too says nothing.
+    assert THRESHOLDS["int8"].accept(25.0, 1.0, 0.0, 0.0)
+    assert not THRESHOLDS["int8"].accept(24.9, 1.0, 0.0, 0.0)
+
+
+def test_a_broken_target_into_chinese_fails() -> None:
+    def output(texts: list[str], first: int) -> Any:
+        hypotheses = [SimpleNamespace(tokens=[first + n], score=-0.5) for n in range(len(texts))]
+        return SimpleNamespace(
+            hypotheses=hypotheses, texts=texts, sentences_per_second=1.0, bleu=bleu(texts, right)
+        )
+
+    right = sample("zh")
+    expected = output([f"{line}也" for line in right], 10)
+    broken = output(["的的的的。"] * len(right), 100)
+    found = parity.compare(expected, broken, right, SearchOptions(), THRESHOLDS["int8"])
+    assert found.reference_bleu > 80
+    assert "tok:zh" in found.signature
+    assert not found.passed
 
 
 def test_near_ties_count_as_identical() -> None:

@@ -28,6 +28,7 @@ from translate_trt.train.evaluation.scoring import (
     paired_bootstrap,
     resampled_scores,
     split_compounds,
+    tokenization_of,
     tokenize_moses,
 )
 
@@ -205,6 +206,28 @@ def test_the_tokenization_of_bleu_is_a_choice(reference: list[str]) -> None:
     assert ["tok:intl" in score.signature for score in scores] == [False, True, False]
     assert len({score.score for score in scores}) == 3
     assert scores[0] == bleu(hypotheses, reference)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("Two men are working.", "13a"),
+        ("두 남자가 일하고 있다.", "13a"),  # Korean has spaces
+        ("两个男人在工作。", "zh"),
+        ("两个男人在使用 Linux 工作。", "zh"),
+        ("二人の男が働いている。", "char"),
+        ("ผู้ชายสองคนกำลังทำงาน", "char"),
+        ("ຜູ້ຊາຍສອງຄົນກຳລັງເຮັດວຽກ", "char"),
+        ("បុរសពីរនាក់កំពុងធ្វើការ", "char"),
+        ("လူနှစ်ယောက် အလုပ်လုပ်နေသည်", "char"),
+        ("སྐྱེས་པ་གཉིས་ལས་ཀ་བྱེད་བཞིན་འདུག", "char"),
+        ("The word 男人 means man.", "13a"),
+        ("", "13a"),
+    ],
+)
+def test_scripts_without_spaces_are_tokenized_by_character(line: str, expected: str) -> None:
+    assert tokenization_of([line]) == expected
+    assert bleu([line], [line]).score == pytest.approx(100 if len(line) > 5 else 0)
 
 
 def test_bleu_is_cased_and_between_0_and_100() -> None:
