@@ -8,6 +8,7 @@ fields and columns of a line are copied as they are written.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -20,6 +21,7 @@ from translate_trt.runtime.results import TextHypothesis, Translation
 # Numbers are only checked, never written, and integers of any size are valid JSON.
 _JSON = json.JSONDecoder(parse_int=float)
 _JSON_SPACE = " \t\n\r"
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _KINDS = {
     str: "a string",
     bool: "true or false",
@@ -219,7 +221,12 @@ def _value(members: Mapping[str, Any], field: str, flag: str, where: str) -> Any
                 f"{_kind(text)}; it must be a string, a list of strings, or null. Correct the "
                 f"line, or name another field with {flag}."
             )
-    return value
+    return [*map(_clean, value)] if isinstance(value, list) else _clean(value)
+
+
+def _clean(text: str | None) -> str | None:
+    """Replace lone surrogates, which only an escape can write and UTF-8 cannot."""
+    return text if text is None or text.isascii() else _SURROGATE.sub("\ufffd", text)
 
 
 def _phrase_list(value: Any, field: str, where: str) -> list[str]:
@@ -230,7 +237,7 @@ def _phrase_list(value: Any, field: str, where: str) -> list[str]:
     elif others := [phrase for phrase in phrases if not isinstance(phrase, str)]:
         problem = f"has {_kind(others[0])} among the phrases of a text"
     else:
-        return phrases
+        return [_SURROGATE.sub("\ufffd", phrase) for phrase in phrases]
     raise InputError(
         f"{where}: the field {field!r} {problem}; it must be a list of strings, or null, for each "
         "text. Correct the line, or name another field with --constraints-field."

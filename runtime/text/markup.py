@@ -61,7 +61,8 @@ _SPACES = " \t\r\n\f"
 # Placeholders of message catalogues: {{name}}, ${name}, {0}, %(name)s, %1$s, %.2f, %%. A percent
 # sign without a name may be one of text, as in "100%", and has no letter or digit beside it.
 # Messages with cases, as in {n, plural, one {day} other {days}}, are placeholders to their end.
-_CONVERSION = r"[-+0\#]*[0-9]*(?:\.[0-9]+)?(?:hh?|ll?)?[sdiufFeEgGxXoc@]"
+# The quantifiers are possessive: both of the first two match zeros, in quadratic time otherwise.
+_CONVERSION = r"[-+0\#]*+[0-9]*+(?:\.[0-9]++)?(?:hh?|ll?)?[sdiufFeEgGxXoc@]"
 _PLACEHOLDERS = re.compile(
     r"(?P<cases> \{\s*\w+\s*,\s*(?:plural|select|selectordinal)\s*,)"
     r"| \{\{[^{}\n]*\}\} | \$\{[^{}\n]*\} | \{[\w.:!+,\#-]*\} | %%"

@@ -116,6 +116,15 @@ def test_numbers_are_not_written_anew(number: str) -> None:
     assert kept["translation"] == "A"
 
 
+def test_lone_surrogates_of_escapes_become_replacement_characters() -> None:
+    line = r'{"text": ["Bye \ud83d.", null, "\ud83d\ude00"]}'
+    (record,) = JSON.read([line], "in")
+    assert record.texts == ["Bye \ufffd.", "\U0001f600"]
+    assert rendered(JSON, [line]) == [
+        line[:-1] + ', "translation": ["BYE \ufffd.", null, "\U0001f600"]}'
+    ]
+
+
 def test_the_text_itself_may_be_replaced() -> None:
     form = JsonLinesFormat("text", {"text": lambda found: found.text}, replace=True)
     assert rendered(form, ['{"text": "a", "id": 1}']) == ['{"text": "A", "id": 1}']

@@ -66,7 +66,7 @@ async def alternatives(request: Request) -> Response:
     work = state.work(query, route, num_hypotheses=1, **wanted)
     request.state.log.update(model=route.model, characters=size)
     async with answering(request, state.deadline(query)):
-        with state.admitted(size, work):
+        with state.admitted([size], work):
             found = await state.translation.alternatives(
                 route.hops[0], query.q, query.prefix, work.options[0], query.alignments
             )
@@ -147,7 +147,7 @@ class EventStream(Response):
         state, query = self._state, self._query
         try:
             async with answering(self._request, state.deadline(query)):
-                with state.admitted(self._size, self._work):
+                with state.admitted([self._size], self._work):
                     async for event in _events(state, query, self._work, self._detected):
                         if not started:
                             started = True

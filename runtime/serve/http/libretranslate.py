@@ -92,8 +92,8 @@ async def _answer(
     async with answering(request, state.deadline(query)):
         with ExitStack() as stack:
             for source, work in works.items():
-                characters = sum(len(texts[number]) for number in numbers[source])
-                stack.enter_context(state.admitted(characters, work))
+                sizes = [len(texts[number]) for number in numbers[source]]
+                stack.enter_context(state.admitted(sizes, work))
             for source, work in works.items():
                 own = [texts[number] for number in numbers[source]]
                 of_own = [names[number] for number in numbers[source]]

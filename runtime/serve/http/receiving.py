@@ -8,6 +8,7 @@ from urllib.parse import parse_qsl
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
+from python_multipart.multipart import parse_options_header
 from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartException
 from starlette.requests import Request
@@ -106,11 +107,15 @@ async def _read_multipart(request: Request, body: bytes, kind: type[BaseModel]) 
     async def receive() -> Message:
         return {"type": "http.request", "body": body, "more_body": False}
 
+    _, parameters = parse_options_header(request.headers.get("content-type"))
+    # Starlette decodes the fields by any codec of Python, and some, such as punycode, take hours.
+    if parameters.get(b"charset", b"utf-8").lower() != b"utf-8":
+        raise HttpError(400, "Invalid form: the charset must be utf-8")
     scope = {key: value for key, value in request.scope.items() if key != "state"}
     again = Request(scope, receive)
     try:
         form = await again.form(max_files=0, max_part_size=len(body) + 1)
-    except (MultiPartException, HTTPException, UnicodeDecodeError) as error:
+    except (MultiPartException, HTTPException, UnicodeError) as error:
         reason = getattr(error, "message", None) or getattr(error, "detail", None) or str(error)
         raise HttpError(400, f"Invalid form: {reason}") from error
     return _fields([(name, value) for name, value in form.multi_items()

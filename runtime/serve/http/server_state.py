@@ -241,16 +241,19 @@ class ServerState:
         return Work(route, tuple(found), Glossary(entries) if entries else None)
 
     @contextmanager
-    def admitted(self, size: int, work: Work) -> Iterator[None]:
+    def admitted(self, sizes: Sequence[int], work: Work) -> Iterator[None]:
         """Count a request among those in flight, and keep its bundles loaded.
 
         A request enters the block before it waits for anything: a reload would free its bundles.
 
+        Args:
+            sizes: Number of characters of each text.
+            work: How they are translated.
+
         Raises:
             BusyError: The server is at its capacity.
         """
-        beams = sum(max(one.beam_size, one.result_count) for one in work.options)
-        cost = max(1, size * beams)
+        cost = request_cost(sizes, work)
         self._admission.admit(cost)
         try:
             with ExitStack() as stack:
@@ -263,6 +266,20 @@ class ServerState:
     def deadline(self, query: Query) -> float:
         """Return the seconds to answer in."""
         return min(query.timeout or self.settings.timeout, self.settings.timeout)
+
+
+def request_cost(sizes: Sequence[int], work: Work) -> int:
+    """Return a bound of the cost of a request: its tokens times the beams of all searches.
+
+    A sentence has at least two characters and at least `min_length` tokens; a text with markup may
+    be searched for twice, and one search finds the alternatives, each of which has one of its own.
+    """
+    total = 0
+    for one in work.options:
+        tokens = sum(max(size, one.min_length * ((size + 1) // 2)) for size in sizes)
+        beams = max(one.beam_size, one.result_count)
+        total += tokens * (beams * max(one.alternatives, 1) + one.alternatives)
+    return max(1, total * (2 if work.markup else 1))
 
 
 @asynccontextmanager

@@ -147,15 +147,13 @@ class TextTranslation:
         """Submit texts, in another thread if they have many characters."""
         if sum(map(len, texts)) <= _SHORT:
             return _submit(hop, texts, options, work, names, request)
-        loop = asyncio.get_running_loop()
-        submitted = loop.run_in_executor(
-            self._threads, _submit, hop, texts, options, work, names, request
-        )
+        submitted = self._threads.submit(_submit, hop, texts, options, work, names, request)
         try:
-            return await asyncio.shield(submitted)
+            return await asyncio.shield(asyncio.wrap_future(submitted))
         except asyncio.CancelledError:
-            # The thread may submit more lines after the caller has cancelled the request.
-            submitted.add_done_callback(lambda _: hop.bundle.service.cancel(request))
+            if not submitted.cancel():
+                # The thread may submit more lines after the caller has cancelled the request.
+                submitted.add_done_callback(lambda _: hop.bundle.service.cancel(request))
             raise
 
 

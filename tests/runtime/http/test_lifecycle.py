@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -245,6 +246,22 @@ def test_slow_and_broken_requests_leave_the_server_alone(bundle: Path) -> None:
             with socket.create_connection((address.host, address.port or 0), PATIENCE) as client:
                 client.sendall(sent)
                 assert status in client.recv(1000)
+        # Trailers after a chunked body, of a request whose answer needs no body.
+        chunked = b"GET /ready HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+        long = b"X: " + b"y" * 1_000
+        for trailers in ((long + b"\r\n") * 1_000, long * 1_000, b"X: y\r\n"):
+            with (
+                socket.create_connection((address.host, address.port or 0), PATIENCE) as client,
+                contextlib.suppress(ConnectionError),
+            ):
+                client.sendall(chunked + b"0\r\n" + trailers)
+                while client.recv(1000):
+                    pass
+        with socket.create_connection((address.host, address.port or 0), PATIENCE) as client:
+            client.sendall(chunked + b"1\r\nx\r\n" * 100_000 + b"0\r\nX: y\r\n\r\n")
+            assert b" 200 " in client.recv(1000)
+            client.sendall(b"GET /ready HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+            assert b" 200 " in client.recv(1000)
         assert httpx.get(f"{server.url}/ready").status_code == 200
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from translate_trt.runtime import BackendError
 from translate_trt.runtime.errors import InputError, OptionError
+from translate_trt.runtime.options import SearchOptions
 
 pytest.importorskip("uvicorn", reason="the extra serve is not installed")
 from fastapi.testclient import TestClient
@@ -22,6 +23,9 @@ from translate_trt.runtime.serve.http.api_keys import ApiKeys
 from translate_trt.runtime.serve.http.http_error import HttpError
 from translate_trt.runtime.serve.http.http_settings import HttpSettings
 from translate_trt.runtime.serve.http.rate_limit import RateLimit, client_name
+from translate_trt.runtime.serve.http.routing import Route
+from translate_trt.runtime.serve.http.server_state import request_cost
+from translate_trt.runtime.serve.http.text_translation import Work
 
 QUERY = {"q": "the cat", "source": "en", "target": "de"}
 JSON = {"Content-Type": "application/json"}
@@ -84,6 +88,34 @@ def test_bodies_that_are_no_query_are_refused(small: TestClient, body: bytes) ->
     for kind in ("multipart/form-data", "multipart/form-data; boundary=x"):
         answer = small.post("/translate", content=body, headers={"Content-Type": kind})
         assert answer.status_code == 400, answer.text
+
+
+@pytest.mark.parametrize("charset", ["punycode", "utf-7", "undefined", "latin-1"])
+def test_forms_are_in_utf_8(small: TestClient, charset: str) -> None:
+    for path in ("/translate", "/detect", "/alternatives", "/translate/stream"):
+        body = b'--x\r\nContent-Disposition: form-data; name="q-"\r\n\r\ne28haaaa\r\n--x--\r\n'
+        headers = {"Content-Type": f"multipart/form-data; boundary=x; charset={charset}"}
+        answer = small.post(path, content=body, headers=headers)
+        assert answer.status_code == 400
+        assert answer.json()["error"] == "Invalid form: the charset must be utf-8"
+    headers = {"Content-Type": "multipart/form-data; boundary=x; charset=UTF-8"}
+    fields = {**QUERY, "q": "the cat"}.items()
+    parts = (f'--x\r\nContent-Disposition: form-data; name="{k}"\r\n\r\n{v}\r\n' for k, v in fields)
+    content = f"{''.join(parts)}--x--\r\n"
+    assert small.post("/translate", content=content, headers=headers).status_code == 200
+
+
+def test_the_cost_of_a_request_bounds_its_tokens_and_searches() -> None:
+    def cost(sizes: list[int], markup: str | None = None, **options: int) -> int:
+        work = Work(Route(()), (SearchOptions(beam_size=4, **options),), markup=markup)
+        return request_cost(sizes, work)
+
+    assert cost([10, 3]) == 4 * 13
+    assert cost([10, 3], "html") == 2 * 4 * 13
+    assert cost([1] * 1_000, min_length=512) == 4 * 512_000
+    assert cost([10], min_length=512) == 4 * 512 * 5  # five sentences of a character and a space
+    assert cost([10], alternatives=3) == 10 * (4 * 3 + 3)
+    assert cost([]) == 1
 
 
 def test_a_body_without_a_length_is_limited_while_it_is_read(small: TestClient) -> None:

@@ -21,6 +21,7 @@ from translate_trt.runtime.errors import InputError, OptionError
 from translate_trt.runtime.line_names import LineNames
 from translate_trt.runtime.results import TextHypothesis, Translation
 from translate_trt.runtime.text.alignment import AlignedSegment, Alignment
+from translate_trt.runtime.text.markup import _PLACEHOLDERS
 from translate_trt.runtime.text.markup_tokens import read_tokens
 
 Words = Callable[[list[str]], list[int]]  # source word of each target word
@@ -236,6 +237,15 @@ def test_placeholders_are_copied_or_put_back(placeholder: str) -> None:
 def test_percentages_and_braces_of_text_are_text() -> None:
     source = "50% of {a b} 100%d %%s %some"
     assert translated(source, forwards, "text", spelling=str.upper) == source.upper()
+
+
+def test_a_long_number_after_a_percent_sign_takes_no_time() -> None:
+    """Quadratic matching of 200,000 zeros would take half an hour."""
+    source = f"a %{'0' * 200_000} b"
+    assert _PLACEHOLDERS.search(source) is None
+    assert [found[0] for found in _PLACEHOLDERS.finditer("%05d %-+0.2f %00s")] == [
+        "%05d", "%-+0.2f", "%00s",
+    ]  # fmt: skip
 
 
 def test_placeholders_before_punctuation_touch_no_word() -> None:
