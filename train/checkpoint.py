@@ -92,6 +92,8 @@ CHECKPOINT_FILES = {
 
 #: Outputs that --force may replace.
 CHECKPOINT = Kind("checkpoint", "translate-trt train", checkpoint_files)
+# A numbered checkpoint of a run, whose config.json may be damaged: it is written again.
+_NUMBERED = Kind("checkpoint", "translate-trt train", lambda _: CHECKPOINT_FILES)
 IMPORTED = Kind("imported checkpoint", "translate-trt import", imported_files)
 
 
@@ -427,7 +429,8 @@ def save_checkpoint(
     train = dataclasses.asdict(train_config)
     train |= {"from": origin} if origin else {}
     train |= {"selected": selected} if selected else {}
-    with new_directory(path, force=True, kind=CHECKPOINT) as directory:
+    kind = CHECKPOINT if state is None else _NUMBERED
+    with new_directory(path, force=True, kind=kind) as directory:
         _write(directory, model, model_config, train, models, decoding)
         if state is not None:
             state.save(directory / "training")

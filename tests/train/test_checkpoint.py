@@ -25,7 +25,12 @@ from translate_trt.train.checkpoint import (
 )
 from translate_trt.train.config import ModelConfig, TrainConfig
 from translate_trt.train.model import Transformer
-from translate_trt.train.trainer.checkpoints import average_weights, remove_old_checkpoints
+from translate_trt.train.trainer import checkpoints
+from translate_trt.train.trainer.checkpoints import (
+    CheckpointWriter,
+    average_weights,
+    remove_old_checkpoints,
+)
 from translate_trt.train.training_state import TrainingState
 
 CONFIG = ModelConfig(
@@ -116,6 +121,43 @@ def test_checkpoints_are_in_the_order_of_their_steps(tmp_path: Path) -> None:
     remove_old_checkpoints(tmp_path, keep=2)
     names = [path.name for path in numbered_checkpoints(tmp_path)]
     assert names == ["checkpoint-020", "checkpoint-00000100"]
+
+
+def test_an_old_checkpoint_that_cannot_be_deleted_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(path: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    for step in (1, 2, 3):
+        (tmp_path / f"checkpoint-{step}").mkdir()
+    monkeypatch.setattr(checkpoints, "remove_directory", refuse)
+    remove_old_checkpoints(tmp_path, keep=1)
+    assert caplog.text.count("cannot be deleted: Permission denied") == 2
+    assert len(numbered_checkpoints(tmp_path)) == 3
+
+
+def test_a_checkpoint_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
+    def fail() -> None:
+        raise OSError(5, "Input/output error")
+
+    writer = CheckpointWriter()
+    writer.start(tmp_path / "checkpoint-1", fail)
+    writer.finish()  # training continues
+    writer.start(tmp_path / "checkpoint-2", fail)
+    with pytest.raises(OutputError, match=r"cannot write .*checkpoint-2: Input/output error"):
+        writer.finish(required=True)
+
+
+def test_a_damaged_numbered_checkpoint_is_written_again(saved: Path, tokenizer_model: Path) -> None:
+    weights, train = Transformer(CONFIG).state_dict(), TrainConfig()
+    state = TrainingState(1, 0, 1, 0, 0, {}, {})
+    (saved / "config.json").write_text("")
+    tokenizers, decoding = (tokenizer_model, tokenizer_model), DecodingDefaults("en", "de")
+    with pytest.raises(OutputError, match="is no checkpoint"):
+        save_checkpoint(saved, weights, CONFIG, train, tokenizers, decoding)
+    save_checkpoint(saved, weights, CONFIG, train, tokenizers, decoding, state)
+    assert open_checkpoint(saved).model == CONFIG
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.spm", "config.json"])

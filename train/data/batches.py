@@ -402,6 +402,11 @@ def epoch_batches(
     return [rows[batch] for batch in batches]
 
 
+def rows_of_weight(size: int, weight: float) -> int:
+    """Return the number of pairs that a corpus of a size and a weight has in an epoch."""
+    return size * int(weight) + round(size * (weight % 1))
+
+
 def _weighted_rows(
     sizes: Sequence[int], weights: Sequence[float], shuffle: np.random.Generator
 ) -> NDArray[np.int64]:
@@ -414,7 +419,7 @@ def _weighted_rows(
     for size, weight in zip(sizes, weights, strict=True):
         rows = np.arange(begin, begin + size, dtype=np.int64)
         parts += [rows] * int(weight)
-        rest = round(size * (weight % 1))
+        rest = rows_of_weight(size, weight) - size * int(weight)
         parts.append(begin + shuffle.choice(size, rest, replace=False).astype(np.int64))
         begin += size
     return np.concatenate(parts)

@@ -125,7 +125,11 @@ def translate_reference(
     prepared = [prompt.of_line(line, options) for line in lines]
     sources = tokenizer.encode_source_batch([text for text, _ in prepared])
     if model.longest is not None:
-        limit = max(1, model.longest - options.max_extra_length - 1 - prompt.source_length)
+        limit = model.longest - options.max_extra_length - 1 - prompt.source_length
+        if limit < 1:  # max_extra_length leaves no room: the positions limit both sides
+            limit = max(1, model.longest - 1 - prompt.source_length)
+            longest = min(options.max_length or model.longest, model.longest)
+            options = replace(options, max_length=longest)
         cut = sum(len(source) > limit for source in sources)
         if cut:
             log.warning(

@@ -10,7 +10,7 @@ from pathlib import Path
 from torch import Tensor
 
 from translate_trt.runtime.errors import CheckpointError, OutputError
-from translate_trt.runtime.io.atomic_files import remove_directory
+from translate_trt.runtime.io.atomic_files import output_error, remove_directory
 from translate_trt.runtime.io.outputs import foreign_file
 from translate_trt.train.checkpoint import CHECKPOINT_FILES, numbered_checkpoints, read_weights
 
@@ -45,10 +45,13 @@ def average_weights(checkpoints: list[Path]) -> dict[str, Tensor]:
 def remove_old_checkpoints(run: Path, keep: int) -> None:
     """Delete all but the last `keep` numbered checkpoints, except those with a user's files."""
     for path in numbered_checkpoints(run)[:-keep]:
-        if (other := foreign_file(path, CHECKPOINT_FILES)) is None:
-            remove_directory(path)
-        else:
+        if (other := foreign_file(path, CHECKPOINT_FILES)) is not None:
             log.info("%s is kept because it contains %s, which no run has written", path, other)
+            continue
+        try:
+            remove_directory(path)
+        except OSError as error:  # it is protected, or in use on another machine
+            log.warning("%s cannot be deleted: %s", path, error.strerror or error)
 
 
 class CheckpointWriter:
@@ -84,7 +87,10 @@ class CheckpointWriter:
     @staticmethod
     def _attempt(path: Path, write: Callable[[], None]) -> OutputError | None:
         try:
-            write()
+            try:
+                write()
+            except OSError as error:
+                raise output_error(path, error) from error
         except OutputError as error:
             log.error("%s was not saved: %s Earlier checkpoints are kept.", path.name, error)
             return error

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
@@ -16,6 +17,9 @@ from torch.distributed.rendezvous import rendezvous
 from translate_trt.runtime.cores import within_cores
 from translate_trt.runtime.errors import OptionError
 
+#: Longest work that the leader does alone; by default, gloo gives up after 30 minutes.
+_LONGEST_WAIT = timedelta(days=2)
+
 
 @dataclass(frozen=True)
 class Group:
@@ -25,11 +29,13 @@ class Group:
         device: Device of this process.
         rank: Rank of this process. Rank 0 leads: only it writes files and messages.
         size: Number of processes.
+        control: Process group of `largest`, `smallest` and `wait`; None for the default one.
     """
 
     device: torch.device
     rank: int = 0
     size: int = 1
+    control: dist.ProcessGroup | None = None
 
     @property
     def leads(self) -> bool:
@@ -48,7 +54,7 @@ class Group:
         if self.size == 1:
             return value
         shared = torch.tensor([value], dtype=torch.int64)  # on the CPU: no GPU synchronization
-        dist.all_reduce(shared, op=dist.ReduceOp.MAX)
+        dist.all_reduce(shared, op=dist.ReduceOp.MAX, group=self.control)
         return int(shared)
 
     def smallest(self, value: int) -> int:
@@ -115,6 +121,9 @@ def open_group(device: torch.device) -> Iterator[Group]:
     store = PrefixStore(f"round {restarts}", store)
     dist.init_process_group(backend, store=store, rank=rank, world_size=size)
     try:
-        yield Group(device, rank, size)
+        # The others wait while the leader prepares data or validates. A dead process is noticed at
+        # once, by its closed connection.
+        control = dist.new_group(backend="gloo", timeout=_LONGEST_WAIT)
+        yield Group(device, rank, size, control)
     finally:
         dist.destroy_process_group()

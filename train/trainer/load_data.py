@@ -17,7 +17,7 @@ from translate_trt.runtime.errors import InputError, OptionError
 from translate_trt.runtime.io.lines import read_parallel
 from translate_trt.runtime.text.tokenizer import Tokenizer
 from translate_trt.train.checkpoint import TOKENIZER, TOKENIZERS, DecodingDefaults
-from translate_trt.train.data.batches import ParallelData, encode_parallel
+from translate_trt.train.data.batches import ParallelData, encode_parallel, rows_of_weight
 from translate_trt.train.data.text_sources import language_of
 from translate_trt.train.data.token_files import PreparedData
 from translate_trt.train.data.vocabulary import sample_rows, train_tokenizer
@@ -175,7 +175,20 @@ def _check_prepared(prepared: PreparedData, settings: Settings, asked: Mapping[s
             f"corpus_weights {settings.train.corpus_weights} has {len(weights)} weights, but "
             f"{prepared.path} was prepared from {count} corpora: give each --from or --trees one."
         )
-    longest = max(split["longest_source"], split["longest_target"])
+    if weights and not _size_of_epoch(split, weights):
+        raise OptionError(
+            f"corpus_weights {settings.train.corpus_weights} leaves no pair in an epoch; raise a "
+            "weight."
+        )
+    positions = settings.model.longest
+    for_validation = _longest_of(prepared.splits["valid"])
+    if positions is not None and for_validation > positions:
+        raise OptionError(
+            f"{prepared.path} has a validation pair of {for_validation} tokens, and the model "
+            f"learns positions for {positions}: raise --max-positions, or prepare the data with "
+            "shorter text for validation."
+        )
+    longest = _longest_of(split)
     limit = settings.train.max_length
     limit = min(limit, settings.model.longest or limit)
     if longest > limit:
@@ -183,6 +196,18 @@ def _check_prepared(prepared: PreparedData, settings: Settings, asked: Mapping[s
             f"{prepared.path} has pairs of up to {longest} tokens, more than --max-pair-length or "
             f"the model's positions allow; prepare it with --max-pair-length {limit}."
         )
+
+
+def _longest_of(split: Mapping[str, Any]) -> int:
+    """Return the length of the longest sentence of a split, on either side."""
+    return int(max(split["longest_source"], split["longest_target"]))
+
+
+def _size_of_epoch(split: Mapping[str, Any], weights: Sequence[float]) -> int:
+    """Return the number of pairs that weights of corpora draw in an epoch."""
+    return sum(
+        rows_of_weight(size, weight) for size, weight in zip(split["corpora"], weights, strict=True)
+    )
 
 
 def _load_text(files: TextFiles, settings: Settings, scratch: Path) -> LoadedData:

@@ -477,7 +477,7 @@ class Trainer:
         self.step, self.epoch, self.epoch_step = state.step, state.epoch, state.epoch_step
         self._skipped[2] = state.skipped
         self.selection = state.selection
-        if state.step:
+        if state.step and state.scaler:  # empty if the run had another precision elsewhere
             self.scaler.load_state_dict(state.scaler)
 
     def _finish(self, metrics: Metrics | None) -> Path:

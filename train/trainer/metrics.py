@@ -112,6 +112,8 @@ class Metrics:
         if damaged:
             _set_aside(run, damaged)
         kept = [entry for entry in entries if entry["step"] <= step] if step else []
+        if step == total:  # a finished run averages its checkpoints again
+            kept = [entry for entry in kept if entry["step"] < step or "averaged" not in entry]
         text = "".join(json.dumps(entry) + "\n" for entry in kept)
         write_text_atomically(run / METRICS, text)
         self._file = (run / METRICS).open("a", encoding="utf-8", buffering=1)

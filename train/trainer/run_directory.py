@@ -56,6 +56,13 @@ class RunDirectory:
         begun = (self.path / SETTINGS).is_file()
         if resume:
             if not begun:
+                left = sorted(_run_files(self.path)) if self.path.is_dir() else []
+                if left:  # of a run that lost its settings, or of another program
+                    raise OutputError(
+                        f"{self.path} has {left[0].name}, but no {SETTINGS}, so there is no run to "
+                        "resume, and a new one would replace it. Choose another --output, or move "
+                        f"{left[0].name} away."
+                    )
                 log.warning("%s holds no run to resume; starting a new one", self.path)
             for name in (AVERAGED, BEST) if begun else ():
                 if (self.path / name).is_dir():  # found now, not after days

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -80,3 +81,8 @@ def test_a_model_with_learned_positions_cuts_longer_lines(
     expected = beam_search(model, [tokenizer.encode_source(long)[:9]], greedy)
     assert found[0][0].tokens == expected[0][0].tokens
     assert len(found[0][0].tokens) > 0
+    caplog.clear()  # no room for 300 tokens more: the positions limit both sides
+    extra = replace(greedy, max_extra_length=300)
+    _, found = translate_reference(model, tokenizer, [long, short], extra)
+    assert "1 of 2 lines are cut to 59 tokens" in caplog.text
+    assert all(len(line[0].tokens) <= 60 for line in found)

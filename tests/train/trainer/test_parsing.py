@@ -54,6 +54,7 @@ def test_the_checkpoint_of_the_best_f1(parser_run: Path, parser_data: PreparedDa
     ("settings", "message"),
     [
         ({"corpus_weights": "1"}, "has 1 weights, but .* was prepared from 2 corpora"),
+        ({"corpus_weights": "0.0001,0"}, "leaves no pair in an epoch; raise a weight"),
         ({"source_vocabulary_size": 400}, "with a source vocabulary of .*--source-vocabulary-size"),
         ({"vocabulary_size": 400}, "with a vocabulary of .* leave out --vocabulary-size"),
     ],

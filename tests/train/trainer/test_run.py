@@ -193,6 +193,17 @@ def test_resume_without_a_run_warns_and_starts_a_run(
     assert [path.name for path in numbered_checkpoints(tmp_path / "run")] == ["checkpoint-00000002"]
 
 
+def test_resume_replaces_nothing_without_a_run(
+    text: Text, settings: Settings, tmp_path: Path
+) -> None:
+    weights = tmp_path / "run" / "checkpoint-500" / "pytorch_model.bin"
+    weights.parent.mkdir(parents=True)
+    weights.write_text("of another program")
+    with pytest.raises(OutputError, match=r"has checkpoint-500, but no run\.json"):
+        prepare_job(text, tmp_path / "run", "tiny", settings, resume=True)
+    assert weights.read_text() == "of another program"
+
+
 @pytest.mark.parametrize("resume", [False, True])
 def test_out_is_a_file(text: Text, settings: Settings, tmp_path: Path, resume: bool) -> None:
     (tmp_path / "file").write_text("mine")
@@ -353,7 +364,8 @@ def test_prepared_data_that_was_damaged_ends_the_run(
     [
         ({"vocabulary_size": 320}, r"prepared with a vocabulary of 3\d\d tokens"),
         ({"max_length": 5}, "prepare it with --max-pair-length 5"),
-        ({"positions": "learned", "max_positions": 6}, "prepare it with --max-pair-length 6"),
+        ({"positions": "learned", "max_positions": 6}, "positions for 6: raise --max-positions"),
+        ({"positions": "learned", "max_positions": 48, "max_length": 5}, "--max-pair-length 5"),
     ],
 )
 def test_settings_that_the_data_was_not_prepared_for(
