@@ -14,6 +14,8 @@ from translate_trt.runtime.options import MAX_EXTRA_LENGTH
 
 # An engine's caches hold a token per beam and position: with 256 beams, a base model already needs
 # more than a gigabyte per sentence.
+#: Length of the shortest source limit: of the example with which torch records the encoder.
+SHORTEST_SOURCE = 5
 _MOST_BEAMS = 256
 _DEFAULT = "onnx-fp32"
 
@@ -67,10 +69,10 @@ class BuildOptions:
             raise OptionError(
                 f"beam_size is {self.beam_size}; engines are made for 1 to {_MOST_BEAMS} beams."
             )
-        if self.max_source_length is not None and self.max_source_length < 2:
+        if self.max_source_length is not None and self.max_source_length < SHORTEST_SOURCE:
             raise OptionError(
-                f"max_source_length is {self.max_source_length}; it must be at least 2: one token "
-                "and the end symbol."
+                f"max_source_length is {self.max_source_length}; it must be at least "
+                f"{SHORTEST_SOURCE}."
             )
 
     @property
@@ -133,7 +135,7 @@ class BuildOptions:
                 model has too few positions.
         """
         default = trained_length if longest is None else min(trained_length, longest - extra)
-        source = self.max_source_length or max(2, default)
+        source = self.max_source_length or max(SHORTEST_SOURCE, default)
         target = self.max_target_length or source + extra
         if longest is not None and target > longest:
             raise OptionError(

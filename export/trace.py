@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.export import ExportedProgram
 
 from translate_trt.export.aten_to_onnx import to_onnx
+from translate_trt.export.build_options import SHORTEST_SOURCE
 from translate_trt.export.roles import remove_roles
 from translate_trt.export.targets import DYNAMIC_OPSET
 from translate_trt.runtime.bundle.contract import TensorSpec
@@ -27,7 +28,17 @@ _TYPES = {
 }
 
 # Sizes of the example inputs. They all differ, or torch would take two axes for the same.
-_EXAMPLE_SIZES = {"N": 2, "K": 3, "S": 5, "P": 7, "W": 23, "B": 11, "R": 13, "D": 19, "U": 17}
+_EXAMPLE_SIZES = {
+    "N": 2,
+    "K": 3,
+    "S": SHORTEST_SOURCE,
+    "P": 7,
+    "W": 23,
+    "B": 11,
+    "R": 13,
+    "D": 19,
+    "U": 17,
+}
 # A protobuf holds less than 2 GiB; the rest is for the nodes.
 _MOST_BYTES = 2**31 - 2**24
 

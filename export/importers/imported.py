@@ -94,9 +94,8 @@ def first_heads(path: Path, config: ModelConfig, layer: int, count: object) -> A
     """
     try:
         number = 0 if count is None else whole_number("alignment_heads", count)
-        return AttentionHeads(layer, tuple(range(number))).within(
-            config.decoder_layers, config.heads
-        )
+        heads = range(min(number, config.heads + 1))  # `within` refuses one too many
+        return AttentionHeads(layer, tuple(heads)).within(config.decoder_layers, config.heads)
     except OptionError as error:
         raise InputError(
             f"{path}: the settings alignment_layer and alignment_heads do not fit the model: "

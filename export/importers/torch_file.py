@@ -7,11 +7,13 @@ toolkit's classes are imported.
 
 from __future__ import annotations
 
+import codecs
+import pickletools
 import re
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 from torch import Tensor
@@ -26,6 +28,12 @@ _DISALLOWED = re.compile(r"GLOBAL (\S+) was not an allowed")
 # The cause in torch's message. The advice before it, to load the file unprotected, is not repeated.
 _CAUSE = re.compile(r"WeightsUnpickler error: (.+)")
 _ADVICE = re.compile(r"weights[_ ]only|torch\.load", re.IGNORECASE)
+
+# Functions that torch calls for a pickle. With them, a few bytes of a file become any number of
+# bytes in memory: bytearray(n), and encode of a long string again and again.
+_BYTEARRAY, _ENCODE = "builtins bytearray", "_codecs encode"
+_MOST_ENCODED_BYTES = 2**28  # numpy writes its numbers as strings of a few bytes
+_OLD_PICKLES = 5  # in a file that is no archive: magic number, protocol, system, object, storages
 
 
 class Record:
@@ -79,17 +87,69 @@ def read_torch_file(path: Path, records: Sequence[str], toolkit: str) -> dict[st
 
 
 def load_pickle(path: Path) -> Any:
-    """Unpickle a file without running code, after a check of the sizes that it declares.
+    """Unpickle a file without running code, after a check of the memory that it asks for.
 
     Raises:
-        InputError: The file declares more bytes than it can have.
+        InputError: The file declares more bytes than it can have, or creates bytes that are not in
+            the file.
         OSError: The file cannot be read.
         Exception: Errors of torch, pickle and zipfile for a damaged file; see `reason_of`.
     """
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
             check_archive(path, archive)
+            for entry in archive.infolist():
+                if entry.filename.endswith("data.pkl"):
+                    with archive.open(entry) as file:
+                        _check_pickles(path, file, 1)
+    else:
+        with path.open("rb") as file:
+            _check_pickles(path, file, _OLD_PICKLES)
     return torch.load(path, map_location="cpu", weights_only=True)
+
+
+def _check_pickles(path: Path, file: IO[bytes], count: int) -> None:
+    """Raise an InputError if pickles create bytes that are not in the file."""
+    functions: set[str] = set()
+    longest = calls = 0
+    for name, argument in _operations(file, count):
+        if name == "GLOBAL":
+            functions.add(str(argument).replace("__builtin__", "builtins"))
+        elif name == "REDUCE":
+            calls += 1
+        elif isinstance(argument, str):
+            longest = max(longest, len(argument))
+            if _ENCODE in functions and _encodes_bytes(argument):
+                raise _inflated(path, f"encodes bytes by {argument}")
+    if _BYTEARRAY in functions:
+        raise _inflated(path, "contains a bytearray")
+    if _ENCODE in functions and longest * calls > _MOST_ENCODED_BYTES:
+        raise _inflated(path, "encodes long strings again and again")
+
+
+def _operations(file: IO[bytes], count: int) -> Iterator[tuple[str, object]]:
+    """Iterate over the operations of consecutive pickles; torch reports damaged ones."""
+    try:
+        for _ in range(count):
+            for operation, argument, _ in pickletools.genops(file):
+                yield operation.name, argument
+    except Exception:  # of any kind, for arbitrary bytes
+        return
+
+
+def _encodes_bytes(name: str) -> bool:
+    """Return whether a string names a codec from bytes to bytes, such as hex."""
+    try:
+        return not codecs.lookup(name)._is_text_encoding
+    except (LookupError, ValueError):
+        return False
+
+
+def _inflated(path: Path, how: str) -> InputError:
+    return InputError(
+        f"{path} {how}, so it could fill the memory when it is read. No known toolkit does that; "
+        "if you trust the file, save its weights again without that object."
+    )
 
 
 def disallowed_class(error: Exception) -> str | None:

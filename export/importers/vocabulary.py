@@ -8,6 +8,7 @@ embedding matrices and pieces of the SentencePiece models without changing any r
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,7 +84,8 @@ class TokenMap:
         self, tokens: Sequence[str], special: SpecialTokens, banned: Sequence[int] = ()
     ) -> None:
         if len(set(tokens)) < len(tokens):
-            duplicate = next(token for token in tokens if tokens.count(token) > 1)
+            counts = Counter(tokens)
+            duplicate = next(token for token in tokens if counts[token] > 1)
             raise InputError(
                 f"the vocabulary contains the token {duplicate!r} twice; it is damaged."
             )

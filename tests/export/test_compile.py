@@ -52,7 +52,7 @@ def test_what_a_bundle_says_of_itself(compiled_bundle: Path, checkpoint: Checkpo
     [
         ({"targets": ("onnx-fp64",)}, "no target 'onnx-fp64'; choose from onnx-fp32, onnx-int8"),
         ({"targets": ("onnx-int8", "onnx-int8")}, "named twice"),
-        ({"max_source_length": 1}, "max_source_length"),
+        ({"max_source_length": 4}, "max_source_length is 4; it must be at least 5"),
     ],
 )
 def test_options_out_of_range(options: dict[str, object], message: str) -> None:

@@ -158,7 +158,8 @@ def _convert(
     if operations not in ("", "n"):
         raise config.setting_error("transformer-postprocess-emb", "supported: d, n and nd")
     numbers, distinct = decoder_numbers(config), _distinct_layers(config)
-    ties = [distinct.index(number) + 1 for number in numbers]
+    place = {number: index for index, number in enumerate(distinct, start=1)}
+    ties = [place[number] for number in numbers]
     inner = config.integer("transformer-dim-ffn")
     try:
         model = ModelConfig(

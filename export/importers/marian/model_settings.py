@@ -139,15 +139,15 @@ def decoder_numbers(config: Config) -> Sequence[int]:
     """
     name, count = "transformer-tied-layers", config.integer("dec-depth")
     numbers = config.values.get(name) or []
+    if count > _MOST_LAYERS:
+        raise config.setting_error("dec-depth", f"at most {_MOST_LAYERS} layers are supported")
     if not numbers:
         return range(1, count + 1)
     if not isinstance(numbers, list) or not all(type(n) is int and n > 0 for n in numbers):
         raise config.setting_error(name, "a list of the numbers of layers is required")
-    if len(numbers) != count or count > _MOST_LAYERS:
+    if len(numbers) != count:
         raise config.setting_error(
-            name,
-            f"a number for each of the decoder's {count} layers (dec-depth) is required, and at "
-            f"most {_MOST_LAYERS} tied layers are supported",
+            name, f"a number for each of the decoder's {count} layers (dec-depth) is required"
         )
     return numbers
 

@@ -53,7 +53,12 @@ def _read_array(path: Path, archive: zipfile.ZipFile, entry: zipfile.ZipInfo) ->
         header = np.lib.format.read_array_header_1_0
         if version != (1, 0):
             header = np.lib.format.read_array_header_2_0
-        shape, fortran, dtype = header(file)
+        try:
+            shape, fortran, dtype = header(file)
+        except Exception as error:  # of the header's Python literal, and of the type in it
+            raise InputError(
+                f"{path}: the header of {entry.filename} is damaged; copy the file again."
+            ) from error
         size, stored = math.prod(shape) * dtype.itemsize, entry.file_size - file.tell()
         if dtype.hasobject:
             raise InputError(

@@ -348,6 +348,9 @@ def test_alignment_heads(
     more = {"alignment_layer": layer, "alignment_heads": heads, "full_context_alignment": False}
     imported = import_fairseq(*save(tmp_path, OPTIONS | more, random_weights(OPTIONS)))
     assert imported.alignment_heads == expected
+    many = more | {"alignment_heads": 2**62}
+    with pytest.raises(InputError, match=r"alignment_heads do not fit"):
+        import_fairseq(*save(tmp_path, OPTIONS | many, random_weights(OPTIONS)))
     more["alignment_layer"] = 1
     with pytest.raises(InputError, match=r"alignment_layer.*the decoder has 1 layers"):
         import_fairseq(*save(tmp_path, OPTIONS | more, random_weights(OPTIONS)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import io
 import pickle
 import zipfile
@@ -73,24 +74,33 @@ def integers(path: Path) -> None:
                      "special:model.yml.npy": header((4,), "|i1") + b"a: 1"})  # fmt: skip
 
 
+def a_damaged_header(path: Path) -> None:
+    of_arrays(path, {"a.npy": header((4,)).replace(b"'descr': ", b"'descr':((") + bytes(16)})
+
+
+def a_header_of_another_type(path: Path) -> None:
+    of_arrays(path, {"a.npy": header((4,)).replace(b"'<f4'", b"('',)") + bytes(16)})
+
+
 def cut_off(path: Path) -> None:
     of_arrays(path, {"a.npy": header((4,))[:30]})
 
 
-ARRAYS: dict[str, Callable[[Path], None]] = {
-    r"shape \[33554432, 33554432\] of float32, 4,503,599,627,370,496 bytes, but stores 4":
-        a_huge_shape,
-    r"shape \[-1, 4\]": a_negative_shape,
-    "its unpacked files would take 209,": an_array_bomb,
-    "a has elements of type int8": integers,
-    "cannot read .*model.npz": cut_off,
-}  # fmt: skip
+ARRAYS: tuple[tuple[Callable[[Path], None], str], ...] = (
+    (a_huge_shape, r"shape \[33554432, 33554432\] of float32, 4,503,599,627,370,496 bytes, but"),
+    (a_negative_shape, r"shape \[-1, 4\]"),
+    (an_array_bomb, "its unpacked files would take 209,"),
+    (integers, "a has elements of type int8"),
+    (a_damaged_header, "the header of a.npy is damaged"),
+    (a_header_of_another_type, "the header of a.npy is damaged"),
+    (cut_off, "the header of a.npy is damaged"),
+)  # fmt: skip
 
 
-@pytest.mark.parametrize("message", ARRAYS, ids=[make.__name__ for make in ARRAYS.values()])
-def test_arrays_of_marian(message: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("make", "message"), ARRAYS, ids=[make.__name__ for make, _ in ARRAYS])
+def test_arrays_of_marian(make: Callable[[Path], None], message: str, tmp_path: Path) -> None:
     path = tmp_path / "model.npz"
-    ARRAYS[message](path)
+    make(path)
     with pytest.raises(InputError, match=message):
         import_marian_model(path, tmp_path / "vocab.yml")
 
@@ -121,6 +131,35 @@ class Harm:
         return print, ("harm",)
 
 
+class Reduced:
+    """Object that a pickle makes by calling a function."""
+
+    def __init__(self, function: Callable[..., object], *arguments: object) -> None:
+        self.call = function, arguments
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self.call
+
+
+def a_bytearray(path: Path) -> None:
+    torch.save({"model": {}, "x": Reduced(bytearray, 2**40)}, path)
+
+
+def a_bytearray_in_an_old_file(path: Path) -> None:
+    content = {"model": {}, "x": Reduced(bytearray, 2**40)}
+    torch.save(content, path, _use_new_zipfile_serialization=False)
+
+
+def bytes_in_hex(path: Path) -> None:
+    torch.save({"model": {}, "x": Reduced(codecs.encode, b"abc", "hex")}, path)
+
+
+def a_string_again_and_again(path: Path) -> None:
+    text = "x" * 100_000
+    many = [Reduced(codecs.encode, text, "latin1") for _ in range(3_000)]
+    torch.save({"model": {}, "x": many}, path)
+
+
 def code(path: Path) -> None:
     path.write_bytes(pickle.dumps(Harm(), protocol=2))
 
@@ -142,6 +181,10 @@ CHECKPOINTS: tuple[tuple[Callable[[Path], None], str], ...] = (
     (sparse, "x is a sparse, quantized or meta"),
     (without_memory, "x is a sparse, quantized or meta"),
     (a_torch_bomb, "its unpacked files would take 209,"),
+    (a_bytearray, "contains a bytearray, so it could fill the memory"),
+    (a_bytearray_in_an_old_file, "contains a bytearray, so it could fill the memory"),
+    (bytes_in_hex, "encodes bytes by hex"),
+    (a_string_again_and_again, "encodes long strings again and again"),
     (code, r"an object of \S*print"),
     (code_of_torch, r"an object of \S*print"),
     (no_pickle, "is damaged, or"),
@@ -164,6 +207,15 @@ def test_checkpoints_of_torch(
             read_weights(tmp_path)
         check_message(str(found.value))
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("archive", [True, False])
+def test_numbers_of_numpy_are_accepted(archive: bool, tmp_path: Path) -> None:
+    content = {"model": {"x": torch.ones(2)}, "best": [np.float64(1.5), np.float32(2)] * 1_000}
+    path = tmp_path / "checkpoint.pt"
+    torch.save(content, path, _use_new_zipfile_serialization=archive)
+    found = read_torch_file(path, [], "fairseq")
+    assert tensors_of(path, found["model"], "model")["x"].tolist() == [1.0, 1.0]
 
 
 def check_message(text: str) -> None:
