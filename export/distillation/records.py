@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from translate_trt.runtime.errors import OutputError
-from translate_trt.runtime.io.atomic_files import write_json
+from translate_trt.runtime.io.atomic_files import remove_directory, write_json
 from translate_trt.runtime.io.hashing import sha256_of_file
 from translate_trt.runtime.version import version
 
@@ -67,14 +67,18 @@ class Records:
         """Directory of the records."""
         return self.root / "stages"
 
-    def run(self, stage: Stage, work: Callable[[bool, bool], list[Path]]) -> Mapping[str, str]:
+    def run(
+        self, stage: Stage, work: Callable[[bool], list[Path]], directory: Path | None = None
+    ) -> Mapping[str, str]:
         """Run a stage unless it has finished.
 
         Args:
             stage: Stage to run.
-            work: Does the work and returns the files that it has written. Arguments: whether to
-                continue where a run of the same stage was interrupted, and whether to replace
-                outputs that exist.
+            work: Does the work and returns the files that it has written. Argument: whether to
+                continue where a run of the same stage was interrupted.
+            directory: What the work continues. Before the stage is repeated, it is moved aside, so
+                that a run that is interrupted at any time continues nothing older; it is deleted
+                when the stage has finished.
 
         Returns:
             SHA-256 of each output, by its path relative to the root.
@@ -99,11 +103,16 @@ class Records:
             log.warning("%s: %s is missing; the stage is repeated", stage.name, changed[0])
         log.info("%s", stage.name)
         self.home.mkdir(parents=True, exist_ok=True)
-        _write(path, stage, None)
         resume = same and before is not None and before["outputs"] is None
-        files = work(resume, before is not None and not resume)
+        aside = None if directory is None else directory.with_name(f"{directory.name}.replaced")
+        if directory is not None and aside is not None and before is not None and not resume:
+            _move_aside(directory, aside)
+        _write(path, stage, None)
+        files = work(resume)
         outputs = {file.relative_to(self.root).as_posix(): _entry(file) for file in files}
         _write(path, stage, outputs)
+        if aside is not None and aside.is_dir():
+            remove_directory(aside)
         return {name: entry["sha256"] for name, entry in outputs.items()}
 
     def _check_forced(self, stage: Stage, difference: str) -> None:
@@ -124,6 +133,17 @@ class Records:
                 size = -1
             if size != entry["bytes"]:
                 yield name
+
+
+def _move_aside(directory: Path, aside: Path) -> None:
+    try:
+        if aside.is_dir():
+            remove_directory(aside)
+        if directory.is_dir():
+            directory.rename(aside)
+            log.info("%s is kept as %s until its stage has finished", directory, aside.name)
+    except OSError as error:
+        raise OutputError(f"{directory} cannot be moved: {error.strerror}.") from error
 
 
 def _write(path: Path, stage: Stage, outputs: dict[str, Any] | None) -> None:

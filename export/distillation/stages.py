@@ -201,9 +201,9 @@ class Distillation:
             if one.kind == PARQUET:
                 raise InputError(f"{one.path} is a Parquet table; give its text as lines.")
 
-        def run(resume: bool, replace: bool) -> list[Path]:
+        def run(_: bool) -> list[Path]:
             complete = translate_inputs(
-                inputs, work, self._on_planned, self._on_finished, self._resources.address, replace
+                inputs, work, self._on_planned, self._on_finished, self._resources.address
             )
             bad = sum(sum(record.bad.values()) for record in complete.values())
             if bad:
@@ -215,13 +215,13 @@ class Distillation:
         if terminology is not None:
             stage_inputs |= _inputs("glossary", [terminology.terminology], hashes)
             settings["terminology_ignore_case"] = terminology.terminology_ignore_case
-        return self._records.run(Stage("translate", stage_inputs, settings), run)
+        return self._records.run(Stage("translate", stage_inputs, settings), run, out)
 
     def _select(self, hashes: TextHashes, translated: Hashes) -> Hashes:
         """Select the training pairs."""
         references = self._options.references
 
-        def run(resume: bool, replace: bool) -> list[Path]:
+        def run(_: bool) -> list[Path]:
             files = [self._out / name for name in translated]
             lines = itertools.chain.from_iterable(map(_read_translations, files))
             with WorkerPool(self._workers) as pool:
@@ -250,7 +250,7 @@ class Distillation:
         languages = self._languages()
         annotation = options.terminology if options.annotated else None
 
-        def run(resume: bool, replace: bool) -> list[Path]:
+        def run(_: bool) -> list[Path]:
             preparation = Preparation(
                 "distilled", languages,
                 [(TextSource(source), TextSource(target)) for source, target in train],
@@ -284,7 +284,7 @@ class Distillation:
             return {}
         path, size = self._out / "shortlist.safetensors", ShortlistSize()
 
-        def run(resume: bool, replace: bool) -> list[Path]:
+        def run(_: bool) -> list[Path]:
             prepared = open_prepared(self._out / "data")
             vocabularies = Vocabularies.of(*prepared.tokenizers)
             with WorkerPool(self._workers) as pool:
@@ -322,7 +322,7 @@ class Distillation:
         with_common = student.with_settings(self._options.training)
         flags = ("--device", self._resources.device, *(["--quiet"] * self._resources.quiet))
 
-        def work(resume: bool, replace: bool) -> list[Path]:
+        def work(resume: bool) -> list[Path]:
             train_student(
                 with_common, self._out / "data", run, common, resume, running,
                 self._resources.processes, flags,
@@ -336,7 +336,7 @@ class Distillation:
         settings = dataclasses.asdict(chosen.model) | dataclasses.asdict(chosen.train)
         settings |= with_common.settings | common
         del settings["vocabulary_size"]  # that of the data
-        return self._records.run(Stage(f"train {student.name}", data, settings), work)
+        return self._records.run(Stage(f"train {student.name}", data, settings), work, run)
 
     def _make(
         self, student: Student, hashes: TextHashes, training: Hashes, shortlist: Hashes
@@ -355,7 +355,7 @@ class Distillation:
         return dataclasses.replace(checkpoint, search=search)
 
     def _compile(self, student: Student, home: Path, training: Hashes, shortlist: Hashes) -> Hashes:
-        def run(resume: bool, replace: bool) -> list[Path]:
+        def run(_: bool) -> list[Path]:
             table = self._out / next(iter(shortlist)) if shortlist else None
             options = BuildOptions(targets=self._options.targets, shortlist=table)
             # A bundle whose stage has no record was left by an interrupted run.
@@ -373,7 +373,7 @@ class Distillation:
     def _verify(self, student: Student, home: Path, hashes: TextHashes, made: Hashes) -> None:
         source, reference = self._options.test_set
 
-        def run(resume: bool, replace: bool) -> list[Path]:
+        def run(_: bool) -> list[Path]:
             lines = list(read_parallel(source, reference))
             warn_of_few_lines(len(lines))
             training = {name: one for name, one in made.items() if name.endswith(WEIGHTS)}
@@ -423,7 +423,7 @@ class Distillation:
         path, test = self._out / _TABLE, self._options.test_set
         terminology = self._options.terminology
 
-        def run(resume: bool, replace: bool) -> list[Path]:
+        def run(_: bool) -> list[Path]:
             lines = list(read_parallel(*test))
             rows = measure(
                 self._systems(), [line for line, _ in lines], [line for _, line in lines],

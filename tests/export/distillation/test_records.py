@@ -17,10 +17,10 @@ class Work:
 
     def __init__(self, root: Path, content: str = "x") -> None:
         self.root, self.content = root, content
-        self.calls: list[tuple[bool, bool]] = []
+        self.calls: list[bool] = []
 
-    def __call__(self, resume: bool, replace: bool) -> list[Path]:
-        self.calls.append((resume, replace))
+    def __call__(self, resume: bool) -> list[Path]:
+        self.calls.append(resume)
         if self.content == "fail":
             raise ValueError("failed")
         (self.root / "out").write_text(self.content)
@@ -32,7 +32,7 @@ def test_a_finished_stage_is_skipped(tmp_path: Path) -> None:
     first = Records(tmp_path).run(STAGE, work)
     assert Records(tmp_path).run(STAGE, work) == first
     assert list(first) == ["out"]
-    assert work.calls == [(False, False)]
+    assert work.calls == [False]
 
 
 def test_an_interrupted_stage_continues(tmp_path: Path) -> None:
@@ -41,7 +41,7 @@ def test_an_interrupted_stage_continues(tmp_path: Path) -> None:
         Records(tmp_path).run(STAGE, failing)
     work = Work(tmp_path)
     Records(tmp_path).run(STAGE, work)
-    assert work.calls == [(True, False)]
+    assert work.calls == [True]
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_changes_are_refused_by_name_or_forced(
         Records(tmp_path).run(stage, work)
     assert not work.calls
     Records(tmp_path, force=True).run(stage, work)
-    assert work.calls == [(False, True)]
+    assert work.calls == [False]
     Records(tmp_path).run(stage, work)
     assert len(work.calls) == 1
 
@@ -78,7 +78,7 @@ def test_a_cheap_stage_is_repeated_without_force(tmp_path: Path) -> None:
     for beam in (1, 4):
         settings = {"search": {"beam_size": beam}}
         Records(tmp_path).run(Stage("measure", {}, settings, repeats=True), work)
-    assert work.calls == [(False, False), (False, True)]
+    assert work.calls == [False, False]
     with pytest.raises(OutputError, match=r"search\.beam_size 4 there, 5 here"):
         Records(tmp_path).run(Stage("measure", {}, {"search": {"beam_size": 5}}), work)
 
@@ -88,7 +88,35 @@ def test_missing_outputs_are_made_again(tmp_path: Path) -> None:
     Records(tmp_path).run(STAGE, work)
     (tmp_path / "out").unlink()
     Records(tmp_path).run(STAGE, work)
-    assert work.calls == [(False, False), (False, True)]
+    assert work.calls == [False, False]
+
+
+def test_a_repeated_stage_never_continues_what_it_replaces(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+
+    def train(resume: bool, steps: int, ends: bool = True) -> list[Path]:
+        if not ends:
+            raise KeyboardInterrupt
+        assert resume == run.exists()
+        run.mkdir(exist_ok=True)
+        (run / "weights").write_text(f"{steps}")
+        return [run / "weights"]
+
+    def run_stage(steps: int, **options: bool) -> None:
+        stage = Stage("train x", {}, {"steps": steps})
+        Records(tmp_path, force=True).run(
+            stage, lambda resume: train(resume, steps, **options), run
+        )
+
+    run_stage(100)
+    for _ in range(2):  # stopped before it has begun
+        with pytest.raises(KeyboardInterrupt):
+            run_stage(200, ends=False)
+    assert (tmp_path / "run.replaced" / "weights").read_text() == "100"
+    stage = Stage("train x", {}, {"steps": 200})
+    Records(tmp_path).run(stage, lambda _: train(False, 200), run)
+    assert (run / "weights").read_text() == "200"
+    assert not (tmp_path / "run.replaced").exists()
 
 
 def test_changed_outputs_are_not_replaced_without_force(tmp_path: Path) -> None:
