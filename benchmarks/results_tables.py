@@ -149,6 +149,13 @@ def _of_seeds(values: Sequence[float]) -> str:
     return mean if len(values) == 1 else f"{mean} [{min(values):.2f}, {max(values):.2f}]"
 
 
+def _largest_variance(rows: Sequence[TableRow]) -> str:
+    """Name the row with the largest variance over seeds, and its share of the sum over the rows."""
+    squares = {row.name: statistics.pvariance(row.tokenized) * len(row.tokenized) for row in rows}
+    name = max(squares, key=squares.__getitem__)
+    return f"of which `{name}` has {100 * squares[name] / sum(squares.values()):.0f} %"
+
+
 def _conclusions(rows: Sequence[TableRow], report: Report) -> str:
     """Render the plot, and what the differences allow to conclude."""
     error = error_of_differences([row.tokenized for row in rows])
@@ -168,7 +175,8 @@ def _conclusions(rows: Sequence[TableRow], report: Report) -> str:
         "What can be concluded: whether a change moves this model, on this text, in the direction "
         f"in which it moved the paper's. {len(moved)} of {len(rows) - 1} rows differ from `plain` "
         f"by more than {error:.2f} BLEU, two standard errors of a difference (from the variance "
-        "over seeds, pooled over the rows; one row in twenty does by chance). The paper's "
+        f"over seeds, pooled over the rows, {_largest_variance(rows)}; one row in twenty does by "
+        "chance). The paper's "
         f"difference has the same sign in {named['same']} of these, the opposite sign in "
         f"{named['opposite']}, and is 0.0 in {named['none']}. The other rows decide nothing.\n\n"
         f"{LIMITS_OF_MINIATURE if report['settings']['preset'] == 'miniature' else ''}"
