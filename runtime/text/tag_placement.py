@@ -25,6 +25,9 @@ from translate_trt.runtime.text.tokenizer import Span
 _WORD = re.compile(r"\w+(?:['\u2019-]\w+)*|\S")
 # Largest difference of attention that does not count.
 _EQUAL = 1e-9
+# Characters beside a tag in which its neighbouring word is looked for. Without a limit, the time
+# for many tags beside a long word would grow with the square of the text's length.
+_NEAR = 200
 # Scripts without spaces between words, in which a unit is a token: Thai to Khmer, kana, ideographs.
 _WITHOUT_SPACES = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
@@ -548,10 +551,9 @@ def _best_unit(
 
 
 def _last_word(text: str, begin: int, end: int) -> list[re.Match[str]]:
-    # Of the text near the end, so that time does not grow with the square of the text's length.
-    return list(_WORD.finditer(text, max(begin, end - 200), end))[-1:]
+    return list(_WORD.finditer(text, max(begin, end - _NEAR), end))[-1:]
 
 
 def _first_word(text: str, begin: int, end: int) -> list[re.Match[str]]:
-    found = _WORD.search(text, begin, end)
+    found = _WORD.search(text, begin, min(end, begin + _NEAR))
     return [] if found is None else [found]

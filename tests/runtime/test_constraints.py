@@ -185,6 +185,20 @@ def test_alternatives_have_the_constraints(looping_bundle: Path) -> None:
 
 
 @pytest.mark.usefixtures("each_runtime")
+def test_constraints_do_not_change_the_order_of_alternatives(looping_bundle: Path) -> None:
+    options = SearchOptions(beam_size=4, max_length=30, alternatives=3)
+    sources = random_sources(4, seed=5, longest=8)
+    translator = Translator(looping_bundle, threads=1)
+    plain = translator.translate_ids(sources, options)
+    own = [[[line[2].tokens[0]]] for line in plain]  # closed by the third alternative's first token
+    found = translator.translate_ids(sources, options, constraints=own)
+    for one, expected in zip(found, plain, strict=True):
+        assert [alternative.tokens[0] for alternative in one] == [
+            alternative.tokens[0] for alternative in expected
+        ]
+
+
+@pytest.mark.usefixtures("each_runtime")
 def test_phrases_of_text(looping_bundle: Path) -> None:
     translator = Translator(looping_bundle, threads=1)
     options = SearchOptions(beam_size=4)

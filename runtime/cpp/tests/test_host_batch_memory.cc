@@ -48,6 +48,18 @@ void test_blocks_of_like_size_first() {
   blocks.release(large);
 }
 
+void test_views_of_views_keep_the_owner_alone() {
+  auto owner = std::make_shared<Tensor>(Type::kInt64, std::vector<std::int64_t>{4, 2});
+  owner->row<std::int64_t>(2)[1] = 7;
+  auto view = std::make_shared<Tensor>(owner, 1, 3);
+  const std::weak_ptr<Tensor> before = view;
+  view = std::make_shared<Tensor>(view, 1, 2);
+  CHECK(before.expired());
+  CHECK(owner.use_count() == 2);
+  owner.reset();
+  CHECK(view->row<std::int64_t>()[1] == 7 && view->row_size() == 2);
+}
+
 constexpr std::int64_t kNanSource = 13;
 
 bool is_nan_row(const Tensor& array, std::int64_t row) {
@@ -175,6 +187,7 @@ void test_what_became_nan_stays_alone(std::int64_t spare_slots, Place place) {
 void test_host_batch_memory() {
   test_blocks_serve_again();
   test_blocks_of_like_size_first();
+  test_views_of_views_keep_the_owner_alone();
   test_what_became_nan_stays_alone(0, Place::kHost);
   test_what_became_nan_stays_alone(200000, Place::kHost);
   test_what_became_nan_stays_alone(0, Place::kDevice);

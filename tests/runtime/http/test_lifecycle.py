@@ -259,9 +259,9 @@ def test_slow_and_broken_requests_leave_the_server_alone(bundle: Path) -> None:
                     pass
         with socket.create_connection((address.host, address.port or 0), PATIENCE) as client:
             client.sendall(chunked + b"1\r\nx\r\n" * 100_000 + b"0\r\nX: y\r\n\r\n")
-            assert b" 200 " in client.recv(1000)
             client.sendall(b"GET /ready HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
-            assert b" 200 " in client.recv(1000)
+            answers = b"".join(iter(lambda: client.recv(1000), b""))
+            assert answers.count(b"HTTP/1.1 200 ") == 2
         assert httpx.get(f"{server.url}/ready").status_code == 200
 
 

@@ -519,6 +519,16 @@ class MarkedTexts {
 // A loaded bundle. Several threads may call const member functions at the same time.
 class Translator {
  public:
+  Translator(Translator&&) noexcept = default;
+  ~Translator() = default;
+
+  // First frees the translator that it holds, whose workers may call its log function until then.
+  Translator& operator=(Translator&& other) noexcept {
+    handle_ = std::move(other.handle_);
+    log_ = std::move(other.log_);
+    return *this;
+  }
+
   // Verifies a bundle and loads one of its targets.
   static Result<Translator> try_load(const std::string& bundle, const LoadOptions& options = {}) {
     tt_load_options given = {};
@@ -848,7 +858,7 @@ class Translator {
     return views;
   }
 
-  std::unique_ptr<Log> log_;  // must outlive handle_, which calls it
+  std::unique_ptr<Log> log_;  // outlives handle_, which calls it until it is freed
   std::unique_ptr<tt_translator, detail::Free> handle_;
 };
 

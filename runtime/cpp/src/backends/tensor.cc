@@ -125,7 +125,8 @@ Tensor::Tensor(std::shared_ptr<Tensor> whole, std::int64_t first, std::int64_t c
       size_(whole->row_size() * static_cast<std::size_t>(count)),
       data_(whole->address(first)) {
   shape_[0] = count;
-  owner_ = std::move(whole);
+  // Not a view: a chain of views, one for each change of a batch, would keep them all.
+  owner_ = whole->owner_ ? whole->owner_ : std::move(whole);
 }
 
 Tensor::~Tensor() {

@@ -133,7 +133,9 @@ std::vector<Hypothesis> hypotheses(const Sentence& sentence, const History& hist
   std::stable_sort(entries.begin(), entries.end(), is_better);
   // Without its loop a hypothesis has another score, and one that was cut off may lack constraints:
   // all are traced back first.
-  const bool reorders = guard != nullptr || !sentence.constraints.empty();
+  static const std::vector<Tokens> none;  // the order of alternatives is that of their tokens
+  const auto& constraints = sentence.completion ? none : sentence.constraints;
+  const bool reorders = guard != nullptr || !constraints.empty();
   if (!reorders && entries.size() > count) entries.resize(count);
   std::vector<Hypothesis> found;
   for (const Finished& entry : entries) {
@@ -142,7 +144,7 @@ std::vector<Hypothesis> hypotheses(const Sentence& sentence, const History& hist
   }
   if (reorders) {
     std::stable_sort(found.begin(), found.end(), is_better);
-    put_complete_first(found, sentence.constraints);
+    put_complete_first(found, constraints);
     if (found.size() > count) found.resize(count);
   }
   return found;

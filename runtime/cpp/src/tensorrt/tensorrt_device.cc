@@ -61,28 +61,17 @@ const EngineRecord& record_of(const EngineRecords& records, const TargetEntry& t
   throw bundle_error("the target has no engine of the " + role + "; export the bundle again.");
 }
 
-// A DeviceBackend that owns its engines.
-class TensorRtBackend : public Backend {
+// The engines of a backend, destroyed after the DeviceBackend, whose functions use them.
+struct OwnedEngines {
+  std::shared_ptr<TensorRtEngines> engines;
+};
+
+class TensorRtBackend : private OwnedEngines, public DeviceBackend {
  public:
-  TensorRtBackend(std::shared_ptr<TensorRtEngines> engines, const Contract& contract,
+  TensorRtBackend(std::shared_ptr<TensorRtEngines> owned, const Contract& contract,
                   EngineSettings settings, std::function<void(const std::string&)> log)
-      : engines_(std::move(engines)),
-        backend_(tensorrt_functions(engines_), contract, std::move(settings), std::move(log)) {}
-
-  std::unique_ptr<Batch> batch(const SearchOptions& options,
-                               std::int64_t start_token) const override {
-    return backend_.batch(options, start_token);
-  }
-
-  std::int64_t default_batch_tokens() const override { return backend_.default_batch_tokens(); }
-
-  int fitting_batches(int workers, int batches) const override {
-    return backend_.fitting_batches(workers, batches);
-  }
-
- private:
-  std::shared_ptr<TensorRtEngines> engines_;
-  DeviceBackend backend_;
+      : OwnedEngines{std::move(owned)},
+        DeviceBackend(tensorrt_functions(engines), contract, std::move(settings), std::move(log)) {}
 };
 
 }  // namespace

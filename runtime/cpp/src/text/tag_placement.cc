@@ -216,15 +216,17 @@ std::size_t best_unit(const Mass& mass, const std::vector<std::size_t>& all, boo
   return *chosen;
 }
 
-// The last word between two positions, of the text near the end, so that time does not grow with
-// the square of the text's length.
+// Characters beside a tag in which its neighbouring word is looked for. Without a limit, the time
+// for many tags beside a long word would grow with the square of the text's length.
+constexpr std::size_t kNear = 200;
+
 std::optional<Span> last_word(std::u32string_view text, std::size_t begin, std::size_t end) {
-  constexpr std::size_t kNear = 200;
   const auto words = split_words(text, std::max(begin, end - std::min(end, kNear)), end);
   return words.empty() ? std::nullopt : std::optional(words.back());
 }
 
 std::optional<Span> first_word(std::u32string_view text, std::size_t begin, std::size_t end) {
+  end = std::min(end, begin + kNear);
   while (begin < end && is_space(text[begin])) ++begin;
   if (begin >= end) return std::nullopt;
   return Span{begin, word_end(text, begin, end)};
