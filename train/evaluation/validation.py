@@ -126,7 +126,7 @@ def translate_reference(
     sources = tokenizer.encode_source_batch([text for text, _ in prepared])
     if model.longest is not None:
         limit = model.longest - options.max_extra_length - 1 - prompt.source_length
-        if limit < 1:  # max_extra_length leaves no room: the positions limit both sides
+        if limit < 1:  # max_extra_length exceeds the positions, which limit both sides
             limit = max(1, model.longest - 1 - prompt.source_length)
             longest = min(options.max_length or model.longest, model.longest)
             options = replace(options, max_length=longest)

@@ -81,7 +81,7 @@ def test_a_model_with_learned_positions_cuts_longer_lines(
     expected = beam_search(model, [tokenizer.encode_source(long)[:9]], greedy)
     assert found[0][0].tokens == expected[0][0].tokens
     assert len(found[0][0].tokens) > 0
-    caplog.clear()  # no room for 300 tokens more: the positions limit both sides
+    caplog.clear()  # 300 tokens more exceed the positions, which limit both sides
     extra = replace(greedy, max_extra_length=300)
     _, found = translate_reference(model, tokenizer, [long, short], extra)
     assert "1 of 2 lines are cut to 59 tokens" in caplog.text
