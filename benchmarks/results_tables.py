@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from serving import RUNTIME
-from table3_rows import PLAIN, TableRow, error_of_differences, has_table3, table3_rows
+from table3_rows import PLAIN, TableRow, error_of_differences, has_table3, squares, table3_rows
 from tables import table, where
 
 Report = dict[str, Any]
@@ -150,10 +150,10 @@ def _of_seeds(values: Sequence[float]) -> str:
 
 
 def _largest_variance(rows: Sequence[TableRow]) -> str:
-    """Name the row with the largest variance over seeds, and its share of the sum over the rows."""
-    squares = {row.name: statistics.pvariance(row.tokenized) * len(row.tokenized) for row in rows}
-    name = max(squares, key=squares.__getitem__)
-    return f"of which `{name}` has {100 * squares[name] / sum(squares.values()):.0f} %"
+    """Name the row that contributes most to the pooled variance over seeds, and its share."""
+    found = {row.name: squares(row.tokenized) for row in rows}
+    name = max(found, key=found.__getitem__)
+    return f"{100 * found[name] / (sum(found.values()) or 1):.0f} % of it from `{name}`"
 
 
 def _conclusions(rows: Sequence[TableRow], report: Report) -> str:
@@ -175,7 +175,7 @@ def _conclusions(rows: Sequence[TableRow], report: Report) -> str:
         "What can be concluded: whether a change moves this model, on this text, in the direction "
         f"in which it moved the paper's. {len(moved)} of {len(rows) - 1} rows differ from `plain` "
         f"by more than {error:.2f} BLEU, two standard errors of a difference (from the variance "
-        f"over seeds, pooled over the rows, {_largest_variance(rows)}; one row in twenty does by "
+        f"over seeds, pooled over the rows; {_largest_variance(rows)}; one row in twenty does by "
         "chance). The paper's "
         f"difference has the same sign in {named['same']} of these, the opposite sign in "
         f"{named['opposite']}, and is 0.0 in {named['none']}. The other rows decide nothing.\n\n"

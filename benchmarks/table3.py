@@ -95,7 +95,7 @@ def read_runs(paths: Iterable[Path]) -> Iterator[dict[str, Any]]:
 def merge(paths: Iterable[Path], note: str) -> dict[str, Any]:
     """Merge reports of runs into one, with the rows in the paper's order.
 
-    Machines may differ, but not the precision of the matmuls: no figure is a time.
+    Machines may differ, since no figure is a time, but not the precision of the matmuls.
 
     Args:
         paths: Reports of runs, or of earlier tables.

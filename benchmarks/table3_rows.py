@@ -106,6 +106,11 @@ def error_of_differences(values: Sequence[Sequence[float]]) -> float:
         values: Figures by row and seed; the first row is `plain`, and rows have two seeds or more.
     """
     freedom = sum(len(row) - 1 for row in values)
-    squares = sum((value - statistics.mean(row)) ** 2 for row in values for value in row)
     plain, *others = map(len, values)
-    return 2 * math.sqrt(squares / freedom * (1 / plain + 1 / min(others)))
+    return 2 * math.sqrt(sum(map(squares, values)) / freedom * (1 / plain + 1 / min(others)))
+
+
+def squares(values: Sequence[float]) -> float:
+    """Return the sum of squared deviations from the mean."""
+    mean = statistics.mean(values)
+    return sum((value - mean) ** 2 for value in values)

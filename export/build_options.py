@@ -12,10 +12,10 @@ from translate_trt.runtime.bundle.manifest import SHORTLIST, Limits
 from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.options import MAX_EXTRA_LENGTH
 
+#: Smallest limit of source tokens: the length of the example with which torch records the encoder.
+SHORTEST_SOURCE = 5
 # An engine's caches hold a token per beam and position: with 256 beams, a base model already needs
 # more than a gigabyte per sentence.
-#: Length of the shortest source limit: of the example with which torch records the encoder.
-SHORTEST_SOURCE = 5
 _MOST_BEAMS = 256
 _DEFAULT = "onnx-fp32"
 

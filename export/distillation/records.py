@@ -76,9 +76,9 @@ class Records:
             stage: Stage to run.
             work: Does the work and returns the files that it has written. Argument: whether to
                 continue where a run of the same stage was interrupted.
-            directory: What the work continues. Before the stage is repeated, it is moved aside, so
-                that a run that is interrupted at any time continues nothing older; it is deleted
-                when the stage has finished.
+            directory: Directory that the work continues in. Before the stage is repeated, the old
+                one is moved aside, so that an interrupted run can only continue its own; it is
+                deleted when the stage has finished.
 
         Returns:
             SHA-256 of each output, by its path relative to the root.
@@ -104,14 +104,13 @@ class Records:
         log.info("%s", stage.name)
         self.home.mkdir(parents=True, exist_ok=True)
         resume = same and before is not None and before["outputs"] is None
-        aside = None if directory is None else directory.with_name(f"{directory.name}.replaced")
-        if directory is not None and aside is not None and before is not None and not resume:
-            _move_aside(directory, aside)
+        if directory is not None and before is not None and not resume:
+            _move_aside(directory)
         _write(path, stage, None)
         files = work(resume)
         outputs = {file.relative_to(self.root).as_posix(): _entry(file) for file in files}
         _write(path, stage, outputs)
-        if aside is not None and aside.is_dir():
+        if directory is not None and (aside := _aside(directory)).is_dir():
             remove_directory(aside)
         return {name: entry["sha256"] for name, entry in outputs.items()}
 
@@ -135,13 +134,19 @@ class Records:
                 yield name
 
 
-def _move_aside(directory: Path, aside: Path) -> None:
+def _aside(directory: Path) -> Path:
+    return directory.with_name(f"{directory.name}.replaced")
+
+
+def _move_aside(directory: Path) -> None:
+    if not directory.is_dir():
+        return
+    aside = _aside(directory)
     try:
         if aside.is_dir():
             remove_directory(aside)
-        if directory.is_dir():
-            directory.rename(aside)
-            log.info("%s is kept as %s until its stage has finished", directory, aside.name)
+        directory.rename(aside)
+        log.info("%s is kept as %s until its stage has finished", directory, aside.name)
     except OSError as error:
         raise OutputError(f"{directory} cannot be moved: {error.strerror}.") from error
 

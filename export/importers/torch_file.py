@@ -7,13 +7,12 @@ toolkit's classes are imported.
 
 from __future__ import annotations
 
-import codecs
 import pickletools
 import re
 import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -30,10 +29,19 @@ _CAUSE = re.compile(r"WeightsUnpickler error: (.+)")
 _ADVICE = re.compile(r"weights[_ ]only|torch\.load", re.IGNORECASE)
 
 # Functions that torch calls for a pickle. With them, a few bytes of a file become any number of
-# bytes in memory: bytearray(n), and encode of a long string again and again.
-_BYTEARRAY, _ENCODE = "builtins bytearray", "_codecs encode"
-_MOST_ENCODED_BYTES = 2**28  # numpy writes its numbers as strings of a few bytes
+# bytes in memory: bytearray(n), a codec such as hex, and encode of a long string again and again.
+# Python itself writes bytes as calls with a string in Latin-1.
+_OF_BYTES = ("builtins bytearray", "_codecs encode")
+_LATIN_1 = {"latin1", "latin-1"}
+_MOST_ENCODED_BYTES = 2**28
 _OLD_PICKLES = 5  # in a file that is no archive: magic number, protocol, system, object, storages
+
+
+_MARK = object()  # on the stack of `_calls_of_one`
+
+
+class _Function(NamedTuple):
+    name: str
 
 
 class Record:
@@ -109,40 +117,62 @@ def load_pickle(path: Path) -> Any:
 
 
 def _check_pickles(path: Path, file: IO[bytes], count: int) -> None:
-    """Raise an InputError if pickles create bytes that are not in the file."""
-    functions: set[str] = set()
-    longest = calls = 0
-    for name, argument in _operations(file, count):
-        if name == "GLOBAL":
-            functions.add(str(argument).replace("__builtin__", "builtins"))
-        elif name == "REDUCE":
-            calls += 1
-        elif isinstance(argument, str):
-            longest = max(longest, len(argument))
-            if _ENCODE in functions and _encodes_bytes(argument):
-                raise _inflated(path, f"encodes bytes by {argument}")
-    if _BYTEARRAY in functions:
-        raise _inflated(path, "contains a bytearray")
-    if _ENCODE in functions and longest * calls > _MOST_ENCODED_BYTES:
-        raise _inflated(path, "encodes long strings again and again")
+    """Raise an InputError if consecutive pickles create bytes that are not in the file."""
+    encoded = 0
+    for function, arguments in _calls(file, count):
+        if function not in _OF_BYTES or arguments == ():
+            continue
+        text, *codec = arguments if isinstance(arguments, tuple) else (None,)
+        if not isinstance(text, str) or not set(codec) <= _LATIN_1:
+            raise _inflated(path, f"calls {function}, but not for a string in Latin-1")
+        encoded += len(text)
+    if encoded > _MOST_ENCODED_BYTES:
+        raise _inflated(path, f"has strings of {encoded:,} bytes")
 
 
-def _operations(file: IO[bytes], count: int) -> Iterator[tuple[str, object]]:
-    """Iterate over the operations of consecutive pickles; torch reports damaged ones."""
+def _calls(file: IO[bytes], count: int) -> Iterator[tuple[str, object]]:
+    """Iterate over the calls of functions in pickles: names and arguments, None where unknown.
+
+    Pickles that break off end the iteration; torch reports them.
+    """
     try:
         for _ in range(count):
-            for operation, argument, _ in pickletools.genops(file):
-                yield operation.name, argument
+            yield from _calls_of_one(file)
     except Exception:  # of any kind, for arbitrary bytes
         return
 
 
-def _encodes_bytes(name: str) -> bool:
-    """Return whether a string names a codec from bytes to bytes, such as hex."""
-    try:
-        return not codecs.lookup(name)._is_text_encoding
-    except (LookupError, ValueError):
-        return False
+def _calls_of_one(file: IO[bytes]) -> Iterator[tuple[str, object]]:
+    """Run a pickle on values that only tell functions, strings and tuples apart."""
+    stack: list[object] = []
+    memo: dict[int, object] = {}
+    for operation, argument, _ in pickletools.genops(file):
+        name, before = operation.name, operation.stack_before
+        if name in ("PUT", "BINPUT", "LONG_BINPUT"):
+            memo[int(argument)] = stack[-1]
+            continue
+        taken: list[object] = []
+        if pickletools.markobject in before:
+            before = before[: before.index(pickletools.markobject)]
+            while (item := stack.pop()) is not _MARK:
+                taken.insert(0, item)
+        for _ in before:
+            taken.insert(0, stack.pop())
+        value: object = argument if isinstance(argument, str) else None
+        if name == "MARK":
+            value = _MARK
+        elif name == "GLOBAL":
+            value = _Function(str(argument).replace("__builtin__", "builtins"))
+        elif name in ("GET", "BINGET", "LONG_BINGET"):
+            value = memo.get(int(argument))
+        elif name in ("EMPTY_TUPLE", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3"):
+            value = tuple(taken)
+        elif name == "REDUCE" and isinstance(taken[0], _Function):
+            function, arguments = taken[0].name, taken[1]
+            yield function, arguments
+            if function in _OF_BYTES and isinstance(arguments, tuple) and arguments:
+                value = arguments[0]  # bytes have the length of their string in Latin-1
+        stack += [value] * len(operation.stack_after)
 
 
 def _inflated(path: Path, how: str) -> InputError:

@@ -181,10 +181,10 @@ CHECKPOINTS: tuple[tuple[Callable[[Path], None], str], ...] = (
     (sparse, "x is a sparse, quantized or meta"),
     (without_memory, "x is a sparse, quantized or meta"),
     (a_torch_bomb, "its unpacked files would take 209,"),
-    (a_bytearray, "contains a bytearray, so it could fill the memory"),
-    (a_bytearray_in_an_old_file, "contains a bytearray, so it could fill the memory"),
-    (bytes_in_hex, "encodes bytes by hex"),
-    (a_string_again_and_again, "encodes long strings again and again"),
+    (a_bytearray, "calls builtins bytearray, .*so it could fill the memory"),
+    (a_bytearray_in_an_old_file, "calls builtins bytearray, .*so it could fill the memory"),
+    (bytes_in_hex, "calls _codecs encode, but not for a string"),
+    (a_string_again_and_again, "has strings of 300,000,000 bytes"),
     (code, r"an object of \S*print"),
     (code_of_torch, r"an object of \S*print"),
     (no_pickle, "is damaged, or"),
@@ -211,7 +211,10 @@ def test_checkpoints_of_torch(
 
 @pytest.mark.parametrize("archive", [True, False])
 def test_numbers_of_numpy_are_accepted(archive: bool, tmp_path: Path) -> None:
-    content = {"model": {"x": torch.ones(2)}, "best": [np.float64(1.5), np.float32(2)] * 1_000}
+    content = {
+        "model": {"x": torch.ones(2)}, "best": [np.float64(1.5), np.float32(2)] * 1_000,
+        "tokens": ["hex", "latin1", "zip"], "bytes": [b"abc\xff", bytearray(b"x")],
+    }  # fmt: skip
     path = tmp_path / "checkpoint.pt"
     torch.save(content, path, _use_new_zipfile_serialization=archive)
     found = read_torch_file(path, [], "fairseq")
