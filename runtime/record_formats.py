@@ -221,11 +221,11 @@ def _value(members: Mapping[str, Any], field: str, flag: str, where: str) -> Any
                 f"{_kind(text)}; it must be a string, a list of strings, or null. Correct the "
                 f"line, or name another field with {flag}."
             )
-    return [*map(_clean, value)] if isinstance(value, list) else _clean(value)
+    return [*map(_encodable, value)] if isinstance(value, list) else _encodable(value)
 
 
-def _clean(text: str | None) -> str | None:
-    """Replace lone surrogates, which only an escape can write and UTF-8 cannot."""
+def _encodable(text: str | None) -> str | None:
+    """Replace lone surrogates, which JSON can escape and UTF-8 cannot encode."""
     return text if text is None or text.isascii() else _SURROGATE.sub("\ufffd", text)
 
 

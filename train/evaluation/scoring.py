@@ -18,6 +18,7 @@ import sacrebleu
 from numpy.typing import NDArray
 
 from translate_trt.runtime.text.bracketings import build_tree
+from translate_trt.runtime.text.glossary import is_unspaced
 from translate_trt.train.evaluation.evalb import (
     COLLINS,
     Status,
@@ -41,13 +42,7 @@ SPLITS_COMPOUNDS = frozenset({"de"})
 # "a-ä-c" is, because "ä" has two bytes.
 _COMPOUND = re.compile(rb"(\S)-(\S)")
 
-_LETTER = re.compile(r"[^\W\d_]")
 _HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af]")
-# Letters of kana, Thai, Lao, Tibetan, Myanmar and Khmer.
-_UNSPACED = re.compile(
-    "[\u3041-\u30ff\u31f0-\u31ff\uff66-\uff9d\u0e01-\u0e30\u0e81-\u0eb0\u0f40-\u0f6c"
-    "\u1000-\u102a\u1050-\u1055\uaa60-\uaa76\u1780-\u17b3]"
-)
 
 
 @dataclass(frozen=True)
@@ -120,11 +115,14 @@ def tokenization_of(reference: Sequence[str]) -> str:
     is 0 for any translation. Chinese is tokenized by `zh`, as sacrebleu does where it knows the
     language, and other such scripts by `char`, which needs no dictionary.
     """
-    text = "\n".join(reference)
-    han, others = len(_HAN.findall(text)), len(_UNSPACED.findall(text))
-    if 2 * (han + others) <= len(_LETTER.findall(text)):
+    text = "".join(reference)
+    if text.isascii():
         return "13a"
-    return "zh" if han > 9 * others else "char"  # Japanese has about as much kana as Han
+    unspaced = "".join(filter(is_unspaced, text))
+    if 2 * len(unspaced) <= sum(map(str.isalpha, text)):
+        return "13a"
+    han = len(_HAN.findall(unspaced))  # Japanese has about as much kana
+    return "zh" if 10 * han > 9 * len(unspaced) else "char"
 
 
 def make_metric(
@@ -261,6 +259,7 @@ def paired_bootstrap(
         reference: Reference lines.
         tokenize: sacrebleu's tokenization; None for `tokenization_of` the references.
     """
+    tokenize = tokenize or tokenization_of(reference)
     tables = [bleu_statistics(texts, reference, tokenize) for texts in systems]
     return _differences("BLEU", tables, bleu_of_sums)
 

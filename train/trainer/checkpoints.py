@@ -87,11 +87,11 @@ class CheckpointWriter:
     @staticmethod
     def _attempt(path: Path, write: Callable[[], None]) -> OutputError | None:
         try:
-            try:
-                write()
-            except OSError as error:
-                raise output_error(path, error) from error
+            write()
+            return None
         except OutputError as error:
-            log.error("%s was not saved: %s Earlier checkpoints are kept.", path.name, error)
-            return error
-        return None
+            failure = error
+        except OSError as error:
+            failure = output_error(path, error)
+        log.error("%s was not saved: %s Earlier checkpoints are kept.", path.name, failure)
+        return failure

@@ -189,8 +189,7 @@ def _check_prepared(prepared: PreparedData, settings: Settings, asked: Mapping[s
             "shorter text for validation."
         )
     longest = _longest_of(split)
-    limit = settings.train.max_length
-    limit = min(limit, settings.model.longest or limit)
+    limit = min(settings.train.max_length, positions or settings.train.max_length)
     if longest > limit:
         raise OptionError(
             f"{prepared.path} has pairs of up to {longest} tokens, more than --max-pair-length or "

@@ -108,7 +108,8 @@ async def _read_multipart(request: Request, body: bytes, kind: type[BaseModel]) 
         return {"type": "http.request", "body": body, "more_body": False}
 
     _, parameters = parse_options_header(request.headers.get("content-type"))
-    # Starlette decodes the fields by any codec of Python, and some, such as punycode, take hours.
+    # Starlette decodes the fields by any codec of Python. That of punycode takes time that grows
+    # with the square of the text's length.
     if parameters.get(b"charset", b"utf-8").lower() != b"utf-8":
         raise HttpError(400, "Invalid form: the charset must be utf-8")
     scope = {key: value for key, value in request.scope.items() if key != "state"}
