@@ -5,10 +5,27 @@ from __future__ import annotations
 from threading import Lock
 
 from translate_trt.runtime.errors import TranslateTrtError
+from translate_trt.runtime.options import SearchOptions
 
 
 class BusyError(TranslateTrtError):
     """The instance is at its capacity; the client may send the request again later."""
+
+
+def search_cost(options: SearchOptions, tokens: int, has_markup: bool) -> int:
+    """Bound of the cost of translating a text: its tokens times the beams of all searches.
+
+    Alternatives have a search each, and one that finds them; a text with markup may be searched for
+    twice.
+
+    Args:
+        options: Search options of the text.
+        tokens: Bound of its tokens, such as its characters.
+        has_markup: Whether it has markup.
+    """
+    beams = max(options.beam_size, options.num_hypotheses)
+    beams = beams * max(options.alternatives, 1) + options.alternatives
+    return max(tokens, 1) * beams * (2 if has_markup else 1)
 
 
 class Admission:

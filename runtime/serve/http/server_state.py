@@ -16,7 +16,7 @@ from starlette.responses import Response
 from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import Statistics
-from translate_trt.runtime.serve.admission import Admission
+from translate_trt.runtime.serve.admission import Admission, search_cost
 from translate_trt.runtime.serve.http.api_keys import ApiKey, ApiKeys
 from translate_trt.runtime.serve.http.detection import LanguageDetector
 from translate_trt.runtime.serve.http.health_check import HealthCheck
@@ -269,17 +269,16 @@ class ServerState:
 
 
 def request_cost(sizes: Sequence[int], work: Work) -> int:
-    """Return a bound of the cost of a request: its tokens times the beams of all searches.
+    """Return the bound of a request's cost, from the numbers of characters of its texts.
 
-    A sentence has at least two characters and at least `min_length` tokens; a text with markup may
-    be searched for twice, and one search finds the alternatives, each of which has one of its own.
+    A sentence has at least two characters and at least `min_length` tokens.
     """
-    total = 0
-    for one in work.options:
-        tokens = sum(max(size, one.min_length * ((size + 1) // 2)) for size in sizes)
-        beams = max(one.beam_size, one.result_count)
-        total += tokens * (beams * max(one.alternatives, 1) + one.alternatives)
-    return max(1, total * (2 if work.markup else 1))
+    total = sum(
+        search_cost(one, max(size, one.min_length * ((size + 1) // 2)), work.markup is not None)
+        for one in work.options
+        for size in sizes
+    )
+    return max(1, total)
 
 
 @asynccontextmanager

@@ -21,6 +21,7 @@ from translate_trt.runtime.json_lines import WordsOf
 from translate_trt.runtime.line_translation import check_attention
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import TextHypothesis, Translation
+from translate_trt.runtime.serve.admission import search_cost
 from translate_trt.runtime.serve.triton import interface
 from translate_trt.runtime.service import TranslationService
 from translate_trt.runtime.text.glossary import Glossary
@@ -88,19 +89,14 @@ _CHARACTERS_PER_TOKEN = 4
 
 
 def cost(lines: Sequence[Line]) -> int:
-    """Cost bound of a request: its characters, or MIN_LENGTH if larger, times beams.
-
-    The beams are those of all searches: one, or one for each alternative and one that finds them;
-    texts with markup may be searched for twice.
-    """
+    """Cost bound of a request: `search_cost` of its characters, or of MIN_LENGTH if larger."""
     total = 0
     for line in lines:
         options = line.options
         per_token = 1 if isinstance(line.source, str) else _CHARACTERS_PER_TOKEN
         characters = len(line.source) * per_token + len(line.target_prefix)
         characters += sum(map(len, line.constraints))
-        size = max(characters, options.min_length, 1) * (2 if line.markup else 1)
-        total += size * (options.beam_size * max(options.alternatives, 1) + options.alternatives)
+        total += search_cost(options, max(characters, options.min_length), bool(line.markup))
     return total
 
 
