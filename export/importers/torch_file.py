@@ -145,26 +145,26 @@ def _calls(file: IO[bytes], count: int) -> Iterator[tuple[str, object]]:
 def _calls_of_one(file: IO[bytes]) -> Iterator[tuple[str, object]]:
     """Run a pickle on values that only tell functions, strings and tuples apart."""
     stack: list[object] = []
-    memo: dict[int, object] = {}
+    memo: dict[object, object] = {}
     for operation, argument, _ in pickletools.genops(file):
         name, before = operation.name, operation.stack_before
         if name in ("PUT", "BINPUT", "LONG_BINPUT"):
-            memo[int(argument)] = stack[-1]
+            memo[argument] = stack[-1]
             continue
         taken: list[object] = []
         if pickletools.markobject in before:
             before = before[: before.index(pickletools.markobject)]
             while (item := stack.pop()) is not _MARK:
-                taken.insert(0, item)
-        for _ in before:
-            taken.insert(0, stack.pop())
+                taken.append(item)
+        taken += [stack.pop() for _ in before]
+        taken.reverse()
         value: object = argument if isinstance(argument, str) else None
         if name == "MARK":
             value = _MARK
         elif name == "GLOBAL":
             value = _Function(str(argument).replace("__builtin__", "builtins"))
         elif name in ("GET", "BINGET", "LONG_BINGET"):
-            value = memo.get(int(argument))
+            value = memo.get(argument)
         elif name in ("EMPTY_TUPLE", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3"):
             value = tuple(taken)
         elif name == "REDUCE" and isinstance(taken[0], _Function):
