@@ -23,8 +23,9 @@ from translate_trt.runtime.text.tokenizer import Span
 
 # A word with its apostrophes and hyphens, or another character.
 _WORD = re.compile(r"\w+(?:['\u2019-]\w+)*|\S")
-# Largest difference of attention that does not count.
-_EQUAL = 1e-9
+# A mass is in billionths, rounded. Otherwise rounding errors, which depend on the order of
+# additions, would break ties.
+_BILLION = 1e9
 # Characters beside a tag in which its neighbouring word is looked for. Without a limit, the time
 # for many tags beside a long word would grow with the square of the text's length.
 _NEAR = 200
@@ -85,7 +86,7 @@ class Mass(NamedTuple):
 
     Attributes:
         first: Index of the first unit that attends to it.
-        values: [units] attention of each, up to the last that attends.
+        values: [units] attention of each, up to the last that attends; whole billionths.
     """
 
     first: int
@@ -107,17 +108,29 @@ class _Block(NamedTuple):
     Attributes:
         first: Index of the first unit.
         offset: Begin of the sentence.
-        sums: [units, characters + 1] attention to all characters of the sentence before each.
+        edges: [edges] begins and ends of its tokens, from 0 to its length, ascending.
+        sums: [units, edges] attention to all characters of the sentence before each.
     """
 
     first: int
     offset: int
+    edges: NDArray[np.int64]
     sums: NDArray[np.float64]
 
     @property
     def end(self) -> int:
         """End of the sentence."""
-        return self.offset + int(self.sums.shape[1]) - 1
+        return self.offset + int(self.edges[-1])
+
+    def before(self, position: int, rows: slice) -> NDArray[np.float64]:
+        """Return the attention of units to all characters before a position, [units]."""
+        within = min(max(position - self.offset, 0), int(self.edges[-1]))
+        edge = int(np.searchsorted(self.edges, within, "right")) - 1
+        found = self.sums[rows, edge]
+        if within == self.edges[edge]:
+            return found
+        begin, end = self.edges[edge : edge + 2]
+        return found + (within - begin) / (end - begin) * (self.sums[rows, edge + 1] - found)
 
 
 class _Copied(NamedTuple):
@@ -203,12 +216,8 @@ class Units:
         for block in self._blocks[blocks]:
             begin, end = max(low, block.first), min(high, block.first + len(block.sums))
             if begin < end:
-                first, last = (
-                    min(max(position - block.offset, 0), block.sums.shape[1] - 1)
-                    for position in span
-                )
-                sums = block.sums[begin - block.first : end - block.first]
-                parts.append((begin, sums[:, last] - sums[:, first]))
+                rows = slice(begin - block.first, end - block.first)
+                parts.append((begin, block.before(span[1], rows) - block.before(span[0], rows)))
         copied = self._copied.within(span, low, high)
         edges = [edge for first, part in parts for edge in (first, first + len(part))]
         if len(copied.units):
@@ -218,6 +227,7 @@ class Units:
         for first, part in parts:
             found[first - begin : first - begin + len(part)] += part
         found[copied.units - begin] += copied.before(span[1]) - copied.before(span[0])
+        found = np.rint(_BILLION * found)
         attending = np.flatnonzero(found)
         if not len(attending):
             return Mass(low, found[:0])
@@ -290,12 +300,15 @@ class Units:
             sources = [self._bare(span, source=True) for span in segment.source]
             if not sources:
                 continue
-            offset, size = sources[0][0], sources[-1][1] - sources[0][0]
-            # The attention to a token is that to its characters, in equal parts.
-            shares = np.zeros((len(sources), size + 1))
-            for row, (begin, end) in enumerate(sources):
-                begin, end = min(begin, end - 1) - offset, end - offset
-                shares[row, max(begin, 0) + 1 : end + 1] = 1 / max(1, end - max(begin, 0))
+            offset, size = sources[0][0], max(0, sources[-1][1] - sources[0][0])
+            # The attention to a token is that to its characters, in equal parts, so the sums at the
+            # ends of tokens are enough. A token may have any number of characters, such as
+            # invisible ones. A token of spaces has the character before it.
+            begins_of = np.array([min(begin, end - 1) for begin, end in sources]) - offset
+            tokens = np.stack([begins_of, np.array(sources)[:, 1] - offset]).clip(0, size)
+            edges = np.unique(np.append(tokens, (0, size)))
+            sizes = (tokens[1] - tokens[0])[:, None]
+            shares = (edges - tokens[0][:, None]).clip(0, sizes) / np.maximum(sizes, 1)
             units = []
             for begin, end in map(self._bare, segment.target):
                 first = bisect_right(ends, begin)
@@ -304,14 +317,15 @@ class Units:
             first, last = (choose(part, default=0) for choose, part in (
                 (min, [unit for unit, _ in units]), (max, [unit for _, unit in units])
             ))  # fmt: skip
-            sums = np.zeros((max(0, last - first), size + 1))
-            of_tokens = np.cumsum(segment.weights @ shares, axis=1)
+            sums = np.zeros((max(0, last - first), len(edges)))
+            of_tokens = np.zeros((len(segment.weights), len(edges)))
+            np.cumsum(segment.weights @ np.diff(shares, axis=1), axis=1, out=of_tokens[:, 1:])
             for (begin, end), of_token in zip(units, of_tokens, strict=True):
                 sums[begin - first : end - first] += of_token
             for unit in range(first, last):
                 if self.spans[unit] in self._copies:
                     sums[unit - first] = 0.0
-            yield _Block(first, offset, sums)
+            yield _Block(first, offset, edges, sums)
 
 
 def place_tags(
@@ -541,10 +555,10 @@ def _best_unit(
     values = mass.values[attending - mass.first]
     is_mark = is_mark and bool(len(same))
     most = float((values if is_mark else mass.values).max(initial=0.0))
-    if most > _EQUAL:  # otherwise, all units are equal
-        same = attending[values >= most - _EQUAL]
+    if most > 0:  # otherwise, all units are equal
+        same = attending[values == most]
         if not len(same):
-            same = mass.first + np.flatnonzero(mass.values >= most - _EQUAL)
+            same = mass.first + np.flatnonzero(mass.values == most)
     if not len(same):
         return limits[1] - 1 if last else limits[0]
     return int(same[-1 if last else 0])

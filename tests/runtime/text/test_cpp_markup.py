@@ -59,7 +59,8 @@ def test_large_texts(check: Probe) -> None:
     wide = " ".join(f"<a>w{n}</a>" for n in range(300))
     code = " ".join(f"<code>w{n}</code> x" for n in range(300))
     nested = "<b>a " * 150 + "</b>" * 150
-    assert_same(check, [deep, wide, code, nested], "html", True, translate)
+    long = f"a <b>{'x' * 20_000}</b> <i>{'y' * 20_000}</i> {'b ' * 300}"
+    assert_same(check, [deep, wide, code, nested, long], "html", True, translate)
 
 
 def assert_same(

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import html
 import re
+import tracemalloc
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import numpy as np
@@ -232,6 +234,29 @@ def test_placeholders_are_copied_or_put_back(placeholder: str) -> None:
     assert lost.count(placeholder) == 1
     twice = translated(source, order=lambda words: [*forwards(words)] * 2, markup="text")
     assert twice.count(placeholder) == 1
+
+
+def test_long_tokens() -> None:
+    """Memory does not grow with the number of characters times that of words."""
+    size = 200_000
+    text = f"<b>{'x' * size}</b>{' in' * 100}"
+
+    def reversed_words(texts: Sequence[str]) -> list[Translation]:
+        (source,) = texts
+        words = Alignment(source, " ".join(source.split()[::-1]))
+        spans = words.source_words, words.target_words
+        segment = AlignedSegment(*spans, np.eye(len(spans[0]), dtype=np.float32)[::-1])
+        alignment = replace(words, segments=(segment,))
+        return [Translation((TextHypothesis(words.target, 0.0, (), alignment),))]
+
+    tracemalloc.start()
+    try:
+        (found,) = translate_with(reversed_words, [text], "html", True)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert found.text == f"{'in ' * 100}<b>{'x' * size}</b>"
+    assert most < 100 * size
 
 
 def test_percentages_and_braces_of_text_are_text() -> None:

@@ -1,6 +1,7 @@
 #include "text/tag_placement.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <iterator>
 #include <numeric>
@@ -65,6 +66,7 @@ struct Placed {
 };
 
 constexpr std::ptrdiff_t kNotTaken = -1;
+constexpr double kBillion = 1e9;
 
 // The range of free units of the largest sum, or the best free unit; nullopt for none. taken: of
 // the units of `gain`.
@@ -186,7 +188,6 @@ class Runs {
 // all: units that are the word, in order.
 std::size_t best_unit(const Mass& mass, const std::vector<std::size_t>& all, bool is_mark,
                       std::size_t low, std::size_t high, bool last) {
-  constexpr double kEqual = 1e-9;  // largest difference of attention that does not count
   const auto from = [&](std::size_t unit) {
     return std::lower_bound(all.begin(), all.end(), unit);
   };
@@ -201,17 +202,17 @@ std::size_t best_unit(const Mass& mass, const std::vector<std::size_t>& all, boo
   } else {
     for (const double value : mass.values) most = std::max(most, value);
   }
-  if (most <= kEqual) {  // all units are equal
+  if (most == 0) {  // all units are equal
     if (has_same) return last ? *std::prev(same_end) : *same_begin;
     return last ? high - 1 : low;
   }
   std::optional<std::size_t> chosen;
   for (auto unit = attending_begin; unit < attending_end; ++unit) {
-    if (mass.of(*unit) >= most - kEqual && (last || !chosen)) chosen = *unit;
+    if (mass.of(*unit) == most && (last || !chosen)) chosen = *unit;
   }
   if (chosen) return *chosen;
   for (std::size_t unit = mass.first; unit < mass.end(); ++unit) {
-    if (mass.of(unit) >= most - kEqual && (last || !chosen)) chosen = unit;
+    if (mass.of(unit) == most && (last || !chosen)) chosen = unit;
   }
   return *chosen;
 }
@@ -230,6 +231,24 @@ std::optional<Span> first_word(std::u32string_view text, std::size_t begin, std:
   while (begin < end && is_space(text[begin])) ++begin;
   if (begin >= end) return std::nullopt;
   return Span{begin, word_end(text, begin, end)};
+}
+
+// The characters of a token in a part of the text. A token of spaces has the character before it.
+Span within_part(const Span& token, std::size_t offset, std::size_t size) {
+  const auto [begin, end] = token;
+  const auto within = [&](std::size_t position) {
+    return std::min(position - std::min(position, offset), size);
+  };
+  return {within(begin < end || end == 0 ? begin : end - 1), within(end)};
+}
+
+// The begins and ends of tokens of a part of the text, and both ends of the part.
+std::vector<std::size_t> edges_of(const std::vector<Span>& tokens, std::size_t size) {
+  std::vector<std::size_t> edges = {0, size};
+  for (const auto& [begin, end] : tokens) edges.insert(edges.end(), {begin, end});
+  std::sort(edges.begin(), edges.end());
+  edges.erase(std::unique(edges.begin(), edges.end()), edges.end());
+  return edges;
 }
 
 // Chooses the place of a child without units: beside a word that is beside it in the source.
@@ -353,6 +372,21 @@ Units::Units(std::u32string_view source, const TextAlignment& alignment,
   }
 }
 
+std::pair<std::size_t, double> Units::Block::place_of(std::size_t position) const {
+  const std::size_t within = std::min(position - std::min(position, offset), edges.back());
+  const auto next = std::upper_bound(edges.begin(), edges.end(), within);
+  const auto edge = static_cast<std::size_t>(next - edges.begin()) - 1;
+  if (within == edges[edge]) return {edge, 0.0};
+  return {edge, static_cast<double>(within - edges[edge]) /
+                    static_cast<double>(edges[edge + 1] - edges[edge])};
+}
+
+double Units::Block::before(std::size_t unit, const std::pair<std::size_t, double>& place) const {
+  const auto& [edge, share] = place;
+  const double* row = sums.data() + (unit - first) * edges.size();
+  return share > 0 ? row[edge] + share * (row[edge + 1] - row[edge]) : row[edge];
+}
+
 Mass Units::mass(const Span& span, std::size_t low, std::size_t high) const {
   Mass found = {low, {}};
   // Calls a function with the blocks of a vector that are partly in the span, and their units.
@@ -377,17 +411,14 @@ Mass Units::mass(const Span& span, std::size_t low, std::size_t high) const {
   found.first = first;
   found.values.resize(last - first);
   const auto add = [&](const Block& block, std::size_t begin, std::size_t end) {
-    const auto column = [&](std::size_t position) {
-      return std::min(position - std::min(position, block.offset), block.size);
-    };
-    const std::size_t from = column(span.first), to = column(span.second);
+    const auto from = block.place_of(span.first), to = block.place_of(span.second);
     for (std::size_t unit = begin; unit < end; ++unit) {
-      const double* sums = block.sums.data() + (unit - block.first) * (block.size + 1);
-      found.values[unit - first] += sums[to] - sums[from];
+      found.values[unit - first] += block.before(unit, to) - block.before(unit, from);
     }
   };
   visit(sentences_, add);
   visit(copied_, add);
+  for (double& value : found.values) value = std::nearbyint(kBillion * value);
   const auto attends = [](double value) { return value != 0; };
   const auto end = std::find_if(found.values.rbegin(), found.values.rend(), attends).base();
   found.values.erase(end, found.values.end());
@@ -491,10 +522,11 @@ void Units::find_units(const std::vector<AlignedSegment>& segments) {
 
 void Units::add_attention(const AlignedSegment& segment) {
   if (segment.source.empty()) return;
-  std::vector<Span> sources;
-  for (const Span& span : segment.source) sources.push_back(bare(source_, span));
-  const std::size_t offset = sources.front().first;
-  const std::size_t size = std::max(sources.back().second, offset) - offset;
+  std::vector<Span> tokens;
+  for (const Span& span : segment.source) tokens.push_back(bare(source_, span));
+  const std::size_t offset = tokens.front().first;
+  const std::size_t size = std::max(tokens.back().second, offset) - offset;
+  for (Span& token : tokens) token = within_part(token, offset, size);
   std::vector<Span> units;  // of each token
   for (const Span& span : segment.target) {
     const Span token = bare(text_, span);
@@ -515,31 +547,33 @@ void Units::add_attention(const AlignedSegment& segment) {
     last = std::max(last, end);
   }
   const std::size_t count = std::max(last, first) - first;
-  Block block = {first, count, offset, size, std::vector<double>(count * (size + 1))};
-  std::vector<double> sums(size + 1);
+  // The attention to a token is that to its characters, in equal parts, so the sums at the ends of
+  // tokens are enough. A token may have any number of characters, such as invisible ones.
+  const std::vector<std::size_t> edges = edges_of(tokens, size);
+  Block block = {first, count, offset, edges, std::vector<double>(count * edges.size())};
+  std::vector<double> sums(edges.size());
   for (std::size_t row = 0; row < units.size(); ++row) {
-    // The attention to a token is that to its characters, in equal parts.
     std::fill(sums.begin(), sums.end(), 0.0);
-    for (std::size_t column = 0; column < sources.size(); ++column) {
-      const auto signed_offset = static_cast<std::ptrdiff_t>(offset);
-      auto begin = static_cast<std::ptrdiff_t>(sources[column].first);
-      auto end = static_cast<std::ptrdiff_t>(sources[column].second);
-      begin = std::max<std::ptrdiff_t>(std::min(begin, end - 1) - signed_offset, 0);
-      end = std::min(end - signed_offset, static_cast<std::ptrdiff_t>(size));
-      const double share = 1.0 / static_cast<double>(std::max<std::ptrdiff_t>(1, end - begin));
-      const double weight = segment.weights[row * sources.size() + column];
-      for (auto i = begin + 1; i <= end; ++i) sums[static_cast<std::size_t>(i)] += weight * share;
+    for (std::size_t column = 0; column < tokens.size(); ++column) {
+      const auto& [begin, end] = tokens[column];
+      const double share = segment.weights[row * tokens.size() + column] /
+                           static_cast<double>(std::max<std::size_t>(end - begin, 1));
+      auto edge = static_cast<std::size_t>(std::lower_bound(edges.begin(), edges.end(), begin) -
+                                           edges.begin());
+      for (; edges[edge] < end; ++edge) {
+        sums[edge + 1] += share * static_cast<double>(edges[edge + 1] - edges[edge]);
+      }
     }
     std::partial_sum(sums.begin(), sums.end(), sums.begin());
     for (std::size_t unit = units[row].first; unit < units[row].second; ++unit) {
-      double* to = block.sums.data() + (unit - first) * (size + 1);
+      double* to = block.sums.data() + (unit - first) * edges.size();
       std::transform(sums.begin(), sums.end(), to, to, std::plus<>());
     }
   }
   for (std::size_t unit = first; unit < first + count; ++unit) {
     if (copies_.count(spans_[unit]) == 0) continue;
-    double* row = block.sums.data() + (unit - first) * (size + 1);
-    std::fill(row, row + size + 1, 0.0);
+    double* row = block.sums.data() + (unit - first) * edges.size();
+    std::fill(row, row + edges.size(), 0.0);
   }
   sentences_.push_back(std::move(block));
 }
@@ -551,12 +585,11 @@ void Units::add_copies() {
     if (found == copies_.end()) continue;
     const auto [begin, end] = found->second;
     unit_of_copy_.emplace(found->second, unit);
-    const std::size_t size = end - begin;
-    Block block = {unit, 1, begin, size, std::vector<double>(size + 1)};
-    const double step = 1.0 / static_cast<double>(std::max<std::size_t>(size, 1));
-    for (std::size_t i = 0; i < size; ++i) block.sums[i] = static_cast<double>(i) * step;
-    if (size > 0) block.sums[size] = 1.0;
-    copied_.push_back(std::move(block));
+    if (begin < end) {
+      copied_.push_back({unit, 1, begin, {0, end - begin}, {0.0, 1.0}});
+    } else {
+      copied_.push_back({unit, 1, begin, {0}, {0.0}});
+    }
   }
 }
 

@@ -43,7 +43,9 @@ struct Copy {
 };
 
 // Attention of consecutive units to a part of the plain text, from the first that attends to it to
-// the last. So time and memory of all elements grow with the text, and not with its square.
+// the last. So time and memory of all elements grow with the text, and not with its square. In
+// billionths, rounded: otherwise rounding errors, which depend on the order of additions, would
+// break ties.
 struct Mass {
   std::size_t first = 0;  // index of the first unit
   std::vector<double> values = {};
@@ -86,12 +88,19 @@ class Units {
  private:
   // Attention of consecutive units to a part of the plain text.
   struct Block {
-    std::size_t first;         // index of the first unit
-    std::size_t count;         // number of units
-    std::size_t offset, size;  // begin and length of the part
-    std::vector<double> sums;  // [units, size + 1] attention to all characters before each
+    std::size_t first;               // index of the first unit
+    std::size_t count;               // number of units
+    std::size_t offset;              // begin of the part
+    std::vector<std::size_t> edges;  // begins and ends of its tokens, from 0 to its length
+    std::vector<double> sums;        // [units, edges] attention to all characters before each
 
-    std::size_t end() const { return offset + size; }
+    std::size_t end() const { return offset + edges.back(); }
+
+    // A character of the text by the edge before it and its share of the way to the next one.
+    std::pair<std::size_t, double> place_of(std::size_t position) const;
+
+    // The attention of a unit to all characters before a place.
+    double before(std::size_t unit, const std::pair<std::size_t, double>& place) const;
   };
 
   std::vector<Span> words() const;
