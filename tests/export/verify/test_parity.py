@@ -27,6 +27,7 @@ from translate_trt.export.verify.cpu_emulation import (
 from translate_trt.export.verify.layers import compare_layers
 from translate_trt.export.verify.parity import is_weaker, score_error, verify
 from translate_trt.export.verify.thresholds import THRESHOLDS, Thresholds
+from translate_trt.runtime import native
 from translate_trt.runtime.backends.engines import Machine
 from translate_trt.runtime.backends.nvidia_driver import Gpu
 from translate_trt.runtime.bundle.manifest import (
@@ -380,6 +381,7 @@ def test_why_an_engine_cannot_run(
     assert why_engine_cannot_run(other, engines) == (
         "this version of translate-trt does not run openvino engines"
     )
+    monkeypatch.setattr(native, "library", lambda: Path("libtranslate_trt.so"))
     built_with = entry.engine["step"]["version"]
     a10 = Gpu("NVIDIA A10", "8.6", 72)
     for version, gpu, reason in (
