@@ -29,8 +29,8 @@ MAX_TOP_K = 1024
 #: Largest temperature of samples.
 MAX_TEMPERATURE = 100
 
-#: Largest seed of samples: that of a 32-bit integer in C.
-MAX_SEED = 2**31 - 1
+#: Largest count of an option, and largest seed of samples: that of a 32-bit integer in C.
+MAX_COUNT = MAX_SEED = 2**31 - 1
 
 #: Default of `max_extra_length`: the maximum length is that of the source plus 50 (section 6.1).
 MAX_EXTRA_LENGTH = 50
@@ -248,7 +248,10 @@ class SearchOptions:
         )  # fmt: skip
         for name in counts:
             if (value := getattr(self, name)) is not None or name != "max_length":
-                object.__setattr__(self, name, whole_number(name, value))
+                count = whole_number(name, value)
+                if count > MAX_COUNT and name != "seed":  # which has limits of its own
+                    raise OptionError(f"{name} is {count}; it must be at most {MAX_COUNT}.")
+                object.__setattr__(self, name, count)
         numbers = (
             "length_penalty", "min_alternative_prob", "repetition_penalty", "sampling_top_p",
             "sampling_temperature",

@@ -29,7 +29,7 @@ from translate_trt.runtime.errors import (
     OptionError,
     TranslateTrtError,
 )
-from translate_trt.runtime.line_names import NUMBERED, LineNames
+from translate_trt.runtime.line_names import LineNames
 from translate_trt.runtime.line_search import LineSearch, Searches, advance
 from translate_trt.runtime.line_translation import LineRequest, LineTranslator, check_constraints
 from translate_trt.runtime.native.core import Core
@@ -757,35 +757,6 @@ class Translator:
             terminology: Glossary; of each entry the first target phrase is required.
         """
         return self.terms.required_phrases(line, terminology)
-
-    def check_constraints(
-        self,
-        line: str,
-        constraints: Sequence[str],
-        options: SearchOptions | None = None,
-        *,
-        terminology: Glossary | None = None,
-    ) -> None:
-        """Check that a line can be translated with constraints, without translating it.
-
-        Args:
-            line: Text.
-            constraints: Phrases that its translation must have.
-            options: Search options; None uses the bundle's defaults.
-            terminology: Glossary whose phrases the translation must have as well.
-
-        Raises:
-            InputError: The vocabulary cannot spell a phrase, a phrase is blank, or the line is too
-                long for the model.
-            OptionError: The phrases exceed the maximum length, or the options or the target exclude
-                constraints.
-        """
-        request = LineRequest(
-            [line], self.checked(options), terminology=terminology,
-            constraints=self._phrases([constraints], NUMBERED),
-        )  # fmt: skip
-        if isinstance(search := advance(self.lines.translate(request), None), LineSearch):
-            self.prepare(search)
 
     def _phrases(self, constraints: Any, names: LineNames) -> list[list[list[int]]] | None:
         """Tokenize the phrases of each line."""

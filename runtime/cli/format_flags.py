@@ -207,6 +207,8 @@ class FormatFlags(_LineFormat):
             cells.insert(0, f"{translation.score:.6f}")
         if self.alignments:
             cells.append(self._pharaoh(translation.hypotheses[0]))
+        if len(cells) > 1:  # a tab of the text, which splitting keeps, is not one between columns
+            cells = [cell.replace("\t", " ") for cell in cells]
         return "\t".join(cells)
 
     def _json_fields(

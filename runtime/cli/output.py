@@ -35,10 +35,17 @@ _BLOCK_BYTES = 1 << 16
 class LineOutput:
     """Writer of lines in UTF-8, independent of the locale."""
 
-    def __init__(self, stream: BinaryIO, name: str, compressor: Compressor | None = None) -> None:
+    def __init__(
+        self,
+        stream: BinaryIO,
+        name: str,
+        compressor: Compressor | None = None,
+        renamed: bool = False,
+    ) -> None:
         self._stream = stream
         self._name = name
         self._compressor = compressor
+        self._renamed = renamed  # the file gets another name at the end
 
     def write(self, lines: Sequence[str], end: str = "\n") -> None:
         """Write the lines, each with a newline or another end, and flush them.
@@ -49,7 +56,7 @@ class LineOutput:
             OutputError: Writing failed, for example because the disk is full.
             BrokenPipeError: The reader of the pipe has exited.
         """
-        content = "".join(f"{line}{end}" for line in lines).encode("utf-8")
+        content = "".join(f"{line}{end}" for line in lines).encode("utf-8", "surrogateescape")
         self._write(content if self._compressor is None else self._compressor.compress(content))
 
     def finish(self) -> None:
@@ -67,7 +74,8 @@ class LineOutput:
         try:
             self._stream.write(content)
             self._stream.flush()
-            self._check_is_there()
+            if self._renamed:
+                self._check_is_there()
         except BrokenPipeError:
             raise
         except OSError as error:
@@ -75,9 +83,8 @@ class LineOutput:
 
     def _check_is_there(self) -> None:
         """Raise as soon as the file has been removed, not hours later at the final rename."""
-        with contextlib.suppress(io.UnsupportedOperation):  # a stream in memory
-            if os.fstat(self._stream.fileno()).st_nlink == 0:
-                raise FileNotFoundError(errno.ENOENT, "the file was removed while it was written")
+        if os.fstat(self._stream.fileno()).st_nlink == 0:
+            raise FileNotFoundError(errno.ENOENT, "the file was removed while it was written")
 
 
 @contextmanager
@@ -156,7 +163,7 @@ def _file_in_steps(path: Path, force: bool, compressor: Compressor | None) -> It
                 left.unlink(missing_ok=True)
     partial = path.with_name(f"{path.name}.{secrets.token_hex(4)}.partial")
     stream = _open_binary(partial, "xb")
-    output = LineOutput(stream, str(path), compressor)
+    output = LineOutput(stream, str(path), compressor, renamed=True)
     try:
         try_lock(stream.fileno())  # marks the file as in use for `abandoned`
         yield output

@@ -148,8 +148,6 @@ def decompressed(stream: IO[bytes], name: str) -> tuple[bytes, IO[bytes]]:
             for the format is missing.
     """
     head = _magic(stream)
-    if not head:
-        return b"", io.BytesIO()
     compression = compression_of(head)
     if compression is None:
         if (named := compression_for(name)) is not None:
@@ -157,7 +155,7 @@ def decompressed(stream: IO[bytes], name: str) -> tuple[bytes, IO[bytes]]:
                 f"{name} has the name of a {named.name} file but is not one; it is damaged. Get it "
                 "again, or rename it if it is plain text."
             )
-        return head, stream
+        return head, stream if head else io.BytesIO()
     if compression.missing is not None:
         raise InputError(
             f"{name} is compressed with {compression.name}; to read it, {compression.missing}, or "

@@ -99,11 +99,15 @@ def _acquire(lock: Path, output: Path, wait: float) -> int:
     deadline = time.monotonic() + wait
     while True:
         try:
-            descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
+            # A link that somebody else has made must not lead to a file that would be overwritten.
+            flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+            descriptor = os.open(lock, flags, 0o666)
         except OSError as error:
+            reason, remedy = error.strerror, "Choose a path that you may write to."
+            if error.errno == errno.ELOOP:
+                reason, remedy = "it is a symbolic link", "Remove it, or choose another path."
             raise OutputError(
-                f"cannot write {output}: cannot create its lock file {lock}: {error.strerror}. "
-                "Choose a path that you may write to."
+                f"cannot write {output}: cannot create its lock file {lock}: {reason}. {remedy}"
             ) from error
         try:
             taken = try_lock(descriptor)

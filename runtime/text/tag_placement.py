@@ -126,11 +126,11 @@ class _Block(NamedTuple):
         """Return the attention of units to all characters before a position, [units]."""
         within = min(max(position - self.offset, 0), int(self.edges[-1]))
         edge = int(np.searchsorted(self.edges, within, "right")) - 1
-        found = self.sums[rows, edge]
-        if within == self.edges[edge]:
-            return found
-        begin, end = self.edges[edge : edge + 2]
-        return found + (within - begin) / (end - begin) * (self.sums[rows, edge + 1] - found)
+        found: NDArray[np.float64] = self.sums[rows, edge]
+        if within > self.edges[edge]:
+            begin, end = self.edges[edge : edge + 2].tolist()
+            found = found + (within - begin) / (end - begin) * (self.sums[rows, edge + 1] - found)
+        return found
 
 
 class _Copied(NamedTuple):

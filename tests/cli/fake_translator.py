@@ -79,16 +79,6 @@ class FakeTranslator:
         texts = [splitter.split_line(line, options) for line in lines]
         return [self._joined(text, options, line) for text, line in zip(texts, lines, strict=True)]
 
-    def check_constraints(
-        self,
-        line: str,
-        constraints: Sequence[str],
-        options: SearchOptions | None = None,
-        *,
-        terminology: Glossary | None = None,
-    ) -> None:
-        pass  # what it must have is ignored
-
     def translate_document(
         self,
         texts: Sequence[str],

@@ -13,6 +13,7 @@ import signal
 import struct
 import subprocess
 import sys
+import tempfile
 import termios
 import threading
 import time
@@ -599,6 +600,16 @@ def test_a_reader_that_has_seen_enough(
     assert process.wait(WAIT) == 141
     assert process.stderr is not None
     assert process.stderr.read() == b""
+
+
+def test_standard_output_is_a_file_without_a_name(
+    start: Callable[..., subprocess.Popen[bytes]],
+) -> None:
+    with tempfile.TemporaryFile() as output:
+        process = start("--chunk-lines", 1, stdout=output)
+        _, err = process.communicate(b"a b\nc d\n", timeout=WAIT)
+        output.seek(0)
+        assert (process.returncode, err, output.read()) == (0, b"", b"b a\nd c\n")
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")

@@ -400,6 +400,8 @@ def test_alignments_in_every_format(run: Callable[..., Result]) -> None:
     pytest.importorskip("sentencex")
     split = run("--alignments", "--split-language", "en", stdin=b" One two.  Three four.\n")
     assert split.stdout == " two. One  four. Three\t0-1 1-0 2-3 3-2\n"
+    split = run("--alignments", "--split-language", "en", stdin=b"One two.\tThree four.\n")
+    assert split.stdout == "two. One four. Three\t0-1 1-0 2-3 3-2\n"
 
 
 def test_a_threshold_asks_for_alignments(run: Callable[..., Result]) -> None:

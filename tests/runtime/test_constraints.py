@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import random
-import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +15,6 @@ from translate_trt.runtime import (
     InputError,
     OptionError,
     SearchOptions,
-    TranslateTrtError,
     TranslationService,
     Translator,
 )
@@ -24,7 +22,6 @@ from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.constraints import Reading, different_tokens, request_constraints
 from translate_trt.runtime.results import Hypothesis
 from translate_trt.runtime.terms import Terms
-from translate_trt.runtime.text.glossary import Entry, Glossary
 from translate_trt.train.checkpoint import Checkpoint
 from translate_trt.train.search import beam_search
 
@@ -268,30 +265,3 @@ def test_phrases_that_the_vocabulary_cannot_spell(looping_bundle: Path) -> None:
     )
     with pytest.raises(InputError, match=r"constraints of a\.txt, line 7: 'Hund' has a character"):
         Terms(manifest, tokenizer).phrase_tokens(["Hund"], "the constraints of a.txt, line 7")
-
-
-def test_constraints_are_checked_as_by_translate(looping_bundle: Path) -> None:
-    translator = Translator(looping_bundle, threads=1)
-    short = SearchOptions(max_length=6)
-    glossary = Glossary([Entry("dog", ("Hund und Katze",))])
-    long = "a dog runs " * 400
-    for line, phrases, options, terms in (
-        ("a dog runs", ["Hund"], None, None),
-        ("a dog runs", ["Hund"], None, glossary),
-        ("a cat runs", ["Hund"], short, glossary),
-        ("a dog runs", ["Hund"], short, glossary),
-        ("a dog runs", [" "], None, None),
-        ("a dog runs", ["ein Hund und eine Katze"], short, None),
-        ("a dog runs", ["Hund"], SearchOptions(beam_size=1), None),
-        ("", ["Hund"], None, None),
-        (long, ["Hund"], None, None),
-        (long, ["Hund"], None, glossary),
-        (long, [], None, glossary),
-    ):
-        try:
-            translator.translate([line], options, constraints=[phrases], terminology=terms)
-        except TranslateTrtError as error:
-            with pytest.raises(type(error), match=re.escape(str(error))):
-                translator.check_constraints(line, phrases, options, terminology=terms)
-        else:
-            translator.check_constraints(line, phrases, options, terminology=terms)

@@ -41,11 +41,11 @@ parquet = pytest.importorskip("pyarrow.parquet")
 ZSTD = pyarrow.Codec("zstd")
 
 OPTIONS = CorpusOptions(shard_lines=3, max_characters=40)
-SEARCH = SearchOptions()
+SEARCH = SearchOptions(max_extra_length=48)  # what the bundle of the tests takes
 
 
 class Upper:
-    """Translator to capitals that fails on lines with "crash"."""
+    """Translator to capitals that fails on lines with "crash", and excludes some terms."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -68,27 +68,19 @@ class Upper:
         markup: str | None = None,
         constraints: Iterable[Sequence[str]] | None = None,
     ) -> list[Translation]:
-        self.constraints += constraints or ()
+        own = list(constraints or [()] * len(lines))
+        for line, phrases in zip(lines, own, strict=True):
+            if line == "long" and (phrases or terminology):
+                raise InputError("a line too long for the model")
+            if len(phrases) > 2:
+                raise OptionError("no room")
+        self.constraints += own if constraints else ()
         self.split, self.terminology = split_sentences, terminology
         self.alignments, self.markup = alignments, markup
         if any("crash" in line for line in lines):
             raise BackendError("out of memory")
         self.lines += lines
         return [self._one(line) for line in lines]
-
-    def check_constraints(
-        self,
-        line: str,
-        constraints: Sequence[str],
-        options: SearchOptions | None = None,
-        *,
-        terminology: Glossary | None = None,
-    ) -> None:
-        assert constraints
-        if line == "long":
-            raise InputError("a line too long for the model")
-        if len(constraints) > 2:
-            raise OptionError("no room")
 
     def translate_document(
         self,
@@ -183,6 +175,7 @@ def test_a_file_whose_name_is_a_pattern(tmp_path: Path) -> None:
         (["x.txt", "x.txt.gz"], ["x.txt*"], "would both become x.txt"),
         (["x.txt", "x.txt.bad.jsonl"], ["x.txt*"], "is reserved for results"),
         (["_corpus"], ["_corpus"], "is reserved for results"),
+        (["\u4e2d" * 75 + ".txt"], ["*.txt"], "its name is too long for the names of the results"),
         (["x/a"], ["x"], "is a directory"),
         (["x.parquet"], ["x.parquet"], "as Parquet"),
         (["x.txt.gz", "x.txt.zst"], ["x.txt*"], "would both become x.txt"),
@@ -250,7 +243,6 @@ def test_an_empty_input_has_a_shard(tmp_path: Path, job: Job) -> None:
         write(tmp_path / "b", b"\xef\xbb\xbf"),
         write(tmp_path / "c.gz", gzip.compress(b"")),
         write(tmp_path / "e.zst", ZSTD.compress(b"", asbytes=True)),
-        write(tmp_path / "f.zst", b""),
         write_parquet(tmp_path / "d.parquet", {"text": pyarrow.array([], "string")}),
     ):
         assert [record.records for record in translate(job, source)] == [0]
@@ -362,7 +354,7 @@ def test_constraints_of_a_corpus_are_checked_early(
     plain = make_settings(read_manifest(bundle), work.target, SEARCH, JSONL)["corpus"]
     assert own == {**plain, "constraints_field": "must"}
     with pytest.raises(OptionError, match="beam_size is 1; the constraints of constraints_field"):
-        prepare("b.jsonl", SearchOptions(beam_size=1))
+        prepare("b.jsonl", dataclasses.replace(SEARCH, beam_size=1))
     with pytest.raises(OptionError, match=r"c.parquet is a Parquet file, whose rows have no"):
         prepare("c.parquet")
     monkeypatch.setattr(Contract, "marks", property(lambda _: False))
@@ -702,6 +694,35 @@ def test_a_glossary_goes_to_the_translator_and_is_a_setting(
     assert make_settings(manifest, target, SEARCH, other)["corpus"] != own
 
 
+@pytest.mark.parametrize("kind", ["txt", "jsonl", "tsv", "parquet"])
+def test_terms_that_a_line_cannot_have(tmp_path: Path, job: Job, kind: str) -> None:
+    texts = ["a", "long", "b", "c", "long", "d"]
+    changes: dict[str, Any] = {"jsonl": {"input_format": "jsonl", "field": "en"}}.get(kind, {})
+    if kind == "tsv":
+        changes = {"input_format": "tsv", "column": "1"}
+    options = dataclasses.replace(OPTIONS, terminology=(("cat", "Katze"),), **changes)
+    path = tmp_path / f"a.{kind}"
+    if kind == "parquet":
+        source = write_parquet(path, {"text": texts})
+    else:
+        lines = [json.dumps({"en": text}) for text in texts] if kind == "jsonl" else texts
+        source = write(path, "".join(f"{line}\n" for line in lines).encode())
+    translate(job, source, Upper(), options)
+    result = job.output / path.name
+    expected = [None if text == "long" else text.upper() for text in texts]
+    if kind == "parquet":
+        assert parquet.read_table(result)["translation"].to_pylist() == expected
+    elif kind == "jsonl":
+        assert [json.loads(line).get("translation") for line in result.open()] == expected
+    else:
+        found = result.read_text().splitlines()
+        prefixes = [f"{text}\t" if kind == "tsv" else "" for text in texts]
+        assert found == [a + (b or "") for a, b in zip(prefixes, expected, strict=True)]
+    bad = [json.loads(line) for line in (job.output / f"{path.name}.bad.jsonl").open()]
+    assert {one["reason"] for one in bad} == {"constraints that the model cannot meet"}
+    assert len(bad) == 2
+
+
 def test_alignments_and_words(job: Job, tmp_path: Path, make_bundle: Callable[..., Path]) -> None:
     options = dataclasses.replace(OPTIONS, json=True, alignments=True, words=True)
     words = [{"text": "A", "confidence": 0.25}, {"text": "CAT", "confidence": 0.25}]
@@ -775,9 +796,33 @@ def test_an_unknown_language_is_refused_before_the_run(
         )  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("search", "changes", "message"),
+    [
+        ({"max_length": 5000}, {}, "max_length 5000 is more than the"),
+        ({"beam_size": 5000}, {}, "beam_size 5000 is too large"),
+        ({"alternatives": 2}, {"split_sentences": True}, "leave out alternatives or split"),
+    ],
+)
+def test_search_options_are_checked_before_the_run(
+    search: dict[str, Any],
+    changes: dict[str, Any],
+    message: str,
+    make_bundle: Callable[..., Path],
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "t").write_text("a\n")
+    with pytest.raises(OptionError, match=message):
+        run.prepare_work(
+            make_bundle(), None, False, [str(tmp_path / "t")], tmp_path / "out",
+            dataclasses.replace(SEARCH, **search), dataclasses.replace(OPTIONS, **changes),
+            WorkerOptions(),
+        )  # fmt: skip
+
+
 def test_several_hypotheses_imply_json(make_bundle: Callable[..., Path], tmp_path: Path) -> None:
     (tmp_path / "t").write_text("a\n")
-    search = SearchOptions(beam_size=2, num_hypotheses=2)
+    search = dataclasses.replace(SEARCH, beam_size=2, num_hypotheses=2)
     work, (source,) = run.prepare_work(
         make_bundle(), None, False, [str(tmp_path / "t")], tmp_path / "out", search, OPTIONS,
         WorkerOptions(),
@@ -982,6 +1027,29 @@ def test_a_machine_that_sees_another_disk(job: Job) -> None:
     (job.home / "job.json").unlink()
     with pytest.raises(OutputError, match="is not the directory of"):
         job.check_visible()
+
+
+def test_a_column_that_parquet_has_twice(tmp_path: Path) -> None:
+    table = pyarrow.Table.from_arrays([["a"], ["b"]], names=["text", "text"])
+    parquet.write_table(table, tmp_path / "x.parquet")
+    with pytest.raises(InputError, match="has several columns 'text'; rename all but one"):
+        find_inputs([str(tmp_path / "x.parquet")], "text")
+
+
+def test_a_round_is_compared_with_the_attempts_of_the_same_shards() -> None:
+    attempts = {"a": 3, "b": 1}
+    fake: Any = SimpleNamespace(
+        workers=SimpleNamespace(attempts=3), run="", job=SimpleNamespace(
+            attempts=lambda shard, run: attempts[shard.source.name]
+        ),
+    )  # fmt: skip
+    first, second = (Shard(Input(f"/{name}", name, "text", 0, 0), 0, 0, 0) for name in "ab")
+    failures = cluster._Failures(fake)
+    assert failures.after_round({first: None, second: "too busy"}, False, None) == [second]
+    attempts["b"] = 2
+    assert failures.after_round({second: "too busy"}, False, None) == [second]
+    with pytest.raises(BackendError, match="no worker could start a shard"):
+        failures.after_round({second: "too busy"}, False, None)
 
 
 def test_attempts_are_of_a_run(tmp_path: Path, job: Job) -> None:

@@ -309,6 +309,7 @@ def test_a_forced_prefix_is_not_drawn(looping_bundle: Path, looping_model: Check
         ({"sampling_top_p": 0.8}, "but no token is drawn; set sampling_top_k"),
         ({"seed": -1}, "seed is -1; it must be from 0 to 2147483647"),
         ({"seed": 2**31}, "seed is 2147483648"),
+        ({"no_repeat_ngram_size": 2**32 + 1}, "is 4294967297; it must be at most 2147483647"),
     ],
 )
 def test_invalid_options(options: dict[str, object], message: str) -> None:

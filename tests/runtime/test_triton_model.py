@@ -639,6 +639,14 @@ def test_a_request_whose_time_is_up(
     assert len(held.encoded) == 2
 
 
+def test_answered_requests_do_not_wait_for_their_time(model: Any) -> None:
+    for _ in range(5):
+        one = request("a", timeout=10**10)
+        model.execute([one])
+        best(one.sender.response())
+    assert len(model._responder._deadlines) <= 2
+
+
 @pytest.mark.usefixtures("python_loop")
 def test_metrics(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_triton.MetricFamily.ALL.clear()

@@ -414,9 +414,6 @@ def corpus(tokenizer: Path, checkpoint: Path, bundle: Path) -> Writer:
         def __init__(self, version: str) -> None:
             self.version = version
 
-        def check_constraints(self, *_: Any, **__: Any) -> None:
-            pass
-
         def words(self, hypothesis: TextHypothesis) -> list[Word]:
             return []
 

@@ -216,7 +216,8 @@ class _Failures:
         Raises:
             BackendError: No worker could start a shard.
         """
-        again, begun = [], 0
+        again = []
+        begun = retried = 0  # attempts of all shards, and of those that get another one
         most = self._work.workers.attempts
         for shard, reason in unfinished.items():
             attempts = min(most, self._work.job.attempts(shard, self._work.run))
@@ -228,13 +229,14 @@ class _Failures:
                 )  # fmt: skip
             if attempts < most:
                 again.append(shard)
+                retried += attempts
             else:
                 self._given_up[shard] = reason or _LOST
         if unfinished and not progress and begun <= self._begun:
             raise BackendError(f"no worker could start a shard: {_last_line(error)}.") from error
         if error is not None:
             log.error("the cluster failed, unfinished shards are retried: %s", _last_line(error))
-        self._begun = begun
+        self._begun = retried
         return again
 
     def raise_for_given_up(self, total: int) -> None:

@@ -31,6 +31,8 @@ BOOKKEEPING = "_corpus"
 #: The column of translations in Parquet output.
 TRANSLATION = "translation"
 
+# Bytes of a file name, less those that `new_file` adds until the file is complete.
+_LONGEST_NAME = 255 - len(".01234567.partial")
 _OTHER_ARCHIVES = (".bz2", ".xz", ".zip", ".tar", ".tgz", ".7z")
 _SAMPLE_BYTES = 1 << 20
 _HEAD_BYTES = 4096
@@ -177,6 +179,12 @@ def _head(path: str) -> bytes:
 
 
 def _check_names(found: dict[str, Input]) -> None:
+    for one in found.values():
+        if len(os.fsencode(one.bad_name)) > _LONGEST_NAME:
+            raise InputError(
+                f"{one.path}: its name is too long for the names of the results, which are longer; "
+                "rename the file."
+            )
     taken = {one.bad_name for one in found.values()} | {BOOKKEEPING, ""}
     for name in taken & set(found):
         raise InputError(
@@ -200,6 +208,8 @@ def check_column(source: Input, column: str) -> None:
             f"{source.path} has no column {column!r}; it has {', '.join(schema.names)}. "
             "Name one with --column."
         )
+    if schema.names.count(column) > 1:
+        raise InputError(f"{source.path} has several columns {column!r}; rename all but one.")
     kind: Any = schema.field(column).type
     if isinstance(kind, pyarrow.DictionaryType):
         kind = kind.value_type

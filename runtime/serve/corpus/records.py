@@ -12,12 +12,11 @@ from contextlib import contextmanager
 from functools import partial
 from typing import IO, Any, NamedTuple
 
-from translate_trt.runtime.errors import InputError, OptionError
+from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.io.compression import decompressed, reading_compressed
 from translate_trt.runtime.io.lines import check_text, open_input, read_lines
 from translate_trt.runtime.json_lines import WordsOf, json_hypotheses
 from translate_trt.runtime.record_formats import JsonLinesFormat, TsvFormat, translation_columns
-from translate_trt.runtime.record_formats import Record as LineRecord
 from translate_trt.runtime.results import TextHypothesis, Translation
 from translate_trt.runtime.serve.corpus.plan import (
     COMPRESSED,
@@ -56,10 +55,24 @@ class BadRecord(NamedTuple):
     line: bytes | None = None
 
 
+class LineRecord(NamedTuple):
+    """An object of JSON or a row of TSV.
+
+    Attributes:
+        texts: Texts to translate, in order.
+        render: Returns the output line of the translations of `texts`.
+        untranslated: Output line if a text turns out to be one that cannot be translated.
+        constraints: Phrases that each translation must have, as many lists as `texts`.
+    """
+
+    texts: Sequence[str]
+    render: Callable[[Sequence[Translation]], str | None]
+    untranslated: bytes
+    constraints: Sequence[Sequence[str]] = ()
+
+
 #: A text, an object of JSON or a row of TSV, or a record that cannot be translated.
 Record = str | LineRecord | BadRecord
-#: Raises InputError or OptionError if a text cannot be translated with constraints.
-CheckConstraints = Callable[[str, Sequence[str]], None]
 #: Returns the record of a line; None for a line that is too long.
 Parse = Callable[[bytes | None], Record]
 
@@ -82,7 +95,6 @@ def read_records(
     size: int,
     words: WordsOf | None = None,
     count: int = 1,
-    check: CheckConstraints | None = None,
 ) -> Iterator[Chunk]:
     """Iterate over the records of a shard in chunks of at most `size`.
 
@@ -92,7 +104,6 @@ def read_records(
         size: Maximum number of records in a chunk.
         words: Returns the words of a hypothesis, which JSON lines get; None adds none.
         count: Maximum number of hypotheses per translation, for which TSV gets columns.
-        check: Checks texts with constraints, which JSON lines may have; None checks none.
 
     Raises:
         InputError: The input cannot be read, is damaged, or has changed since planning.
@@ -101,24 +112,19 @@ def read_records(
     if shard.source.kind == PARQUET:
         yield from _rows(shard, options, size)
     else:
-        yield from _lines(shard, options, size, words, count, check)
+        yield from _lines(shard, options, size, words, count)
     shard.source.check_unchanged()
 
 
 def _lines(
-    shard: Shard,
-    options: CorpusOptions,
-    size: int,
-    words: WordsOf | None,
-    count: int,
-    check: CheckConstraints | None,
+    shard: Shard, options: CorpusOptions, size: int, words: WordsOf | None, count: int
 ) -> Iterator[Chunk]:
     most_bytes = options.max_characters * _MOST_BYTES_OF_A_CHARACTER
     parse: Parse = partial(_record, options=options)
     if options.input_format == JSON_LINES:
         most_bytes = _MOST_BYTES_OF_FIELDS
         form = json_lines_format(options, words)
-        parse = partial(_json_record, form, options=options, check=check)
+        parse = partial(_json_record, form, options=options)
     elif options.input_format == TSV:
         most_bytes, parse = _MOST_BYTES_OF_FIELDS, _TsvShard(shard, options, count).record
     with _open(shard) as stream:
@@ -219,12 +225,7 @@ def check_first_line(source: Input, options: CorpusOptions) -> None:
             list(json_lines_format(options).read(first, source.path))
 
 
-def _json_record(
-    form: JsonLinesFormat,
-    line: bytes | None,
-    options: CorpusOptions,
-    check: CheckConstraints | None,
-) -> Record:
+def _json_record(form: JsonLinesFormat, line: bytes | None, options: CorpusOptions) -> Record:
     if line is None:
         return BadRecord(TOO_LONG)
     try:
@@ -236,14 +237,7 @@ def _json_record(
     for text in record.texts:
         if (reason := _fault(text, options)) is not None:
             return BadRecord(reason, line)
-    if check is not None:
-        for text, phrases in zip(record.texts, record.constraints, strict=False):
-            try:
-                if phrases:
-                    check(text, phrases)
-            except (InputError, OptionError):
-                return BadRecord(CONSTRAINED, line)
-    return record
+    return LineRecord(record.texts, record.render, line, record.constraints)
 
 
 def tsv_format(source: Input, options: CorpusOptions, count: int = 1) -> TsvFormat:
@@ -302,15 +296,18 @@ class _TsvShard:
         except UnicodeDecodeError:
             return BadRecord(INVALID_UTF8, line + self._empty)
         if is_header:
-            return LineRecord([], lambda _: text + self._header_end)
+            return LineRecord([], lambda _: text + self._header_end, b"")
         if not text:
-            return LineRecord([], lambda _: "")
+            return LineRecord([], lambda _: "", b"")
         try:
             record = self._form.row_record(text, "")
         except InputError:
             return BadRecord(OTHER_COLUMNS, line)
+        untranslated = line + self._empty
         reason = _fault(record.texts[0], self._options)
-        return record if reason is None else BadRecord(reason, line + self._empty)
+        if reason is not None:
+            return BadRecord(reason, untranslated)
+        return LineRecord(record.texts, record.render, untranslated)
 
 
 def _rows(shard: Shard, options: CorpusOptions, size: int) -> Iterator[Chunk]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from translate_trt.runtime.bundle.checks import check_options
 from translate_trt.runtime.bundle.manifest import read_manifest, verify_files
 from translate_trt.runtime.errors import BackendError, OptionError
 from translate_trt.runtime.io.outputs import check_apart
@@ -88,7 +89,11 @@ def prepare_work(
         if options.terminology:
             check_positions(manifest)
     verify_files(bundle, manifest, entry.name)
-    manifest.check_languages(search)
+    check_options(manifest, entry, search)
+    if search.alternatives and options.split is not False:
+        raise OptionError("alternatives belong to one sentence; leave out alternatives or split.")
+    if options.terminology and manifest.term_annotation is None:
+        check_constraints(entry)
     if options.terminology and manifest.term_annotation is None and search.beam_size < 2:
         raise OptionError("beam_size is 1; terms of a glossary need at least 2.")
     if options.constraints_field:

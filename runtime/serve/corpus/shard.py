@@ -15,15 +15,22 @@ from functools import partial
 from typing import Any, BinaryIO, Protocol, Self
 
 from translate_trt.runtime.confidence import Word
+from translate_trt.runtime.errors import InputError, OptionError
 from translate_trt.runtime.io.atomic_files import new_file, write_json, write_text_atomically
 from translate_trt.runtime.io.hashing import input_hash
 from translate_trt.runtime.json_lines import UNTRANSLATED, WordsOf, json_line
 from translate_trt.runtime.options import SearchOptions
-from translate_trt.runtime.record_formats import Record as LineRecord
 from translate_trt.runtime.results import TextHypothesis, Translation
 from translate_trt.runtime.serve.corpus.job import Job, ShardRecord
 from translate_trt.runtime.serve.corpus.plan import PARQUET, TRANSLATION, Shard, open_parquet
-from translate_trt.runtime.serve.corpus.records import BadRecord, Chunk, Record, read_records
+from translate_trt.runtime.serve.corpus.records import (
+    CONSTRAINED,
+    BadRecord,
+    Chunk,
+    LineRecord,
+    Record,
+    read_records,
+)
 from translate_trt.runtime.serve.corpus.run_options import TEXT, CorpusOptions
 from translate_trt.runtime.text.glossary import Glossary
 
@@ -48,15 +55,6 @@ class Translates(Protocol):
         markup: str | None = None,
         constraints: Iterable[Sequence[str]] | None = None,
     ) -> list[Translation]: ...
-
-    def check_constraints(
-        self,
-        line: str,
-        constraints: Sequence[str],
-        options: SearchOptions | None = None,
-        *,
-        terminology: Glossary | None = None,
-    ) -> None: ...
 
     def translate_document(
         self,
@@ -97,14 +95,16 @@ def translate_shard(
     bad: list[dict[str, Any]] = []
     job.parts(shard.source).mkdir(parents=True, exist_ok=True)
     words = translator.words if options.words else None
-    check = partial(translator.check_constraints, options=search, terminology=options.glossary)
     with _new_part(shard, job, options) as write:
-        for chunk in read_records(shard, options, CHUNK_LINES, words, search.result_count, check):
+        for chunk in read_records(shard, options, CHUNK_LINES, words, search.result_count):
+            translations = _translate(chunk.records, translator, search, options)
+            chunk = _without_constrained(chunk, translations)
             bad += _bad_records(chunk, records)
             records += len(chunk.records)
-            texts, count = _translate(chunk, translator, search, options, words)
-            tokens += count
-            write(chunk, texts)
+            tokens += sum(
+                len(one.hypotheses[0].token_log_probs) for own in translations for one in own or ()
+            )
+            write(chunk, _outputs(chunk, translations, options, words))
     _write_bad(shard, job, bad)
     part = job.part(shard)
     record = ShardRecord(
@@ -127,41 +127,70 @@ def translate_shard(
 
 
 def _translate(
-    chunk: Chunk,
-    translator: Translates,
-    search: SearchOptions,
-    options: CorpusOptions,
-    words: WordsOf | None,
-) -> tuple[list[str | None], int]:
-    """Translate a chunk.
+    records: Sequence[Record], translator: Translates, search: SearchOptions, options: CorpusOptions
+) -> list[list[Translation] | None]:
+    """Translate records.
 
     Returns:
-        Texts or JSON lines, None for bad records; and the number of tokens of the best hypotheses.
+        The translations of each record's texts; None if its terms or constraints exclude one.
     """
-    texts = [text for record in chunk.records for text in _texts(record)]
+    texts = [text for record in records for text in _texts(record)]
+    if not texts:
+        return [[] for _ in records]
     shared: dict[str, Any] = {
         "split_sentences": options.split, "terminology": options.glossary, "markup": options.markup,
     }  # fmt: skip
-    translations: list[Translation] = []
-    if texts and options.document:
-        translations = translator.translate_document(texts, search, unwrap=options.unwrap, **shared)
-    elif texts:
-        if options.constraints_field is not None:
-            shared["constraints"] = [own for record in chunk.records for own in _phrases(record)]
-        translations = translator.translate(texts, search, alignments=options.alignments, **shared)
-    tokens = sum(len(one.hypotheses[0].token_log_probs) for one in translations)
-    rest = iter(translations)
+    if options.constraints_field is not None:
+        shared["constraints"] = [own for record in records for own in _phrases(record)]
+    if options.document:
+        run = partial(translator.translate_document, unwrap=options.unwrap)
+    else:
+        run = partial(translator.translate, alignments=options.alignments)
+    try:
+        found = iter(run(texts, search, **shared))
+    except (InputError, OptionError):
+        if options.glossary is None and options.constraints_field is None:
+            raise
+        # All texts are checked before any is translated, so that halving finds the bad ones soon.
+        if len(records) == 1:
+            return [None]
+        half = len(records) // 2
+        return [
+            one
+            for part in (records[:half], records[half:])
+            for one in _translate(part, translator, search, options)
+        ]
+    return [list(itertools.islice(found, len(_texts(record)))) for record in records]
+
+
+def _without_constrained(chunk: Chunk, translations: Sequence[list[Translation] | None]) -> Chunk:
+    """Return the chunk with a bad record in the place of each that has no translation."""
+    records = [
+        BadRecord(CONSTRAINED, record.untranslated if isinstance(record, LineRecord) else None)
+        if found is None
+        else record
+        for record, found in zip(chunk.records, translations, strict=True)
+    ]
+    return Chunk(records, chunk.table)
+
+
+def _outputs(
+    chunk: Chunk,
+    translations: Sequence[list[Translation] | None],
+    options: CorpusOptions,
+    words: WordsOf | None,
+) -> list[str | None]:
+    """Return the text or JSON line of each record; None for bad records."""
     outputs: list[str | None] = []
-    for record in chunk.records:
-        found = list(itertools.islice(rest, len(_texts(record))))
-        if isinstance(record, BadRecord):
+    for record, found in zip(chunk.records, translations, strict=True):
+        if found is None or isinstance(record, BadRecord):
             outputs.append(None)
         elif isinstance(record, str):
             line = json_line(record, found[0], words=words) if options.json else found[0].text
             outputs.append(line)
         else:
             outputs.append(record.render(found))
-    return outputs, tokens
+    return outputs
 
 
 def _texts(record: Record) -> Sequence[str]:

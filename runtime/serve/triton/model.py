@@ -198,6 +198,9 @@ class _Responder:
             if client.timeout:
                 entry = (client.deadline, next(self._numbers), answer)
                 heapq.heappush(self._deadlines, entry)
+                if len(self._deadlines) > 2 * len(self._expected):  # most are answered
+                    self._deadlines = [one for one in self._deadlines if one[2] in self._expected]
+                    heapq.heapify(self._deadlines)
 
     def done(self, answer: Answer) -> None:
         """Enqueue an answer whose sentences are all done."""

@@ -393,6 +393,15 @@ def test_without_locks_there_is_a_warning(
     assert "does not support locks" in caplog.text
 
 
+def test_a_lock_file_is_no_link(tmp_path: Path) -> None:
+    (tmp_path / "other").write_text("content")
+    (tmp_path / "lock").symlink_to("other")
+    message = r"cannot create its lock file .*lock: it is a symbolic link\. Remove it"
+    with pytest.raises(OutputError, match=message), locked(tmp_path / "lock", tmp_path):
+        pytest.fail("the block must not run")
+    assert (tmp_path / "other").read_text() == "content"
+
+
 def test_a_lock_file_that_was_removed_meanwhile_is_no_lock(tmp_path: Path) -> None:
     with locked(tmp_path / "lock", tmp_path):
         (tmp_path / "lock").unlink()
