@@ -136,7 +136,7 @@ class BuildOptions:
         """
         default = trained_length if longest is None else min(trained_length, longest - extra)
         source = self.max_source_length or max(SHORTEST_SOURCE, default)
-        target = self.max_target_length or source + extra
+        target = source + extra if self.max_target_length is None else self.max_target_length
         if longest is not None and target > longest:
             raise OptionError(
                 f"a target length of {target} does not fit the model: it has learned positions "

@@ -27,6 +27,7 @@ from translate_trt.export.ensemble import (
     EnsembleStepGraph,
     labelled,
     members_of,
+    repeat_cross_attention,
     share_tables,
 )
 from translate_trt.export.fused_ops.matching import add_functions
@@ -387,8 +388,8 @@ class Compiler:
         return _Lowered(model, reports, output_bounds)
 
     def _shapes(self, contract: Contract) -> list[ModelShape]:
-        """Shapes of the members; none if equal tables merge parts of their graphs."""
-        if share_tables(self._model):
+        """Shapes of the members; none if equal weights merge parts of their graphs."""
+        if share_tables(self._model) or repeat_cross_attention(self._model):
             return []
         return [ModelShape.of(config, contract) for config in self._configs]
 

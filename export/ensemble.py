@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +25,7 @@ from translate_trt.export.graphs import (
 from translate_trt.runtime.bundle.attention_heads import LAST_LAYER, AttentionHeads
 from translate_trt.runtime.bundle.contract import NEXT, Contract
 from translate_trt.train.config import END
-from translate_trt.train.model import Transformer
+from translate_trt.train.model import DecoderLayer, Transformer
 from translate_trt.train.search import Ensemble
 
 
@@ -56,6 +57,20 @@ def share_tables(model: Transformer | Ensemble) -> bool:
         for x in own
         for y in others
     )
+
+
+def repeat_cross_attention(model: Transformer | Ensemble) -> bool:
+    """Whether two distinct layers, of one member or of two, have the same keys or values.
+
+    What they compute alike from equal encoder outputs is then computed once.
+    """
+    weights = [
+        projection.weight
+        for member in members_of(model)
+        for layer in cast(list[DecoderLayer], list(member.decoder))
+        for projection in (layer.cross_attention.key, layer.cross_attention.value)
+    ]
+    return any(torch.equal(x, y) for index, x in enumerate(weights) for y in weights[:index])
 
 
 class EnsembleEncoderGraph(nn.Module):

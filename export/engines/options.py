@@ -69,6 +69,12 @@ class EngineOptions:
                     f"profile {profile} has more sentences than max_batch, {self.max_batch}; "
                     "raise max_batch or omit it."
                 )
+        largest = max((profile.batch for profile in self.profiles), default=self.max_batch)
+        if self.max_batch != largest and self.max_batch is not None:
+            raise OptionError(
+                f"max_batch is {self.max_batch}, and no profile has as many sentences; add one, or "
+                "omit max_batch."
+            )
         for length in self.target_lengths:
             if length < 1:
                 raise OptionError(f"target_lengths has {length}; a length must be at least 1.")

@@ -93,6 +93,8 @@ def _slots(indices: ir.Value) -> ir.Value | None:
     value = concat.inputs[-1] if concat is not None else None
     for operator in ("Unsqueeze", "Expand", "Unsqueeze"):
         node = producer(value, operator)
+        if node is None and operator == "Expand":  # of a single head, which needs none
+            continue
         value = node.inputs[0] if node is not None else None
     return value
 

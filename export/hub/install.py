@@ -17,6 +17,7 @@ from translate_trt.runtime.bundle.manifest import (
     MANIFEST_NAME,
     Manifest,
     bundle_files,
+    checked_files,
     read_manifest,
     verify_files,
     write_manifest,
@@ -149,7 +150,7 @@ def _pull(
         chosen = {name: manifest.target(name) for name in options.targets}
         manifest = replace(manifest, targets=chosen)
         write_manifest(bundle, manifest)
-    names = (bundle_files(bundle) or set()) - {MANIFEST_NAME}
+    names = checked_files(manifest)
     for name in sorted(names):
         if name not in origin.files:
             raise DownloadError(
@@ -182,6 +183,9 @@ def _convert(
     from translate_trt.export.importers.recognition import recognize
     from translate_trt.train.checkpoint import open_checkpoint
 
+    attention = options.attention is not False
+    if options.targets:  # names are checked before hours of downloads
+        BuildOptions(options.targets, attention=attention)
     names = [name for name in origin.files if "/" not in name]
     model = recognize(
         origin.repository, names, lambda name: load_json(origin.fetch([name])[name])
@@ -205,7 +209,6 @@ def _convert(
     default = "onnx-int8" if opened.shortlist is None else "onnx-int8-shortlist"
     targets = options.targets or (default,)
     tell(f"compiling {', '.join(targets)}")
-    attention = options.attention is not False
     compile_bundle(opened, bundle, BuildOptions(targets, attention=attention))
     evidence = {}
     if options.verify:

@@ -18,6 +18,7 @@ from translate_trt.runtime.bundle.manifest import (
     MANIFEST_NAME,
     Manifest,
     bundle_files,
+    checked_files,
     read_manifest,
     verify_files,
 )
@@ -53,7 +54,7 @@ def upload(
     for name in manifest.targets:
         verify_files(bundle, manifest, name)
     card = model_card(manifest, repository, license, record_of(bundle))
-    names = sorted({MANIFEST_NAME, *(bundle_files(bundle) or ())})
+    names = sorted({MANIFEST_NAME, *checked_files(manifest)})
     additions = [CommitOperationAdd(CARD, card.encode())]
     additions += [CommitOperationAdd(name, str(bundle / name)) for name in names]
     api = hub_api()

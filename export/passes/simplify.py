@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ class Simplify(Pass):
     def run(self, model: ir.Model) -> Outcome:
         """Rewrite the model in place; matches are the nodes removed."""
         before = len(model.graph)
-        axes = [value.shape for value in model.graph.outputs]
+        outputs = [(value.name, value.shape) for value in model.graph.outputs]
         optimize(model)
         for step in (
             common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
@@ -36,10 +37,29 @@ class Simplify(Pass):
             common.RemoveUnusedNodesPass(),
         ):
             step(model)
-        # An eliminated Identity leaves an output without the axis names of the trace.
-        for value, shape in zip(model.graph.outputs, axes, strict=True):
-            value.shape = shape
+        _restore_outputs(model.graph, outputs)
         return Outcome(before - len(model.graph))
+
+
+def _restore_outputs(
+    graph: ir.Graph, outputs: Sequence[tuple[str | None, ir.Shape | None]]
+) -> None:
+    """Give outputs their names and shapes again.
+
+    An eliminated Identity leaves an output without the axis names of the trace, and merged nodes
+    leave outputs that are the same value, such as keys of members of an ensemble with the same
+    encoder.
+    """
+    present: set[ir.Value] = set()
+    for index, (value, (name, shape)) in enumerate(zip(list(graph.outputs), outputs, strict=True)):
+        output = value
+        if value in present:
+            copy = ir.node("Identity", [value])
+            graph.append(copy)
+            graph.outputs[index] = output = copy.outputs[0]
+            output.type = value.type
+        output.name, output.shape = name, shape
+        present.add(output)
 
 
 def optimize(model: ir.Model) -> None:

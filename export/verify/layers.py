@@ -38,7 +38,7 @@ from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.reference import Arrays, Batch, Sentence
 from translate_trt.runtime.text.tokenizer import Tokenizer
 from translate_trt.train.checkpoint import Checkpoint
-from translate_trt.train.config import END, START
+from translate_trt.train.config import BANNED_BIAS, END, START
 from translate_trt.train.model import Transformer, pad
 from translate_trt.train.search import Ensemble
 
@@ -116,10 +116,12 @@ class LayerReport:
 def _drift(name: str, reference: Array, found: Array | None) -> Drift:
     if found is None:
         return Drift(name, None, None)
+    # Logits of banned tokens would hide differences between the others, which are much smaller.
+    usual = ~(reference <= BANNED_BIAS / 2)
     # NaN in only one of the tensors counts as an infinite difference.
     difference = np.nan_to_num(np.abs(reference - found), nan=math.inf)
-    absolute = float(difference.max())
-    largest = float(np.abs(reference).max())
+    absolute = float(difference.max(where=usual, initial=0.0))
+    largest = float(np.abs(reference).max(where=usual, initial=0.0))
     return Drift(name, absolute, absolute / largest if largest else absolute)
 
 
@@ -192,7 +194,8 @@ def _pytorch(model: Transformer | Ensemble, sources: list[list[int]]) -> _Refere
                 cache = member.start_cache(ids, lengths)
             tensors |= {f"{prefix}{name}": x.numpy() for name, x in found.items()}
             label = member_label(number) if prefix else ""
-            for index, pair in enumerate(cache.cross):
+            # The graph has one pair for layers with the same weights.
+            for index, pair in zip(member.config.decoder_weights, cache.cross, strict=True):
                 for kind, x in zip(("key", "value"), pair, strict=True):
                     tensors[f"cross_{kind}_{label}{index}"] = _positions_first(x.numpy())
             caches.append(cache)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path, PureWindowsPath
 from typing import Any, NoReturn, get_type_hints
@@ -438,8 +438,18 @@ def verify_files(bundle: Path, manifest: Manifest, target: str, hashes: bool = T
             )
 
 
+def checked_files(manifest: Manifest) -> set[str]:
+    """Relative paths of the files that `verify_files` checks, of all targets."""
+    targets = manifest.targets.values()
+    entries = [*manifest.tokenizer.values(), *(one for t in targets for one in t.files.values())]
+    return {entry.path for entry in entries}
+
+
 def bundle_files(directory: Path) -> set[str] | None:
-    """Relative paths of all files of a bundle of any format version; None if it is no bundle."""
+    """Relative paths of all files of a bundle of any format version; None if it is no bundle.
+
+    The manifest is not checked: other objects than entries of files may look like them.
+    """
     try:
         value = json.loads((directory / MANIFEST_NAME).read_bytes())
     except (OSError, ValueError, RecursionError):
@@ -455,7 +465,8 @@ def _named_files(value: object) -> Iterator[str]:
     """Iterate over the paths of all file entries in a part of a manifest."""
     if isinstance(value, dict):
         if isinstance(value.get("path"), str) and "sha256" in value:
-            yield value["path"]
+            with suppress(BundleError):  # a path that is not allowed, which is of no file of ours
+                yield FileEntry(value["path"], "", 0).path
         for part in value.values():
             yield from _named_files(part)
 

@@ -82,6 +82,8 @@ def test_the_target_limit_must_leave_room() -> None:
     assert BuildOptions(max_source_length=20).limits(99, None).max_target_length == 70
     with pytest.raises(OptionError, match="less than max_source_length 20"):
         BuildOptions(max_source_length=20, max_target_length=69).limits(99, None)
+    with pytest.raises(OptionError, match="max_target_length 0 is less than max_source_length 256"):
+        BuildOptions(max_target_length=0).limits(256, None)
 
 
 def test_learned_positions_bound_the_limits() -> None:

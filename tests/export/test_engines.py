@@ -577,6 +577,10 @@ def test_profiles_that_do_not_fit_the_bundle(profiles: str, match: str) -> None:
         ({"max_batch": 0}, "max_batch is 0"),
         ({"profiles": (Profile(0, 4),)}, "must be at least 1"),
         ({"profiles": (Profile(9, 4),), "max_batch": 8}, "more sentences than max_batch"),
+        (
+            {"profiles": (Profile(1, 4),), "max_batch": 8},
+            "no profile has as many sentences",
+        ),
         ({"profiles": (Profile(9, 4),) * 2}, "profiles contain duplicates"),
         ({"optimization_level": 6}, "must be from 0 to 5"),
         ({"workspace_mib": 0}, "workspace_mib is 0"),

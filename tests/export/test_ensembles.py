@@ -234,6 +234,23 @@ def test_members_with_a_table_in_common(checkpoint: Checkpoint, tmp_path: Path) 
     )
 
 
+@pytest.mark.slow
+def test_members_that_differ_in_the_decoder_alone(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    """Keys and values of both are the same tensors, but outputs of the encoder's graph each."""
+    one = member(checkpoint, 3, tmp_path / "one")
+    other = one.load_model()
+    with torch.no_grad():
+        other.decoder_layers[-1].feed_forward.inner.weight.mul_(0.5)
+    saved = open_checkpoint(save_model(other, tmp_path / "other", checkpoint.tokenizer))
+    options = BuildOptions(("onnx-fp32", "onnx-int8"))
+    compile_bundle(one, tmp_path / "bundle", options, others=[saved])
+    sources, search = random_sources(12, seed=6, longest=12), SearchOptions(4, num_hypotheses=4)
+    assert_same(
+        Translator(tmp_path / "bundle", "onnx-fp32", threads=1).translate_ids(sources, search),
+        beam_search(ensemble([one, saved]), sources, search),
+    )
+
+
 def test_tables_of_other_members_differ(pair: list[Checkpoint]) -> None:
     assert not share_tables(ensemble(pair))
     assert not share_tables(pair[0].load_model())

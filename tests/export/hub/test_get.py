@@ -25,7 +25,7 @@ pytest.importorskip("huggingface_hub", reason="the hub packages are needed")
 
 from translate_trt.export.hub.install import InstallOptions, install
 from translate_trt.export.hub.repository import HubRepository
-from translate_trt.runtime.bundle.manifest import read_manifest, write_manifest
+from translate_trt.runtime.bundle.manifest import bundle_files, read_manifest, write_manifest
 from translate_trt.runtime.cli import main
 from translate_trt.runtime.errors import DownloadError, OutputError
 from translate_trt.runtime.model_store import find_model, installed_bundle, installed_models
@@ -231,6 +231,34 @@ def test_a_bundle_with_a_changed_file_is_refused(hub: Hub, bundle_repository: Re
     bundle_repository.commit({**files, "manifest.json": json.dumps(manifest).encode()})
     assert "is not allowed in a bundle" in run("get", BUNDLE).stderr
     assert installed_models() == []
+
+
+def test_evidence_that_looks_like_a_file_is_none(
+    hub: Hub, make_bundle: Callable[..., Path], tmp_path: Path
+) -> None:
+    """A manifest of somebody else's cannot make `push` publish files, or `get` write any."""
+    (tmp_path / "secret").write_text("secret")
+    bundle = make_bundle("small", ("onnx-int8",))
+    manifest = json.loads((bundle / "manifest.json").read_bytes())
+    for path in (str(tmp_path / "secret"), "../secret", "own"):
+        parity = {"path": path, "sha256": "x"}
+        manifest["targets"]["onnx-int8"]["parity"] = parity
+        (bundle / "manifest.json").write_text(json.dumps(manifest))
+        (bundle / "own").write_text("secret")
+        done = run("push", str(bundle), "me/pushed", "--license", "mit")
+        assert done.exit_code == 0, done.output
+        *_, files = hub.repositories["me/pushed"].commits.values()
+        assert b"secret" not in files.values()
+        get("me/pushed", "--force")
+        assert not (installed_bundle("me/pushed") / "own").exists()
+        assert not any("secret" in name for name in bundle_files(bundle) or ())
+
+
+def test_targets_are_checked_before_the_download(hub: Hub) -> None:
+    hub.repository(OPUS).commit({"config.json": b"{}"})
+    done = run("get", OPUS, "--target", "onnx-int9")
+    assert (done.exit_code, "onnx-int9" in done.stderr) == (2, True)
+    assert hub.downloads() == []
 
 
 @pytest.mark.parametrize(

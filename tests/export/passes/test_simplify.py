@@ -58,6 +58,14 @@ def test_an_output_keeps_the_axes_it_was_declared_with() -> None:
     assert assert_rewrites(Simplify(), model, 1) == {"Relu": 1}
 
 
+def test_outputs_that_are_equal_keep_their_names() -> None:
+    nodes = [node("Mul", "x two", name) for name in ("a", "b", "c")]
+    axes: Axes = ["N", "T", 8]
+    model = build(nodes, X, {"a": axes, "b": axes, "c": axes}, {"two": np.array(2, np.float32)})
+    assert assert_rewrites(Simplify(), model, 0) == {"Mul": 1, "Identity": 2}
+    assert [value.name for value in model.graph.outputs] == ["a", "b", "c"]
+
+
 @pytest.mark.parametrize("role", ["encoder", "step"])
 def test_rules_tried_at_their_operators_alone_find_the_same(
     role: str, checkpoint: Checkpoint

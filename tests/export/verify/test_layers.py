@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -23,7 +24,7 @@ from translate_trt.export.verify.layers import STEPS, TOLERANCES, compare_layers
 from translate_trt.runtime.bundle.manifest import hash_file, read_manifest, write_manifest
 from translate_trt.runtime.errors import BundleError, InputError
 from translate_trt.train.checkpoint import Checkpoint, open_checkpoint
-from translate_trt.train.config import ModelConfig
+from translate_trt.train.config import BANNED_BIAS, ModelConfig
 from translate_trt.train.model import pad
 
 LINES = ["the cat runs.", "", "a big dog sleeps under the tree", "Haus Hund läuft."]
@@ -175,6 +176,36 @@ def test_a_pre_norm_model_names_its_sums(
     (report,) = compare_layers(tmp_path / "bundle", open_checkpoint(path), LINES, threads=1)
     assert report.first is None
     assert all(drift.relative is not None for drift in report.drifts)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"decoder_mixer": "ssru"},
+        {"decoder_layers": 4, "decoder_ties": "1,1,2,2"},
+        {"heads": 1},
+        {"output_bias": True},
+    ],
+    ids=["ssru", "ties", "one head", "banned"],
+)
+def test_other_models(
+    changes: dict[str, Any], checkpoint: Checkpoint, tokenizer_model: Path, tmp_path: Path
+) -> None:
+    model = lively_model(checkpoint.model.vocabulary_size, steps=20, **changes)
+    if model.output_bias is not None:
+        with torch.no_grad():
+            model.output_bias[[0, 7]] = BANNED_BIAS
+    path = save_model(model, tmp_path / "model", tokenizer_model)
+    targets = ("onnx-fp32", "onnx-int8")
+    compile_bundle(open_checkpoint(path), tmp_path / "bundle", BuildOptions(targets))
+    for report in compare_layers(tmp_path / "bundle", open_checkpoint(path), LINES, threads=1):
+        assert report.first is None, layer_tables([report])
+        assert report.drifts[-1].tensor == "logits"
+        assert all(drift.relative is not None for drift in report.drifts)
+        # Relative to logits of tokens that are not banned, whose logits are much larger.
+        if report.precision == "int8":
+            assert (report.drifts[-1].relative or 0) > TOLERANCES["int8"].largest / 100
 
 
 def test_what_is_recorded_is_the_residual_stream(checkpoint: Checkpoint) -> None:
