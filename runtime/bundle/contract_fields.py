@@ -102,6 +102,8 @@ def from_json(fields: Fields) -> Contract:
             inside.object(name)  # raises if the tensor is missing
             if (found := _described(groups[group][name])) != wanted:
                 inside.fail(name, wanted, found)
+            if groups[group][name].in_place:
+                inside.fail(name, "a tensor that is not changed in place", found)
         for name, spec in groups[group].items():
             if name not in required and not accepts(spec):
                 inside.fail(name, "a tensor that this version knows", _described(spec))

@@ -222,6 +222,8 @@ BAD_CONTRACTS: tuple[tuple[str, str, object, str], ...] = (
     ("state", "tokens", {"initial": "masked"}, "tokens.initial' must be a value of int64"),
     ("state", "done", {"initial": "start_token"}, "done.initial' must be a value of bool"),
     ("state", "done", {"in_place": 1}, "done.in_place' must be true or false"),
+    ("state", "done", {"in_place": True}, "done' must be a tensor that is not changed in place"),
+    ("state", "ancestry", {"in_place": True}, "ancestry' must be a tensor that is not changed in"),
     ("state", "ancestry", {"axes": ["N", "K", 7]}, r"ancestry' must be float32 \[N, K, P\]"),
     ("state", "self_key_0", {"axes": ["N", 4, "P"]}, "self_key_0' must be a tensor that this"),
     # The first cache determines the number of slots, which the second one then does not have.

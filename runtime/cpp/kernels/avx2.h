@@ -237,6 +237,14 @@ inline Ints multiply(Ints a, Ints b) {
 inline Ints max(Ints a, Ints b) {
   return {_mm256_max_epi32(a.low, b.low), _mm256_max_epi32(a.high, b.high)};
 }
+inline std::int32_t largest(Ints a) {
+  const __m256i eight = _mm256_max_epi32(a.low, a.high);
+  const __m128i four =
+      _mm_max_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
+  const __m128i two = _mm_max_epi32(four, _mm_shuffle_epi32(four, 0x4E));
+  return _mm_cvtsi128_si32(_mm_max_epi32(two, _mm_shuffle_epi32(two, 0xB1)));
+}
+inline Ints bits(Floats a) { return {_mm256_castps_si256(a.low), _mm256_castps_si256(a.high)}; }
 inline Floats to_floats(Ints a) { return {_mm256_cvtepi32_ps(a.low), _mm256_cvtepi32_ps(a.high)}; }
 inline Ints to_ints(Floats a) { return {_mm256_cvtps_epi32(a.low), _mm256_cvtps_epi32(a.high)}; }
 inline void store_words(std::int16_t* to, Ints x, Lanes lanes) {

@@ -122,6 +122,8 @@ inline Ints add(Ints a, Ints b) { return _mm512_add_epi32(a, b); }
 inline Ints subtract(Ints a, Ints b) { return _mm512_sub_epi32(a, b); }
 inline Ints multiply(Ints a, Ints b) { return _mm512_mullo_epi32(a, b); }
 inline Ints max(Ints a, Ints b) { return _mm512_max_epi32(a, b); }
+inline std::int32_t largest(Ints a) { return _mm512_reduce_max_epi32(a); }
+inline Ints bits(Floats a) { return _mm512_castps_si512(a); }
 inline Floats to_floats(Ints a) { return _mm512_cvtepi32_ps(a); }
 inline Ints to_ints(Floats a) { return _mm512_cvtps_epi32(a); }
 inline void store_words(std::int16_t* to, Ints x, Lanes lanes) {

@@ -73,7 +73,7 @@ class EpilogueWriter {
 
   // Writes the results of the equal rows [begin, end), except for the normalization.
   void write(std::size_t begin, std::size_t end, Floats matmul) const {
-    Floats value = max(matmul + bias_, least_);
+    Floats value = max(least_, matmul + bias_);  // in this order, NaN remains
     if (activation_ == Activation::swish) {
       value = swish(value);
     } else if (activation_ == Activation::gelu) {

@@ -157,9 +157,6 @@ void topk_of_shortlists(const Shortlists& shortlists, const Candidates& out, Exe
   });
   const auto width = std::max(*std::max_element(counts, counts + shortlists.sentences), out.count);
   auto* logits = allocate<float>(arena, rows * width);
-  auto* at_first = allocate<float>(arena, rows);
-  auto* first = allocate<std::int64_t>(arena, rows);
-  std::fill_n(first, rows, 0);
   parallel_for(executor, shortlists.sentences, [&](std::size_t n) {
     auto* mine = logits + n * shortlists.beams * width;
     std::fill_n(mine, shortlists.beams * width, kNothing);
@@ -173,8 +170,7 @@ void topk_of_shortlists(const Shortlists& shortlists, const Candidates& out, Exe
           logit;
     });
   });
-  // Looks up the first logit of each row to recover the log-sum-exp.
-  top_logits(logits, rows, width, {out.count, 1, first, out.values, out.indices, at_first},
+  top_logits(logits, rows, width, {out.count, 0, nullptr, out.values, out.indices, nullptr},
              executor);
   for (std::size_t row = 0; row < rows; ++row) {
     const auto n = row / shortlists.beams;
@@ -186,7 +182,8 @@ void topk_of_shortlists(const Shortlists& shortlists, const Candidates& out, Exe
       std::fill_n(out.at_columns + row * out.lookups, out.lookups, 0.0F);
       continue;
     }
-    const float log_total = logits[row * width] - at_first[row];
+    // Of the best token: the difference of two large numbers, as of a banned one, would be rounded.
+    const float log_total = logits[row * width + static_cast<std::size_t>(indices[0])] - values[0];
     for (auto i = row * out.lookups; i < (row + 1) * out.lookups; ++i) {
       out.at_columns[i] -= log_total;
     }

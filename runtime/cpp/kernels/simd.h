@@ -12,6 +12,7 @@
 //   max, min        return the second operand if one is NaN
 //   multiply_add    a b + c, rounded once; multiply_subtract: a b - c; subtract_product: c - a b
 //   sum, largest    over the lanes
+//   bits            the bits of floats as integers
 //   greater         bit i: whether a > b in lane i
 //   all_less        whether a < b in all lanes; false for NaN
 //   store_selected  the lanes whose bits are set, without gaps; may write a whole register
@@ -26,6 +27,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <cstring>
 
 // Not the compiler's __AVX512F__, which flags such as -march=native define in all files.
 #ifdef TRANSLATE_TRT_FOR_AVX512
@@ -40,13 +43,17 @@ namespace translate_trt::TRANSLATE_TRT_SIMD {
 
 inline std::size_t ceiling(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
 
-// Largest magnitude of a row's elements.
+// Largest magnitude of a row's elements; NaN if one of them is. The bits of magnitudes have the
+// order of the numbers, and those of NaN come last.
 inline float max_magnitude(const float* x, std::size_t columns) {
-  Floats most = zeros();
+  Ints most = bits(zeros());
   for (std::size_t i = 0; i < columns; i += kLanes) {
-    most = max(most, abs(load(x + i, first_lanes(columns - i))));
+    most = max(most, bits(abs(load(x + i, first_lanes(columns - i)))));
   }
-  return largest(most);
+  const std::int32_t found = largest(most);
+  float magnitude;
+  std::memcpy(&magnitude, &found, sizeof magnitude);
+  return magnitude;
 }
 
 // 2^t for t <= 125, with a relative error below 3e-7 for t near zero that grows with |t| like the

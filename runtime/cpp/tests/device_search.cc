@@ -67,10 +67,15 @@ struct Comparison {
 };
 
 std::vector<SearchOptions> searches() {
-  std::vector<SearchOptions> all(4);
+  std::vector<SearchOptions> all(8);
   all[1].beam_size = 1;
   all[2].beam_size = 6, all[2].num_hypotheses = 6, all[2].length_penalty = 1;
   all[3].beam_size = 3, all[3].return_attention = true, all[3].min_length = 12;
+  // The numbers of marked tokens and of candidates to draw from change between steps.
+  all[4].repetition_penalty = 1.5;
+  all[5].beam_size = 1, all[5].no_repeat_ngram_size = 2;
+  all[6].suppress_sequences = "20, 30 31", all[6].disable_unk = true;
+  all[7].beam_size = 1, all[7].sampling_top_k = 5;
   return all;
 }
 

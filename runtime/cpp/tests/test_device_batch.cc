@@ -135,6 +135,17 @@ void test_steps_read_more_slots_as_translations_grow() {
   }
 }
 
+void test_sentences_that_have_ended_need_no_slots() {
+  Fixture fixture;
+  fixture.settings.poll_every = 1;
+  const auto backend = fixture.backend();
+  const auto batch = backend->batch(greedy(), 2);
+  batch->update({}, sources({12, 9}, 90, kShortToken));
+  for (int step = 0; step < 10; ++step) batch->step({});
+  batch->drain();
+  CHECK(fixture.common.slots == std::vector<std::int64_t>({8, 24}));
+}
+
 void test_steps_do_not_read_slots_beyond_the_longest_translation() {
   Fixture fixture;
   fixture.settings.step_profiles = with_slots(kTracedEncoder, {6, 96});
@@ -435,6 +446,7 @@ void test_device_batch() {
   test_rows_stay_where_they_are_as_far_as_they_can();
   test_sentences_go_on_in_other_rows_and_buckets();
   test_steps_read_more_slots_as_translations_grow();
+  test_sentences_that_have_ended_need_no_slots();
   test_steps_do_not_read_slots_beyond_the_longest_translation();
   test_forced_steps_are_captured();
   test_profiles_with_the_inputs_of_all_options();

@@ -302,6 +302,32 @@ void test_rows_that_are_no_numbers() {
   });
 }
 
+// One NaN must not become ordinary numbers.
+void test_one_element_that_is_no_number() {
+  const Size size{3, 68, 70};
+  in_all_ways([&](const Kernels& kernels, TestExecutor& executor, const std::string&) {
+    Numbers numbers;
+    const Weights weights(size, kernels, numbers);
+    const auto plain = in_panels(numbers.floats(size.inputs * size.outputs), size);
+    for (const std::size_t column : {0, 1, 33, 67}) {
+      auto x = numbers.floats(size.rows * size.inputs);
+      x[size.inputs + column] = std::numeric_limits<float>::quiet_NaN();
+      Case one(size, kFollows[0], numbers);
+      const auto check_row = [&] {
+        for (std::size_t i = 0; i < one.y.size(); ++i) {
+          CHECK(std::isnan(one.y[i]) == (i / size.outputs == 1));
+        }
+      };
+      kernels.linear8({weights.matrix(), false, one.epilogue()}, x.data(), size.rows, one.y.data(),
+                      executor);
+      check_row();
+      kernels.linear({{plain.data(), size.inputs, size.outputs, 2}, one.epilogue()}, x.data(),
+                     size.rows, one.y.data(), executor);
+      check_row();
+    }
+  });
+}
+
 // The result of a row must not depend on other rows.
 void test_rows_alone() {
   const Size size{40, 68, 70};
@@ -336,6 +362,7 @@ void test_kernel_linear() {
   test_extreme_rows();
   test_ratios_near_a_half();
   test_rows_that_are_no_numbers();
+  test_one_element_that_is_no_number();
   test_rows_alone();
 }
 

@@ -21,6 +21,8 @@ namespace translate_trt::runtime {
 
 // A sentence of this token has NaN log-probabilities and leaves NaN in memory.
 inline constexpr std::int64_t kNanToken = 99;
+// A sentence that begins with this token ends after a few tokens.
+inline constexpr std::int64_t kShortToken = 97, kShort = 5;
 
 // One layer, one head, one beam, and enough slots for all tests.
 inline DecoderShape tracing_shape() {
@@ -125,12 +127,13 @@ inline void trace_step(const TracedTensors& given) {
     if (is_nan) leave_nan(given, row, position);
     const auto next = position + (was_done ? 0 : 1);
     *given.row<std::int64_t>("next_positions", row) = next;
-    *given.row<char>("next_done", row) =
-        was_done || next >= *given.row<std::int64_t>("max_lengths", row);
     const std::int64_t forced = *given.row<std::int64_t>("forced_tokens", row);
     const auto own =
         is_nan ? 0
                : static_cast<std::int64_t>(*given.row<float>("cross_key_0", row, given.columns));
+    const std::int64_t longest = *given.row<std::int64_t>("max_lengths", row);
+    *given.row<char>("next_done", row) =
+        was_done || next >= (own == kShortToken ? std::min(kShort, longest) : longest);
     *given.row<std::int64_t>("next_tokens", row) = forced == kFree ? own : forced;
     *given.row<std::int64_t>("parents", row) = 0;
     *given.row<float>("next_log_probs", row) =

@@ -204,6 +204,8 @@ std::vector<std::vector<std::int64_t>> read_sequences(const std::string& text) {
     throw option_error("suppress_sequences has " + std::to_string(commas + 1) +
                        " sequences; it may have up to " + std::to_string(kMaxSuppressed) + ".");
   }
+  // getline drops an empty sequence at the end.
+  if (text.empty() || text.back() == ',') fail("a sequence has no tokens");
   std::istringstream parts(text);
   for (std::string part; std::getline(parts, part, ',');) {
     std::istringstream words(part);

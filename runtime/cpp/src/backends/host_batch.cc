@@ -277,6 +277,7 @@ void HostBatch::constrain(const ConstraintProgress& progress) {
 // Changes a size of inputs of a step, which have the letter among their axes, and binds new arrays.
 void HostBatch::resize(std::int64_t& size, std::int64_t wanted, Letter letter) {
   if (size == wanted) return;
+  if (mirror_) mirror_->receive_ancestry();  // which only the arrays that are bound now have
   size = wanted;
   for (const TensorSpec& spec : request_) {
     if (std::find(spec.axes.begin(), spec.axes.end(), letter) != spec.axes.end()) {

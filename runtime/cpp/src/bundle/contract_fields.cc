@@ -185,6 +185,9 @@ void check(const Fields& group, const Specs& specs, const Specs& required, const
     if (described(found) != described(wanted)) {
       group.fail(wanted.name, described(wanted), Json(described(found)));
     }
+    if (found.in_place) {
+      group.fail(wanted.name, "a tensor that is not changed in place", Json(described(found)));
+    }
   }
   for (const TensorSpec& spec : specs) {
     if (find(required, spec.name) == nullptr && !accepts(spec)) {

@@ -143,7 +143,12 @@ tt_engine_memory engine_memory(const std::filesystem::path& bundle,
   const TargetEntry target = manifest.target(name, false);
   if (!is_static(target)) throw option_error(target.name + " has no engines.");
   EngineSettings settings;
-  settings.step_profiles = read_engine_records(target, bundle).at("step").profiles;
+  const EngineRecords records = read_engine_records(target, bundle);
+  const auto step = records.find("step");
+  if (step == records.end()) {
+    throw bundle_error("the target has no engine of the step; export the bundle again.");
+  }
+  settings.step_profiles = step->second.profiles;
   const ContextMemory each = context_memory(target.contract, settings);
   return {sizeof(tt_engine_memory), each.device, each.pinned, kOfGpus.workers, kOfGpus.batches};
 }

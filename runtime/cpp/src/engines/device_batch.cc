@@ -463,6 +463,7 @@ void DeviceBatch::blank(const TensorSpec& spec, Address target, std::int64_t row
 std::int64_t DeviceBatch::slots_needed(std::size_t steps) const {
   auto longest = static_cast<std::int64_t>(steps);
   for (const auto& [row, running] : rows_) {
+    if (running.left <= 0) continue;  // ended, perhaps long before its maximum length
     const std::int64_t position = running.most - running.left;
     longest =
         std::max(longest, std::min(running.most, position + static_cast<std::int64_t>(steps)));
