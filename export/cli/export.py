@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     "--target",
     "targets",
     multiple=True,
-    help="onnx-fp32, onnx-int8, onnx-fp16, or tensorrt-, tensorrt-rtx- with fp16, bf16 or fp32; "
-    "the first two also with -shortlist; may be given several times, the first is the default. "
-    "Default: onnx-fp32, or onnx-fp32-shortlist if there is a shortlist.",
+    help="onnx-fp32, onnx-int8, onnx-fp16, or tensorrt-, tensorrt-rtx-, torch- with fp16, bf16 or "
+    "fp32; the first two also with -shortlist; may be given several times, the first is the "
+    "default. Default: onnx-fp32, or onnx-fp32-shortlist if there is a shortlist.",
 )
 @click.option(
     "--shortlist",

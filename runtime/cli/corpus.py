@@ -125,8 +125,8 @@ _EXIT_TERMINATED = 128 + signal.SIGTERM  # which shells report after SIGTERM
 @click.option(
     "--alignments",
     is_flag=True,
-    help="Add word alignments in Pharaoh format; implies --json. Needs a bundle exported with "
-    "--attention.",
+    help="Add word alignments in Pharaoh format, to JSON lines or columns of TSV. Needs a bundle "
+    "exported with --attention.",
 )
 @click.option(
     "--markup",

@@ -46,8 +46,8 @@ def search_flags(command: Callable[..., None]) -> Callable[..., None]:
             "--alternatives",
             type=int,
             metavar="N",
-            help="Write a translation for each of the N most likely tokens after the target "
-            "prefix; more than 1 implies --json.",
+            help="Find a translation for each of the N most likely tokens after the target prefix; "
+            "where translations are written, more than 1 implies --json, but for TSV.",
         ),
         click.option(
             "--min-alternative-prob",
@@ -148,7 +148,7 @@ def n_best_flag(command: Callable[..., None]) -> Callable[..., None]:
         "--n-best",
         "num_hypotheses",
         type=int,
-        help="Number of best hypotheses to write; more than 1 implies --json.",
+        help="Number of best hypotheses to write; more than 1 implies --json, but for TSV.",
     )(command)
 
 

@@ -134,7 +134,7 @@ def _parse_bundles(
 )  # fmt: skip
 @click.option(
     "--drain-timeout", type=float, default=60.0, show_default=True,
-    help="Seconds after SIGTERM to answer the requests in flight in.",
+    help="Seconds to answer the requests in flight in, after --drain-delay.",
 )  # fmt: skip
 @click.option(
     "--log-format", type=click.Choice(["json", "text"]), default="json", show_default=True,

@@ -64,8 +64,9 @@ def data() -> None:
     "--trees",
     type=_FILES,
     multiple=True,
-    help="Treebank to train on in place of text: a file of bracketings or a directory of .mrg or "
-    ".tree files; repeatable. The source is the words, the target the linearized trees.",
+    help="Treebank to train on in place of text: a file of bracketings or a directory of .mrg, "
+    ".tree, .trees or .ptb files; repeatable. The source is the words, the target the linearized "
+    "trees.",
 )
 @click.option(
     "--valid-trees", type=_FILES, multiple=True, help="Treebank for validation; repeatable."

@@ -120,7 +120,7 @@ def evaluate(
 
     A SYSTEM is a file of translations, a run or checkpoint of `translate-trt train`, or a bundle,
     also by the name of an installed model.
-    Checkpoints and bundles translate --source, by default with beam size 4 and length penalty 0.6.
+    Checkpoints and bundles translate --source, by default with the search options of each model.
     An ensemble's next-token probabilities are the mean of its checkpoints' probabilities.
 
     BLEU and chrF are sacrebleu's, with its signatures. tokenized-bleu is the BLEU of "Attention Is

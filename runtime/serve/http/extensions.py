@@ -68,7 +68,7 @@ async def alternatives(request: Request) -> Response:
     async with answering(request, state.deadline(query)):
         with state.admitted([size], work):
             found = await state.translation.alternatives(
-                route.hops[0], query.q, query.prefix, work.options[0], query.alignments
+                route.hops[0], query.q, query.prefix, work, query.alignments
             )
     return json_answer(
         {
@@ -110,9 +110,9 @@ def _describe(found: TextHypothesis, prefix: str) -> dict[str, Any]:
 async def stream(request: Request) -> Response:
     """Translate a text and send each sentence as soon as it is translated.
 
-    The events `translation` have `index`, `before` (text between the sentences), `source` and
-    `text`, and `words` and `alignments` if asked for. All `before` and `text`, and `after` of the
-    event `done`, make up the translation.
+    The events `translation` have `index`, `before` (text between the sentences), `source`, `text`
+    and `score`, and `words` and `alignments` if asked for. All `before` and `text`, and `after` of
+    the event `done`, make up the translation.
     """
     state: ServerState = request.app.state.server
     query = await read_query(request, state.settings, StreamQuery)

@@ -37,7 +37,9 @@ async def ready(request: Request) -> Response:
 @router.get(
     "/metrics",
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}},
-               403: {"description": "The metrics are protected"}},
+               400: {"description": "A key is missing"},
+               403: {"description": "The metrics are protected"},
+               429: {"description": "Too many requests"}},
 )  # fmt: skip
 async def metrics(request: Request) -> Response:
     """Return metrics in Prometheus' text format."""
@@ -47,7 +49,7 @@ async def metrics(request: Request) -> Response:
     return Response(state.metrics.render(), media_type=_METRICS_TYPE)
 
 
-@router.post("/admin/reload", **answers(dict[str, Any], 403, 429, 500, 503))
+@router.post("/admin/reload", **answers(dict[str, Any], 400, 403, 429, 500, 503))
 async def reload(request: Request) -> Response:
     """Load all bundles again; each is replaced once its new version translates.
 

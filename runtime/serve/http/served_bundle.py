@@ -173,7 +173,7 @@ def open_translator(source: BundleSource, settings: HttpSettings) -> Translator:
     """
     entry = read_manifest(source.path).target(settings.target, settings.shortlist)
     threads, workers = settings.threads, settings.workers
-    if entry.engine is None:
+    if entry.engine is None and settings.device in (None, "cpu"):
         threads = threads or 1
         workers = workers or max(1, available_cores() // threads)
     made = partial(Translator, source.path, settings.target, shortlist=settings.shortlist)

@@ -113,14 +113,15 @@ class TextTranslation:
         yield split.separators[-1], "", []
 
     async def alternatives(
-        self, hop: Hop, sentence: str, prefix: str, options: SearchOptions, alignments: bool
+        self, hop: Hop, sentence: str, prefix: str, work: Work, alignments: bool
     ) -> Translation:
         """Translate a sentence that must begin with a prefix."""
         service = hop.bundle.service
         with _request(service) as request:
             future = service.submit(
-                sentence, options, prefix, request=request, alignments=alignments, name="the text"
-            )
+                sentence, work.options[0], prefix, request=request, terminology=work.glossary,
+                alignments=alignments, name="the text",
+            )  # fmt: skip
             return await asyncio.wrap_future(future)
 
     async def _by_hop(

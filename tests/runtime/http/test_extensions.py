@@ -76,6 +76,9 @@ def test_alignments_meet_in_the_pivot_language(client: TestClient, translator: T
 def test_terminology_is_required_of_the_translation(client: TestClient) -> None:
     query = QUERY | {"terminology": {"cat": "Katze"}}
     assert "Katze" in client.post("/translate", json=query).json()["translatedText"]
+    found = client.post("/alternatives", json=query | {"count": 2}).json()["alternatives"]
+    assert found
+    assert all("Katze" in one["text"] for one in found)
 
 
 def test_alternatives_differ_in_the_next_token(client: TestClient, translator: Translator) -> None:
