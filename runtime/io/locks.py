@@ -99,7 +99,7 @@ def _acquire(lock: Path, output: Path, wait: float) -> int:
     deadline = time.monotonic() + wait
     while True:
         try:
-            # A link that somebody else has made must not lead to a file that would be overwritten.
+            # A link that another user has made must not lead to a file that would be overwritten.
             flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
             descriptor = os.open(lock, flags, 0o666)
         except OSError as error:

@@ -236,7 +236,7 @@ def test_a_bundle_with_a_changed_file_is_refused(hub: Hub, bundle_repository: Re
 def test_evidence_that_looks_like_a_file_is_none(
     hub: Hub, make_bundle: Callable[..., Path], tmp_path: Path
 ) -> None:
-    """A manifest of somebody else's cannot make `push` publish files, or `get` write any."""
+    """An untrusted manifest cannot make `push` publish files, or `get` write any."""
     (tmp_path / "secret").write_text("secret")
     bundle = make_bundle("small", ("onnx-int8",))
     manifest = json.loads((bundle / "manifest.json").read_bytes())
