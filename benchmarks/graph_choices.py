@@ -29,6 +29,8 @@ from translate_trt.export.targets import DYNAMIC_OPSET, TARGETS
 from translate_trt.export.trace import check
 from translate_trt.export.verify.emulation_pass import Emulate
 from translate_trt.runtime import kernels
+from translate_trt.runtime.backends import Settings
+from translate_trt.runtime.backends.onnxruntime import session_options
 from translate_trt.runtime.bundle.contract import MASKED, Contract
 from translate_trt.runtime.bundle.manifest import Limits
 from translate_trt.train.config import preset
@@ -65,9 +67,7 @@ def session(
     """Load the step after those passes, with compiled kernels or without."""
     model = traced.clone()
     run_passes(model, passes, disabled)
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.log_severity_level = 3
+    options = session_options(Settings(threads=threads))  # those of the runtime
     if compiled and kernels.describe():
         options.register_custom_ops_library(str(kernels.library()))
     content = check(model).SerializeToString()

@@ -57,7 +57,7 @@ class Decoder(nn.Module):
         self, tokens: Tensor, position: Tensor, bias: Tensor, *caches: Tensor
     ) -> tuple[Tensor, ...]:
         model = self.model
-        x = model.embedding(tokens) * model.config.d_model**0.5 + self.table[position]
+        x = model.look_up(model.embedding, tokens) + self.table[position]
         x, grown = x[:, None], []
         middle = len(caches) // 2
         for index, layer in enumerate(model.decoder_layers):
@@ -65,7 +65,10 @@ class Decoder(nn.Module):
             past = caches[middle + 2 * index], caches[middle + 2 * index + 1]
             x, new = layer(x, past, (key, value), bias)
             grown += new
-        return (model.decoder_norm(x[:, 0]) @ self.projection, *grown)
+        logits = model.decoder_norm(x[:, 0]) @ self.projection
+        if model.output_bias is not None:
+            logits = logits + model.output_bias
+        return (logits, *grown)
 
 
 def export_host_search(checkpoint: Path, out: Path, precision: str) -> None:

@@ -125,6 +125,7 @@ def cpu_seconds(process: psutil.Process) -> float:
 def by_service(service: TranslationService, lines: Sequence[str], clients: int) -> dict[str, Any]:
     """Translate the lines in this process, as many at the same time as there are clients."""
     jobs, answers, done = iter(enumerate(lines)), [], threading.Event()
+    errors: list[BaseException] = []
     lock = threading.Lock()
 
     def submit_next() -> None:
@@ -135,17 +136,25 @@ def by_service(service: TranslationService, lines: Sequence[str], clients: int) 
         begun = perf_counter()
 
         def finish(future: Future[Translation]) -> None:
+            if (error := future.exception()) is not None:
+                errors.append(error)
+                done.set()
+                return
             answers.append((number, perf_counter() - begun, future.result().text))
             if len(answers) == len(lines):
                 done.set()
             submit_next()
 
-        service.submit(line).add_done_callback(finish)
+        # As the server does: it splits texts into sentences.
+        future = service.submit_document(line, split_sentences=LANGUAGES[0])
+        future.add_done_callback(finish)
 
     begun, before = perf_counter(), process_time()
     for _ in range(clients):
         submit_next()
     done.wait()
+    if errors:
+        raise errors[0]
     cpu = process_time() - before
     return {"seconds": perf_counter() - begun, "answers": answers, "cpu": cpu}
 

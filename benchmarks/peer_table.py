@@ -402,6 +402,8 @@ def main() -> None:
         print(marian.NOT_INSTALLED, file=sys.stderr)
     place = Workplace(given.models)
     rows = available({name: ROWS[name] for name in given.row or ROWS})
+    if not rows:
+        raise SystemExit("no row is left: the peers of all of them are missing (see above).")
     known: dict[str, dict[str, Any]] = {}
     if place.settings.exists():
         known = json.loads(place.settings.read_text(encoding="utf-8"))

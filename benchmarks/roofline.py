@@ -102,7 +102,8 @@ def _matmul(operator: str, weight: np.ndarray, cores: int) -> Any:
 def _copy(cores: int) -> Callable[[], object]:
     """Return a copy by all cores, a part each (numpy releases the interpreter lock)."""
     source = np.zeros(COPIED, dtype=np.uint8)
-    parts = np.array_split(np.arange(0, COPIED, 2**20), cores)
+    begins = np.arange(0, COPIED, 2**20)
+    parts = np.array_split(begins, min(cores, len(begins)))
     target = np.empty_like(source)
 
     def copy(part: np.ndarray) -> None:

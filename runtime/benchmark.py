@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
@@ -19,6 +20,7 @@ import numpy as np
 from translate_trt.runtime import kernels
 from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.cores import available_cores, within_cores
+from translate_trt.runtime.errors import BackendError
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.process import return_large_blocks
 from translate_trt.runtime.translator import Translator
@@ -83,6 +85,7 @@ def bench(
 
     Raises:
         TranslateTrtError: See `Translator`.
+        BackendError: The process of a target ended unexpectedly.
     """
     cores = available_cores() if options.cores is None else within_cores("cores", options.cores)
     options = replace(options, cores=cores)
@@ -90,7 +93,13 @@ def bench(
     for target in targets:
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
             run = process.submit(_bench_target, bundle, list(lines), target, search, options)
-            results.append(run.result())
+            try:
+                results.append(run.result())
+            except BrokenProcessPool as error:
+                raise BackendError(
+                    f"the process that measured {target} ended unexpectedly, perhaps for lack of "
+                    "memory; try fewer cores, or a smaller --batch-tokens."
+                ) from error
     return results
 
 
@@ -137,7 +146,8 @@ def _bench_target(
 def _latency(
     translator: Translator, lines: list[str], search: SearchOptions, count: int
 ) -> dict[int, float]:
-    chosen = lines[:: max(1, len(lines) // count)][:count]
+    count = min(count, len(lines))
+    chosen = [lines[i * len(lines) // count] for i in range(count)]  # evenly spaced
     translator.translate(chosen[:1], search)
     times = []
     for line in chosen:

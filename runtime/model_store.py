@@ -207,7 +207,7 @@ def resolve_bundle(path_or_name: str | Path) -> Path:
         BundleError: Several installed models have the name.
     """
     path, name = Path(path_or_name), str(path_or_name)
-    if path.exists() or not _is_name(_stored(name)):
+    if os.path.exists(path) or not _is_name(_stored(name)):
         return path
     found = _matches(name)
     return path if not found else _only(name, found).bundle

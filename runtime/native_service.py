@@ -162,6 +162,9 @@ class CoreService:
             self._lines.pop(key, None)
             self._early.discard(key)
             self._changed.notify_all()
+            closed = self._closed
+        if closed:  # the thread may have woken up before, and waits for a completion of this line
+            self._completions.add(_WAKE_UP)
 
     # ---- the thread that resolves futures ----
 

@@ -50,7 +50,8 @@ mkdir -p "$out"
 out=$(cd "$out" && pwd)
 : >"$out/table.md"
 declare -A passed=()
-failures=() not_run=0 SECONDS=0
+failures=() not_run=0 SECONDS=0 child=
+trap 'if [ -n "$child" ]; then kill "$child" 2>/dev/null || true; fi; exit 130' INT TERM
 # Caches of earlier builds would hide the build time.
 export XDG_CACHE_HOME=$out/cache PYTHONUNBUFFERED=1 out
 
@@ -81,7 +82,11 @@ check() { # name, seconds at most, what is missing ("" if nothing, one thing a l
         row "$name" "NOT RUN: the time is up" ""
         return 0
     fi
-    timeout --kill-after=10 "$limit" bash -euo pipefail -c '"$@"' bash "$@" >"$log" 2>&1 || status=$?
+    # In the background, since bash would put off Ctrl-C, which does not reach timeout's group, until the check ends.
+    timeout --kill-after=10 "$limit" bash -euo pipefail -c '"$@"' bash "$@" >"$log" 2>&1 &
+    child=$!
+    wait "$child" || status=$?
+    child=
     case $status in
         0) passed[$name]=1 ;;
         124) result="FAILED: not finished after $limit s" ;;

@@ -17,6 +17,9 @@ from translate_trt.runtime.bundle.manifest import TargetEntry
 from translate_trt.runtime.errors import BackendError, BundleError, OptionError
 from translate_trt.runtime.reference import Graphs
 
+# A GPU has a number without leading zeros, which PyTorch refuses.
+_DEVICE = re.compile(r"cpu|(cuda|xpu)(:(0|[1-9]\d{0,2}))?")
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -41,7 +44,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         device: object = "cpu" if self.device is None else self.device
-        if not isinstance(device, str) or not re.fullmatch(r"cpu|(cuda|xpu)(:\d{1,3})?", device):
+        if not isinstance(device, str) or not _DEVICE.fullmatch(device):
             raise OptionError(
                 f"device is {self.device!r}; write cpu, cuda or cuda:1, or xpu for an Intel GPU."
             )

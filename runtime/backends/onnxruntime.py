@@ -67,7 +67,7 @@ class OnnxRuntimeGraphs:
             log.info("compiled kernels: %s", kernels.status(compiled))
         self._caches = {spec.name for spec in contract.caches}
         providers = _providers(settings)
-        encoder, step = _options(settings), _options(settings)
+        encoder, step = session_options(settings), session_options(settings)
         if compiled:
             _register_kernels(encoder, step)
         # Session threads keep spinning after a run; those of the encoder would take cores from the
@@ -122,8 +122,8 @@ def _return_memory() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def _options(settings: Settings) -> ort.SessionOptions:
-    """Return the settings that both sessions share."""
+def session_options(settings: Settings) -> ort.SessionOptions:
+    """Return the options that the sessions of both graphs share."""
     options = ort.SessionOptions()
     options.log_severity_level = 3  # errors; warnings here are about ONNX Runtime's own passes
     options.add_session_config_entry(

@@ -230,6 +230,9 @@ class Core:
         """Cancel unfinished jobs and free the memory."""
         handle, self._handle = self._handle, c_void_p()
         self.calls.tt_translator_free(handle)
+        if self._device_functions is not None:
+            self._device_functions.release()
+            self._device_functions = None
 
     def __del__(self) -> None:
         if getattr(self, "_handle", None):

@@ -143,6 +143,15 @@ class DeviceFunctions:
             _changes(engines.step_profiles),
         )
 
+    def release(self) -> None:
+        """Free the engines, whose weights take memory, once nothing calls the functions any more.
+
+        The callbacks and this object refer to each other: without this, the engines would stay
+        until the next cyclic garbage collection.
+        """
+        del self.engines, self._engines
+        self._opened.clear()
+
     def _guarded(self, function: Callable[..., None]) -> Callable[..., int]:
         """Convert exceptions, which must not leave a callback, to a status and its message."""
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from translate_trt.runtime import benchmark
 from translate_trt.runtime.benchmark import BenchOptions
 from translate_trt.runtime.cli.bench import _table
+from translate_trt.runtime.errors import BackendError
 from translate_trt.runtime.options import SearchOptions
 
 LINES = ["the cat runs.", "the dog", "the cat runs over the tree"]
@@ -52,3 +56,36 @@ def test_engines_have_the_workers_of_a_gpu(
                 compiled_bundle, LINES, target, SearchOptions(), BenchOptions(cores=2)
             )
         assert made[-1]["workers"] == workers
+
+
+def test_single_lines_are_evenly_spaced() -> None:
+    seen: list[str] = []
+
+    class Recorder:
+        def translate(self, lines: list[str], search: SearchOptions) -> None:
+            seen.extend(lines)
+
+    recorder: Any = Recorder()
+    benchmark._latency(recorder, [str(number) for number in range(150)], SearchOptions(), 100)
+    assert seen[1:] == [str(i * 150 // 100) for i in range(100)]
+
+
+def test_a_process_that_is_killed(compiled_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken:
+        def __init__(self, *_: object, **__: object) -> None:
+            pass
+
+        def __enter__(self) -> Broken:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+        def submit(self, *_: object) -> Future[None]:
+            future: Future[None] = Future()
+            future.set_exception(BrokenProcessPool())
+            return future
+
+    monkeypatch.setattr(benchmark, "ProcessPoolExecutor", Broken)
+    with pytest.raises(BackendError, match="that measured onnx-fp32 ended unexpectedly"):
+        benchmark.bench(compiled_bundle, LINES, ["onnx-fp32"], SearchOptions(), BenchOptions())

@@ -96,6 +96,10 @@ def test_names_are_found_in_every_spelling(install: Callable[..., Path]) -> None
     assert find_model("en-de").record.name == "firefox/en-de"
 
 
+def test_a_text_that_is_too_long_for_a_name_is_no_bundle(store: Path) -> None:
+    assert resolve_bundle("x" * 5000) == Path("x" * 5000)
+
+
 def test_a_short_name_of_two_models_is_refused(install: Callable[..., Path]) -> None:
     install("a/model"), install("b/model")
     for ask in (installed_bundle, resolve_bundle):

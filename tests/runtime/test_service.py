@@ -542,6 +542,50 @@ def test_closed_while_busy(
     service.close()  # again
 
 
+def test_closed_while_a_line_is_refused(compiled_bundle: Path) -> None:
+    """The thread of the results wakes up before the line is known to have no result."""
+    translator = Translator(compiled_bundle, threads=1)
+    if translator.core is None:
+        pytest.skip("libtranslate_trt is not built")
+    service = TranslationService(translator)
+    inner: Any = service._service
+    submitted, woken, refuse = threading.Event(), threading.Event(), threading.Event()
+
+    class Refusing:
+        def search(self, *_: Any, **__: Any) -> Any:
+            submitted.set()
+            assert refuse.wait(60)
+            raise InputError("no")
+
+    class Woken:
+        def __init__(self, completions: Any) -> None:
+            self.completions = completions
+
+        def add(self, key: int) -> None:
+            self.completions.add(key)
+
+        def wait(self) -> Any:
+            woken.set()  # it has returned from the wait that began before this object was there
+            return self.completions.wait()
+
+    inner._core, inner._completions = Refusing(), Woken(inner._completions)
+
+    def submit() -> None:
+        with pytest.raises(InputError):
+            service.submit("a")
+
+    threads = [threading.Thread(target=submit, daemon=True)]
+    threads[0].start()
+    assert submitted.wait(60)
+    threads.append(threading.Thread(target=service.close, daemon=True))
+    threads[1].start()
+    assert woken.wait(60)
+    refuse.set()
+    for thread in threads:
+        thread.join(60)
+    assert not any(thread.is_alive() for thread in threads)
+
+
 def test_an_error_in_a_with_block_waits_for_nobody_but_those_that_run(
     translator: Translator, held: Held, expected: dict[str, Translation]
 ) -> None:

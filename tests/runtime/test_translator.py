@@ -402,7 +402,7 @@ def test_numbers_below_one(compiled_bundle: Path, name: str) -> None:
 
 
 def test_devices_that_are_no_names(compiled_bundle: Path) -> None:
-    for device in (0, 1, "", "gpu", b"cpu"):
+    for device in (0, 1, "", "gpu", "cuda:01", b"cpu"):
         with pytest.raises(OptionError, match="write cpu, cuda or cuda:1"):
             Translator(compiled_bundle, threads=1, device=device)  # type: ignore[arg-type]
 

@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -154,6 +155,11 @@ class HostDevice {
       tensors.add(one.name, one.address, one.shape);
     }
     const bool is_step = work.engine == TT_ENGINE_STEP;
+    // As for torch targets, whose graphs are captured for the tensors of each step.
+    const bool is_new = ran_.insert({work.profile, tensors.addresses}).second;
+    if (capturing_ && is_step && is_new) {
+      return tt_device_fail(TT_BACKEND_ERROR, "a step must have run before it is captured.");
+    }
     return ask(is_step ? "step" : "encode", [this, is_step, tensors] {
       if (common_.fail_after >= 0 && launches_++ >= common_.fail_after) {
         throw std::runtime_error("an illegal memory access.");
@@ -170,6 +176,7 @@ class HostDevice {
   std::deque<Work> queue_;
   std::size_t asked_ = 0, done_ = 0;
   std::unique_ptr<Graph> capturing_;
+  std::set<std::pair<std::int32_t, decltype(TracedTensors::addresses)>> ran_;
   std::vector<std::unique_ptr<Graph>> graphs_;
   int launches_ = 0;
 };

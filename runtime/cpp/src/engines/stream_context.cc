@@ -40,10 +40,10 @@ Sizes StreamContext::sizes(std::size_t profile) const {
 }
 
 // The first round of a profile is not captured: TensorRT must have run with its shapes before a
-// capture.
+// capture, and PyTorch each step of the round, whose tensors differ.
 void StreamContext::round(std::size_t profile, std::size_t count) {
   const Round round = {profile, count};
-  if (settings_.cuda_graphs && ran_.count(profile) > 0 && rounds_.count(round) == 0) {
+  if (settings_.cuda_graphs && ran_[profile] >= count && rounds_.count(round) == 0) {
     rounds_[round] = captured(round);
   }
   const auto found = rounds_.find(round);
@@ -51,8 +51,8 @@ void StreamContext::round(std::size_t profile, std::size_t count) {
     device_.replay(found->second);
   } else {
     steps(round);
+    ran_[profile] = std::max(ran_[profile], count);
   }
-  ran_.insert(profile);
 }
 
 void StreamContext::steps(const Round& round) {

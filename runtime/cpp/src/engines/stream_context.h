@@ -84,7 +84,8 @@ class StreamContext {
   DeviceBuffers buffers_;
   std::byte *results_[2], *attention_[2] = {};
   std::map<Round, DeviceGraph> rounds_;  // null if the capture failed
-  std::set<std::size_t> ran_;            // profiles of the step engine that have run
+  // Largest number of steps of a round without a graph, by the profile of the step engine.
+  std::map<std::size_t, std::size_t> ran_;
 };
 
 }  // namespace translate_trt::runtime
