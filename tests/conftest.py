@@ -147,7 +147,7 @@ def make_bundle(tmp_path: Path, tokenizer_model: Path) -> Callable[..., Path]:
                 unknown_token=1,
                 parameters=123456,
             ),
-            limits=Limits(max_source_length=16, max_target_length=64),
+            limits=Limits(max_source_length=16, max_target_length=66),
             prompt=Prompt(),
             search={"beam_size": 4, "length_penalty": 0.6, "length_penalty_form": "gnmt"},
             tokenizer={"source": tokenizer, "target": tokenizer},

@@ -86,8 +86,11 @@ def load_translator(
     from translate_trt.runtime.process import return_large_blocks
     from translate_trt.runtime.translator import Translator
 
-    entry = read_manifest(bundle).target(target, shortlist)
-    if workers is None and entry.engine is None and device in (None, "cpu"):
+    if (
+        workers is None
+        and device in (None, "cpu")
+        and read_manifest(bundle).target(target, shortlist).engine is None
+    ):
         streamed = any(is_stream(path) for path in inputs)
         workers = 1 if streamed else max(1, available_cores() // (threads or 1))
     return_large_blocks()

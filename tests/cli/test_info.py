@@ -40,7 +40,7 @@ def test_table(bundle: Path) -> None:
         "attention 4 heads of 8",
         "vocabulary 320 pieces",
         "longest source 16 tokens",
-        "longest target 64 tokens",
+        "longest target 66 tokens",
         "target onnx-int8:",
         "backend onnxruntime, int8",
         "step targets/onnx-int8/step.onnx, 17 bytes",

@@ -41,7 +41,7 @@ parquet = pytest.importorskip("pyarrow.parquet")
 ZSTD = pyarrow.Codec("zstd")
 
 OPTIONS = CorpusOptions(shard_lines=3, max_characters=40)
-SEARCH = SearchOptions(max_extra_length=48)  # what the bundle of the tests takes
+SEARCH = SearchOptions()
 
 
 class Upper:
