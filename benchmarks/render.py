@@ -92,6 +92,7 @@ SECTIONS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
         "Students of a small Multi30k teacher, trained on a CPU",
         render_front,
     ),
+    "front-mixed": ("Students of a mixed English-German corpus, trained on a CPU", render_front),
     "training": ("Training speed beside JoeyNMT", render_training),
     "training-without-bf16": (
         "Training speed beside JoeyNMT, on a processor without bf16 instructions",
