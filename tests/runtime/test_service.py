@@ -546,7 +546,7 @@ def test_closed_while_a_line_is_refused(compiled_bundle: Path) -> None:
     """The thread of the results wakes up before the line is known to have no result."""
     translator = Translator(compiled_bundle, threads=1)
     if translator.core is None:
-        pytest.skip("libtranslate_trt is not built")
+        pytest.skip("the lines are those of libtranslate_trt")
     service = TranslationService(translator)
     inner: Any = service._service
     submitted, woken, refuse = threading.Event(), threading.Event(), threading.Event()
