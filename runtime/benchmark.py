@@ -18,6 +18,7 @@ from time import perf_counter
 import numpy as np
 
 from translate_trt.runtime import kernels
+from translate_trt.runtime.backends import has_worker_per_core
 from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.cores import available_cores, within_cores
 from translate_trt.runtime.errors import BackendError
@@ -109,9 +110,9 @@ def _bench_target(
     return_large_blocks()  # as the command `translate` does; this process runs nothing else
     cores = options.cores or available_cores()
     begin = perf_counter()
-    has_engines = read_manifest(bundle).target(target).engine is not None
+    per_core = has_worker_per_core(read_manifest(bundle).target(target), options.device)
     translator = Translator(
-        bundle, target, threads=1, workers=None if has_engines else cores,
+        bundle, target, threads=1, workers=cores if per_core else None,
         batch_tokens=options.batch_tokens, device=options.device,
     )  # fmt: skip
     load_seconds = perf_counter() - begin

@@ -162,10 +162,7 @@ class LineTranslator:
             OptionError: The language is unknown or a package is missing, or alternatives are
                 wanted.
         """
-        if options.alternatives and split_sentences is not False:
-            raise OptionError(
-                "alternatives belong to one sentence; leave out alternatives or split_sentences."
-            )
+        check_splitting(options, split_sentences)
         code = options.source_language or self._manifest.source_language
         rules = chosen_rules(split_sentences, code)
         return TextSplitter(self._manifest.prompt, rules, self._manifest.target_language)
@@ -278,6 +275,14 @@ def check_attention(target: TargetEntry) -> None:
         raise OptionError(
             "alignments, which markup needs as well, are made from cross-attention, which this "
             "bundle does not return; export it again with --attention."
+        )
+
+
+def check_splitting(options: SearchOptions, split_sentences: bool | str) -> None:
+    """Raise OptionError if alternatives are wanted of lines that are split into sentences."""
+    if options.alternatives and split_sentences is not False:
+        raise OptionError(
+            "alternatives belong to one sentence; leave out alternatives or split_sentences."
         )
 
 

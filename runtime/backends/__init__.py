@@ -166,6 +166,16 @@ def needs_gpu(entry: TargetEntry, device: str | None) -> bool:
     return entry.engine is not None or (device or "cpu") != "cpu"
 
 
+def has_worker_per_core(entry: TargetEntry, device: str | None) -> bool:
+    """Whether each core translates a batch by default, as with ONNX Runtime on a CPU.
+
+    Args:
+        entry: Manifest entry of the target.
+        device: Requested device (see `Settings`).
+    """
+    return entry.engine is None and not needs_gpu(entry, device)
+
+
 def _refuse_xpu(settings: Settings) -> None:
     if (settings.device or "").startswith("xpu"):
         raise BackendError(

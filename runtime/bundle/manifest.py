@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path, PureWindowsPath
@@ -420,8 +420,7 @@ def verify_files(bundle: Path, manifest: Manifest, target: str, hashes: bool = T
     Raises:
         BundleError: A file is missing or differs, or the bundle has no such target.
     """
-    entries = (*manifest.tokenizer.values(), *manifest.target(target).files.values())
-    for entry in dict.fromkeys(entries):  # a shared tokenizer file is listed twice
+    for entry in _entries(manifest, [manifest.target(target)]):
         path = entry.locate(bundle)
         if not path.is_file():
             raise BundleError(f"{path}, which the manifest names, is missing. {REMEDY}")
@@ -440,15 +439,19 @@ def verify_files(bundle: Path, manifest: Manifest, target: str, hashes: bool = T
 
 def checked_files(manifest: Manifest) -> set[str]:
     """Relative paths of the files that `verify_files` checks, of all targets."""
-    targets = manifest.targets.values()
-    entries = [*manifest.tokenizer.values(), *(one for t in targets for one in t.files.values())]
-    return {entry.path for entry in entries}
+    return {entry.path for entry in _entries(manifest, manifest.targets.values())}
+
+
+def _entries(manifest: Manifest, targets: Iterable[TargetEntry]) -> dict[FileEntry, None]:
+    """Files of the tokenizer and of targets, each once: a tokenizer may have one for both sides."""
+    of_targets = (entry for target in targets for entry in target.files.values())
+    return dict.fromkeys((*manifest.tokenizer.values(), *of_targets))
 
 
 def bundle_files(directory: Path) -> set[str] | None:
     """Relative paths of all files of a bundle of any format version; None if it is no bundle.
 
-    The manifest is not checked: other objects than entries of files may look like them.
+    The manifest is not checked, so other objects with a path and a SHA-256 count as files, too.
     """
     try:
         value = json.loads((directory / MANIFEST_NAME).read_bytes())
@@ -465,7 +468,7 @@ def _named_files(value: object) -> Iterator[str]:
     """Iterate over the paths of all file entries in a part of a manifest."""
     if isinstance(value, dict):
         if isinstance(value.get("path"), str) and "sha256" in value:
-            with suppress(BundleError):  # a path that is not allowed, which is of no file of ours
+            with suppress(BundleError):  # a path outside of the bundle
                 yield FileEntry(value["path"], "", 0).path
         for part in value.values():
             yield from _named_files(part)

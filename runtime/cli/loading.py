@@ -82,14 +82,13 @@ def load_translator(
     Raises:
         TranslateTrtError: See `Translator`.
     """
+    from translate_trt.runtime.backends import has_worker_per_core
     from translate_trt.runtime.cores import available_cores
     from translate_trt.runtime.process import return_large_blocks
     from translate_trt.runtime.translator import Translator
 
-    if (
-        workers is None
-        and device in (None, "cpu")
-        and read_manifest(bundle).target(target, shortlist).engine is None
+    if workers is None and has_worker_per_core(
+        read_manifest(bundle).target(target, shortlist), device
     ):
         streamed = any(is_stream(path) for path in inputs)
         workers = 1 if streamed else max(1, available_cores() // (threads or 1))

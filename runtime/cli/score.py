@@ -24,6 +24,7 @@ from translate_trt.runtime.cli.search_flags import (
     replace_options,
 )
 from translate_trt.runtime.errors import InputError, OptionError
+from translate_trt.runtime.halving import halving
 from translate_trt.runtime.io.lines import STDIN, check_input, chunks, display_name, read_parallel
 from translate_trt.runtime.record_formats import Record
 from translate_trt.runtime.results import TextHypothesis, Translation
@@ -165,25 +166,15 @@ def _line(formats: ScoreFormatFlags, source: str, scored: Sequence[Translation])
 
 def _scored(
     translator: Translator, chunk: Chunk, options: SearchOptions, alignments: bool
-) -> Iterator[TextHypothesis | None]:
+) -> list[TextHypothesis | None]:
     """Score the pairs of a chunk; None for those that the model cannot take, with warnings."""
-    pairs = list(zip(chunk.texts, chunk.given, chunk.names, strict=True))
 
-    def score(pairs: list[tuple[str, str, str]]) -> Iterator[TextHypothesis | None]:
+    def score(pairs: Sequence[tuple[str, str, str]]) -> list[TextHypothesis]:
         lines, translations, names = map(list, zip(*pairs, strict=True))
-        try:
-            yield from translator.score(
-                lines, translations, options, alignments=alignments, names=names
-            )
-        except InputError as error:
-            # All lines are checked before any is scored, so that halving finds the bad ones soon.
-            if len(pairs) == 1:
-                log.warning("%s", error)
-                yield None
-                return
-            half = len(pairs) // 2
-            yield from score(pairs[:half])
-            yield from score(pairs[half:])
+        return translator.score(lines, translations, options, alignments=alignments, names=names)
 
-    if pairs:
-        yield from score(pairs)
+    def refused(pair: tuple[str, str, str], error: Exception) -> None:
+        log.warning("%s", error)
+
+    pairs = list(zip(chunk.texts, chunk.given, chunk.names, strict=True))
+    return halving(pairs, score, refused, (InputError,)) if pairs else []

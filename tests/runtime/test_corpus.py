@@ -175,7 +175,11 @@ def test_a_file_whose_name_is_a_pattern(tmp_path: Path) -> None:
         (["x.txt", "x.txt.gz"], ["x.txt*"], "would both become x.txt"),
         (["x.txt", "x.txt.bad.jsonl"], ["x.txt*"], "is reserved for results"),
         (["_corpus"], ["_corpus"], "is reserved for results"),
-        (["\u4e2d" * 75 + ".txt"], ["*.txt"], "its name is too long for the names of the results"),
+        (
+            ["\u4e2d" * 75 + ".txt"],
+            ["*.txt"],
+            "its name is too long, since the names",
+        ),
         (["x/a"], ["x"], "is a directory"),
         (["x.parquet"], ["x.parquet"], "as Parquet"),
         (["x.txt.gz", "x.txt.zst"], ["x.txt*"], "would both become x.txt"),
@@ -801,7 +805,11 @@ def test_an_unknown_language_is_refused_before_the_run(
     [
         ({"max_length": 5000}, {}, "max_length 5000 is more than the"),
         ({"beam_size": 5000}, {}, "beam_size 5000 is too large"),
-        ({"alternatives": 2}, {"split_sentences": True}, "leave out alternatives or split"),
+        (
+            {"alternatives": 2},
+            {"split_sentences": True},
+            "alternatives or split_sentences",
+        ),
     ],
 )
 def test_search_options_are_checked_before_the_run(

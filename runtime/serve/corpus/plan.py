@@ -182,7 +182,7 @@ def _check_names(found: dict[str, Input]) -> None:
     for one in found.values():
         if len(os.fsencode(one.bad_name)) > _LONGEST_NAME:
             raise InputError(
-                f"{one.path}: its name is too long for the names of the results, which are longer; "
+                f"{one.path}: its name is too long, since the names of results are longer still; "
                 "rename the file."
             )
     taken = {one.bad_name for one in found.values()} | {BOOKKEEPING, ""}

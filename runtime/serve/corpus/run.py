@@ -12,7 +12,11 @@ from translate_trt.runtime.bundle.checks import check_options
 from translate_trt.runtime.bundle.manifest import read_manifest, verify_files
 from translate_trt.runtime.errors import BackendError, OptionError
 from translate_trt.runtime.io.outputs import check_apart
-from translate_trt.runtime.line_translation import check_attention, check_constraints
+from translate_trt.runtime.line_translation import (
+    check_attention,
+    check_constraints,
+    check_splitting,
+)
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.serve.corpus.cluster import Work
 from translate_trt.runtime.serve.corpus.driver import translate_shards
@@ -90,12 +94,11 @@ def prepare_work(
             check_positions(manifest)
     verify_files(bundle, manifest, entry.name)
     check_options(manifest, entry, search)
-    if search.alternatives and options.split is not False:
-        raise OptionError("alternatives belong to one sentence; leave out alternatives or split.")
+    check_splitting(search, options.split)
     if options.terminology and manifest.term_annotation is None:
         check_constraints(entry)
-    if options.terminology and manifest.term_annotation is None and search.beam_size < 2:
-        raise OptionError("beam_size is 1; terms of a glossary need at least 2.")
+        if search.beam_size < 2:
+            raise OptionError("beam_size is 1; terms of a glossary need at least 2.")
     if options.constraints_field:
         check_constraints(entry)
         if search.beam_size < 2:

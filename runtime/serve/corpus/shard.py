@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, Protocol, Self
 
 from translate_trt.runtime.confidence import Word
 from translate_trt.runtime.errors import InputError, OptionError
+from translate_trt.runtime.halving import halving
 from translate_trt.runtime.io.atomic_files import new_file, write_json, write_text_atomically
 from translate_trt.runtime.io.hashing import input_hash
 from translate_trt.runtime.json_lines import UNTRANSLATED, WordsOf, json_line
@@ -134,33 +135,29 @@ def _translate(
     Returns:
         The translations of each record's texts; None if its terms or constraints exclude one.
     """
-    texts = [text for record in records for text in _texts(record)]
-    if not texts:
-        return [[] for _ in records]
     shared: dict[str, Any] = {
         "split_sentences": options.split, "terminology": options.glossary, "markup": options.markup,
     }  # fmt: skip
-    if options.constraints_field is not None:
-        shared["constraints"] = [own for record in records for own in _phrases(record)]
+    run: Callable[..., list[Translation]]
     if options.document:
-        run = partial(translator.translate_document, unwrap=options.unwrap)
+        run = partial(translator.translate_document, unwrap=options.unwrap, **shared)
     else:
-        run = partial(translator.translate, alignments=options.alignments)
-    try:
-        found = iter(run(texts, search, **shared))
-    except (InputError, OptionError):
-        if options.glossary is None and options.constraints_field is None:
-            raise
-        # All texts are checked before any is translated, so that halving finds the bad ones soon.
-        if len(records) == 1:
-            return [None]
-        half = len(records) // 2
-        return [
-            one
-            for part in (records[:half], records[half:])
-            for one in _translate(part, translator, search, options)
-        ]
-    return [list(itertools.islice(found, len(_texts(record)))) for record in records]
+        run = partial(translator.translate, alignments=options.alignments, **shared)
+
+    def translated(records: Sequence[Record]) -> list[list[Translation] | None]:
+        texts = [text for record in records for text in _texts(record)]
+        constraints = {}
+        if options.constraints_field is not None:
+            constraints = {"constraints": [own for one in records for own in _phrases(one)]}
+        found = iter(run(texts, search, **constraints) if texts else ())
+        return [list(itertools.islice(found, len(_texts(record)))) for record in records]
+
+    def refused(record: Record, error: Exception) -> None:
+        return None
+
+    if options.glossary is None and options.constraints_field is None:
+        return translated(records)
+    return halving(records, translated, refused, (InputError, OptionError))
 
 
 def _without_constrained(chunk: Chunk, translations: Sequence[list[Translation] | None]) -> Chunk:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from translate_trt.runtime.backends import has_worker_per_core
 from translate_trt.runtime.bundle.manifest import Manifest, read_manifest
 from translate_trt.runtime.cores import available_cores
 from translate_trt.runtime.errors import BundleError, OptionError
@@ -173,7 +174,7 @@ def open_translator(source: BundleSource, settings: HttpSettings) -> Translator:
     """
     entry = read_manifest(source.path).target(settings.target, settings.shortlist)
     threads, workers = settings.threads, settings.workers
-    if entry.engine is None and settings.device in (None, "cpu"):
+    if has_worker_per_core(entry, settings.device):
         threads = threads or 1
         workers = workers or max(1, available_cores() // threads)
     made = partial(Translator, source.path, settings.target, shortlist=settings.shortlist)
