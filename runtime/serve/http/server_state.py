@@ -45,6 +45,8 @@ _OWN_FIELDS = frozenset(
     {"source_language", "target_language", "num_hypotheses", "alternatives",
      "min_alternative_prob", "return_attention"}
 )  # fmt: skip
+# Options whose memory grows with their number, limited by `max_beam_size`.
+_COUNTS = ("beam_size", "num_hypotheses", "alternatives")
 _OPTIONS = frozenset(field.name for field in dataclasses.fields(SearchOptions)) - _OWN_FIELDS
 
 
@@ -229,12 +231,14 @@ class ServerState:
             wanted = {**query.options, **of_hop}
             if "num_hypotheses" in of_hop and "beam_size" not in query.options:
                 wanted["beam_size"] = max(base.beam_size, of_hop["num_hypotheses"])
-            made = dataclasses.replace(base, **wanted) if wanted else base
-            if max(made.beam_size, made.result_count) > self.settings.max_beam_size:
+            # Before any other check, so that huge counts get the server's limit as their reason.
+            counts = (wanted.get(name, getattr(base, name)) for name in _COUNTS)
+            if any(isinstance(n, int) and n > self.settings.max_beam_size for n in counts):
                 raise HttpError(
                     400, f"Invalid request: more than {self.settings.max_beam_size} beams or "
                     "translations of a text",
                 )  # fmt: skip
+            made = dataclasses.replace(base, **wanted) if wanted else base
             hop.bundle.translator.check(made)
             found.append(made)
         entries = [Entry(source, (target,)) for source, target in query.terminology.items()]
