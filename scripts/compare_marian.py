@@ -13,8 +13,10 @@ The margin of a line is the difference of the log-probabilities of the two token
 search decides. A difference with a margin of at most --limit is a near tie. The exit code is 1 if
 any difference is not. Needs pymarian.
 
-With --original MODEL, the last row of the first table counts the lines that marian-decoder itself
-translates in the same way with that model, such as the model.npz that MODEL was made of.
+Two options show how far Marian differs from itself, in further rows of the first table. With
+--original MODEL, such as the model.npz that MODEL was made of: lines that marian-decoder translates
+in the same way with that model. With --batch N: in the same way in batches of N lines, which give
+the activations of an int8 model other scales.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ from translate_trt.export.build_options import BuildOptions
 from translate_trt.export.compile import compile_bundle
 from translate_trt.export.importers.marian.lexical_table import ShortlistFile
 from translate_trt.export.importers.marian.model import import_marian_model
-from translate_trt.runtime.options import SearchOptions
+from translate_trt.runtime.options import MAX_EXTRA_LENGTH, SearchOptions
 from translate_trt.runtime.text.tokenizer import Tokenizer
 from translate_trt.runtime.translator import Translator
 from translate_trt.train.checkpoint import open_checkpoint
@@ -43,11 +45,13 @@ from translate_trt.train.config import END, START
 from translate_trt.train.model import Transformer
 
 _OPTIONS = (
-    "--beam-size", "1", "--normalize", "1", "--cpu-threads", "1", "--mini-batch", "1", "--quiet",
-    "--no-spm-decode", "-w", "128",
+    "--beam-size", "1", "--normalize", "1", "--cpu-threads", "1", "--quiet", "--no-spm-decode",
+    "-w", "128",
 )  # fmt: skip
 # As marian-decoder with these options.
 SEARCH = SearchOptions(beam_size=1, length_penalty=1.0, length_penalty_form="length")
+# Marian's limit of a translation, as a multiple of the tokens of the source and its end.
+_LENGTH_FACTOR = 3
 # Largest margin of a near tie: the more probable token has at most 1.65 times the probability of
 # the other.
 _LIMIT = 0.5
@@ -78,9 +82,9 @@ class Difference:
 
 
 def marian_translations(
-    model: Path, arguments: argparse.Namespace, lines: list[str]
+    model: Path, arguments: argparse.Namespace, lines: list[str], batch: int = 1
 ) -> list[list[str]]:
-    """Translate lines with marian-decoder, one at a time, into pieces."""
+    """Translate lines with marian-decoder into pieces, `batch` lines at a time."""
     shortlist = arguments.shortlist
     source = arguments.vocabulary
     vocabularies = source, arguments.target_vocabulary or source
@@ -90,6 +94,7 @@ def marian_translations(
         found = subprocess.run(
             [sys.executable, "-m", "pymarian", "decode", "-m", model, "-v",
              *vocabularies, "-i", text, *_OPTIONS,
+             "--mini-batch", str(batch), "--max-length-factor", str(_LENGTH_FACTOR),
              *(("--shortlist", shortlist, "false") if shortlist else ())],
             stdout=subprocess.PIPE, check=True, encoding="utf-8",
         )  # fmt: skip
@@ -137,6 +142,14 @@ def summary(model: str, target: str, lines: int, found: Sequence[Difference], li
     )
 
 
+def itself(
+    model: str, name: str, found: Sequence[Sequence[str]], others: Sequence[Sequence[str]]
+) -> str:
+    """Return the row of two translations by Marian."""
+    same = sum(one == other for one, other in zip(found, others, strict=True))
+    return f"| {model} | {name} | {len(found)} | {same} | | | |"
+
+
 def details(target: str, one: Difference, pieces: Sequence[str], limit: float) -> str:
     """Return the row of a differing line."""
     first, second = (f"`{pieces[token]}`".replace("|", "\\|") for token in one.tokens)
@@ -158,6 +171,7 @@ def main() -> int:
     parser.add_argument("--target-vocabulary", type=Path, help="default: VOCABULARY")
     parser.add_argument("--shortlist", type=Path, help="lex.bin of marian-conv")
     parser.add_argument("--original", type=Path, help="model to compare marian-decoder with")
+    parser.add_argument("--batch", type=int, help="lines of a batch to compare marian-decoder with")
     parser.add_argument("--lines", type=int, default=200)
     parser.add_argument("--limit", type=float, default=_LIMIT, help="largest margin of a near tie")
     arguments = parser.parse_args()
@@ -179,21 +193,29 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         checkpoint, bundle = Path(name) / "checkpoint", Path(name) / "bundle"
         imported.save(checkpoint, (None, None))
+        tokenizer = Tokenizer(*open_checkpoint(checkpoint).tokenizers)
+        sources = [tokenizer.encode_source(line) for line in lines]
+        # What follows is cut off by the maximum length of one of them.
+        limits = [
+            min(_LENGTH_FACTOR * (n + 1), n + MAX_EXTRA_LENGTH - 1) for n in map(len, sources)
+        ]
         targets = tuple(f"onnx-{precision}{suffix}" for precision in ("fp32", "int8"))
         compile_bundle(open_checkpoint(checkpoint), bundle, BuildOptions(targets))
-        tokenizer = Tokenizer(*open_checkpoint(checkpoint).tokenizers)
         pieces = list(tokenizer.target_pieces(range(tokenizer.vocabulary_size)))
         ids = {piece: index for index, piece in enumerate(pieces)}
         if (arguments.target_vocabulary or arguments.vocabulary).suffix == ".spm":
             theirs = [[ids[piece] for piece in line] for line in expected]
         else:  # words
             theirs = [tokenizer.encode_target(" ".join(line)) for line in expected]
-        sources = [tokenizer.encode_source(line) for line in lines]
+        theirs = [one[:limit] for one, limit in zip(theirs, limits, strict=True)]
         failed = False
         for target in targets:
             translator = Translator(bundle, target, threads=1)
             results = translator.translate_ids(sources, SEARCH)
-            ours = [[t for t in one.tokens if t != END] for [one] in results]
+            ours = [
+                [token for token in best.tokens if token != END][:limit]
+                for [best], limit in zip(results, limits, strict=True)
+            ]
             numbered = enumerate(zip(sources, ours, theirs, strict=True), 1)
             compared = (compare(imported.model, number, *three) for number, three in numbered)
             found = [one for one in compared if one is not None]
@@ -202,10 +224,12 @@ def main() -> int:
             name = arguments.model.name
             print(summary(name, target, len(lines), found, arguments.limit), flush=True)
     if arguments.original is not None:
-        original = marian_translations(arguments.original, arguments, lines)
-        same = sum(one == other for one, other in zip(expected, original, strict=True))
-        names = f"{arguments.model.name} | Marian's {arguments.original.name}"
-        print(f"| {names} | {len(lines)} | {same} | | | |")
+        others = marian_translations(arguments.original, arguments, lines)
+        print(itself(arguments.model.name, f"Marian's {arguments.original.name}", expected, others))
+    if arguments.batch is not None:
+        others = marian_translations(arguments.model, arguments, lines, arguments.batch)
+        name = f"Marian in batches of {arguments.batch}"
+        print(itself(arguments.model.name, name, expected, others))
     if rows:
         print(
             "\n| target | line | token | ours, log-probability | Marian's, log-probability "

@@ -2,12 +2,13 @@
 
     x W   becomes   scale(x) * scale(W) * (q(x) - 128) q(W)
 
-scale(W) has one number per column of W and scale(x) one per row of x: largest magnitude / 127. No
-two rows share a scale, so the other sentences of a batch cannot change a translation. Activations
-are unsigned with zero point 128 and weights are signed, which is the pair that ONNX Runtime has
-fast kernels for: signed activations are at least ten times slower, unsigned weights up to several
-times (docs/adr/0006-operators-of-onnx-runtime.md). The output of a ReLU has no sign to store: its
-zero point is 0 and its scale largest / 255, twice as fine. Embedding tables are quantized per row.
+scale(W) has one number per column of W and scale(x) one per row of x: largest magnitude / 127; a W
+that was stored in 8 bits before, as in int8 models of Marian, keeps its integers. No two rows of x
+share a scale, so the other sentences of a batch cannot change a translation. Activations are
+unsigned with zero point 128 and weights are signed, which is the pair that ONNX Runtime has fast
+kernels for: signed activations are at least ten times slower, unsigned weights up to several times
+(docs/adr/0006-operators-of-onnx-runtime.md). The output of a ReLU has no sign to store: its zero
+point is 0 and its scale largest / 255, twice as fine. Embedding tables are quantized per row.
 
 If the matrices have recorded activation scales (train/activation_scales.py), all rows of an
 activation share the recorded scale, and larger values are clipped to it, as in Bergamot's engine:
@@ -61,7 +62,12 @@ _MOST_SCALES = 64
 def quantize_weights(
     weights: NDArray[np.float32], axis: int
 ) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
-    """Quantize a matrix symmetrically to 8 bits.
+    """Quantize a matrix symmetrically to 8 bits, exactly if it was stored in 8 bits before.
+
+    The largest magnitude of a column is 127 steps. Marian stores a matrix with one scale: only the
+    column of its largest magnitude has 127 steps, and a scale of their own would round the others
+    a second time. They get its scale. Each of the matrices that were merged into one has such a
+    column.
 
     Args:
         weights: The matrix.
@@ -70,47 +76,29 @@ def quantize_weights(
     Returns:
         The int8 matrix and its float32 scales; matrix times scales approximates `weights`.
     """
-    largest = np.abs(weights).max(axis=axis, keepdims=True)
+    columns = weights if axis == 0 else weights.T
+    largest = np.abs(columns).max(axis=0)
     scales = np.maximum(largest / _LARGEST, _SMALLEST_SCALE).astype(np.float32)
-    quantized = np.clip(np.rint(weights / scales), -_LARGEST, _LARGEST).astype(np.int8)
-    return quantized, scales.squeeze(axis)
+    steps = columns / scales
+    quantized = np.clip(np.rint(steps), -_LARGEST, _LARGEST).astype(np.int8)
+    exact = _are_integers(steps) | (largest == 0)
+    for scale in np.unique(scales[exact & (largest > 0)])[: -_MOST_SCALES - 1 : -1]:
+        others = np.flatnonzero(~exact)
+        steps = columns[:, others] / scale
+        # At least one step: a column of far smaller numbers would become zeros.
+        most = np.abs(steps).max(axis=0, initial=0)
+        stored = _are_integers(steps) & (most > 0.5) & (most < _LARGEST + 0.5)
+        found = others[stored]
+        quantized[:, found] = np.rint(steps[:, stored]).astype(np.int8)
+        scales[found] = scale
+        exact[found] = True
+    return np.ascontiguousarray(quantized if axis == 0 else quantized.T), scales
 
 
-def restore_integers(
-    weights: NDArray[np.float32], axis: int
-) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
-    """Quantize a matrix to 8 bits, without an error if it was stored in 8 bits before.
-
-    Marian stores a matrix with one scale, such that its largest magnitude is 127 steps. Each of the
-    matrices that were merged into one has its own scale. Columns (or rows) that are no multiples of
-    such a step are quantized as by `quantize_weights`.
-
-    Args:
-        weights: The matrix.
-        axis: As for `quantize_weights`.
-
-    Returns:
-        As `quantize_weights` does.
-    """
-    quantized, scales = quantize_weights(weights, axis)
-    by_vector = weights if axis == 0 else weights.T
-    integers = quantized if axis == 0 else quantized.T
-    largest = np.abs(by_vector).max(axis=0)
-    pending = largest > 0
-    for _ in range(_MOST_SCALES):
-        if not pending.any():
-            break
-        step = largest[pending].max() / np.float32(_LARGEST)
-        places = np.flatnonzero(pending)
-        steps = by_vector[:, places] / step
-        rounded = np.rint(steps)
-        exact = (np.abs(steps - rounded) < _ROUNDING).all(axis=0)
-        if not exact.any():
-            break
-        integers[:, places[exact]] = rounded[:, exact].astype(np.int8)
-        scales[places[exact]] = step
-        pending[places[exact]] = False
-    return quantized, scales
+def _are_integers(steps: NDArray[np.float32]) -> NDArray[np.bool_]:
+    """Whether all numbers of a column are integers, but for the rounding of float32."""
+    found: NDArray[np.bool_] = (np.abs(steps - np.rint(steps)) < _ROUNDING).all(axis=0)
+    return found
 
 
 class _Result(NamedTuple):
@@ -258,7 +246,7 @@ class _Quantizer:
         assert weights is not None
         assert magnitude is not None
         name, ranked = str(constant.name), _is_ranked(result)
-        quantized, scales = restore_integers(weights, axis=0)
+        quantized, scales = quantize_weights(weights, axis=0)
         columns = len(scales)
         padding = -columns % _COLUMNS
         bias = np.zeros(columns, np.float32) if result.bias is None else result.bias
@@ -412,8 +400,7 @@ class _Quantizer:
         if table not in self._tables:
             weights = matrix(table)
             assert weights is not None
-            quantize = restore_integers if self._recorded else quantize_weights
-            quantized, scales = quantize(weights, axis=1)
+            quantized, scales = quantize_weights(weights, axis=1)
             rows = self._constant(f"{table.name}_int8", quantized)
             self._tables[table] = rows, self._constant(f"{table.name}_scale", scales[:, None])
         return self._tables[table]
