@@ -195,7 +195,7 @@ def main() -> int:
         imported.save(checkpoint, (None, None))
         tokenizer = Tokenizer(*open_checkpoint(checkpoint).tokenizers)
         sources = [tokenizer.encode_source(line) for line in lines]
-        # What follows is cut off by the maximum length of one of them.
+        # One of the two engines cuts off longer translations.
         limits = [
             min(_LENGTH_FACTOR * (n + 1), n + MAX_EXTRA_LENGTH - 1) for n in map(len, sources)
         ]
