@@ -38,6 +38,8 @@ STATIC_OPSET = 24
 
 # KV-cache dtype per precision; float32 by default.
 _CACHE_TYPES = {"fp16": "float16", "bf16": "bfloat16", "int8": "float16"}
+#: Cache slots of the inputs that a step is traced with; static caches have more.
+EXAMPLE_SLOTS = 7
 
 # ---- passes, in order ----
 
@@ -122,7 +124,7 @@ class Target:
         if not self.static:
             shortlist = shortlist if self.shortlist else None
             return GraphLayout(cache_type=cache_type, shortlist=shortlist)
-        slots = beam_size * max_target_length
+        slots = beam_size * max(max_target_length, EXAMPLE_SLOTS + 1)
         return GraphLayout(beam_size, slots, cache_type, marks=all_options)
 
 

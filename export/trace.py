@@ -15,7 +15,7 @@ from torch.export import ExportedProgram
 from translate_trt.export.aten_to_onnx import to_onnx
 from translate_trt.export.build_options import SHORTEST_SOURCE
 from translate_trt.export.roles import remove_roles
-from translate_trt.export.targets import DYNAMIC_OPSET
+from translate_trt.export.targets import DYNAMIC_OPSET, EXAMPLE_SLOTS
 from translate_trt.runtime.bundle.contract import TensorSpec
 from translate_trt.runtime.errors import TranslateTrtError
 
@@ -32,7 +32,7 @@ _EXAMPLE_SIZES = {
     "N": 2,
     "K": 3,
     "S": SHORTEST_SOURCE,
-    "P": 7,
+    "P": EXAMPLE_SLOTS,
     "W": 23,
     "B": 11,
     "R": 13,

@@ -206,8 +206,10 @@ class Core:
         options = abi.LoadOptions()
         self.check(self.calls.tt_load_options_default(byref(options), ctypes.sizeof(options)))
         options.target = target.encode()
-        options.threads = threads
-        options.workers, options.batch_tokens = workers or 0, min(batch_tokens or 0, _LARGEST)
+        # The library lowers what the machine lacks; a larger integer would be cut to 32 bits first.
+        options.threads = min(threads, _LARGEST)
+        options.workers = min(workers or 0, _LARGEST)
+        options.batch_tokens = min(batch_tokens or 0, _LARGEST)
         options.device = None if device is None else device.encode()
         options.check_hashes = check_hashes
         self._device_functions: DeviceFunctions | None = None

@@ -163,6 +163,8 @@ def test_forms() -> None:
         assert (target.package is not None) == name.startswith("tensorrt")
         assert target.static == name.startswith(("tensorrt", "torch"))
         assert (layout.beams, layout.slots) == ((3, 210) if target.static else (None, None))
+        if target.static:
+            assert target.layout(beam_size=1, max_target_length=5).slots == 8
         assert target.opset == (24 if target.static else 21)
         kinds = {"fp16": "float16", "bf16": "bfloat16", "int8": "float16"}
         assert layout.cache_type == kinds.get(target.precision, "float32")

@@ -200,7 +200,7 @@ void test_devices() {
   CHECK(cuda.provider == Provider::kCuda && cuda.index == 3);
   CHECK(rtx.provider == Provider::kTensorRtRtx && rtx.index == 0);
   for (const char* name :
-       {"", "gpu", "cpu:0", "cuda:", "cuda:-1", "cuda:1x", "tensorrt-rtx:1000"}) {
+       {"", "gpu", "cpu:0", "cuda:", "cuda:-1", "cuda:1x", "cuda:01", "tensorrt-rtx:1000"}) {
     CHECK(contains(thrown([&] { read_device(name); }), "write cpu, cuda, cuda:1 or tensorrt-rtx."));
   }
   CHECK(contains(thrown([] { read_device("tensorrt:1"); }),

@@ -139,7 +139,8 @@ SessionDevice read_device(const std::string& name) {
   const std::string kind = name.substr(0, colon);
   const std::string number = colon == std::string::npos ? "0" : name.substr(colon + 1);
   const bool counted = !number.empty() && number.size() <= 3 &&
-                       number.find_first_not_of("0123456789") == std::string::npos;
+                       number.find_first_not_of("0123456789") == std::string::npos &&
+                       (number.size() == 1 || number[0] != '0');
   if (name == "cpu") return {};
   if (counted && kind == "cuda") return {Provider::kCuda, std::stoi(number), name};
   if (counted && kind == "tensorrt-rtx") return {Provider::kTensorRtRtx, std::stoi(number), name};
