@@ -197,6 +197,8 @@ def main() -> None:
     options.add_argument("--note", default="", help="conditions of the measurement")
     given = options.parse_args()
     text = [one for one in given.source.read_text(encoding="utf-8").splitlines() if one.strip()]
+    if not text:
+        options.error(f"{given.source} has no text")
     lines = list(islice(cycle(text), given.requests))
     workers = available_cores()
     translator = Translator(given.bundle, given.target, threads=1, workers=workers)
