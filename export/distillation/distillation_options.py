@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from translate_trt.export.build_options import BuildOptions
 from translate_trt.export.distillation.selection_options import SelectionOptions
 from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.options import SearchOptions
@@ -151,9 +152,25 @@ class DistillationOptions:
         if not names or len(set(names)) < len(names):
             raise OptionError(f"name each student once, not: {', '.join(names) or 'none'}.")
         for student in self.students:
-            student.with_settings(self.training)  # checks the combination
+            self._check_training(student.with_settings(self.training))
+        BuildOptions(self.targets)  # refuses unknown targets
         if not self.beams or min(self.beams) < 1 or self.rounds < 1:
             raise OptionError("beam sizes and rounds of the table must be at least 1.")
+
+    def _check_training(self, student: Student) -> None:
+        """Refuse settings that the data of a distillation does not allow, before it is made."""
+        recipe = apply(preset(student.preset).train, student.settings)
+        if recipe.guided_alignment:
+            raise OptionError(
+                "guided_alignment needs word alignments, which a distillation does not make."
+            )
+        if recipe.best_metric == "f1":
+            raise OptionError("best_metric f1 is for treebanks; choose another.")
+        corpora = 1 + self.selection.keep_references * len(self.references)
+        if (weights := len(recipe.weights_of_corpora)) not in (0, corpora):
+            raise OptionError(
+                f"corpus_weights has {weights} numbers, and the data {corpora} corpora."
+            )
 
     @property
     def hypotheses(self) -> int:

@@ -91,7 +91,12 @@ class Records:
         before = _read(path)
         same = before is not None and before["identity"] == stage.identity
         if before is not None and not same:
-            self._check_forced(stage, ", ".join(_differences(before["identity"], stage.identity)))
+            differences = ", ".join(_differences(before["identity"], stage.identity))
+            # Nothing is lost where a stage has failed that begins anew in any case.
+            if before["outputs"] is not None or (directory is not None and directory.exists()):
+                self._check_forced(stage, differences)
+            else:
+                log.info("%s begins anew (%s)", stage.name, differences)
         if before is not None and same and before["outputs"] is not None:
             changed = list(self._changed(before["outputs"]))
             if not changed:
@@ -124,13 +129,17 @@ class Records:
         log.warning("%s is repeated (%s)", stage.name, difference)
 
     def _changed(self, outputs: Mapping[str, Any]) -> Iterator[str]:
-        """Iterate over the recorded outputs that are missing or have another size."""
+        """Iterate over the recorded outputs that are missing or have another content."""
         for name, entry in outputs.items():
+            path = self.root / name
             try:
-                size = (self.root / name).stat().st_size
+                found = path.stat()
+                changed = found.st_size != entry["bytes"]
+                if not changed and found.st_mtime_ns != entry.get("modified"):  # written or copied
+                    changed = sha256_of_file(path)[0] != entry["sha256"]
             except OSError:
-                size = -1
-            if size != entry["bytes"]:
+                changed = True
+            if changed:
                 yield name
 
 
@@ -169,7 +178,7 @@ def _read(path: Path) -> dict[str, Any] | None:
             for _ in (*identity["inputs"].items(), *identity["settings"].items()):
                 pass
             for entry in (value["outputs"] or {}).values():
-                entry["bytes"] + 0, entry["sha256"] + ""
+                entry["bytes"] + 0, entry.get("modified", 0) + 0, entry["sha256"] + ""
             return dict(value)
     except FileNotFoundError:
         return None
@@ -183,7 +192,7 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 def _entry(file: Path) -> dict[str, Any]:
     digest, size = sha256_of_file(file)
-    return {"sha256": digest, "bytes": size}
+    return {"sha256": digest, "bytes": size, "modified": file.stat().st_mtime_ns}
 
 
 def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> Iterator[str]:

@@ -42,7 +42,7 @@ from translate_trt.export.distillation.student_training import (
 )
 from translate_trt.export.verify.parity import verify, warn_of_few_lines
 from translate_trt.runtime.benchmark import BenchOptions
-from translate_trt.runtime.bundle.manifest import SHORTLIST, Manifest, read_manifest
+from translate_trt.runtime.bundle.manifest import MANIFEST_NAME, SHORTLIST, Manifest, read_manifest
 from translate_trt.runtime.errors import InputError, TranslateTrtError
 from translate_trt.runtime.io.atomic_files import write_json
 from translate_trt.runtime.io.hashing import input_hash
@@ -372,13 +372,14 @@ class Distillation:
 
     def _verify(self, student: Student, home: Path, hashes: TextHashes, made: Hashes) -> None:
         source, reference = self._options.test_set
+        bundle = home / "bundle"
 
         def run(_: bool) -> list[Path]:
             lines = list(read_parallel(source, reference))
             warn_of_few_lines(len(lines))
             training = {name: one for name, one in made.items() if name.endswith(WEIGHTS)}
             found = verify(
-                home / "bundle", self._checkpoint(training),
+                bundle, self._checkpoint(training),
                 [line for line, _ in lines], [line for _, line in lines],
             )  # fmt: skip
             for name, parity in found.items():
@@ -388,11 +389,12 @@ class Distillation:
                 )  # fmt: skip
             if failed := [name for name, parity in found.items() if not parity.passed]:
                 raise TranslateTrtError(
-                    f"{', '.join(failed)} of {home / 'bundle'} missed the acceptance thresholds "
+                    f"{', '.join(failed)} of {bundle} missed the acceptance thresholds "
                     f"({found[failed[0]].gate}); do not deploy. translate-trt info shows the "
                     "evidence."
                 )
-            return []
+            # With the evidence: a bundle that is compiled again has another manifest.
+            return [bundle / MANIFEST_NAME]
 
         texts = _inputs("test text", (source, reference), hashes)
         stage = Stage(f"verify {student.name}", {**made, **texts}, repeats=True)

@@ -124,7 +124,13 @@ def clear_leftovers(path: Path) -> None:
 
 
 def clear_leftovers_in(directory: Path) -> None:
-    """Remove temporary files in a directory that killed processes have left."""
+    """Remove temporary files in a directory that killed processes have left.
+
+    A directory that one was replacing gets its name back.
+    """
+    for path in directory.glob(".*.old"):
+        if TEMPORARY.fullmatch(path.name):
+            _put_back(directory / path.name[1:].rsplit(".", 2)[0])
     _clear(directory.glob(".*"))
 
 

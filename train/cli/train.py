@@ -123,18 +123,18 @@ def train(
     from translate_trt.train.trainer.distributed import (
         choose_device,
         open_group,
-        started_again,
+        torchrun_session,
         use_threads,
     )
     from translate_trt.train.trainer.job import Job
     from translate_trt.train.trainer.load_data import TextFiles, TextPair
     from translate_trt.train.trainer.loop import Trainer
     from translate_trt.train.trainer.run import in_turn, prepare_job
+    from translate_trt.train.trainer.settings import read_session
 
     use_threads(threads)
     chosen = choose_device(device)  # before --force: a missing device must not cost an old run
-    if started_again():  # the directory holds the checkpoints of this run
-        resume, force = True, False
+    session = torchrun_session()
 
     def source() -> TextFiles | PreparedData:
         if data is not None:
@@ -147,16 +147,23 @@ def train(
         with exit_on_sigterm():  # nothing to save before the first step
             return prepare_job(
                 source(), out, config, overrides, resume or reopen, force and not reopen,
-                None if reopen else start,
+                None if reopen else start, read_session(out) if reopen else session,
             )  # fmt: skip
 
     with open_group(chosen) as group, ExitStack() as stack:
+        # Whether torchrun has restarted the processes of this run, after one died or with another
+        # machine. The number of restarts tells neither: each machine has its own, and torchrun
+        # also restarts a process that has refused the directory.
+        again = group.leads and session is not None and read_session(out) == session
         if group.leads:
             # A process that torchrun restarts may find the lock still held by the dying one.
-            wait = _RESTART_LOCK_SECONDS if started_again() else 0.0
-            stack.enter_context(locked_directory(out, wait))
+            stack.enter_context(locked_directory(out, _RESTART_LOCK_SECONDS if again else 0.0))
         else:  # only the leading process logs
             log.setLevel(logging.ERROR)
+        if group.largest(int(again)):
+            if force:
+                log.warning("--force: %s is of this torchrun and is continued", out)
+            resume, force = True, False
         path = Trainer(in_turn(group, prepare), group, resume).run()
     if group.leads and path is not None:
         click.echo(path)

@@ -45,13 +45,18 @@ def average_weights(checkpoints: list[Path]) -> dict[str, Tensor]:
 def remove_old_checkpoints(run: Path, keep: int) -> None:
     """Delete all but the last `keep` numbered checkpoints, except those with a user's files."""
     for path in numbered_checkpoints(run)[:-keep]:
-        if (other := foreign_file(path, CHECKPOINT_FILES)) is not None:
-            log.info("%s is kept because it contains %s, which no run has written", path, other)
-            continue
-        try:
-            remove_directory(path)
-        except OSError as error:  # it is protected, or in use on another machine
-            log.warning("%s cannot be deleted: %s", path, error.strerror or error)
+        remove_checkpoint(path)
+
+
+def remove_checkpoint(path: Path) -> None:
+    """Delete a checkpoint, unless it has a user's files."""
+    if (other := foreign_file(path, CHECKPOINT_FILES)) is not None:
+        log.info("%s is kept because it contains %s, which no run has written", path, other)
+        return
+    try:
+        remove_directory(path)
+    except OSError as error:  # it is protected, or in use on another machine
+        log.warning("%s cannot be deleted: %s", path, error.strerror or error)
 
 
 class CheckpointWriter:

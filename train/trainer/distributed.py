@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -98,9 +99,14 @@ def use_threads(count: int | None) -> None:
         torch.set_num_threads(within_cores("threads", count))
 
 
-def started_again() -> bool:
-    """Whether torchrun has restarted this process after a process of the group died."""
-    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+def torchrun_session() -> str | None:
+    """Name of the torchrun that started this process, the same after a restart; None without one.
+
+    It is the --rdzv-id, which --standalone chooses at random. Without either, "none", the processes
+    of the leading machine have the same parent after a restart.
+    """
+    name = os.environ.get("TORCHELASTIC_RUN_ID")
+    return f"{socket.gethostname()}:{os.getppid()}" if name == "none" else name
 
 
 @contextmanager
@@ -114,11 +120,13 @@ def open_group(device: torch.device) -> Iterator[Group]:
         yield Group(device)
         return
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-    # torchrun may keep its store across restarts (seen with torch 2.13). A prefix per restart
-    # hides the addresses of dead processes in the store.
     store, rank, size = next(rendezvous("env://"))
-    restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    store = PrefixStore(f"round {restarts}", store)
+    if os.environ.get("GROUP_WORLD_SIZE", "1") == "1":
+        # torchrun may keep its store across restarts (seen with torch 2.13). A prefix per restart
+        # hides the addresses of dead processes in the store. Machines count restarts differently:
+        # only that of the dead process counts one.
+        restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+        store = PrefixStore(f"round {restarts}", store)
     dist.init_process_group(backend, store=store, rank=rank, world_size=size)
     try:
         # The others wait while the leader prepares data or validates. A dead process is noticed at

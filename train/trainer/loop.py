@@ -43,6 +43,7 @@ from translate_trt.train.shutdown import StopRequest
 from translate_trt.train.trainer.checkpoints import (
     CheckpointWriter,
     average_weights,
+    remove_checkpoint,
     remove_old_checkpoints,
 )
 from translate_trt.train.trainer.distributed import Group
@@ -58,7 +59,7 @@ log = logging.getLogger("translate_trt")
 
 # Abort after this many consecutive non-finite steps: such a run does not recover.
 MOST_SKIPPED_IN_A_ROW = 10
-# Steps between two checks for a signal in a group: each check is an all-reduce.
+# Steps between two checks for a signal in a group of GPUs: each check is an all-reduce.
 STEPS_BETWEEN_AGREEMENTS = 10
 
 
@@ -87,6 +88,9 @@ class Trainer:
         self.guided = guided_head(job.settings.model, self.config)
         self.step = self.epoch = self.epoch_step = 0
         self.selection = Selection()
+        # Checkpoint to delete once there is a later one: a signal's, which is not among those that
+        # are spaced evenly and averaged.
+        self._surplus: Path | None = None
         self._writer = CheckpointWriter()
         # Kept on the device to avoid a synchronization per step. Sums of smoothed loss, negative
         # log-likelihood and the loss of alignments; skipped steps in the current streak, in the
@@ -205,7 +209,12 @@ class Trainer:
         data = self.job.data.train.for_model(self.model)
         pairs = data if self.guided is not None else dataclasses.replace(data, links=None)
         loader = StepLoader(pairs, self.config, self.group.rank, self.group.size, start, pin=on_gpu)
-        metrics = Metrics(self.job.out, self.step, self.config.steps) if self.group.leads else None
+        finished = self.step >= self.config.steps or self.stops_early
+        metrics = (
+            Metrics(self.job.out, self.step, self.config.steps, finished)
+            if self.group.leads
+            else None
+        )
         check = FingerprintCheck(data) if self.group.leads else None
         self.model.train()
         try:
@@ -269,8 +278,13 @@ class Trainer:
         return 0
 
     def _agreed(self, stop: StopRequest) -> int:
-        """Return the signal that any process of the group has received, or 0, in all of them."""
-        if self.group.size > 1 and self.step % STEPS_BETWEEN_AGREEMENTS:
+        """Return the signal that any process of the group has received, or 0, in all of them.
+
+        On CPUs after each step: torchrun kills its processes 30 seconds after SIGTERM, and a step
+        may take seconds, beside which the all-reduce is nothing.
+        """
+        often = self.group.size == 1 or self.group.device.type == "cpu"
+        if not often and self.step % STEPS_BETWEEN_AGREEMENTS:
             return 0
         return self.group.largest(stop.signal)
 
@@ -412,6 +426,9 @@ class Trainer:
 
             def write() -> None:
                 self.job.save_checkpoint(path, weights, state)
+                if self._surplus is not None and self._surplus != path:
+                    remove_checkpoint(self._surplus)
+                    self._surplus = None
                 remove_old_checkpoints(self.job.out, keep=self.config.average_checkpoints)
 
             self._writer.start(path, write)
@@ -448,6 +465,8 @@ class Trainer:
             self._load(found[index - 1])
         if self.step:
             log.info("continuing from %s", found[index - 1])
+        if self.step % self.config.checkpoint_every:
+            self._surplus = found[index - 1]
 
     def _try_to_load(self, path: Path) -> CheckpointError | None:
         try:

@@ -101,18 +101,19 @@ class Metrics:
         run: Directory of the run.
         step: Step to continue from. Entries of later steps, which a crash has undone, are dropped.
         total: Steps of the whole run.
+        finished: Whether no step is left: such a run averages its checkpoints again.
 
     Raises:
         InputError: The existing metrics cannot be read.
         OutputError: The metrics cannot be written.
     """
 
-    def __init__(self, run: Path, step: int, total: int) -> None:
+    def __init__(self, run: Path, step: int, total: int, finished: bool = False) -> None:
         entries, damaged = _read(run / METRICS)
         if damaged:
             _set_aside(run, damaged)
         kept = [entry for entry in entries if entry["step"] <= step] if step else []
-        if step == total:  # a finished run averages its checkpoints again
+        if finished:
             kept = [entry for entry in kept if entry["step"] < step or "averaged" not in entry]
         text = "".join(json.dumps(entry) + "\n" for entry in kept)
         write_text_atomically(run / METRICS, text)

@@ -48,6 +48,7 @@ def prepare_job(
     resume: bool = False,
     force: bool = False,
     start: Path | None = None,
+    session: str | None = None,
 ) -> Job:
     """Check settings and data, then create or reopen the directory of a run.
 
@@ -62,6 +63,7 @@ def prepare_job(
         resume: Continue the run in `out`, if there is one.
         force: Replace the run in `out`.
         start: Fine-tune this checkpoint, or the best one of this run, with its tokenizers.
+        session: The torchrun that begins or resumes the run (`torchrun_session`).
 
     Raises:
         CheckpointError: The checkpoint is missing or damaged.
@@ -87,7 +89,7 @@ def prepare_job(
         check_apart(out, _inputs(source))
     with tempfile.TemporaryDirectory() as scratch:
         data = load_data(source, settings, Path(scratch), overrides)
-        settings = _completed(settings, data)
+        settings = dataclasses.replace(_completed(settings, data), session=session)
         if begun:
             settings.write(out)
         else:

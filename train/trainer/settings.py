@@ -40,6 +40,8 @@ LANGUAGES = ("source_language", "target_language")
 #: Settings that a resumed run may change: they decide only when and how it ends.
 MAY_CHANGE = ("steps", "cooldown_steps", "patience")
 
+# Name of the session in run.json.
+_SESSION = "torchrun"
 # Dropout for checkpoints without one, such as most imported models: that of `base` (section 5.4).
 _DROPOUT = 0.1
 
@@ -55,6 +57,7 @@ class Settings:
         decoding: Decoding defaults of the run's checkpoints.
         origin: Checkpoint that the run fine-tunes: `path`, `sha256` of its weights, and the
             recipe that it was trained with (`train`).
+        session: The torchrun that began or resumed the run (`torchrun_session`).
     """
 
     model: ModelConfig
@@ -62,6 +65,7 @@ class Settings:
     tokenizers: tuple[Path, Path] | None = None
     decoding: DecodingDefaults = field(default_factory=DecodingDefaults)
     origin: dict[str, Any] | None = None
+    session: str | None = None
 
     def write(self, out: Path) -> None:
         """Write run.json into a directory that has the tokenizers.
@@ -74,11 +78,20 @@ class Settings:
             "train": dataclasses.asdict(self.train),
             **self.decoding.to_json(),
             **({} if self.origin is None else {"from": self.origin}),
+            **({} if self.session is None else {_SESSION: self.session}),
         }
         if self.tokenizers is not None:
             values["tokenizers"] = tokenizer_names(self.tokenizers)
             values["sha256"] = file_hashes(*self.tokenizers)
         write_json(out / SETTINGS, values)
+
+
+def read_session(out: Path) -> str | None:
+    """Return the torchrun that began or resumed the run in a directory; None if none did."""
+    try:
+        return read_json(out / SETTINGS).get(_SESSION)
+    except CheckpointError:  # there is no run, or a damaged one, which resuming reports
+        return None
 
 
 def new_settings(preset_name: str, corpus: str | None, overrides: dict[str, Any]) -> Settings:

@@ -61,6 +61,10 @@ def test_students_that_cannot_be(text: str, message: str) -> None:
         ({"annotated": True}, "annotated pairs need a glossary; give --terminology"),
         ({"beams": (0,)}, "must be at least 1"),
         ({"training": {"patience": 1, "validate_every": 0}}, "patience 1"),
+        ({"training": {"guided_alignment": 0.1}}, "guided_alignment needs word alignments"),
+        ({"training": {"best_metric": "f1"}}, "best_metric f1 is for treebanks"),
+        ({"training": {"corpus_weights": "1,2"}}, "corpus_weights has 2 numbers"),
+        ({"targets": ("onnx-int8-shortlits",)}, "no target 'onnx-int8-shortlits'"),
     ],
 )
 def test_options_that_contradict_each_other(changes: dict[str, Any], message: str) -> None:

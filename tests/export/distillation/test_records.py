@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -59,18 +60,28 @@ def test_an_interrupted_stage_continues(tmp_path: Path) -> None:
 def test_changes_are_refused_by_name_or_forced(
     stage: Stage, difference: str, content: str, tmp_path: Path
 ) -> None:
+    run = tmp_path / "run"
+    run.mkdir()  # what an interrupted stage would continue
     try:
-        Records(tmp_path).run(STAGE, Work(tmp_path, content))
+        Records(tmp_path).run(STAGE, Work(tmp_path, content), run)
     except ValueError:
         assert content == "fail"
     work = Work(tmp_path, "y")
     with pytest.raises(OutputError, match=difference):
-        Records(tmp_path).run(stage, work)
+        Records(tmp_path).run(stage, work, run)
     assert not work.calls
     Records(tmp_path, force=True).run(stage, work)
     assert work.calls == [False]
     Records(tmp_path).run(stage, work)
     assert len(work.calls) == 1
+
+
+def test_a_stage_that_failed_without_progress_may_change(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="failed"):
+        Records(tmp_path).run(STAGE, Work(tmp_path, "fail"))
+    work = Work(tmp_path)
+    Records(tmp_path).run(Stage("train x", STAGE.inputs, {"steps": 7}), work)
+    assert work.calls == [False]
 
 
 def test_a_cheap_stage_is_repeated_without_force(tmp_path: Path) -> None:
@@ -127,6 +138,18 @@ def test_changed_outputs_are_not_replaced_without_force(tmp_path: Path) -> None:
         Records(tmp_path).run(STAGE, work)
     Records(tmp_path, force=True).run(STAGE, work)
     assert (tmp_path / "out").read_text() == "x"
+
+
+def test_outputs_changed_in_place_are_found_and_copies_are_not(tmp_path: Path) -> None:
+    work = Work(tmp_path)
+    Records(tmp_path).run(STAGE, work)
+    os.utime(tmp_path / "out", ns=(0, 0))  # as by a copy without times
+    Records(tmp_path).run(STAGE, work)
+    assert work.calls == [False]
+    (tmp_path / "out").write_text("y")  # as long as before
+    os.utime(tmp_path / "out", ns=(1, 1))
+    with pytest.raises(OutputError, match="out has been changed since it was written"):
+        Records(tmp_path).run(STAGE, work)
 
 
 @pytest.mark.parametrize(

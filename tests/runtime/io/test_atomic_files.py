@@ -14,6 +14,7 @@ from translate_trt.runtime.errors import InputError, OutputError
 from translate_trt.runtime.io import atomic_files as files
 from translate_trt.runtime.io.atomic_files import (
     clear_leftovers,
+    clear_leftovers_in,
     new_contents,
     new_directory,
     new_file,
@@ -322,6 +323,16 @@ def test_a_directory_lost_between_two_renames_is_put_back(tmp_path: Path) -> Non
     with new_directory(tmp_path / "a", force=True, kind=THING) as work:
         (work / "new").write_text("x")
     assert names(tmp_path) == ["a"]
+
+
+def test_the_leftovers_of_a_folder_include_no_directory_that_was_lost(tmp_path: Path) -> None:
+    ours(tmp_path / ".a.b.0123abcd.old")
+    ours(tmp_path / ".c.0123abcd.old")
+    ours(tmp_path / "c", "new")
+    clear_leftovers_in(tmp_path)
+    assert names(tmp_path) == ["a.b", "c"]
+    assert (tmp_path / "a.b" / "manifest.json").read_text() == "old"
+    assert (tmp_path / "c" / "manifest.json").read_text() == "new"
 
 
 def test_a_partial_file_that_another_process_cleared_at_once_is_made_again(

@@ -22,6 +22,7 @@ from support.paths import ROOT
 from translate_trt.runtime.cli import main
 from translate_trt.train.checkpoint import AVERAGED, numbered_checkpoints
 from translate_trt.train.trainer.distributed import Group, choose_device
+from translate_trt.train.trainer.job import Job
 from translate_trt.train.trainer.load_data import TextFiles
 from translate_trt.train.trainer.metrics import read_metrics
 
@@ -200,6 +201,41 @@ def test_sigterm_to_torchrun_saves_and_ends_in_peace(
     step = int(path.name.rpartition("-")[2])
     assert f"stopped at step {step}; continue with --resume" in errors
     assert (path / "training/state.json").exists()
+
+
+def test_torchrun_continues_only_the_run_that_it_began(
+    text: Text, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[bool] = []
+
+    class Recorded:
+        def __init__(self, _job: Job, _group: Group, resume: bool) -> None:
+            begun.append(resume)
+
+        def run(self) -> None:
+            return None
+
+    monkeypatch.setattr("translate_trt.train.trainer.loop.Trainer", Recorded)
+    out = tmp_path / "run"
+
+    def train(session: str | None, *more: str) -> int:
+        if session is None:
+            monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)
+        else:
+            monkeypatch.setenv("TORCHELASTIC_RUN_ID", session)
+        # Whatever the count: each machine has its own, and a process that refuses is restarted.
+        monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+        return CliRunner().invoke(main, flags(text, out, settings, *more)).exit_code
+
+    assert (train(None), train(None), begun) == (0, 1, [False])  # an older run is refused
+    assert (train("a"), begun) == (1, [False])
+    assert (train("a", "--force"), begun) == (0, [False, False])
+    assert (train("a"), begun) == (0, [False, False, True])
+    assert (train("a", "--force"), begun) == (0, [False, False, True, True])
+    assert (train("none"), begun[4:]) == (1, [])  # without --rdzv-id
+    assert (train("none", "--force"), train("none"), begun[4:]) == (0, 0, [False, True])
+    assert (train("a", "--resume"), train("a"), begun[6:]) == (0, 0, [True, True])
+    assert (train(None), begun[8:]) == (1, [])
 
 
 def test_alone_nothing_is_exchanged() -> None:

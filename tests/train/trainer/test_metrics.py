@@ -54,14 +54,12 @@ def test_steps_that_a_crash_has_undone_and_a_cut_line_go(tmp_path: Path) -> None
     assert not (tmp_path / DAMAGED).exists()
 
 
-@pytest.mark.parametrize(("total", "kept"), [(8, False), (12, True)])
-def test_a_run_that_is_finished_again_has_one_average(
-    total: int, kept: bool, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("finished", [True, False])  # False: it has more steps than before
+def test_a_run_that_is_finished_again_has_one_average(finished: bool, tmp_path: Path) -> None:
     average = {"step": 8, "epoch": 1, "averaged": {"loss": 1.5}}
     write(tmp_path, raw(4), raw(8), json.dumps(average).encode())
-    Metrics(tmp_path, 8, total).close()
-    assert read_metrics(tmp_path) == [entry(4), entry(8), *([average] if kept else [])]
+    Metrics(tmp_path, 8, 12, finished).close()  # before its last step if it stopped early
+    assert read_metrics(tmp_path) == [entry(4), entry(8), *([] if finished else [average])]
 
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
