@@ -260,7 +260,10 @@ class SearchOptions:
             number: object = getattr(self, name)
             if isinstance(number, bool) or not isinstance(number, Real):
                 raise OptionError(f"{name} is {number!r}; it must be a number.")
-            object.__setattr__(self, name, float(number))
+            try:
+                object.__setattr__(self, name, float(number))
+            except OverflowError as error:
+                raise OptionError(f"{name} is larger than any number that is stored.") from error
         for name in ("early_stopping", "loop_guard", "disable_unk", "return_attention"):
             if not isinstance(value := getattr(self, name), bool):
                 raise OptionError(f"{name} is {value!r}; it must be True or False.")

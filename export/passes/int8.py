@@ -81,7 +81,7 @@ def quantize_weights(
     scales = np.maximum(largest / _LARGEST, _SMALLEST_SCALE).astype(np.float32)
     steps = columns / scales
     quantized = np.clip(np.rint(steps), -_LARGEST, _LARGEST).astype(np.int8)
-    exact = _are_integers(steps) | (largest == 0)
+    exact: NDArray[np.bool_] = np.logical_or(_are_integers(steps), largest == 0)
     for scale in np.unique(scales[exact & (largest > 0)])[: -_MOST_SCALES - 1 : -1]:
         others = np.flatnonzero(~exact)
         steps = columns[:, others] / scale
@@ -97,8 +97,7 @@ def quantize_weights(
 
 def _are_integers(steps: NDArray[np.float32]) -> NDArray[np.bool_]:
     """Whether all numbers of a column are integers, but for the rounding of float32."""
-    found: NDArray[np.bool_] = (np.abs(steps - np.rint(steps)) < _ROUNDING).all(axis=0)
-    return found
+    return np.asarray((np.abs(steps - np.rint(steps)) < _ROUNDING).all(axis=0))
 
 
 class _Result(NamedTuple):

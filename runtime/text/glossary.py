@@ -26,6 +26,8 @@ _UNSPACED = re.compile(
     "\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff]"
 )
 _NOT_SINGLE_SPACES = re.compile(r"\s{2,}|[^\S ]")
+# Characters with more marks are rare; their marks are sorted here.
+_FEW_MARKS = 32
 
 
 class _JoiningCharacters(dict[str, bool]):
@@ -340,13 +342,27 @@ def _fold(text: str, ignore_case: bool) -> _Folded:
         else:
             while end < len(text) and unicodedata.category(text[end])[0] == "M":
                 end += 1
-            part = unicodedata.normalize("NFC", text[at:end])
+            part = _nfc(text[at:end])
             if ignore_case:
-                part = unicodedata.normalize("NFC", part.casefold())
+                part = _nfc(part.casefold())
         parts.append(part)
         offsets += [at, *itertools.repeat(-1, len(part) - 1)]
         at = end
     return _Folded("".join(parts), [*offsets, len(text)])
+
+
+def _nfc(text: str) -> str:
+    """Normalize to NFC, in time that does not grow with the square of a run of marks.
+
+    Python sorts the marks of a character by insertion, which is fast if they are sorted.
+    """
+    if len(text) > _FEW_MARKS:
+        decomposed = itertools.chain.from_iterable(unicodedata.normalize("NFD", c) for c in text)
+        runs = itertools.groupby(decomposed, lambda c: unicodedata.combining(c) > 0)
+        text = "".join(
+            "".join(sorted(run, key=unicodedata.combining) if marks else run) for marks, run in runs
+        )
+    return unicodedata.normalize("NFC", text)
 
 
 def _first_end(text: str, at: int) -> int:

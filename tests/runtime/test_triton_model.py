@@ -604,12 +604,12 @@ def test_execute_refuses_what_there_is_no_capacity_for_and_the_end_answers_all(
 
 def test_a_request_may_cost_half_of_what_is_left() -> None:
     admission = Admission(requests=4, cost=100)
-    admission.admit(90)  # alone
-    with pytest.raises(BusyError, match="too busy for a request of cost 6"):
-        admission.admit(6)
-    admission.admit(5)
-    admission.leave(90)
-    admission.admit(47)
+    admission.admit(900)  # alone, counted as half of the budget
+    with pytest.raises(BusyError, match="too busy for a request of cost 26"):
+        admission.admit(26)
+    admission.admit(25)
+    admission.leave(900)
+    admission.admit(37)
     admission.admit(1)
     admission.admit(1)
     with pytest.raises(BusyError, match="capacity of 4 requests"):

@@ -113,7 +113,7 @@ def create_app(
             await state.close()
 
     async def refuse(request: Request, error: HttpError) -> Response:
-        request.state.log["error"] = error.message
+        request.state.log["error"] = error.logged
         return error_answer(error)
 
     async def report(request: Request, error: TranslateTrtError) -> Response:

@@ -160,7 +160,7 @@ class EventStream(Response):
             if not started:
                 await error_answer(wrong)(scope, receive, send)
                 return
-            self._request.state.log["error"] = wrong.message
+            self._request.state.log["error"] = wrong.logged
             event = _event("error", {"error": wrong.message, "status": wrong.status})
             await send({"type": "http.response.body", "body": event, "more_body": True})
         await send({"type": "http.response.body", "body": b""})

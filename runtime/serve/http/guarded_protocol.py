@@ -1,20 +1,24 @@
 """HTTP/1.1 protocol of uvicorn with limits of a request's head and of what surrounds its body.
 
 uvicorn has neither. It keeps trailers, the headers after a chunked body, without a limit; here they
-are ignored.
+are ignored. It waits without end for a client that reads no answer, and takes the body of a request
+that offers an upgrade, as Java's client offers HTTP/2, for another request (uvicorn issue 2722).
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+import math
+from typing import Any, cast
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 # Request line and headers; browsers and proxies stay below 32 KiB.
 _MOST_HEAD_BYTES = 64 << 10
 # Bytes of framing per byte of a body: a chunk of one byte has five others.
 _FRAMING = 8
+_STRAY = frozenset(b"\r\n\0")
 
 
 def guarded_protocol(head_seconds: float) -> type[HttpToolsProtocol]:
@@ -24,11 +28,14 @@ def guarded_protocol(head_seconds: float) -> type[HttpToolsProtocol]:
 
     Args:
         head_seconds: Seconds for the head of a request, or from the connection to the first head;
-            the trailers, and a pause before a body, may take twice as long.
+            the trailers, a pause before a body, and a client that reads nothing of an answer, may
+            take twice as long.
     """
 
     class GuardedProtocol(HttpToolsProtocol):
         _timer: asyncio.TimerHandle | None = None
+        _write_timer: asyncio.TimerHandle | None = None
+        _answered: Any = None  # the request that is being answered; uvicorn knows the latest
         _in_head = True
         _complete = False
         _head_bytes = _body_bytes = _framing_bytes = 0
@@ -36,10 +43,13 @@ def guarded_protocol(head_seconds: float) -> type[HttpToolsProtocol]:
 
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
+            self._requests = _Parser(self)
+            self.parser = cast(Any, self._requests)
             self._start()
 
         def connection_lost(self, exc: Exception | None) -> None:
             self._stop()
+            self._stop_writing()
             super().connection_lost(exc)
 
         def data_received(self, data: bytes) -> None:
@@ -73,14 +83,52 @@ def guarded_protocol(head_seconds: float) -> type[HttpToolsProtocol]:
             super().on_body(body)
 
         def on_message_complete(self) -> None:
+            if self._requests.offers_upgrade():
+                return
             self._complete = True
             self._stop()
             super().on_message_complete()
 
         def on_headers_complete(self) -> None:
+            if self._requests.offers_upgrade():
+                return  # the parser begins again, without the offer
             self._in_head = False
             self._stop()
             super().on_headers_complete()
+
+        def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+            self._answered = cycle
+            super()._start_asgi_task(cycle, app)
+
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            self._watch_writing()
+
+        def resume_writing(self) -> None:
+            self._stop_writing()
+            super().resume_writing()
+
+        def timeout_keep_alive_handler(self) -> None:
+            if self.transport.get_write_buffer_size():
+                self.transport.abort()  # the client has not read its last answer
+            super().timeout_keep_alive_handler()
+
+        def _watch_writing(self, before: float = math.inf) -> None:
+            """Close the connection of a client that reads nothing for a while."""
+            left = self.transport.get_write_buffer_size()
+            if left >= before:
+                self.pipeline.clear()
+                if self._answered is not None:  # it writes no more
+                    self._answered.disconnected = True
+                self.transport.abort()
+            else:
+                loop = asyncio.get_running_loop()
+                self._write_timer = loop.call_later(2 * head_seconds, self._watch_writing, left)
+
+        def _stop_writing(self) -> None:
+            if self._write_timer is not None:
+                self._write_timer.cancel()
+                self._write_timer = None
 
         def _start(self, seconds: float = head_seconds) -> None:
             if self._timer is None:
@@ -93,3 +141,65 @@ def guarded_protocol(head_seconds: float) -> type[HttpToolsProtocol]:
                 self._timer = None
 
     return GuardedProtocol
+
+
+class _Parser:
+    """Parser of requests that ignores offers of an upgrade, as RFC 9110, section 7.8, allows.
+
+    httptools parses no body after such an offer. A second parser gets the head without it.
+    """
+
+    def __init__(self, protocol: HttpToolsProtocol) -> None:
+        self._protocol = protocol
+        self._begin()
+
+    def _begin(self) -> None:
+        self._parser = httptools.HttpRequestParser(self._protocol)
+        # As uvicorn: the answer to a pipelined request may close the connection.
+        self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
+
+    def feed_data(self, data: bytes) -> None:
+        """Parse data.
+
+        Raises:
+            httptools.HttpParserError: The data is not HTTP/1.1, or it is the method CONNECT.
+        """
+        while True:
+            try:
+                return self._parser.feed_data(data)
+            except httptools.HttpParserUpgrade as offer:
+                data = self._head() + data[offer.args[0] :]
+                self._begin()
+
+    def _head(self) -> bytes:
+        method, headers = self._parser.get_method(), self._protocol.headers
+        if method == b"CONNECT" or any(_STRAY & {*value} for _, value in headers):
+            raise httptools.HttpParserError("the server is no proxy, or a header has several lines")
+        lines = [b"%s %s HTTP/1.1" % (method, self._protocol.url)]
+        for name, value in headers:
+            if name == b"connection":
+                kept = (word.strip() for word in value.split(b","))
+                value = b", ".join(word for word in kept if word.lower() != b"upgrade")
+            if name != b"upgrade" and value:
+                lines.append(name + b": " + value)
+        return b"\r\n".join(lines) + b"\r\n\r\n"
+
+    def offers_upgrade(self) -> bool:
+        """Return whether the request, whose headers are complete, offers an upgrade."""
+        return bool(self._parser.should_upgrade())
+
+    def should_upgrade(self) -> bool:
+        """Return False: no upgrade is accepted."""
+        return False
+
+    def should_keep_alive(self) -> bool:
+        """Return whether the connection stays open after the answer."""
+        return bool(self._parser.should_keep_alive())
+
+    def get_method(self) -> bytes:
+        """Return the method of the request."""
+        return bytes(self._parser.get_method())
+
+    def get_http_version(self) -> str:
+        """Return the version of HTTP of the request."""
+        return str(self._parser.get_http_version())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from translate_trt.runtime.errors import BackendError, InputError, OptionError, TranslateTrtError
@@ -9,6 +10,10 @@ from translate_trt.runtime.serve.admission import BusyError
 
 #: Status in logs and metrics of a request whose client has closed the connection.
 CLIENT_CLOSED = 499
+
+# Text in quotation marks, as repr writes it, and largest number of logged characters.
+_QUOTED = re.compile(r"""(?<!\w)(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")""", re.DOTALL)
+_MOST_LOGGED = 300
 
 
 class HttpError(Exception):
@@ -23,6 +28,11 @@ class HttpError(Exception):
     def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(message)
         self.status, self.message, self.headers = status, message, dict(headers or {})
+
+    @property
+    def logged(self) -> str:
+        """The message without what it quotes, which may be text of the client."""
+        return _QUOTED.sub("'...'", self.message)[:_MOST_LOGGED]
 
 
 def busy(message: str, seconds: int = 1, status: int = 429) -> HttpError:

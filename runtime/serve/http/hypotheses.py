@@ -86,6 +86,10 @@ def _aligned(chain: list[TextHypothesis]) -> list[tuple[int, int]]:
         if pairs is None:
             pairs = own
         else:
-            pairs = sorted({(source, target) for source, through in pairs
-                            for begin, target in own if begin == through})  # fmt: skip
+            targets: dict[int, list[int]] = {}
+            for begin, target in own:
+                targets.setdefault(begin, []).append(target)
+            pairs = sorted(
+                {(source, end) for source, through in pairs for end in targets.get(through, ())}
+            )
     return pairs or []

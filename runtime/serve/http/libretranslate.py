@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from contextlib import ExitStack
 from dataclasses import replace
@@ -27,6 +28,7 @@ from translate_trt.runtime.serve.http.server_state import (
     answering,
     json_answer,
 )
+from translate_trt.runtime.serve.http.text_translation import SHORT
 
 router = APIRouter(tags=["LibreTranslate"])
 
@@ -100,6 +102,17 @@ async def _answer(
                 translated = await state.translation.translate(own, work, of_own)
                 for number, by_hops in zip(numbers[source], translated, strict=True):
                     found[number] = by_hops
+        described = None
+        if query.hypotheses_wanted:
+
+            def describe() -> list[Any]:
+                return [
+                    describe_hypotheses(query, works[source].route, by_hops)
+                    for source, by_hops in zip(sources, found, strict=True)
+                ]
+
+            # Words and tokens of long texts take seconds, in which others must be answered.
+            described = describe() if size <= SHORT else await asyncio.to_thread(describe)
     shape = _of_array if isinstance(query.q, list) else _of_one
     answer: dict[str, Any] = {"translatedText": shape([by_hops[-1].text for by_hops in found])}
     if detected is not None:
@@ -108,13 +121,8 @@ async def _answer(
         answer["alternatives"] = shape(
             [_others(by_hops[-1].hypotheses, query.alternatives) for by_hops in found]
         )
-    if query.hypotheses_wanted:
-        answer["hypotheses"] = shape(
-            [
-                describe_hypotheses(query, works[source].route, by_hops)
-                for source, by_hops in zip(sources, found, strict=True)
-            ]
-        )
+    if described is not None:
+        answer["hypotheses"] = shape(described)
         answer["model"] = shape([works[source].route.model for source in sources])
     return answer
 

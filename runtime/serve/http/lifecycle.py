@@ -58,7 +58,7 @@ class HttpServer(uvicorn.Server):
         proxies = settings.trusted_proxies
         super().__init__(
             uvicorn.Config(
-                self._app, http=guarded_protocol(settings.body_timeout),
+                self._app, http=guarded_protocol(settings.body_timeout), ws="none",
                 log_config=None, access_log=False, server_header=False,
                 limit_concurrency=settings.max_connections, backlog=_BACKLOG,
                 timeout_keep_alive=math.ceil(settings.keep_alive),

@@ -33,7 +33,9 @@ class Query(BaseModel):
         "(docs/beam-search.md)",
     )
     terminology: dict[str, str] = Field(
-        default={}, description="Phrases of the source with the phrase that translates each"
+        default={},
+        description="Phrases of the source with the phrase that translates each; together they "
+        "may have as many characters as the text. Not for languages that a third one connects.",
     )
 
 

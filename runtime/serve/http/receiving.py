@@ -48,10 +48,22 @@ async def read_query(request: Request, settings: HttpSettings, kind: type[_Query
         fields = _read_json(body)
     # As in LibreTranslate, an empty field is a missing one; `prefix` may be empty by default.
     given = {name: value for name, value in fields.items() if value not in (None, "", [])}
+    _check_counts(given, settings)
     try:
         return kind.model_validate(given)
     except ValidationError as error:
         raise HttpError(400, f"Invalid request: {_problems(error)}") from error
+
+
+def _check_counts(given: dict[str, Any], settings: HttpSettings) -> None:
+    """Refuse counts that no request may have, each of which would have its own validation error."""
+    texts, phrases = given.get("q"), given.get("terminology")
+    if isinstance(texts, list) and len(texts) > (most := settings.max_texts):
+        raise HttpError(413, f"Invalid request: {len(texts)} texts exceed the limit ({most})")
+    if isinstance(phrases, dict) and len(phrases) > (most := settings.max_characters):
+        raise HttpError(
+            413, f"Invalid request: {len(phrases)} phrases exceed the text limit ({most})"
+        )
 
 
 async def read_body(request: Request, settings: HttpSettings) -> bytes:

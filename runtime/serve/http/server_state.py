@@ -212,6 +212,7 @@ class ServerState:
         """
         if unknown := set(query.options) - _OPTIONS:
             raise HttpError(400, f"Invalid request: there is no option {min(unknown)[:40]!r}")
+        self._check_more_text(query)
         common = None if query.options or query.terminology else (*options.items(),)
         known: Work | None = None if common is None else route.works.get(common)
         if known is not None:
@@ -220,6 +221,17 @@ class ServerState:
         if common is not None and len(route.works) < _MOST_WORKS:
             route.works[common] = work
         return work
+
+    def _check_more_text(self, query: Query) -> None:
+        """Refuse terminology or options that have more text than a request may have."""
+        most = self.settings.max_characters
+        phrases = sum(len(source) + len(target) for source, target in query.terminology.items())
+        options = sum(len(value) for value in query.options.values() if isinstance(value, str))
+        for name, size in (("terminology", phrases), ("options", options)):
+            if size > most:
+                raise HttpError(
+                    413, f"Invalid request: {name} ({size}) exceeds text limit ({most})"
+                )
 
     def _make_work(self, query: Query, route: Route, options: dict[str, Any]) -> Work:
         found = []
@@ -241,6 +253,11 @@ class ServerState:
             made = dataclasses.replace(base, **wanted) if wanted else base
             hop.bundle.translator.check(made)
             found.append(made)
+        if query.terminology and len(route.hops) > 1:
+            raise HttpError(
+                400, "Invalid request: terminology is not used through a third language; ask for "
+                "each translation separately",
+            )  # fmt: skip
         entries = [Entry(source, (target,)) for source, target in query.terminology.items()]
         return Work(route, tuple(found), Glossary(entries) if entries else None)
 

@@ -16,9 +16,9 @@ from translate_trt.runtime.text.documents import SplitText
 from translate_trt.runtime.text.glossary import Glossary
 from translate_trt.runtime.text.sentences import base_language
 
-# Characters that are split and tokenized in the thread of the event loop: some hundred microseconds
-# of work. More of them go to another thread.
-_SHORT = 1_000
+#: Characters whose text is handled in the thread of the event loop: some hundred microseconds of
+#: work. More of them go to another thread.
+SHORT = 1_000
 _THREADS = 2
 
 
@@ -146,7 +146,7 @@ class TextTranslation:
         request: int,
     ) -> list[Future[Translation]]:
         """Submit texts, in another thread if they have many characters."""
-        if sum(map(len, texts)) <= _SHORT:
+        if sum(map(len, texts)) <= SHORT:
             return _submit(hop, texts, options, work, names, request)
         submitted = self._threads.submit(_submit, hop, texts, options, work, names, request)
         try:

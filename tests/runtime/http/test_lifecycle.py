@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -263,6 +264,54 @@ def test_slow_and_broken_requests_leave_the_server_alone(bundle: Path) -> None:
             answers = b"".join(iter(lambda: client.recv(1000), b""))
             assert answers.count(b"HTTP/1.1 200 ") == 2
         assert httpx.get(f"{server.url}/ready").status_code == 200
+
+
+def test_an_offer_of_an_upgrade_is_ignored(bundle: Path) -> None:
+    """Java's client and `curl --http2` offer HTTP/2 in each request."""
+    with running(f"en-de={bundle}") as server:
+        address = httpx.URL(server.url)
+        body = json.dumps(SHORT).encode()
+        head = (
+            b"POST /translate HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+            b"Connection: keep-alive, Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n"
+            b"HTTP2-Settings: AAMAAABkAAQCAAAAAAIAAAAA\r\n"
+            b"Content-Length: %d\r\n\r\n" % len(body)
+        )
+        websocket = (
+            b"GET /ready HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+            b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+        )
+        end = b"GET /languages HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
+        sent = head + body + websocket + end
+        for cut in (len(sent), 20, len(head) - 2, len(head), len(head) + 5, len(head + body)):
+            with socket.create_connection((address.host, address.port or 0), PATIENCE) as client:
+                client.sendall(sent[:cut])
+                time.sleep(0.05)  # most likely received apart
+                client.sendall(sent[cut:])
+                answers = b"".join(iter(lambda: client.recv(1000), b""))
+            assert answers.count(b"HTTP/1.1 200 ") == 3, answers
+            assert answers.count(b"translatedText") == 1
+            assert b"HTTP/1.1 4" not in answers
+        with socket.create_connection((address.host, address.port or 0), PATIENCE) as client:
+            client.sendall(b"CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n")
+            assert b" 400 " in client.recv(1000)
+
+
+def test_a_client_that_reads_nothing_is_disconnected(bundle: Path) -> None:
+    with running(f"en-de={bundle}", "--body-timeout", str(STALL)) as server:
+        address = httpx.URL(server.url)
+        client = socket.socket()
+        with client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.settimeout(PATIENCE)
+            client.connect((address.host, address.port or 0))
+            # Until the connection is closed, at the latest when the test's time is up.
+            with contextlib.suppress(ConnectionError):
+                while True:
+                    client.sendall(b"GET /openapi.json HTTP/1.1\r\nHost: a\r\n\r\n")
+                    time.sleep(0.01)
+        server.process.send_signal(signal.SIGTERM)
+        assert server.end() == 0
 
 
 def test_a_client_of_libretranslate_works_unchanged(bundle: Path) -> None:

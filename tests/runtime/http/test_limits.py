@@ -56,6 +56,17 @@ def small(serve: Callable[..., TestClient]) -> TestClient:
         (QUERY | {"timeout": 0}, 400, "timeout"),
         (QUERY | {"terminology": {"": "x"}}, 400, "blank phrase"),
         (QUERY | {"q": "x" * 5000}, 413, "larger than 4096 bytes"),
+        (QUERY | {"q": [1] * 4}, 413, "4 texts exceed the limit (3)"),
+        (QUERY | {"q": [1, 2, 3]}, 400, "q.list"),
+        (QUERY | {"options": {"length_penalty": 10**400}}, 400, "length_penalty is larger than"),
+        (QUERY | {"options": {"suppress_sequences": "1 " * 30}}, 413, "options (60) exceeds text"),
+        (QUERY | {"terminology": {"a": "x" * 40}}, 413, "terminology (41) exceeds text limit (40)"),
+        (QUERY | {"terminology": {str(n): 1 for n in range(41)}}, 413, "41 phrases exceed the"),
+        (
+            QUERY | {"source": "de", "target": "fr", "terminology": {"a": "b"}},
+            400,
+            "terminology is not used through a third language",
+        ),
     ],
 )
 def test_requests_beyond_a_limit_are_refused(
@@ -103,6 +114,16 @@ def test_forms_are_in_utf_8(small: TestClient, charset: str) -> None:
     parts = (f'--x\r\nContent-Disposition: form-data; name="{k}"\r\n\r\n{v}\r\n' for k, v in fields)
     content = f"{''.join(parts)}--x--\r\n"
     assert small.post("/translate", content=content, headers=headers).status_code == 200
+
+
+def test_the_log_has_no_text_of_a_client() -> None:
+    from translate_trt.runtime.serve.http.http_error import HttpError
+
+    quoted = "Entry(source='Konto \\'123', targets=(\" ' \",)) has a blank phrase; the user's fault"
+    assert HttpError(400, quoted).logged == (
+        "Entry(source='...', targets=('...',)) has a blank phrase; the user's fault"
+    )
+    assert len(HttpError(400, "x" * 10_000).logged) == 300
 
 
 def test_the_cost_of_a_request_bounds_its_tokens_and_searches() -> None:

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import dataclasses
+from collections.abc import Iterator
+from concurrent.futures import Future
+from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -25,6 +31,35 @@ def test_flags_are_the_fields_of_the_settings() -> None:
 def test_health_translates_and_ready_says_so(client: TestClient) -> None:
     assert client.get("/health").json() == {"status": "ok"}
     assert client.get("/ready").json() == {"status": "ready"}
+
+
+def test_a_reload_during_a_health_check_frees_no_bundle_that_waits_for_it() -> None:
+    from translate_trt.runtime.serve.http.health_check import HealthCheck
+
+    used: list[str] = []
+
+    def bundle(name: str) -> Any:
+        @contextlib.contextmanager
+        def use() -> Iterator[None]:
+            used.append(name)
+            yield
+            used.remove(name)
+
+        def submit(*_: object, **__: object) -> Future[str]:
+            assert used == ["a", "b"]
+            done: Future[str] = Future()
+            done.set_result("ein Wort")
+            return done
+
+        made = mock.Mock(used=use)
+        made.service.submit = submit
+        made.languages.first_pair = "en", "de"
+        return made
+
+    bundles = mock.Mock()
+    bundles.routes.bundles = [bundle("a"), bundle("b")]
+    asyncio.run(HealthCheck(bundles, 60).check())
+    assert used == []
 
 
 def test_metrics_count_requests_and_tokens(client: TestClient) -> None:

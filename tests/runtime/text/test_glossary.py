@@ -235,6 +235,20 @@ def test_many_terms() -> None:
     assert [len(entry.targets) for entry in variants.entries] == [30_000]
 
 
+@pytest.mark.parametrize("ignore_case", [False, True])
+def test_many_marks(ignore_case: bool) -> None:
+    """Time does not grow with the square of a run of marks, and NFC is that of Python."""
+    long = Glossary([Entry("x" + "\u0315\u0300" * 500_000, ("y",))], ignore_case)
+    assert long.find("x") == []
+    marks = "\u0300\u0301\u0308\u0315\u0316\u0323\u0345\u0344\u0f71\u3099\u0903\u20dd"
+    rng = random.Random(7)
+    for count in (*range(30, 36), 90):
+        text = rng.choice("aeiou\u03c5\u304b") + "".join(rng.choices(marks, k=count))
+        for other in (unicodedata.normalize("NFC", text), unicodedata.normalize("NFD", text)):
+            found = Glossary([Entry(text, ("y",))], ignore_case).find(f"a {other} b")
+            assert [(match.begin, match.end) for match in found] == [(2, 2 + len(other))]
+
+
 def test_a_term_has_the_spelling_of_both_texts() -> None:
     (term,) = Glossary([Entry("cat", ("Katze",))], ignore_case=True).terms("A CAT!", "Die KATZE!")
     assert (term.source, term.targets, term.translation) == ("CAT", ("Katze",), "KATZE")
