@@ -111,7 +111,7 @@ class LineTranslator:
             found = yield from self._split(texts, request)
         else:
             found = yield from self._in_terms(request)
-        return self._terms.look_up(request.lines, found, request.terminology)
+        return self._looked_up(request, found)
 
     def translate_documents(self, request: LineRequest, unwrap: bool) -> Searches:
         """Translate documents; see `Translator.translate_document`."""
@@ -128,7 +128,7 @@ class LineTranslator:
                 [splitter.split_document(text, request.options, unwrap) for text in request.lines],
                 request,
             )
-        return self._terms.look_up(request.lines, found, request.terminology)
+        return self._looked_up(request, found)
 
     def translate_tokens(
         self,
@@ -180,6 +180,20 @@ class LineTranslator:
         except StopIteration as end:
             translations: list[Translation] = end.value
             return translations
+
+    def _looked_up(self, request: LineRequest, found: list[Translation]) -> list[Translation]:
+        """Return translations with the terms of their lines.
+
+        The terms of a text with markup are those of its segments: tags and references are no text.
+        """
+        if request.markup is None:
+            return self._terms.look_up(request.lines, found, request.terminology)
+        if request.terminology is None:
+            return found
+        return [
+            replace(one, hypotheses=tuple(replace(h, terms=h.terms or ()) for h in one.hypotheses))
+            for one in found
+        ]
 
     def _split(self, texts: Sequence[SplitText], request: LineRequest) -> Searches:
         """Translate the sentences of all texts, those of the request's lines.

@@ -7,8 +7,10 @@ A tree such as "(S (NP (PRP It)) (VP (VBZ works)))" has the words "It works" and
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 #: Tag of the empty words that mark traces in treebanks.
@@ -98,23 +100,60 @@ def _events(tokens: Sequence[str]) -> Iterator[Event]:
 def read_trees(lines: Iterable[str], damaged: Callable[[int, str], None]) -> Iterator[list[Event]]:
     """Read the trees of a treebank, each on one line or several.
 
+    If the file ends inside a tree, reading resumes after the tree's first line, at the next line
+    with a bracket in its first column.
+
     Args:
         lines: Lines of the file.
         damaged: Called for each tree that cannot be read, with the number of its first line and
             the reason.
     """
-    tokens, depth, begin = list[str](), 0, 0
+    tokens, numbers, starts, depth = list[str](), list[int](), list[int](), 0
     for number, line in enumerate(lines, start=1):
+        if line.startswith("("):
+            starts.append(len(tokens))
         for token in _TOKEN.findall(line):
-            if not depth:
-                begin = number
             depth += {"(": 1, ")": -1}.get(token, 0)
             tokens.append(token)
+            numbers.append(number)
             if depth <= 0:
-                yield from _tree(tokens, begin, damaged)
-                tokens, depth = [], 0
-    if tokens:
-        yield from _tree(tokens, begin, damaged)
+                yield from _tree(tokens, numbers[0], damaged)
+                tokens, numbers, starts, depth = [], [], [], 0
+    yield from _unclosed(tokens, numbers, starts, damaged)
+
+
+def _unclosed(
+    tokens: Sequence[str],
+    numbers: Sequence[int],
+    starts: Sequence[int],
+    damaged: Callable[[int, str], None],
+) -> Iterator[list[Event]]:
+    """Read the rest of a treebank, which begins with a tree whose last bracket is missing.
+
+    Brackets are matched once for all trees, so time is linear in the number of tokens.
+
+    Args:
+        tokens: Tokens from that tree to the end of the file.
+        numbers: Line number of each token.
+        starts: Indices of the tokens that are brackets in the first column of a line.
+        damaged: See `read_trees`.
+    """
+    closings, openings = dict[int, int](), list[int]()
+    for index, token in enumerate(tokens):
+        if token == "(":
+            openings.append(index)
+        elif token == ")" and openings:
+            closings[openings.pop()] = index
+    begin = 0
+    while begin < len(tokens):
+        if tokens[begin] == "(" and begin not in closings:
+            damaged(numbers[begin], "an opening bracket has no closing one")
+            following = bisect_right(starts, begin)
+            begin = starts[following] if following < len(starts) else len(tokens)
+        else:
+            end = closings.get(begin, begin) + 1
+            yield from _tree(tokens[begin:end], numbers[begin], damaged)
+            begin = end
 
 
 def _tree(
@@ -122,10 +161,21 @@ def _tree(
 ) -> Iterator[list[Event]]:
     try:
         events = list(_events(tokens))
+        _check_words(events)
     except ValueError as error:
         damaged(begin, str(error))
     else:
         yield events
+
+
+def _check_words(tree: Sequence[Event]) -> None:
+    """Raise ValueError if a bracket has neither a word nor other brackets in it.
+
+    Such brackets are those of words that are brackets themselves and were not escaped: "(-LRB- ()".
+    """
+    for event, following in pairwise(tree):
+        if isinstance(event, Opening) and isinstance(following, Closing):
+            raise ValueError(f"the bracket {event.label or '()'} has no word")
 
 
 def category(label: str) -> str:
@@ -312,5 +362,12 @@ def _untagged(word: str) -> Word:
 
 
 def is_label_vocabulary(pieces: Iterable[str]) -> bool:
-    """Whether the pieces of a target vocabulary are the labels of trees."""
-    return any(piece[:2] == "\u2581(" and len(piece) > 2 for piece in pieces)
+    """Whether the pieces of a target vocabulary are the labels of trees.
+
+    An opening label counts with its closing label alone: text has pieces such as "(18+)" as well.
+    """
+    known = set(pieces)
+    return any(
+        piece[:2] == "\u2581(" and len(piece) > 2 and f"\u2581){piece[2:]}" in known
+        for piece in known
+    )

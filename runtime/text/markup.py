@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import NamedTuple, TypeVar
 
 from translate_trt.runtime.errors import OptionError
@@ -47,6 +47,29 @@ _SEPARATING = """
 """
 _WITHOUT_END = "area base basefont br col embed frame hr img input link meta param source track wbr"
 _BLOCKS, _VOID = frozenset(_SEPARATING.split()), frozenset(_WITHOUT_END.split())
+# Blocks that a paragraph may contain.
+_IN_PARAGRAPHS = """
+    base basefont br iframe link meta noscript object optgroup option param select source textarea
+    title track video
+"""
+# Elements whose end tag may be omitted, and the start tags that end them.
+_ENDED_BY = {
+    name: frozenset(starts.split())
+    for names, starts in (
+        ("li", "li"),
+        ("dt dd", "dt dd"),
+        ("rt rp", "rt rp"),
+        ("optgroup", "optgroup"),
+        ("option", "option optgroup"),
+        ("caption", "col colgroup tbody tfoot thead tr"),
+        ("tbody tfoot thead", "tbody tfoot thead"),
+        ("tr", "tr tbody tfoot thead"),
+        ("td th", "td th tr tbody tfoot thead"),
+        ("head", "body"),
+        ("body html", ""),
+    )
+    for name in names.split()
+} | {"p": _BLOCKS.difference(_IN_PARAGRAPHS.split())}
 # Elements whose content is no markup; others that are not seen; whose content is not text; of code.
 _RAW = frozenset({"script", "style"})
 _UNSEEN = _RAW | {"template"}
@@ -467,7 +490,10 @@ class _Document:
                 found.append(hypothesis)
             score = sum((one.score for one in found), 0.0)
             segments = tuple(segment for one in found for segment in one.segments)
-            hypotheses.append(TextHypothesis("".join(parts), score, segments))
+            # A segment without text to translate has none, with or without a glossary.
+            known = [one.terms for one in found if one.terms is not None]
+            terms = tuple(chain.from_iterable(known)) if known else None
+            hypotheses.append(TextHypothesis("".join(parts), score, segments, terms=terms))
         sentences = sum(segment.sentence_count for segment in self.segments)
         return Translation(tuple(hypotheses), max(1, sentences))
 
@@ -485,8 +511,10 @@ def _items(tokens: Sequence[Token], markup: str, whole: bool) -> Iterator[_Item]
     index = 0
     while index < len(tokens):
         token, last = tokens[index], partners.get(index, index)
-        if _is_untranslated(token, markup) and (last > index or token.name in _RAW):
-            last = last if last > index else len(tokens) - 1
+        is_untranslated = _is_untranslated(token, markup)
+        if is_untranslated and last == index:
+            last = _implied_end(tokens, partners, index)
+        if is_untranslated and last > index:
             inside = tokens[index : last + 1]
             raw = "".join(one.raw for one in inside)
             if any(cuts[index : last + 1]):
@@ -549,6 +577,26 @@ def _partners(tokens: Sequence[Token], markup: str) -> dict[int, int]:
             names[token.name] -= 1
             partners[first], partners[index] = index, first
     return partners
+
+
+def _implied_end(tokens: Sequence[Token], partners: Mapping[int, int], index: int) -> int:
+    """Return the last token of an element of HTML without an end tag.
+
+    It is the start tag itself of an element that cannot have content or must have an end tag.
+    """
+    name = tokens[index].name
+    if name in _RAW:
+        return len(tokens) - 1
+    if (ended_by := _ENDED_BY.get(name)) is None:
+        return index
+    at = index + 1
+    while at < len(tokens):
+        token, partner = tokens[at], partners.get(at, at)
+        # Elements with both tags are passed over as a whole; the end tag of one around ends this.
+        if partner < at or (token.kind in ("start", "empty") and token.name in ended_by):
+            break
+        at = partner + 1
+    return at - 1
 
 
 def _xml_cuts(tokens: Sequence[Token], partners: dict[int, int], whole: bool) -> list[bool]:

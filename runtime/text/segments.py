@@ -31,9 +31,10 @@ def split_text(text: str, encode: Callable[[str], list[int]], limit: int) -> lis
 
 
 def segment_texts(text: str, encode: Callable[[str], list[int]], limit: int) -> list[str]:
-    """Return the text of each segment of `split_text`, which is the whole text if it is short."""
-    if len(text.encode("utf-8", "replace")) < limit:  # a token has at least one byte
-        return [text]
+    """Return the text of each segment of `split_text`, which is the whole text if it is short.
+
+    Only its tokens tell: normalization can make many characters of one.
+    """
     starts = [offset for offset, _ in split_at_offsets(text, encode, limit)]
     return [text[begin:end] for begin, end in pairwise([*starts, len(text)])] or [text]
 

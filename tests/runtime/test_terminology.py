@@ -15,6 +15,7 @@ from translate_trt.runtime import (
     TranslationService,
     Translator,
 )
+from translate_trt.runtime.bundle.checks import max_segment_length
 from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.bundle.prompt import Prompt
 from translate_trt.runtime.bundle.term_annotation import TermAnnotation
@@ -139,6 +140,43 @@ def test_a_line_too_long_for_the_model_has_the_terms_of_its_segments(looping_bun
         assert [one.result().text for one in futures] == [one.text for one in found]
     with pytest.raises(OptionError, match="alternatives belong to one sentence"):
         translator.translate(line, SearchOptions(alternatives=2), terminology=GLOSSARY)
+
+
+def test_terms_of_a_text_with_markup(looping_bundle: Path) -> None:
+    """Names of tags are no terms, and tags and references in phrases are no obstacle."""
+    translator, options = Translator(looping_bundle, threads=1), SearchOptions(beam_size=4)
+    # The model goes on within words: these end with a mark.
+    glossary = Glossary([
+        Entry("table", ("Tabelle",)), Entry("big cat", ("Katze!",)), Entry("R&D", ("F&E!",)),
+    ])  # fmt: skip
+    page = "<table><tr><td>A big <b>cat</b> of<td>R&amp;D</table>"
+    sources = ["big cat", "R&D"]
+    for found in (
+        translator.translate(page, options, markup="html", terminology=glossary),
+        translator.translate_document(
+            page, options, split_sentences=False, markup="html", terminology=glossary
+        ),
+    ):
+        terms = found.hypotheses[0].terms or ()
+        assert [term.source for term in terms if term.found] == sources, found.text
+        assert len(terms) == len(sources)
+    empty, plain = (
+        translator.translate("<table></table>", options, markup="html", terminology=one)
+        for one in (glossary, None)
+    )
+    assert (empty.hypotheses[0].terms, plain.hypotheses[0].terms) == ((), None)
+
+
+def test_a_line_that_normalization_makes_longer_is_cut(looping_bundle: Path) -> None:
+    """The number of bytes does not tell how many tokens a line has."""
+    translator, options = Translator(looping_bundle, threads=1), SearchOptions(max_length=12)
+    longest = max_segment_length(translator.manifest)
+    line = "a cat " + "\u00bd " * (longest // 4)
+    assert len(line.encode()) < longest < len(translator.tokenizer.encode_source(line))
+    found = translator.translate(line, options, terminology=GLOSSARY)
+    assert len(found.hypotheses[0].segments) > 1
+    assert [term.source for term in found.hypotheses[0].terms or ()] == ["cat"]
+    assert "Katze" in found.text
 
 
 def test_terms_of_sentences(looping_bundle: Path) -> None:

@@ -53,7 +53,12 @@ from translate_trt.train.data.encode import (
 )
 from translate_trt.train.data.terminology import TerminologyOptions
 from translate_trt.train.data.text_sources import LineSource, Pair, read_line_chunks
-from translate_trt.train.data.vocabulary import WORDS, sample_rows, train_tokenizer
+from translate_trt.train.data.vocabulary import (
+    SMALLEST_VOCABULARY,
+    WORDS,
+    sample_rows,
+    train_tokenizer,
+)
 from translate_trt.train.worker_processes import WorkerPool
 
 log = logging.getLogger("translate_trt")
@@ -406,57 +411,77 @@ def _train_vocabularies(
     pool: WorkerPool,
     symbols: Sequence[str],
 ) -> _Vocabularies:
-    """Train the vocabularies on a sample of the kept pairs.
+    """Train the vocabularies on a sample of the kept pairs; labels of trees are taken from all.
 
-    The symbols of annotations occur in source text only. The labels of trees are words.
+    The symbols of annotations occur in source text only.
     """
     options = preparation.options
     rows = np.flatnonzero(text.keep)
     sample = rows[sample_rows(len(rows), options.vocabulary_sentences, options.seed)]
     kind = options.vocabulary_type
 
-    def train(
-        path: Path, wanted: int, sides: tuple[int, ...], kind: str, symbols: Sequence[str]
-    ) -> int:
-        if kind == WORDS:
-            log.info("collecting the labels of %d trees", len(sample))
-        else:
-            log.info("training a vocabulary of %d tokens on %d pairs", wanted, len(sample))
+    def train(path: Path, wanted: int, sides: tuple[int, ...], symbols: Sequence[str]) -> int:
+        log.info("training a vocabulary of %d tokens on %d pairs", wanted, len(sample))
         lines = _sampled_lines(text, sample, sides, pool)
         size = train_tokenizer(lines, wanted, path, kind, symbols, options.normalization)
-        if size < wanted and kind != WORDS:
+        if size < wanted:
             log.warning("the text gave a vocabulary of %d tokens instead of %d", size, wanted)
         return size
 
+    def collect_labels(path: Path) -> int:
+        log.info("collecting the labels of %d trees", len(rows))
+        labels = sorted(_target_words(text, rows, pool))
+        # A rare label is a token as well, whatever size was requested.
+        wanted = len(labels) + SMALLEST_VOCABULARY
+        return train_tokenizer(labels, wanted, path, WORDS, normalization=options.normalization)
+
     if not options.source_vocabulary_size:
         path = work / TOKENIZER
-        size = train(path, options.vocabulary_size, (0, 1), kind, symbols)
+        size = train(path, options.vocabulary_size, (0, 1), symbols)
         return _Vocabularies((path, path), (size, size))
     source, target = (work / name for name in TOKENIZERS)
-    return _Vocabularies(
-        (source, target),
-        (
-            train(source, options.source_vocabulary_size, (0,), kind, symbols),
-            train(target, options.vocabulary_size, (1,), WORDS if preparation.trees else kind, ()),
-        ),
-    )
+    source_size = train(source, options.source_vocabulary_size, (0,), symbols)
+    if preparation.trees:
+        target_size = collect_labels(target)
+    else:
+        target_size = train(target, options.vocabulary_size, (1,), ())
+    return _Vocabularies((source, target), (source_size, target_size))
+
+
+_PickingTask = tuple[tuple[Path, ...], _Chunk, NDArray[np.int64], tuple[int, ...]]
+
+
+def _picking_tasks(
+    text: _CleanText, rows: NDArray[np.int64], sides: tuple[int, ...]
+) -> Iterator[_PickingTask]:
+    """Iterate over the chunks that have some of the rows."""
+    for chunk in text.chunks:
+        begin, end = np.searchsorted(rows, (chunk.rows.start, chunk.rows.stop))
+        if begin < end:
+            yield text.paths, chunk, rows[begin:end] - chunk.rows.start, sides
 
 
 def _sampled_lines(
     text: _CleanText, sample: NDArray[np.int64], sides: tuple[int, ...], pool: WorkerPool
 ) -> Iterator[str]:
-    tasks = []
-    for chunk in text.chunks:
-        begin, end = np.searchsorted(sample, (chunk.rows.start, chunk.rows.stop))
-        if begin < end:
-            tasks.append((text.paths, chunk, sample[begin:end] - chunk.rows.start, sides))
-    for lines in pool.map(_pick_lines, tasks):
+    for lines in pool.map(_pick_lines, _picking_tasks(text, sample, sides)):
         yield from lines
 
 
-def _pick_lines(
-    task: tuple[tuple[Path, ...], _Chunk, NDArray[np.int64], tuple[int, ...]],
-) -> list[str]:
+def _target_words(text: _CleanText, rows: NDArray[np.int64], pool: WorkerPool) -> set[str]:
+    """Return the different words of the target lines of rows."""
+    words = set[str]()
+    for found in pool.map(_pick_words, _picking_tasks(text, rows, (1,))):
+        words |= found
+    return words
+
+
+def _pick_words(task: _PickingTask) -> set[str]:
+    """Return the different words of rows of a chunk."""
+    return {word for line in _pick_lines(task) for word in line.split()}
+
+
+def _pick_lines(task: _PickingTask) -> list[str]:
     """Read rows of a chunk: all lines of the first side, then those of the second."""
     paths, chunk, rows, sides = task
     lines = _read_chunk(paths, chunk)

@@ -11,10 +11,13 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import TypeGuard
 
 from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.text.bracketings import (
+    TRACE,
     Closing,
+    Event,
     Opening,
     Word,
     category,
@@ -181,17 +184,25 @@ def with_tags_of(gold: str, test: str) -> str:
 
     Tags decide which words are punctuation, so a sentence in which a parser tags one of them
     otherwise has other words for EVALB, and does not count. With gold tags, all sentences count.
+    Traces are no words here, on either side.
     """
     try:
-        events, gold_events = list(read_bracketing(test)), read_bracketing(gold)
-        words = [event for event in gold_events if isinstance(event, Word)]
+        events, gold_events = list(read_bracketing(test)), list(read_bracketing(gold))
     except ValueError:
         return test
-    found = [event.text for event in events if isinstance(event, Word)]
-    if found != [word.text for word in words]:
+    words, found = _words(gold_events), _words(events)
+    if [word.text for word in found] != [word.text for word in words]:
         return test
     tagged = iter(words)
-    return render(next(tagged) if isinstance(event, Word) else event for event in events)
+    return render(next(tagged) if _is_word(event) else event for event in events)
+
+
+def _words(tree: Sequence[Event]) -> list[Word]:
+    return [event for event in tree if _is_word(event)]
+
+
+def _is_word(event: Event) -> TypeGuard[Word]:
+    return isinstance(event, Word) and event.tag != TRACE
 
 
 def summarize(scores: Sequence[SentenceScore]) -> Summary:

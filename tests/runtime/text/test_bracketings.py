@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -154,11 +155,17 @@ def test_any_labels_become_a_tree_of_the_words() -> None:
         assert clean(read_bracketing(text)) == list(read_bracketing(text))
 
 
-def test_damaged_trees_are_passed_over() -> None:
-    lines = ["(S (NN a))", "(NN a b) stray", ")", "(S", "(NN a b))", "(S (NN b))", "(S (NN"]
+def read_damaged(lines: Iterable[str]) -> tuple[list[str], list[tuple[int, str]]]:
+    """Return the trees of lines and the damages."""
     damages: list[tuple[int, str]] = []
     trees = list(read_trees(lines, lambda *damage: damages.append(damage)))
-    assert [render(tree) for tree in trees] == ["(S (NN a))", "(S (NN b))"]
+    return [render(tree) for tree in trees], damages
+
+
+def test_damaged_trees_are_passed_over() -> None:
+    lines = ["(S (NN a))", "(NN a b) stray", ")", "(S", "(NN a b))", "(S (NN b))", "(S (NN"]
+    trees, damages = read_damaged(lines)
+    assert trees == ["(S (NN a))", "(S (NN b))"]
     assert damages == [
         (2, "the bracket NN a has more than a word"),
         (2, "stray is not in a bracket with a tag"),
@@ -166,6 +173,60 @@ def test_damaged_trees_are_passed_over() -> None:
         (4, "the bracket NN a has more than a word"),
         (7, "an opening bracket has no closing one"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "bracket"),
+    [
+        ("(S (NP (-LRB- () (NN x) (-RRB- ))) (. .))", "()"),
+        ("(S (NP (NN x) (-RRB- )) (. .))", "-RRB-"),
+        ("(S (NP) (NN x))", "NP"),
+        ("()", "()"),
+    ],
+)
+def test_brackets_without_a_word_are_damage(text: str, bracket: str) -> None:
+    trees, damages = read_damaged(["(S (NN a))", text])
+    assert trees == ["(S (NN a))"]
+    assert damages[0] == (2, f"the bracket {bracket} has no word")
+    assert linearize(text) == text
+
+
+def test_one_missing_bracket_costs_one_tree() -> None:
+    lines = [f"(S (NN w{number}))" for number in range(1, 402)]
+    whole, _ = read_damaged(lines)
+    lines[2] = lines[2][:-1]
+    trees, damages = read_damaged(lines)
+    assert trees == whole[:2] + whole[3:]
+    assert damages == [(3, "an opening bracket has no closing one")]
+
+
+def test_trees_after_a_missing_bracket_have_several_lines() -> None:
+    lines = [
+        "( (S (NN a)", "  (NN b)) )", "",
+        "( (S (NN c)", "  (NN d)", "",  # without its last two brackets
+        "( (S (NN e)", "  (NN f)) )", ") (S (NN g))", "(S (NN h", "(S (NN i j))", "(S (NN k))",
+    ]  # fmt: skip
+    trees, damages = read_damaged(lines)
+    assert trees == [
+        "( (S (NN a) (NN b)))", "( (S (NN e) (NN f)))", "(S (NN g))", "(S (NN k))",
+    ]  # fmt: skip
+    assert damages == [
+        (4, "an opening bracket has no closing one"),
+        (9, "a closing bracket has no opening one"),
+        (10, "an opening bracket has no closing one"),
+        (11, "the bracket NN i has more than a word"),
+    ]
+
+
+def test_brackets_in_the_first_column_of_whole_trees() -> None:
+    trees, damages = read_damaged(["(S", "(NN a)", "(NP", "(NN b)))"] * 2)
+    assert (trees, damages) == (["(S (NN a) (NP (NN b)))"] * 2, [])
+
+
+def test_many_damaged_trees() -> None:
+    """Time does not grow with the square of their number."""
+    trees, damages = read_damaged(["(S (NN a)"] * 50_000 + ["(S (NN a))"])
+    assert (trees, len(damages)) == (["(S (NN a))"], 50_000)
 
 
 @pytest.mark.parametrize(
@@ -184,6 +245,14 @@ def test_one_tree_is_linearized_and_other_text_is_not(text: str, labels: str) ->
     assert linearize(text) == labels
 
 
-def test_vocabularies_of_labels() -> None:
-    assert is_label_vocabulary(["<s>", "\u2581NN", "\u2581(NP"])
-    assert not is_label_vocabulary(["<s>", "\u2581(", "\u2581the", "(NP"])
+@pytest.mark.parametrize(
+    ("pieces", "expected"),
+    [
+        (["<s>", "\u2581NN", "\u2581(NP", "\u2581)NP"], True),
+        (["<s>", "\u2581(", "\u2581)", "\u2581the", "(NP", ")NP"], False),
+        # Pieces of vocabularies of text.
+        (["<s>", "\u2581(18+)", "\u2581(1", "\u2581)", "\u2581).", "1)"], False),
+    ],
+)
+def test_vocabularies_of_labels(pieces: list[str], expected: bool) -> None:
+    assert is_label_vocabulary(iter(pieces)) is expected

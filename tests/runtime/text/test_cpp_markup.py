@@ -26,6 +26,12 @@ WORDS = [
     '<i n="%d" class="a notranslate">dog,</i>', '<s n="%d"></s>', "cat", "dog,",
 ]  # fmt: skip
 
+# Elements of HTML without end tags.
+WITHOUT_END = [
+    '<li n="%d" translate="no">', '<p n="%d" class="notranslate">a', '<p n="%d">', "<rt>",
+    '<rt translate="no">x', "</ul>", "</p>", '<td n="%d" translate="no">', "<tr>", "<hr/>",
+]  # fmt: skip
+
 
 @pytest.fixture(scope="module")
 def check(library: Library) -> Iterator[Probe]:
@@ -37,7 +43,7 @@ def check(library: Library) -> Iterator[Probe]:
 @pytest.mark.parametrize("first", range(0, 1000, 250))
 def test_random_texts(check: Probe, markup: str, first: int) -> None:
     for seed in range(first, first + 250):
-        maker = Maker(seed, markup, WORDS)
+        maker = Maker(seed, markup, WORDS + WITHOUT_END if markup == "html" else WORDS)
         chance = maker.random
         texts = [
             maker.block(1) if chance.random() < 0.5 else maker.inline(4)
@@ -51,6 +57,19 @@ def test_elements_of_html(check: Probe) -> None:
     names = sorted(python._BLOCKS | python._VOID | python._UNTRANSLATED | python._OBJECTS)
     texts = [f"a <{name}>b c</{name}> <{name}>d" for name in [*names, "b", "unknown"]]
     assert_same(check, texts, "html", True, random_translator(random.Random(3), 1))
+
+
+@pytest.mark.parametrize("name", sorted(python._ENDED_BY))
+def test_elements_without_end_tags(check: Probe, name: str) -> None:
+    """The same tags end an element that is not translated, as in Python."""
+    element = f"<div><{name} translate=no>a <b>b</b><br>c "
+    others = sorted({*python._BLOCKS, *python._ENDED_BY, "b", "unknown"})
+    tags = [f"<{other}>" for other in others] + ["</div>", "</b>", "<hr/>", f"<b><{name}></b>"]
+    texts = [f"a <{name} translate=no><{name}>, b"]
+    texts += [f"{element}{tag}d e</{name}>f</div> g" for tag in tags] + [
+        element + tag for tag in tags
+    ]
+    assert_same(check, texts, "html", True, random_translator(random.Random(4), 1))
 
 
 def test_large_texts(check: Probe) -> None:

@@ -23,6 +23,7 @@ from translate_trt.runtime.errors import InputError, OptionError
 from translate_trt.runtime.line_names import LineNames
 from translate_trt.runtime.results import TextHypothesis, Translation
 from translate_trt.runtime.text.alignment import AlignedSegment, Alignment
+from translate_trt.runtime.text.glossary import Term
 from translate_trt.runtime.text.markup import _PLACEHOLDERS
 from translate_trt.runtime.text.markup_tokens import read_tokens
 
@@ -91,6 +92,24 @@ def translated(text: str, order: Words = backwards, markup: str = "html", **more
         ("<p>a<script>x < y</script> b<style>p {}</style></p>", None),
         ("a<pre>\n b  c</pre>d", "A<pre>\n b  c</pre>D"),
         ('<p translate="no">a b</p><p class="x notranslate">a b</p>', None),
+        ("<ul><li translate=no>a b<li>c d</ul>", "<ul><li translate=no>a b<li>D C</ul>"),
+        ("<p class=notranslate>a b<p>c d", "<p class=notranslate>a b<p>D C"),
+        (
+            "<p translate=no>a<br>b <i>c</i><h1>d e</h1>",
+            "<p translate=no>a<br>b <i>c</i><h1>E D</h1>",
+        ),
+        (
+            "<ul><li translate=no><p>a b</p><ul><li>c d</ul>e f<li>g h</ul>",
+            "<ul><li translate=no><p>a b</p><ul><li>c d</ul>e f<li>H G</ul>",
+        ),
+        ("<td><p translate=no>a b</td><td>c d</td>", "<td><p translate=no>a b</td><td>D C</td>"),
+        (
+            "<table><tr><td translate=no>a b<th>c d<tr translate=no><td>e f<td>g h<tr><td>i j",
+            "<table><tr><td translate=no>a b<th>D C<tr translate=no><td>e f<td>g h<tr><td>J I",
+        ),
+        ("<dl><dt translate=no>a b<dd>c d</dl>", "<dl><dt translate=no>a b<dd>D C</dl>"),
+        ("<html translate=no><p>a b<p>c d", None),
+        ("<div translate=no>a b<div>c d</div>", "<div translate=no>B A<div>D C</div>"),
         ("— <b>·</b>", "— <b>·</b>"),
         ("&nbsp;— <b>&hellip;</b>", "&nbsp;— <b>&hellip;</b>"),
         ("<a><p>a b</p></a> c", "<a><p>B A</p></a> C"),
@@ -315,6 +334,19 @@ def test_code_is_shown_to_the_model_and_kept() -> None:
     assert translated(source, forwards, spelling=spelling) == source
     assert " ".join(seen) == "Run the git pull command now"
     assert translated(source, backwards).count("<code>git  pull</code>") == 1
+
+
+def test_terms_of_all_segments() -> None:
+    """A text has the terms that its segments have, and none without a glossary."""
+    cat, dog = Term("cat", ("Katze",), "Katze"), Term("R&D", ("F&E",), None)
+
+    def translate(texts: Sequence[str]) -> list[Translation]:
+        terms = {"the cat": (cat,), "R&D": (dog, cat), "x": ()}
+        return [Translation((TextHypothesis(one, -1.0, terms=terms.get(one)),)) for one in texts]
+
+    pages = ["<table><td>the <b>cat</b><td>R&amp;D<td>-</table>", "<p>x</p>", "<p>no</p>", "<br>"]
+    found = translate_with(translate, pages, "html", True)
+    assert [one.hypotheses[0].terms for one in found] == [(cat, dog, cat), (), None, None]
 
 
 def test_all_hypotheses_have_the_tags() -> None:

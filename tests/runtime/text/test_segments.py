@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from translate_trt.runtime.text.segments import split_text
+from translate_trt.runtime.text.segments import segment_texts, split_text
 from translate_trt.runtime.text.tokenizer import Tokenizer
 
 
@@ -131,3 +131,13 @@ def test_with_a_real_tokenizer(tokenizer_model: Path) -> None:
     assert len(segments) > 1
     assert max(map(len, segments)) <= 47
     assert " ".join(map(tokenizer.decode, segments)).split() == text.split()
+
+
+@pytest.mark.parametrize("text", ["a cat " + "\u00bd " * 12, "\ufdfa" * 13])
+def test_a_text_that_normalization_makes_longer(text: str, tokenizer_model: Path) -> None:
+    """Fewer bytes than the limit can be more tokens than the limit."""
+    encode = Tokenizer(tokenizer_model, tokenizer_model).encode_source
+    assert len(text.encode()) < 47 < len(encode(text))
+    segments = segment_texts(text, encode, 47)
+    assert "".join(segments) == text
+    assert all(len(encode(segment)) <= 47 for segment in segments)

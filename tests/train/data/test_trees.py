@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -131,15 +132,24 @@ def test_two_vocabularies_of_text(tmp_path: Path) -> None:
     assert "\u00fc" in "".join(tokenizer.target_pieces(range(prepared.vocabulary_size)))
 
 
-def test_a_rare_label_is_a_token(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("count", "options"),
+    [
+        (3_000, ()),
+        # The label is not in the sample that the source vocabulary is trained on.
+        (400, ("--vocabulary-sentences", 100)),
+        (400, ("--vocabulary-size", 5)),
+    ],
+)
+def test_a_rare_label_is_a_token(count: int, options: Sequence[object], tmp_path: Path) -> None:
     """Even one with a character that no other label has, in one tree of thousands."""
     trees = tmp_path / "trees.mrg"
     trees.write_text(
-        "(S (NP (DT a) (NN b)) (VP (VBZ c) (NP (DT d) (NN e))))\n" * 3_000 + "(X (QY f))"
+        "(S (NP (DT a) (NN b)) (VP (VBZ c) (NP (DT d) (NN e))))\n" * count + "(X (QY f))"
     )
     done = prepare(
         "--trees", trees, "--valid-trees", trees, "--source-vocabulary-size", 290,
-        "--output", tmp_path / "out",
+        "--output", tmp_path / "out", *options,
     )  # fmt: skip
     assert done.exit_code == 0, done.stderr
     tokenizer = Tokenizer(*open_prepared(tmp_path / "out").tokenizers)

@@ -157,3 +157,14 @@ def test_gold_tags_keep_sentences_with_wrong_punctuation() -> None:
     assert summarize(score_lines([tagged], [gold])).f1 == 100
     for other in ("(S (NN the) (NN cat))", "(S (NN the)", ""):
         assert with_tags_of(gold, other) == other
+
+
+def test_gold_tags_of_sentences_with_traces() -> None:
+    gold = "(S (NP-SBJ-1 (NNP John)) (VP (VBD left) (NP (-NONE- *-1))) (, ,) (. .))"
+    test = "(S (NP (NNP John)) (VP (VBD left)) (NN ,) (. .))"
+    tagged = with_tags_of(gold, test)
+    assert tagged == "(S (NP (NNP John)) (VP (VBD left)) (, ,) (. .))"
+    assert summarize(score_lines([tagged], [gold])).f1 == 100
+    traced = test.replace("left)", "left) (NP (-NONE- *))")
+    assert with_tags_of(gold, traced) == tagged.replace("left)", "left) (NP (-NONE- *))")
+    assert with_tags_of(gold.replace("*-1", "*-2"), traced) == with_tags_of(gold, traced)

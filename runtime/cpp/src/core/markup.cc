@@ -63,6 +63,25 @@ constexpr std::u32string_view kBlocks[] = {
 constexpr std::u32string_view kWithoutEnd[] = {
     U"area", U"base",  U"basefont", U"br",   U"col",   U"embed",  U"frame", U"hr",
     U"img",  U"input", U"link",     U"meta", U"param", U"source", U"track", U"wbr"};
+// Blocks that a paragraph may contain.
+constexpr std::u32string_view kInParagraphs[] = {
+    U"base",     U"basefont", U"br",       U"iframe", U"link",  U"meta",
+    U"noscript", U"object",   U"optgroup", U"option", U"param", U"select",
+    U"source",   U"textarea", U"title",    U"track",  U"video"};
+// Elements whose end tag may be omitted, except paragraphs, and the start tags that end them, each
+// between spaces.
+constexpr std::pair<std::u32string_view, std::u32string_view> kEndedBy[] = {
+    {U" li ", U" li "},
+    {U" dt dd ", U" dt dd "},
+    {U" rt rp ", U" rt rp "},
+    {U" optgroup ", U" optgroup "},
+    {U" option ", U" option optgroup "},
+    {U" caption ", U" col colgroup tbody tfoot thead tr "},
+    {U" tbody tfoot thead ", U" tbody tfoot thead "},
+    {U" tr ", U" tr tbody tfoot thead "},
+    {U" td th ", U" td th tr tbody tfoot thead "},
+    {U" head ", U" body "},
+    {U" body html ", U" "}};
 // Elements whose content is no markup; others that are not seen; whose content is not text; of
 // code.
 constexpr std::u32string_view kRaw[] = {U"script", U"style"};
@@ -194,6 +213,38 @@ std::optional<std::size_t> end_of(const Partners& partners, std::size_t index) {
   return static_cast<std::size_t>(partner);
 }
 
+// Whether a list of names between spaces has a name.
+bool has_name(std::u32string_view names, std::u32string_view name) {
+  const std::u32string spaced = U" " + std::u32string(name) + U" ";
+  return names.find(spaced) != std::u32string_view::npos;
+}
+
+// The last token of an element of HTML without an end tag: the start tag itself of an element that
+// cannot have content or must have an end tag.
+std::size_t implied_end(const std::vector<MarkupToken>& tokens, const Partners& partners,
+                        std::size_t index) {
+  const std::u32string_view name = tokens[index].name;
+  if (is_in(kRaw, name)) return tokens.size() - 1;
+  const bool is_paragraph = name == U"p";
+  const auto* const group =
+      std::find_if(std::begin(kEndedBy), std::end(kEndedBy),
+                   [&](const auto& one) { return has_name(one.first, name); });
+  if (!is_paragraph && group == std::end(kEndedBy)) return index;
+  const auto ends = [&](const MarkupToken& token) {
+    if (token.kind != TokenKind::kStart && token.kind != TokenKind::kEmpty) return false;
+    if (!is_paragraph) return has_name(group->second, token.name);
+    return is_in(kBlocks, token.name) && !is_in(kInParagraphs, token.name);
+  };
+  std::size_t at = index + 1;
+  while (at < tokens.size() && !ends(tokens[at])) {
+    // Elements with both tags are passed over as a whole; the end tag of one around ends this.
+    const auto end_tag = end_of(partners, at);
+    if (!end_tag && partners[at] != kNoPartner) break;
+    at = end_tag.value_or(at) + 1;
+  }
+  return at - 1;
+}
+
 // Cuts the elements with a cut inside, so that each segment has both tags of its elements.
 void cut_around(std::vector<bool>& cuts, const Partners& partners) {
   std::vector<std::size_t> before = {0};  // number of cuts
@@ -243,8 +294,11 @@ std::vector<MarkedItem> items_of(const std::vector<MarkupToken>& tokens, Markup 
     const MarkupToken& token = tokens[index];
     const std::u32string raw(token.raw);
     const auto end_tag = end_of(partners, index);
-    if (is_untranslated(token, markup) && (end_tag || is_in(kRaw, token.name))) {
-      const std::size_t last = end_tag.value_or(tokens.size() - 1);
+    std::size_t last = index;  // of an element that is not translated
+    if (is_untranslated(token, markup)) {
+      last = end_tag ? *end_tag : implied_end(tokens, partners, index);
+    }
+    if (last > index) {
       std::u32string all, text;
       bool is_cut = false;
       for (std::size_t inside = index; inside <= last; ++inside) {
