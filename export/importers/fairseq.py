@@ -31,7 +31,12 @@ from translate_trt.export.importers.model_format import (
     only_file,
     tokenizers_in,
 )
-from translate_trt.export.importers.torch_file import Record, read_torch_file, tensors_of
+from translate_trt.export.importers.torch_file import (
+    Record,
+    check_settings,
+    read_torch_file,
+    tensors_of,
+)
 from translate_trt.export.importers.vocabulary import SpecialTokens, TokenMap, make_tokenizers
 from translate_trt.runtime.errors import InputError
 from translate_trt.train.config import ModelConfig
@@ -127,7 +132,7 @@ def import_fairseq(
     """
     checkpoint = read_torch_file(path, ["argparse.Namespace"], "fairseq")
     config = _settings(path, checkpoint)
-    values = _upgraded(tensors_of(path, checkpoint.get("model"), "model"))
+    values = _upgraded(path, tensors_of(path, checkpoint.get("model"), "model"))
     tensors = Tensors(path, values)
     source = target = _read_dictionary(dictionary)
     if target_dictionary is not None:
@@ -159,9 +164,9 @@ def _settings(path: Path, checkpoint: dict[str, Any]) -> Config:
     """Flatten and check the model's settings of any fairseq version, with the task's name."""
     options, task = checkpoint.get("args"), None
     if options is None:
-        parts = _fields(checkpoint.get("cfg"))
-        options, task = parts.get("model"), _fields(parts.get("task")).get("_name")
-    fields = _fields(options)
+        parts = _fields(path, checkpoint.get("cfg"))
+        options, task = parts.get("model"), _fields(path, parts.get("task")).get("_name")
+    fields = _fields(path, options)
     if not fields:
         raise InputError(
             f"{path} has no model settings under 'args' or 'cfg'; pass a checkpoint that "
@@ -170,7 +175,7 @@ def _settings(path: Path, checkpoint: dict[str, Any]) -> Config:
     values = {"task": task or "translation", "arch": fields.get("_name")} | fields
     for stack in _STACKS:
         nested = values.pop(stack, None)
-        values |= {f"{stack}_{name}": value for name, value in _fields(nested).items()}
+        values |= {f"{stack}_{name}": value for name, value in _fields(path, nested).items()}
     config = Config(path, values)
     if values["task"] != "translation":
         raise config.setting_error("task", "supported: 'translation'")
@@ -198,10 +203,13 @@ def _check_known(config: Config) -> None:
             raise config.setting_error(name, "this setting of fairseq is unknown")
 
 
-def _fields(value: Any) -> dict[str, Any]:
+def _fields(path: Path, value: Any) -> dict[str, Any]:
+    """Return the settings of a namespace or dictionary; none for any other value."""
     if isinstance(value, Record):
         value = value.fields
-    return value if isinstance(value, dict) else {}
+    fields = value if isinstance(value, dict) else {}
+    check_settings(path, fields)
+    return fields
 
 
 def _read_dictionary(path: Path) -> TokenMap:
@@ -228,8 +236,12 @@ def _read_dictionary(path: Path) -> TokenMap:
     return TokenMap(tokens, _IDS, banned=[_PAD])
 
 
-def _upgraded(values: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Rename the tensors of older versions as in fairseq 0.12."""
+def _upgraded(path: Path, values: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Rename the tensors of older versions as in fairseq 0.12.
+
+    Raises:
+        InputError: A tensor does not have the rows of three projections.
+    """
     found: dict[str, Tensor] = {}
     for name, tensor in values.items():
         norm, projection = _OLD_NORM.fullmatch(name), _OLD_PROJECTION.fullmatch(name)
@@ -237,6 +249,11 @@ def _upgraded(values: dict[str, Tensor]) -> dict[str, Tensor]:
             part = _OLD_NORMS[norm[1]][int(norm[3])]
             found[f"{norm[1]}.layers.{norm[2]}.{part}.{norm[4]}"] = tensor
         elif projection is not None:
+            if tensor.dim() == 0 or len(tensor) % 3:
+                raise InputError(
+                    f"{path}: {name} has shape {list(tensor.shape)}; rows of queries, keys and "
+                    "values are required. The file is damaged."
+                )
             for part, rows in zip("qkv", tensor.chunk(3), strict=True):
                 found[f"{projection[1]}.{part}_proj.{projection[2]}"] = rows
         elif not _COPY.fullmatch(name):
@@ -251,7 +268,7 @@ def _check_quantized_embeddings(tensors: Tensors) -> None:
         name = f"{stack}.quant_noise.weight"
         if name not in tensors:
             continue
-        matrix = tensors.take(name)
+        matrix = tensors.table(name)
         others = [tensors.values[n] for n in (f"{stack}.{k}" for k in known) if n in tensors]
         if matrix.shape[0] == matrix.shape[-1] or not any(torch.equal(matrix, x) for x in others):
             raise InputError(
@@ -333,6 +350,10 @@ def _same(config: Config, part: str, encoder: Any, decoder: Any) -> None:
 def _check_version(tensors: Tensors, stack: str) -> None:
     name = f"{stack}.version"
     version = tensors.take(name) if name in tensors else torch.ones(1)
+    if version.numel() != 1:
+        raise InputError(
+            f"{tensors.directory}: {name} has shape {list(version.shape)}; a number is required."
+        )
     if float(version) < _FINAL_NORM:
         raise InputError(
             f"{tensors.directory}: {name} is {float(version):g}: a pre-norm stack without a final "
@@ -344,7 +365,7 @@ def _positions(config: Config, tensors: Tensors) -> ModelPart:
     """Read the positions; the first one follows the id of the padding token."""
     if not config.flag("encoder_learned_pos", False):
         return ModelPart({"sinusoid": "tensor2tensor", "first_position": _PAD + 1}, {})
-    tables = [tensors.take(f"{stack}.embed_positions.weight")[_PAD + 1 :] for stack in _STACKS]
+    tables = [tensors.table(f"{stack}.embed_positions.weight")[_PAD + 1 :] for stack in _STACKS]
     return read_positions(*tables)
 
 

@@ -80,6 +80,20 @@ def find_file(directory: Path, names: Sequence[str]) -> Path | None:
     return next((path for path in paths if path.is_file()), None)
 
 
+def sibling(directory: Path, name: Any) -> Path | None:
+    """Return the file in a directory that has the last part of a path as its name, if it exists.
+
+    Args:
+        directory: The directory.
+        name: Path on the machine of the settings' author.
+    """
+    path = directory / Path(str(name)).name
+    try:
+        return path if path.is_file() else None
+    except OSError:  # no file can have the name
+        return None
+
+
 def first_heads(path: Path, config: ModelConfig, layer: int, count: object) -> AttentionHeads:
     """Return the first heads of a layer, as the settings of a model name them.
 

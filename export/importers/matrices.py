@@ -31,17 +31,27 @@ class Matrices:
     bias: Tensor | None
 
     def check(self, path: object, source: TokenMap, target: TokenMap) -> None:
-        """Raise an InputError if a matrix does not have a row for each token."""
+        """Raise an InputError if a matrix is none, or does not have a row for each token."""
         for side, token_map, rows in (
             ("source", source, self.source), ("target", target, self.target),
             ("target", target, self.output),
         ):  # fmt: skip
+            if rows.dim() != 2:
+                raise InputError(
+                    f"{path} is damaged: the {side}'s matrix has shape {list(rows.shape)}; a row "
+                    "for each token is required."
+                )
             tokens = token_map.count
             if len(rows) != tokens:
                 raise InputError(
                     f"{path}: the {side}'s matrix has {len(rows)} rows, but the vocabulary has "
                     f"{tokens} tokens; they belong to different models."
                 )
+        if self.bias is not None and list(self.bias.shape) != [target.count]:
+            raise InputError(
+                f"{path} is damaged: the bias of the output has shape {list(self.bias.shape)}, but "
+                f"the vocabulary has {target.count} tokens."
+            )
 
     def remap(self, source: TokenMap, target: TokenMap) -> ModelPart:
         """Permute the rows to our order of tokens, and detect tied matrices.

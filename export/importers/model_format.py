@@ -158,6 +158,7 @@ def weights_of_transformers() -> Requirement:
 #: Files with settings of a model and tokenizer of transformers.
 SETTINGS_OF_TRANSFORMERS: tuple[str, ...] = (
     "generation_config.json", "tokenizer_config.json", "special_tokens_map.json",
+    "added_tokens.json",
 )  # fmt: skip
 
 

@@ -17,7 +17,12 @@ from translate_trt.export.importers.hugging_face.directory import Config, Tensor
 from translate_trt.export.importers.imported import Imported, ModelPart, build_model, first_heads
 from translate_trt.export.importers.matrices import Matrices
 from translate_trt.export.importers.model_format import ModelFormat, need, only_file, tokenizers_in
-from translate_trt.export.importers.torch_file import Record, read_torch_file, tensors_of
+from translate_trt.export.importers.torch_file import (
+    Record,
+    check_settings,
+    read_torch_file,
+    tensors_of,
+)
 from translate_trt.export.importers.vocabulary import SpecialTokens, TokenMap, make_tokenizers
 from translate_trt.runtime.errors import InputError
 from translate_trt.train.config import ModelConfig
@@ -182,6 +187,7 @@ def _settings(path: Path, options: Any) -> Config:
         raise InputError(
             f"{path} has no settings under 'opt'; pass a checkpoint that onmt_train wrote."
         )
+    check_settings(path, options.fields)
     config = Config(path, options.fields)
     for name, value in sorted(config.values.items()):
         if name not in _KNOWN and value not in _OFF_VALUES:
@@ -294,16 +300,23 @@ def _sinusoid(config: Config, tensors: Tensors, width: int) -> str:
     kind = _SINUSOIDS[config.values.get("position_encoding_type", "SinusoidalInterleaved")]
     for stack in _STACKS:
         name = f"{stack}.{_POSITIONS}"
-        table = tensors.take(name)[:_COMPARED_POSITIONS].squeeze(1)
-        expected = sinusoid(torch.arange(len(table)), width, kind)
-        if table.shape != expected.shape or not torch.allclose(
-            table, expected, rtol=0, atol=_SINUSOID_TOLERANCE
-        ):
+        if not _is_sinusoid(tensors.take(name), width, kind):
             raise InputError(
                 f"{config.path}: {name} differs from the sinusoids of position_encoding_type, "
                 "which translate-trt does not support."
             )
     return kind
+
+
+def _is_sinusoid(table: Tensor, width: int, kind: str) -> bool:
+    """Return whether a table [positions, 1, d_model] consists of sinusoids."""
+    if table.dim() != 3:
+        return False
+    table = table[:_COMPARED_POSITIONS].squeeze(1)
+    expected = sinusoid(torch.arange(len(table)), width, kind)
+    return table.shape == expected.shape and torch.allclose(
+        table, expected, rtol=0, atol=_SINUSOID_TOLERANCE
+    )
 
 
 def _layer(config: Config, tensors: Tensors, stack: str, index: int) -> dict[str, Tensor]:
@@ -315,7 +328,7 @@ def _layer(config: Config, tensors: Tensors, stack: str, index: int) -> dict[str
             names |= {f"{attention}.{p}": f"{ours}.{part}" for p, part in _PROJECTIONS.items()}
     weights: dict[str, Tensor] = {}
     for name, ours in names.items():
-        weight = tensors.take(f"{old}.{name}.weight")
+        weight = tensors.table(f"{old}.{name}.weight")
         weights[f"{new}.{ours}.weight"] = weight
         flag = "add_ffnbias" if "feed_forward" in name else "add_qkvbias"
         bias = f"{old}.{name}.bias"

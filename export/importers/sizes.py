@@ -10,8 +10,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from translate_trt.export.importers.json_file import shown
 from translate_trt.runtime.errors import InputError
 
+# Compression whose output is limited to an entry's declared size: zipfile and torch expand the
+# others, bzip2 and LZMA, without a limit.
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 # Weights hardly compress: a file that unpacks to more than this is damaged or malicious.
 _MAX_RATIO = 8
 _SLACK_BYTES = 64 << 20
@@ -40,8 +44,15 @@ def check_archive(path: Path, archive: zipfile.ZipFile) -> None:
     """Refuse a zip archive whose entries unpack to far more bytes than the file has.
 
     Raises:
-        InputError: The size exceeds the limit.
+        InputError: The size exceeds the limit, or an entry is neither stored nor deflated.
     """
+    for entry in archive.infolist():
+        if entry.compress_type not in _METHODS:
+            raise InputError(
+                f"{path}: {shown(entry.filename)} is compressed with the zip method "
+                f"{entry.compress_type}; only stored and deflated entries are supported. Pass the "
+                "file as the toolkit wrote it."
+            )
     size = sum(entry.file_size for entry in archive.infolist())
     check_unpacked_size(path, size, "its unpacked files")
 

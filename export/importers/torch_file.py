@@ -10,7 +10,7 @@ from __future__ import annotations
 import pickletools
 import re
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -209,6 +209,20 @@ def _unreadable(path: Path, toolkit: str, error: Exception) -> InputError:
         "file. If you trust the file, save it again without the object where "
         f"{toolkit} is installed (docs/import.md, Checkpoints with objects)."
     )
+
+
+def check_settings(path: Path, values: Mapping[str, Any]) -> None:
+    """Refuse tensors among a model's settings, which cannot be compared with other values.
+
+    Raises:
+        InputError: A value is a tensor; the message names the setting.
+    """
+    for name, value in values.items():
+        if isinstance(value, Tensor):
+            raise InputError(
+                f"{path}: the setting {name!s:.60} is a tensor of shape {list(value.shape)}; "
+                "the file is damaged."
+            )
 
 
 def tensors_of(path: Path, values: Any, key: str) -> dict[str, Tensor]:

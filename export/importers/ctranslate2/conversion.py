@@ -17,6 +17,7 @@ from translate_trt.export.importers.ctranslate2.variables import (
 )
 from translate_trt.export.importers.imported import ModelPart, read_positions
 from translate_trt.export.importers.matrices import Matrices
+from translate_trt.runtime.errors import InputError
 from translate_trt.train.config import ModelConfig
 
 # Attention heads per specification; files before revision 3 do not store the number.
@@ -35,15 +36,16 @@ def convert(
         source=variables.matrix(source_table(variables)),
         target=variables.matrix("decoder/embeddings/weight"),
         output=variables.matrix("decoder/projection/weight"),
-        bias=variables.matrix(_BIAS) if _BIAS in variables else None,
+        bias=variables.vector(_BIAS) if _BIAS in variables else None,
     )
+    matrices.check(variables.path, vocabularies.source, vocabularies.target)
     embeddings = matrices.remap(vocabularies.source, vocabularies.target)
     positions = _positions(variables)
     pre_norm = bool(variables.setting("pre_norm", 1))
     config = ModelConfig(
         encoder_layers=count_layers(variables, "encoder"),
         decoder_layers=count_layers(variables, "decoder"),
-        d_ff=len(variables.take("encoder/layer_0/ffn/linear_0/weight")),
+        d_ff=variables.rows("encoder/layer_0/ffn/linear_0/weight"),
         heads=_heads(variables),
         dropout=0.0,
         norm="pre" if pre_norm else "post",
@@ -84,9 +86,8 @@ def _scales_embeddings(variables: Variables, width: int) -> bool:
                          ("decoder", "decoder/embeddings/weight")):  # fmt: skip
         names = f"{stack}/scale_embeddings", table.replace("weight", "multiply_by_sqrt_depth")
         name = next((name for name in names if name in variables), None)
-        value = variables.take(name) if name is not None else np.array(1, np.int8)
-        factor = float(value)
-        if np.issubdtype(value.dtype, np.integer):
+        factor = 1.0 if name is None else variables.number(name)
+        if name is None or np.issubdtype(variables.take(name).dtype, np.integer):
             factor = math.sqrt(width) if factor else 1.0
         factors.add(round(factor, 4))
     if factors == {round(math.sqrt(width), 4)}:
@@ -143,7 +144,7 @@ def _attention(variables: Variables, prefix: str, name: str) -> dict[str, Tensor
     if f"{prefix}/queries_scale" in variables:
         # `Transformer` scales queries by 1 / sqrt(D).
         size = weights[f"{name}.query.weight"].shape[0] / _heads(variables)
-        factor = float(variables.take(f"{prefix}/queries_scale")) * math.sqrt(size)
+        factor = variables.number(f"{prefix}/queries_scale") * math.sqrt(size)
         for kind in ("weight", "bias"):
             weights[f"{name}.query.{kind}"] = weights[f"{name}.query.{kind}"] * factor
     return weights
@@ -154,9 +155,14 @@ def _linear(variables: Variables, prefix: str, names: list[str]) -> dict[str, Te
     weight = variables.matrix(f"{prefix}/weight")
     bias = torch.zeros(len(weight))
     if f"{prefix}/bias" in variables:
-        bias = variables.matrix(f"{prefix}/bias")
+        bias = variables.vector(f"{prefix}/bias")
     found: dict[str, Tensor] = {}
     for kind, tensor in (("weight", weight), ("bias", bias)):
+        if len(tensor) % len(names):
+            raise InputError(
+                f"{variables.path} is damaged: {prefix}/{kind} has {len(tensor)} rows, which are "
+                f"not those of {len(names)} projections."
+            )
         parts = tensor.chunk(len(names))
         found |= {f"{name}.{kind}": part for name, part in zip(names, parts, strict=True)}
     return found
@@ -164,6 +170,6 @@ def _linear(variables: Variables, prefix: str, names: list[str]) -> dict[str, Te
 
 def _norm(variables: Variables, prefix: str, name: str) -> dict[str, Tensor]:
     return {
-        f"{name}.weight": variables.matrix(f"{prefix}/gamma"),
-        f"{name}.bias": variables.matrix(f"{prefix}/beta"),
+        f"{name}.weight": variables.vector(f"{prefix}/gamma"),
+        f"{name}.bias": variables.vector(f"{prefix}/beta"),
     }

@@ -119,7 +119,7 @@ class Vocabularies:
         for name, tokens in (
             (source_table(variables), source), ("decoder/embeddings/weight", target)
         ):  # fmt: skip
-            rows = len(variables.take(name))
+            rows = variables.rows(name)
             if rows != len(tokens):
                 raise InputError(
                     f"{variables.path}: {name} has {rows} rows, but the vocabulary has "

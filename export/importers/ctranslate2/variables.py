@@ -5,6 +5,7 @@ W = stored / scale, with a scale per row in 8 bits and per matrix in 16 bits.
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -53,12 +54,44 @@ class Variables:
         return self.file.arrays[name]
 
     def matrix(self, name: str) -> Tensor:
-        """Return a weight in float32."""
-        stored, scale_name = self.take(name), f"{name}_scale"
+        """Return a weight [rows, columns] in float32.
+
+        Raises:
+            InputError: The array is missing, damaged, or has another number of axes.
+        """
+        return self._weight(name, 2)
+
+    def vector(self, name: str) -> Tensor:
+        """Return a bias, or a parameter of LayerNorm, in float32.
+
+        Raises:
+            InputError: See `matrix`.
+        """
+        return self._weight(name, 1)
+
+    def rows(self, name: str) -> int:
+        """Return the number of rows of a weight.
+
+        Raises:
+            InputError: See `matrix`.
+        """
+        return len(self._stored(name, 2))
+
+    def _stored(self, name: str, axes: int) -> np.ndarray:
+        stored = self.take(name)
+        if stored.ndim != axes:
+            raise InputError(
+                f"{self.path} is damaged: {name} has shape {list(stored.shape)}; an array of "
+                f"{axes} {'axes' if axes > 1 else 'axis'} is required."
+            )
+        return stored
+
+    def _weight(self, name: str, axes: int) -> Tensor:
+        stored, scale_name = self._stored(name, axes), f"{name}_scale"
         array = stored.astype(np.float32)
         if scale_name in self:
             scale = self.take(scale_name).astype(np.float32)
-            if scale.shape not in ((), (1,), array.shape[:1]):
+            if scale.shape not in ((), (1,)) and (axes == 1 or scale.shape != array.shape[:1]):
                 raise InputError(f"{self.path} is damaged: {scale_name} does not fit {name}.")
             with np.errstate(all="ignore"):
                 array = array / (scale[:, None] if scale.size > 1 else scale)
@@ -71,11 +104,18 @@ class Variables:
         return torch.from_numpy(np.ascontiguousarray(array))
 
     def number(self, name: str) -> float:
-        """Return the value of a single-element array."""
+        """Return the value of a single-element array.
+
+        Raises:
+            InputError: The array is missing, or is not one finite number.
+        """
         array = self.take(name)
         if array.size != 1:
             raise InputError(f"{self.path} is damaged: {name} has {array.size} elements, not one.")
-        return float(array.reshape(()))
+        value = float(array.reshape(()))
+        if not math.isfinite(value):
+            raise InputError(f"{self.path} is damaged: {name} is {value}, not a finite number.")
+        return value
 
     def setting(self, name: str, default: float) -> float:
         """Return a number that must be equal in encoder and decoder."""

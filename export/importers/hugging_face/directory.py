@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from translate_trt.export.importers.hugging_face.settings import check_model_settings
+from translate_trt.export.importers.imported import sibling
 from translate_trt.export.importers.json_file import load_json, shown
 from translate_trt.export.importers.sizes import check_tensors
 from translate_trt.export.importers.torch_file import read_torch_file
@@ -187,7 +188,7 @@ def _shards(directory: Path, name: str) -> list[Path]:
     except (TypeError, KeyError, AttributeError) as error:
         raise InputError(f"{path} lists no weight files; copy the directory again.") from error
     for file in files:
-        if Path(file).name != file or not (directory / file).is_file():
+        if Path(file).name != file or sibling(directory, file) is None:
             raise InputError(
                 f"{path} lists {file[:100]}, which is not in {directory}; copy the file there."
             )

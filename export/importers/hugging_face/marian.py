@@ -1,13 +1,17 @@
 """Importer of Marian models that transformers saved, such as OPUS-MT.
 
-Token ids are those of vocab.json; the SentencePiece models of both languages only segment text. A
-piece that vocab.json lacks becomes the unknown token.
+Token ids are those of vocab.json, and of tokens that were added after training; the SentencePiece
+models of both languages only segment text. A piece that vocab.json lacks becomes the unknown token.
+Added tokens are words that are never split, like the languages (>>deu<<).
 """
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -20,7 +24,11 @@ from translate_trt.export.importers.hugging_face.directory import (
     tokens_by_id,
 )
 from translate_trt.export.importers.hugging_face.generation import Generation
-from translate_trt.export.importers.hugging_face.tokens import check_end, read_object
+from translate_trt.export.importers.hugging_face.tokens import (
+    check_end,
+    read_added_tokens,
+    read_object,
+)
 from translate_trt.export.importers.imported import (
     Imported,
     ModelPart,
@@ -42,6 +50,8 @@ from translate_trt.export.importers.vocabulary import (
 from translate_trt.runtime.errors import InputError
 from translate_trt.train.model import sinusoid
 
+log = logging.getLogger("translate_trt")
+
 _POSITIONS = [f"model.{stack}.embed_positions.weight" for stack in ("encoder", "decoder")]
 # Sinusoids of a model without tables.
 _SINUSOID = "concatenated"
@@ -58,10 +68,15 @@ def import_marian(directory: Path) -> Imported:
     """
     config = Config.read(directory, "marian")
     generation = Generation.read(directory, config)
-    source, target = _token_maps(directory, config, generation)
+    settings = read_object(directory / "tokenizer_config.json")
+    _warn(directory, settings)
+    added = read_added_tokens(directory, settings)
+    source, target = _token_maps(directory, config, generation, settings, added)
     forced = generation.token("forced_bos_token_id", target.count)
     files = directory / "source.spm", directory / "target.spm"
-    (source, target), tokenizers = remap_tokenizers(files, (source, target), is_opus_language)
+    (source, target), tokenizers = remap_tokenizers(
+        files, (source, target), lambda token: token in added or is_opus_language(token)
+    )
     tensors = Tensors(directory, read_weights(directory))
     model, weights = convert(config, tensors, (source, target), _positions(tensors))
     tensors.check_all_used(IGNORED)
@@ -70,6 +85,16 @@ def import_marian(directory: Path) -> Imported:
     if forced is not None:
         prompt = replace(prompt, target=(target.id_of(forced),))
     return Imported(made, tokenizers, "marian-hf", generation.search(), prompt)
+
+
+def _warn(directory: Path, settings: dict[str, Any]) -> None:
+    """Log a warning for a setting of the tokenizer that changes translations."""
+    if settings.get("clean_up_tokenization_spaces"):
+        log.warning(
+            "%s: clean_up_tokenization_spaces is true, which translate-trt does not apply: "
+            "transformers removes spaces before . ? ! and , and in English contractions such as "
+            "do n't.", directory / "tokenizer_config.json",
+        )  # fmt: skip
 
 
 def _positions(tensors: Tensors) -> ModelPart:
@@ -88,12 +113,23 @@ def _positions(tensors: Tensors) -> ModelPart:
 
 
 def _token_maps(
-    directory: Path, config: Config, generation: Generation
+    directory: Path,
+    config: Config,
+    generation: Generation,
+    settings: dict[str, Any],
+    added: dict[str, int],
 ) -> tuple[TokenMap, TokenMap]:
-    """Read the maps of source and target; the same object for a shared vocabulary."""
+    """Read the maps of source and target; the same object for a shared vocabulary.
+
+    Args:
+        directory: Directory of the model.
+        config: The model's config.json.
+        generation: The model's generation settings.
+        settings: Values of tokenizer_config.json.
+        added: Ids of added tokens, which vocab.json may contain or lack.
+    """
     shared = config.flag("share_encoder_decoder_embeddings", True)
-    size = config.integer("vocab_size")
-    source = _read_vocabulary(directory / "vocab.json", size)
+    size, vocabulary = config.integer("vocab_size"), directory / "vocab.json"
     own = directory / "target_vocab.json"
     if not shared or own.is_file():
         if shared or not own.is_file():
@@ -104,22 +140,28 @@ def _token_maps(
         target_size = size
         if config.values.get("decoder_vocab_size"):
             target_size = config.integer("decoder_vocab_size")
-        target = _read_vocabulary(own, target_size)
+        source, target = _read_vocabulary(vocabulary, size), _read_vocabulary(own, target_size)
+        missing = next((token for token in added if token not in source), None)
+        if missing is not None:  # transformers has one id of it for both sides
+            raise InputError(
+                f"{directory}: {missing!r:.60} is an added token, which {vocabulary.name} lacks; "
+                "with separate vocabularies, added tokens are not supported."
+            )
         return _source_token_map(source), _token_map(target, config, generation)
+    source = _read_vocabulary(vocabulary, size, added)
     token_map = _token_map(source, config, generation)
-    settings = read_object(directory / "tokenizer_config.json")
     check_end(generation.config, source[generation.end(config, len(source))], settings)
     return token_map, token_map
 
 
-def _read_vocabulary(path: Path, size: int) -> list[str]:
-    """Read the tokens by id."""
+def _read_vocabulary(path: Path, size: int, added: Mapping[str, int] | None = None) -> list[str]:
+    """Read the tokens by id, with added tokens that the file lacks."""
     values = read_json_file(path)
     if not isinstance(values, dict):
         raise InputError(
             f"{path} is not a JSON object of tokens and ids; copy the directory again."
         )
-    return tokens_by_id(path, values, size)
+    return tokens_by_id(path, {**(added or {}), **values}, size)
 
 
 def _source_token_map(tokens: list[str]) -> TokenMap:

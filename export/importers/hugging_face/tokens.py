@@ -2,11 +2,14 @@
 
 Ids are those of tokenizer.json. Older directories lack this file: M2M100's ids are in vocab.json,
 followed by the languages. The others use the ids of the SentencePiece model, after fairseq's four
-special tokens and followed by languages and a mask token.
+special tokens and followed by languages and a mask token. Newer versions of these tokenizers record
+the ids of languages and added tokens; recorded ids replace computed ones.
 """
 
 from __future__ import annotations
 
+import itertools
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -160,6 +163,43 @@ def read_object(path: Path) -> dict[str, Any]:
     return values if isinstance(values, dict) else {}
 
 
+def read_added_tokens(directory: Path, settings: dict[str, Any]) -> dict[str, int]:
+    """Return the ids of added tokens, as a tokenizer without tokenizer.json records them.
+
+    Args:
+        directory: Directory of the model.
+        settings: Values of tokenizer_config.json.
+
+    Raises:
+        InputError: A record is not that of a token and an id.
+    """
+    path, ids = directory / "tokenizer_config.json", settings.get("added_tokens_decoder")
+    if ids:
+        items = ids.items() if isinstance(ids, dict) else [(None, ids)]
+        pairs = [
+            (token.get("content") if isinstance(token, dict) else None, _integer(index))
+            for index, token in items
+        ]
+    else:  # before transformers 4.34
+        path = directory / "added_tokens.json"
+        values = read_json_file(path) if path.is_file() else {}
+        pairs = list(values.items()) if isinstance(values, dict) else [(None, values)]
+    found: dict[str, int] = {}
+    for token, index in pairs:
+        if not isinstance(token, str) or type(index) is not int or index < 0:
+            raise InputError(
+                f"{path}: the added tokens are damaged: {token!r:.60} has id {index!r:.60}, but a "
+                "token and an id are required. Copy the file again."
+            )
+        found[token] = index
+    return found
+
+
+def _integer(text: object) -> int | None:
+    """Return the number that decimal digits stand for; None for anything else."""
+    return int(text) if isinstance(text, str) and re.fullmatch("[0-9]{1,9}", text) else None
+
+
 def _ids(
     directory: Path, settings: dict[str, Any], spm: Path, m2m100: bool
 ) -> tuple[Path, dict[str, Any]]:
@@ -167,15 +207,22 @@ def _ids(
     path = directory / "tokenizer.json"
     if path.is_file():
         return path, _of_tokenizer(path)
+    added = read_added_tokens(directory, settings)
     path = directory / "vocab.json"
-    if not path.is_file():
-        return spm, _of_sentencepiece(directory, settings, spm)
-    ids = read_json_file(path)
-    if not isinstance(ids, dict):
-        raise InputError(
-            f"{path} is not a JSON object of tokens and ids; copy the directory again."
-        )
-    return path, ids | (_m2m100_languages(directory, settings, len(ids)) if m2m100 else {})
+    if path.is_file():
+        ids = read_json_file(path)
+        if not isinstance(ids, dict):
+            raise InputError(
+                f"{path} is not a JSON object of tokens and ids; copy the directory again."
+            )
+        ids |= _m2m100_languages(directory, settings, len(ids)) if m2m100 else {}
+    else:
+        path, ids = spm, _of_sentencepiece(directory, settings, spm, added)
+    taken = set(added.values())
+    # Values of vocab.json may be of any type, such as lists.
+    return path, {
+        token: index for token, index in ids.items() if not (type(index) is int and index in taken)
+    } | added
 
 
 def _m2m100_languages(directory: Path, settings: dict[str, Any], count: int) -> dict[str, int]:
@@ -204,7 +251,10 @@ def _of_tokenizer(path: Path) -> dict[str, Any]:
     raise InputError(f"{path} has no vocabulary ({reason}); copy it again.")
 
 
-def _of_sentencepiece(directory: Path, settings: dict[str, Any], spm: Path) -> dict[str, int]:
+def _of_sentencepiece(
+    directory: Path, settings: dict[str, Any], spm: Path, added: dict[str, int]
+) -> dict[str, int]:
+    """Return the ids of the pieces, and of special tokens in the ids that `added` leaves free."""
     try:
         model = sentencepiece.SentencePieceProcessor(model_file=str(spm))
     except (OSError, RuntimeError) as error:
@@ -220,10 +270,12 @@ def _of_sentencepiece(directory: Path, settings: dict[str, Any], spm: Path) -> d
     ids = {name: index for index, name in enumerate(names)}
     special = settings | read_object(directory / "special_tokens_map.json")
     more = special.get("additional_special_tokens") or special.get("extra_special_tokens") or []
+    taken = set(added.values())
+    free = (index for index in itertools.count(len(ids)) if index not in taken)
     for token in (*(more if isinstance(more, list) else []), special.get("mask_token")):
         name = token.get("content") if isinstance(token, dict) else token
-        if isinstance(name, str):
-            ids.setdefault(name, len(ids))
+        if isinstance(name, str) and name not in ids and name not in added:
+            ids[name] = next(free)
     return ids
 
 

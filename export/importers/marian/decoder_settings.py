@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from translate_trt.export.importers.marian.files import read_settings, sibling
+from translate_trt.export.importers.imported import sibling
+from translate_trt.export.importers.marian.files import BOOLEANS, read_settings
 from translate_trt.export.importers.marian.lexical_table import ShortlistFile
 from translate_trt.runtime.errors import InputError, OptionError
 from translate_trt.runtime.options import SearchOptions
@@ -114,8 +115,8 @@ class DecoderSettings:
         _warn(path, values)
         return cls(
             search,
-            allows_unknown=values.get("allow-unk") is True,
-            allows_special=values.get("allow-special") is True,
+            allows_unknown=_flag(path, values, "allow-unk"),
+            allows_special=_flag(path, values, "allow-special"),
             shortlist=_shortlist(path, values.get("shortlist")),
         )
 
@@ -141,7 +142,7 @@ def _settings_path(model: Path) -> Path | None:
 
 
 def read_decoder_file(path: Path) -> dict[str, Any]:
-    """Read the values of a file by name.
+    """Read the values of a file by name, without blank ones.
 
     Raises:
         InputError: The file cannot be read, or is not in the form that Marian writes.
@@ -150,7 +151,17 @@ def read_decoder_file(path: Path) -> dict[str, Any]:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"cannot read {path}: {error}; copy it again, or delete it.") from error
-    return read_settings(path, text, "it")
+    values = read_settings(path, text, "it")
+    return {name: value for name, value in values.items() if value is not None and value != []}
+
+
+def _flag(path: Path, values: dict[str, Any], name: str) -> bool:
+    """Return a Boolean setting, which is off by default."""
+    value = values.get(name, False)
+    value = BOOLEANS.get(value, value) if isinstance(value, str) else value
+    if not isinstance(value, bool):
+        raise InputError(f"{path}: {name} is {value!r:.60}; true or false is required.")
+    return value
 
 
 def _names(values: dict[str, Any], model: Path) -> bool:

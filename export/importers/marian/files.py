@@ -1,7 +1,7 @@
 """Parsers of Marian's settings and vocabularies.
 
 The YAML parser reads the subset that Marian writes: a key and a value per line, and lists of
-scalars in brackets or with one item per line.
+scalars in brackets or with one item per line. People add comments and the line `---`.
 """
 
 from __future__ import annotations
@@ -17,27 +17,26 @@ from translate_trt.runtime.errors import InputError
 #: Array of a model file that contains its settings.
 SETTINGS = "special:model.yml"
 
-_WORDS: dict[str, Any] = {"true": True, "false": False, "null": None, "~": None, "[]": []}
+#: Spellings of Booleans in yaml-cpp (convert<bool>). Its `y` and `n` are Booleans only where one is
+#: expected: `transformer-preprocess: n` is a string.
+BOOLEANS = {
+    spelled: value
+    for words, value in (("true yes on y", True), ("false no off n", False))
+    for word in words.split()
+    for spelled in (word, word.capitalize(), word.upper())
+}
+_WORDS: dict[str, Any] = {word: value for word, value in BOOLEANS.items() if len(word) > 1}
+_WORDS |= {"null": None, "~": None, "[]": []}
+# A quoted scalar, or else a comment.
+_COMMENT = re.compile(
+    r"""(?<![^\s\[,])("(?:\\.|[^"\\])*"|'(?:''|[^'])*')(?![^\s\],:])|(?<!\S)\#.*"""
+)
 # Escape sequences of YAML.
 _ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.)")
 _CHARACTERS = {
     "0": "\0", "a": "\a", "b": "\b", "t": "\t", "n": "\n", "v": "\v", "f": "\f", "r": "\r",
     "e": "\x1b", "N": "\x85", "_": "\xa0", "L": "\u2028", "P": "\u2029",
 }  # fmt: skip
-
-
-def sibling(directory: Path, name: Any) -> Path | None:
-    """Return the file in a directory that has the last part of a path as its name, if it exists.
-
-    Args:
-        directory: The directory.
-        name: Path on the machine of the settings' author.
-    """
-    path = directory / Path(str(name)).name
-    try:
-        return path if path.is_file() else None
-    except OSError:  # no file can have the name
-        return None
 
 
 def read_settings(path: Path, text: str, part: str = SETTINGS) -> dict[str, Any]:
@@ -53,25 +52,40 @@ def read_settings(path: Path, text: str, part: str = SETTINGS) -> dict[str, Any]
     """
     found: dict[str, Any] = {}
     name = None
-    for line in text.split("\n"):
-        if not line.strip():
+    for whole in text.split("\n"):
+        line = _COMMENT.sub(lambda match: match[1] or "", whole).rstrip(" \t\r")
+        if not line or (line == "---" and not found):
             continue
-        item = re.fullmatch(r" *- (.*)", line)
-        pair = re.fullmatch(r"([^\s:#][^:]*):(?: (.*))?", line)
-        flow = re.fullmatch(r" +(\[.*\]) *", line)  # on the line after its name
-        if item is not None and name is not None and isinstance(found[name], list):
-            found[name].append(_scalar(item[1]))
-        elif flow is not None and name is not None and found[name] == []:
-            found[name] = _scalar(flow[1])
-        elif pair is not None and pair[1] not in found:
-            name = pair[1]
-            found[name] = [] if pair[2] is None else _scalar(pair[2])
-        else:
+        try:
+            name = _read_line(line, found, name)
+        except (ValueError, RecursionError) as error:
             raise InputError(
-                f"{path}: {part} has the line {line[:60]!r}, which Marian does not write; the file "
-                "is damaged."
-            )
+                f"{path}: {part} has the line {whole[:60]!r}, which Marian does not write; the "
+                "file is damaged."
+            ) from error
     return found
+
+
+def _read_line(line: str, found: dict[str, Any], name: str | None) -> str | None:
+    """Add the setting or the item of a list on a line, and return the name of the last setting.
+
+    Raises:
+        ValueError: The line is neither.
+        RecursionError: Lists are nested too deeply.
+    """
+    item = re.fullmatch(r" *- (.*)", line)
+    pair = re.fullmatch(r"([^\s:#][^:]*):(?: (.*))?", line)
+    flow = re.fullmatch(r" +(\[.*\])", line)  # on the line after its name
+    if item is not None and name is not None and isinstance(found[name], list):
+        found[name].append(_scalar(item[1]))
+    elif flow is not None and name is not None and found[name] == []:
+        found[name] = _scalar(flow[1])
+    elif pair is not None and pair[1] not in found:
+        name = pair[1]
+        found[name] = [] if pair[2] is None else _scalar(pair[2])
+    else:
+        raise ValueError(line)
+    return name
 
 
 def _scalar(text: str) -> Any:
@@ -99,8 +113,18 @@ def _unquoted(text: str) -> str:
 
 
 def _character(match: re.Match[str]) -> str:
+    """Return the character of an escape sequence.
+
+    Raises:
+        ValueError: Unicode has no such character; yaml-cpp refuses surrogates, too.
+    """
     code = match[1]
-    return chr(int(code[1:], 16)) if len(code) > 1 else _CHARACTERS.get(code, code)
+    if len(code) == 1:
+        return _CHARACTERS.get(code, code)
+    number = int(code[1:], 16)
+    if 0xD800 <= number <= 0xDFFF:
+        raise ValueError("a surrogate is not a character")
+    return chr(number)
 
 
 def read_vocabulary(path: Path) -> list[str]:
@@ -156,11 +180,14 @@ def _yaml(path: Path, text: str) -> list[tuple[str, int]]:
             key = line[2:].rstrip("\r")
             continue
         token, separator, index = line.rpartition(":")
-        if not separator or not index.strip().isdigit() or (key is not None and token):
+        try:
+            if not separator or not index.strip().isdigit() or (key is not None and token):
+                raise ValueError(line)
+            found.append((_unquoted(token if key is None else key), int(index)))
+        except ValueError as error:
             raise InputError(
                 f"{path}, line {number}: {line[:60]!r} is not a token and an id; pass the "
                 "vocabulary that Marian was trained with."
-            )
-        found.append((_unquoted(token if key is None else key), int(index)))
+            ) from error
         key = None
     return found

@@ -123,11 +123,6 @@ def _token_matrices(tensors: Tensors) -> Matrices:
     bias = None
     if "decoder_ff_logit_out_b" in tensors:
         bias = tensors.take("decoder_ff_logit_out_b").reshape(-1)
-        if len(bias) != len(output):
-            raise InputError(
-                f"{tensors.directory}: the output has {len(output):,} rows, but its bias has "
-                f"{len(bias):,}; the file is damaged."
-            )
     return Matrices(source, target, output, bias)
 
 

@@ -15,12 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from translate_trt.export.importers.imported import Imported
+from translate_trt.export.importers.imported import Imported, sibling
 from translate_trt.export.importers.marian.decoder_settings import (
     DecoderSettings,
     read_decoder_file,
 )
-from translate_trt.export.importers.marian.files import sibling
 from translate_trt.export.importers.marian.lexical_table import ShortlistFile
 from translate_trt.export.importers.marian.model import import_marian_model
 from translate_trt.export.importers.model_format import ModelFormat, need

@@ -69,5 +69,11 @@ def _read_array(path: Path, archive: zipfile.ZipFile, entry: zipfile.ZipInfo) ->
                 f"{path}: {entry.filename} has shape {list(shape)} of {dtype}, {size:,} bytes, but "
                 f"stores {stored:,}; the file is damaged, or marian did not write it."
             )
-        array = np.frombuffer(file.read(), dtype)
+        content = file.read(stored)
+        if len(content) != stored:
+            raise InputError(
+                f"{path}: {entry.filename} has {len(content):,} of the {stored:,} bytes that the "
+                "archive declares; copy the file again."
+            )
+        array = np.frombuffer(content, dtype)
     return array.reshape(shape[::-1]).T if fortran else array.reshape(shape)

@@ -11,9 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import sentencepiece
 import torch
 from click.testing import CliRunner
-from support.importing import logits_of
+from support.hugging_face_models import pieces_of, train_pieces
+from support.importing import logits_of, tokenizer_of
 from support.numpy_transformer import ACTIVATIONS, NumpyTransformer
 
 from translate_trt.export.importers.fairseq import import_fairseq
@@ -356,6 +358,26 @@ def test_alignment_heads(
         import_fairseq(*save(tmp_path, OPTIONS | more, random_weights(OPTIONS)))
 
 
+@pytest.mark.parametrize("kind", ["unigram", "bpe"])
+def test_sentencepiece_models_of_both_kinds(kind: str, tmp_path: Path) -> None:
+    """The model has <s>, with which fairseq's decoding does not start, as a control piece."""
+    model = tmp_path / "spm.model"
+    model.write_bytes(train_pieces(["the cat sat", "he met the man", "hello world"] * 20, kind, 30))
+    words = [*pieces_of(model.read_bytes()), "madeupword0000"]
+    matrix = torch.randn(len(SPECIAL) + len(words), WIDTH)
+    weights = random_weights(OPTIONS)
+    for name in ("encoder.embed_tokens", "decoder.embed_tokens", "decoder.output_projection"):
+        weights[f"{name}.weight"] = matrix
+    path, dictionary, _ = save(tmp_path, OPTIONS, weights)
+    dictionary.write_text("".join(f"{word} 1\n" for word in words))
+    imported = import_fairseq(path, dictionary, None, (model, None))
+    ours = tokenizer_of(imported.tokenizers)
+    theirs = sentencepiece.SentencePieceProcessor(model_file=str(model))
+    text = "he met the hello cat"
+    found = ours.encode_source(text)
+    assert ours.source_pieces(found) == theirs.encode(text, out_type=str)
+
+
 def test_quant_noise(tmp_path: Path) -> None:
     """An alias of the output matrix is accepted; an embedding projection is refused."""
     weights = random_weights(OPTIONS)
@@ -401,6 +423,24 @@ def test_broken_checkpoints(tmp_path: Path) -> None:
         },
     }
     for message, more in spoiled.items():
+        with pytest.raises(InputError, match=message):
+            import_fairseq(*save(tmp_path, OPTIONS, weights, **more))
+    for message, more in {
+        "setting foo_layer is a tensor of shape": {"cfg": {"model": {"foo_layer": torch.ones(2)}}},
+        "setting _name is a tensor": {
+            "cfg": {"model": argparse.Namespace(**OPTIONS), "task": {"_name": torch.ones(2)}}
+        },
+        r"in_proj_weight has shape \[2, 32\]; rows of": {
+            "model": weights | {"decoder.layers.0.self_attn.in_proj_weight": torch.ones(2, WIDTH)}
+        },
+        r"target's matrix has shape \[34\]": {
+            "model": weights | {"decoder.embed_tokens.weight": torch.ones(34)}
+        },
+        r"encoder.version has shape \[2\]; a number": {
+            "model": random_weights(OPTIONS | OTHER) | {"encoder.version": torch.ones(2)},
+            "cfg": {"model": argparse.Namespace(**OPTIONS | OTHER)},
+        },
+    }.items():
         with pytest.raises(InputError, match=message):
             import_fairseq(*save(tmp_path, OPTIONS, weights, **more))
     path.write_bytes(b"nothing")

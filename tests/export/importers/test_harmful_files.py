@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import codecs
 import io
+import json
 import pickle
+import struct
 import zipfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,8 +25,10 @@ from translate_trt.export.importers.hugging_face.directory import (
     tokens_by_id,
 )
 from translate_trt.export.importers.imported import build_model
+from translate_trt.export.importers.marian.decoder_settings import read_decoder_file
 from translate_trt.export.importers.marian.files import read_vocabulary
 from translate_trt.export.importers.marian.model import import_marian_model
+from translate_trt.export.importers.matrices import Matrices
 from translate_trt.export.importers.torch_file import read_torch_file, tensors_of
 from translate_trt.export.importers.vocabulary import (
     SpecialTokens,
@@ -86,6 +91,36 @@ def cut_off(path: Path) -> None:
     of_arrays(path, {"a.npy": header((4,))[:30]})
 
 
+def forged(path: Path, name: str, head: bytes, size: int, compression: int) -> None:
+    """Write an entry of `size` more zeros than its declared size, which is that of `head`."""
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        archive.writestr(name, head + bytes(size))
+    content = bytearray(path.read_bytes())
+    struct.pack_into("<I", content, content.rindex(b"PK\x01\x02") + 24, len(head))
+    path.write_bytes(content)
+
+
+def an_array_in_bzip2(path: Path) -> None:
+    forged(path, "a.npy", header((4,)) + bytes(16), 4 << 20, zipfile.ZIP_BZIP2)
+
+
+def an_array_in_lzma(path: Path) -> None:
+    forged(path, "a.npy", header((4,)) + bytes(16), 4 << 20, zipfile.ZIP_LZMA)
+
+
+def a_longer_array(path: Path) -> None:
+    forged(path, "a.npy", header((4,)) + bytes(16), 4 << 20, zipfile.ZIP_DEFLATED)
+
+
+def a_shorter_array(path: Path) -> None:
+    of_arrays(path, {"a.npy": header((4,)) + bytes(16)})
+    content = bytearray(path.read_bytes())
+    place = content.rindex(b"PK\x01\x02")
+    checksum = zlib.crc32(header((4,)) + bytes(8))
+    struct.pack_into("<II", content, place + 16, checksum, len(header((4,))) + 8)
+    path.write_bytes(content)
+
+
 ARRAYS: tuple[tuple[Callable[[Path], None], str], ...] = (
     (a_huge_shape, r"shape \[33554432, 33554432\] of float32, 4,503,599,627,370,496 bytes, but"),
     (a_negative_shape, r"shape \[-1, 4\]"),
@@ -94,6 +129,10 @@ ARRAYS: tuple[tuple[Callable[[Path], None], str], ...] = (
     (a_damaged_header, "the header of a.npy is damaged"),
     (a_header_of_another_type, "the header of a.npy is damaged"),
     (cut_off, "the header of a.npy is damaged"),
+    (an_array_in_bzip2, '"a.npy" is compressed with the zip method 12; only stored'),
+    (an_array_in_lzma, '"a.npy" is compressed with the zip method 14; only stored'),
+    (a_longer_array, "cannot read .*model.npz: Bad CRC-32"),
+    (a_shorter_array, "a.npy has 8 of the 16 bytes that the archive declares"),
 )  # fmt: skip
 
 
@@ -124,6 +163,10 @@ def a_torch_bomb(path: Path) -> None:
     with zipfile.ZipFile(path) as archive:
         entries = {name: archive.read(name) for name in archive.namelist()}
     of_arrays(path, entries, zipfile.ZIP_DEFLATED)
+
+
+def a_checkpoint_in_bzip2(path: Path) -> None:
+    forged(path, "archive/data.pkl", pickle.dumps({"model": {}}, 2), 4 << 20, zipfile.ZIP_BZIP2)
 
 
 class Harm:
@@ -181,6 +224,7 @@ CHECKPOINTS: tuple[tuple[Callable[[Path], None], str], ...] = (
     (sparse, "x is a sparse, quantized or meta"),
     (without_memory, "x is a sparse, quantized or meta"),
     (a_torch_bomb, "its unpacked files would take 209,"),
+    (a_checkpoint_in_bzip2, 'data.pkl" is compressed with the zip method 12; only stored'),
     (a_bytearray, "calls builtins bytearray, .*so it could fill the memory"),
     (a_bytearray_in_an_old_file, "calls builtins bytearray, .*so it could fill the memory"),
     (bytes_in_hex, "calls _codecs encode, but not for a string"),
@@ -242,6 +286,54 @@ def test_deeply_nested_json(tmp_path: Path) -> None:
     for read in (read_json_file, read_vocabulary):
         with pytest.raises(InputError, match=r"is not JSON: it is nested too deeply"):
             read(path)
+
+
+def test_a_shard_whose_name_no_file_can_have(tmp_path: Path) -> None:
+    listed = {"weight_map": {"a": "x" * 300 + ".safetensors"}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(listed))
+    with pytest.raises(InputError, match=r"lists x{100}, which is not in "):
+        read_weights(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("decoder.yml", f"models: {'[' * 3_000}{']' * 3_000}\n"),
+        ("decoder.yml", 'models: "\\U00110000"\n'),
+        ("vocab.yml", '"\\U00110000": 0\n'),
+        ("vocab.yml", '"\\ud83d": 0\n'),
+        ("vocab.yml", "a: \u00b2\n"),
+    ],
+    ids=["nested", "setting", "token", "surrogate", "superscript"],
+)
+def test_yaml_of_marian(name: str, text: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    read = read_vocabulary if name == "vocab.yml" else read_decoder_file
+    with pytest.raises(InputError, match=r"has the line|is not a token and an id"):
+        read(tmp_path / name)
+
+
+SHAPES: tuple[tuple[dict[str, tuple[int, ...]], str], ...] = (
+    ({"source": (8,)}, r"the source's matrix has shape \[8\]"),
+    ({"target": ()}, r"the target's matrix has shape \[\]"),
+    ({"output": (8, 2, 2)}, r"the target's matrix has shape \[8, 2, 2\]"),
+    ({"target": (7, 2)}, "the target's matrix has 7 rows, but the vocabulary has 8 tokens"),
+    ({"bias": (5,)}, r"bias of the output has shape \[5\], but the vocabulary has 8 tokens"),
+    ({"bias": (9,)}, r"bias of the output has shape \[9\], but"),
+    ({"bias": (1, 8)}, r"bias of the output has shape \[1, 8\], but"),
+)
+
+
+@pytest.mark.parametrize(("shapes", "message"), SHAPES, ids=[str(shapes) for shapes, _ in SHAPES])
+def test_shapes_of_the_token_matrices(shapes: dict[str, tuple[int, ...]], message: str) -> None:
+    tokens = TokenMap([f"w{index}" for index in range(8)], SpecialTokens(0, 1, 2, 3))
+    whole = {"source": (8, 2), "target": (8, 2), "output": (8, 2), "bias": (8,)}
+    Matrices(**{name: torch.zeros(shape) for name, shape in whole.items()}).check(
+        "x", tokens, tokens
+    )
+    spoiled = {name: torch.zeros(shape) for name, shape in (whole | shapes).items()}
+    with pytest.raises(InputError, match=message):
+        Matrices(**spoiled).check("x", tokens, tokens)
 
 
 def test_a_configuration_larger_than_its_weights(tmp_path: Path) -> None:

@@ -28,6 +28,10 @@ from support.marian_files import (
 )
 
 from translate_trt.export.importers.languages import opus_prompt
+from translate_trt.export.importers.marian.decoder_settings import (
+    DecoderSettings,
+    read_decoder_file,
+)
 from translate_trt.export.importers.marian.files import read_settings
 from translate_trt.export.importers.marian.model import import_marian_model
 from translate_trt.runtime.bundle.attention_heads import AttentionHeads
@@ -255,11 +259,62 @@ def test_settings_of_the_decoder(
         assert re.search(warning, found)
 
 
+COMMENTED = """--- # OPUS-MT
+# for the demo
+models:
+  - model.npz  # the best one
+  # - other.npz
+vocabs: [a.yml, "b #1.yml"] # both
+beam-size: 6   # quality
+normalize: 0.6\r
+shortlist: \nalignment:
+word-penalty: ~
+log: 'it''s # here'
+skip-cost: No
+"""
+
+
+def test_settings_that_people_wrote(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Comments, the line ---, blank values and Booleans of YAML 1.1."""
+    paths = save(tmp_path, OPTIONS, random_weights(OPTIONS))
+    (tmp_path / "decoder.yml").write_text(COMMENTED, newline="")
+    values = read_decoder_file(tmp_path / "decoder.yml")
+    assert values == {
+        "models": ["model.npz"], "vocabs": ["a.yml", "b #1.yml"], "beam-size": 6, "normalize": 0.6,
+        "log": "it's # here", "skip-cost": False,
+    }  # fmt: skip
+    imported = import_marian_model(*paths)
+    assert (imported.search["beam_size"], imported.search["length_penalty"]) == (6, 0.6)
+    assert not caplog.messages
+
+
+@pytest.mark.parametrize("name", ["allow-unk", "allow-special"])
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("true", True), ("True", True), ("YES", True), ("on # names", True), ("y", True),
+        ("'true'", True), ("false", False), ("No", False), ("off", False), ("N", False),
+        ("", False), ("~", False), ("1", None), ("maybe", None), ("[true]", None),
+    ],
+)  # fmt: skip
+def test_flags_of_the_decoder(name: str, text: str, expected: bool | None, tmp_path: Path) -> None:
+    path = tmp_path / "decoder.yml"
+    path.write_text(f"{name}: {text}\n")
+    if expected is None:
+        with pytest.raises(InputError, match=f"{name} is .*; true or false is required"):
+            DecoderSettings.read(tmp_path / "model.npz")
+        return
+    found = DecoderSettings.read(tmp_path / "model.npz")
+    assert found.allows_unknown == (expected and name == "allow-unk")
+    assert found.allows_special == (expected and name == "allow-special")
+
+
 def test_broken_settings_of_the_decoder(tmp_path: Path) -> None:
     paths = save(tmp_path, OPTIONS, random_weights(OPTIONS))
     for text, message in (
         ("normalize: -1\n", r"decoder\.yml: its beam-size or normalize .*length_penalty is -1"),
         ("beam-size: many\n", "its beam-size or normalize"),
+        ("beam-size: 6\n---\n", r"decoder\.yml: it has the line '---'"),
         ("- a\n", r"decoder\.yml: it has the line '- a'"),
     ):
         (tmp_path / "decoder.yml").write_text(text)

@@ -297,6 +297,7 @@ def test_alignment_heads(tmp_path: Path) -> None:
 
 def test_broken_checkpoints(tmp_path: Path) -> None:
     weights = random_weights(OPTIONS)
+    layers = {n: t for n, t in weights.items() if not n.startswith("generator.")}
     spoiled = {
         "contains an object of decimal.Decimal": {"vocab": Decimal(1)},
         "no vocabularies under 'vocab'": {"vocab": None},
@@ -319,12 +320,23 @@ def test_broken_checkpoints(tmp_path: Path) -> None:
             "vocab": VOCABULARIES | {"tgt": TARGET[:-1]}
         },
         "no settings under 'opt'": {"opt": {}},
+        "setting new is a tensor of shape": {
+            "opt": argparse.Namespace(**OPTIONS, new=torch.ones(2))
+        },
+        r"bias of the output has shape \[3\]": {
+            "generator": {"weight": weights["generator.weight"], "bias": torch.ones(3)}
+        },
+        r"source's matrix has shape \[3\]": {
+            "model": layers | {name: torch.ones(3) for name in layers if "emb_luts" in name}
+        },
+        r"pe\.pe differs from the sinusoids": {
+            "model": layers | {name: torch.tensor(1.0) for name in layers if name.endswith("pe.pe")}
+        },
         "no weights under 'generator'": {"generator": None},
         "x under 'model' is not a tensor": {"model": {"x": 1}},
         r"encoder\.adapter is part of the model": {
             "generator": {n[10:]: t for n, t in weights.items() if n.startswith("generator.")},
-            "model": {n: t for n, t in weights.items() if not n.startswith("generator.")}
-            | {"encoder.adapter": torch.ones(1)},
+            "model": layers | {"encoder.adapter": torch.ones(1)},
         },
     }
     for message, more in spoiled.items():

@@ -19,10 +19,12 @@ from translate_trt.train.checkpoint import open_checkpoint
 # Files of repositories, with the values of their config.json.
 OPUS = ["config.json", "pytorch_model.bin", "tf_model.h5", "rust_model.ot", "source.spm",
         "target.spm", "vocab.json", "tokenizer_config.json", "generation_config.json",
+        "added_tokens.json",
         "README.md", ".gitattributes"]  # fmt: skip
 M2M100 = ["config.json", "model.safetensors.index.json", "model-00001-of-00002.safetensors",
           "model-00002-of-00002.safetensors", "pytorch_model.bin", "sentencepiece.bpe.model",
-          "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"]  # fmt: skip
+          "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
+          "added_tokens.json"]  # fmt: skip
 FIREFOX = ["model.ende.intgemm.alphas.bin", "lex.50.50.ende.s2t.bin", "vocab.ende.spm",
            "metadata.json"]  # fmt: skip
 CTRANSLATE2 = ["model.bin", "config.json", "shared_vocabulary.json", "sentencepiece.bpe.model",

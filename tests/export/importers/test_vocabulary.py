@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from sentencepiece import SentencePieceProcessor, sentencepiece_model_pb2
+from support.hugging_face_models import train_pieces
 
 from translate_trt.export.importers.vocabulary import SpecialTokens, TokenMap, remap_tokenizers
 from translate_trt.runtime.errors import InputError
@@ -54,8 +55,41 @@ def test_a_model_that_lost_pieces_is_damaged(token: str, tmp_path: Path) -> None
     remap(save_model(tmp_path / "spm", trained=20), ">>de<<", "__de__")
 
 
-def test_byte_pairs_take_no_further_piece(tmp_path: Path) -> None:
-    path = save_model(tmp_path / "spm", "BPE")
-    remap(path, ">>de<<", "x", "__de__")
-    with pytest.raises(InputError, match="is a byte-pair encoding and lacks 'leftover'"):
-        remap(path, "leftover")
+LINES = ["the cat sat on the mat", "he met the man in the city", "hello world what"] * 20
+
+
+@pytest.mark.parametrize("kind", ["unigram", "bpe"])
+def test_added_pieces_leave_the_segmentation_alone(kind: str, tmp_path: Path) -> None:
+    """Tokens such as fairseq's madeupword0000, and <s>, which decoding does not start with."""
+    path = tmp_path / "spm"
+    path.write_bytes(train_pieces(LINES, kind, 30))
+    original = SentencePieceProcessor(model_file=str(path))
+    tokens = [original.id_to_piece(number) for number in range(original.get_piece_size())]
+    assert tokens[:3] == ["<unk>", "<s>", "</s>"]
+    more = ["madeupword0000", "the ", "<pad>", ">>de<<"]
+    token_map = TokenMap([*tokens, *more], SpecialTokens(None, 0, 2, 2))
+    _, (content, _) = remap_tokenizers(
+        (path, path), (token_map, token_map), lambda token: token == ">>de<<"
+    )
+    found = SentencePieceProcessor(model_proto=content)
+    ids = {found.id_to_piece(number): number for number in range(found.get_piece_size())}
+    assert found.is_control(ids["<s>"])
+    is_kept = found.is_control if kind == "bpe" else found.is_unused
+    assert all(is_kept(ids[token]) for token in more[:3])
+    for line in [*LINES[:3], "the madeupword0000 met", "<s> x <pad>the  world"]:
+        assert found.encode(line, out_type=str) == original.encode(line, out_type=str)
+    for line in (">>de<< the city", "the >>de<<"):
+        assert "\u2581>>de<<" in found.encode(line, out_type=str)
+
+
+def test_a_word_that_is_also_a_piece(tmp_path: Path) -> None:
+    """As after add_tokens("cat") in transformers."""
+    token_map = TokenMap([*SPECIAL, *PIECES, "cat"], SpecialTokens(0, 1, 2, 3))
+    path = save_model(tmp_path / "spm")
+    with pytest.raises(InputError, match="has the piece '\u2581cat', and a word that would be"):
+        remap_tokenizers((path, path), (token_map, token_map), lambda token: token == "cat")
+
+
+def test_surrogates_are_not_text() -> None:
+    with pytest.raises(InputError, match=r"contains the token '\\ud83d', which is not text"):
+        TokenMap([*SPECIAL, "\ud83d"], SpecialTokens(0, 1, 2, 3))
