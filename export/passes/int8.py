@@ -83,11 +83,12 @@ def quantize_weights(
     quantized = np.clip(np.rint(steps), -_LARGEST, _LARGEST).astype(np.int8)
     exact: NDArray[np.bool_] = np.logical_or(_are_integers(steps), largest == 0)
     for scale in np.unique(scales[exact & (largest > 0)])[: -_MOST_SCALES - 1 : -1]:
-        others = np.flatnonzero(~exact)
-        steps = columns[:, others] / scale
         # At least one step: a column of far smaller numbers would become zeros.
-        most = np.abs(steps).max(axis=0, initial=0)
-        stored = _are_integers(steps) & (most > 0.5) & (most < _LARGEST + 0.5)
+        most = largest / scale
+        fits = (most > 0.5) & (most < _LARGEST + 0.5) & (np.abs(most - np.rint(most)) < _ROUNDING)
+        others = np.flatnonzero(~exact & fits)
+        steps = columns[:, others] / scale
+        stored = _are_integers(steps)
         found = others[stored]
         quantized[:, found] = np.rint(steps[:, stored]).astype(np.int8)
         scales[found] = scale

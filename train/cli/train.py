@@ -130,7 +130,7 @@ def train(
     from translate_trt.train.trainer.load_data import TextFiles, TextPair
     from translate_trt.train.trainer.loop import Trainer
     from translate_trt.train.trainer.run import in_turn, prepare_job
-    from translate_trt.train.trainer.settings import read_session
+    from translate_trt.train.trainer.settings import end_session, read_session
 
     use_threads(threads)
     chosen = choose_device(device)  # before --force: a missing device must not cost an old run
@@ -165,5 +165,8 @@ def train(
                 log.warning("--force: %s is of this torchrun and is continued", out)
             resume, force = True, False
         path = Trainer(in_turn(group, prepare), group, resume).run()
+        group.wait()  # a process that has failed is restarted
+        if group.leads:
+            end_session(out)
     if group.leads and path is not None:
         click.echo(path)

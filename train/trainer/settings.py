@@ -94,6 +94,17 @@ def read_session(out: Path) -> str | None:
         return None
 
 
+def end_session(out: Path) -> None:
+    """Forget the torchrun of a run that has ended: another one may have its name.
+
+    Raises:
+        OutputError: run.json is not writable.
+    """
+    values = read_json(out / SETTINGS)
+    if values.pop(_SESSION, None) is not None:
+        write_json(out / SETTINGS, values)
+
+
 def new_settings(preset_name: str, corpus: str | None, overrides: dict[str, Any]) -> Settings:
     """Make the settings of a run that begins with random weights.
 

@@ -36,6 +36,7 @@ def guarded_protocol(head_seconds: float) -> type[HttpToolsProtocol]:
         _timer: asyncio.TimerHandle | None = None
         _write_timer: asyncio.TimerHandle | None = None
         _answered: Any = None  # the request that is being answered; uvicorn knows the latest
+        _write_paused = False
         _in_head = True
         _complete = False
         _head_bytes = _body_bytes = _framing_bytes = 0
@@ -67,6 +68,8 @@ def guarded_protocol(head_seconds: float) -> type[HttpToolsProtocol]:
                     self.transport.close()  # the answer may have been sent
 
         def on_message_begin(self) -> None:
+            if not self._write_paused:
+                self._stop_writing()  # what is written now tells nothing of what is read
             self._in_head, self._complete = True, False
             self._head_bytes = self._body_bytes = self._framing_bytes = 0
             self._start()
@@ -100,28 +103,41 @@ def guarded_protocol(head_seconds: float) -> type[HttpToolsProtocol]:
             self._answered = cycle
             super()._start_asgi_task(cycle, app)
 
+        def on_response_complete(self) -> None:
+            super().on_response_complete()
+            self._watch_end()
+
         def pause_writing(self) -> None:
+            self._write_paused = True
             super().pause_writing()
+            self._stop_writing()
             self._watch_writing()
 
         def resume_writing(self) -> None:
+            self._write_paused = False
             self._stop_writing()
             super().resume_writing()
+            self._watch_end()
 
-        def timeout_keep_alive_handler(self) -> None:
-            if self.transport.get_write_buffer_size():
-                self.transport.abort()  # the client has not read its last answer
-            super().timeout_keep_alive_handler()
+        def _watch_end(self) -> None:
+            """Watch a client that has not yet read the end of a whole answer."""
+            if self._answered is None or self._answered.response_complete:
+                self._stop_writing()
+                self._watch_writing()
 
         def _watch_writing(self, before: float = math.inf) -> None:
-            """Close the connection of a client that reads nothing for a while."""
+            """Close the connection of a client that reads nothing for a while.
+
+            Nothing is written meanwhile, so that a smaller buffer means that the client reads.
+            """
+            self._write_timer = None
             left = self.transport.get_write_buffer_size()
             if left >= before:
                 self.pipeline.clear()
                 if self._answered is not None:  # it writes no more
                     self._answered.disconnected = True
                 self.transport.abort()
-            else:
+            elif left:
                 loop = asyncio.get_running_loop()
                 self._write_timer = loop.call_later(2 * head_seconds, self._watch_writing, left)
 
@@ -173,9 +189,10 @@ class _Parser:
 
     def _head(self) -> bytes:
         method, headers = self._parser.get_method(), self._protocol.headers
+        version = self._parser.get_http_version().encode()
         if method == b"CONNECT" or any(_STRAY & {*value} for _, value in headers):
             raise httptools.HttpParserError("the server is no proxy, or a header has several lines")
-        lines = [b"%s %s HTTP/1.1" % (method, self._protocol.url)]
+        lines = [b"%s %s HTTP/%s" % (method, self._protocol.url, version)]
         for name, value in headers:
             if name == b"connection":
                 kept = (word.strip() for word in value.split(b","))

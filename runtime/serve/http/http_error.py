@@ -11,8 +11,11 @@ from translate_trt.runtime.serve.admission import BusyError
 #: Status in logs and metrics of a request whose client has closed the connection.
 CLIENT_CLOSED = 499
 
-# Text in quotation marks, as repr writes it, and largest number of logged characters.
-_QUOTED = re.compile(r"""(?<!\w)(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")""", re.DOTALL)
+# Text in quotation marks, as repr writes it, or to the end, which keeps the time linear; and the
+# largest number of logged characters.
+_QUOTED = re.compile(
+    r"""(?<!\w)(?:'(?:[^'\\]|\\.?)*(?:'|\Z)|"(?:[^"\\]|\\.?)*(?:"|\Z))""", re.DOTALL
+)
 _MOST_LOGGED = 300
 
 

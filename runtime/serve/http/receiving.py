@@ -147,11 +147,17 @@ def _fields(pairs: list[tuple[str, str]], kind: type[BaseModel]) -> dict[str, An
     return fields
 
 
+def _part(part: int | str, field: int | str) -> str:
+    """Return a part of an error's place; keys of objects are text of the client."""
+    is_key = field in ("terminology", "options") and part != field
+    return repr(str(part)[:40]) if is_key else str(part)
+
+
 def _problems(error: ValidationError) -> str:
     """Return the first problems of a request, in LibreTranslate's words for a missing field."""
     found = []
     for one in error.errors(include_url=False, include_context=False, include_input=False):
-        name = ".".join(str(part) for part in one["loc"])
+        name = ".".join(_part(part, one["loc"][0]) for part in one["loc"])
         missing = one["type"] == "missing"
         found.append(f"missing {name} parameter" if missing else f"{name}: {one['msg']}")
     return "; ".join(found[:_SHOWN])

@@ -124,6 +124,14 @@ def test_the_log_has_no_text_of_a_client() -> None:
         "Entry(source='...', targets=('...',)) has a blank phrase; the user's fault"
     )
     assert len(HttpError(400, "x" * 10_000).logged) == 300
+    for open_quote in ("'", '"'):  # in time that does not grow with the square of the length
+        assert HttpError(400, f"a {open_quote}" + "\\'" * 500_000).logged == "a '...'"
+        assert len(HttpError(400, f" {open_quote}" * 500_000).logged) == 300
+
+
+def test_the_place_of_an_error_has_no_text_of_a_client(small: TestClient) -> None:
+    answer = small.post("/translate", json=QUERY | {"terminology": {"Konto 123": 1}})
+    assert "terminology.'Konto 123': Input should be" in answer.json()["error"]
 
 
 def test_the_cost_of_a_request_bounds_its_tokens_and_searches() -> None:

@@ -207,13 +207,15 @@ def test_torchrun_continues_only_the_run_that_it_began(
     text: Text, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun: list[bool] = []
+    dies = True
 
     class Recorded:
         def __init__(self, _job: Job, _group: Group, resume: bool) -> None:
             begun.append(resume)
 
         def run(self) -> None:
-            return None
+            if dies:
+                raise RuntimeError("died")
 
     monkeypatch.setattr("translate_trt.train.trainer.loop.Trainer", Recorded)
     out = tmp_path / "run"
@@ -227,15 +229,25 @@ def test_torchrun_continues_only_the_run_that_it_began(
         monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
         return CliRunner().invoke(main, flags(text, out, settings, *more)).exit_code
 
-    assert (train(None), train(None), begun) == (0, 1, [False])  # an older run is refused
-    assert (train("a"), begun) == (1, [False])
-    assert (train("a", "--force"), begun) == (0, [False, False])
-    assert (train("a"), begun) == (0, [False, False, True])
-    assert (train("a", "--force"), begun) == (0, [False, False, True, True])
-    assert (train("none"), begun[4:]) == (1, [])  # without --rdzv-id
-    assert (train("none", "--force"), train("none"), begun[4:]) == (0, 0, [False, True])
-    assert (train("a", "--resume"), train("a"), begun[6:]) == (0, 0, [True, True])
-    assert (train(None), begun[8:]) == (1, [])
+    def begins(session: str | None, *more: str) -> list[bool]:
+        begun.clear()
+        assert train(session, *more) == (1 if dies or not begun else 0)
+        return list(begun)
+
+    assert begins(None) == [False]
+    assert begins(None) == begins("a") == []  # a run of another is refused
+    assert begins("a", "--force") == [False]
+    assert begins("a") == begins("a", "--force") == [True]
+    assert begins("none") == []  # without --rdzv-id
+    assert begins("none", "--force") == [False]
+    assert begins("none") == [True]
+    assert begins("a", "--resume") == begins("a") == [True]
+    dies = False
+    assert begins("a") == [True]
+    # It has ended; another torchrun may have the same --rdzv-id.
+    assert begins("a") == []
+    assert begins("a", "--force") == [False]
+    assert begins(None) == []
 
 
 def test_alone_nothing_is_exchanged() -> None:

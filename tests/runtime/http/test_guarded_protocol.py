@@ -1,0 +1,122 @@
+"""The protocol of connections, with a transport whose client reads as the test says."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from typing import Any
+
+import pytest
+
+pytest.importorskip("uvicorn", reason="the extra serve is not installed")
+import uvicorn
+from uvicorn.server import ServerState
+
+from translate_trt.runtime.serve.http.guarded_protocol import guarded_protocol
+
+ANSWER = b"x" * 1000
+
+
+class Transport(asyncio.Transport):
+    """Connection whose client has left so many bytes unread whenever it is looked at."""
+
+    def __init__(self, left: Iterable[int] = ()) -> None:
+        super().__init__()
+        self._left: Iterator[int] = iter(left)
+        self.written = b""
+        self.closed, self.aborted, self.read = (asyncio.Event() for _ in range(3))
+
+    def write(self, data: Any) -> None:
+        self.written += bytes(data)
+
+    def get_write_buffer_size(self) -> int:
+        left = next(self._left, 0)
+        if not left:
+            self.read.set()
+        return left
+
+    def is_closing(self) -> bool:
+        return self.closed.is_set() or self.aborted.is_set()
+
+    def close(self) -> None:
+        self.closed.set()
+
+    def abort(self) -> None:
+        self.aborted.set()
+
+    def pause_reading(self) -> None:
+        pass
+
+    def resume_reading(self) -> None:
+        pass
+
+
+async def answer(_scope: Any, _receive: Any, send: Callable[[Any], Awaitable[None]]) -> None:
+    headers = [(b"content-length", b"%d" % len(ANSWER))]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": ANSWER})
+
+
+def request(version: str, connection: str) -> bytes:
+    return f"GET / HTTP/{version}\r\nHost: a\r\nConnection: {connection}\r\n\r\n".encode()
+
+
+def connect(transport: Transport) -> Any:
+    config = uvicorn.Config(answer, ws="none", timeout_keep_alive=0, log_config=None)
+    protocol = guarded_protocol(0.01)(config, ServerState(), {})
+    protocol.connection_made(transport)
+    return protocol
+
+
+@pytest.mark.parametrize("connection", ["close", "keep-alive"])
+def test_the_end_of_an_answer_that_nobody_reads(connection: str) -> None:
+    async def run() -> None:
+        transport = Transport(iter(lambda: 70, None))
+        connect(transport).data_received(request("1.1", connection))
+        await transport.aborted.wait()
+        assert transport.written.endswith(ANSWER)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("connection", ["close", "keep-alive"])
+def test_a_slow_client_gets_the_end_of_its_answer(connection: str) -> None:
+    async def run() -> None:
+        transport = Transport(range(20, -1, -1))
+        connect(transport).data_received(request("1.1", connection))
+        await transport.read.wait()
+        await transport.closed.wait()
+        assert not transport.aborted.is_set()
+
+    asyncio.run(run())
+
+
+def test_an_answer_is_paused_for_a_client_that_reads_slowly() -> None:
+    async def run() -> None:
+        transport = Transport([*range(20, 10, -1), *range(30, -1, -1)])
+        protocol = connect(transport)
+        protocol.pause_writing()
+        protocol.data_received(request("1.1", "close"))
+        while next(transport._left) > 11:
+            await asyncio.sleep(0)
+        protocol.resume_writing()  # the rest of the answer is written
+        await transport.read.wait()
+        await transport.closed.wait()
+        assert not transport.aborted.is_set()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+def test_the_version_of_a_request_with_an_offer(version: str) -> None:
+    async def run() -> None:
+        transport = Transport()
+        protocol = connect(transport)
+        protocol.data_received(request(version, "Upgrade\r\nUpgrade: h2c"))
+        while not transport.written.endswith(ANSWER):
+            await asyncio.sleep(0)
+        assert protocol.scope["http_version"] == version
+        assert protocol.scope["headers"] == [(b"host", b"a")]
+        assert (b"connection: close" in transport.written.lower()) == (version == "1.0")
+
+    asyncio.run(run())
