@@ -151,9 +151,9 @@ def train(
             )  # fmt: skip
 
     with open_group(chosen) as group, ExitStack() as stack:
-        # Whether torchrun has restarted the processes of this run, after one died or with another
-        # machine. The number of restarts tells neither: each machine has its own, and torchrun
-        # also restarts a process that has refused the directory.
+        # Whether torchrun has restarted the processes of this run, because one died or a machine
+        # joined. The number of restarts tells neither: each machine has its own, and torchrun also
+        # restarts a process that has refused the directory.
         again = group.leads and session is not None and read_session(out) == session
         if group.leads:
             # A process that torchrun restarts may find the lock still held by the dying one.
@@ -165,8 +165,9 @@ def train(
                 log.warning("--force: %s is of this torchrun and is continued", out)
             resume, force = True, False
         path = Trainer(in_turn(group, prepare), group, resume).run()
-        group.wait()  # a process that has failed is restarted
-        if group.leads:
-            end_session(out)
+        if path is not None:  # not SIGTERM, by which torchrun also restarts processes
+            group.wait()  # a process that has failed is restarted
+            if group.leads:
+                end_session(out)
     if group.leads and path is not None:
         click.echo(path)

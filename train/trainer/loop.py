@@ -209,12 +209,9 @@ class Trainer:
         data = self.job.data.train.for_model(self.model)
         pairs = data if self.guided is not None else dataclasses.replace(data, links=None)
         loader = StepLoader(pairs, self.config, self.group.rank, self.group.size, start, pin=on_gpu)
-        finished = self.step >= self.config.steps or self.stops_early
-        metrics = (
-            Metrics(self.job.out, self.step, self.config.steps, finished)
-            if self.group.leads
-            else None
-        )
+        metrics = None
+        if self.group.leads:
+            metrics = Metrics(self.job.out, self.step, self.config.steps, self.finished)
         check = FingerprintCheck(data) if self.group.leads else None
         self.model.train()
         try:
@@ -250,7 +247,7 @@ class Trainer:
                 self.save()
         config, meter, steps = self.config, Meter(), iter(loader)
         skipped = int(self._skipped[2])
-        while self.step < config.steps and not self.stops_early:
+        while not self.finished:
             step = next(steps)
             if check is not None:
                 check.poll()
@@ -324,6 +321,11 @@ class Trainer:
             return self.job.settings.origin is not None
         every = self.config.validate_every
         return every > 0 and (self.step % every == 0 or self.step == self.config.steps)
+
+    @property
+    def finished(self) -> bool:
+        """Whether no step is left."""
+        return self.step >= self.config.steps or self.stops_early
 
     @property
     def stops_early(self) -> bool:

@@ -207,15 +207,16 @@ def test_torchrun_continues_only_the_run_that_it_began(
     text: Text, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun: list[bool] = []
-    dies = True
+    ends = "killed"
 
     class Recorded:
         def __init__(self, _job: Job, _group: Group, resume: bool) -> None:
             begun.append(resume)
 
-        def run(self) -> None:
-            if dies:
-                raise RuntimeError("died")
+        def run(self) -> Path | None:
+            if ends == "killed":
+                raise RuntimeError("a process has died")
+            return out / AVERAGED if ends == "finished" else None
 
     monkeypatch.setattr("translate_trt.train.trainer.loop.Trainer", Recorded)
     out = tmp_path / "run"
@@ -231,7 +232,7 @@ def test_torchrun_continues_only_the_run_that_it_began(
 
     def begins(session: str | None, *more: str) -> list[bool]:
         begun.clear()
-        assert train(session, *more) == (1 if dies or not begun else 0)
+        assert train(session, *more) == (1 if ends == "killed" or not begun else 0)
         return list(begun)
 
     assert begins(None) == [False]
@@ -242,7 +243,9 @@ def test_torchrun_continues_only_the_run_that_it_began(
     assert begins("none", "--force") == [False]
     assert begins("none") == [True]
     assert begins("a", "--resume") == begins("a") == [True]
-    dies = False
+    ends = "SIGTERM"  # of torchrun, or because a machine has joined
+    assert begins("a") == begins("a") == [True]
+    ends = "finished"
     assert begins("a") == [True]
     # It has ended; another torchrun may have the same --rdzv-id.
     assert begins("a") == []
