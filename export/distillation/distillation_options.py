@@ -158,7 +158,7 @@ class DistillationOptions:
             raise OptionError("beam sizes and rounds of the table must be at least 1.")
 
     def _check_training(self, student: Student) -> None:
-        """Refuse settings that the data of a distillation does not allow, before it is made."""
+        """Refuse settings that would fail on the data of a distillation."""
         recipe = apply(preset(student.preset).train, student.settings)
         if recipe.guided_alignment:
             raise OptionError(

@@ -32,8 +32,8 @@ class Admission:
     """Admission policy of an instance.
 
     A request may use at most half of the remaining cost budget, so cheap requests are still
-    admitted when expensive ones no longer are. An idle instance admits any request, and counts at
-    most half of the budget for it.
+    admitted when expensive ones no longer are. An idle instance admits any request, which then
+    counts as at most half of the budget.
 
     Args:
         requests: Maximum number of requests in the instance.
@@ -68,10 +68,13 @@ class Admission:
                     "to another server, or with fewer sentences."
                 )
             self._count += 1
-            self._admitted += min(cost, self._cost // 2)
+            self._admitted += self._counted(cost)
 
     def leave(self, cost: int) -> None:
         """Remove a request that has been answered and has no running sentences."""
         with self._lock:
             self._count -= 1
-            self._admitted -= min(cost, self._cost // 2)
+            self._admitted -= self._counted(cost)
+
+    def _counted(self, cost: int) -> int:
+        return min(cost, self._cost // 2)

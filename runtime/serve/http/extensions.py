@@ -53,7 +53,7 @@ async def alternatives(request: Request) -> Response:
     state: ServerState = request.app.state.server
     query = await read_query(request, state.settings, AlternativesQuery)
     key = state.identify(request, query.api_key)
-    size = state.check_texts([query.q, query.prefix], key)
+    size = state.check_texts([query.q, query.prefix], key, query)
     if "\n" in query.q:
         raise HttpError(400, "Invalid request: alternatives are of one sentence without line ends")
     route, _ = _route(state, query)
@@ -117,7 +117,7 @@ async def stream(request: Request) -> Response:
     state: ServerState = request.app.state.server
     query = await read_query(request, state.settings, StreamQuery)
     key = state.identify(request, query.api_key)
-    size = state.check_texts([query.q], key)
+    size = state.check_texts([query.q], key, query)
     route, detected = _route(state, query)
     work = replace(state.work(query, route), alignments=query.alignments)
     request.state.log.update(model=route.model, characters=size)

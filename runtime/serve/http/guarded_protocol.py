@@ -18,6 +18,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 _MOST_HEAD_BYTES = 64 << 10
 # Bytes of framing per byte of a body: a chunk of one byte has five others.
 _FRAMING = 8
+# Bytes that would end a header where its head is written again.
 _STRAY = frozenset(b"\r\n\0")
 
 
@@ -34,7 +35,7 @@ def guarded_protocol(head_seconds: float) -> type[HttpToolsProtocol]:
 
     class GuardedProtocol(HttpToolsProtocol):
         _timer: asyncio.TimerHandle | None = None
-        _write_timer: asyncio.TimerHandle | None = None
+        _read_timer: asyncio.TimerHandle | None = None
         _answered: Any = None  # the request that is being answered; uvicorn knows the latest
         _write_paused = False
         _in_head = True
@@ -50,7 +51,7 @@ def guarded_protocol(head_seconds: float) -> type[HttpToolsProtocol]:
 
         def connection_lost(self, exc: Exception | None) -> None:
             self._stop()
-            self._stop_writing()
+            self._stop_watching()
             super().connection_lost(exc)
 
         def data_received(self, data: bytes) -> None:
@@ -69,7 +70,7 @@ def guarded_protocol(head_seconds: float) -> type[HttpToolsProtocol]:
 
         def on_message_begin(self) -> None:
             if not self._write_paused:
-                self._stop_writing()  # what is written now tells nothing of what is read
+                self._stop_watching()  # what is written now tells nothing of what is read
             self._in_head, self._complete = True, False
             self._head_bytes = self._body_bytes = self._framing_bytes = 0
             self._start()
@@ -110,27 +111,25 @@ def guarded_protocol(head_seconds: float) -> type[HttpToolsProtocol]:
         def pause_writing(self) -> None:
             self._write_paused = True
             super().pause_writing()
-            self._stop_writing()
-            self._watch_writing()
+            self._watch_reader()
 
         def resume_writing(self) -> None:
             self._write_paused = False
-            self._stop_writing()
+            self._stop_watching()
             super().resume_writing()
             self._watch_end()
 
         def _watch_end(self) -> None:
             """Watch a client that has not yet read the end of a whole answer."""
             if self._answered is None or self._answered.response_complete:
-                self._stop_writing()
-                self._watch_writing()
+                self._watch_reader()
 
-        def _watch_writing(self, before: float = math.inf) -> None:
+        def _watch_reader(self, before: float = math.inf) -> None:
             """Close the connection of a client that reads nothing for a while.
 
             Nothing is written meanwhile, so that a smaller buffer means that the client reads.
             """
-            self._write_timer = None
+            self._stop_watching()
             left = self.transport.get_write_buffer_size()
             if left >= before:
                 self.pipeline.clear()
@@ -139,12 +138,12 @@ def guarded_protocol(head_seconds: float) -> type[HttpToolsProtocol]:
                 self.transport.abort()
             elif left:
                 loop = asyncio.get_running_loop()
-                self._write_timer = loop.call_later(2 * head_seconds, self._watch_writing, left)
+                self._read_timer = loop.call_later(2 * head_seconds, self._watch_reader, left)
 
-        def _stop_writing(self) -> None:
-            if self._write_timer is not None:
-                self._write_timer.cancel()
-                self._write_timer = None
+        def _stop_watching(self) -> None:
+            if self._read_timer is not None:
+                self._read_timer.cancel()
+                self._read_timer = None
 
         def _start(self, seconds: float = head_seconds) -> None:
             if self._timer is None:

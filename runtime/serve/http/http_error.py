@@ -34,7 +34,7 @@ class HttpError(Exception):
 
     @property
     def logged(self) -> str:
-        """The message without what it quotes, which may be text of the client."""
+        """Message for the log, without quoted text, which may be the client's."""
         return _QUOTED.sub("'...'", self.message)[:_MOST_LOGGED]
 
 

@@ -6,6 +6,7 @@ import asyncio
 import time
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -22,6 +23,7 @@ from translate_trt.runtime.serve.http.messages import (
     TranslateQuery,
 )
 from translate_trt.runtime.serve.http.receiving import read_query
+from translate_trt.runtime.serve.http.routing import Route
 from translate_trt.runtime.serve.http.server_state import (
     AUTO,
     ServerState,
@@ -55,7 +57,7 @@ async def translate(request: Request) -> Response:
         )  # fmt: skip
     key = state.identify(request, query.api_key)
     texts = query.texts
-    size = state.check_texts(texts, key)
+    size = state.check_texts(texts, key, query)
     answer = await _answer(state, request, query, texts, size)
     if query.hypotheses_wanted:
         answer["seconds"] = round(time.perf_counter() - begun, 4)
@@ -104,13 +106,7 @@ async def _answer(
                     found[number] = by_hops
         described = None
         if query.hypotheses_wanted:
-
-            def describe() -> list[Any]:
-                return [
-                    describe_hypotheses(query, works[source].route, by_hops)
-                    for source, by_hops in zip(sources, found, strict=True)
-                ]
-
+            describe = partial(_described, query, [works[one].route for one in sources], found)
             # Words and tokens of long texts take seconds, in which others must be answered.
             described = describe() if size <= SHORT else await asyncio.to_thread(describe)
     shape = _of_array if isinstance(query.q, list) else _of_one
@@ -125,6 +121,14 @@ async def _answer(
         answer["hypotheses"] = shape(described)
         answer["model"] = shape([works[source].route.model for source in sources])
     return answer
+
+
+def _described(query: TranslateQuery, routes: list[Route], found: list[Any]) -> list[Any]:
+    """Describe the hypotheses of each text."""
+    return [
+        describe_hypotheses(query, route, by_hops)
+        for route, by_hops in zip(routes, found, strict=True)
+    ]
 
 
 def _of_one(values: list[Any]) -> Any:

@@ -35,7 +35,7 @@ class Query(BaseModel):
     terminology: dict[str, str] = Field(
         default={},
         description="Phrases of the source with the phrase that translates each; together they "
-        "may have as many characters as the text. Not for languages that a third one connects.",
+        "may have as many characters as the text. Refused through a pivot language.",
     )
 
 

@@ -56,7 +56,7 @@ async def read_query(request: Request, settings: HttpSettings, kind: type[_Query
 
 
 def _check_counts(given: dict[str, Any], settings: HttpSettings) -> None:
-    """Refuse counts that no request may have, each of which would have its own validation error."""
+    """Refuse too many texts or phrases, before validation makes an error for each wrong one."""
     texts, phrases = given.get("q"), given.get("terminology")
     if isinstance(texts, list) and len(texts) > (most := settings.max_texts):
         raise HttpError(413, f"Invalid request: {len(texts)} texts exceed the limit ({most})")

@@ -182,19 +182,31 @@ class ServerState:
         if key is None or not key.admin:
             raise HttpError(403, "this needs the API key of an administrator")
 
-    def check_texts(self, texts: Sequence[str], key: ApiKey | None) -> int:
-        """Return the number of characters of a request.
+    def check_texts(
+        self, texts: Sequence[str], key: ApiKey | None, query: Query | None = None
+    ) -> int:
+        """Return the number of characters of a request's texts.
+
+        Args:
+            texts: Texts of the request.
+            key: Key of the request, which may have a limit of its own.
+            query: Request whose terminology and options have the same limit each.
 
         Raises:
-            HttpError: The request has too many texts or characters.
+            HttpError: The request has too many characters.
         """
-        if len(texts) > (most := self.settings.max_texts):
-            raise HttpError(413, f"Invalid request: {len(texts)} texts exceed the limit ({most})")
         most = self.settings.max_characters
         if key is not None and key.max_characters is not None:
             most = key.max_characters
-        if (size := sum(map(len, texts))) > most:
-            raise HttpError(413, f"Invalid request: request ({size}) exceeds text limit ({most})")
+        size = sum(map(len, texts))
+        sizes = {"request": size}
+        if query is not None:
+            sizes["terminology"] = sum(len(a) + len(b) for a, b in query.terminology.items())
+            words = (value for value in query.options.values() if isinstance(value, str))
+            sizes["options"] = sum(map(len, words))
+        for name, one in sizes.items():
+            if one > most:
+                raise HttpError(413, f"Invalid request: {name} ({one}) exceeds text limit ({most})")
         return size
 
     def work(self, query: Query, route: Route, **options: Any) -> Work:
@@ -212,7 +224,6 @@ class ServerState:
         """
         if unknown := set(query.options) - _OPTIONS:
             raise HttpError(400, f"Invalid request: there is no option {min(unknown)[:40]!r}")
-        self._check_more_text(query)
         common = None if query.options or query.terminology else (*options.items(),)
         known: Work | None = None if common is None else route.works.get(common)
         if known is not None:
@@ -221,17 +232,6 @@ class ServerState:
         if common is not None and len(route.works) < _MOST_WORKS:
             route.works[common] = work
         return work
-
-    def _check_more_text(self, query: Query) -> None:
-        """Refuse terminology or options that have more text than a request may have."""
-        most = self.settings.max_characters
-        phrases = sum(len(source) + len(target) for source, target in query.terminology.items())
-        options = sum(len(value) for value in query.options.values() if isinstance(value, str))
-        for name, size in (("terminology", phrases), ("options", options)):
-            if size > most:
-                raise HttpError(
-                    413, f"Invalid request: {name} ({size}) exceeds text limit ({most})"
-                )
 
     def _make_work(self, query: Query, route: Route, options: dict[str, Any]) -> Work:
         found = []
@@ -255,7 +255,7 @@ class ServerState:
             found.append(made)
         if query.terminology and len(route.hops) > 1:
             raise HttpError(
-                400, "Invalid request: terminology is not used through a third language; ask for "
+                400, "Invalid request: terminology is not used through a pivot language; ask for "
                 "each translation separately",
             )  # fmt: skip
         entries = [Entry(source, (target,)) for source, target in query.terminology.items()]

@@ -298,7 +298,7 @@ def test_an_offer_of_an_upgrade_is_ignored(bundle: Path) -> None:
 
 
 def test_a_client_that_reads_nothing_is_disconnected(bundle: Path) -> None:
-    with running(f"en-de={bundle}", "--body-timeout", str(STALL)) as server:
+    with running(f"en-de={bundle}", "--body-timeout", "1") as server:
         address = httpx.URL(server.url)
         client = socket.socket()
         with client:

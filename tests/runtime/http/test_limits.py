@@ -65,7 +65,7 @@ def small(serve: Callable[..., TestClient]) -> TestClient:
         (
             QUERY | {"source": "de", "target": "fr", "terminology": {"a": "b"}},
             400,
-            "terminology is not used through a third language",
+            "terminology is not used through a pivot language",
         ),
     ],
 )
