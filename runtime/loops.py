@@ -37,6 +37,19 @@ class LoopGuard:
                 return repeated
         return 0
 
+    def leaving(self, beams: Sequence[Sequence[int]], has_constraints: bool) -> list[bool]:
+        """Return whether each live hypothesis leaves the search.
+
+        Loops do, and hypotheses that share the first third of a loop's repetitions, since they do
+        not avoid the loop but interrupt it. With constraints, their phrases may interrupt it.
+        """
+        begins = [
+            tokens[: len(tokens) - (0 if has_constraints else 2 * repeated // 3)]
+            for tokens in beams
+            if (repeated := self.loop_length(tokens))
+        ]
+        return [any(tokens[: len(x)] == x for x in begins) for tokens in beams]
+
 
 def _copies(tokens: Sequence[int]) -> int:
     """Largest number of adjacent copies of a phrase."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from threading import Event
 from typing import Any, Protocol
@@ -107,7 +107,7 @@ class Batch:
             for row, one in enumerate(sentences)
             if one.options.loop_guard
         }
-        self._cut: set[int] = set()  # rows that a loop has ended
+        self._dropped: dict[int, list[_PoolEntry]] = {}  # by row, beams that looped
         self._inputs = graphs.encode(_padded([[*one.tokens, end_token] for one in sentences]))
         max_lengths = np.array([one.max_length for one in sentences], dtype=np.int64)
         marked_beams = beams if contract.marks else None
@@ -139,9 +139,8 @@ class Batch:
         self.history.append(Step(*beams, outputs.get("attention") if wants_attention else None))
         if len(self.history) % CHECK_STEPS == 0:
             for row, guard in self._guards.items():
-                if not inputs["done"][row] and self._is_loop(row, guard):
-                    self._cut.add(row)
-                    inputs["done"][row] = True
+                if not inputs["done"][row]:
+                    self._drop_loops(row, guard)
         full = outputs.get("full", np.False_) & ~inputs["done"]
         if full.any():
             self._grow(full)
@@ -197,13 +196,28 @@ class Batch:
         }
         return request_noise(noise, len(self._sentences))
 
-    def _is_loop(self, row: int, guard: LoopGuard) -> bool:
-        """Whether the best live beam repeats a phrase, and its length is free (rule 11)."""
+    def _drop_loops(self, row: int, guard: LoopGuard) -> None:
+        """Drop live beams that leave the search; without others it is done (rule 11)."""
         sentence, length = self._sentences[row], len(self.history)
         if length <= max(len(sentence.prefix), sentence.options.min_length):
-            return False
-        path = _BackTrace(sentence, row, self.history).path(0, length)
-        return guard.loop_length([token for token, _ in path]) > 0
+            return
+        log_probs, tokens = self.history[-1].log_probs.copy(), self._live_tokens(row)
+        live = np.flatnonzero(log_probs[row] > -np.inf)
+        beams = [tokens[beam] for beam in live]
+        leaving = live[guard.leaving(beams, bool(sentence.constraints))]
+        if not leaving.size:
+            return
+        penalty = sentence.options.penalty(length)
+        self._dropped.setdefault(row, []).extend(
+            _PoolEntry(float(log_probs[row, beam]) / penalty, length, int(beam), True)
+            for beam in leaving
+            if guard.loop_length(tokens[beam])
+        )
+        log_probs[row, leaving] = -np.inf
+        self._inputs["log_probs"] = log_probs
+        self.history[-1] = replace(self.history[-1], log_probs=log_probs)
+        self._inputs["done"] = self._inputs["done"].copy()
+        self._inputs["done"][row] = leaving.size == live.size
 
     def hypotheses(self, row: int, source_end: bool = True) -> list[Hypothesis]:
         """Return the n best hypotheses of a sentence that is done (rule 7).
@@ -220,31 +234,19 @@ class Batch:
         names = ("scores", "lengths", "parents", "truncated")
         pool = (self._inputs[f"finished_{name}"][row].tolist() for name in names)
         entries = [_PoolEntry(*entry) for entry in zip(*pool, strict=True) if entry[0] > -np.inf]
-        if row in self._cut:
-            entries += self._cut_off(row, sentence.options.beam_size - len(entries))
+        entries += self._dropped.get(row, [])
         columns = len(sentence.tokens) + source_end
         count = sentence.options.num_hypotheses
         guard, constraints = self._guards.get(row), Reading(tuple(sentence.constraints))
-        entries.sort(key=lambda entry: -entry.score)
+        entries.sort(key=lambda entry: (entry.truncated, -entry.score))
         if guard is None and not constraints.open:
             entries = entries[:count]
         found = [trace.hypothesis(entry, columns) for entry in entries]
         if guard is not None:
             found = [without_loop(one, guard, sentence.options) for one in found]
-        # Those that were cut off may lack constraints (rule 15).
-        found.sort(key=lambda one: (-constraints.after(one.tokens).met, -one.score))
+        # Truncated hypotheses may lack constraints (rule 15).
+        found.sort(key=lambda one: (-constraints.after(one.tokens).met, one.truncated, -one.score))
         return check_found(found[:count], len(sentence.tokens))
-
-    def _cut_off(self, row: int, count: int) -> list[_PoolEntry]:
-        """Return the best live beams of a sentence that a loop has ended (rule 6)."""
-        length = int(self.lengths[row])
-        log_probs = self.history[length - 1].log_probs[row, :count].tolist()
-        penalty = self._sentences[row].options.penalty(length)
-        return [
-            _PoolEntry(log_prob / penalty, length, beam, truncated=True)
-            for beam, log_prob in enumerate(log_probs)
-            if log_prob > -np.inf
-        ]
 
     def _grow(self, full: NDArray[np.bool_]) -> None:
         """Add cache slots; the full rows [N] write next to their lowest free slots."""

@@ -132,6 +132,7 @@ class _Sentence:
     constraints: Sequence[tuple[int, ...]] = ()
     live: list[_Partial] = field(default_factory=lambda: [_Partial(0.0)])  # rule 1
     pool: list[tuple[float, _Partial, bool]] = field(default_factory=list)  # best first
+    dropped: list[_Partial] = field(default_factory=list)  # that ended in a loop (rule 11)
     length: int = 0  # generated tokens of each live hypothesis
     done: bool = False
 
@@ -149,9 +150,8 @@ class _Sentence:
         self.done = self.is_done()
         if self.length >= self.max_length:
             self.cut_off()
-        elif not self.done and self.is_loop():
-            self.done = True
-            self.cut_off()
+        elif not self.done and self.is_loop_check_due():
+            self.drop_loops()
 
     def expand(self, log_probs: Tensor, attention: Tensor | None) -> list[_Partial]:
         """Return the best 2K continuations, or the best one in greedy search (rule 2)."""
@@ -211,12 +211,21 @@ class _Sentence:
         bound = max(one.log_prob for one in self.live) / self.options.penalty(self.max_length)
         return not bound > self.pool[-1][0]  # also where the bound is NaN
 
-    def is_loop(self) -> bool:
-        """Whether the best live hypothesis repeats a phrase (rule 11)."""
+    def is_loop_check_due(self) -> bool:
+        """Whether live hypotheses are examined for loops after this step (rule 11)."""
         limit = max(len(self.prefix), self.options.min_length)
-        if not self.options.loop_guard or self.length % 8 or self.length <= limit:
-            return False
-        return bool(self.live) and _repeated(self.live[0].tokens, self.source) > 0
+        return self.options.loop_guard and self.length % 8 == 0 and self.length > limit
+
+    def drop_loops(self) -> None:
+        """Drop live hypotheses that repeat a phrase or interrupt its repetition (rule 11)."""
+        begins = set()
+        for hypothesis in self.live:
+            if repeated := _repeated(hypothesis.tokens, self.source):
+                self.dropped.append(hypothesis)
+                shared = 0 if self.constraints else 2 * repeated // 3
+                begins.add(hypothesis.tokens[: self.length - shared])
+        self.live = [one for one in self.live if not any(one.tokens[: len(x)] == x for x in begins)]
+        self.done = not self.live
 
     def cut_off(self) -> None:
         """Fill the pool with live hypotheses, marked as truncated (rule 6)."""
@@ -298,24 +307,22 @@ class _Sentence:
 
     def result(self) -> list[Hypothesis]:
         """Return the n best hypotheses (rule 7)."""
-        guarded, count = self.options.loop_guard, self.options.num_hypotheses
-        reorders = guarded or self.constraints
-        found = [
-            Hypothesis(
-                tokens=hypothesis.tokens if truncated else hypothesis.tokens[:-1],
-                score=score,
-                token_log_probs=hypothesis.token_log_probs,
-                truncated=truncated,
-                attention=self._attention_matrix(hypothesis),
-            )
-            # Without its loop a hypothesis has another score: the best are known afterwards.
-            for score, hypothesis, truncated in self.pool[: None if reorders else count]
-        ]
-        if guarded:
-            found = sorted(map(self._without_loop, found), key=lambda one: -one.score)
-        # Those that were cut off may lack constraints (rule 15).
-        found.sort(key=lambda one: -self._tokens_met(one.tokens))
-        return check_found(found[:count], len(self.source))
+        found = [self._hypothesis(*entry) for entry in self.pool]
+        found += [self._hypothesis(-math.inf, one, truncated=True) for one in self.dropped]
+        if self.options.loop_guard:  # without its loop a hypothesis has another score
+            found = [self._without_loop(one) for one in found]
+        # Truncated hypotheses may lack constraints (rule 15).
+        found.sort(key=lambda one: (-self._tokens_met(one.tokens), one.truncated, -one.score))
+        return check_found(found[: self.options.num_hypotheses], len(self.source))
+
+    def _hypothesis(self, score: float, partial: _Partial, truncated: bool) -> Hypothesis:
+        return Hypothesis(
+            tokens=partial.tokens if truncated else partial.tokens[:-1],
+            score=score,
+            token_log_probs=partial.token_log_probs,
+            truncated=truncated,
+            attention=self._attention_matrix(partial),
+        )
 
     def _tokens_met(self, tokens: tuple[int, ...]) -> int:
         """Count the tokens of the constraints that a hypothesis has as a whole."""

@@ -154,19 +154,15 @@ def test_what_was_cut_off_has_no_end_symbol() -> None:
     assert both[1].token_log_probs == pytest.approx((-2.0, -0.5, -2.5))
 
 
-def test_what_was_cut_off_may_stand_before_what_ended() -> None:
-    both = found((-5.5, -5.0), ENDED_AND_CUT_OFF, num_hypotheses=2)
-    assert [(h.score, h.truncated) for h in both] == [(-5.0, True), (-5.5, False)]
-
-
-def test_of_what_scores_the_same_what_ended_comes_first() -> None:
-    both = found((-5.0, -5.0), ENDED_AND_CUT_OFF, num_hypotheses=2)
-    assert [(h.score, h.truncated) for h in both] == [(-5.0, False), (-5.0, True)]
+@pytest.mark.parametrize("score", [-4.5, -5.0, -5.5])
+def test_finished_hypotheses_come_before_truncated_ones(score: float) -> None:
+    both = found((score, -5.0), ENDED_AND_CUT_OFF, num_hypotheses=2)
+    assert [(h.score, h.truncated) for h in both] == [(score, False), (-5.0, True)]
 
 
 def test_no_more_hypotheses_than_were_asked_for() -> None:
     best = found((-5.5, -5.0), ENDED_AND_CUT_OFF, num_hypotheses=1)
-    assert [one.score for one in best] == [-5.0]
+    assert [one.score for one in best] == [-5.5]
 
 
 def test_empty_places_of_the_pool_are_no_hypotheses() -> None:

@@ -58,6 +58,10 @@ class ReferenceSentence {
     return position < prefix_.size() ? prefix_[position] : kFree;
   }
 
+  void drop(std::int64_t beam) {
+    state_.log_probs[static_cast<std::size_t>(beam)] = -std::numeric_limits<float>::infinity();
+  }
+
   void step() {
     Digest common =
         digest_of(state_, {forced(), options_.min_length, max_length_, options_.early_stopping},
@@ -201,6 +205,12 @@ class CheckedBatch {
   void retire(std::int64_t row) {
     batch_.retire(row);
     sentences_.erase(row);
+  }
+
+  // Drops a beam of an unfinished sentence.
+  void drop(std::int64_t row, std::int64_t beam) {
+    batch_.drop(row, beam);
+    sentences_.at(row).drop(beam);
   }
 
   // Runs that many steps.

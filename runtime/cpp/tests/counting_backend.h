@@ -70,6 +70,8 @@ class CountingBatch : public Batch {
 
   void retire(std::int64_t row) override { left_[static_cast<std::size_t>(row)] = 0; }
 
+  void drop(std::int64_t, std::int64_t) override {}
+
  private:
   std::function<void(std::int64_t)> before_step_;
   std::vector<std::int64_t> left_, length_;

@@ -85,6 +85,9 @@ void test_at_random(const RandomCase& one) {
     const std::int64_t steps = random.between(0, 7);
     for (std::int64_t i = 0; i < steps && !batch.live().empty(); ++i) {
       batch.step();
+      for (const std::int64_t row : batch.live()) {
+        if (random.chance(0.1)) batch.drop(row, random.between(0, one.beams - 1));
+      }
       const Rows live = batch.live();
       if (!live.empty() && random.chance(0.1)) batch.retire(live[random.below(live.size())]);
     }

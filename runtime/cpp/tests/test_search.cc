@@ -268,10 +268,11 @@ void test_what_was_cut_off() {
   const auto found = [](float ended, float cut_off) {
     return after_a_step({-1, -2}, {{ended, cut_off}, {1, 1}, {0, 0}, {false, true}});
   };
-  CHECK(found(-3, -2)[0].truncated && found(-3, -2)[0].tokens == Tokens({7}));
-  CHECK(!found(-2, -3)[0].truncated && found(-2, -3)[0].tokens.empty());
-  const auto equal = found(-3, -3);  // a finished hypothesis comes first
-  CHECK(equal.size() == 2 && !equal[0].truncated && equal[1].truncated);
+  // A finished hypothesis comes first, whatever its score.
+  for (const auto& both : {found(-3, -2), found(-2, -3), found(-3, -3)}) {
+    CHECK(both.size() == 2 && !both[0].truncated && both[0].tokens.empty());
+    CHECK(both[1].truncated && both[1].tokens == Tokens({7}));
+  }
   const auto only = found(-std::numeric_limits<float>::infinity(), -3);
   CHECK(only.size() == 1 && only[0].truncated);
 }
@@ -299,11 +300,11 @@ void test_hypotheses() {
   const Pool pool = {{-2.75f, -2.5f}, {2, 2}, {1, 0}, {false, true}};
   const auto found = hypotheses(sentence, history, pool);
   CHECK(found.size() == 2);
-  CHECK(found[0].tokens == Tokens({9, 10}) && found[0].truncated && found[0].score == -2.5);
-  CHECK(found[0].token_log_probs == std::vector<double>({-2.0, -0.5}));
-  CHECK(found[0].attention == std::vector<float>({0.5f, 0.25f, 3, 4}));
-  CHECK(found[1].tokens == Tokens({9}) && !found[1].truncated);
-  CHECK(found[1].token_log_probs == std::vector<double>({-2.0, -0.75}));
+  CHECK(found[0].tokens == Tokens({9}) && !found[0].truncated);
+  CHECK(found[0].token_log_probs == std::vector<double>({-2.0, -0.75}));
+  CHECK(found[1].tokens == Tokens({9, 10}) && found[1].truncated && found[1].score == -2.5);
+  CHECK(found[1].token_log_probs == std::vector<double>({-2.0, -0.5}));
+  CHECK(found[1].attention == std::vector<float>({0.5f, 0.25f, 3, 4}));
 }
 
 void test_a_sentence_without_any_hypothesis() {

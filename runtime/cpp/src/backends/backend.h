@@ -137,6 +137,9 @@ class Batch {
   // Makes the row of an unfinished sentence idle.
   virtual void retire(std::int64_t row) = 0;
 
+  // Drops a live beam of a sentence that has others. Called between two steps, after `drain`.
+  virtual void drop(std::int64_t row, std::int64_t beam) = 0;
+
   // CPU time in seconds that the calling threads have spent in both graphs.
   virtual double graph_seconds() const { return 0; }
 };

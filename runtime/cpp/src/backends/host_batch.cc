@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <numeric>
 
 #include "backends/initial_state.h"
@@ -296,6 +297,11 @@ Pool HostBatch::pool(std::int64_t row) const {
 
 void HostBatch::retire(std::int64_t row) {
   fill_row(now_.at("done"), row, true);
+  if (mirror_) mirror_->edited();
+}
+
+void HostBatch::drop(std::int64_t row, std::int64_t beam) {
+  now_.at("log_probs")->row<float>(row)[beam] = -std::numeric_limits<float>::infinity();
   if (mirror_) mirror_->edited();
 }
 

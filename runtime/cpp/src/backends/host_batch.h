@@ -66,6 +66,7 @@ class HostBatch : public Batch {
   const StepResults& step(const StepInputs& inputs) override;
   Pool pool(std::int64_t row) const override;
   void retire(std::int64_t row) override;
+  void drop(std::int64_t row, std::int64_t beam) override;
   double graph_seconds() const override { return graph_seconds_; }
 
  private:

@@ -95,21 +95,6 @@ void put_complete_first(std::vector<Hypothesis>& found, const std::vector<Tokens
 
 }  // namespace
 
-Pool cut_off(Pool pool, const History& history, const SearchOptions& options) {
-  const std::int64_t length = history.size();
-  const double penalty = options.penalty(length);
-  std::int64_t beam = 0;
-  for (std::size_t i = 0; i < pool.scores.size(); ++i) {
-    if (pool.scores[i] > kImpossible) continue;
-    const float log_prob = history.log_prob(length - 1, beam);
-    pool.scores[i] = static_cast<float>(log_prob / penalty);
-    pool.lengths[i] = length;
-    pool.parents[i] = beam++;
-    pool.truncated[i] = 1;
-  }
-  return pool;
-}
-
 Error no_hypothesis(const Sentence& sentence) {
   return backend_error("the model produced no finite probabilities for a sentence of " +
                        std::to_string(sentence.length()) +
@@ -129,10 +114,12 @@ std::vector<Hypothesis> hypotheses(const Sentence& sentence, const History& hist
   }
   const std::int64_t columns = sentence.length() + (source_end ? 1 : 0);
   const auto count = static_cast<std::size_t>(options.num_hypotheses);
-  const auto is_better = [](const auto& one, const auto& other) { return one.score > other.score; };
+  const auto is_better = [](const auto& one, const auto& other) {
+    return one.truncated != other.truncated ? other.truncated : one.score > other.score;
+  };
   std::stable_sort(entries.begin(), entries.end(), is_better);
-  // Without its loop a hypothesis has another score, and one that was cut off may lack constraints:
-  // all are traced back first.
+  // Without its loop a hypothesis has another score, and a truncated one may lack constraints: all
+  // are traced back first.
   static const std::vector<Tokens> none;  // the order of alternatives is that of their tokens
   const auto& constraints = sentence.completion ? none : sentence.constraints;
   const bool reorders = guard != nullptr || !constraints.empty();

@@ -39,4 +39,20 @@ std::size_t LoopGuard::loop_length(const Tokens& tokens) const {
   return 0;
 }
 
+std::vector<bool> LoopGuard::leaving(const std::vector<Tokens>& beams, bool has_constraints) const {
+  std::vector<Tokens> begins;
+  for (const Tokens& tokens : beams) {
+    const auto repeated = static_cast<std::ptrdiff_t>(loop_length(tokens));
+    const std::ptrdiff_t later = has_constraints ? 0 : repeated * 2 / 3;
+    if (repeated > 0) begins.emplace_back(tokens.begin(), tokens.end() - later);
+  }
+  std::vector<bool> leaving;
+  for (const Tokens& tokens : beams) {
+    leaving.push_back(std::any_of(begins.begin(), begins.end(), [&](const Tokens& begin) {
+      return std::equal(begin.begin(), begin.end(), tokens.begin());
+    }));
+  }
+  return leaving;
+}
+
 }  // namespace translate_trt::runtime

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "text/tokenizer.h"
 
@@ -21,6 +22,11 @@ class LoopGuard {
 
   // Number of tokens at the end that repeat the phrase before them; 0 without a loop.
   std::size_t loop_length(const Tokens& tokens) const;
+
+  // Whether each live hypothesis leaves the search: loops do, and hypotheses that share the first
+  // third of a loop's repetitions, since they do not avoid the loop but interrupt it; with
+  // constraints, their phrases may do so. beams: tokens of the live hypotheses, equally long.
+  std::vector<bool> leaving(const std::vector<Tokens>& beams, bool has_constraints) const;
 
  private:
   std::size_t copies_;  // of the shortest loop

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "bundle/contract.h"
@@ -47,6 +48,15 @@ std::int64_t Capacity::more(std::int64_t tokens) const {
   if (limit) most = std::min(most, *limit);
   // At least one sentence: if it is too long, the batch reports the error.
   return std::max<std::int64_t>(most - running, running > 0 ? 0 : 1);
+}
+
+bool History::is_live(std::int64_t beam) const {
+  return size_ == 0 ? beam == 0 : std::isfinite(log_prob(size_ - 1, beam));
+}
+
+void History::drop(std::int64_t beam) {
+  log_probs_[static_cast<std::size_t>((size_ - 1) * beams_ + beam)] =
+      -std::numeric_limits<float>::infinity();
 }
 
 Tokens History::path(std::int64_t beam) const {
@@ -104,41 +114,79 @@ void Search::drop(SentenceSource& source) {
 
 void Search::retire(const StepResults& steps, const Found& found) {
   for (const StepResult& step : steps) retire(step, found);
-  if (!steps.empty()) cut_loops(found);
-}
-
-// Ends sentences whose best live beam repeats one phrase (rule 11). The pool is that of the last
-// step, so that a backend that returns several steps at once is checked after the last.
-void Search::cut_loops(const Found& found) {
-  for (auto entry = rows_.begin(); entry != rows_.end();) {
-    const std::int64_t row = entry->first;
-    Running& running = entry->second;
-    if (!is_loop(running)) {
-      ++entry;
-      continue;
-    }
-    const SearchOptions& options = running.sentence->options;
-    const Pool pool = cut_off(batch_->pool(row), running.history, options);
-    batch_->retire(row);
-    entry = finish(entry, pool, found);
+  if (steps.empty()) return;
+  Rows looping;
+  for (auto& [row, running] : rows_) {
+    if (is_loop_check_due(running) && has_loop(running)) looping.push_back(row);
+  }
+  if (looping.empty()) return;
+  // Steps already enqueued continue the beams: those after the last of them are dropped.
+  for (const StepResult& step : batch_->drain()) retire(step, found);
+  for (const std::int64_t row : looping) {
+    if (const auto entry = rows_.find(row); entry != rows_.end()) drop_loops(entry, found);
   }
 }
 
-// Whether the best live beam repeats one phrase, at the steps of which a check is due.
-bool Search::is_loop(Running& running) {
+// Whether the live beams are examined for loops after the last step.
+bool Search::is_loop_check_due(Running& running) {
   const std::int64_t size = running.history.size();
   if (!running.guard || size / kLoopCheckSteps == running.checked / kLoopCheckSteps) return false;
   running.checked = size;
   const Sentence& sentence = *running.sentence;
   const auto forced = static_cast<std::int64_t>(sentence.prefix.size());
-  if (size <= std::max<std::int64_t>(forced, sentence.options.min_length)) return false;
-  return running.guard->loop_length(running.history.path(0)) > 0;
+  return size > std::max<std::int64_t>(forced, sentence.options.min_length);
+}
+
+// Whether a live beam repeats one phrase.
+bool Search::has_loop(const Running& running) const {
+  for (std::int64_t beam = 0; beam < beams_; ++beam) {
+    const History& history = running.history;
+    if (history.is_live(beam) && running.guard->loop_length(history.path(beam)) > 0) return true;
+  }
+  return false;
+}
+
+// Drops live beams that repeat one phrase, and those that interrupt such a loop; a sentence without
+// others is done (rule 11).
+void Search::drop_loops(RunningRows::iterator entry, const Found& found) {
+  auto& [row, running] = *entry;
+  History& history = running.history;
+  const std::int64_t length = history.size();
+  const double penalty = running.sentence->options.penalty(length);
+  std::vector<std::int64_t> live;
+  std::vector<Tokens> tokens;
+  for (std::int64_t beam = 0; beam < beams_; ++beam) {
+    if (!history.is_live(beam)) continue;
+    live.push_back(beam);
+    tokens.push_back(history.path(beam));
+  }
+  const std::vector<bool> leaving =
+      running.guard->leaving(tokens, !running.sentence->constraints.empty());
+  const bool is_done = std::count(leaving.begin(), leaving.end(), false) == 0 && !live.empty();
+  for (std::size_t i = 0; i < live.size(); ++i) {
+    if (!leaving[i]) continue;
+    if (running.guard->loop_length(tokens[i]) > 0) {
+      const auto score = static_cast<float>(history.log_prob(length - 1, live[i]) / penalty);
+      running.dropped.push_back({score, length, live[i]});
+    }
+    history.drop(live[i]);
+    if (!is_done) batch_->drop(row, live[i]);
+  }
+  if (!is_done) return;
+  batch_->retire(row);
+  finish(entry, found);
 }
 
 // Removes a finished sentence and reports its hypotheses; returns the next entry.
-Search::RunningRows::iterator Search::finish(RunningRows::iterator entry, const Pool& pool,
-                                             const Found& found) {
-  Running& running = entry->second;
+Search::RunningRows::iterator Search::finish(RunningRows::iterator entry, const Found& found) {
+  auto& [row, running] = *entry;
+  Pool pool = batch_->pool(row);
+  for (const Dropped& one : running.dropped) {
+    pool.scores.push_back(one.score);
+    pool.lengths.push_back(one.length);
+    pool.parents.push_back(one.beam);
+    pool.truncated.push_back(1);
+  }
   auto best = hypotheses(*running.sentence, running.history, pool, source_end_,
                          running.guard ? &*running.guard : nullptr);
   const SentencePtr sentence = std::move(running.sentence);
@@ -156,7 +204,7 @@ void Search::retire(const StepResult& step, const Found& found) {
       ++entry;
       continue;
     }
-    entry = finish(entry, batch_->pool(row), found);
+    entry = finish(entry, found);
   }
 }
 
@@ -246,10 +294,8 @@ Search::Readings Search::readings() const {
     for (const Tokens& tokens : live_tokens(running.history)) {
       readings.emplace_back(sentence.constraints);
       readings.back().read(tokens);
-      const auto beam = static_cast<std::int64_t>(readings.size()) - 1,
-                 size = running.history.size();
-      const bool lives = size == 0 || std::isfinite(running.history.log_prob(size - 1, beam));
-      is_open = is_open || (lives && readings.back().is_open());
+      const auto beam = static_cast<std::int64_t>(readings.size()) - 1;
+      is_open = is_open || (running.history.is_live(beam) && readings.back().is_open());
     }
     if (is_open) found.emplace(row, std::move(readings));
   }

@@ -61,9 +61,6 @@ std::vector<Hypothesis> hypotheses(const Sentence& sentence, const History& hist
                                    const Pool& pool, bool source_end = true,
                                    const LoopGuard* guard = nullptr);
 
-// Fills empty entries of the pool with the live beams after the last step (rule 6).
-Pool cut_off(Pool pool, const History& history, const SearchOptions& options);
-
 // The error of a sentence without hypotheses.
 Error no_hypothesis(const Sentence& sentence);
 
@@ -92,12 +89,19 @@ class Search {
   Sentences unfinished() const;
 
  private:
+  // A beam that left the search after `length` tokens because it repeated one phrase.
+  struct Dropped {
+    float score;
+    std::int64_t length, beam;
+  };
+
   struct Running {
     SentencePtr sentence;
     History history;
     std::optional<LoopGuard> guard;
     std::uint64_t noise_state = 0;  // of a sentence whose tokens are drawn
     std::int64_t checked = 0;       // steps at the last check for a loop
+    std::vector<Dropped> dropped = {};
   };
 
   using RunningRows = std::map<std::int64_t, Running>;
@@ -105,9 +109,10 @@ class Search {
   void drop(SentenceSource& source);
   void retire(const StepResults& steps, const Found& found);
   void retire(const StepResult& step, const Found& found);
-  void cut_loops(const Found& found);
-  static bool is_loop(Running& running);
-  RunningRows::iterator finish(RunningRows::iterator entry, const Pool& pool, const Found& found);
+  static bool is_loop_check_due(Running& running);
+  bool has_loop(const Running& running) const;
+  void drop_loops(RunningRows::iterator entry, const Found& found);
+  RunningRows::iterator finish(RunningRows::iterator entry, const Found& found);
   bool should_admit(SentenceSource& source) const;
   bool admit(SentenceSource& source);
   Capacity capacity() const;

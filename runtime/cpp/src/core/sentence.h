@@ -57,6 +57,12 @@ class History {
   // Tokens of a live beam after all steps.
   Tokens path(std::int64_t beam) const;
 
+  // Whether a beam is live after all steps.
+  bool is_live(std::int64_t beam) const;
+
+  // Drops a beam after the last step.
+  void drop(std::int64_t beam);
+
   std::int64_t size() const { return size_; }
   std::int64_t columns() const { return columns_; }
   std::int64_t token(std::int64_t step, std::int64_t beam) const { return tokens_[at(step, beam)]; }

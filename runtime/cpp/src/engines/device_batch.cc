@@ -232,6 +232,17 @@ void DeviceBatch::retire(std::int64_t row) {
   failing([&] { make_idle({row}); });
 }
 
+void DeviceBatch::drop(std::int64_t row, std::int64_t beam) {
+  check_collected("drop a beam");
+  // In the initial state, only the first beam of a sentence is live (rule 1).
+  const Address dead = buffers_.initial_state("log_probs") + sizeof(float);
+  const std::size_t index = unsigned_of(row * buffers_.sizes().k + beam);
+  failing([&] {
+    const Address target = buffers_.entry_address("log_probs", 0) + sizeof(float) * index;
+    device_.copy(target, dead, sizeof(float));
+  });
+}
+
 // ---- steps ----
 
 // Uploads the forced tokens of the next step; none lets all rows run free.

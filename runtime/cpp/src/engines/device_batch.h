@@ -69,6 +69,7 @@ class DeviceBatch : public Batch {
   const StepResults& drain() override;
   Pool pool(std::int64_t row) const override;
   void retire(std::int64_t row) override;
+  void drop(std::int64_t row, std::int64_t beam) override;
 
  private:
   // A sentence in a row.
