@@ -161,7 +161,7 @@ async def detect(request: Request) -> Response:
 
 @router.get("/languages", **answers(list[Language], 503))
 async def languages(request: Request) -> Response:
-    """Return the source languages, each with the languages that it is translated into."""
+    """Return the languages, each with those that it is translated into; some are only targets."""
     state: ServerState = request.app.state.server
     return json_answer(state.bundles.routes.described)
 

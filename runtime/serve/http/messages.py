@@ -121,7 +121,7 @@ class DetectedLanguage(BaseModel):
 
 
 class Language(BaseModel):
-    """A source language and the languages that it can be translated into."""
+    """A language and those that it can be translated into: none if it is only a target."""
 
     code: str
     name: str

@@ -93,10 +93,10 @@ class Routes:
 
     @cached_property
     def described(self) -> list[dict[str, Any]]:
-        """Languages in the form of LibreTranslate's /languages."""
+        """Languages in the form of LibreTranslate's /languages; some are only targets."""
         return [
             {"code": code, "name": language_name(code), "targets": self._reachable(code)}
-            for code in self.sources
+            for code in sorted({*self.sources, *self.targets})
         ]
 
     def _reachable(self, source: str) -> list[str]:

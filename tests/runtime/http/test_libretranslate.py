@@ -69,6 +69,7 @@ def test_languages_have_names_and_targets(client: TestClient) -> None:
     assert client.get("/languages").json() == [
         {"code": "de", "name": "German", "targets": ["en", "fr"]},
         {"code": "en", "name": "English", "targets": ["de", "fr"]},
+        {"code": "fr", "name": "French", "targets": []},
     ]
 
 

@@ -320,7 +320,10 @@ def test_a_client_of_libretranslate_works_unchanged(bundle: Path) -> None:
         client = libretranslate.LibreTranslateAPI(server.url)
         expected = httpx.post(f"{server.url}/translate", json=SHORT).json()["translatedText"]
         assert client.translate(SHORT["q"], "en", "de") == expected
-        assert client.languages() == [{"code": "en", "name": "English", "targets": ["de"]}]
+        assert client.languages() == [
+            {"code": "de", "name": "German", "targets": []},
+            {"code": "en", "name": "English", "targets": ["de"]},
+        ]
 
 
 def test_two_servers_on_one_port(bundle: Path) -> None:

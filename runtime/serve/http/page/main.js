@@ -525,7 +525,8 @@ async function start() {
   notify("");
   detects = settings.language.source.code === AUTO;
   const [from, to] = remembered();
-  const named = languages.map((one) => [one.code, one.name]);
+  const sources = languages.filter((one) => one.targets.length > 0);
+  const named = sources.map((one) => [one.code, one.name]);
   const automatic = detects ? [[AUTO, "Detect language"]] : [];
   offer(sourceLanguage, [...automatic, ...named], [from, settings.language.source.code]);
   offerTargets([to, settings.language.target.code]);
