@@ -1,4 +1,4 @@
-"""Reading of request bodies within limits: JSON, and both kinds of form."""
+"""Reading of requests within limits: JSON, both kinds of form, and query strings."""
 
 from __future__ import annotations
 
@@ -28,10 +28,11 @@ _CLOSE = {"Connection": "close"}
 
 
 async def read_query(request: Request, settings: HttpSettings, kind: type[_Query]) -> _Query:
-    """Read and check the body of a request.
+    """Read and check the fields of a request.
 
     Args:
-        request: Request with JSON or a form. As in LibreTranslate, JSON needs its content type.
+        request: Request with JSON or a form. As in LibreTranslate, fields of a query string are
+            added to those of a form, and suffice without a body.
         settings: Limits of the body's size and time.
         kind: Class of the query.
 
@@ -40,12 +41,14 @@ async def read_query(request: Request, settings: HttpSettings, kind: type[_Query
     """
     body = await read_body(request, settings)
     kind_of_body = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind_of_body == _FORM:
-        fields = _read_form(body, kind)
-    elif kind_of_body == _MULTIPART:
-        fields = await _read_multipart(request, body, kind)
-    else:
+    if body and kind_of_body not in (_FORM, _MULTIPART):
         fields = _read_json(body)
+    else:
+        fields = _read_pairs(request.scope["query_string"], kind)
+        if kind_of_body == _FORM:
+            fields |= _read_pairs(body, kind)
+        elif kind_of_body == _MULTIPART:
+            fields |= await _read_multipart(request, body, kind)
     # As in LibreTranslate, an empty field is a missing one; `prefix` may be empty by default.
     given = {name: value for name, value in fields.items() if value not in (None, "", [])}
     _check_counts(given, settings)
@@ -105,10 +108,11 @@ def _read_json(body: bytes) -> dict[str, Any]:
     return found
 
 
-def _read_form(body: bytes, kind: type[BaseModel]) -> dict[str, Any]:
+def _read_pairs(encoded: bytes, kind: type[BaseModel]) -> dict[str, Any]:
+    """Read the fields of a URL-encoded form or a query string."""
     try:
         pairs = parse_qsl(
-            body.decode(), keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS
+            encoded.decode(), keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS
         )
     except ValueError as error:
         raise HttpError(400, f"Invalid form: {error}") from error

@@ -21,7 +21,7 @@ def translator(compiled_bundle: Path) -> Translator:
     return Translator(compiled_bundle, "onnx-fp32", threads=1)
 
 
-@pytest.mark.parametrize("form", ["json", "data", "files"])
+@pytest.mark.parametrize("form", ["json", "data", "files", "params"])
 def test_a_text_is_translated_as_by_the_translator(
     client: TestClient, translator: Translator, form: str
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
@@ -332,6 +333,24 @@ def test_keys_are_required_checked_and_have_limits(keyed: TestClient) -> None:
     assert keyed.post("/detect", json={"q": "a"}).status_code == 400
     settings = keyed.get("/frontend/settings").json()
     assert settings["apiKeys"] is settings["keyRequired"] is True
+
+
+def test_fields_of_a_query_string_are_read_and_not_logged(
+    keyed: TestClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    with caplog.at_level(logging.INFO, "translate_trt.requests"):
+        for path in ("/translate", "/alternatives", "/translate/stream"):
+            answer = keyed.post(path, params=QUERY | {"api_key": "r-key"})
+            assert answer.status_code == 200, answer.text
+        assert keyed.post("/detect", params={"q": "a", "api_key": "r-key"}).status_code == 200
+        mixed = keyed.post("/translate?api_key=r-key", data=QUERY, headers=form)
+        assert mixed.status_code == 200
+        # As in LibreTranslate, an object has all fields of its request.
+        assert keyed.post("/translate?api_key=r-key", json=QUERY).status_code == 400
+    records = [str(vars(one)) for one in caplog.records]
+    assert len(records) == 6
+    assert not [one for one in records if "r-key" in one]
 
 
 def test_administrators_reload_and_read_metrics(keyed: TestClient) -> None:
