@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import logging
 import math
 import signal
 import socket
+import struct
+import sys
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from types import FrameType
 from typing import Any
 
@@ -23,8 +27,13 @@ from translate_trt.runtime.serve.http.server_state import ServerState
 log = logging.getLogger("translate_trt")
 
 _BACKLOG = 2048
-# Seconds in which requests that the kernel has received already are read before connections close.
-_LAST_READ = 0.05
+# Waits in which the kernel's last connections are accepted, and requests on idle ones are read. A
+# client whose new connection is ignored tries again after a second, when it is refused.
+_LAST_READS, _SECONDS = 50, 0.01
+# Linux's option of sockets, and a program of the classic Berkeley Packet Filter: load the flags of
+# a TCP header, and drop a packet that has SYN.
+_SO_ATTACH_FILTER = 26
+_DROP_SYN = ((0x30, 0, 0, 13), (0x45, 0, 1, 2), (0x06, 0, 0, 0), (0x06, 0, 0, 0xFFFFFFFF))
 
 
 class HttpServer(uvicorn.Server):
@@ -101,12 +110,12 @@ class HttpServer(uvicorn.Server):
             await asyncio.sleep(self._settings.drain_delay)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Close the listening socket, answer what was received, then free the bundles."""
-        for server in self.servers:
-            server.close()
+        """Stop listening, answer what was received, then free the bundles."""
         for task in self._tasks:
             task.cancel()
-        await asyncio.sleep(_LAST_READ)
+        _ignore_new_connections(self._socket)
+        for _ in range(_LAST_READS):  # each looks for what has arrived, however busy the loop is
+            await asyncio.sleep(_SECONDS)
         drained = asyncio.create_task(self._count_unfinished())
         await super().shutdown(sockets)
         drained.cancel()
@@ -156,6 +165,20 @@ class HttpServer(uvicorn.Server):
                 outcome = await state.reload(numbers)
                 sources = state.bundles.sources
                 failed = {one for one in numbers if outcome.get(sources[one].name) is not None}
+
+
+def _ignore_new_connections(listening: socket.socket) -> None:
+    """Let the kernel ignore new connections, except those that clients have begun to open.
+
+    The kernel resets connections that were not accepted when the listening socket is closed.
+    """
+    if sys.platform != "linux":
+        return
+    program = b"".join(struct.pack("HBBI", *instruction) for instruction in _DROP_SYN)
+    kept = ctypes.create_string_buffer(program)
+    attached = struct.pack("HP", len(_DROP_SYN), ctypes.addressof(kept))
+    with suppress(OSError):  # a kernel without such filters
+        listening.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, attached)
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -130,6 +130,36 @@ def test_a_drain_delay_answers_new_requests_but_is_not_ready(bundle: Path) -> No
         assert (answer.status_code, answer.headers["Connection"]) == (200, "close")
 
 
+@pytest.mark.parametrize("delay", ["0", "0.5"])
+def test_no_connection_is_lost_while_clients_open_new_ones(bundle: Path, delay: str) -> None:
+    # A client may stall between its connection and its request.
+    arguments = ("--drain-delay", delay, "--body-timeout", str(PATIENCE))
+    with running(f"en-de={bundle}", *arguments) as server, ThreadPoolExecutor(40) as threads:
+        address = httpx.URL(server.url)
+        asked = threading.Semaphore(0)
+
+        def ask() -> None:
+            while True:
+                try:
+                    client = socket.create_connection((address.host, address.port or 0), PATIENCE)
+                except ConnectionRefusedError:
+                    return
+                with client:
+                    client.sendall(b"GET /languages HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+                    answer = b"".join(iter(lambda: client.recv(1000), b""))
+                assert answer.startswith(b"HTTP/1.1 200 ")
+                assert answer.endswith(b"]")
+                asked.release()
+
+        asking = [threads.submit(ask) for _ in range(40)]
+        for _ in range(200):
+            assert asked.acquire(timeout=PATIENCE)
+        server.process.send_signal(signal.SIGTERM)
+        for one in asking:
+            one.result()
+        assert server.end() == 0
+
+
 def test_requests_that_outlast_the_drain_are_cancelled_and_reported(bundle: Path) -> None:
     with (
         running(f"en-de={bundle}", "--drain-timeout", "0.1") as server,
@@ -242,6 +272,10 @@ def test_slow_and_broken_requests_leave_the_server_alone(bundle: Path) -> None:
             (head + b"Content-Length: x\r\n\r\n", b" 400 "),
             (b"\0\1\2\3\r\n\r\n", b" 400 "),
             (b"GET /ready HTTP/1.1\r\nX-Long: " + b"x" * 200_000, b" 400 "),
+            (b"GET /ready HTTP/1.1\r\nHost: a\r\nX: " + b"x" * 70_000 + b"\r\n\r\n", b" 400 "),
+            (b"GET /ready HTTP/1.1\r\n\r\n", b" 400 "),
+            (b"GET /ready HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", b" 400 "),
+            (b"GET /ready HTTP/1.0\r\n\r\n", b" 200 "),
             (b"GET /ready HTTP/1.1\r\nHost: a", b""),
         ):
             with socket.create_connection((address.host, address.port or 0), PATIENCE) as client:
