@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from translate_trt.runtime.errors import InputError
-from translate_trt.runtime.serve.http.http_error import HttpError
 
 _DIGEST = re.compile("[0-9a-f]{64}")
 _HOW = "each key is a table [keys.NAME] with sha256 = the hash of the key in lower-case hexadecimal"
@@ -60,17 +59,11 @@ class ApiKeys:
             raise InputError(f"{path} has other tables than keys; {_HOW}.")
         return cls(tuple(_read_key(path, name, table) for name, table in keys.items()))
 
-    def find(self, key: str) -> ApiKey:
-        """Return the entry of a key, in time that does not depend on the keys.
-
-        Raises:
-            HttpError: The key is unknown.
-        """
+    def find(self, key: str) -> ApiKey | None:
+        """Return the entry of a key, or None, in time that does not depend on the keys."""
         digest = hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
         found = [one for one in self._keys if hmac.compare_digest(one.sha256, digest)]
-        if not found:
-            raise HttpError(403, "Invalid API key")
-        return found[0]
+        return found[0] if found else None
 
 
 def _read_key(path: Path, name: str, table: Any) -> ApiKey:

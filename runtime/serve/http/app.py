@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -43,7 +44,7 @@ _PAGE_HEADERS = {
 
 
 class ApiRoute(Route):
-    """Route of the API, which names itself to the metrics.
+    """Route of the API, with or without a slash at its end, which names itself to the metrics.
 
     FastAPI describes the routes and does not call them: its handling of arguments, of which no
     route has any, costs processor time in every request.
@@ -53,8 +54,10 @@ class ApiRoute(Route):
     """
 
     def __init__(self, described: APIRoute) -> None:
-        super().__init__(described.path, described.endpoint, name=described.name)
-        self.methods = described.methods  # without HEAD, which Starlette adds to GET
+        super().__init__(
+            described.path, described.endpoint, name=described.name, methods=described.methods
+        )
+        self.path_regex = re.compile(f"{re.escape(described.path)}/?$")
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         """Add the route to the scope of a request that it matches."""
@@ -153,8 +156,10 @@ def _routes(page_wanted: bool) -> list[BaseRoute]:
     async def openapi(_: Request) -> Response:
         return json_answer(description)
 
-    routes: list[BaseRoute] = [*map(ApiRoute, described), Route("/openapi.json", openapi)]
+    api = [ApiRoute(one) for one in described]
+    # LibreTranslate's path beside ours.
+    routes: list[BaseRoute] = [*api, *(Route(path, openapi) for path in ("/openapi.json", "/spec"))]
     if page_wanted:
-        methods = {one.path: one.methods or () for one in described}
+        methods = {one.path: one.methods or () for one in api}
         routes.append(Mount("/", PageFiles(methods), name="page"))
     return routes

@@ -16,6 +16,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 # Request line and headers; browsers and proxies stay below 32 KiB.
 _MOST_HEAD_BYTES = 64 << 10
+_LARGE_HEAD = "The head of the request is too large."
 # Bytes of framing per byte of a body: a chunk of one byte has five others.
 _FRAMING = 8
 # Bytes that would end a header where its head is written again.
@@ -38,6 +39,7 @@ def guarded_protocol(head_seconds: float) -> type[HttpToolsProtocol]:
         _read_timer: asyncio.TimerHandle | None = None
         _answered: Any = None  # the request that is being answered; uvicorn knows the latest
         _write_paused = False
+        _refusal = ""
         _in_head = True
         _complete = False
         _head_bytes = _body_bytes = _framing_bytes = 0
@@ -60,7 +62,7 @@ def guarded_protocol(head_seconds: float) -> type[HttpToolsProtocol]:
             if self._in_head:
                 self._head_bytes += len(data)
                 if self._head_bytes > _MOST_HEAD_BYTES and not self.transport.is_closing():
-                    self.send_400_response("The head of the request is too large.")
+                    self.send_400_response(_LARGE_HEAD)
             elif not self._complete:
                 if not self._body_received:
                     self._start(2 * head_seconds)  # a late body gets its answer before
@@ -96,9 +98,28 @@ def guarded_protocol(head_seconds: float) -> type[HttpToolsProtocol]:
         def on_headers_complete(self) -> None:
             if self._requests.offers_upgrade():
                 return  # the parser begins again, without the offer
+            self._check_head()
             self._in_head = False
             self._stop()
             super().on_headers_complete()
+
+        def _check_head(self) -> None:
+            """Refuse a head that arrived whole but is too large, or names not one host.
+
+            Raises:
+                httptools.HttpParserError: The head is wrong.
+            """
+            size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
+            hosts = sum(name == b"host" for name, _ in self.headers)
+            if size > _MOST_HEAD_BYTES:
+                self._refusal = _LARGE_HEAD
+            elif hosts > 1 or (not hosts and self.parser.get_http_version() == "1.1"):
+                self._refusal = "The request needs one header Host."
+            if self._refusal:
+                raise httptools.HttpParserError(self._refusal)
+
+        def send_400_response(self, msg: str) -> None:
+            super().send_400_response(self._refusal or msg)
 
         def _start_asgi_task(self, cycle: Any, app: Any) -> None:
             self._answered = cycle
@@ -107,6 +128,10 @@ def guarded_protocol(head_seconds: float) -> type[HttpToolsProtocol]:
         def on_response_complete(self) -> None:
             super().on_response_complete()
             self._watch_end()
+
+        def shutdown(self) -> None:
+            if not (self._in_head and self._timer):  # a request may be under way
+                super().shutdown()
 
         def pause_writing(self) -> None:
             self._write_paused = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import zlib
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
@@ -21,6 +22,7 @@ from translate_trt.runtime.serve.http.messages import TranslateQuery
 _Query = TypeVar("_Query", bound=BaseModel)
 _FORM = "application/x-www-form-urlencoded"
 _MULTIPART = "multipart/form-data"
+_GZIP = ("gzip", "x-gzip")
 _MOST_FIELDS = 10_000
 _SHOWN = 3  # problems of a request that the answer names
 # The rest of a refused body would otherwise be read first.
@@ -73,9 +75,16 @@ async def read_body(request: Request, settings: HttpSettings) -> bytes:
     """Read the body of a request.
 
     Raises:
-        HttpError: The body is larger or slower than the settings allow.
+        HttpError: The body is larger or slower than the settings allow, or is encoded otherwise
+            than by gzip.
     """
     most = settings.max_body_bytes
+    encoding = request.headers.get("content-encoding", "identity").strip().lower()
+    if encoding not in ("identity", *_GZIP):
+        raise HttpError(
+            415, f"Content-Encoding is {encoding[:40]!r}; encode the body by gzip or not at all",
+            {"Accept-Encoding": "gzip", **_CLOSE},
+        )  # fmt: skip
     length = request.headers.get("content-length", "")
     if length.isdecimal() and int(length[:20]) > most:
         raise _too_large(most)
@@ -91,7 +100,22 @@ async def read_body(request: Request, settings: HttpSettings) -> bytes:
         raise HttpError(
             408, f"the body did not arrive within {settings.body_timeout:g} s", _CLOSE
         ) from error
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+    body = parts[0] if len(parts) == 1 else b"".join(parts)
+    return _decompressed(body, most) if encoding in _GZIP else body
+
+
+def _decompressed(body: bytes, most: int) -> bytes:
+    """Decompress a body, which may be a thousand times larger, up to a number of bytes."""
+    gzip = zlib.decompressobj(zlib.MAX_WBITS | 16)  # 16: with the header of gzip
+    try:
+        found = gzip.decompress(body, most + 1)
+    except zlib.error as error:
+        raise HttpError(400, f"the body is not what gzip writes: {error}") from error
+    if len(found) > most:
+        raise _too_large(most)
+    if not gzip.eof or gzip.unused_data:
+        raise HttpError(400, "the body is not what gzip writes: it is cut off, or has several parts")
+    return found
 
 
 def _too_large(most: int) -> HttpError:

@@ -35,7 +35,7 @@ log = logging.getLogger("translate_trt")
 
 #: Source language of texts whose language is to be detected.
 AUTO = "auto"
-_BEARER = "Bearer "
+_BEARER = "bearer"
 # Shorter texts of an array have the language of all of them together.
 _LONG_ENOUGH_TO_DETECT = 40
 # Arguments of usual requests that a route keeps: making and checking them takes half a millisecond.
@@ -153,20 +153,21 @@ class ServerState:
         Raises:
             HttpError: The key is missing or unknown, or its limit is exhausted.
         """
-        header = request.headers.get("authorization", "")
-        if api_key is None and header.startswith(_BEARER):
-            api_key = header[len(_BEARER) :].strip()
-        key = None
-        if self.settings.api_keys is not None and api_key:
-            key = self._keys.find(api_key)
-        elif self.settings.require_api_key:
-            raise HttpError(400, "Please contact the server operator to get an API key")
+        scheme, _, given = request.headers.get("authorization", "").partition(" ")
+        if api_key is None and scheme.lower() == _BEARER:
+            api_key = given.strip()
+        checked = self.settings.api_keys is not None and api_key
+        key = self._keys.find(api_key) if checked else None
         limit = self.settings.requests_per_minute
         if key is not None and key.requests_per_minute is not None:
             limit = key.requests_per_minute
         if limit:
             address = request.client.host if request.client else ""
             self._rates.take(f"key {key.name}" if key else client_name(address), limit)
+        if checked and key is None:
+            raise HttpError(403, "Invalid API key")
+        if key is None and self.settings.require_api_key:
+            raise HttpError(400, "Please contact the server operator to get an API key")
         request.state.log["key"] = None if key is None else key.name
         return key
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import hashlib
 import json
 import logging
@@ -162,6 +163,19 @@ def test_a_body_without_a_length_is_limited_while_it_is_read(small: TestClient) 
     assert answer.headers["Connection"] == "close"
 
 
+def test_bodies_of_gzip_are_limited_by_their_whole_size(small: TestClient) -> None:
+    whole = gzip.compress(json.dumps(QUERY).encode())
+    bomb = gzip.compress(b" " * 10_000_000, 9)[:3000]
+    for body, encoding, status in (
+        (whole, "gzip", 200), (whole, "GZIP", 200), (whole, "br", 415), (whole, "gzip, gzip", 415),
+        (whole[:-1], "gzip", 400), (whole + b"x", "gzip", 400), (b"{}", "gzip", 400),
+        (gzip.compress(b" " * 5000), "gzip", 413), (bomb, "gzip", 413),
+    ):  # fmt: skip
+        headers = {**JSON, "Content-Encoding": encoding}
+        assert small.post("/translate", content=body, headers=headers).status_code == status
+    assert small.post("/translate", json=QUERY).status_code == 200
+
+
 def parts_until(parts: Iterator[bytes], count: int) -> Iterator[bytes]:
     for _ in range(count):
         yield next(parts)
@@ -193,7 +207,7 @@ def test_unknown_paths_and_methods(client: TestClient) -> None:
         answer = client.get(path)
         assert answer.status_code == 404, path
         assert "error" in answer.json()
-    for path, allowed in (("/translate", "POST"), ("/languages", "GET")):
+    for path, allowed in (("/translate", "POST"), ("/languages", "GET, HEAD")):
         answer = client.put(path)
         assert (answer.status_code, answer.headers["Allow"]) == (405, allowed)
     assert client.get("/translate").status_code == 405
@@ -328,8 +342,9 @@ def test_keys_are_required_checked_and_have_limits(keyed: TestClient) -> None:
     assert status("a-key") == 200
     assert status("a-key", "x" * 11) == 413
     assert [status("b-key") for _ in range(3)] == [200, 200, 429]
-    bearer = {"Authorization": "Bearer a-key"}
-    assert keyed.post("/translate", json=QUERY, headers=bearer).status_code == 200
+    for scheme in ("Bearer", "bearer"):
+        bearer = {"Authorization": f"{scheme} a-key"}
+        assert keyed.post("/translate", json=QUERY, headers=bearer).status_code == 200
     assert keyed.post("/detect", json={"q": "a"}).status_code == 400
     settings = keyed.get("/frontend/settings").json()
     assert settings["apiKeys"] is settings["keyRequired"] is True
@@ -351,6 +366,19 @@ def test_fields_of_a_query_string_are_read_and_not_logged(
     records = [str(vars(one)) for one in caplog.records]
     assert len(records) == 6
     assert not [one for one in records if "r-key" in one]
+
+
+def test_unknown_keys_are_limited_like_requests_without_one(
+    serve: Callable[..., TestClient], keyed: TestClient
+) -> None:
+    path = keyed.app.state.server.settings.api_keys  # type: ignore[attr-defined]
+    limited = serve(api_keys=path, requests_per_minute=3)
+
+    def status(key: str) -> int:
+        return limited.post("/detect", json={"q": "a", "api_key": key}).status_code
+
+    assert [status(f"guess {number}") for number in range(4)] == [403, 403, 403, 429]
+    assert status("r-key") == 200
 
 
 def test_administrators_reload_and_read_metrics(keyed: TestClient) -> None:

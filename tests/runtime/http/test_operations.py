@@ -86,8 +86,20 @@ def test_the_routes_are_those_of_the_description(client: TestClient) -> None:
     assert {"/translate", "/alternatives", "/translate/stream", "/admin/reload"} < set(paths)
     for path, operations in paths.items():
         answer = client.put(path)
-        allowed = ", ".join(sorted(method.upper() for method in operations))
-        assert (answer.status_code, answer.headers["Allow"]) == (405, allowed), path
+        allowed = {method.upper() for method in operations}
+        allowed |= {"HEAD"} if "GET" in allowed else set()
+        assert answer.status_code == 405, path
+        assert answer.headers["Allow"] == ", ".join(sorted(allowed))
+
+
+def test_monitors_and_clients_that_join_paths(client: TestClient) -> None:
+    for path in ("/health", "/ready", "/languages", "/frontend/settings", "/metrics", "/spec"):
+        assert client.head(path).status_code == 200, path
+    query = {"q": "the cat", "source": "en", "target": "de"}
+    assert client.post("/translate/", json=query).json() == (
+        client.post("/translate", json=query).json()
+    )
+    assert client.get("/spec").json() == client.get("/openapi.json").json()
 
 
 def test_the_description_has_forms_without_objects(client: TestClient) -> None:
