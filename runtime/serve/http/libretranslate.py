@@ -11,6 +11,7 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
+from translate_trt.runtime.serve.http import detection
 from translate_trt.runtime.serve.http.api_schema import TRANSLATING, answers, body_of
 from translate_trt.runtime.serve.http.http_error import HttpError
 from translate_trt.runtime.serve.http.hypotheses import describe_hypotheses
@@ -151,7 +152,7 @@ def _others(hypotheses: Any, count: int) -> list[str]:
     **answers(list[DetectedLanguage], 400, 403, 408, 413, 429, 501, 503),
 )
 async def detect(request: Request) -> Response:
-    """Detect the language of a text, among the server's source languages."""
+    """Detect the language of a text, preferably as one of the server's source languages."""
     state: ServerState = request.app.state.server
     query = await read_query(request, state.settings, DetectQuery)
     key = state.identify(request, query.api_key)
@@ -173,7 +174,6 @@ async def frontend_settings(request: Request) -> Response:
     settings, routes = state.settings, state.bundles.routes
     source = routes.sources[0]
     target = next((one for one in routes.targets if one != source), source)
-    detects = state.detector is not None and state.detector.available()
     return json_answer(
         {
             "charLimit": settings.max_characters,
@@ -185,7 +185,7 @@ async def frontend_settings(request: Request) -> Response:
             "supportedFilesFormat": [],
             "language": {
                 "source": {"code": AUTO, "name": "Auto Detect"}
-                if detects
+                if detection.available()
                 else {"code": source, "name": language_name(source)},
                 "target": {"code": target, "name": language_name(target)},
             },

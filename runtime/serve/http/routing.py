@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from translate_trt.runtime.serve.http.detection import UNDETERMINED
 from translate_trt.runtime.serve.http.http_error import HttpError
 from translate_trt.runtime.serve.http.languages import language_name, match_code
 from translate_trt.runtime.serve.http.served_bundle import ServedBundle
@@ -60,20 +61,27 @@ class Routes:
         """All target languages, sorted."""
         return tuple(sorted({code for one in self.bundles for code in one.languages.targets}))
 
+    @cached_property
+    def languages(self) -> tuple[str, ...]:
+        """All languages, sorted."""
+        return tuple(sorted({*self.sources, *self.targets}))
+
     def find(self, source: str, target: str, model: str | None = None) -> Route:
         """Return the route between two languages.
 
         Args:
-            source: Source language as a client wrote it.
+            source: Source language as a client wrote it, or `UNDETERMINED`.
             target: Target language as a client wrote it.
             model: Name of the only bundle to use; None for any.
 
         Raises:
             HttpError: A language or a bundle is unknown, or no bundles join the languages.
         """
+        if source == UNDETERMINED:
+            source = target  # nothing to translate
         codes = []
         for code, available in ((source, self.sources), (target, self.targets)):
-            found = match_code(code, available)
+            found = match_code(code, available) or match_code(code, self.languages)
             if found is None:
                 raise HttpError(400, f"{code[:40]} is not supported")
             codes.append(found)
@@ -96,7 +104,7 @@ class Routes:
         """Languages in the form of LibreTranslate's /languages; some are only targets."""
         return [
             {"code": code, "name": language_name(code), "targets": self._reachable(code)}
-            for code in sorted({*self.sources, *self.targets})
+            for code in self.languages
         ]
 
     def _reachable(self, source: str) -> list[str]:

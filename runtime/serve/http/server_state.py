@@ -17,12 +17,13 @@ from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import Statistics
 from translate_trt.runtime.serve.admission import Admission, search_cost
+from translate_trt.runtime.serve.http import detection
 from translate_trt.runtime.serve.http.api_keys import ApiKey, ApiKeys
-from translate_trt.runtime.serve.http.detection import LanguageDetector
 from translate_trt.runtime.serve.http.health_check import HealthCheck
 from translate_trt.runtime.serve.http.http_error import HttpError, busy
 from translate_trt.runtime.serve.http.http_metrics import HttpMetrics
 from translate_trt.runtime.serve.http.http_settings import HttpSettings
+from translate_trt.runtime.serve.http.languages import language_name, match_code
 from translate_trt.runtime.serve.http.loaded_bundles import LoadedBundles
 from translate_trt.runtime.serve.http.messages import Query
 from translate_trt.runtime.serve.http.rate_limit import RateLimit, client_name
@@ -59,7 +60,6 @@ class ServerState:
         metrics: Prometheus metrics.
         translation: Translation along routes.
         health: Check that every bundle translates.
-        detector: Detector of source languages; None until the bundles are loaded.
         draining: True once the server is shutting down.
     """
 
@@ -69,20 +69,19 @@ class ServerState:
         self.metrics = HttpMetrics(self.statistics)
         self.translation = TextTranslation()
         self.health = HealthCheck(self.bundles, settings.health_timeout)
-        self.detector: LanguageDetector | None = None
         self.draining = False
         self._keys = ApiKeys(()) if settings.api_keys is None else ApiKeys.read(settings.api_keys)
         self._rates = RateLimit()
         self._admission = Admission(settings.max_requests, settings.max_cost)
 
     async def load(self) -> None:
-        """Load the bundles and the detector.
+        """Load the detector and the bundles, with which the server is ready.
 
         Raises:
             TranslateTrtError: A bundle cannot be loaded.
         """
+        await asyncio.to_thread(detection.prepare)
         await self.bundles.load()
-        self.detector = await asyncio.to_thread(self._make_detector)
 
     async def reload(self, only: Sequence[int] | None = None) -> dict[str, str | None]:
         """Read the keys and load bundles again; see `LoadedBundles.reload`."""
@@ -93,7 +92,6 @@ class ServerState:
             except InputError as error:
                 outcome["api_keys"] = str(error)
         outcome |= await self.bundles.reload(only)
-        self.detector = await asyncio.to_thread(self._make_detector)
         for name, reason in outcome.items():
             self.metrics.reloads.labels("success" if reason is None else "failed").inc()
             if reason is None:
@@ -113,33 +111,34 @@ class ServerState:
             return []
         return [(one.name, one.service.statistics()) for one in self.bundles.routes.bundles]
 
-    def _make_detector(self) -> LanguageDetector:
-        detector = LanguageDetector(self.bundles.routes.sources)
-        if detector.available():
-            detector.prepare()
-        return detector
-
     def detect(self, text: str) -> list[dict[str, Any]]:
         """Return the languages of a text, the most likely first.
 
         Raises:
             HttpError: The server has no detector, or has not loaded its bundles.
         """
-        _ = self.bundles.routes  # not loaded
-        if self.detector is None:
-            raise busy("the language detector is not loaded; send the request again", status=503)
-        return self.detector.detect(text)
+        return detection.detect(text, self.bundles.routes.sources)
 
     def detect_each(self, texts: Sequence[str]) -> list[dict[str, Any]]:
         """Return the most likely language of each text.
 
         Raises:
-            HttpError: See `detect`.
+            HttpError: See `detect`; or the server does not know a text's language.
         """
         together = self.detect("\n".join(texts))[0]
-        return [
-            self.detect(one)[0] if len(one) > _LONG_ENOUGH_TO_DETECT else together for one in texts
+        found = [
+            self.detect(one)[0]
+            if len(one) > _LONG_ENOUGH_TO_DETECT or not detection.has_letters(one)
+            else together
+            for one in texts
         ]
+        for code in {one["language"] for one in found} - {detection.UNDETERMINED}:
+            if match_code(code, self.bundles.routes.languages) is None:
+                raise HttpError(
+                    400, f"{code} is not supported, but a text was detected as "
+                    f"{language_name(code)}; name the source language if it is another",
+                )  # fmt: skip
+        return found
 
     # ---- what every request passes ----
 

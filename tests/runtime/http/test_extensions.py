@@ -53,8 +53,8 @@ def test_details_of_arrays_are_arrays(client: TestClient) -> None:
     query = QUERY | {"q": [TEXT, ""], "details": True, "source": "auto"}
     answer = client.post("/translate", json=query).json()
     assert [len(one) for one in answer["hypotheses"]] == [1, 1]
-    assert answer["model"] == ["en-de", "en-de"]
-    assert [one["language"] for one in answer["detectedLanguage"]] == ["en", "en"]
+    assert answer["model"] == ["en-de", ""]
+    assert [one["language"] for one in answer["detectedLanguage"]] == ["en", "und"]
 
 
 def test_alignments_meet_in_the_pivot_language(client: TestClient, translator: Translator) -> None:
@@ -105,14 +105,11 @@ def events(text: str) -> list[tuple[str, dict[str, Any]]]:
     return found
 
 
-@pytest.mark.parametrize("source", ["en", "de", "fr", "auto"])
+@pytest.mark.parametrize("source", ["en", "de", "auto"])
 def test_a_stream_adds_up_to_the_translation(client: TestClient, source: str) -> None:
     text = f" - {TEXT}\r\n\n{TEXT} the house\n"
     query = QUERY | {"q": text, "source": source, "target": "fr"}
     assert client.post("/translate/stream", json=query | {"format": "html"}).status_code == 400
-    if source == "fr":
-        assert client.post("/translate/stream", json=query).status_code == 400
-        return
     answer = client.post("/translate/stream", json=query)
     assert answer.headers["Content-Type"].startswith("text/event-stream")
     *sentences, (last, done) = events(answer.text)

@@ -95,7 +95,7 @@ def test_settings_for_pages(client: TestClient) -> None:
         (QUERY | {"format": "pdf"}, "format"),
         (QUERY | {"format": "html", "alignments": True}, "leave out one of alignments and format"),
         (QUERY | {"alternatives": -1}, "alternatives"),
-        (QUERY | {"source": "fr", "target": "en"}, "fr is not supported"),
+        (QUERY | {"source": "fr", "target": "en"}, "English (en) is not available as a target"),
         (QUERY | {"model": "no such"}, "no model is called 'no such'"),
         (QUERY | {"model": "de-en"}, "not available as a target language from English (en)"),
     ],

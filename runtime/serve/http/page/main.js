@@ -6,6 +6,7 @@ import { Mirror, TargetPane } from "./pane.js";
 import { wordsOf } from "./words.js";
 
 const AUTO = "auto";
+const UNDETERMINED = "und"; // language of a text without words
 const TYPING_PAUSE = 250; // milliseconds without a key after which a text is translated
 const LONG = 400; // characters from which text is smaller
 const CHOICES = 6;
@@ -157,7 +158,8 @@ async function run() {
         count += 1;
       } else if (name === "done") {
         target.finish(count, data.after);
-        showDetected(data.detectedLanguage?.language ?? "");
+        const { language = UNDETERMINED } = data.detectedLanguage ?? {};
+        showDetected(language === UNDETERMINED ? "" : language);
         if (detected() !== "" && detected() === targetLanguage.value && turn()) {
           return;
         }

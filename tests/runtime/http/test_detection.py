@@ -1,0 +1,103 @@
+"""Detection of languages: among all, preferably as those of the server."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("uvicorn", reason="the extra serve is not installed")
+pytest.importorskip("py3langid", reason="the extra detect is not installed")
+from fastapi.testclient import TestClient
+
+from translate_trt.runtime.serve.http import detection
+from translate_trt.runtime.serve.http.app import create_app
+from translate_trt.runtime.serve.http.http_settings import HttpSettings
+
+if TYPE_CHECKING:
+    from translate_trt.runtime.serve.http.served_bundle import BundleSource
+    from translate_trt.runtime.serve.http.server_state import ServerState
+
+ENGLISH = "A small dog sleeps under the big green tree while the cat eats."
+FRENCH = "Un petit chien dort sous le grand arbre vert pendant que le chat mange."
+ITALIAN = "Un piccolo cane dorme sotto il grande albero verde mentre il gatto mangia."
+NO_LETTERS = ["12345", "+49 (0)30 / 123-45", "2026-11-28 12:30", "…", "\u200d", "🙂", " "]
+
+
+@pytest.mark.parametrize(
+    ("text", "languages", "code"),
+    [
+        (ENGLISH, ("de", "en"), "en"),
+        (ITALIAN, ("de", "en"), "it"),
+        ("the cat", ("de", "en"), "en"),
+        ("你好，世界", ("en", "zh-Hans", "zh-Hant"), "zh-Hans"),
+        *[(text, ("de", "en"), "und") for text in NO_LETTERS],
+    ],
+)
+def test_languages_are_detected_among_all(text: str, languages: tuple[str, ...], code: str) -> None:
+    first, *others = detection.detect(text, languages)
+    assert first["language"] == code
+    assert all(one["confidence"] <= first["confidence"] for one in others)
+    assert (first["confidence"] == 0) == (code == "und")
+
+
+def translated(client: TestClient, text: str | list[str], target: str) -> Any:
+    query = {"q": text, "source": "auto", "target": target}
+    answer = client.post("/translate", json=query)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def test_text_of_no_language_comes_back_unchanged(client: TestClient) -> None:
+    for text in NO_LETTERS:
+        found = translated(client, text, "de")
+        detected = {"confidence": 0, "language": "und"}
+        assert found == {"translatedText": text, "detectedLanguage": detected}
+    both = translated(client, [ENGLISH, "12345"], "de")
+    assert both["translatedText"][1] == "12345"
+    assert [one["language"] for one in both["detectedLanguage"]] == ["en", "und"]
+
+
+def test_text_of_another_language_is_refused(client: TestClient) -> None:
+    (first, *_) = client.post("/detect", json={"q": ITALIAN}).json()
+    assert first["language"] == "it"
+    for q in (ITALIAN, [ENGLISH, ITALIAN]):
+        for path in ("/translate", "/translate/stream"):
+            if path == "/translate" or isinstance(q, str):
+                query = {"q": q, "source": "auto", "target": "de"}
+                answer = client.post(path, json=query)
+                assert answer.status_code == 400
+                assert answer.json()["error"].startswith("it is not supported")
+
+
+def test_text_of_a_language_that_is_only_a_target(client: TestClient) -> None:
+    assert translated(client, FRENCH, "fr")["translatedText"] == FRENCH
+    query = {"q": FRENCH, "source": "auto", "target": "de"}
+    assert client.post("/translate", json=query).status_code == 400
+
+
+def test_a_server_is_ready_when_it_detects_languages(
+    sources: list[BundleSource], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, prepared = threading.Event(), threading.Event()
+
+    def prepare() -> None:
+        begun.set()
+        prepared.wait(60)
+
+    tasks = []
+
+    async def begin(state: ServerState) -> None:
+        tasks.append(asyncio.create_task(state.load()))
+
+    monkeypatch.setattr(detection, "prepare", prepare)
+    settings = HttpSettings(workers=1, threads=1, target="onnx-fp32")
+    with TestClient(create_app(sources, settings, on_loading=begin)) as client:
+        assert begun.wait(60)
+        assert client.get("/ready").status_code == 503
+        prepared.set()
+        while client.get("/ready").status_code == 503:
+            assert not any(one.done() and one.exception() for one in tasks)
+        assert client.post("/detect", json={"q": ENGLISH}).status_code == 200
