@@ -169,10 +169,17 @@ class ServedBundle:
 def open_translator(source: BundleSource, settings: HttpSettings) -> Translator:
     """Load a bundle and translate a word with it, so that the first request finds it warm.
 
+    A bundle without cross-attention gets a warning: many clients always send HTML.
+
     Raises:
         TranslateTrtError: The bundle cannot be loaded, or does not translate.
     """
     entry = read_manifest(source.path).target(settings.target, settings.shortlist)
+    if not entry.contract.attention:
+        log.warning(
+            "%s refuses format html and alignments: it has no cross-attention; export it with "
+            "--attention", source.name,
+        )  # fmt: skip
     threads, workers = settings.threads, settings.workers
     if has_worker_per_core(entry, settings.device):
         threads = threads or 1

@@ -7,17 +7,21 @@ import contextlib
 import dataclasses
 from collections.abc import Iterator
 from concurrent.futures import Future
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 import pytest
 
+from translate_trt.runtime.bundle.contract import Contract
 from translate_trt.runtime.cli.serve import serve as command
 
 pytest.importorskip("uvicorn", reason="the extra serve is not installed")
 from fastapi.testclient import TestClient
 
 from translate_trt.runtime.serve.http.http_settings import HttpSettings
+
+if TYPE_CHECKING:
+    from translate_trt.runtime.serve.http.served_bundle import BundleSource
 
 
 def test_flags_are_the_fields_of_the_settings() -> None:
@@ -60,6 +64,21 @@ def test_a_reload_during_a_health_check_frees_no_bundle_that_waits_for_it() -> N
     bundles.routes.bundles = [bundle("a"), bundle("b")]
     asyncio.run(HealthCheck(bundles, 60).check())
     assert used == []
+
+
+def test_a_bundle_without_attention_is_named_at_the_start(
+    sources: list[BundleSource], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from translate_trt.runtime.serve.http import served_bundle
+
+    settings = HttpSettings(workers=1, threads=1, target="onnx-fp32")
+    served_bundle.open_translator(sources[0], settings).close()
+    assert not caplog.records
+    monkeypatch.setattr(Contract, "attention", False)
+    served_bundle.open_translator(sources[0], settings).close()
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert "--attention" in record.getMessage()
 
 
 def test_metrics_count_requests_and_tokens(client: TestClient) -> None:
