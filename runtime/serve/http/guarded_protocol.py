@@ -1,14 +1,16 @@
 """HTTP/1.1 protocol of uvicorn with limits of a request's head and of what surrounds its body.
 
 uvicorn has neither. It keeps trailers, the headers after a chunked body, without a limit; here they
-are ignored. It waits without end for a client that reads no answer, and takes the body of a request
-that offers an upgrade, as Java's client offers HTTP/2, for another request (uvicorn issue 2722).
+are ignored. It waits without end for a client that reads no answer, takes the body of a request
+that offers an upgrade, as Java's client offers HTTP/2, for another request (uvicorn issue 2722), and
+does not answer a client that closes its side of the connection after its request.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
+import socket
 from typing import Any, cast
 
 import httptools
@@ -19,6 +21,9 @@ _MOST_HEAD_BYTES = 64 << 10
 _LARGE_HEAD = "The head of the request is too large."
 # Bytes of framing per byte of a body: a chunk of one byte has five others.
 _FRAMING = 8
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+# Seconds between looks at the connection of a client that sends no more.
+_LOOK_SECONDS = 0.1
 # Bytes that would end a header where its head is written again.
 _STRAY = frozenset(b"\r\n\0")
 
@@ -55,6 +60,37 @@ def guarded_protocol(head_seconds: float) -> type[HttpToolsProtocol]:
             self._stop()
             self._stop_watching()
             super().connection_lost(exc)
+
+        def eof_received(self) -> bool:
+            """Answer the last request of a client that sends no more; return whether there is one.
+
+            A client that has left looks the same, but its system resets the connection as soon as
+            something is written. A final answer may have others before it (RFC 9110, section 15.2).
+            """
+            if self.cycle is None or self.cycle.response_complete or self.cycle.more_body:
+                return False
+            self.cycle.keep_alive = False
+            if not self._answered.response_started and self.scope["http_version"] == "1.1":
+                self.transport.write(_CONTINUE)
+            self._watch_reset()
+            return True
+
+        def _watch_reset(self) -> None:
+            if self.transport.is_closing():
+                return
+            connection = self.transport.get_extra_info("socket")
+            if connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+                self._abort()
+            else:
+                asyncio.get_running_loop().call_later(_LOOK_SECONDS, self._watch_reset)
+
+        def _abort(self) -> None:
+            """Close the connection at once, and cancel all that it asked for."""
+            self.pipeline.clear()
+            if self._answered is not None:  # uvicorn cancels the latest request alone
+                self._answered.disconnected = True
+                self._answered.message_event.set()
+            self.transport.abort()
 
         def data_received(self, data: bytes) -> None:
             self._body_received = 0
@@ -157,10 +193,7 @@ def guarded_protocol(head_seconds: float) -> type[HttpToolsProtocol]:
             self._stop_watching()
             left = self.transport.get_write_buffer_size()
             if left >= before:
-                self.pipeline.clear()
-                if self._answered is not None:  # it writes no more
-                    self._answered.disconnected = True
-                self.transport.abort()
+                self._abort()
             elif left:
                 loop = asyncio.get_running_loop()
                 self._read_timer = loop.call_later(2 * head_seconds, self._watch_reader, left)

@@ -297,6 +297,19 @@ def test_slow_and_broken_requests_leave_the_server_alone(bundle: Path) -> None:
             client.sendall(b"GET /ready HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
             answers = b"".join(iter(lambda: client.recv(1000), b""))
             assert answers.count(b"HTTP/1.1 200 ") == 2
+        # A client that closes its side after its request gets its answer; one that leaves does not.
+        for query, version in ((SHORT, "1.0"), (SHORT, "1.1"), (LONG, "1.1")):
+            with socket.create_connection((address.host, address.port or 0), PATIENCE) as client:
+                body = json.dumps(query).encode()
+                named = f"POST /translate HTTP/{version}\r\nX-Request-ID: {version}-{len(body)}\r\n"
+                client.sendall(named.encode() + head.partition(b"\r\n")[2])
+                client.sendall(b"Content-Length: %d\r\n\r\n" % len(body) + body)
+                if query is SHORT:
+                    client.shutdown(socket.SHUT_WR)
+                    answers = b"".join(iter(lambda: client.recv(1000), b""))
+                    assert b"HTTP/1.1 200 " in answers
+                    assert answers.endswith(b"}")
+        assert server.request(f"1.1-{len(body)}")["outcome"] == "cancelled"
         assert httpx.get(f"{server.url}/ready").status_code == 200
 
 
