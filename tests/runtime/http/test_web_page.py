@@ -124,7 +124,7 @@ def chromium() -> Iterator[Any]:
 
 @pytest.fixture(params=["desktop"])
 def opened(chromium: Any, server: str, request: pytest.FixtureRequest) -> Iterator[Opened]:
-    sizes = {"desktop": (1180, 720), "phone": (360, 740)}
+    sizes = {"desktop": (1180, 720), "phone": (320, 640)}
     width, height = sizes[request.param]
     context = chromium.new_context(
         viewport={"width": width, "height": height}, has_touch=request.param == "phone", locale="en"
@@ -157,6 +157,13 @@ def answer(page: Any, pattern: str, body: str, status: int = 200, **headers: str
             status=status, body=body, headers={"Content-Type": kind, **headers}
         ),
     )
+
+
+def settings_for_pages(source: str, target: str = "en", keys: bool = False) -> str:
+    """An answer of /frontend/settings."""
+    languages = {"source": {"code": source}, "target": {"code": target}}
+    return json.dumps({"charLimit": LIMIT, "apiKeys": keys, "keyRequired": keys,
+                       "language": languages})  # fmt: skip
 
 
 pytestmark = pytest.mark.slow
@@ -315,10 +322,7 @@ def test_refusals_are_said_in_words(opened: Opened) -> None:
 
 def test_a_key_is_asked_for_and_sent(opened: Opened) -> None:
     page = opened.page
-    settings = {"charLimit": LIMIT, "apiKeys": True, "keyRequired": True, "language": {
-        "source": {"code": "en", "name": "English"},
-        "target": {"code": "de", "name": "German"}}}  # fmt: skip
-    answer(page, "**/frontend/settings", json.dumps(settings))
+    answer(page, "**/frontend/settings", settings_for_pages("en", "de", keys=True))
     answer(page, "**/translate/stream", events(("a", "b")))
     opened.open()
     opened.type("a")
@@ -395,10 +399,7 @@ def test_languages_are_swapped_with_the_texts(opened: Opened) -> None:
 
 def test_a_detected_language_is_named_and_never_translated_into_itself(opened: Opened) -> None:
     page = opened.page
-    settings = {"charLimit": LIMIT, "apiKeys": False, "keyRequired": False, "language": {
-        "source": {"code": "auto", "name": "Auto Detect"},
-        "target": {"code": "en", "name": "English"}}}  # fmt: skip
-    answer(page, "**/frontend/settings", json.dumps(settings))
+    answer(page, "**/frontend/settings", settings_for_pages("auto"))
     asked: list[str] = []
 
     def translate(route: Any) -> None:
@@ -457,12 +458,26 @@ def test_the_api_is_described(opened: Opened) -> None:
 
 @pytest.mark.parametrize("opened", ["phone"], indirect=True)
 def test_a_phone_shows_one_pane_above_the_other(opened: Opened) -> None:
-    page = opened.open()
-    opened.type(" ".join(["the cat runs."] * 12))
+    page = opened.page
+    languages = [("en", "English", ["de", "nn"]), ("de", "German", ["en"]),
+                 ("nn", "Norwegian Nynorsk", [])]  # fmt: skip
+    keys = ("code", "name", "targets")
+    answer(page, "**/languages", json.dumps([dict(zip(keys, one)) for one in languages]))
+    found = {"confidence": 99.0, "language": "en"}
+    answer(page, "**/frontend/settings", settings_for_pages("auto"))
+    answer(page, "**/translate/stream", events(("a", "b " * 60), detectedLanguage=found))
+    page.goto(opened.url)
+    page.wait_for_selector("#target-language option", state="attached")
+    assert page.locator("#source-language option").evaluate_all(
+        "all => all.map((one) => one.value)"
+    ) == ["auto", "en", "de"]
+    page.select_option("#target-language", "nn")
+    opened.type("🙂" * LIMIT)
     opened.translated()
-    assert page.evaluate("document.documentElement.scrollWidth") == 360
+    assert page.locator("#count").inner_text() == f"{LIMIT} / {LIMIT}"
+    assert page.evaluate("document.documentElement.scrollWidth") == 320
     source, target = (page.locator(one).bounding_box() for one in (".pane.source", ".pane.target"))
     assert source["y"] + source["height"] <= target["y"]
     page.locator("#target .word").last.tap()
     page.wait_for_selector(".menu")
-    assert page.evaluate("document.documentElement.scrollWidth") == 360
+    assert page.evaluate("document.documentElement.scrollWidth") == 320

@@ -126,7 +126,7 @@ function changed(delay = TYPING_PAUSE) {
 
 async function run() {
   const text = source.value;
-  if (text.trim() === "" || text.length > settings.charLimit || targetLanguage.value === "") {
+  if (text.trim() === "" || lengthOf(text) > settings.charLimit || targetLanguage.value === "") {
     if (text.trim() === "") {
       target.finish(0, "");
       about("");
@@ -227,6 +227,11 @@ function working(is) {
   $("target").setAttribute("aria-busy", String(is));
 }
 
+/** Characters of a text as the server counts them: code points. */
+function lengthOf(text) {
+  return [...text].length;
+}
+
 function notify(message) {
   $("message").textContent = message;
   $("message").hidden = message === "";
@@ -237,7 +242,7 @@ function about(text) {
 }
 
 function showCount() {
-  const count = source.value.length;
+  const count = lengthOf(source.value);
   const limit = settings.charLimit;
   const over = count > limit;
   $("count").textContent = Number.isFinite(limit)
