@@ -361,18 +361,6 @@ def test_a_client_that_reads_nothing_is_disconnected(bundle: Path) -> None:
         assert server.end() == 0
 
 
-def test_a_client_of_libretranslate_works_unchanged(bundle: Path) -> None:
-    libretranslate = pytest.importorskip("libretranslatepy")
-    with running(f"en-de={bundle}") as server:
-        client = libretranslate.LibreTranslateAPI(server.url)
-        expected = httpx.post(f"{server.url}/translate", json=SHORT).json()["translatedText"]
-        assert client.translate(SHORT["q"], "en", "de") == expected
-        assert client.languages() == [
-            {"code": "de", "name": "German", "targets": []},
-            {"code": "en", "name": "English", "targets": ["de"]},
-        ]
-
-
 def test_two_servers_on_one_port(bundle: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])

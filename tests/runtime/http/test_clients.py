@@ -1,0 +1,131 @@
+"""Clients of LibreTranslate, unchanged, against a server of one direction."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from support.browser import running
+
+pytest.importorskip("uvicorn", reason="the extra serve is not installed")
+pytest.importorskip("py3langid", reason="the extra detect is not installed")
+import httpx
+
+from translate_trt.runtime.serve.http.app import create_app
+from translate_trt.runtime.serve.http.http_settings import HttpSettings
+
+if TYPE_CHECKING:
+    from translate_trt.runtime.serve.http.served_bundle import BundleSource
+
+TEXT = "the cat runs under the green tree."
+HTML = "<p>the <b>cat</b> runs.</p>"
+CODES = ["de", "en"]
+
+
+@pytest.fixture(scope="module")
+def url(sources: list[BundleSource]) -> Iterator[str]:
+    settings = HttpSettings(workers=1, threads=1, target="onnx-fp32")
+    with running(create_app(sources[:1], settings)) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def translation(url: str) -> str:
+    """The translation of TEXT."""
+    query = {"q": TEXT, "source": "en", "target": "de"}
+    found: str = httpx.post(f"{url}translate", json=query).json()["translatedText"]
+    return found
+
+
+def test_deep_translator(url: str, translation: str) -> None:
+    deep_translator = pytest.importorskip("deep_translator")
+    client = deep_translator.LibreTranslator("en", "de", api_key="unused", custom_url=url)
+    assert client.translate(TEXT) == translation
+    assert client.translate_batch([TEXT, TEXT]) == [translation] * 2
+
+
+def test_libretranslatepy(url: str, translation: str) -> None:
+    libretranslatepy = pytest.importorskip("libretranslatepy")
+    client = libretranslatepy.LibreTranslateAPI(url)
+    assert client.translate(TEXT, "en", "de") == translation
+    assert client.detect(TEXT)[0]["language"] == "en"
+    assert client.languages() == [
+        {"code": "de", "name": "German", "targets": []},
+        {"code": "en", "name": "English", "targets": ["de"]},
+    ]
+
+
+def test_libretranslate_aio(url: str, translation: str) -> None:
+    libretranslate_aio = pytest.importorskip("libretranslate_aio")
+    with libretranslate_aio.LibreTranslate(url) as client:
+        found = client.translate([TEXT, "12345"], "auto", "de", alternatives=2)
+        assert found.translated_text == [translation, "12345"]
+        assert [one.language for one in found.detected_language] == ["en", "und"]
+        assert client.detect(TEXT)[0].language == "en"
+        assert [one.code for one in client.languages()] == CODES
+        assert client.frontend_settings().language.target.code == "de"
+        assert client.health()
+        with pytest.raises(libretranslate_aio.BadRequestError):
+            client.translate(TEXT, "en", "zz")
+
+    async def translate() -> str:
+        async with libretranslate_aio.AsyncLibreTranslate(url) as client:
+            text: str = (await client.translate(TEXT, "en", "de")).translated_text
+            return text
+
+    assert asyncio.run(translate()) == translation
+
+
+# The requests of clients in other languages, which look for both languages among the codes first.
+PAIR = {"source": "en", "target": "de"}
+REQUESTS: dict[str, dict[str, Any]] = {
+    "npm libretranslate": {"json": {"q": TEXT, **PAIR, "format": "text", "apiKey": ""}},
+    "Weblate": {"data": {"api_key": "", "q": TEXT, **PAIR}},
+    "Discourse": {"data": {"q": HTML, **PAIR, "format": "html"}},
+    "Mastodon": {"json": {"q": [HTML, "12345"], "source": "auto", "target": "de",
+                          "format": "html", "api_key": None}},
+    "SearXNG": {"json": {**PAIR, "q": TEXT, "alternatives": 3}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("client", REQUESTS)
+def test_requests_of_other_clients(url: str, translation: str, client: str) -> None:
+    languages = httpx.get(f"{url}languages", headers={"Content-Type": "application/json"}).json()
+    assert [one["code"] for one in languages] == CODES
+    answer = httpx.post(f"{url}translate", **REQUESTS[client])
+    assert answer.status_code == 200, answer.text
+    found = answer.json()["translatedText"]
+    if isinstance(found, list):
+        found, number = found
+        assert number == "12345"
+        assert answer.json()["detectedLanguage"][1]["language"] == "und"
+    if "html" in str(REQUESTS[client]):
+        assert (found[:3], found[-4:], found.count("<b>")) == ("<p>", "</p>", 1)
+    else:
+        assert found == translation
+
+
+@pytest.mark.parametrize(
+    ("path", "query", "status", "error"),
+    [
+        ("detect", {"q": "Hello"}, 200, None),
+        ("detect", {}, 400, "Invalid request: missing q parameter"),
+        ("translate", {"q": "Hello", "source": "auto", "target": "de"}, 200, None),
+        ("translate", {"q": "Hello", "source": "en", "target": "zz"}, 400, "zz is not supported"),
+        ("translate", PAIR, 400, "Invalid request: missing q parameter"),
+    ],
+)
+def test_answers_are_those_of_libretranslate(
+    url: str, path: str, query: dict[str, Any], status: int, error: str | None
+) -> None:
+    answer = httpx.post(url + path, data=query)
+    assert answer.status_code == status
+    found = answer.json()
+    if path == "detect" and status == 200:
+        assert found[0]["language"] == "en"
+    elif status == 200:
+        assert found["detectedLanguage"]["language"] == "en"
+    else:
+        assert found == {"error": error}
