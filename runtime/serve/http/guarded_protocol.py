@@ -2,8 +2,8 @@
 
 uvicorn has neither. It keeps trailers, the headers after a chunked body, without a limit; here they
 are ignored. It waits without end for a client that reads no answer, takes the body of a request
-that offers an upgrade, as Java's client offers HTTP/2, for another request (uvicorn issue 2722), and
-does not answer a client that closes its side of the connection after its request.
+that offers an upgrade, as Java's client offers HTTP/2, for another request (uvicorn issue 2722),
+and does not answer a client that closes its side of the connection after its request.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def guarded_protocol(head_seconds: float) -> type[HttpToolsProtocol]:
             self._stop_watching()
             super().connection_lost(exc)
 
-        def eof_received(self) -> bool:
+        def eof_received(self) -> bool:  # type: ignore[override]
             """Answer the last request of a client that sends no more; return whether there is one.
 
             A client that has left looks the same, but its system resets the connection as soon as

@@ -114,7 +114,9 @@ def _decompressed(body: bytes, most: int) -> bytes:
     if len(found) > most:
         raise _too_large(most)
     if not gzip.eof or gzip.unused_data:
-        raise HttpError(400, "the body is not what gzip writes: it is cut off, or has several parts")
+        raise HttpError(
+            400, "the body is not what gzip writes: it is cut off, or has several parts"
+        )
     return found
 
 

@@ -20,7 +20,7 @@ from translate_trt.runtime.serve.admission import Admission, search_cost
 from translate_trt.runtime.serve.http import detection
 from translate_trt.runtime.serve.http.api_keys import ApiKey, ApiKeys
 from translate_trt.runtime.serve.http.health_check import HealthCheck
-from translate_trt.runtime.serve.http.http_error import HttpError, busy
+from translate_trt.runtime.serve.http.http_error import HttpError
 from translate_trt.runtime.serve.http.http_metrics import HttpMetrics
 from translate_trt.runtime.serve.http.http_settings import HttpSettings
 from translate_trt.runtime.serve.http.languages import language_name, match_code
@@ -135,8 +135,8 @@ class ServerState:
         for code in {one["language"] for one in found} - {detection.UNDETERMINED}:
             if match_code(code, self.bundles.routes.languages) is None:
                 raise HttpError(
-                    400, f"{code} is not supported, but a text was detected as "
-                    f"{language_name(code)}; name the source language if it is another",
+                    400, f"{code} is not supported (a text was detected as "
+                    f"{language_name(code)}); name the source language if this is wrong",
                 )  # fmt: skip
         return found
 
@@ -155,15 +155,16 @@ class ServerState:
         scheme, _, given = request.headers.get("authorization", "").partition(" ")
         if api_key is None and scheme.lower() == _BEARER:
             api_key = given.strip()
-        checked = self.settings.api_keys is not None and api_key
-        key = self._keys.find(api_key) if checked else None
+        if self.settings.api_keys is None:
+            api_key = None  # as in LibreTranslate, a server without keys ignores them
+        key = self._keys.find(api_key) if api_key else None
         limit = self.settings.requests_per_minute
         if key is not None and key.requests_per_minute is not None:
             limit = key.requests_per_minute
         if limit:
             address = request.client.host if request.client else ""
             self._rates.take(f"key {key.name}" if key else client_name(address), limit)
-        if checked and key is None:
+        if api_key and key is None:
             raise HttpError(403, "Invalid API key")
         if key is None and self.settings.require_api_key:
             raise HttpError(400, "Please contact the server operator to get an API key")

@@ -32,7 +32,7 @@ NO_LETTERS = ["12345", "+49 (0)30 / 123-45", "2026-11-28 12:30", "…", "\u200d"
         (ENGLISH, ("de", "en"), "en"),
         (ITALIAN, ("de", "en"), "it"),
         ("the cat", ("de", "en"), "en"),
-        ("你好，世界", ("en", "zh-Hans", "zh-Hant"), "zh-Hans"),
+        ("你好世界", ("en", "zh-Hans", "zh-Hant"), "zh-Hans"),
         *[(text, ("de", "en"), "und") for text in NO_LETTERS],
     ],
 )
