@@ -13,6 +13,7 @@ _ERRORS = {
     403: "The API key is unknown, or may not do this",
     408: "The body arrived too slowly",
     413: "The request exceeds a limit",
+    415: "The body is encoded otherwise than by gzip",
     429: "Too many requests; Retry-After says when to send it again",
     500: "The translation failed",
     501: "This server cannot do this",
@@ -56,4 +57,4 @@ def answers(success: type[BaseModel] | Any, *errors: int) -> dict[str, Any]:
 
 
 #: Errors of routes that read a body and translate.
-TRANSLATING = (400, 403, 408, 413, 429, 500, 501, 503, 504)
+TRANSLATING = (400, 403, 408, 413, 415, 429, 500, 501, 503, 504)

@@ -11,11 +11,12 @@ from translate_trt.runtime.serve.http.http_error import HttpError
 
 #: Code of the language of a text that has none, such as a number.
 UNDETERMINED = "und"
-_NO_LANGUAGE = "zxx"  # the same as the detector's model has it
+_NO_LANGUAGE = "zxx"  # the detector's own label of such texts
 # Characters that suffice; more of them would only take time.
 _MOST_CHARACTERS = 2_000
-# Probability of an answer beside that of the most likely language. On five words of news, among 140
-# languages, English or German fall below it in 0.2 % and French as English or German in 96 %.
+# Least probability of an answer relative to the most likely of the detector's 140 languages. Of
+# news texts of five words, it rejects 0.2 % of the English and German ones as such, and 96 % of
+# the French ones as English or German.
 _LEAST_SHARE = 0.1
 
 

@@ -140,7 +140,7 @@ def guarded_protocol(head_seconds: float) -> type[HttpToolsProtocol]:
             super().on_headers_complete()
 
         def _check_head(self) -> None:
-            """Refuse a head that arrived whole but is too large, or names not one host.
+            """Refuse a head that is too large, although it arrived at once, or has not one Host.
 
             Raises:
                 httptools.HttpParserError: The head is wrong.

@@ -149,7 +149,7 @@ def _others(hypotheses: Any, count: int) -> list[str]:
 @router.post(
     "/detect",
     openapi_extra=body_of(DetectQuery),
-    **answers(list[DetectedLanguage], 400, 403, 408, 413, 429, 501, 503),
+    **answers(list[DetectedLanguage], 400, 403, 408, 413, 415, 429, 501, 503),
 )
 async def detect(request: Request) -> Response:
     """Detect the language of a text, preferably as one of the server's source languages."""

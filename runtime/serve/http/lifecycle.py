@@ -29,7 +29,7 @@ log = logging.getLogger("translate_trt")
 _BACKLOG = 2048
 # Waits in which the kernel's last connections are accepted, and requests on idle ones are read. A
 # client whose new connection is ignored tries again after a second, when it is refused.
-_LAST_READS, _SECONDS = 50, 0.01
+_LAST_READS, _READ_SECONDS = 50, 0.01
 # Linux's option of sockets, and a program of the classic Berkeley Packet Filter: load the flags of
 # a TCP header, and drop a packet that has SYN.
 _SO_ATTACH_FILTER = 26
@@ -115,7 +115,7 @@ class HttpServer(uvicorn.Server):
             task.cancel()
         _ignore_new_connections(self._socket)
         for _ in range(_LAST_READS):  # each looks for what has arrived, however busy the loop is
-            await asyncio.sleep(_SECONDS)
+            await asyncio.sleep(_READ_SECONDS)
         drained = asyncio.create_task(self._count_unfinished())
         await super().shutdown(sockets)
         drained.cancel()
