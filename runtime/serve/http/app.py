@@ -44,10 +44,11 @@ _PAGE_HEADERS = {
 
 
 class ApiRoute(Route):
-    """Route of the API, with or without a slash at its end, which names itself to the metrics.
+    """Route of the API, which names itself to the metrics.
 
-    FastAPI describes the routes and does not call them: its handling of arguments, of which no
-    route has any, costs processor time in every request.
+    Its path may have a slash too many at both ends, as of clients that join it to a URL. FastAPI
+    describes the routes and does not call them: its handling of arguments, of which no route has
+    any, costs processor time in every request.
 
     Args:
         described: The route in FastAPI's form.
@@ -57,7 +58,7 @@ class ApiRoute(Route):
         super().__init__(
             described.path, described.endpoint, name=described.name, methods=described.methods
         )
-        self.path_regex = re.compile(f"{re.escape(described.path)}/?$")
+        self.path_regex = re.compile(f"/?{re.escape(described.path)}/?$")
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         """Add the route to the scope of a request that it matches."""
