@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from translate_trt.runtime.errors import (
         BackendError,
         BundleError,
+        CapacityError,
         CheckpointError,
         DownloadError,
         InputError,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BackendError",
     "BundleError",
+    "CapacityError",
     "CheckpointError",
     "DownloadError",
     "Glossary",

@@ -34,5 +34,9 @@ class OutputError(TranslateTrtError):
     """Output that cannot be written to the requested path."""
 
 
+class CapacityError(TranslateTrtError):
+    """Lines refused because those pending and running exhaust a capacity."""
+
+
 class BackendError(TranslateTrtError):
     """Failure of a backend while translating, such as exhausted memory or a lost device."""

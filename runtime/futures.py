@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable
 from concurrent.futures import Future
 
-from translate_trt.runtime.errors import TranslateTrtError
+from translate_trt.runtime.errors import CapacityError, TranslateTrtError
 from translate_trt.runtime.results import Translation
 
 log = logging.getLogger("translate_trt")
@@ -54,3 +54,12 @@ def check_process(process: int) -> None:
 def closed_error() -> TranslateTrtError:
     """Return the error for lines that are submitted to a closed service."""
     return TranslateTrtError("the translation service is closed; make another one.")
+
+
+def full_error(capacity: int | None) -> CapacityError:
+    """Return the error for lines that a callback submits to a full service."""
+    return CapacityError(
+        f"the translation service has reached its capacity of {capacity} lines, and a callback "
+        "cannot wait for more, because callbacks run in the thread that frees it: submit one line "
+        "per callback, or submit from another thread."
+    )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from translate_trt.runtime.errors import BackendError
-from translate_trt.runtime.futures import check_process, closed_error, resolve
+from translate_trt.runtime.futures import check_process, closed_error, full_error, resolve
 from translate_trt.runtime.line_search import LineSearch, Searches, advance
 from translate_trt.runtime.native.core import Completions, Job
 from translate_trt.runtime.results import Statistics, Translation
@@ -85,6 +85,8 @@ class CoreService:
         future = _Future()
         with self._changed:
             while self._is_full() and not (self._closed or self._ended):
+                if self._in_callback():
+                    raise full_error(self._capacity)
                 self._changed.wait()
             if self._closed:
                 raise closed_error()
@@ -138,7 +140,7 @@ class CoreService:
         if cancel_futures:
             for future in futures:
                 future.cancel()
-        if threading.current_thread() is not self._thread:  # a callback cannot join its own thread
+        if not self._in_callback():  # a callback cannot join its own thread
             self._completions.add(_WAKE_UP)
             self._thread.join()
 
@@ -154,8 +156,14 @@ class CoreService:
         if early:
             self._finish(key, line)
 
+    def _in_callback(self) -> bool:
+        return threading.current_thread() is self._thread
+
     def _is_full(self) -> bool:
-        return self._capacity is not None and len(self._lines) >= self._capacity
+        if self._capacity is None:
+            return False
+        # A callback may submit one line in place of its own, which is counted until it returns.
+        return len(self._lines) >= self._capacity + self._in_callback()
 
     def _forget(self, key: int) -> None:
         with self._changed:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 
-from translate_trt.runtime.futures import check_process, closed_error, resolve
+from translate_trt.runtime.futures import check_process, closed_error, full_error, resolve
 from translate_trt.runtime.line_search import LineSearch, Searches, advance
 from translate_trt.runtime.reference import Sentence
 from translate_trt.runtime.results import Statistics, Translation
@@ -42,7 +42,9 @@ class PlainService:
         prepared = self._translator.prepare(step) if isinstance(step, LineSearch) else []
         future = Future[Translation]()
         with self._changed:
-            while len(self._lines) >= (self._capacity or float("inf")) and not self._closed:
+            while self._is_full() and not self._closed:
+                if self._in_callback():
+                    raise full_error(self._capacity)
                 self._changed.wait()
             if self._closed:
                 raise closed_error()
@@ -78,8 +80,16 @@ class PlainService:
             futures = list(self._lines)
         for future in futures if cancel_futures else ():
             future.cancel()
-        in_callback = getattr(self._own_thread, "here", False)
-        self._pool.shutdown(wait=not in_callback)
+        self._pool.shutdown(wait=not self._in_callback())
+
+    def _in_callback(self) -> bool:
+        return getattr(self._own_thread, "here", False)
+
+    def _is_full(self) -> bool:
+        if self._capacity is None:
+            return False
+        # A callback may submit one line, even if its own line's capacity has been used again.
+        return len(self._lines) >= self._capacity + self._in_callback()
 
     # ---- in a worker thread ----
 

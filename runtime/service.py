@@ -43,7 +43,7 @@ class TranslationService:
         Args:
             translator: A loaded bundle; other threads may use it at the same time.
             capacity: Maximum number of unfinished lines; `submit` blocks while that many are in
-                the service. None means no limit.
+                the service, except in callbacks. None means no limit.
 
         Raises:
             OptionError: The capacity is less than 1.
@@ -94,14 +94,16 @@ class TranslationService:
 
         Returns:
             A future of the translation. It can be cancelled until the line is finished; without
-            libtranslate_trt, until a worker has started the line. Its callbacks run in a worker
-            thread: they must be short and must not call `submit` on a service with a capacity;
+            libtranslate_trt, until a worker has started the line. Its callbacks run in the thread
+            that resolves futures: they must be short and must not wait for another line;
             exceptions they raise are logged. `exception()` is a `BackendError` if the backend
             failed on this line or a worker has ended.
 
         Raises:
             InputError: A token is outside the vocabulary, or the line exceeds the bundle's limit.
             OptionError: The bundle was not compiled for an option, or its value is out of range.
+            CapacityError: The service is full, and this is a callback, which cannot wait. A
+                callback may always submit one line in place of its own.
             TranslateTrtError: The service is closed, has failed, or belongs to the process that
                 this process was forked from.
         """

@@ -23,6 +23,7 @@ from translate_trt.runtime.backends.device import Engines
 from translate_trt.runtime.errors import (
     BackendError,
     BundleError,
+    CapacityError,
     InputError,
     OptionError,
     TranslateTrtError,
@@ -47,10 +48,6 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 
 class JobEndedError(TranslateTrtError):
     """The job was cancelled, or its timeout expired."""
-
-
-class CapacityError(TranslateTrtError):
-    """The job was refused because the pending and running sentences exhaust the capacity."""
 
 
 # Exception class by `tt_status`.

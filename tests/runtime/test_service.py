@@ -25,7 +25,13 @@ from translate_trt.runtime import (
     native_service,
     reference_service,
 )
-from translate_trt.runtime.errors import BackendError, InputError, OptionError, TranslateTrtError
+from translate_trt.runtime.errors import (
+    BackendError,
+    CapacityError,
+    InputError,
+    OptionError,
+    TranslateTrtError,
+)
 from translate_trt.runtime.line_search import LineSearch
 from translate_trt.runtime.native import core
 
@@ -402,6 +408,28 @@ def test_a_callback_may_submit(start: Start, held: Held, expected: dict[str, Tra
     first.add_done_callback(lambda _: more.set_result(service.submit(LINES[2])))
     held.release()
     assert_found(more.result(60).result(60), expected[LINES[2]])
+
+
+def test_a_callback_of_a_full_service_may_submit_one_line(
+    start: Start, held: Held, expected: dict[str, Translation]
+) -> None:
+    service, refused = start(capacity=1), Future[BaseException]()
+    first, more = held.submit(service, LINES[0]), list[Future[Translation]]()
+
+    def submit(_: object) -> None:
+        try:
+            while len(more) < 3:
+                more.append(service.submit(LINES[2]))
+        except BaseException as error:
+            refused.set_result(error)
+
+    first.add_done_callback(submit)
+    held.release()
+    assert isinstance(refused.result(60), CapacityError)
+    assert_found(service.submit(LINES[3]).result(60), expected[LINES[3]])
+    assert more
+    for future in more:
+        assert_found(future.result(60), expected[LINES[2]])
 
 
 def test_a_callback_may_close_the_service(

@@ -198,6 +198,20 @@ void test_capacity_of_service() {
   CHECK(counting.service.wait(full, std::nullopt) && told == 0);
 }
 
+void test_capacity_is_free_before_the_callback() {
+  Gate gate;
+  Counting counting({1, 4, 2}, [&](std::int64_t) { gate(); });
+  const auto cancelled = job_of({90, 90}), next = job_of({3}), last = job_of({4});
+  cancelled->on_finish = [&] { counting.service.submit(next); };
+  next->on_finish = [&] { counting.service.submit(last); };
+  counting.service.submit(cancelled);
+  gate.reached();  // with one sentence in the batch and one pending
+  counting.service.cancel(cancelled);
+  gate.open();
+  CHECK(counting.service.wait(next, std::nullopt) && counting.service.wait(last, std::nullopt));
+  CHECK(texts(next) + texts(last) == "3 4 ");
+}
+
 void test_a_batch_that_fails_is_retried() {
   std::atomic<int> steps = 0;
   Counting counting({1, 4, 0}, [&](std::int64_t) {
@@ -251,6 +265,7 @@ void test_service() {
   test_a_cancelled_job_leaves_its_batch();
   test_deadlines();
   test_capacity_of_service();
+  test_capacity_is_free_before_the_callback();
   test_a_batch_that_fails_is_retried();
   test_a_sentence_that_fails_twice_fails_its_job_alone();
   test_what_is_left_at_the_end_is_cancelled();

@@ -106,7 +106,6 @@ bool Job::finish(const Error* error) {
     dropped_.store(true, std::memory_order_release);
   }
   finished_.notify_all();
-  if (on_finish) on_finish();
   return true;
 }
 

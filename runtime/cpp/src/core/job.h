@@ -39,7 +39,7 @@ class Job {
   void add_line(std::vector<Sentence> sentences);
 
   Deadline deadline;
-  // Called once by the thread that finishes the job; must not throw.
+  // Called by the service once the job has finished; must not throw.
   std::function<void()> on_finish;
 
   // ---- for the service ----

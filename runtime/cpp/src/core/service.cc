@@ -83,7 +83,7 @@ void Service::submit(const std::shared_ptr<Job>& job, Caller caller) {
   start();
   const auto sentences = Job::sentences(job);
   if (sentences.empty()) {
-    job->finish(nullptr);
+    finish(job);
     return;
   }
   scheduler_->submit(sentences, caller == 0 ? scheduler_->new_caller() : caller);
@@ -309,6 +309,8 @@ void Service::finish(const std::shared_ptr<Job>& job, const Error* error) {
   if (!job->finish(error)) return;
   forget(*job);
   if (error != nullptr) scheduler_->forget_dropped(job.get());
+  // Last, because it may submit and needs the capacity of the job's pending sentences.
+  if (job->on_finish) job->on_finish();
 }
 
 void Service::fail(const std::shared_ptr<Job>& job, const Error& error) { finish(job, &error); }
