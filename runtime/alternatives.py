@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from translate_trt.runtime.bundle.contract import unscored
+from translate_trt.runtime.constraints import Reading
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import Hypothesis
 
@@ -69,5 +71,42 @@ def completions(
         for rank, one in enumerate(found)
         if not rank or math.exp(one.token_log_probs[-1]) >= least
     ]
-    # The token is forced with its own log-probability, unlike the prefix.
-    return [replace(sentence, prefix=[*sentence.prefix, one.tokens[-1]]) for one in kept]
+    options = replace(
+        sentence.options, alternatives=0, num_hypotheses=sentence.options.beam_size
+    )  # all that `best_completion` ranks
+    return [
+        replace(
+            sentence,
+            prefix=[*sentence.prefix, unscored(one.tokens[-1])],
+            options=options,
+            alternative=one.token_log_probs[-1],
+        )
+        for one in kept
+    ]
+
+
+def best_completion(sentence: Sentence, found: Sequence[Hypothesis]) -> Sequence[Hypothesis]:
+    """Select the best completion of an alternative, by the score of its free tokens.
+
+    Args:
+        sentence: A sentence that completes an alternative; others keep their hypotheses.
+        found: Its hypotheses, best first.
+    """
+    if sentence.alternative is None:
+        return found
+    constraints = Reading(tuple(sentence.constraints))
+
+    def rank(one: Hypothesis) -> tuple[bool, int]:
+        return one.truncated, constraints.after(one.tokens).met
+
+    equal = (one for one in found if rank(one) == rank(found[0]))
+    return [max((_scored(sentence, one) for one in equal), key=lambda one: one.score)]
+
+
+def _scored(sentence: Sentence, found: Hypothesis) -> Hypothesis:
+    forced = len(sentence.prefix)
+    before, free = found.token_log_probs[: forced - 1], found.token_log_probs[forced:]
+    if sentence.alternative is None or not free:  # all are in a loop that was cut
+        return found
+    score = sentence.alternative + sum(free) / sentence.options.penalty(len(free))
+    return replace(found, score=score, token_log_probs=(*before, sentence.alternative, *free))

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from translate_trt.runtime.alternatives import completions, expansion
+from translate_trt.runtime.alternatives import best_completion, completions, expansion
 from translate_trt.runtime.batching import length_sorted_batches
 from translate_trt.runtime.bundle.contract import FREE, MASKED, NEXT, Contract, request_values
 from translate_trt.runtime.constraints import Phrase, Reading, different_tokens, request_constraints
@@ -53,6 +53,8 @@ class Sentence:
         options: Search options; all sentences of a batch share the beam size.
         suppressed: Token sequences that the translation does not have (`suppressed_of`).
         constraints: Phrases that the translation must have, none of them empty.
+        alternative: Log-probability of the last token of the prefix, if this is the completion of
+            an alternative (rule 12).
     """
 
     tokens: Sequence[int]
@@ -60,6 +62,7 @@ class Sentence:
     options: SearchOptions
     suppressed: Sequence[Sequence[int]] = ()
     constraints: Sequence[Phrase] = ()
+    alternative: float | None = None
 
     @property
     def max_length(self) -> int:
@@ -389,7 +392,9 @@ class Reference:
         groups = map(completions, asked, expanded, self._translate(expanded))
         parts = [next(groups) if one.options.alternatives else [one] for one in sentences]
         found = iter(self._translate([one for part in parts for one in part]))
-        return [[best for _ in part for best in next(found)] for part in parts]
+        return [
+            [best for one in part for best in best_completion(one, next(found))] for part in parts
+        ]
 
     def _translate(self, sentences: Sequence[Sentence]) -> list[list[Hypothesis]]:
         batches = length_sorted_batches([len(s.tokens) + 1 for s in sentences], self.batch_tokens)

@@ -19,8 +19,7 @@ from translate_trt.train.config import END, START
 
 pytestmark = pytest.mark.usefixtures("each_runtime")
 
-#: Without a length penalty, a prefix of log-probability 0 does not change the search.
-OPTIONS = SearchOptions(beam_size=3, length_penalty=0.0, alternatives=5)
+OPTIONS = SearchOptions(beam_size=3, length_penalty=1.0, alternatives=5)
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +45,7 @@ def test_each_likely_token_is_completed(
     prefixes = [*random_sources(11, seed=2, longest=7), []]
     options = dataclasses.replace(OPTIONS, beam_size=beams)
     found = translator.translate_ids(sources, options, prefixes)
-    alone = dataclasses.replace(options, alternatives=0)
+    alone = dataclasses.replace(options, alternatives=0, num_hypotheses=beams)
     for source, prefix, alternatives in zip(sources, prefixes, found, strict=True):
         log_probs = next_log_probs(checkpoint, source, prefix)
         order = log_probs.argsort(descending=True, stable=True).tolist()
@@ -54,13 +53,20 @@ def test_each_likely_token_is_completed(
         place = len(prefix)
         assert [one.tokens[place] for one in alternatives] == order[:5]
         longer = [[*prefix, token] for token in order[:5]]
-        wanted = [best for (best,) in translator.translate_ids([source] * 5, alone, longer)]
-        for one, other in zip(alternatives, wanted, strict=True):
+        completions = translator.translate_ids([source] * 5, alone, longer)
+        for one, pool in zip(alternatives, completions, strict=True):
             own = float(log_probs[one.tokens[place]])
-            assert one.tokens == other.tokens
+            # By the free tokens alone, whose number is that of the log-probabilities but the forced.
+            scores = {
+                other.tokens: sum(other.token_log_probs)
+                / options.penalty(len(other.token_log_probs) - place - 1)
+                for other in pool
+                if other.truncated == pool[0].truncated
+            }
+            assert scores[one.tokens] == pytest.approx(max(scores.values()), abs=1e-4)
             assert one.token_log_probs[:place] == (0.0,) * place
             assert one.token_log_probs[place] == pytest.approx(own, abs=1e-4)
-            assert one.score == pytest.approx(other.score + own, abs=1e-4)
+            assert one.score == pytest.approx(scores[one.tokens] + own, abs=1e-4)
 
 
 def test_unlikely_tokens_are_left_out(translator: Translator) -> None:
@@ -80,16 +86,15 @@ def test_unlikely_tokens_are_left_out(translator: Translator) -> None:
 
 def test_all_other_options_apply(translator: Translator) -> None:
     options = dataclasses.replace(
-        OPTIONS, length_penalty=1.0, return_attention=True, max_length=6, min_length=5
+        OPTIONS, return_attention=True, max_length=6, min_length=5
     )
     (best,) = translator.translate_ids([[7, 8, 9]], options, [[5, 6]])
     assert len(best) == 5
     for one in best:
         count = len(one.token_log_probs)
         assert 5 <= count <= 6
-        assert one.score == pytest.approx(
-            sum(one.token_log_probs) / SearchOptions(length_penalty=1.0).penalty(count), abs=1e-4
-        )
+        own, free = one.token_log_probs[2], sum(one.token_log_probs[3:])
+        assert one.score == pytest.approx(own + free / options.penalty(count - 3), abs=1e-4)
         assert one.attention is not None
         assert one.attention.shape == (count, 4)
 

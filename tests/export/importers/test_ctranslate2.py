@@ -165,8 +165,8 @@ def test_lengths(trained: Path, bundle: Path) -> None:
         assert [one.text for one in found] == [" ".join(one.hypotheses[0]) for one in expected]
 
 
-@pytest.mark.parametrize("beams", [1, 3])
-def test_alternatives(beams: int, trained: Path, bundle: Path) -> None:
+@pytest.mark.parametrize(("beams", "alpha"), [(1, 0.0), (3, 1.0)])
+def test_alternatives(beams: int, alpha: float, trained: Path, bundle: Path) -> None:
     """Compare with CTranslate2, whose probabilities leave out that of the end symbol."""
     lines = [*random_words(trained, 20), *EXPECTED]
     prefixes = ["a", "", "m a"] * len(lines)
@@ -174,14 +174,14 @@ def test_alternatives(beams: int, trained: Path, bundle: Path) -> None:
     theirs = ctranslate2.Translator(str(trained), compute_type="float32", intra_threads=1)
     for line, prefix in zip(lines, prefixes, strict=False):
         (expected,) = theirs.translate_batch(
-            [line.split()], target_prefix=[prefix.split()], beam_size=beams, length_penalty=0.0,
+            [line.split()], target_prefix=[prefix.split()], beam_size=beams, length_penalty=alpha,
             num_hypotheses=4, return_alternatives=True, min_alternative_expansion_prob=0.02,
             return_scores=True, max_decoding_length=60, min_decoding_length=0,
         )  # fmt: skip
         (ended,) = theirs.score_batch([line.split()], [prefix.split()])
         other_tokens = 1 - math.exp(ended.log_probs[-1])
         options = SearchOptions(
-            beams, 0.0, "length", early_stopping=True, max_length=60, alternatives=4,
+            beams, alpha, "length", early_stopping=True, max_length=60, alternatives=4,
             min_alternative_prob=0.02 * other_tokens,
         )  # fmt: skip
         found = ours.translate(line, options, prefix).hypotheses

@@ -1,9 +1,29 @@
 #include "core/alternatives.h"
 
 #include <cmath>
+#include <cstddef>
+#include <numeric>
 #include <utility>
 
+#include "bundle/contract.h"
+#include "core/constraints.h"
+
 namespace translate_trt::runtime {
+
+namespace {
+
+// Scores the completion of an alternative. Without free tokens, all are in a loop that was cut.
+void score(const Sentence& sentence, Hypothesis& found) {
+  const auto forced = static_cast<std::ptrdiff_t>(sentence.prefix.size());
+  std::vector<double>& log_probs = found.token_log_probs;
+  const auto free = static_cast<std::ptrdiff_t>(log_probs.size()) - forced;
+  if (free <= 0) return;
+  const double sum = std::accumulate(log_probs.begin() + forced, log_probs.end(), 0.0);
+  log_probs[sentence.prefix.size() - 1] = *sentence.alternative;
+  found.score = *sentence.alternative + sum / sentence.options.penalty(free);
+}
+
+}  // namespace
 
 Sentence expansion(Sentence sentence, std::optional<std::int64_t> beams) {
   const int count = sentence.options.alternatives;
@@ -27,13 +47,36 @@ std::vector<Sentence> completions(const Sentence& expanded, const std::vector<Hy
     Sentence next = {};
     next.tokens = expanded.tokens;
     next.prefix = expanded.prefix;
-    next.prefix.push_back(one.tokens.back());  // with its own log-probability
+    next.prefix.push_back(unscored(one.tokens.back()));
+    next.alternative = one.token_log_probs.back();
     next.options = *expanded.completion;
+    next.options.num_hypotheses = next.options.beam_size;  // all that best_completion ranks
     next.suppressed = expanded.suppressed;
     next.constraints = expanded.constraints;
     made.push_back(std::move(next));
   }
   return made;
+}
+
+std::vector<Hypothesis> best_completion(const Sentence& sentence, std::vector<Hypothesis> found) {
+  if (!sentence.alternative || found.empty()) return found;
+  const auto rank = [&](const Hypothesis& one) {
+    Reading reading(sentence.constraints);
+    reading.read(one.tokens);
+    return std::pair(one.truncated, reading.met());
+  };
+  const auto first = rank(found.front());
+  std::vector<Hypothesis> best;
+  for (Hypothesis& one : found) {
+    if (rank(one) != first) continue;
+    score(sentence, one);
+    if (best.empty()) {
+      best.push_back(std::move(one));
+    } else if (one.score > best.front().score) {
+      best.front() = std::move(one);
+    }
+  }
+  return best;
 }
 
 }  // namespace translate_trt::runtime

@@ -18,4 +18,8 @@ Sentence expansion(Sentence sentence, std::optional<std::int64_t> beams);
 // one, and at most as many as there are alternatives.
 std::vector<Sentence> completions(const Sentence& expanded, const std::vector<Hypothesis>& found);
 
+// The best completion of an alternative, by the score of its free tokens; the hypotheses of other
+// sentences do not change.
+std::vector<Hypothesis> best_completion(const Sentence& sentence, std::vector<Hypothesis> found);
+
 }  // namespace translate_trt::runtime

@@ -68,7 +68,7 @@ Job::Progress Job::found(const std::shared_ptr<Job>& job, const Sentence& senten
     }
     finished += most_completions(sentence) - progress.next.size();
   } else {
-    job->found_[sentence.index] = std::move(hypotheses);
+    job->found_[sentence.index] = best_completion(sentence, std::move(hypotheses));
   }
   progress.last = job->finish_sentences(line, finished);
   return progress;

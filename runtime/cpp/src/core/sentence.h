@@ -36,6 +36,8 @@ struct Sentence {
   const std::atomic<bool>* dropped = nullptr;
   // Of an expansion (rule 12): options of the sentences that complete the tokens it finds.
   std::optional<SearchOptions> completion = {};
+  // Of such a sentence: log-probability of the last token of its prefix.
+  std::optional<double> alternative = {};
 
   std::int64_t length() const { return static_cast<std::int64_t>(tokens.size()); }
   bool is_dropped() const { return dropped != nullptr && dropped->load(std::memory_order_relaxed); }
