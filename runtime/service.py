@@ -28,8 +28,8 @@ class TranslationService:
     statement.
 
     Lines of one beam size and of similar length share batches, whatever their other options. The
-    batches of a worker take turns after each step, with equal time for each request. Without
-    libtranslate_trt, lines are translated one by one.
+    batches of a worker take turns after each step, with equal time for each request, running or
+    waiting. Without libtranslate_trt, lines are translated one by one.
     """
 
     def __init__(

@@ -1,16 +1,20 @@
 // Scheduling: which sentences share a batch, and in which order.
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "check.h"
 #include "core/job.h"
 #include "core/scheduler.h"
 #include "counting_backend.h"
+#include "random.h"
 
 namespace translate_trt::runtime {
 
@@ -133,7 +137,7 @@ void test_a_worker_helps_where_more_callers_wait_than_it_serves() {
   }
   const Group many = *scheduler.next_group(1, false);
   CHECK(*scheduler.next_group(0, false) == many);
-  CHECK(scheduler.share(0, scheduler.take(0, many, {100})) > 0.9);
+  CHECK(scheduler.share(0, many, scheduler.take(0, many, {100})) > 0.9);
 }
 
 void test_capacity_and_dropped() {
@@ -166,6 +170,105 @@ void test_what_failed_is_retried_alone() {
   CHECK(scheduler.load().pending == 1 && scheduler.load().running == 0);
 }
 
+// A closed loop of callers with one sentence each, which take steps instead of time: each caller
+// submits its next sentence once it has its result.
+class ClosedLoop {
+ public:
+  explicit ClosedLoop(int workers)
+      : scheduler_(workers, 4, 0), workers_(static_cast<std::size_t>(workers)) {
+    for (int i = 0; i < 200; ++i) submit();
+  }
+
+  // Returns the waits of short and of long sentences, in order.
+  std::pair<Lengths, Lengths> run() {
+    while (waits_.first.size() + waits_.second.size() < 3000) {
+      ++now_;
+      for (std::size_t worker = 0; worker < workers_.size(); ++worker) turn(worker);
+    }
+    std::sort(waits_.first.begin(), waits_.first.end());
+    std::sort(waits_.second.begin(), waits_.second.end());
+    return waits_;
+  }
+
+ private:
+  struct LoopBatch {
+    Group group;
+    double spent = 0;
+    Sentences running = {};
+    std::vector<std::int64_t> left = {};  // steps of each sentence
+  };
+
+  void submit() {
+    const bool is_long = random_.chance(0.4);
+    const auto length = static_cast<std::size_t>(is_long ? random_.between(kLong + 1, 2 * kLong)
+                                                         : random_.between(10, kLong));
+    const auto sentences = pointers(sentences_of({length}));
+    scheduler_.submit(sentences, scheduler_.new_caller());
+    since_[sentences.front()->number] = now_;
+  }
+
+  // Like `Service::serve`.
+  void turn(std::size_t index) {
+    const int worker = static_cast<int>(index);
+    std::vector<LoopBatch>& batches = workers_[index];
+    const auto spent_less = [](const LoopBatch& one, const LoopBatch& other) {
+      return one.spent < other.spent;
+    };
+    if (const auto group = scheduler_.next_group(worker, false)) {
+      const auto least = std::min_element(batches.begin(), batches.end(), spent_less);
+      batches.push_back({*group, least == batches.end() ? 0 : least->spent});
+    }
+    const auto batch = std::min_element(batches.begin(), batches.end(), spent_less);
+    if (batch == batches.end()) return;
+    Capacity capacity = {512, static_cast<std::int64_t>(batch->running.size())};
+    for (const SentencePtr& one : batch->running) {
+      capacity.longest = std::max(capacity.longest, one->length() + 1);
+    }
+    for (const SentencePtr& one : scheduler_.take(worker, batch->group, capacity)) {
+      batch->running.push_back(one);
+      batch->left.push_back(one->length());
+    }
+    if (batch->running.empty()) {
+      scheduler_.end(worker, batch->group);
+      batches.erase(batch);
+      return;
+    }
+    const Sentences stepped = std::exchange(batch->running, {});
+    const std::vector<std::int64_t> before = std::exchange(batch->left, {});
+    for (std::size_t i = 0; i < stepped.size(); ++i) {
+      if (before[i] > 1) {
+        batch->running.push_back(stepped[i]);
+        batch->left.push_back(before[i] - 1);
+        continue;
+      }
+      scheduler_.done(batch->group, *stepped[i]);
+      Lengths& waits = batch->group.is_long ? waits_.second : waits_.first;
+      waits.push_back(now_ - since_.at(stepped[i]->number));
+      submit();
+    }
+    const double share = scheduler_.share(worker, batch->group, batch->running);
+    batch->spent += 1 / std::max(share, 1.0);
+  }
+
+  Random random_ = Random(7);
+  Scheduler scheduler_;
+  std::vector<std::vector<LoopBatch>> workers_;
+  std::map<std::uint64_t, std::int64_t> since_;  // step of its submission, by number
+  std::pair<Lengths, Lengths> waits_;
+  std::int64_t now_ = 0;
+};
+
+void test_callers_of_all_lengths_wait_alike() {
+  for (const int workers : {1, 2}) {
+    auto [shorter, longer] = ClosedLoop(workers).run();
+    const auto median = [](const Lengths& waits) { return waits[waits.size() / 2]; };
+    CHECK(shorter.back() <= 3 * median(shorter));
+    CHECK(longer.back() <= 3 * median(longer));
+    // A long sentence takes three times the steps, and a row of half as many.
+    CHECK(median(longer) <= 6 * median(shorter));
+  }
+}
+
 }  // namespace
 
 void test_scheduler() {
@@ -178,6 +281,7 @@ void test_scheduler() {
   test_a_group_that_no_worker_serves_ends_the_oldest_batch();
   test_a_batch_goes_on_if_the_group_that_it_was_to_end_for_was_dropped();
   test_a_worker_helps_where_more_callers_wait_than_it_serves();
+  test_callers_of_all_lengths_wait_alike();
   test_capacity_and_dropped();
   test_what_failed_is_retried_alone();
 }

@@ -15,8 +15,9 @@ void Scheduler::Pending::add(Caller caller, const Sentences& sentences) {
   size += sentences.size();
 }
 
-std::int64_t Scheduler::Pending::next_length() {
+std::int64_t Scheduler::Pending::next_length(std::uint64_t admitted) {
   if (round.empty()) {
+    round_began = admitted;
     for (auto entry = callers.begin(); entry != callers.end();) {
       Queue& theirs = entry->second;
       round.insert(theirs.extract(std::prev(theirs.end())));
@@ -153,8 +154,8 @@ std::int64_t Scheduler::ready(int worker, const Group& group, const Capacity& ca
   if (!is_pending(group) || yields(worker, group)) return 0;
   const Capacity own = part(worker, capacity);
   Pending& pending = groups_.at(group).pending;
-  return std::min(
-      {static_cast<std::int64_t>(pending.size), fair(group, own), own.more(pending.next_length())});
+  return std::min({static_cast<std::int64_t>(pending.size), fair(group, own),
+                   own.more(pending.next_length(admitted_))});
 }
 
 Sentences Scheduler::take(int worker, const Group& group, const Capacity& capacity) {
@@ -163,7 +164,8 @@ Sentences Scheduler::take(int worker, const Group& group, const Capacity& capaci
   Capacity own = part(worker, capacity);
   while (is_pending(group) && !yields(worker, group)) {
     State& state = groups_.at(group);
-    const std::int64_t count = std::min(own.more(state.pending.next_length()), fair(group, own));
+    const std::int64_t count =
+        std::min(own.more(state.pending.next_length(admitted_)), fair(group, own));
     const Sentences some = state.pending.take(count);
     if (some.empty()) break;
     for (const SentencePtr& sentence : some) {
@@ -172,6 +174,7 @@ Sentences Scheduler::take(int worker, const Group& group, const Capacity& capaci
         left(*sentence);
         continue;
       }
+      ++admitted_;
       ++state.running[sentence->caller];
       own.longest = std::max(own.longest, sentence->length() + 1);
       ++own.running;
@@ -183,20 +186,38 @@ Sentences Scheduler::take(int worker, const Group& group, const Capacity& capaci
   return taken;
 }
 
-double Scheduler::share(int worker, const Sentences& sentences) const {
+double Scheduler::share(int worker, const Group& group, const Sentences& sentences) const {
   const std::lock_guard lock(mutex_);
   std::set<Caller> here;
   for (const SentencePtr& sentence : sentences) here.insert(sentence->caller);
   double share = 0;
   for (const Caller caller : here) {
     int batches = 0;
-    for (const Group& group : serves_[static_cast<std::size_t>(worker)]) {
-      const auto state = groups_.find(group);
+    for (const Group& other : serves_[static_cast<std::size_t>(worker)]) {
+      const auto state = groups_.find(other);
       batches += state != groups_.end() && state->second.running.count(caller) > 0;
     }
     share += 1.0 / std::max(batches, 1);
   }
-  return share;
+  if (!is_pending(group)) return share;
+  const State& state = groups_.at(group);
+  const Pending& pending = state.pending;
+  const auto both = std::count_if(state.running.begin(), state.running.end(), [&](const auto& one) {
+    return pending.callers.count(one.first) > 0;
+  });
+  const double waiting = static_cast<double>(pending.caller_count()) - static_cast<double>(both);
+  double workers = 0, all = 0;
+  for (std::size_t other = 0; other < serves_.size(); ++other) {
+    workers += serves(static_cast<int>(other), group);
+  }
+  share += std::max(waiting, 0.0) / workers;
+  if (group.is_large) return share;
+  for (const auto& [other, of_other] : groups_) {
+    all += static_cast<double>(of_other.pending.caller_count());
+  }
+  // First come, first served would give about one round for as many admissions as callers wait.
+  const double late = static_cast<double>(admitted_ - pending.round_began) / all;
+  return share * (1 + late * late);
 }
 
 void Scheduler::done(const Group& group, const Sentence& sentence) {
@@ -262,7 +283,8 @@ std::optional<Group> Scheduler::to_begin(int worker) {
   if (!own_groups.empty() && !all_busy) return std::nullopt;
   if (const std::optional<Group> group = unserved()) return group;
   // If every group has a worker, the group with the most pending sentences gets another one: a
-  // worker without a batch or, if all are busy, a worker whose own groups have fewer callers.
+  // worker without a batch or, if all are busy, a worker whose own groups have less than half as
+  // many callers: more batches of a worker are smaller ones.
   const Group* most = nullptr;
   for (const auto& [group, state] : groups_) {
     if (state.pending.size == 0 || serves(worker, group)) continue;
@@ -276,7 +298,7 @@ std::optional<Group> Scheduler::to_begin(int worker) {
     if (entry == groups_.end()) continue;
     own_callers += std::max(entry->second.pending.caller_count(), entry->second.running.size());
   }
-  if (groups_.at(*most).pending.caller_count() <= own_callers) return std::nullopt;
+  if (groups_.at(*most).pending.caller_count() <= 2 * own_callers) return std::nullopt;
   return *most;
 }
 

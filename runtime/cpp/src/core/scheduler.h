@@ -3,9 +3,10 @@
 // Sentences may share a batch if their beam size and attention option are equal, their lengths are
 // similar, and their callers have similar numbers of sentences; they form a group. A worker serves
 // several groups at the same time, with one batch per group. The batches share the worker's tokens
-// and take turns step by step, so no group waits for the batch of another to drain. A worker with
-// the maximum number of groups drains its oldest batch once a group is pending that no worker
-// serves.
+// and take turns step by step, so no group waits for the batch of another to drain. The share of a
+// group in the time grows with the callers that wait for it, and with how long these have waited. A
+// worker with the maximum number of groups drains its oldest batch once a group is pending that no
+// worker serves.
 //
 // Within a group, callers take turns. A round consists of one sentence of every caller with pending
 // sentences, longest first. A caller with thousands of sentences therefore does not delay others,
@@ -109,8 +110,10 @@ class Scheduler {
   // Removes sentences from the queue for the worker's batch of a group.
   Sentences take(int worker, const Group& group, const Capacity& capacity);
 
-  // Number of callers in one of the worker's batches, where a caller in n batches counts 1 / n.
-  double share(int worker, const Sentences& sentences) const;
+  // Share of the worker's time for its batch of a group, which has these running sentences: the
+  // number of callers that are in the batch, where a caller in n batches counts 1 / n, or that only
+  // wait for it; more, the longer these have waited.
+  double share(int worker, const Group& group, const Sentences& sentences) const;
 
   // Reports that a running sentence has left its batch for good.
   void done(const Group& group, const Sentence& sentence);
@@ -135,9 +138,11 @@ class Scheduler {
     std::map<Caller, Queue> callers;  // without those of the round
     Queue round;                      // at most one per caller
     std::size_t size = 0;
+    std::uint64_t round_began = 0;  // number of admissions to all batches before the round
 
     void add(Caller caller, const Sentences& sentences);
-    std::int64_t next_length();  // tokens of the next sentence, the end symbol included
+    // Tokens of the next sentence, the end symbol included. admitted: number of admissions so far.
+    std::int64_t next_length(std::uint64_t admitted);
     Sentences take(std::int64_t count);
     void remove(const SentencePtr& sentence);
     // Number of callers, about: those that came after the round began are not added to its own.
@@ -176,7 +181,7 @@ class Scheduler {
   std::set<std::pair<int, Group>> fresh_;
   std::map<Caller, std::int64_t> sizes_;  // pending and running sentences by caller
   std::size_t size_ = 0;
-  std::uint64_t numbers_ = 0, arrivals_ = 0;
+  std::uint64_t numbers_ = 0, arrivals_ = 0, admitted_ = 0;
   Caller callers_ = Caller{1} << 63;  // numbers chosen by users are smaller
   bool closed_ = false;
 };

@@ -180,7 +180,7 @@ void Service::serve(int worker) {
     const auto begin = Clock::now();
     const bool goes_on = step(worker, *batch);
     if (goes_on) {
-      const double share = scheduler_->share(worker, batch->search->unfinished());
+      const double share = scheduler_->share(worker, batch->group, batch->search->unfinished());
       batch->spent += seconds_since(begin) / std::max(share, 1.0);
     }
     expire();
