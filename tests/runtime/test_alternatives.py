@@ -56,7 +56,7 @@ def test_each_likely_token_is_completed(
         completions = translator.translate_ids([source] * 5, alone, longer)
         for one, pool in zip(alternatives, completions, strict=True):
             own = float(log_probs[one.tokens[place]])
-            # By the free tokens alone, whose number is that of the log-probabilities but the forced.
+            # Forced tokens count neither in the log-probability nor in the length.
             scores = {
                 other.tokens: sum(other.token_log_probs)
                 / options.penalty(len(other.token_log_probs) - place - 1)
@@ -85,9 +85,7 @@ def test_unlikely_tokens_are_left_out(translator: Translator) -> None:
 
 
 def test_all_other_options_apply(translator: Translator) -> None:
-    options = dataclasses.replace(
-        OPTIONS, return_attention=True, max_length=6, min_length=5
-    )
+    options = dataclasses.replace(OPTIONS, return_attention=True, max_length=6, min_length=5)
     (best,) = translator.translate_ids([[7, 8, 9]], options, [[5, 6]])
     assert len(best) == 5
     for one in best:
