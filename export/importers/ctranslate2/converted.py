@@ -13,6 +13,7 @@ from translate_trt.export.importers.ctranslate2.conversion import convert
 from translate_trt.export.importers.ctranslate2.model_bin import read_model_file
 from translate_trt.export.importers.ctranslate2.model_directory import Settings, Vocabularies
 from translate_trt.export.importers.ctranslate2.variables import Variables, count_layers
+from translate_trt.export.importers.ctranslate2.vocabulary_map import NAME, read_vocabulary_map
 from translate_trt.export.importers.imported import (
     Imported,
     build_model,
@@ -33,6 +34,7 @@ from translate_trt.export.importers.vocabulary import (
 )
 from translate_trt.runtime.bundle.prompt import Prompt
 from translate_trt.runtime.errors import InputError
+from translate_trt.train.shortlist.table import content_hash
 
 # SentencePiece models in the directory, of the source or of both sides.
 _TOKENIZERS = ("source.spm", "sentencepiece.model", "sentencepiece.bpe.model")
@@ -82,10 +84,12 @@ def import_ctranslate2(
     variables.check_all_used()
     model = build_model(config, weights, directory)
     prompt = spec.prompt or opus_prompt(vocabularies.source.names, tokenizers[0])
+    shortlist = read_vocabulary_map(directory / NAME, vocabularies, content_hash(*tokenizers))
     heads = first_heads(directory, config, *variables.alignment())
     return Imported(
-        model, tokenizers, "ctranslate2", settings.search(), prompt, alignment_heads=heads
-    )
+        model, tokenizers, "ctranslate2", settings.search(), prompt, shortlist,
+        alignment_heads=heads,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -177,6 +181,6 @@ FORMAT = ModelFormat(
             "source_vocabulary.txt target_vocabulary.txt",
         ),
     ),
-    ("config.json", *_TOKENIZERS, "target.spm"),
+    ("config.json", *_TOKENIZERS, "target.spm", NAME),
     load=lambda directory, languages: import_ctranslate2(directory),
 )

@@ -1,7 +1,7 @@
 """Lexical shortlists of Marian: lex.s2t, text of extract_lex, and lex.bin, which marian-conv makes.
 
-A text has a line `TARGET SOURCE PROBABILITY` for each translation. A binary file is little-endian
-(src/data/shortlist.cpp in Marian):
+Both may be compressed. A text has a line `TARGET SOURCE PROBABILITY` for each translation. A binary
+file is little-endian (src/data/shortlist.cpp in Marian):
 
 - u64 magic number, u64 checksum of all that follows
 - u64 number F of frequent tokens, u64 number of translations of a token (at most)
@@ -19,14 +19,19 @@ from __future__ import annotations
 import logging
 import math
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
 
+from translate_trt.export.importers.shortlist_checks import MOST, Fit, check_sizes
 from translate_trt.export.importers.vocabulary import TokenMap
 from translate_trt.runtime.errors import InputError
+from translate_trt.runtime.io.compression import decompressed, reading_compressed
 from translate_trt.train.config import UNKNOWN
 from translate_trt.train.shortlist.table import (
     Shortlist,
@@ -40,12 +45,11 @@ log = logging.getLogger("translate_trt")
 _MAGIC = 0xF11A48D5013417F5
 _HEADER = struct.Struct("<6Q")
 _U64, _U32 = np.dtype("<u8"), np.dtype("<u4")
-# Largest tables: in memory, each has so many numbers for every source token.
-_MOST = 1024
 # Of hash_combine in src/common/hash.h.
 _GOLDEN, _WORD = 0x9E3779B9, (1 << 64) - 1
 # Not a token, in text.
 _NULL = b"NULL"
+_MAKE_AGAIN = "Make it again with marian-conv --shortlist lex.s2t 100 100."
 
 
 @dataclass(frozen=True)
@@ -96,9 +100,11 @@ def import_shortlist(
         InputError: The file is missing, damaged, or of another vocabulary.
     """
     try:
-        with file.path.open("rb") as opened:
-            is_binary = opened.read(8) == struct.pack("<Q", _MAGIC)
-        lists = (_read_binary if is_binary else _read_text)(file, token_maps)
+        with file.path.open("rb") as opened, reading_compressed(str(file.path)):
+            head, stream = decompressed(opened, str(file.path))
+            head += stream.read(_U64.itemsize - len(head))
+            read = _read_binary if head == struct.pack("<Q", _MAGIC) else _read_text
+            lists = read(file, token_maps, head, stream)
     except OSError as error:
         raise InputError(
             f"cannot read the shortlist {file.path}: {error.strerror}; copy the file there."
@@ -139,43 +145,42 @@ def _check_sizes(path: Path, lists: _Lists, token_maps: tuple[TokenMap, TokenMap
                 f"{token_map.count:,}; the shortlist belongs to another model."
             )
     longest = np.bincount(lists.sources).max() if lists.sources.size else 0
-    for what, count in (("frequent tokens", lists.frequent), ("translations of a token", longest)):
-        if count > _MOST:
-            raise InputError(
-                f"{path} has {count:,} {what}; at most {_MOST:,} are supported. Make it again with "
-                "marian-conv --shortlist lex.s2t 100 100."
-            )
+    check_sizes(path, lists.frequent, int(longest), _MAKE_AGAIN)
     if lists.frequent < 1:
         raise InputError(
-            f"{path} has no frequent tokens, with which translations end; make it again with "
-            "marian-conv --shortlist lex.s2t 100 100."
+            f"{path} has no frequent tokens, with which translations end. {_MAKE_AGAIN}"
         )
 
 
-def _read_text(file: ShortlistFile, token_maps: tuple[TokenMap, TokenMap]) -> _Lists:
-    """Read a text, and select the best translations like Marian."""
+def _read_text(
+    file: ShortlistFile, token_maps: tuple[TokenMap, TokenMap], head: bytes, stream: IO[bytes]
+) -> _Lists:
+    """Read a text, of which `head` has been read, and select the best translations like Marian."""
     ids = [_marian_ids(token_map) for token_map in token_maps]
     unknown = [x[y.names[UNKNOWN]] for x, y in zip(ids, token_maps, strict=True)]
     best: dict[int, dict[int, float]] = {}
-    with file.path.open("rb") as lines:
-        for number, line in enumerate(lines, 1):
-            words = line.split()
-            if not words:
-                continue
-            try:
-                target, source, text = words
-                probability = float(text)
-                names = target.decode("utf-8"), source.decode("utf-8")
-            except ValueError as error:
-                raise _not_a_shortlist(file.path, number, line) from error
-            if not 0 <= probability < math.inf:
-                raise _not_a_shortlist(file.path, number, line)
-            if _NULL in (target, source):
-                continue
-            row = ids[0].get(names[1], unknown[0])
-            best.setdefault(row, {})[ids[1].get(names[0], unknown[1])] = probability
+    fit = Fit(file.path, ids[0], ids[1])
+    lines: Iterable[bytes] = chain((head + stream.readline()).splitlines(), stream)
+    for number, line in enumerate(lines, 1):
+        words = line.split()
+        if not words:
+            continue
+        try:
+            target, source, text = words
+            probability = float(text)
+            names = target.decode("utf-8"), source.decode("utf-8")
+        except ValueError as error:
+            raise _not_a_shortlist(file.path, number, line) from error
+        if not 0 <= probability < math.inf:
+            raise _not_a_shortlist(file.path, number, line)
+        if _NULL in (target, source):
+            continue
+        fit.add(names[1], names[0])
+        row = ids[0].get(names[1], unknown[0])
+        best.setdefault(row, {})[ids[1].get(names[0], unknown[1])] = probability
     if not best:
         raise InputError(f"the shortlist {file.path} is empty; copy it again.")
+    fit.check()
     entries = [
         (row, target, probability)
         for row, found in best.items()
@@ -199,13 +204,16 @@ def _not_a_shortlist(path: Path, number: int, line: bytes) -> InputError:
     shown = line.decode("utf-8", "replace").strip()[:60]
     return InputError(
         f"{path}, line {number}: {shown!r} is not a target token, a source token and a "
-        "probability; give the lex.s2t or lex.bin of the model, not compressed."
+        "probability; give the lex.s2t or lex.bin of the model."
     )
 
 
-def _read_binary(file: ShortlistFile, token_maps: tuple[TokenMap, TokenMap]) -> _Lists:
+def _read_binary(
+    file: ShortlistFile, token_maps: tuple[TokenMap, TokenMap], head: bytes, stream: IO[bytes]
+) -> _Lists:
     path, tokens = file.path, token_maps[0].count
-    content = path.read_bytes()
+    largest = _HEADER.size + (tokens + 1) * _U64.itemsize + tokens * MOST * _U32.itemsize
+    content = head + stream.read(largest)
     if len(content) < _HEADER.size:
         raise _damaged(path, f"it has {len(content)} bytes")
     _, checksum, frequent, best, offset_count, count = _HEADER.unpack_from(content)

@@ -41,7 +41,7 @@ from translate_trt.runtime.options import SearchOptions, write_sequences
 from translate_trt.runtime.text.tokenizer import Tokenizer
 from translate_trt.runtime.translator import Translator
 from translate_trt.train.checkpoint import Checkpoint, open_checkpoint, write_tokenizers
-from translate_trt.train.config import END, START
+from translate_trt.train.config import END, START, UNKNOWN
 from translate_trt.train.model import pad, sinusoid
 from translate_trt.train.search import beam_search
 
@@ -188,6 +188,29 @@ def test_alternatives(beams: int, alpha: float, trained: Path, bundle: Path) -> 
         assert [one.text for one in found] == [" ".join(one) for one in expected.hypotheses]
         scores = [one.score - math.log(other_tokens) for one in found]
         assert scores == pytest.approx(expected.scores, abs=1e-4)
+
+
+def test_vocabulary_map(trained: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = shutil.copytree(trained, tmp_path / "model", copy_function=shutil.copyfile)
+    sources, targets = (
+        (trained / f"{side}_vocabulary.txt").read_text(encoding="utf-8").split()[3:]
+        for side in ("source", "target")
+    )
+    rng = random.Random(4)
+    rows = {source: rng.sample(targets, 4) for source in sources}
+    text = "\t" + " ".join(targets[:3]) + "\n"
+    text += "".join(f"{source}\t{' '.join(row)}\n" for source, row in rows.items())
+    (folder / "vmap.txt").write_text(text + f"{sources[0]} {sources[1]}\t{targets[9]}\n")
+    imported = import_ctranslate2(folder)
+    assert "1 phrases of several tokens are left out" in caplog.text
+    assert imported.shortlist is not None
+    tokenizer = tokenizer_of(imported.tokenizers)
+    found = imported.shortlist.for_sentence(tokenizer.encode_source(sources[5]))
+    expected = {*targets[:3], *rows[sources[5]]}
+    assert set(found) == {UNKNOWN, END, *tokenizer.encode_target(" ".join(expected))}
+    (folder / "vmap.txt").write_text("x\ty\n")
+    with pytest.raises(InputError, match=r"vmap\.txt: none of its 1 translations"):
+        import_ctranslate2(folder)
 
 
 @pytest.mark.parametrize("end", PRECISIONS)

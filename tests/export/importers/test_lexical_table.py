@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import random
 import struct
 from pathlib import Path
@@ -94,12 +95,30 @@ def test_text(tmp_path: Path) -> None:
     assert (np.diff(row) <= 0).all()
 
 
-def test_unknown_words_are_the_unknown_token(tmp_path: Path) -> None:
+def test_unknown_words_are_the_unknown_token(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     path = tmp_path / "lex.s2t"
     path.write_text("t9 strange 0.5\nstrange s3 0.5\nt8 s3 0.25\n")
     shortlist = import_shortlist(ShortlistFile(path, 1), MAPS, "")
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "2 of 3 translations (67%)" in caplog.text
     assert candidates(shortlist, [1], MAPS) == {0, TARGET.index("t9")}
     assert candidates(shortlist, [SOURCE.index("s3")], MAPS) == {0, 1, TARGET.index("t8")}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [shortlist_of(random_lists(1), FREQUENT, BEST), b"t9 s3 1"],
+    ids=["binary", "text"],
+)
+def test_compressed(content: bytes, tmp_path: Path) -> None:
+    path, packed = tmp_path / "lex", tmp_path / "lex.gz"
+    path.write_bytes(content)
+    packed.write_bytes(gzip.compress(content))
+    tables = [import_shortlist(ShortlistFile(one), MAPS, "") for one in (path, packed)]
+    assert (tables[0].translations == tables[1].translations).all()
+    assert (tables[0].frequent == tables[1].frequent).all()
 
 
 def test_table(tmp_path: Path) -> None:
@@ -148,7 +167,9 @@ REFUSED: dict[str, bytes] = {
     "line 2: 't2 s3' is not a target token, a source": b"t2 s3 0.5\nt2 s3\n",
     "line 1: 't2 s3 nan' is not": b"t2 s3 nan\n",
     "line 1: 't2 s3 -1' is not": b"t2 s3 -1\n",
-    "line 1: .* is not .*, not compressed": b"\x1f\x8b\x08\x00 s3 0.5\n",
+    r"lex\.bin is damaged or incomplete": gzip.compress(b"t2 s3 0.5\n")[:-1],
+    "none of its 2 translations .* belongs to another model": b"a b 0.5\nt2 b 0.5\n",
+    "source and target would fit 100.0%": b"s2 t3 0.5\ns4 t3 0.5\n",
 }  # fmt: skip
 
 
