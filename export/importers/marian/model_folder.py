@@ -1,8 +1,9 @@
-"""Directories of a Marian student, as Firefox and Bergamot distribute them.
+"""Directories of a Marian model, as Firefox, Bergamot and OPUS-MT distribute them.
 
-model*.bin      weights of marian-conv (or model*.npz)
-vocab*.spm      vocabulary, or srcvocab*.spm and trgvocab*.spm
-lex*.bin        lexical shortlist (or lex*.s2t, text)
+model*.bin      weights of marian-conv (or model*.npz, *.npz)
+vocab*.spm      vocabulary, or srcvocab*.spm and trgvocab*.spm, or *.vocab.yml
+source.spm      tokenizer of a .yml vocabulary, with target.spm
+lex*.bin        lexical shortlist (or lex*.s2t, text; both may be compressed by gzip)
 config*.yml     settings of the decoder, which may name the other files
 
 Of the paths in the settings only the names are used: all files are in the directory.
@@ -22,14 +23,14 @@ from translate_trt.export.importers.marian.decoder_settings import (
 )
 from translate_trt.export.importers.marian.lexical_table import ShortlistFile
 from translate_trt.export.importers.marian.model import import_marian_model
-from translate_trt.export.importers.model_format import ModelFormat, need
+from translate_trt.export.importers.model_format import ModelFormat, need, tokenizers_in
 from translate_trt.runtime.errors import InputError
 
 # Files by their patterns; the first pattern that matches is used.
 _SETTINGS = ("decoder.yml", "config.yml", "config*.yml", "*.config.yml", "*.decoder.yml")
 _MODELS = ("model*.bin", "*.bin", "model*.npz", "*.npz")
-_SHORTLISTS = ("lex*.bin", "lex*.s2t", "lex*.txt")
-_VOCABULARIES = ("vocab*.spm", "vocab*.yml")
+_SHORTLISTS = ("lex*.bin", "lex*.bin.gz", "lex*.s2t", "lex*.s2t.gz", "lex*.txt")
+_VOCABULARIES = ("vocab*.spm", "vocab*.yml", "*.vocab.yml")
 _PAIRS = (("srcvocab*.spm", "trgvocab*.spm"), ("vocab.src*.spm", "vocab.trg*.spm"))
 _NOT_MODELS = ("lex*", "*.optimizer.npz", "quality*")
 _COMPRESSED = (".gz", ".zst", ".xz", ".zip")
@@ -148,7 +149,7 @@ def import_folder(
 
     Args:
         directory: Directory with the files of `ModelFolder`.
-        tokenizers: See `import_marian_model`.
+        tokenizers: See `import_marian_model`. Default for .yml vocabularies: the directory's.
         shortlist: Lexical shortlist. Default: that of the directory.
         recorded_scales: See `import_marian_model`.
 
@@ -156,6 +157,14 @@ def import_folder(
         InputError: A file is missing, there are several of a kind, or the model is not supported.
     """
     folder = ModelFolder.find(directory)
+    if tokenizers == (None, None) and folder.vocabularies[0].suffix != ".spm":
+        if codes := _matches(directory, "*.bpe"):
+            raise InputError(
+                f"{directory} has {codes[0].name}, codes of subword-nmt, which translate-trt does "
+                "not apply to text. Pass the model's file, with --vocab, to translate segmented "
+                "text."
+            )
+        tokenizers = tokenizers_in(directory, "marian")
     return import_marian_model(
         folder.model, *folder.vocabularies, tokenizers, shortlist or folder.shortlist,
         folder.decoder, recorded_scales,
@@ -165,9 +174,9 @@ def import_folder(
 #: Recognized by the names that Firefox, Bergamot and Marian give to weights and vocabularies.
 FORMAT = ModelFormat(
     "marian",
-    "a model of Marian, Bergamot or Firefox",
+    "a model of Marian, Bergamot, Firefox or OPUS-MT",
     (need("model*.bin", "model*.npz", "*.npz"), need(*_VOCABULARIES, *map(" ".join, _PAIRS))),
-    (*_SETTINGS, *_SHORTLISTS),
+    (*_SETTINGS, *_SHORTLISTS, "source.spm", "target.spm"),
     ("shared_vocabulary.*", "source_vocabulary.*"),
     load=lambda directory, languages: import_folder(directory),
 )

@@ -166,6 +166,6 @@ def test_a_student_is_imported_with_its_shortlist(
     done = CliRunner().invoke(main, ["get", "firefox:en-de"])
     assert "seen" in done.stderr, done.output
     assert "license: MPL-2.0" in done.stderr
-    assert "a model of Marian, Bergamot or Firefox" in done.stderr
+    assert "a model of Marian, Bergamot, Firefox or OPUS-MT" in done.stderr
     assert seen == [("en", True, ("onnx-int8-shortlist",))]
     assert [path.name for path in store.iterdir()] == [".downloads"]

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
+import sentencepiece
 from click.testing import CliRunner
-from support.marian_files import save_student_folder
+from support.marian_files import (
+    OPTIONS,
+    WIDTH,
+    random_weights,
+    save_student_folder,
+    settings_of,
+)
 
+from translate_trt.export.importers.marian.files import SETTINGS
 from translate_trt.export.importers.marian.model_folder import ModelFolder
+from translate_trt.export.importers.recognition import import_directory
 from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.cli import main
 from translate_trt.runtime.errors import InputError
@@ -237,3 +248,32 @@ def test_sizes_of_a_list_need_the_file_that_they_are_for(
     done = CliRunner().invoke(main, arguments)
     assert done.exit_code == 2
     assert f"{flag} is for a file of --shortlist; add that, or leave it out." in done.output
+
+
+def test_opus_mt(tokenizer_model: Path, tmp_path: Path) -> None:
+    """The names of OPUS-MT: a vocabulary in YAML, and the tokenizers in files of their own."""
+    pieces = sentencepiece.SentencePieceProcessor(model_file=str(tokenizer_model))
+    names = [pieces.id_to_piece(token) for token in range(pieces.get_piece_size())]
+    special = ("<pad>", "<unk>", "<s>", "</s>")
+    names = ["</s>", "<unk>", *(name for name in names if name not in special)]
+    folder, name = tmp_path / "opus", "opus.model1.npz.best-perplexity.npz"
+    folder.mkdir()
+    weights = {n: a for n, a in random_weights(OPTIONS).items() if not n.endswith("Wemb")}
+    weights["Wemb"] = np.random.default_rng(3).normal(size=(len(names), WIDTH)).astype(np.float32)
+    weights["decoder_ff_logit_out_b"] = np.zeros((1, len(names)), np.float32)
+    np.savez(folder / name, **weights, **{SETTINGS: settings_of(OPTIONS)})
+    lines = (f"{json.dumps(name, ensure_ascii=False)}: {row}\n" for row, name in enumerate(names))
+    (folder / "opus.vocab.yml").write_text("".join(lines), encoding="utf-8")
+    (folder / "decoder.yml").write_text(f"models: [{name}]\nbeam-size: 6\nnormalize: 1\n")
+    for side in ("source.spm", "target.spm"):
+        (folder / side).write_bytes(tokenizer_model.read_bytes())
+    model, imported = import_directory(folder, (None, None))
+    assert model.name == "marian"
+    assert imported.search["beam_size"] == 6
+    (tmp_path / "source.spm").write_bytes(imported.tokenizers[0])
+    found = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "source.spm"))
+    line = "The dog walks over the river."
+    assert found.encode(line, out_type=str) == pieces.encode(line, out_type=str)
+    (folder / "source.bpe").touch()
+    with pytest.raises(InputError, match=r"source\.bpe, codes of subword-nmt"):
+        import_directory(folder, (None, None))

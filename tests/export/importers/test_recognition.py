@@ -41,6 +41,9 @@ CTRANSLATE2 = ["model.bin", "config.json", "shared_vocabulary.json", "sentencepi
         (M2M100, {"model_type": "m2m_100"}, "m2m100-hf", {"pytorch_model.bin"}),
         (M2M100, {"model_type": "mbart"}, "bart-hf", {"pytorch_model.bin"}),
         (FIREFOX, None, "marian", {"metadata.json"}),
+        (["opus.model1.npz.best-perplexity.npz", "opus.vocab.yml", "source.spm", "target.spm",
+          "decoder.yml", "README.md", "preprocess.sh"], None, "marian",
+         {"README.md", "preprocess.sh"}),
         (["model.npz", "vocab.src.spm", "vocab.trg.spm", "decoder.yml"], None, "marian", set()),
         (CTRANSLATE2, {"add_source_eos": False}, "ctranslate2", {"tokenizer.json", "README.md"}),
         (["checkpoint_best.pt", "dict.en.txt", "dict.de.txt", "x.model"], None, "fairseq", set()),
@@ -50,8 +53,8 @@ CTRANSLATE2 = ["model.bin", "config.json", "shared_vocabulary.json", "sentencepi
         (["manifest.json", "shared.spm"],
          {"format_version": 9, "targets": {}, "tokenizer": {}}, "bundle", {"shared.spm"}),
     ],
-    ids=["opus", "opus-safetensors", "m2m100", "mbart", "firefox", "marian", "ctranslate2",
-         "fairseq", "opennmt-py", "checkpoint", "bundle"],
+    ids=["opus", "opus-safetensors", "m2m100", "mbart", "firefox", "opus-mt", "marian",
+         "ctranslate2", "fairseq", "opennmt-py", "checkpoint", "bundle"],
 )  # fmt: skip
 def test_lists_of_files(names: list[str], config: Any, name: str, unread: set[str]) -> None:
     found = recognize("here", names, lambda _: config)
@@ -70,7 +73,7 @@ def test_lists_of_files(names: list[str], config: Any, name: str, unread: set[st
          "a Marian model saved by transformers would need source.spm with target.spm and vocab"),
         (["manifest.json"], {}, "none of these: a bundle of translate-trt, a checkpoint"),
         (["model.bin"], None,
-         r"CTranslate2 would need shared_vocabulary\.json or .*; a model of Marian, Bergamot or"),
+         r"CTranslate2 would need shared_vocabulary\.json or .*; a model of Marian, Bergamot,"),
         ([*OPUS, *CTRANSLATE2], {"model_type": "marian"},
          "all files of a Marian model .* and of a model of CTranslate2; choose with .*import marian"
          "-hf or import ctranslate2"),
