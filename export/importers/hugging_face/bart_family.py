@@ -20,7 +20,7 @@ IGNORED = {f"model.{stack}.version" for stack in _STACKS}
 
 
 def read_matrices(config: Config, tensors: Tensors) -> Matrices:
-    """Read the token matrices; tied matrices may be saved once.
+    """Read the token matrices; tied matrices may be saved once, under any of their names.
 
     Raises:
         InputError: Matrices that the configuration ties differ.
@@ -29,11 +29,12 @@ def read_matrices(config: Config, tensors: Tensors) -> Matrices:
     own = "lm_head.weight" in tensors
     if not own and not tied:
         raise config.setting_error("tie_word_embeddings", "but the weights lack lm_head.weight")
+    embeddings = [f"model.{stack}.embed_tokens.weight" for stack in _STACKS]
+    shared = embeddings if config.flag("share_encoder_decoder_embeddings", True) else []
     source, target = (
-        tensors.table(f"model.{stack}.embed_tokens.weight", _SHARED, "lm_head.weight")
-        for stack in _STACKS
+        tensors.table(name, _SHARED, "lm_head.weight", *shared) for name in embeddings
     )
-    output = tensors.table("lm_head.weight", "model.decoder.embed_tokens.weight", _SHARED)
+    output = tensors.table("lm_head.weight", embeddings[1], _SHARED, *shared)
     if tied and not torch.equal(output, target):
         raise InputError(
             f"{config.path.parent}: lm_head.weight differs from the decoder's embeddings, but "

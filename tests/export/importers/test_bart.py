@@ -183,6 +183,17 @@ def test_tied_matrices_must_be_equal(copied: Path) -> None:
     assert import_bart(copied).model.config.tied == "input"
 
 
+@pytest.mark.parametrize("stack", ["encoder", "decoder"])
+def test_a_tied_matrix_under_one_name(stack: str, copied: Path) -> None:
+    expected = import_bart(copied).model.state_dict()
+    weights = load_file(copied / "model.safetensors")
+    weights[f"model.{stack}.embed_tokens.weight"] = weights.pop("model.shared.weight")
+    save_file(weights, copied / "model.safetensors", {"format": "pt"})
+    found = import_bart(copied).model.state_dict()
+    assert found.keys() == expected.keys()
+    assert all(found[name].equal(weight) for name, weight in expected.items())
+
+
 def test_byte_level_tokenizers_are_refused(copied: Path) -> None:
     model = (copied / MODEL).rename(copied / "elsewhere.model")
     assert import_bart(copied, model).prompt.target_languages
