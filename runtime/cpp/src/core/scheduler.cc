@@ -215,7 +215,7 @@ double Scheduler::share(int worker, const Group& group, const Sentences& sentenc
   for (const auto& [other, of_other] : groups_) {
     all += static_cast<double>(of_other.pending.caller_count());
   }
-  // First come, first served would give about one round for as many admissions as callers wait.
+  // Under first come, first served, a round takes about as many admissions as callers wait.
   const double late = static_cast<double>(admitted_ - pending.round_began) / all;
   return share * (1 + late * late);
 }
@@ -240,7 +240,10 @@ void Scheduler::retry(const Group& group, const Sentences& sentences) {
 
 void Scheduler::add(const Group& group, Caller caller, const Sentences& sentences) {
   State& state = groups_[group];
-  if (state.pending.size == 0) state.since = ++arrivals_;
+  if (state.pending.size == 0) {
+    state.since = ++arrivals_;
+    state.pending.round_began = admitted_;
+  }
   state.pending.add(caller, sentences);
   for (const SentencePtr& one : sentences) pending_[{one->job, one->number}] = {one, group};
   if (sentences.size() == 1) {

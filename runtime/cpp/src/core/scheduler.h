@@ -138,7 +138,8 @@ class Scheduler {
     std::map<Caller, Queue> callers;  // without those of the round
     Queue round;                      // at most one per caller
     std::size_t size = 0;
-    std::uint64_t round_began = 0;  // number of admissions to all batches before the round
+    // Number of admissions to all batches before the round, or before the first arrival.
+    std::uint64_t round_began = 0;
 
     void add(Caller caller, const Sentences& sentences);
     // Tokens of the next sentence, the end symbol included. admitted: number of admissions so far.
