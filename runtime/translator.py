@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import logging
 import os
@@ -43,7 +44,7 @@ from translate_trt.runtime.reference import Reference, Sentence
 from translate_trt.runtime.results import Hypothesis, TextHypothesis, Translation
 from translate_trt.runtime.terms import Terms
 from translate_trt.runtime.text.glossary import Glossary
-from translate_trt.runtime.text.tokenizer import Tokenizer
+from translate_trt.runtime.text.tokenizer import ModelFile, Tokenizer
 
 log = logging.getLogger("translate_trt")
 
@@ -165,11 +166,27 @@ class Translator:
             device, check_hashes = None, False  # the engines' device; the files are verified
         elif settings.gpu is not None:
             load_cuda(settings)
-        return Core(
+        core = Core(
             library, self._path, self.target.name, threads=settings.threads,
             workers=self._arguments["workers"], batch_tokens=self._arguments["batch_tokens"],
             device=device, check_hashes=check_hashes, engines=engines,
         )  # fmt: skip
+        self._read_tokenizer()
+        return core
+
+    def _read_tokenizer(self) -> None:
+        """Read the tokenizer's models, which may be replaced before they are first used.
+
+        Raises:
+            BundleError: A model has been replaced since the files were verified.
+        """
+        models = {}
+        for side, entry in self.manifest.tokenizer.items():
+            models[side] = ModelFile.read(entry.locate(self._path))
+            if self._arguments["check_hashes"]:
+                found = hashlib.sha256(models[side].content).hexdigest()
+                entry.check_hash(models[side].path, found)
+        self._models = models["source"], models["target"]
 
     def _load_engines(self, settings: Settings) -> Engines:
         """Load both engines of the target.
@@ -188,6 +205,7 @@ class Translator:
     def _load_reference(self, settings: Settings) -> Reference:
         """Load the target with ONNX Runtime, for the search loop in Python."""
         self._verify_files()
+        self._read_tokenizer()
         model = self.manifest.model
         for size, expected in (
             (self.tokenizer.source_vocabulary_size, model.input_vocabulary_size),
@@ -215,10 +233,7 @@ class Translator:
     @cached_property
     def tokenizer(self) -> Tokenizer:
         """Tokenizer of the source and target vocabularies."""
-        sides = self.manifest.tokenizer
-        # While loading, errors show the path as the caller wrote it.
-        path = self._path if self.core is None else self._absolute_path
-        return Tokenizer(sides["source"].locate(path), sides["target"].locate(path))
+        return Tokenizer(*self._models)
 
     @cached_property
     def terms(self) -> Terms:

@@ -168,6 +168,14 @@ class FileEntry:
         """
         return bundle / self.path
 
+    def check_hash(self, path: Path, sha256: str) -> None:
+        """Raise a BundleError if the SHA-256 of the file at a path is not that of the entry."""
+        if sha256 != self.sha256:
+            raise BundleError(
+                f"{path} has SHA-256 {sha256}, the manifest says {self.sha256}: "
+                f"the file was changed or damaged. {REMEDY}"
+            )
+
 
 @dataclass(frozen=True)
 class TargetEntry:
@@ -430,11 +438,8 @@ def verify_files(bundle: Path, manifest: Manifest, target: str, hashes: bool = T
                 f"{path} has {size} bytes, the manifest says {entry.bytes}: "
                 f"the file is incomplete or was changed. {REMEDY}"
             )
-        if hashes and (found := _digest(path)[0]) != entry.sha256:
-            raise BundleError(
-                f"{path} has SHA-256 {found}, the manifest says {entry.sha256}: "
-                f"the file was changed or damaged. {REMEDY}"
-            )
+        if hashes:
+            entry.check_hash(path, _digest(path)[0])
 
 
 def checked_files(manifest: Manifest) -> set[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,14 +37,41 @@ Span = tuple[int, int]
 _REMEDY = "Copy the directory again or make it again."
 
 
+@dataclass(frozen=True)
+class ModelFile:
+    """A SentencePiece model that has been read.
+
+    Attributes:
+        path: Path of the file, for error messages.
+        content: Content of the file.
+    """
+
+    path: Path
+    content: bytes
+
+    @classmethod
+    def read(cls, path: Path) -> ModelFile:
+        """Read a model.
+
+        Raises:
+            BundleError: The file cannot be read.
+        """
+        try:
+            return cls(path, path.read_bytes())
+        except OSError as error:
+            raise BundleError(
+                f"cannot read the tokenizer model {path}: {error.strerror}. {_REMEDY}"
+            ) from error
+
+
 class Tokenizer:
     """Tokenizer of a source and a target vocabulary, which may be the same file.
 
     Token lists contain neither start nor end symbols.
     """
 
-    def __init__(self, source_model: Path, target_model: Path) -> None:
-        """Load both models.
+    def __init__(self, source_model: Path | ModelFile, target_model: Path | ModelFile) -> None:
+        """Load both models, from their paths unless they have been read.
 
         Raises:
             BundleError: A file is missing, truncated, or not a SentencePiece model.
@@ -172,9 +200,10 @@ def _character_spans(found: Any) -> list[Span]:
 class _Model:
     """A SentencePiece model."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self.processor = _load(path)
+    def __init__(self, file: Path | ModelFile) -> None:
+        file = ModelFile.read(file) if isinstance(file, Path) else file
+        self._path = file.path
+        self.processor = _load(file)
         with self.readable():
             self._has_only_words = _has_only_words(self.processor)
 
@@ -218,18 +247,12 @@ def _has_only_words(model: sentencepiece.SentencePieceProcessor) -> bool:
     )
 
 
-def _load(path: Path) -> sentencepiece.SentencePieceProcessor:
+def _load(file: ModelFile) -> sentencepiece.SentencePieceProcessor:
+    if not file.content:  # SentencePiece would interpret empty content as "load later"
+        raise BundleError(f"the tokenizer model {file.path} is empty. {_REMEDY}")
     try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise BundleError(
-            f"cannot read the tokenizer model {path}: {error.strerror}. {_REMEDY}"
-        ) from error
-    if not content:  # SentencePiece would interpret empty content as "load later"
-        raise BundleError(f"the tokenizer model {path} is empty. {_REMEDY}")
-    try:
-        return sentencepiece.SentencePieceProcessor(model_proto=content)
+        return sentencepiece.SentencePieceProcessor(model_proto=file.content)
     except (RuntimeError, OSError, ValueError) as error:
         raise BundleError(
-            f"{path} is not a SentencePiece model, or only a part of one ({error}). {_REMEDY}"
+            f"{file.path} is not a SentencePiece model, or only a part of one ({error}). {_REMEDY}"
         ) from error

@@ -545,6 +545,16 @@ def test_a_pickled_one_opens_its_bundle_again(
     assert copy.translate(LINES) == translator.translate(LINES)
 
 
+def test_a_tokenizer_that_is_replaced_after_loading(
+    compiled_bundle: Path, tmp_path: Path, translator: Translator
+) -> None:
+    loaded = Translator(shutil.copytree(compiled_bundle, tmp_path / "bundle"), threads=1)
+    for entry in loaded.manifest.tokenizer.values():
+        entry.locate(tmp_path / "bundle").unlink(missing_ok=True)
+    (best,) = loaded.translate("the cat", SearchOptions(beam_size=1)).hypotheses
+    assert loaded.words(best) == translator.words(best)
+
+
 def test_a_bundle_without_attention_says_which_flag(compiled_bundle: Path, tmp_path: Path) -> None:
     bundle = shutil.copytree(compiled_bundle, tmp_path / "bundle")
     edit(bundle, lambda m: m["targets"]["onnx-fp32"]["contract"]["results"].pop("attention"))
