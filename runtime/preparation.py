@@ -48,9 +48,9 @@ def make_segments(
     Raises:
         InputError: A line to score has several segments, or none and a translation; or a line with
             constraints has several.
-        OptionError: See `make_sentence`.
+        OptionError: The line begins with the code of an unknown language; or see `make_sentence`.
     """
-    text, options = manifest.prompt.of_line(line, options)
+    text, options = manifest.prompt.of_line(line, options, name)
     longest = max_segment_length(manifest)
     sources = split_text(text, tokenizer.encode_source, longest)
     if score and (len(sources) > 1 or (not sources and target)):

@@ -19,6 +19,8 @@ from translate_trt.runtime.options import SearchOptions
 
 # Language code at the start of a line, as in OPUS-MT: ">>deu<<".
 _INLINE = re.compile(r"\s*>>([^<>\s]+)<<\s*")
+# Form of all codes of OPUS-MT; other words between such marks are quotations.
+_CODE = re.compile(r"[a-z]{2,3}([_-].*)?")
 
 #: Valid positions of the target language token.
 SIDES = ("source", "target")
@@ -86,22 +88,35 @@ class Prompt:
         """Match a target language at the start of a line, as in ">>deu<< A text.".
 
         Returns:
-            The match, whose group 1 is the code; None if the model takes no such codes or the line
-            begins with none that it knows.
+            The match, whose group 1 is the code; None if the model takes no such codes, or the line
+            begins with none that it knows or that has the form of one.
         """
         if not self.target_languages or not self._before_source:
             return None
         found = _INLINE.match(line)
-        return None if found is None or found[1] not in self.target_languages else found
+        if found is None or found[1] in self.target_languages:
+            return found
+        return found if _CODE.fullmatch(found[1]) else None
 
-    def of_line(self, line: str, options: SearchOptions) -> tuple[str, SearchOptions]:
+    def of_line(
+        self, line: str, options: SearchOptions, name: str = "the line"
+    ) -> tuple[str, SearchOptions]:
         """Move an inline language code from the line into the options.
 
         Lines for OPUS-MT may name their own target language, as in ">>deu<< A text."; the code
         applies to all segments of the line.
+
+        Args:
+            line: Text.
+            options: Search options.
+            name: Name of the line in messages.
+
+        Raises:
+            OptionError: The model does not know the language.
         """
         if (found := self.inline_language(line)) is None:
             return line, options
+        _check_language(f"the language code of {name}", self.target_languages, found[1], True)
         return line[found.end() :], replace(options, target_language=found[1])
 
     def of_source(self, options: SearchOptions) -> list[int]:

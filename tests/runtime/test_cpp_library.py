@@ -409,7 +409,7 @@ def test_languages(
     loaded = probe.load(bundle, **options)
     assert tuple(loaded["source_languages"]) == translator.source_languages
     assert tuple(loaded["target_languages"]) == translator.target_languages
-    lines = [*LINES, f"\u3000>>nld<<{LINES[-1]}", ">>nld<< the cat", ">>xxx<< the cat", ">>deu<<"]
+    lines = [*LINES, f"\u3000>>nld<<{LINES[-1]}", ">>nld<< the cat", ">>Cats<< the cat", ">>deu<<"]
     prefixes = ["", "a", "the dog"] * len(lines)
     sources = random_sources(20, seed=7)
     beginnings = [[9, 8, 7][: index % 4] for index in range(len(sources))]

@@ -42,7 +42,7 @@ void test_tokens() {
 
 void test_lines() {
   const auto of_line = [](const Prompt& prompt, std::u32string_view line) {
-    const auto [text, options] = prompt.of_line(line, told("en", "nl"));
+    const auto [text, options] = prompt.of_line(line, told("en", "nl"), "line 3");
     return Line(text, *options.target_language);
   };
   const auto none = [](const std::u32string& text) { return Line(text, "nl"); };
@@ -52,9 +52,13 @@ void test_lines() {
   CHECK(of_line(kSource, U">>deu<<<") == Line(U"<", "deu"));
   CHECK(of_line(kSource, U">>deu<< >>deu<< a") == Line(U">>deu<< a", "deu"));
   for (const std::u32string text :
-       {U"", U" ", U">", U">>", U">>deu", U">>deu<", U">>deu< <", U">><<", U">>xxx<< a",
+       {U"", U" ", U">", U">>", U">>deu", U">>deu<", U">>deu< <", U">><<", U">>abcd<< a",
         U">>a b<< a", U"> >deu<< a", U">>>deu<< a", U"a >>deu<<", U">>de"}) {
     CHECK(of_line(kSource, text) == none(text));
+  }
+  for (const std::u32string text : {U">>xxx<< a", U" >>xx_Latn<<a"}) {
+    CHECK(contains(thrown([&] { of_line(kSource, text); }), "the language code of line 3 'xx"));
+    CHECK(of_line(kTarget, text) == none(text));
   }
   // If translations begin with the language, only the options select it.
   CHECK(of_line(kTarget, U">>de<< a") == none(U">>de<< a"));

@@ -88,7 +88,7 @@ def test_a_language_before_the_source(opus: Translator, checkpoint: Checkpoint) 
 def test_a_line_says_its_language_itself_in_all_its_pieces(opus: Translator) -> None:
     long = " ".join(["the dog runs over the big river."] * 9)
     german, dutch = (SearchOptions(target_language=code) for code in ("deu", "nld"))
-    lines = [f"  >>deu<<{long}", ">>nld<< the cat", ">>xxx<< the cat", "the cat", ""]
+    lines = [f"  >>deu<<{long}", ">>nld<< the cat", ">>Cats<< the cat", "the cat", ""]
     found = opus.translate(lines, german)
     assert [one.segment_count for one in found] == [
         len(found[0].hypotheses[0].segments),
@@ -98,7 +98,7 @@ def test_a_line_says_its_language_itself_in_all_its_pieces(opus: Translator) -> 
         0,
     ]
     assert found[0].segment_count > 1
-    # A language that it does not know is text; a line's own stands above the options.
+    # A word that is no language code is text; a line's own language stands above the options.
     texts = [
         (long, german),
         ("the cat", dutch),
@@ -136,6 +136,13 @@ def test_languages_of_lines_in_plain_python(several: Translator) -> None:
         found = [future.result() for future in futures]
     alone = [several.translate([line], one)[0] for line, one in zip(lines, asked, strict=True)]
     assert said(found) == said(alone)
+
+
+def test_a_line_with_an_unknown_language(opus: Translator) -> None:
+    for code in ("xxx", "xx_Latn"):
+        message = f"the language code of line 2 of this call '{code}' is unknown"
+        with pytest.raises(OptionError, match=message):
+            opus.translate(["the cat", f" >>{code}<< the cat"])
 
 
 @pytest.mark.parametrize(

@@ -30,16 +30,16 @@ std::string choose(const Languages& languages) {
 }
 
 // Checks a language of a model that selects it by a token.
-void check_language(const char* name, const Languages& languages,
+void check_language(const std::string& name, const Languages& languages,
                     const std::optional<std::string>& wanted, bool needed) {
   if (!wanted) {
     if (!needed) return;
-    throw option_error(std::string(name) +
+    throw option_error(name +
                        " is not given, and this model translates between several languages; " +
                        choose(languages));
   }
   if (languages.count(*wanted) > 0) return;
-  throw option_error(std::string(name) + " " + in_quotes(*wanted) + " is unknown to this model; " +
+  throw option_error(name + " " + in_quotes(*wanted) + " is unknown to this model; " +
                      choose(languages));
 }
 
@@ -54,6 +54,15 @@ void check_own(const char* name, const std::optional<std::string>& own,
 std::size_t after_space(std::u32string_view text, std::size_t position) {
   while (position < text.size() && is_space(text[position])) ++position;
   return position;
+}
+
+// Whether a word has the form of all codes of OPUS-MT, such as deu or cmn_Hans; other words between
+// their marks are quotations.
+bool looks_like_code(const std::string& word) {
+  const std::size_t letters =
+      std::min(word.find_first_not_of("abcdefghijklmnopqrstuvwxyz"), word.size());
+  return (letters == 2 || letters == 3) &&
+         (letters == word.size() || word[letters] == '_' || word[letters] == '-');
 }
 
 bool is_bracket(char32_t character) { return character == U'<' || character == U'>'; }
@@ -92,7 +101,8 @@ std::int64_t Prompt::source_length() const {
 }
 
 std::pair<std::u32string_view, SearchOptions> Prompt::of_line(std::u32string_view line,
-                                                              SearchOptions options) const {
+                                                              SearchOptions options,
+                                                              const std::string& name) const {
   constexpr std::u32string_view kOpen = U">>", kClose = U"<<";
   const std::size_t open = after_space(line, 0), begin = open + kOpen.size();
   if (!before_source || line.substr(open, kOpen.size()) != kOpen) return {line, options};
@@ -100,7 +110,10 @@ std::pair<std::u32string_view, SearchOptions> Prompt::of_line(std::u32string_vie
   while (end < line.size() && !is_bracket(line[end]) && !is_space(line[end])) ++end;
   if (end == begin || line.substr(end, kClose.size()) != kClose) return {line, options};
   std::string language = encode_utf8(line.substr(begin, end - begin));
-  if (target_languages.count(language) == 0) return {line, options};
+  if (target_languages.count(language) == 0) {
+    if (target_languages.empty() || !looks_like_code(language)) return {line, options};
+    check_language("the language code of " + name, target_languages, language, true);
+  }
   options.target_language = std::move(language);
   return {line.substr(after_space(line, end + kClose.size())), options};
 }

@@ -38,9 +38,11 @@ struct Prompt {
   // Maximum number of prompt tokens before a source.
   std::int64_t source_length() const;
 
-  // Moves a language prefix (">>deu<< A text.") from the line to the options.
+  // Moves a language prefix (">>deu<< A text.") from the line to the options. Throws an option
+  // error if the model does not know the language. name: of the line in errors.
   std::pair<std::u32string_view, SearchOptions> of_line(std::u32string_view line,
-                                                        SearchOptions options) const;
+                                                        SearchOptions options,
+                                                        const std::string& name) const;
 
   // Prompt tokens before a source, for options that `check` accepts.
   Tokens of_source(const SearchOptions& options) const;

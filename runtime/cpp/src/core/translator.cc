@@ -346,7 +346,7 @@ std::vector<Sentence> Translator::sentences(const std::string& name, std::string
                                             std::vector<Tokens> constraints,
                                             const SearchOptions& options) const {
   const std::u32string characters = decode_utf8(line);
-  auto [text, of_line] = manifest_.prompt.of_line(characters, options);
+  auto [text, of_line] = manifest_.prompt.of_line(characters, options, name);
   const auto encode = [this](const std::string& part) { return tokenizer_->encode_source(part); };
   const auto sources = split_text(text, encode, static_cast<std::size_t>(longest_text()));
   if (forced == Forced::kTranslation && sources.size() != 1) {
@@ -377,7 +377,7 @@ std::vector<Sentence> Translator::sentences_with_terms(const std::string& name,
                                                        const SearchOptions& options, bool aligned,
                                                        const Glossary& terminology) const {
   const std::u32string characters = decode_utf8(line);
-  auto [text, of_line] = manifest_.prompt.of_line(characters, options);
+  auto [text, of_line] = manifest_.prompt.of_line(characters, options, name);
   if (manifest_.term_annotation) {
     const std::u32string code = characters.substr(0, characters.size() - text.size());
     const std::string annotated =
@@ -502,7 +502,7 @@ Translation Translator::join(const std::vector<std::vector<Hypothesis>>& sentenc
 Translator::AlignedLine Translator::aligned_line(std::string_view line,
                                                  const SearchOptions& options) const {
   AlignedLine found = {decode_utf8(line), 0, 0, {}};
-  const auto [text, of_line] = manifest_.prompt.of_line(found.text, options);
+  const auto [text, of_line] = manifest_.prompt.of_line(found.text, options, "the line");
   found.source_prompt = manifest_.prompt.of_source(of_line).size();
   found.target_prompt = manifest_.prompt.of_target(of_line).size();
   const auto spans = [this](const std::string& part) { return tokenizer_->source_spans(part); };
