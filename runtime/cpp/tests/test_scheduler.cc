@@ -181,7 +181,7 @@ class ClosedLoop {
 
   // Returns the waits of short and of long sentences, in order.
   std::pair<Lengths, Lengths> run() {
-    while (waits_.first.size() + waits_.second.size() < 3000) {
+    while (waits_.first.size() + waits_.second.size() < 2000) {
       ++now_;
       for (std::size_t worker = 0; worker < workers_.size(); ++worker) turn(worker);
     }
