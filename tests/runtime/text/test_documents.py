@@ -148,7 +148,7 @@ def test_the_target_language_of_the_options_decides_about_spaces() -> None:
         ("  >>deu<<  One. Two. ", (">>deu<< One.", ">>deu<< Two."), ("  ", " ", " ")),
         (">>deu<<", (), ("",)),
         (">>deu<< \t", (), (" \t",)),
-        (">>fra<< One. Two.", (">>fra<< One.", "Two."), ("", " ", "")),  # no code of the model
+        (">>Non<< One. Two.", (">>Non<< One.", "Two."), ("", " ", "")),  # not the form of a code
     ],
 )
 def test_a_language_code_reaches_every_sentence(
