@@ -18,11 +18,13 @@ from translate_trt.runtime.line_names import NUMBERED, LineNames
 from translate_trt.runtime.line_search import LineSearch, Searches
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.preparation import align
-from translate_trt.runtime.results import Translation
+from translate_trt.runtime.results import TextHypothesis, Translation
+from translate_trt.runtime.text.alignment import aligned_with_end
 from translate_trt.runtime.text.documents import SplitText, TextSplitter
 from translate_trt.runtime.text.glossary import Glossary
 from translate_trt.runtime.text.markup import translate_markup
 from translate_trt.runtime.text.sentences import chosen_rules
+from translate_trt.runtime.text.translatable import is_translatable, untranslated
 
 if TYPE_CHECKING:
     from translate_trt.runtime.translator import Translator
@@ -43,6 +45,7 @@ class LineRequest:
         markup: See `Translator.translate`.
         terminology: Glossary to annotate the lines from, or whose phrases are constraints.
         constraints: Tokens of the phrases that each translation must have.
+        translate_all: See `Translator.translate`.
     """
 
     lines: Sequence[str]
@@ -55,6 +58,7 @@ class LineRequest:
     markup: str | None = None
     terminology: Glossary | None = None
     constraints: Sequence[Sequence[Sequence[int]]] | None = None
+    translate_all: bool = False
 
     def check_count(self) -> None:
         """Raise InputError unless there is one target per line, or none at all."""
@@ -94,6 +98,11 @@ class LineTranslator:
             raise OptionError("constraints go with neither markup nor split_sentences.")
         if request.markup is not None and (request.alignments or request.targets is not None):
             raise OptionError("markup goes with neither alignments nor target prefixes.")
+        if request.translate_all and request.markup is not None:
+            raise OptionError(
+                "translate_all is for plain lines: markup keeps text without letters as it is; "
+                "leave one of the two out."
+            )
         if aligned:
             check_attention(self._translator.target)
         if splits:
@@ -110,7 +119,7 @@ class LineTranslator:
             texts = [splitter.split_line(line, request.options) for line in request.lines]
             found = yield from self._split(texts, request)
         else:
-            found = yield from self._in_terms(request)
+            found = yield from self._translatable(request)
         return self._looked_up(request, found)
 
     def translate_documents(self, request: LineRequest, unwrap: bool) -> Searches:
@@ -170,7 +179,9 @@ class LineTranslator:
     def _marked_up(self, request: LineRequest, markup: str, whole: bool) -> Searches:
         """Translate texts with markup; see `translate_markup`."""
         translating = translate_markup(request.lines, markup, whole, request.names)
-        of_plain = replace(request, markup=None, alignments=True)
+        # Whole segments are translatable, their sentences may not be.
+        is_whole = request.split_sentences is False
+        of_plain = replace(request, markup=None, alignments=True, translate_all=is_whole)
         try:
             plain = next(translating)
             while True:
@@ -213,7 +224,7 @@ class LineTranslator:
         if rest:
             owners = (n for n, text in enumerate(texts) for _ in text.sentences[1:])
             names = names.of([*range(len(texts)), *owners])
-        found = yield from self._in_terms(
+        found = yield from self._translatable(
             replace(
                 request, lines=[*sentences, *rest], targets=targets, constraints=constraints,
                 names=names,
@@ -227,9 +238,46 @@ class LineTranslator:
             joined.append(text.join(parts, line if request.alignments else None))
         return joined
 
+    def _translatable(self, request: LineRequest) -> Searches:
+        """Translate lines as they are, but for those that are not translatable."""
+        request.check_count()
+        _check_count(request.constraints, len(request.lines), "lists of constraints")
+        kept = self._kept(request)
+        if not kept:
+            return (yield from self._in_terms(request))
+        left = [index for index in range(len(request.lines)) if index not in kept]
+        targets, constraints = request.targets, request.constraints
+        found = iter((yield from self._in_terms(replace(
+            request,
+            lines=[request.lines[index] for index in left],
+            targets=None if targets is None else [targets[index] for index in left],
+            constraints=None if constraints is None else [constraints[index] for index in left],
+            names=request.names.of(left),
+        ))) if left else ())  # fmt: skip
+        return [kept.get(index) or next(found) for index in range(len(request.lines))]
+
+    def _kept(self, request: LineRequest) -> dict[int, Translation]:
+        """Return lines that are not translatable as their translations, by index.
+
+        The model translates them if something is asked of the translation: a target, constraints,
+        terms.
+        """
+        kept: dict[int, Translation] = {}
+        if request.translate_all or request.score:
+            return kept
+        asked = [request.targets or (), request.constraints or ()]
+        for index, line in enumerate(request.lines):
+            text, _ = self._manifest.prompt.of_line(line, request.options)
+            if is_translatable(text) or any(len(given[index]) for given in asked if given):
+                continue
+            if request.terminology is None or not request.terminology.find(text):
+                end = untranslated(text)
+                alignment = aligned_with_end(line, end) if request.alignments else None
+                kept[index] = Translation((TextHypothesis(end, 0.0, (), alignment),))
+        return kept
+
     def _in_terms(self, request: LineRequest) -> Searches:
         """Translate lines as they are, with the terms of the glossary."""
-        _check_count(request.constraints, len(request.lines), "lists of constraints")
         if (terminology := request.terminology) is None:
             return (yield from self._aligned(request))
         if not request.alignments:
@@ -248,7 +296,6 @@ class LineTranslator:
 
     def _in_segments(self, split: Sequence[SplitText | None], request: LineRequest) -> Searches:
         """Translate lines of which some are too long, each segment with the terms that it has."""
-        request.check_count()
         pairs = zip(split, request.constraints or [], strict=False)
         for index, (segments, phrases) in enumerate(pairs):
             if segments is not None and phrases:
@@ -261,12 +308,11 @@ class LineTranslator:
             for line, segments in zip(request.lines, split, strict=True)
         ]
         # The segments of a line are not sentences.
-        found = yield from self._split(texts, request)
+        found = yield from self._split(texts, replace(request, translate_all=True))
         return [replace(one, sentence_count=1) for one in found]
 
     def _aligned(self, request: LineRequest) -> Searches:
-        """Translate lines as they are, or score their translations."""
-        request.check_count()
+        """Search for the translations of lines, or score them, and align them."""
         options = request.options
         if request.alignments:
             options = replace(options, return_attention=True)

@@ -70,6 +70,7 @@ class TranslationService:
         terminology: Glossary | None = None,
         alignments: bool = False,
         markup: str | None = None,
+        translate_all: bool = False,
         name: str | None = None,
     ) -> Future[Translation]:
         """Submit one line of text, or its tokens.
@@ -88,6 +89,8 @@ class TranslationService:
             alignments: Align the words of a text with those of its translations
                 (`Translator.translate`).
             markup: Take tags or placeholders out of a text, and put them back
+                (`Translator.translate`).
+            translate_all: Let the model translate a text without letters or an address as well
                 (`Translator.translate`).
             name: Name of the line in error messages, such as "sentence 3"; None: "line 1 of this
                 call".
@@ -117,7 +120,7 @@ class TranslationService:
             of_text = LineRequest(
                 [source], options, targets if score or targets[0] else None, _names(name),
                 score=score, alignments=alignments, split_sentences=split_sentences, markup=markup,
-                terminology=terminology, constraints=given,
+                terminology=terminology, constraints=given, translate_all=translate_all,
             )  # fmt: skip
             return self._submit(self._translator.lines.translate(of_text), request)
         for argument, value, what in (

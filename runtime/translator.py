@@ -320,6 +320,7 @@ class Translator:
         markup: str | None = None,
         terminology: Glossary | None = None,
         constraints: Sequence[str] | None = None,
+        translate_all: bool = False,
         names: Sequence[str] | None = None,
     ) -> Translation: ...
 
@@ -335,6 +336,7 @@ class Translator:
         markup: str | None = None,
         terminology: Glossary | None = None,
         constraints: Iterable[Sequence[str]] | None = None,
+        translate_all: bool = False,
         names: Sequence[str] | None = None,
     ) -> list[Translation]: ...
 
@@ -349,6 +351,7 @@ class Translator:
         markup: str | None = None,
         terminology: Glossary | None = None,
         constraints: Sequence[str] | Iterable[Sequence[str]] | None = None,
+        translate_all: bool = False,
         names: Sequence[str] | None = None,
     ) -> Translation | list[Translation]:
         """Translate one line of text or several.
@@ -357,7 +360,9 @@ class Translator:
         possible, and the translations of its segments are joined.
 
         Args:
-            lines: A string, or an iterable of strings. The translation of a blank line is empty.
+            lines: A string, or an iterable of strings. The translation of a blank line is empty. A
+                line without letters, and one that is only a URL or an e-mail address, is its own
+                translation, unless it has a prefix, constraints or terms.
             options: Search options; None uses the bundle's defaults.
             target_prefixes: Text that each translation must begin with, one per line.
             split_sentences: Translate the sentences of each line one by one, and join them with
@@ -373,6 +378,7 @@ class Translator:
                 `TextHypothesis.terms` tells which of them a translation has.
             constraints: Phrases that each translation must have, one list per line (rule 15 of
                 docs/beam-search.md). They need a beam size of at least 2.
+            translate_all: Let the model translate lines without letters and addresses as well.
             names: Name of each line in error messages, such as "a.txt, line 3"; None: "line 1 of
                 this call" and so on.
 
@@ -401,7 +407,7 @@ class Translator:
         request = LineRequest(
             texts, self.checked(options), prefixes, of_lines, alignments=alignments,
             split_sentences=split_sentences, markup=markup, terminology=terminology,
-            constraints=self._phrases(phrases, of_lines),
+            constraints=self._phrases(phrases, of_lines), translate_all=translate_all,
         )  # fmt: skip
         found = self._run(self.lines.translate(request))
         return found[0] if isinstance(lines, str) else found
@@ -449,8 +455,8 @@ class Translator:
         """Translate a text of many lines, or several, and keep their structure.
 
         Sentences are translated one by one. Line ends, blank lines, indentation, the white space
-        between sentences, lines without letters or digits, and markers at the start of a line
-        ("- ", "1. ", "# ", "> ") are those of the text.
+        between sentences, text without letters, and markers at the start of a line ("- ", "1. ",
+        "# ", "> ") are those of the text.
 
         Args:
             texts: A whole document, with any line ends, or an iterable of documents.
@@ -498,6 +504,7 @@ class Translator:
         alignments: bool = False,
         markup: str | None = None,
         terminology: Glossary | None = None,
+        translate_all: bool = False,
     ) -> Iterator[Translation]:
         """Translate a stream of lines lazily.
 
@@ -513,6 +520,7 @@ class Translator:
             alignments: See `translate`.
             markup: See `translate`.
             terminology: See `translate`.
+            translate_all: See `translate`.
 
         Yields:
             The translation of each line, in input order.
@@ -527,7 +535,7 @@ class Translator:
         self._check_open()
         request = LineRequest(
             (), self.checked(options), alignments=alignments, split_sentences=split_sentences,
-            markup=markup, terminology=terminology,
+            markup=markup, terminology=terminology, translate_all=translate_all,
         )  # fmt: skip
         self.lines.check(request)
         if isinstance(lines, str):

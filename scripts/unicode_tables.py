@@ -93,6 +93,7 @@ def tables() -> str:
             f"// Unicode {version}, made by scripts/unicode_tables.py.",
             f'constexpr const char* kUnicodeVersion = "{version}";',
             _table("Marks: first and last of each range.", "Range", "kMarks", is_mark),
+            _table("Letters, likewise.", "Range", "kLetters", ranges(str.isalpha)),
             _table("`str.isalnum`, likewise.", "Range", "kAlphanumeric", ranges(str.isalnum)),
             _table("`joins` of runtime/text/glossary.py, likewise.", "Range", "kJoining",
                    ranges(joins)),

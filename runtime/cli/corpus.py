@@ -25,6 +25,7 @@ from translate_trt.runtime.cli.search_flags import (
     search_flags,
     split_flags,
     terminology_flags,
+    translate_all_flag,
 )
 from translate_trt.runtime.cli.shard_progress import ShardProgress
 from translate_trt.runtime.io.report import columns
@@ -103,6 +104,7 @@ _EXIT_TERMINATED = 128 + signal.SIGTERM  # which shells report after SIGTERM
 )
 @search_flags
 @n_best_flag
+@translate_all_flag
 @split_flags
 @click.option(
     "--document",

@@ -203,6 +203,16 @@ def split_flags(command: Callable[..., None]) -> Callable[..., None]:
     )(command)
 
 
+def translate_all_flag(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the option that sends lines without letters to the model."""
+    return click.option(
+        "--translate-all",
+        is_flag=True,
+        help="Translate also lines without letters, such as numbers, dates and prices, and lines "
+        "that are only a URL or an e-mail address. [they stay as they are]",
+    )(command)
+
+
 def terminology_flags(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options of a glossary; `read_glossary` reads it."""
     command = click.option(

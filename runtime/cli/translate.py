@@ -28,6 +28,7 @@ from translate_trt.runtime.cli.search_flags import (
     split_choice,
     split_flags,
     terminology_flags,
+    translate_all_flag,
 )
 from translate_trt.runtime.cli.verbosity import is_quiet
 from translate_trt.runtime.errors import InputError, OptionError
@@ -63,6 +64,7 @@ log = logging.getLogger("translate_trt")
 @format_flags
 @search_flags
 @n_best_flag
+@translate_all_flag
 @split_flags
 @click.option(
     "--document",
@@ -120,6 +122,7 @@ def translate(
     constraints_field: str | None,
     output_field: str | None,
     replace_field: bool,
+    translate_all: bool,
     split_sentences: bool,
     split_language: str | None,
     document: bool,
@@ -205,6 +208,11 @@ def translate(
             f"{'--constraints' if constraints else '--constraints-field'}: constraints are of "
             "whole texts; they go with none of --markup, --document and --split-sentences."
         )
+    if translate_all and (document or markup):
+        raise OptionError(
+            "--translate-all goes with neither --document nor --markup, which keep text without "
+            "letters."
+        )
     if unwrap and not document:
         raise OptionError("--unwrap needs --document: lines of the input are translated alone.")
     for flag, file in others.items():
@@ -222,7 +230,7 @@ def translate(
         begin = time.perf_counter()
         options = replace_options(translator.default_options, search)
         sentences = split_choice(split_sentences or document, split_language)
-        how = _How(sentences, document, unwrap, formats.alignments, markup, glossary)
+        how = _How(sentences, document, unwrap, formats.alignments, markup, glossary, translate_all)
         recall = Recall()
         if words and translator.calibration is None:
             log.warning(
@@ -306,6 +314,7 @@ class _How(NamedTuple):
     alignments: bool
     markup: str | None
     terminology: Glossary | None
+    translate_all: bool
 
 
 def _translate(
@@ -328,7 +337,8 @@ def _translate(
     own = prefixes and chunk.per_text(prefixes)
     return translator.translate(
         texts, options, own, split_sentences=sentences, alignments=how.alignments,
-        markup=how.markup, terminology=how.terminology, constraints=constraints, names=names,
+        markup=how.markup, terminology=how.terminology, constraints=constraints,
+        translate_all=how.translate_all, names=names,
     )  # fmt: skip
 
 

@@ -113,6 +113,9 @@ class SubmitOptions(ctypes.Structure):
         ("alignment_threshold", c_double),
         ("line_names", POINTER(Text)),
         ("words", c_int32),
+        ("terminology", c_void_p),
+        ("markup", c_void_p),
+        ("translate_all", c_int32),
     )
 
 

@@ -376,6 +376,7 @@ class Core:
         submit.struct_size = ctypes.sizeof(submit)
         submit.options = ctypes.pointer(search)
         submit.caller, submit.first_line, submit.score = caller, names.first, score
+        submit.translate_all = True  # `LineTranslator` returns lines that are not translatable
         if names.given is not None or names.noun != LineNames.noun:
             submit.line_names = _texts([names[index] for index in range(len(sources))])
         if completions is not None:

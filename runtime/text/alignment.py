@@ -109,6 +109,14 @@ class Alignment:
         return " ".join(f"{source}-{target}" for source, target in self.pairs(threshold))
 
 
+def aligned_with_end(line: str, end: str) -> Alignment:
+    """Align a line with its end, which is its translation: each word with itself."""
+    before, weights = len(line) - len(end), np.ones((1, 1), np.float32)
+    spans = (((word.start(), word.end()),) for word in _WORD.finditer(end))
+    segments = tuple(AlignedSegment(span, span, weights).shifted(before, 0) for span in spans)
+    return Alignment(line, end, segments)
+
+
 def check_threshold(threshold: Any) -> None:
     """Check the smallest weight of a pair of aligned words.
 

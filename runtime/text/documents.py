@@ -11,6 +11,7 @@ from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import TextHypothesis, Translation
 from translate_trt.runtime.text.alignment import Alignment, join_alignments
 from translate_trt.runtime.text.sentences import SentenceRules, base_language, writes_spaces
+from translate_trt.runtime.text.translatable import is_translatable
 
 # Characters that end a line for str.splitlines; a translated line has none of them.
 _LINE_ENDS = re.compile("[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
@@ -166,7 +167,8 @@ class TextSplitter:
             target = options.target_language or self._target_language
         body = text.lstrip()
         parts.separate(text[: len(text) - len(body)])
-        sentences = [body] if self._rules is None else self._rules.split(body)
+        whole_body = self._rules is None or not is_translatable(body)
+        sentences = [body] if whole_body else self._rules.split(body)
         if offset is not None:
             offset += len(whole) - len(body) - len(code)
         for number, part in enumerate(sentences):

@@ -23,6 +23,7 @@ from translate_trt.runtime.text.markup_tokens import (
 )
 from translate_trt.runtime.text.tag_placement import Element, Units, place_tags
 from translate_trt.runtime.text.tokenizer import Span
+from translate_trt.runtime.text.translatable import is_translatable
 
 _Result = TypeVar("_Result")
 
@@ -213,7 +214,7 @@ class _Segment:
             middle[-1] = _Item("text", "", middle[-1].text.rstrip(_SPACES))
         self._items = [part for item in middle for part in self._without_placeholders(item)]
         texts = (item.text for item in self._items if item.kind == "text")
-        self._has_text = any(map(str.isalnum, "".join(texts)))
+        self._has_text = is_translatable("".join(texts))
         self.hypotheses: list[tuple[str | None, TextHypothesis]] = []
         self.sentence_count = 0
 
@@ -241,7 +242,7 @@ class _Segment:
     def plain(self, shown: bool) -> _Plain:
         """Return the text without tags, with or without what is shown to the model.
 
-        A segment without letters and digits of its own has no such text.
+        A segment whose own text is not translatable has no such text.
         """
         plain = _Plain()
         if not self._has_text:

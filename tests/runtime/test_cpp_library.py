@@ -255,7 +255,8 @@ def test_constraints(probe: Probe, compiled_bundle: Path) -> None:
 def test_alignments(probe: Probe, compiled_bundle: Path, threshold: float | None) -> None:
     translator = Translator(compiled_bundle, threads=1)
     probe.load(compiled_bundle, threads=1)
-    lines = [*LINES[:6], "", " the\u2003 cat\xa0runs \U0001f600 ", "the cat runs. " * 90, "\t"]
+    lines = [*LINES[:6], "", " the\u2003 cat\xa0runs \U0001f600 ", "the cat runs. " * 90, "\t",
+             " 12:30  - 14:00", "a@b.org"]  # fmt: skip
     options = SearchOptions(num_hypotheses=2)
     expected = translator.translate(lines, options, alignments=True)
     asked = {} if threshold is None else {"alignment_threshold": threshold}
@@ -269,6 +270,34 @@ def test_alignments(probe: Probe, compiled_bundle: Path, threshold: float | None
             assert not any(piece["attention"] for piece in one["pieces"])
     with_attention = probe.ask(lines=["a cat"], options={"return_attention": True}, alignments=True)
     assert with_attention["found"][0][0]["pieces"][0]["attention"]
+
+
+def test_lines_that_are_not_translatable(probe: Probe, compiled_bundle: Path) -> None:
+    translator = Translator(compiled_bundle, threads=1)
+    probe.load(compiled_bundle, threads=1)
+    rng = random.Random(2)
+    parts = [
+        "1", " ", "\u2028", "\x85\t", "\u2060", "é", "\u0301", "三", "Ⅷ", "\U0001d400", "a@b.c",
+        "mailto:", "HTTP://", "https://", "www.", ".", "-", "_", "@", "/?x", "\U0001f600",
+    ]  # fmt: skip
+    lines = ["".join(rng.choices(parts, k=rng.randint(1, 4))) for _ in range(300)]
+    search = {"beam_size": 1, "max_length": 3}
+    expected = translator.translate(lines, SearchOptions(**search))
+    assert 50 < sum(one.segment_count == 0 for one in expected) < 250
+    found = probe.ask(lines=lines, options=search)["found"]
+    assert_same_translations(found, expected)
+    # The model translates lines of which something is asked.
+    line = ["244890"]
+    for given, asked in (
+        ({"translate_all": True}, {"translate_all": True}),
+        ({"target_prefixes": ["Haus"]}, {"prefixes": ["Haus"]}),
+        ({"constraints": [["Haus"]]}, {"constraints": [["Haus"]]}),
+        ({"terminology": Glossary.parse(["24\tHaus"], "terms")}, {"terminology": "24\tHaus\n"}),
+        ({"terminology": Glossary.parse(["244890\tHaus"], "terms")},
+         {"terminology": "244890\tHaus\n"}),
+    ):  # fmt: skip
+        expected = translator.translate(line, **given)
+        assert_same_translations(probe.ask(lines=line, **asked)["found"], expected)
 
 
 def test_words(probe: Probe, compiled_bundle: Path, tmp_path: Path) -> None:

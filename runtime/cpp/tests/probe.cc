@@ -5,6 +5,7 @@
 //   {"lines": [...] or "ids": [...], "options": {...}, "prefixes": [...], "callers": 1}
 //   {"lines": [...], "constraints": [[...], ...] or "constraint_tokens": [[[...], ...], ...]}
 //   {"lines": [...], "alignments": true, "alignment_threshold": 0.2, "words": true}
+//   {"lines": [...], "translate_all": true}
 //   {"lines": [...], "line_names": [...]}
 //   {"lines": [...], "markup": "html", "whole": true}
 //   {"lines": [...], "markup": "html", "submitted": [...]}: submits other lines for the texts
@@ -205,7 +206,7 @@ Result<Translations> call(const Translator& translator, const json& request) {
   if (!request.contains("constraints") && !request.contains("constraint_tokens") &&
       !request.contains("markup") && !request.contains("alignments") &&
       !request.contains("words") && !request.contains("line_names") &&
-      !request.contains("terminology")) {
+      !request.contains("terminology") && !request.contains("translate_all")) {
     return translator.try_translate(lines, options, prefixes);
   }
   translate_trt::SubmitOptions submit;
@@ -216,6 +217,7 @@ Result<Translations> call(const Translator& translator, const json& request) {
   take(request, "alignment_threshold", submit.alignment_threshold);
   take(request, "line_names", submit.line_names);
   take(request, "words", submit.words);
+  take(request, "translate_all", submit.translate_all);
   std::optional<Glossary> glossary;
   if (request.contains("terminology")) {
     auto read = glossary_of(request);

@@ -232,7 +232,7 @@ def make_settings(
     # Runs of versions without these options have the same settings.
     for name in (
         "json", "alignments", "words", "markup", "split_sentences", "split_language",
-        "terminology", "header", "document", "unwrap", "constraints_field",
+        "terminology", "header", "document", "unwrap", "constraints_field", "translate_all",
     ):  # fmt: skip
         if not others[name]:
             del others[name]

@@ -31,6 +31,7 @@ class CorpusOptions:
     field: str = "text"  # field of JSON lines to translate
     constraints_field: str | None = None  # field of phrases that the translation must have
     markup: str | None = None  # keep the tags of html or xml, or the placeholders of text
+    translate_all: bool = False  # also lines without letters
     split_sentences: bool = False  # translate the sentences of a line one by one
     split_language: str | None = None  # by the rules of this language; None: the source language
     document: bool = False  # translate each text of JSON lines or Parquet as a document
@@ -77,6 +78,11 @@ class CorpusOptions:
             raise OptionError(
                 "constraints_field goes with none of markup, document and split_sentences: "
                 "constraints are of whole texts."
+            )
+        if self.translate_all and (self.document or self.markup):
+            raise OptionError(
+                "translate_all goes with neither document nor markup, which keep text without "
+                "letters."
             )
         if self.unwrap and (not self.document or self.markup):
             raise OptionError("unwrap needs document, and goes without markup.")

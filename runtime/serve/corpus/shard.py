@@ -55,6 +55,7 @@ class Translates(Protocol):
         alignments: bool = False,
         markup: str | None = None,
         constraints: Iterable[Sequence[str]] | None = None,
+        translate_all: bool = False,
     ) -> list[Translation]: ...
 
     def translate_document(
@@ -142,7 +143,10 @@ def _translate(
     if options.document:
         run = partial(translator.translate_document, unwrap=options.unwrap, **shared)
     else:
-        run = partial(translator.translate, alignments=options.alignments, **shared)
+        run = partial(
+            translator.translate, alignments=options.alignments,
+            translate_all=options.translate_all, **shared,
+        )  # fmt: skip
 
     def translated(records: Sequence[Record]) -> list[list[Translation] | None]:
         texts = [text for record in records for text in _texts(record)]

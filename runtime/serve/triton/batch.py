@@ -46,6 +46,7 @@ class Line:
         terminology: Glossary of the text.
         markup: Kind of markup that is taken out; empty for none.
         split_sentences: Whether to translate the sentences of the text one by one.
+        translate_all: Whether the model translates a text without letters as well.
         document: Whether the text is a document, whose structure is kept.
         alignments: Whether to align the words of the text and its translations.
         words: Whether to return the confidence of each word.
@@ -62,6 +63,7 @@ class Line:
     terminology: Glossary | None = None
     markup: str = ""
     split_sentences: bool = False
+    translate_all: bool = False
     document: bool = False
     alignments: bool = False
     words: bool = False
@@ -179,6 +181,7 @@ def _read_line(
         terminology=glossaries.get(terminology),
         markup=text(interface.MARKUP, "the markup"),
         split_sentences=_is_set(inputs, interface.SPLIT_SENTENCES, row),
+        translate_all=_is_set(inputs, interface.TRANSLATE_ALL, row),
         document=_is_set(inputs, interface.DOCUMENT, row),
         alignments=_is_set(inputs, interface.RETURN_ALIGNMENTS, row),
         words=_is_set(inputs, interface.RETURN_WORDS, row),
@@ -217,6 +220,7 @@ def _check_text(row: int, line: Line) -> None:
             (interface.TERMINOLOGY, line.terminology),
             (interface.MARKUP, line.markup),
             (interface.SPLIT_SENTENCES, line.split_sentences),
+            (interface.TRANSLATE_ALL, line.translate_all),
             (interface.DOCUMENT, line.document),
             (interface.RETURN_ALIGNMENTS, line.alignments),
             (interface.RETURN_WORDS, line.words),
@@ -237,6 +241,7 @@ def _check_text(row: int, line: Line) -> None:
         interface.TARGET_PREFIX: bool(line.target_prefix),
         interface.SCORE_PREFIX: line.score,
         interface.CONSTRAINTS: bool(line.constraints),
+        interface.TRANSLATE_ALL: line.translate_all,
         interface.RETURN_ALIGNMENTS: line.alignments,
     }
     if line.document and any(others.values()):
@@ -374,7 +379,8 @@ class Answer:
                 return self._service.submit_document(line.source, line.options, **shared)
             return self._service.submit(
                 line.source, line.options, line.target_prefix, score=line.score,
-                constraints=line.constraints, alignments=line.alignments, **shared,
+                constraints=line.constraints, alignments=line.alignments,
+                translate_all=line.translate_all, **shared,
             )  # fmt: skip
         except (InputError, OptionError) as error:
             if not line.returns_error:

@@ -51,6 +51,7 @@ CONSTRAINTS = Tensor("CONSTRAINTS", "STRING", (1,))  # phrases between tabs
 TERMINOLOGY = Tensor("TERMINOLOGY", "STRING", (1,))  # lines of a glossary
 MARKUP = Tensor("MARKUP", "STRING", (1,))  # html, xml, text, or nothing
 SPLIT_SENTENCES = Tensor("SPLIT_SENTENCES", "BOOL", (1,))
+TRANSLATE_ALL = Tensor("TRANSLATE_ALL", "BOOL", (1,))  # also text without letters
 DOCUMENT = Tensor("DOCUMENT", "BOOL", (1,))  # the text has lines, which are kept
 RETURN_ALIGNMENTS = Tensor("RETURN_ALIGNMENTS", "BOOL", (1,))
 RETURN_WORDS = Tensor("RETURN_WORDS", "BOOL", (1,))
@@ -74,7 +75,7 @@ OPTIONS: dict[str, Tensor] = {
 
 INPUTS = (
     TEXT, TOKENS, TARGET_PREFIX, SCORE_PREFIX, CONSTRAINTS, TERMINOLOGY, MARKUP, SPLIT_SENTENCES,
-    DOCUMENT, RETURN_ALIGNMENTS, RETURN_WORDS, RETURN_ERRORS, *OPTIONS.values(),
+    TRANSLATE_ALL, DOCUMENT, RETURN_ALIGNMENTS, RETURN_WORDS, RETURN_ERRORS, *OPTIONS.values(),
 )  # fmt: skip
 
 # Hypotheses are sorted best first, alternatives by their tokens. The number of columns is the

@@ -285,7 +285,8 @@ typedef struct tt_result tt_result;
  *
  * A line with more tokens than the bundle's limit is split into segments, at sentence boundaries
  * where possible, and the translations of the segments are joined. A blank line has an empty
- * translation.
+ * translation. A line without letters, and one that is only a URL or an e-mail address, is its own
+ * translation (tt_submit_options.translate_all).
  *
  * For a model whose sources begin with the target language (OPUS-MT), a line may name its own
  * target language, as in ">>deu<< A text."; it takes precedence over the options.
@@ -455,6 +456,9 @@ typedef struct tt_submit_options {
    * score, alignments, words nor line_names; needs a bundle exported with --attention. Only the
    * function that takes the options uses it. NULL: none */
   const tt_markup* markup;
+  /* 1: translate also lines without letters, and lines that are only a URL or an e-mail address;
+   * 0: these are their own translations, unless they have a prefix, constraints or terms. */
+  int32_t translate_all;
 } tt_submit_options;
 
 /* Sets the defaults, as tt_options_default does. */
@@ -564,7 +568,8 @@ TT_API void tt_markup_free(tt_markup* markup);
  * A result has an entry for each line, in the order of the input. A line has its n best hypotheses,
  * best first (`rank` counts from 0), or its alternatives, in the order of their tokens. A
  * hypothesis has its pieces, one per segment: one for most lines, several for a line that was
- * split, none for a blank line. An index out of range returns 0 or an empty value. */
+ * split, none for a line that no model translated. An index out of range returns 0 or an empty
+ * value. */
 
 /* Frees a result; NULL is allowed. */
 TT_API void tt_result_free(tt_result* result);

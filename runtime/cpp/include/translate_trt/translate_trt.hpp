@@ -296,6 +296,7 @@ struct SubmitOptions {
   double alignment_threshold = -1;        // see tt_submit_options
   std::vector<std::string> line_names;    // for error messages; empty: "line N of this call"
   bool words = false;                     // return the words of translations with their confidence
+  bool translate_all = false;             // translate also lines without letters, and addresses
   const Glossary* terminology = nullptr;  // used by the call alone; see tt_submit_options
 };
 
@@ -788,6 +789,7 @@ class Translator {
     given.alignments = options.alignments ? 1 : 0;
     given.alignment_threshold = options.alignment_threshold;
     given.words = options.words ? 1 : 0;
+    given.translate_all = options.translate_all ? 1 : 0;
     if (options.terminology != nullptr) given.terminology = options.terminology->handle();
     given.markup = markup;
     // In C, 0 means "no timeout"; pass an explicit 0 as the shortest timeout.

@@ -271,6 +271,7 @@ tt_submit_options complete(const tt_submit_options* given) {
   is_true("score", options.score);
   is_true("alignments", options.alignments);
   is_true("words", options.words);
+  is_true("translate_all", options.translate_all);
   if (!(options.alignment_threshold <= 1)) {  // also true for NaN
     throw option_error("alignment_threshold is " + shown(options.alignment_threshold) +
                        "; it must be from 0 to 1, or negative.");

@@ -181,7 +181,8 @@ std::shared_ptr<Job> job_of(const Translator& translator, const tt_text* lines, 
   const auto of_text = texts(prefixes, prefixes == nullptr ? 0 : count, "the text of a prefix");
   auto of_tokens = token_lists(tokens, tokens == nullptr ? 0 : count, "the list of a prefix");
   const Additions additions = {submitted.alignments != 0, submitted.alignment_threshold,
-                               submitted.words != 0, submitted.markup != nullptr};
+                               submitted.words != 0, submitted.markup != nullptr,
+                               submitted.translate_all != 0};
   return translator.job(
       texts(lines, count, "the text of a line"), options,
       prefixes == nullptr ? std::move(of_tokens) : translator.encode_prefixes(of_text), forced,

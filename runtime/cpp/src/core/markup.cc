@@ -16,6 +16,7 @@
 #include "core/errors.h"
 #include "text/placeholders.h"
 #include "text/tag_placement.h"
+#include "text/translatable.h"
 #include "text/unicode.h"
 #include "text/utf8.h"
 
@@ -504,10 +505,11 @@ class MarkedSegment {
       text.erase(text.size() - spaces_after(text));
     }
     for (std::size_t i = first; i < last; ++i) add_without_placeholders(items[i], markup, items_);
-    has_text_ = std::any_of(items_.begin(), items_.end(), [](const MarkedItem& item) {
-      return item.kind == MarkedKind::kText &&
-             std::any_of(item.text.begin(), item.text.end(), is_alphanumeric);
-    });
+    std::u32string text;
+    for (const MarkedItem& item : items_) {
+      if (item.kind == MarkedKind::kText) text += item.text;
+    }
+    has_text_ = is_translatable(text);
     prepare(true);
   }
 
@@ -515,7 +517,7 @@ class MarkedSegment {
   void prepare(bool shown) {
     plain_ = {};
     plain_.elements.emplace_back();
-    // A segment without letters and digits of its own has no such text.
+    // A segment whose own text is not translatable has no such text.
     if (!has_text_) return;
     PlainWriter writer;
     Elements& elements = plain_.elements;

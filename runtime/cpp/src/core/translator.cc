@@ -15,6 +15,7 @@
 #include "engines/engine_loader.h"
 #include "text/alignment.h"
 #include "text/segments.h"
+#include "text/translatable.h"
 #include "text/utf8.h"
 
 namespace translate_trt::runtime {
@@ -125,6 +126,20 @@ Translation without_text(std::size_t, const std::vector<std::vector<Hypothesis>>
     found.push_back({"", one.score, {one}, {}});
   }
   return found;
+}
+
+// The alignment of a line with its end, which is its translation: each word with itself.
+std::vector<tt_word_pair> aligned_with_end(const std::u32string& line, const std::u32string& end,
+                                           double threshold) {
+  const std::size_t before = line.size() - end.size();
+  std::vector<AlignedSegment> segments;
+  for (std::size_t first = 0; first < end.size();) {
+    std::size_t last = first;
+    while (last < end.size() && !is_space(end[last])) ++last;
+    if (last > first) segments.push_back({{{first + before, last + before}}, {{first, last}}, {1}});
+    first = last + 1;
+  }
+  return aligned_words(line, end, segments, threshold);
 }
 
 }  // namespace
@@ -279,10 +294,26 @@ std::shared_ptr<Job> Translator::job(const std::vector<std::string_view>& lines,
   if (is_aligned) {
     for (const auto line : lines) aligned.push_back(aligned_line(line, of_sentences));
   }
+  // Of texts with markup, all lines are translatable.
+  const bool translates_all =
+      additions.translate_all || additions.aligned || forced == Forced::kTranslation;
+  std::vector<std::optional<std::u32string>> untranslated(lines.size());
+  for (std::size_t line = 0; line < lines.size() && !translates_all; ++line) {
+    if (targets[line].empty() && constraints[line].empty()) {
+      untranslated[line] = untranslated_end(lines[line], of_sentences, terminology);
+    }
+  }
   const auto calibration = additions.words ? read_calibration(target_) : std::nullopt;
   auto made = std::make_shared<Job>(
-      [this, aligned = std::move(aligned), additions, calibration,
+      [this, aligned = std::move(aligned), untranslated, additions, calibration,
        keeps_attention = options.return_attention](std::size_t line, const auto& sentences) {
+        if (const auto& end = untranslated[line]) {
+          TextHypothesis same = {encode_utf8(*end), 0, {}, {}};
+          if (additions.alignments) {
+            same.alignment = aligned_with_end(aligned[line].text, *end, additions.threshold);
+          }
+          return Translation{std::move(same)};
+        }
         Translation translation = join(sentences);
         for (TextHypothesis& one : translation) {
           if (additions.words) one.words = words_of(*tokenizer_, one.pieces, calibration);
@@ -297,6 +328,10 @@ std::shared_ptr<Job> Translator::job(const std::vector<std::string_view>& lines,
         return translation;
       });
   for (std::size_t line = 0; line < lines.size(); ++line) {
+    if (untranslated[line]) {
+      made->add_line({});
+      continue;
+    }
     std::vector<Tokens>& phrases = constraints[line];
     made->add_line(terminology == nullptr
                        ? sentences(names.line(line), lines[line], targets[line], forced,
@@ -339,6 +374,16 @@ SearchOptions Translator::checked(const SearchOptions& options, Forced forced) c
   }
   check_options(of_sentences);
   return of_sentences;
+}
+
+std::optional<std::u32string> Translator::untranslated_end(std::string_view line,
+                                                           const SearchOptions& options,
+                                                           const Glossary* terminology) const {
+  const std::u32string characters = decode_utf8(line);
+  const std::u32string_view text = manifest_.prompt.of_line(characters, options).first;
+  if (is_translatable(text)) return std::nullopt;
+  if (terminology != nullptr && !terminology->find(text).empty()) return std::nullopt;
+  return runtime::untranslated(text);
 }
 
 std::vector<Sentence> Translator::sentences(const std::string& name, std::string_view line,

@@ -44,10 +44,11 @@ struct SourceNames {
 
 // What a job adds to the translations of lines.
 struct Additions {
-  bool alignments = false;  // of the words of lines and translations
-  double threshold = -1;    // of alignments, see `aligned_words`
-  bool words = false;       // with their confidence
-  bool aligned = false;     // with the attention between the characters of line and translation
+  bool alignments = false;     // of the words of lines and translations
+  double threshold = -1;       // of alignments, see `aligned_words`
+  bool words = false;          // with their confidence
+  bool aligned = false;        // with the attention between the characters of line and translation
+  bool translate_all = false;  // including lines that are not translatable
 };
 
 // Memory that a target with engines needs. name: of the target; nullopt: the first one.
@@ -108,6 +109,11 @@ class Translator {
     std::vector<std::vector<Span>> segments;   // the characters of the tokens of each
   };
 
+  // The translation of a line that is not translatable and has no terms, which is its end, after
+  // the language code; nullopt for other lines.
+  std::optional<std::u32string> untranslated_end(std::string_view line,
+                                                 const SearchOptions& options,
+                                                 const Glossary* terminology) const;
   // Splits a line into sentences; only the first one gets the prefix and has alternatives. A line
   // to score is not split.
   std::vector<Sentence> sentences(const std::string& name, std::string_view line,

@@ -118,6 +118,8 @@ void order_marks(std::u32string& text) {
 
 const char* unicode_version() { return kUnicodeVersion; }
 
+bool is_letter(char32_t character) { return range_of(kLetters, character) != nullptr; }
+
 bool is_alphanumeric(char32_t character) { return range_of(kAlphanumeric, character) != nullptr; }
 
 bool is_word(char32_t character) { return character == U'_' || is_alphanumeric(character); }

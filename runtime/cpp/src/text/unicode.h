@@ -10,6 +10,9 @@ namespace translate_trt::runtime {
 // The version, such as "14.0.0".
 const char* unicode_version();
 
+// Whether a character is a letter (categories Lu, Ll, Lt, Lm, Lo).
+bool is_letter(char32_t character);
+
 // Python's str.isalnum for one character.
 bool is_alphanumeric(char32_t character);
 
