@@ -28,6 +28,7 @@ from translate_trt.runtime.cli.search_flags import (
     translate_all_flag,
 )
 from translate_trt.runtime.cli.shard_progress import ShardProgress
+from translate_trt.runtime.cli.structured_files import check_suffixes
 from translate_trt.runtime.io.report import columns
 from translate_trt.runtime.text.markup_tokens import MARKUP
 
@@ -180,6 +181,10 @@ def corpus(
     search = replace_options(read_manifest(bundle).search_options(), flags)
     work, sources = prepare_work(
         bundle, target, shortlist, (*named, *more), output, search, options, workers
+    )
+    check_suffixes(
+        [source.path for source in sources],
+        {"input_format": options.input_format, "markup": options.markup},
     )
     progress = ShardProgress(no_progress)
     with _exit_on_sigterm():

@@ -30,6 +30,7 @@ from translate_trt.runtime.cli.search_flags import (
     terminology_flags,
     translate_all_flag,
 )
+from translate_trt.runtime.cli.structured_files import check_suffixes
 from translate_trt.runtime.cli.verbosity import is_quiet
 from translate_trt.runtime.errors import InputError, OptionError
 from translate_trt.runtime.io.lines import (
@@ -186,6 +187,7 @@ def translate(
     }
     for path in (*inputs, *(str(path) for path in others.values() if path)):
         check_input(path)
+    check_suffixes(inputs, {"input_format": input_format, "document": document, "markup": markup})
     if document and (target_prefix or input_format == "tsv"):
         raise OptionError("--document goes with neither --target-prefix nor --input-format tsv.")
     if document and scores and input_format == "text":

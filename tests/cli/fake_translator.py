@@ -30,6 +30,7 @@ class FakeTranslator:
     splits: list[bool | str] = []  # noqa: RUF012
     #: Their argument `constraints` of each call.
     constraints: list[Sequence[Sequence[str]] | None] = []  # noqa: RUF012
+    translates_all: list[bool] = []  # noqa: RUF012
     made: list[dict[str, object]] = []  # noqa: RUF012
 
     def __init__(
@@ -60,6 +61,7 @@ class FakeTranslator:
         markup: str | None = None,
         terminology: Glossary | None = None,
         constraints: Sequence[Sequence[str]] | None = None,
+        translate_all: bool = False,
         names: Sequence[str] | None = None,
     ) -> list[Translation]:
         options = options or self.default_options
@@ -70,6 +72,7 @@ class FakeTranslator:
         if markup is not None:
             return self._with_markup(lines, markup, False, names)
         self.aligns = alignments
+        self.translates_all.append(translate_all)
         self.splits.append(split_sentences)
         prefixes = None if target_prefixes is None else list(target_prefixes)
         self.calls.append((list(lines), options, prefixes))

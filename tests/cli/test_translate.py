@@ -380,6 +380,14 @@ def test_constraints_go_with_their_lines(
         )
 
 
+def test_lines_without_letters(run: Callable[..., Result], fake_translator: Any) -> None:
+    for flags in ((), ("--translate-all",)):
+        assert run(*flags, stdin=b"12\n").exit_code == 0
+        assert fake_translator.translates_all[-1] is bool(flags)
+    for other in (("--document",), ("--markup", "html")):
+        assert run("--translate-all", *other, stdin=b"12\n").exit_code == 2
+
+
 @pytest.mark.parametrize(
     ("prefixes", "message"),
     [

@@ -472,3 +472,46 @@ def test_markup_goes_without(run: Callable[..., Result], flags: tuple[str, ...])
     failed = run("--markup", "html", *flags, stdin=b"a\n")
     assert failed.exit_code in (1, 2)
     assert "--markup" in failed.stderr or "prefix" in failed.stderr
+
+
+# ---- files whose names tell their format ----
+
+
+@pytest.mark.parametrize(
+    ("name", "flags"),
+    [
+        ("a.jsonl", JSONL), ("a.tsv.gz", (*TSV, "--column", "1")), ("a.HTML", ("--markup", "html")),
+        ("a.xml", ("--markup", "xml", "--document")), ("a.md", ("--document",)),
+        ("a.srt", ("--document",)),
+    ],
+)  # fmt: skip
+def test_a_format_that_flags_read_is_named(
+    run: Callable[..., Result],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    name: str,
+    flags: tuple[str, ...],
+) -> None:
+    path = tmp_path / name
+    content = b'{"text": "a"}\n'
+    path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    assert run(path, path).exit_code == 0
+    (warning,) = (one.getMessage() for one in caplog.records if one.levelname == "WARNING")
+    assert name in warning
+    assert " ".join(flags[:2]) in warning
+    caplog.clear()
+    run(path, *flags)
+    assert run(path, "--input-format", "text").exit_code == 0
+    assert not [one for one in caplog.records if name in one.getMessage()]
+
+
+@pytest.mark.parametrize("name", ["a.xlf", "a.po"])
+def test_a_format_that_translation_would_damage_is_refused(
+    run: Callable[..., Result], tmp_path: Path, name: str
+) -> None:
+    path = tmp_path / name
+    path.write_text("a b\n")
+    result = run(path, "--markup", "xml")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert name in result.stderr
+    assert run(path, "--input-format", "text").stdout == "b a\n"

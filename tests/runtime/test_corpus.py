@@ -67,6 +67,7 @@ class Upper:
         alignments: bool = False,
         markup: str | None = None,
         constraints: Iterable[Sequence[str]] | None = None,
+        translate_all: bool = False,
     ) -> list[Translation]:
         own = list(constraints or [()] * len(lines))
         for line, phrases in zip(lines, own, strict=True):

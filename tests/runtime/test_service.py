@@ -479,7 +479,7 @@ def test_a_request_is_cancelled_without_those_of_others(
     service = start(capacity=9)
     request, another = service.new_request(), service.new_request()
     runs = held.submit(service, LINES[0], request=request)
-    lines = [service.submit(line, request=request) for line in LINES[1:]]
+    lines = [service.submit(line, request=request) for line in LINES[2:]]
     others = [service.submit(LINES[2], request=another), service.submit(LINES[3])]
     service.cancel(request)
     assert [one.cancelled() for one in lines] == [True] * len(lines)

@@ -110,7 +110,7 @@ def test_inputs_are_the_search_options(triton: Callable[..., Result], tmp_path: 
     others = {
         "TEXT", "TOKENS", "TARGET_PREFIX", "SCORE_PREFIX", "CONSTRAINTS", "TERMINOLOGY",
         "MARKUP", "SPLIT_SENTENCES", "DOCUMENT", "RETURN_ALIGNMENTS", "RETURN_WORDS",
-        "RETURN_ERRORS",
+        "RETURN_ERRORS", "TRANSLATE_ALL",
     }  # fmt: skip
     assert set(inputs) == others | {name.upper() for name in fields}
     assert inputs["TEXT"] == ("TYPE_STRING", "1")

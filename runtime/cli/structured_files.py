@@ -1,0 +1,65 @@
+"""Files whose names tell that their lines are not plain text."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from translate_trt.runtime.errors import InputError
+from translate_trt.runtime.io.compression import uncompressed_name
+
+log = logging.getLogger("translate_trt")
+
+# Options that read the files with a suffix.
+_OPTIONS: dict[str, dict[str, Any]] = {
+    ".jsonl": {"input_format": "jsonl"},
+    ".ndjson": {"input_format": "jsonl"},
+    ".tsv": {"input_format": "tsv"},
+    ".html": {"document": True, "markup": "html"},
+    ".htm": {"document": True, "markup": "html"},
+    ".xhtml": {"document": True, "markup": "xml"},
+    ".xml": {"document": True, "markup": "xml"},
+    ".md": {"document": True},
+    ".srt": {"document": True},
+    ".vtt": {"document": True},
+}
+# Formats that no option reads, and that translated lines would damage.
+_DAMAGED = frozenset(
+    ".csv .json .po .properties .resx .strings .tmx .xlf .xliff .yaml .yml".split()
+)
+
+
+def check_suffixes(paths: Iterable[str], given: Mapping[str, Any]) -> None:
+    """Warn of inputs that other options of the command read, and refuse those that none reads.
+
+    `--input-format` on the command line shows that the caller knows the format.
+
+    Args:
+        paths: The inputs.
+        given: Values of those options that the command has.
+
+    Raises:
+        InputError: Translating the lines of a file would damage it.
+    """
+    source = click.get_current_context().get_parameter_source("input_format")
+    if source is ParameterSource.COMMANDLINE:
+        return
+    for suffix, path in {Path(uncompressed_name(one)).suffix.lower(): one for one in paths}.items():
+        if suffix in _DAMAGED:
+            raise InputError(
+                f"{path}: a translation of its lines would damage a {suffix} file. Translate its "
+                "texts alone, or add --input-format text to translate the lines nevertheless."
+            )
+        options = _OPTIONS.get(suffix, {})
+        wanted = {name: value for name, value in options.items() if name in given}
+        if wanted and not any(given[name] == value for name, value in wanted.items()):
+            flags = " ".join(
+                f"--{name.replace('_', '-')}" + ("" if value is True else f" {value}")
+                for name, value in wanted.items()
+            )
+            log.warning("%s: read as lines of plain text; %s reads this format", path, flags)
