@@ -15,7 +15,7 @@ from translate_trt.runtime.io.compression import uncompressed_name
 
 log = logging.getLogger("translate_trt")
 
-# Options that read the files with a suffix.
+# Options that read the files with a suffix, the decisive one last.
 _OPTIONS: dict[str, dict[str, Any]] = {
     ".jsonl": {"input_format": "jsonl"},
     ".ndjson": {"input_format": "jsonl"},
@@ -29,9 +29,10 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     ".vtt": {"document": True},
 }
 # Formats that no option reads, and that translated lines would damage.
-_DAMAGED = frozenset(
-    ".csv .json .po .properties .resx .strings .tmx .xlf .xliff .yaml .yml".split()
-)
+_DAMAGED = (
+    ".csv", ".json", ".po", ".properties", ".resx", ".strings", ".tmx", ".xlf", ".xliff", ".yaml",
+    ".yml",
+)  # fmt: skip
 
 
 def check_suffixes(paths: Iterable[str], given: Mapping[str, Any]) -> None:
@@ -57,7 +58,7 @@ def check_suffixes(paths: Iterable[str], given: Mapping[str, Any]) -> None:
             )
         options = _OPTIONS.get(suffix, {})
         wanted = {name: value for name, value in options.items() if name in given}
-        if wanted and not any(given[name] == value for name, value in wanted.items()):
+        if wanted and given[[*wanted][-1]] != [*wanted.values()][-1]:
             flags = " ".join(
                 f"--{name.replace('_', '-')}" + ("" if value is True else f" {value}")
                 for name, value in wanted.items()

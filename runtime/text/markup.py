@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate, chain
 from typing import NamedTuple, TypeVar
 
@@ -17,11 +17,12 @@ from translate_trt.runtime.text.markup_tokens import (
     CDATA,
     DECLARATION,
     MARKUP,
+    PARAGRAPH_BREAK,
     Token,
     encode_text,
     read_tokens,
 )
-from translate_trt.runtime.text.tag_placement import Element, Units, place_tags
+from translate_trt.runtime.text.tag_placement import Element, Side, Units, place_tags
 from translate_trt.runtime.text.tokenizer import Span
 from translate_trt.runtime.text.translatable import is_translatable
 
@@ -80,8 +81,16 @@ _UNTRANSLATED = _NOT_TEXT | {
 }  # fmt: skip
 # Tags without content that are seen.
 _OBJECTS = frozenset({"img", "input", "embed", CDATA})
-# White space between tags, as both kinds of markup define it.
-_SPACES = " \t\r\n\f"
+# White space between tags, as both kinds of markup define it, and a space that no line ends at.
+_SPACES = " \t\r\n\f\xa0"
+# Its references, which only some markup has.
+_SPACE_REFERENCES = {
+    "html": ("&nbsp;", "&nbsp", "&#160;", "&#xa0;", "&#xA0;"),
+    "xml": ("&#160;", "&#xa0;", "&#xA0;"),
+    "text": (),
+}
+# Two words with such a space between them, and with another one.
+_FIXED_PAIR, _PAIR = (re.compile(rf"(?<!\w)(\w++){space}(?=(\w++))") for space in "\xa0 ")
 # Placeholders of message catalogues: {{name}}, ${name}, {0}, %(name)s, %1$s, %.2f, %%. A percent
 # sign without a name may be one of text, as in "100%", and has no letter or digit beside it.
 # Messages with cases, as in {n, plural, one {day} other {days}}, are placeholders to their end.
@@ -197,24 +206,27 @@ class _Segment:
         self._markup = markup
         self._fixed = "".join(item.raw for item in items)
         first, last = 0, len(items)
-        while first < last and _is_edge(items[first]):
+        while first < last and _is_edge(items[first], markup):
             first += 1
-        while first < last and _is_edge(items[last - 1]):
+        while first < last and _is_edge(items[last - 1], markup):
             last -= 1
         self._before = "".join(item.raw for item in items[:first])
         self._after = "".join(item.raw for item in items[last:])
         middle = items[first:last]
         if middle and middle[0].kind == "text":
             raw = middle[0].raw
-            self._before += raw[: len(raw) - len(raw.lstrip(_SPACES))]
+            self._before += raw[: _spaces_before(raw, markup)]
             middle[0] = _Item("text", "", middle[0].text.lstrip(_SPACES))
         if middle and middle[-1].kind == "text":
             raw = items[last - 1].raw
-            self._after = raw[len(raw.rstrip(_SPACES)) :] + self._after
+            self._after = raw[_end_of_text(raw, markup) :] + self._after
             middle[-1] = _Item("text", "", middle[-1].text.rstrip(_SPACES))
         self._items = [part for item in middle for part in self._without_placeholders(item)]
+        self._left, self._right = _sides(self._items, True), _sides(self._items, False)
         texts = (item.text for item in self._items if item.kind == "text")
-        self._has_text = is_translatable("".join(texts))
+        whole = "".join(texts)
+        self._has_text = is_translatable(whole)
+        self._fixed_pairs = {found.groups() for found in _FIXED_PAIR.finditer(whole)}
         self.hypotheses: list[tuple[str | None, TextHypothesis]] = []
         self.sentence_count = 0
 
@@ -249,15 +261,20 @@ class _Segment:
             return plain
         root = Element("", "", 0, 0)
         stack, writer = [root], _Writer()
+        opened: list[int] = []  # items of the start tags in the stack
+        last_seen = -1  # last leaf that is seen, but not shown
         for index, item in enumerate(self._items):
             at = writer.length
             if item.kind == "open":
                 element = Element(item.raw, "", at, at)
                 stack[-1].children.append(element)
                 stack.append(element)
+                opened.append(index)
             elif item.kind == "close":
-                element = stack.pop()
+                element, first = stack.pop(), opened.pop()
                 element.closing, element.end = item.raw, at
+                if at == element.begin:
+                    self._set_sides(element, first, index, last_seen > first)
             elif item.kind == "text":
                 writer.write(item.text)
             elif item.text and shown:
@@ -270,28 +287,19 @@ class _Segment:
             else:
                 leaf = Element(item.raw, "", at, at)
                 if not item.silent:
-                    writer.after_leaf = True
-                    sides = self._beside(index, -1), self._beside(index, 1)
-                    leaf.spaces = sides[0].isspace(), sides[1].isspace()
-                    leaf.apart = not sides[0].isalnum(), not sides[1].isalnum()
+                    writer.after_leaf, last_seen = True, index
+                self._set_sides(leaf, index, index, not item.silent)
                 stack[-1].children.append(leaf)
         plain.text, plain.elements = writer.text, root.children
         return plain
 
-    def _beside(self, index: int, step: int) -> str:
-        """Return the character beside an item, on one of its sides.
-
-        It is empty at the end of the segment; what has no text, such as an image, is like a letter.
-        """
-        index += step
-        while 0 <= index < len(self._items):
-            item = self._items[index]
-            if item.kind == "text":
-                return item.text[0 if step > 0 else -1]
-            if item.kind == "leaf" and not item.silent:
-                return "x"
-            index += step
-        return ""
+    def _set_sides(self, element: Element, first: int, last: int, is_seen: bool) -> None:
+        """Set what an element without text, of the items from first to last, has beside it."""
+        element.before, element.after, element.is_seen = (
+            self._left[first],
+            self._right[last],
+            is_seen,
+        )
 
     def receive(self, plain: _Plain, translation: Translation) -> None:
         """Put the tags back into the hypotheses that have no text yet."""
@@ -309,6 +317,8 @@ class _Segment:
     def _with_tags(self, plain: _Plain, hypothesis: TextHypothesis) -> str | None:
         """Return a hypothesis with tags; None if it lacks what was shown to the model."""
         alignment = hypothesis.alignment or Alignment(plain.text, hypothesis.text)
+        if self._fixed_pairs:
+            alignment = replace(alignment, target=_PAIR.sub(self._fix_space, alignment.target))
         copies = _copies(plain, alignment.target)
         if copies is None:
             return None
@@ -318,6 +328,10 @@ class _Segment:
             units,
             lambda begin, end: encode_text(alignment.target[begin:end], self._markup),
         )
+
+    def _fix_space(self, pair: re.Match[str]) -> str:
+        """Return the first word of a pair, and the space that the pair has in the source."""
+        return f"{pair[1]}\xa0" if pair.groups() in self._fixed_pairs else pair[0]
 
 
 class _Writer:
@@ -354,6 +368,28 @@ class _Writer:
         return self.length - len(" ".join(words))
 
 
+def _sides(items: Sequence[_Item], forwards: bool) -> list[Side]:
+    """Return what is before each item of a segment, or after it."""
+    found, side = [], Side.APART
+    around: list[Side] = []  # of the elements that the item is in
+    starts = "open" if forwards else "close"
+    for item in items if forwards else reversed(items):
+        found.append(side)
+        if item.kind == "text":
+            character = item.text[-1 if forwards else 0]
+            is_word = Side.WORD if character.isalnum() else Side.APART
+            side = Side.SPACE if character.isspace() else is_word
+        elif item.kind == "leaf":
+            side = side if item.silent else Side.WORD
+        elif item.kind == starts:
+            around.append(side)
+            side = Side.EDGE
+        else:
+            outside = around.pop()
+            side = outside if side is Side.EDGE else side
+    return found if forwards else found[::-1]
+
+
 def _placeholders(text: str) -> Iterator[Span]:
     """Iterate over the placeholders of a text."""
     at, ends = 0, None
@@ -380,10 +416,34 @@ def _ends_of_braces(text: str) -> dict[int, int]:
     return ends
 
 
-def _is_edge(item: _Item) -> bool:
+def _spaces_before(raw: str, markup: str) -> int:
+    """Return the length of the white space that a text begins with."""
+    at = 0
+    while at < len(raw):
+        found = (one for one in _SPACE_REFERENCES[markup] if raw.startswith(one, at))
+        size = 1 if raw[at] in _SPACES else len(next(found, ""))
+        if not size:
+            break
+        at += size
+    return at
+
+
+def _end_of_text(raw: str, markup: str) -> int:
+    """Return the position of the white space that a text ends with."""
+    end = len(raw)
+    while end:
+        found = (one for one in _SPACE_REFERENCES[markup] if raw.endswith(one, 0, end))
+        size = 1 if raw[end - 1] in _SPACES else len(next(found, ""))
+        if not size:
+            break
+        end -= size
+    return end
+
+
+def _is_edge(item: _Item, markup: str) -> bool:
     """Return whether an item stays where it is at the edge of a segment."""
     if item.kind == "text":
-        return not item.raw.strip(_SPACES)
+        return _spaces_before(item.raw, markup) == len(item.raw)
     return item.kind == "leaf" and not item.text
 
 
@@ -504,6 +564,7 @@ def _items(tokens: Sequence[Token], markup: str, whole: bool) -> Iterator[_Item]
     partners = _partners(tokens, markup)
     if markup == "html":
         cuts = [token.name == DECLARATION or token.name in _BLOCKS for token in tokens]
+        _cut_paragraphs(tokens, partners, cuts)
     else:
         cuts = _xml_cuts(tokens, partners, whole)
     _cut_around(cuts, partners)
@@ -537,6 +598,19 @@ def _items(tokens: Sequence[Token], markup: str, whole: bool) -> Iterator[_Item]
             is_object = token.kind in ("empty", "reference") or token.name in _OBJECTS
             yield _Item("leaf", token.raw, silent=not is_object)
         index += 1
+
+
+def _cut_paragraphs(tokens: Sequence[Token], partners: Mapping[int, int], cuts: list[bool]) -> None:
+    """Cut texts of HTML at blank lines, except in elements that are not translated."""
+    last = -1  # token of such an element
+    for index, token in enumerate(tokens):
+        if index <= last:
+            continue
+        if _is_untranslated(token, "html"):
+            last = partners.get(index, index)
+            last = _implied_end(tokens, partners, index) if last == index else last
+        elif token.kind == "text" and PARAGRAPH_BREAK.fullmatch(token.raw):
+            cuts[index] = True
 
 
 def _cut_around(cuts: list[bool], partners: Mapping[int, int]) -> None:

@@ -122,6 +122,8 @@ def _merged(tokens: Iterator[Token]) -> Iterator[Token]:
 
 # Names of elements and attributes are in lower case, in letters of ASCII alone.
 _LOWER = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
+#: White space with a blank line, which is a text token of its own.
+PARAGRAPH_BREAK = re.compile(r"((?<![ \t\r\n\f])[ \t\r\f]*+\n[ \t\r\f]*+\n[ \t\r\n\f]*+)")
 # What may be a tag, comment or declaration; all else is text.
 _MARKUP_START = re.compile(r"<(?:[a-zA-Z!?]|/(?=.))", re.DOTALL)
 _TAG_START = re.compile("</?(?=[a-zA-Z])")
@@ -154,8 +156,8 @@ def _html_tokens(text: str) -> Iterator[Token]:
     while at < len(text):
         found = _MARKUP_START.search(text, at)
         end = len(text) if found is None else found.start()
-        if end > at:
-            yield Token("text", text[at:end], text=_decode(text[at:end]))
+        for part in filter(None, PARAGRAPH_BREAK.split(text[at:end])):
+            yield Token("text", part, text=_decode(part))
         if found is None:
             return
         token, at = _html_markup(text, end)

@@ -12,6 +12,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -36,6 +37,15 @@ _WITHOUT_SPACES = re.compile(
 )
 
 
+class Side(Enum):
+    """Neighbour of an element that has no text, on one of its sides."""
+
+    EDGE = auto()  # of the element around it, whose own sides count; or of no interest
+    SPACE = auto()
+    WORD = auto()  # or what has no text but is seen, such as an image
+    APART = auto()  # a punctuation mark, or the end of the text
+
+
 @dataclass(eq=False)
 class Element:
     """An element, or anything else that keeps its place in the text, such as a comment.
@@ -46,8 +56,9 @@ class Element:
         begin: Position in the plain text.
         end: End of its content in the plain text.
         children: Elements inside it, in order.
-        spaces: Whether a space precedes and follows it in the text, for what has no content.
-        apart: Whether it touches no word before and after it, likewise.
+        before: What is before it in the text, if it has no text.
+        after: What is after it, likewise.
+        is_seen: Whether it is seen although it has no text, as an image.
         is_copy: Whether its content is a copy in the translation, which `opening` replaces.
     """
 
@@ -56,8 +67,9 @@ class Element:
     begin: int
     end: int
     children: list[Element] = field(default_factory=list)
-    spaces: tuple[bool, bool] = (False, False)
-    apart: tuple[bool, bool] = (False, False)
+    before: Side = Side.EDGE
+    after: Side = Side.EDGE
+    is_seen: bool = False
     is_copy: bool = False
 
 
@@ -357,13 +369,21 @@ def place_tags(
         children = _placed_children(item, units)
         if children is None:
             return None
-        content: list[_Placed | str] = [_spaced(element, units, begin)]
-        cursor = begin
-        for child in children:
-            content.append(_between(units, cursor, child.begin, render_text))
-            content.append(child)
-            cursor = child.end
-        content += [_between(units, cursor, end, render_text), element.closing]
+        left, right = _missing_spaces(element, units, begin)
+        content: list[_Placed | str] = [left + element.opening]
+        cursor, last = begin, None
+        for child in (*children, None):
+            text = _between(units, cursor, end if child is None else child.begin, render_text)
+            # No space is beside what touches a word in the source.
+            if last is not None and last.is_seen and last.after is Side.WORD:
+                text = text.lstrip()
+            if child is None:
+                content += [text, element.closing + right]
+                break
+            last, cursor = child.element, child.end
+            if last.is_seen and last.before is Side.WORD:
+                text = text.rstrip()
+            content += [text, child]
         pending += reversed(content)
     return "".join(parts)
 
@@ -372,19 +392,24 @@ def _between(units: Units, begin: int, end: int, render_text: Callable[[int, int
     return render_text(units.position(begin), units.position(end)) if begin < end else ""
 
 
-def _spaced(element: Element, units: Units, stream: int) -> str:
-    """Return the opening of an element, with the spaces that it has in the source, if missing.
+def _missing_spaces(element: Element, units: Units, stream: int) -> tuple[str, str]:
+    """Return the spaces that an element without text has beside it in the source, if missing.
 
-    What touches no word in the source, as before a full stop, touches none in the translation.
+    What touches no word in the source, as before a full stop, touches none in the translation,
+    unless its words have no spaces between them.
     """
-    if not any(element.spaces + element.apart):
-        return element.opening
+    if not element.is_seen:
+        return "", ""
     text, position = units.text, units.position(stream)
     before, after = text[max(0, position - 1) : position], text[position : position + 1]
-    has_space = element.spaces[0] and before.strip()
-    left = " " if has_space or (element.apart[0] and before.isalnum()) else ""
-    right = " " if element.apart[1] and after.isalnum() else ""
-    return f"{left}{element.opening}{right}"
+    left = before.strip() if element.before is Side.SPACE else _apart(element.before, before)
+    right = after.isalnum() if element.after is Side.SPACE else _apart(element.after, after)
+    return " " if left else "", " " if right else ""
+
+
+def _apart(side: Side, character: str) -> bool:
+    """Return whether a space separates an element from the word with a character."""
+    return side is Side.APART and character.isalnum() and not _WITHOUT_SPACES.match(character)
 
 
 def _placed_children(parent: _Placed, units: Units) -> list[_Placed] | None:
@@ -523,12 +548,14 @@ def _point(child: Element, parent: _Placed, units: Units, runs: _Runs, low: int)
     for words, follows in ((before, True), (after, False)):
         for word in words:
             mass = units.mass(word, low, high)
-            touches = (word[1] == child.begin) if follows else (word[0] == child.end)
-            spaced = child.spaces[0] if follows else child.spaces[1]
+            side = child.before if follows else child.after
+            gap = source[word[1] : child.begin] if follows else source[child.end : word[0]]
+            # The plain text has the space before an element after it.
+            touches = not gap or (not follows and child.before is Side.SPACE and gap.isspace())
             same = units.indices_of(source[slice(*word)], low, high)
             is_mark = not any(map(str.isalnum, source[slice(*word)]))
             unit = _best_unit(mass, same, is_mark, (low, high), follows)
-            choices.append((touches and not spaced, mass.of(unit), follows, unit))
+            choices.append((touches and side is not Side.SPACE, mass.of(unit), follows, unit))
     if not choices:
         return parent.begin if child.begin <= begin else parent.end
     _, _, follows, unit = max(choices)

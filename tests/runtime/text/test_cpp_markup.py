@@ -20,14 +20,16 @@ WORDS = [
     "%5.2f", "%-3ld", "%(a)s", "{{x}}", "{{a", "${v}", "{}",
     "{n, plural, one {a {x} day} other {# days}}", "{ a,select , {b}", "{a, plural, {", "}}",
     "\u0e44\u0e17\u0e22\u0e20\u0e32",
-    "\ud55c\uad6d", "\xa0", "&#32;", "&#160;x", "\u65e5\u672c\u8a9e\u3002", "a_b", "_", "x'y",
+    "\ud55c\uad6d", "\xa0", "&#32;", "&#160;x", "cat\xa0dog", "the&#xA0;the",
+    "\n\n", "\r\n \r\n", '<b n="%d">{x}</b>', '<i n="%d"><img n="%d"/></i>', "1", "https://a.b",
+    '<kbd n="%d" translate="no">a\n\nb</kbd>', "\u65e5\u672c\u8a9e\u3002", "a_b", "_", "x'y",
     "\u0301", "\xb2", "e\u0301t", "\u2028", '<img n="%d"/>', '<x n="%d"/>,',
     '<code n="%d" translate="no">a b</code>', '<kbd n="%d" translate="NO"> cat </kbd>',
     '<i n="%d" class="a notranslate">dog,</i>', '<s n="%d"></s>', "cat", "dog,",
 ]  # fmt: skip
 
-# Elements of HTML without end tags.
-WITHOUT_END = [
+# Elements of HTML without end tags, and its references.
+WITHOUT_END = ["&nbsp;", "&nbsp",
     '<li n="%d" translate="no">', '<p n="%d" class="notranslate">a', '<p n="%d">', "<rt>",
     '<rt translate="no">x', "</ul>", "</p>", '<td n="%d" translate="no">', "<tr>", "<hr/>",
 ]  # fmt: skip

@@ -22,7 +22,7 @@ from support.markup import BLOCK, Maker, random_translator, translate_with
 from translate_trt.runtime.errors import InputError, OptionError
 from translate_trt.runtime.line_names import LineNames
 from translate_trt.runtime.results import TextHypothesis, Translation
-from translate_trt.runtime.text.alignment import AlignedSegment, Alignment
+from translate_trt.runtime.text.alignment import AlignedSegment, Alignment, aligned_with_end
 from translate_trt.runtime.text.glossary import Term
 from translate_trt.runtime.text.markup import _PLACEHOLDERS
 from translate_trt.runtime.text.markup_tokens import read_tokens
@@ -126,6 +126,39 @@ def test_html(source: str, expected: str | None) -> None:
         assert found.endswith("<style>p {}</style></p>")
     else:
         assert translated(source) == (source if expected is None else expected)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "see <a>{name}</a> in", "men <b>%s</b> are", "<b>%s</b> men", "x <a><b>{n}</b></a> y",
+        "cat <img> runs", "cat<img> runs", "cat <img>runs", "cat<img>runs", "cat<img><img>runs",
+        "<img>cat", "press <input>.", "cat{a} run", "see <i>{n} cats</i> now", "猫<img>走る",
+        "x <a><img></a> y", "x<a><img></a>y", "a <!-- c -->b", "a<!-- c --> b",
+        "a <script>x</script>b", "a<script>x</script> b", "a <b></b>b", "a<b></b> b",
+        "<p>One.\n\nTwo <b>is.\r\n \r\nAnd</b> three.</p>", "a <kbd>b\n\nc</kbd> d",
+        "\xa0far\xa0 ", "10\xa0km or 10 miles",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("copies", [True, False])
+def test_white_space_stays(source: str, copies: bool) -> None:
+    def same(texts: Sequence[str]) -> list[Translation]:
+        found = []
+        for text in texts:
+            target = text if copies else re.sub(r"\{\w+\}|%s", lambda one: "y" * len(one[0]), text)
+            alignment = replace(aligned_with_end(text, text), target=target)
+            found.append(Translation((TextHypothesis(target, 0.0, (), alignment),)))
+        return found
+
+    for text in (source, source.replace("\xa0", "&nbsp;")):
+        (found,) = translate_with(same, [text], "html", whole=True)
+        assert found.text.replace("\xa0", "&nbsp;") == text.replace("\xa0", "&nbsp;")
+
+
+def test_a_word_without_spaces_is_not_separated() -> None:
+    source = '<x id="1"/>, b'
+    found = translated(f"a {source}", markup="xml", whole=False, spelling=lambda one: "日本")
+    assert not re.search(r"/>\s", found)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@
 #include <iterator>
 #include <numeric>
 #include <optional>
+#include <set>
 #include <string_view>
 #include <tuple>
 #include <type_traits>
@@ -14,6 +15,7 @@
 #include <utility>
 
 #include "core/errors.h"
+#include "text/html_tokens.h"
 #include "text/placeholders.h"
 #include "text/tag_placement.h"
 #include "text/translatable.h"
@@ -103,9 +105,55 @@ bool is_in(const std::u32string_view (&names)[size], std::u32string_view name) {
   return std::find(std::begin(names), std::end(names), name) != std::end(names);
 }
 
+// A space that no line ends at, which is white space between tags as well.
+constexpr char32_t kFixedSpace = 0xA0;
+constexpr std::u32string_view kSpaceReferences[] = {U"&#160;", U"&#xa0;", U"&#xA0;", U"&nbsp;",
+                                                    U"&nbsp"};
+constexpr std::size_t kXmlSpaceReferences = 3;  // of the first of these
+
 // White space between tags, as both kinds of markup define it.
 bool is_markup_space(char32_t character) {
-  return std::u32string_view(U" \t\r\n\f").find(character) != std::u32string_view::npos;
+  return character == kFixedSpace ||
+         std::u32string_view(U" \t\r\n\f").find(character) != std::u32string_view::npos;
+}
+
+// Length of the white space that a text begins with, or ends with.
+std::size_t spaces_at(std::u32string_view raw, Markup markup, bool at_end) {
+  const std::size_t references = markup == Markup::kHtml  ? std::size(kSpaceReferences)
+                                 : markup == Markup::kXml ? kXmlSpaceReferences
+                                                          : 0;
+  std::u32string_view rest = raw;
+  while (!rest.empty()) {
+    std::size_t size = is_markup_space(at_end ? rest.back() : rest.front()) ? 1 : 0;
+    for (std::size_t i = 0; i < references && size == 0; ++i) {
+      const std::u32string_view reference = kSpaceReferences[i];
+      if (reference.size() > rest.size()) continue;
+      const std::size_t begin = at_end ? rest.size() - reference.size() : 0;
+      if (rest.substr(begin, reference.size()) == reference) size = reference.size();
+    }
+    if (size == 0) break;
+    if (at_end) {
+      rest.remove_suffix(size);
+    } else {
+      rest.remove_prefix(size);
+    }
+  }
+  return raw.size() - rest.size();
+}
+
+using WordPair = std::pair<std::u32string, std::u32string>;
+
+// Calls visit(position of the space, pair) for each pair of words with a space between them.
+template <class Visit>
+void for_each_pair(std::u32string_view text, char32_t space, const Visit& visit) {
+  for (std::size_t at = text.find(space); at != text.npos; at = text.find(space, at + 1)) {
+    std::size_t begin = at, end = at + 1;
+    while (begin > 0 && is_word(text[begin - 1])) --begin;
+    while (end < text.size() && is_word(text[end])) ++end;
+    if (begin < at && end > at + 1) {
+      visit(at, WordPair(text.substr(begin, at - begin), text.substr(at + 1, end - at - 1)));
+    }
+  }
 }
 
 bool is_blank(std::u32string_view text) { return std::all_of(text.begin(), text.end(), is_space); }
@@ -246,6 +294,19 @@ std::size_t implied_end(const std::vector<MarkupToken>& tokens, const Partners& 
   return at - 1;
 }
 
+// Cuts texts of HTML at blank lines, except in elements that are not translated.
+void cut_paragraphs(const std::vector<MarkupToken>& tokens, const Partners& partners,
+                    std::vector<bool>& cuts) {
+  for (std::size_t index = 0; index < tokens.size(); ++index) {
+    if (is_untranslated(tokens[index], Markup::kHtml)) {
+      const auto end_tag = end_of(partners, index);
+      index = end_tag ? *end_tag : implied_end(tokens, partners, index);
+    } else if (tokens[index].kind == TokenKind::kText && is_paragraph_break(tokens[index].raw)) {
+      cuts[index] = true;
+    }
+  }
+}
+
 // Cuts the elements with a cut inside, so that each segment has both tags of its elements.
 void cut_around(std::vector<bool>& cuts, const Partners& partners) {
   std::vector<std::size_t> before = {0};  // number of cuts
@@ -285,6 +346,7 @@ std::vector<MarkedItem> items_of(const std::vector<MarkupToken>& tokens, Markup 
     for (const MarkupToken& token : tokens) {
       cuts.push_back(token.name == kDeclaration || is_in(kBlocks, token.name));
     }
+    cut_paragraphs(tokens, partners, cuts);
   } else {
     cuts = xml_cuts(tokens, partners, whole);
   }
@@ -333,9 +395,9 @@ std::vector<MarkedItem> items_of(const std::vector<MarkupToken>& tokens, Markup 
 }
 
 // Whether an item stays where it is at the edge of a segment.
-bool is_edge(const MarkedItem& item) {
+bool is_edge(const MarkedItem& item, Markup markup) {
   if (item.kind == MarkedKind::kText) {
-    return std::all_of(item.raw.begin(), item.raw.end(), is_markup_space);
+    return spaces_at(item.raw, markup, false) == item.raw.size();
   }
   return item.kind == MarkedKind::kLeaf && item.text.empty();
 }
@@ -360,6 +422,33 @@ void add_without_placeholders(const MarkedItem& item, Markup markup, std::vector
     end = last;
   }
   add_text(text.size());
+}
+
+// What is before each item of a segment, or after it.
+std::vector<Side> sides_of(const std::vector<MarkedItem>& items, bool forwards) {
+  std::vector<Side> found(items.size());
+  std::vector<Side> around;  // of the elements that the item is in
+  Side side = Side::kApart;
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    const std::size_t index = forwards ? i : items.size() - 1 - i;
+    const MarkedItem& item = items[index];
+    found[index] = side;
+    if (item.kind == MarkedKind::kText) {
+      const char32_t character = forwards ? item.text.back() : item.text.front();
+      side = is_space(character)          ? Side::kSpace
+             : is_alphanumeric(character) ? Side::kWord
+                                          : Side::kApart;
+    } else if (item.kind == MarkedKind::kLeaf) {
+      if (!item.silent) side = Side::kWord;
+    } else if (item.kind == (forwards ? MarkedKind::kOpen : MarkedKind::kClose)) {
+      around.push_back(side);
+      side = Side::kEdge;
+    } else {
+      if (side == Side::kEdge) side = around.back();
+      around.pop_back();
+    }
+  }
+  return found;
 }
 
 // Builder of a text with single spaces.
@@ -485,31 +574,35 @@ class MarkedSegment {
   MarkedSegment(std::vector<MarkedItem> items, Markup markup) : markup_(markup) {
     for (const MarkedItem& item : items) fixed_ += item.raw;
     std::size_t first = 0, last = items.size();
-    while (first < last && is_edge(items[first])) before_ += items[first++].raw;
-    while (first < last && is_edge(items[last - 1])) --last;
+    while (first < last && is_edge(items[first], markup)) before_ += items[first++].raw;
+    while (first < last && is_edge(items[last - 1], markup)) --last;
     for (std::size_t i = last; i < items.size(); ++i) after_ += items[i].raw;
     if (first < last && items[first].kind == MarkedKind::kText) {
       const MarkedItem& item = items[first];
-      before_ += item.raw.substr(0, spaces_before(item.raw));
+      before_ += item.raw.substr(0, spaces_at(item.raw, markup, false));
     }
     if (first < last && items[last - 1].kind == MarkedKind::kText) {
       const MarkedItem& item = items[last - 1];
-      after_ = item.raw.substr(item.raw.size() - spaces_after(item.raw)) + after_;
+      after_ = item.raw.substr(item.raw.size() - spaces_at(item.raw, markup, true)) + after_;
     }
     if (first < last && items[first].kind == MarkedKind::kText) {
       std::u32string& text = items[first].text;
-      text.erase(0, spaces_before(text));
+      text.erase(0, spaces_at(text, Markup::kText, false));
     }
     if (first < last && items[last - 1].kind == MarkedKind::kText) {
       std::u32string& text = items[last - 1].text;
-      text.erase(text.size() - spaces_after(text));
+      text.erase(text.size() - spaces_at(text, Markup::kText, true));
     }
     for (std::size_t i = first; i < last; ++i) add_without_placeholders(items[i], markup, items_);
+    before_items_ = sides_of(items_, true);
+    after_items_ = sides_of(items_, false);
     std::u32string text;
     for (const MarkedItem& item : items_) {
       if (item.kind == MarkedKind::kText) text += item.text;
     }
     has_text_ = is_translatable(text);
+    for_each_pair(text, kFixedSpace,
+                  [&](std::size_t, WordPair pair) { fixed_pairs_.insert(std::move(pair)); });
     prepare(true);
   }
 
@@ -522,6 +615,8 @@ class MarkedSegment {
     PlainWriter writer;
     Elements& elements = plain_.elements;
     std::vector<std::size_t> stack = {0};
+    std::vector<std::size_t> opened;       // items of the start tags in the stack
+    std::optional<std::size_t> last_seen;  // last leaf that is seen, but not shown
     const auto add = [&](Element element) {
       elements[stack.back()].children.push_back(elements.size());
       elements.push_back(std::move(element));
@@ -533,10 +628,16 @@ class MarkedSegment {
       if (item.kind == MarkedKind::kOpen) {
         add(element);
         stack.push_back(elements.size() - 1);
+        opened.push_back(index);
       } else if (item.kind == MarkedKind::kClose) {
-        elements[stack.back()].closing = item.raw;
-        elements[stack.back()].end = at;
+        Element& closed = elements[stack.back()];
+        closed.closing = item.raw;
+        closed.end = at;
+        if (at == closed.begin) {
+          set_sides(closed, opened.back(), index, last_seen && *last_seen > opened.back());
+        }
         stack.pop_back();
+        opened.pop_back();
       } else if (item.kind == MarkedKind::kText) {
         writer.write(item.text);
       } else if (!item.text.empty() && shown) {
@@ -550,12 +651,9 @@ class MarkedSegment {
       } else {
         if (!item.silent) {
           writer.leaf();
-          const char32_t before = beside(index, -1), after = beside(index, 1);
-          element.space_before = is_space(before);
-          element.space_after = is_space(after);
-          element.apart_before = !is_alphanumeric(before);
-          element.apart_after = !is_alphanumeric(after);
+          last_seen = index;
         }
+        set_sides(element, index, index, !item.silent);
         add(element);
       }
     }
@@ -603,32 +701,21 @@ class MarkedSegment {
   }
 
  private:
-  static std::size_t spaces_before(const std::u32string& text) {
-    return static_cast<std::size_t>(std::find_if_not(text.begin(), text.end(), is_markup_space) -
-                                    text.begin());
-  }
-
-  static std::size_t spaces_after(const std::u32string& text) {
-    return static_cast<std::size_t>(std::find_if_not(text.rbegin(), text.rend(), is_markup_space) -
-                                    text.rbegin());
-  }
-
-  // The character beside an item, on one of its sides; 0 at the end of the segment. What has no
-  // text, such as an image, is like a letter.
-  char32_t beside(std::size_t index, int step) const {
-    const auto count = static_cast<std::ptrdiff_t>(items_.size());
-    for (auto at = static_cast<std::ptrdiff_t>(index) + step; at >= 0 && at < count; at += step) {
-      const MarkedItem& item = items_[static_cast<std::size_t>(at)];
-      if (item.kind == MarkedKind::kText) {
-        return step > 0 ? item.text.front() : item.text.back();
-      }
-      if (item.kind == MarkedKind::kLeaf && !item.silent) return U'x';
-    }
-    return 0;
+  // Sets what an element without text, of the items from first to last, has beside it.
+  void set_sides(Element& element, std::size_t first, std::size_t last, bool is_seen) const {
+    element.before = before_items_[first];
+    element.after = after_items_[last];
+    element.is_seen = is_seen;
   }
 
   // A hypothesis with tags; nullopt if it lacks what was shown to the model.
-  std::optional<std::u32string> with_tags(const TextAlignment& alignment) const {
+  std::optional<std::u32string> with_tags(TextAlignment alignment) const {
+    if (!fixed_pairs_.empty()) {
+      std::u32string& target = alignment.target;
+      for_each_pair(std::u32string(target), U' ', [&](std::size_t at, const WordPair& pair) {
+        if (fixed_pairs_.count(pair) > 0) target[at] = kFixedSpace;
+      });
+    }
     const auto copies = copies_of(plain_, alignment.target);
     if (!copies) return std::nullopt;
     const Units units(plain_.text, alignment, *copies, edges_of(plain_.elements));
@@ -641,7 +728,9 @@ class MarkedSegment {
   Markup markup_;
   std::u32string fixed_, before_, after_;
   std::vector<MarkedItem> items_;
+  std::vector<Side> before_items_, after_items_;  // what is beside each of them
   bool has_text_ = false;
+  std::set<WordPair> fixed_pairs_;  // of the text, with kFixedSpace between them
   PlainSegment plain_;
   std::vector<std::pair<std::optional<std::u32string>, TextHypothesis>> hypotheses_;
 };

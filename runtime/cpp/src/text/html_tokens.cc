@@ -150,7 +150,7 @@ class HtmlTokenizer {
     while (at_ < text_.size()) {
       std::size_t end = at_;
       while (end < text_.size() && !is_markup(end)) ++end;
-      add_text(end, true);
+      add_paragraphs(end);
       if (at_ < text_.size()) read_markup();
     }
     return std::move(tokens_);
@@ -187,6 +187,20 @@ class HtmlTokenizer {
     tokens_.push_back({kind, text_.substr(at_, end - at_), std::move(name)});
     at_ = end;
     return tokens_.back();
+  }
+
+  // Appends text, in which white space with a blank line is a token of its own.
+  void add_paragraphs(std::size_t end) {
+    for (std::size_t at = at_; at < end;) {
+      std::size_t after = at;
+      while (after < end && is_html_space(text_[after])) ++after;
+      if (is_paragraph_break(text_.substr(at, after - at))) {
+        add_text(at, true);
+        add_text(after, true);
+      }
+      at = std::max(after, at + 1);
+    }
+    add_text(end, true);
   }
 
   void add_text(std::size_t end, bool with_references) {
@@ -334,6 +348,11 @@ class HtmlTokenizer {
 };
 
 }  // namespace
+
+bool is_paragraph_break(std::u32string_view text) {
+  return std::count(text.begin(), text.end(), U'\n') > 1 &&
+         std::all_of(text.begin(), text.end(), is_html_space);
+}
 
 std::vector<MarkupToken> html_tokens(std::u32string_view text) {
   return HtmlTokenizer(text).read();

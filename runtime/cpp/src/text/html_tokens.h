@@ -14,4 +14,7 @@ namespace translate_trt::runtime {
 // MathML are read like those of HTML.
 std::vector<MarkupToken> html_tokens(std::u32string_view text);
 
+// Whether a text is white space with a blank line.
+bool is_paragraph_break(std::u32string_view text);
+
 }  // namespace translate_trt::runtime

@@ -265,11 +265,15 @@ std::size_t place_of_point(const Element& child, const Element& parent, const Pl
     if (!span) continue;
     const std::u32string_view word = part_of(units.source(), *span);
     const Mass mass = units.mass(*span, low, high);
-    const bool touches = follows ? span->second == child.begin : span->first == child.end;
-    const bool spaced = follows ? child.space_before : child.space_after;
+    const std::u32string_view gap = follows ? part_of(units.source(), {span->second, child.begin})
+                                            : part_of(units.source(), {child.end, span->first});
+    // The plain text has the space before an element after it.
+    const bool touches = gap.empty() || (!follows && child.before == Side::kSpace &&
+                                         std::all_of(gap.begin(), gap.end(), is_space));
+    const Side side = follows ? child.before : child.after;
     const bool is_mark = std::none_of(word.begin(), word.end(), is_alphanumeric);
     const std::size_t unit = best_unit(mass, units.indices_of(word), is_mark, low, high, follows);
-    const Choice choice = {touches && !spaced, mass.of(unit), follows, unit};
+    const Choice choice = {touches && side != Side::kSpace, mass.of(unit), follows, unit};
     if (!best || choice > *best) best = choice;
   }
   if (!best) return child.begin <= parent.begin ? placed.begin : placed.end;
@@ -323,20 +327,31 @@ std::optional<std::vector<Placed>> place_children(const Elements& elements, cons
   return found;
 }
 
-// The opening of an element, with the spaces that it has in the source, if missing. What touches no
-// word in the source, as before a full stop, touches none in the translation.
-std::u32string opening_with_spaces(const Element& element, const Units& units, std::size_t place) {
-  std::u32string opening(element.opening);
+// Whether a space separates an element from the word with a character.
+bool is_apart(Side side, char32_t character) {
+  return side == Side::kApart && is_alphanumeric(character) && !has_no_spaces(character);
+}
+
+// Whether the space is missing that an element without text has before it in the source, and after
+// it. What touches no word in the source, as before a full stop, touches none in the translation,
+// unless its words have no spaces between them.
+std::pair<bool, bool> missing_spaces(const Element& element, const Units& units,
+                                     std::size_t place) {
   const std::u32string_view text = units.text();
   const std::size_t position = units.position(place);
-  if (position > 0 && ((element.space_before && !is_space(text[position - 1])) ||
-                       (element.apart_before && is_alphanumeric(text[position - 1])))) {
-    opening.insert(opening.begin(), U' ');
+  std::pair<bool, bool> missing = {false, false};
+  if (!element.is_seen) return missing;
+  if (position > 0) {
+    const char32_t before = text[position - 1];
+    missing.first =
+        element.before == Side::kSpace ? !is_space(before) : is_apart(element.before, before);
   }
-  if (element.apart_after && position < text.size() && is_alphanumeric(text[position])) {
-    opening += U' ';
+  if (position < text.size()) {
+    const char32_t after = text[position];
+    missing.second =
+        element.after == Side::kSpace ? is_alphanumeric(after) : is_apart(element.after, after);
   }
-  return opening;
+  return missing;
 }
 
 }  // namespace
@@ -624,16 +639,30 @@ std::optional<std::u32string> place_tags(
     }
     const auto children = place_children(elements, item.placed, units);
     if (!children) return std::nullopt;
-    text += opening_with_spaces(element, units, item.placed.begin);
+    const auto [space_before, space_after] = missing_spaces(element, units, item.placed.begin);
+    if (space_before) text += U' ';
+    text += element.opening;
     std::vector<Pending> content;
     std::size_t cursor = item.placed.begin;
+    const Element* last = nullptr;
+    // No space is beside what touches a word in the source.
+    const auto add_between = [&](std::size_t end, const Element* next) {
+      std::u32string& gap = content.emplace_back(between(cursor, end)).text;
+      if (last != nullptr && last->is_seen && last->after == Side::kWord) {
+        gap.erase(gap.begin(), std::find_if_not(gap.begin(), gap.end(), is_space));
+      }
+      if (next != nullptr && next->is_seen && next->before == Side::kWord) {
+        gap.erase(std::find_if_not(gap.rbegin(), gap.rend(), is_space).base(), gap.end());
+      }
+    };
     for (const Placed& child : *children) {
-      content.push_back(between(cursor, child.begin));
+      add_between(child.begin, &elements[child.element]);
       content.push_back({false, {}, child});
       cursor = child.end;
+      last = &elements[child.element];
     }
-    content.push_back(between(cursor, item.placed.end));
-    content.push_back({true, std::u32string(element.closing), {}});
+    add_between(item.placed.end, nullptr);
+    content.push_back({true, std::u32string(element.closing) + (space_after ? U" " : U""), {}});
     std::move(content.rbegin(), content.rend(), std::back_inserter(pending));
   }
   return text;

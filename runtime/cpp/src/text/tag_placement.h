@@ -20,16 +20,23 @@
 
 namespace translate_trt::runtime {
 
+// Neighbour of an element that has no text, on one of its sides.
+enum class Side {
+  kEdge,  // of the element around it, whose own sides count; or of no interest
+  kSpace,
+  kWord,   // or what has no text but is seen, such as an image
+  kApart,  // a punctuation mark, or the end of the text
+};
+
 // An element, or anything else that keeps its place in the text, such as a comment.
 struct Element {
-  std::u32string_view opening;             // start tag, or the whole of what has no content
-  std::u32string_view closing;             // end tag
-  std::size_t begin = 0;                   // position in the plain text
-  std::size_t end = 0;                     // end of its content in the plain text
-  std::vector<std::size_t> children = {};  // indices of the elements inside it, in order
-  // Whether a space precedes and follows it in the text, for what has no content.
-  bool space_before = false, space_after = false;
-  bool apart_before = false, apart_after = false;  // whether it touches no word there, likewise
+  std::u32string_view opening;                     // start tag, or the whole of what has no content
+  std::u32string_view closing;                     // end tag
+  std::size_t begin = 0;                           // position in the plain text
+  std::size_t end = 0;                             // end of its content in the plain text
+  std::vector<std::size_t> children = {};          // indices of the elements inside it, in order
+  Side before = Side::kEdge, after = Side::kEdge;  // in the text, if it has no text
+  bool is_seen = false;                            // although it has no text, as an image
   bool is_copy = false;  // its content is a copy in the translation, which `opening` replaces
 };
 
