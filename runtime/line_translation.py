@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from translate_trt.runtime.bundle.manifest import TargetEntry
 from translate_trt.runtime.errors import InputError, OptionError
@@ -246,14 +246,16 @@ class LineTranslator:
         if not kept:
             return (yield from self._in_terms(request))
         left = [index for index in range(len(request.lines)) if index not in kept]
-        targets, constraints = request.targets, request.constraints
-        found = iter((yield from self._in_terms(replace(
+        targets: Any = request.targets
+        constraints = request.constraints
+        rest = replace(
             request,
             lines=[request.lines[index] for index in left],
-            targets=None if targets is None else [targets[index] for index in left],
-            constraints=None if constraints is None else [constraints[index] for index in left],
+            targets=targets and [targets[index] for index in left],
+            constraints=constraints and [constraints[index] for index in left],
             names=request.names.of(left),
-        ))) if left else ())  # fmt: skip
+        )
+        found = iter((yield from self._in_terms(rest)) if left else ())
         return [kept.get(index) or next(found) for index in range(len(request.lines))]
 
     def _kept(self, request: LineRequest) -> dict[int, Translation]:

@@ -167,8 +167,8 @@ class TextSplitter:
             target = options.target_language or self._target_language
         body = text.lstrip()
         parts.separate(text[: len(text) - len(body)])
-        whole_body = self._rules is None or not is_translatable(body)
-        sentences = [body] if whole_body else self._rules.split(body)
+        rules = self._rules if is_translatable(body) else None
+        sentences = [body] if rules is None else rules.split(body)
         if offset is not None:
             offset += len(whole) - len(body) - len(code)
         for number, part in enumerate(sentences):

@@ -81,16 +81,16 @@ _UNTRANSLATED = _NOT_TEXT | {
 }  # fmt: skip
 # Tags without content that are seen.
 _OBJECTS = frozenset({"img", "input", "embed", CDATA})
-# White space between tags, as both kinds of markup define it, and a space that no line ends at.
+# White space between tags, as both kinds of markup define it, and no-break spaces.
 _SPACES = " \t\r\n\f\xa0"
-# Its references, which only some markup has.
+# References to no-break spaces, by kind of markup.
 _SPACE_REFERENCES = {
     "html": ("&nbsp;", "&nbsp", "&#160;", "&#xa0;", "&#xA0;"),
     "xml": ("&#160;", "&#xa0;", "&#xA0;"),
     "text": (),
 }
-# Two words with such a space between them, and with another one.
-_FIXED_PAIR, _PAIR = (re.compile(rf"(?<!\w)(\w++){space}(?=(\w++))") for space in "\xa0 ")
+# Two words with a no-break space between them, and with another space.
+_NO_BREAK_PAIR, _PAIR = (re.compile(rf"(?<!\w)(\w++){space}(?=(\w++))") for space in "\xa0 ")
 # Placeholders of message catalogues: {{name}}, ${name}, {0}, %(name)s, %1$s, %.2f, %%. A percent
 # sign without a name may be one of text, as in "100%", and has no letter or digit beside it.
 # Messages with cases, as in {n, plural, one {day} other {days}}, are placeholders to their end.
@@ -226,7 +226,7 @@ class _Segment:
         texts = (item.text for item in self._items if item.kind == "text")
         whole = "".join(texts)
         self._has_text = is_translatable(whole)
-        self._fixed_pairs = {found.groups() for found in _FIXED_PAIR.finditer(whole)}
+        self._no_break_pairs = {found.groups() for found in _NO_BREAK_PAIR.finditer(whole)}
         self.hypotheses: list[tuple[str | None, TextHypothesis]] = []
         self.sentence_count = 0
 
@@ -295,11 +295,8 @@ class _Segment:
 
     def _set_sides(self, element: Element, first: int, last: int, is_seen: bool) -> None:
         """Set what an element without text, of the items from first to last, has beside it."""
-        element.before, element.after, element.is_seen = (
-            self._left[first],
-            self._right[last],
-            is_seen,
-        )
+        element.before, element.after = self._left[first], self._right[last]
+        element.is_seen = is_seen
 
     def receive(self, plain: _Plain, translation: Translation) -> None:
         """Put the tags back into the hypotheses that have no text yet."""
@@ -317,8 +314,8 @@ class _Segment:
     def _with_tags(self, plain: _Plain, hypothesis: TextHypothesis) -> str | None:
         """Return a hypothesis with tags; None if it lacks what was shown to the model."""
         alignment = hypothesis.alignment or Alignment(plain.text, hypothesis.text)
-        if self._fixed_pairs:
-            alignment = replace(alignment, target=_PAIR.sub(self._fix_space, alignment.target))
+        if self._no_break_pairs:
+            alignment = replace(alignment, target=_PAIR.sub(self._with_no_break, alignment.target))
         copies = _copies(plain, alignment.target)
         if copies is None:
             return None
@@ -329,9 +326,9 @@ class _Segment:
             lambda begin, end: encode_text(alignment.target[begin:end], self._markup),
         )
 
-    def _fix_space(self, pair: re.Match[str]) -> str:
+    def _with_no_break(self, pair: re.Match[str]) -> str:
         """Return the first word of a pair, and the space that the pair has in the source."""
-        return f"{pair[1]}\xa0" if pair.groups() in self._fixed_pairs else pair[0]
+        return f"{pair[1]}\xa0" if pair.groups() in self._no_break_pairs else pair[0]
 
 
 class _Writer:

@@ -33,10 +33,11 @@ def test_a_text_is_translated_as_by_the_translator(
 
 
 def test_an_array_is_translated_in_order(client: TestClient, translator: Translator) -> None:
-    texts = ["the cat runs.", "", "Haus", " a dog sleeps. "]
+    texts = ["the cat runs.", "", " 24 \n", "https://a.org", "Haus", " a dog sleeps. "]
     answer = client.post("/translate", json=QUERY | {"q": texts}).json()
     expected = [translator.translate_document(one, split_sentences="en").text for one in texts]
     assert answer == {"translatedText": expected}
+    assert expected[2:4] == texts[2:4]
 
 
 def test_lines_and_white_space_stay(client: TestClient, translator: Translator) -> None:
@@ -54,6 +55,8 @@ def test_alternatives_are_other_translations(client: TestClient, translator: Tra
     best = translator.translate(TEXT, SearchOptions(beam_size=4, num_hypotheses=4)).hypotheses
     others = dict.fromkeys(one.text for one in best[1:] if one.text != best[0].text)
     assert answer == {"translatedText": best[0].text, "alternatives": list(others)}
+    answer = client.post("/translate", json=QUERY | {"q": "12", "alternatives": 3}).json()
+    assert answer == {"translatedText": "12", "alternatives": []}
 
 
 def test_pivot_languages_and_the_same_language(client: TestClient, translator: Translator) -> None:

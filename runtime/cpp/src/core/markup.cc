@@ -105,15 +105,15 @@ bool is_in(const std::u32string_view (&names)[size], std::u32string_view name) {
   return std::find(std::begin(names), std::end(names), name) != std::end(names);
 }
 
-// A space that no line ends at, which is white space between tags as well.
-constexpr char32_t kFixedSpace = 0xA0;
+// White space between tags as well.
+constexpr char32_t kNoBreakSpace = 0xA0;
 constexpr std::u32string_view kSpaceReferences[] = {U"&#160;", U"&#xa0;", U"&#xA0;", U"&nbsp;",
                                                     U"&nbsp"};
 constexpr std::size_t kXmlSpaceReferences = 3;  // of the first of these
 
 // White space between tags, as both kinds of markup define it.
 bool is_markup_space(char32_t character) {
-  return character == kFixedSpace ||
+  return character == kNoBreakSpace ||
          std::u32string_view(U" \t\r\n\f").find(character) != std::u32string_view::npos;
 }
 
@@ -601,8 +601,8 @@ class MarkedSegment {
       if (item.kind == MarkedKind::kText) text += item.text;
     }
     has_text_ = is_translatable(text);
-    for_each_pair(text, kFixedSpace,
-                  [&](std::size_t, WordPair pair) { fixed_pairs_.insert(std::move(pair)); });
+    for_each_pair(text, kNoBreakSpace,
+                  [&](std::size_t, WordPair pair) { no_break_pairs_.insert(std::move(pair)); });
     prepare(true);
   }
 
@@ -710,10 +710,10 @@ class MarkedSegment {
 
   // A hypothesis with tags; nullopt if it lacks what was shown to the model.
   std::optional<std::u32string> with_tags(TextAlignment alignment) const {
-    if (!fixed_pairs_.empty()) {
+    if (!no_break_pairs_.empty()) {
       std::u32string& target = alignment.target;
       for_each_pair(std::u32string(target), U' ', [&](std::size_t at, const WordPair& pair) {
-        if (fixed_pairs_.count(pair) > 0) target[at] = kFixedSpace;
+        if (no_break_pairs_.count(pair) > 0) target[at] = kNoBreakSpace;
       });
     }
     const auto copies = copies_of(plain_, alignment.target);
@@ -730,7 +730,7 @@ class MarkedSegment {
   std::vector<MarkedItem> items_;
   std::vector<Side> before_items_, after_items_;  // what is beside each of them
   bool has_text_ = false;
-  std::set<WordPair> fixed_pairs_;  // of the text, with kFixedSpace between them
+  std::set<WordPair> no_break_pairs_;  // of the text, with kNoBreakSpace between them
   PlainSegment plain_;
   std::vector<std::pair<std::optional<std::u32string>, TextHypothesis>> hypotheses_;
 };
