@@ -417,12 +417,20 @@ def test_markup(model: Any, translator: Translator) -> None:
         ({"DOCUMENT": 1, "TARGET_PREFIX": texts("a")}, "leave DOCUMENT or TARGET_PREFIX out"),
         ({"DOCUMENT": 1, "CONSTRAINTS": texts("a")}, "leave DOCUMENT or CONSTRAINTS out"),
         ({"DOCUMENT": 1, "SCORE_PREFIX": 1}, "leave DOCUMENT or SCORE_PREFIX out"),
+        ({"DOCUMENT": 1, "TRANSLATE_ALL": 1}, "leave DOCUMENT or TRANSLATE_ALL out"),
     ):
         (refused,) = answers(model, [request("<b>", **asked)])
         assert message in failure(refused)[1]
     for name, value in (("MARKUP", texts("html")), ("SPLIT_SENTENCES", 1), ("DOCUMENT", 1)):
         (refused,) = answers(model, [request(TOKENS=[[5]], **{name: value})])
         assert f"send TEXT, or leave {name} out" in failure(refused)[1]
+
+
+def test_text_without_letters(model: Any, translator: Translator) -> None:
+    (response,) = answers(model, [request(["12", "12", "a@b.org"], TRANSLATE_ALL=[0, 1, 0])])
+    lines = [translator.translate("12", translate_all=each) for each in (False, True)]
+    assert best(response) == expected([*lines, translator.translate("a@b.org")])
+    assert best(response)[0] == ["12"]
 
 
 def test_sentences_and_documents(model: Any, translator: Translator) -> None:
