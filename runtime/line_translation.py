@@ -269,7 +269,7 @@ class LineTranslator:
             return kept
         asked = [request.targets or (), request.constraints or ()]
         for index, line in enumerate(request.lines):
-            text, _ = self._manifest.prompt.of_line(line, request.options)
+            text, _ = self._manifest.prompt.of_line(line, request.options, request.names[index])
             if is_translatable(text) or any(len(given[index]) for given in asked if given):
                 continue
             if request.terminology is None or not request.terminology.find(text):

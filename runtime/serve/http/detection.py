@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 from translate_trt.runtime.serve.http.http_error import HttpError
+from translate_trt.runtime.text.translatable import is_translatable
 
 #: Code of the language of a text that has none, such as a number.
 UNDETERMINED = "und"
@@ -31,11 +32,6 @@ def prepare() -> None:
         _identifier()
 
 
-def has_letters(text: str) -> bool:
-    """Return whether a text has a letter of any script."""
-    return any(map(str.isalpha, text))
-
-
 def detect(text: str, languages: Sequence[str]) -> list[dict[str, Any]]:
     """Return languages with a confidence in percent, the most likely first.
 
@@ -56,7 +52,7 @@ def detect(text: str, languages: Sequence[str]) -> list[dict[str, Any]]:
             "this server detects no languages: name the source language, or install the "
             "detector with pip install 'translate-trt[detect]'",
         )
-    if not has_letters(text):
+    if not is_translatable(text):
         return [{"confidence": 0.0, "language": UNDETERMINED}]
     ranked = _identifier().rank(text[:_MOST_CHARACTERS])
     likely = {code: share for code, share in ranked if share >= _LEAST_SHARE * ranked[0][1]}

@@ -31,6 +31,7 @@ from translate_trt.runtime.serve.http.routing import Route
 from translate_trt.runtime.serve.http.served_bundle import BundleSource
 from translate_trt.runtime.serve.http.text_translation import TextTranslation, Work
 from translate_trt.runtime.text.glossary import Entry, Glossary
+from translate_trt.runtime.text.translatable import is_translatable
 
 log = logging.getLogger("translate_trt")
 
@@ -128,7 +129,7 @@ class ServerState:
         together = self.detect("\n".join(texts))[0]
         found = [
             self.detect(one)[0]
-            if len(one) > _LONG_ENOUGH_TO_DETECT or not detection.has_letters(one)
+            if len(one) > _LONG_ENOUGH_TO_DETECT or not is_translatable(one)
             else together
             for one in texts
         ]

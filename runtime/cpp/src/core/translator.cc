@@ -300,7 +300,8 @@ std::shared_ptr<Job> Translator::job(const std::vector<std::string_view>& lines,
   std::vector<std::optional<std::u32string>> untranslated(lines.size());
   for (std::size_t line = 0; line < lines.size() && !translates_all; ++line) {
     if (targets[line].empty() && constraints[line].empty()) {
-      untranslated[line] = untranslated_end(lines[line], of_sentences, terminology);
+      untranslated[line] =
+          untranslated_end(names.line(line), lines[line], of_sentences, terminology);
     }
   }
   const auto calibration = additions.words ? read_calibration(target_) : std::nullopt;
@@ -376,11 +377,12 @@ SearchOptions Translator::checked(const SearchOptions& options, Forced forced) c
   return of_sentences;
 }
 
-std::optional<std::u32string> Translator::untranslated_end(std::string_view line,
+std::optional<std::u32string> Translator::untranslated_end(const std::string& name,
+                                                           std::string_view line,
                                                            const SearchOptions& options,
                                                            const Glossary* terminology) const {
   const std::u32string characters = decode_utf8(line);
-  const std::u32string_view text = manifest_.prompt.of_line(characters, options).first;
+  const std::u32string_view text = manifest_.prompt.of_line(characters, options, name).first;
   if (is_translatable(text)) return std::nullopt;
   if (terminology != nullptr && !terminology->find(text).empty()) return std::nullopt;
   return runtime::untranslated(text);

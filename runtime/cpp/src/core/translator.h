@@ -111,7 +111,7 @@ class Translator {
 
   // The translation of a line that is not translatable and has no terms, which is its end, after
   // the language code; nullopt for other lines.
-  std::optional<std::u32string> untranslated_end(std::string_view line,
+  std::optional<std::u32string> untranslated_end(const std::string& name, std::string_view line,
                                                  const SearchOptions& options,
                                                  const Glossary* terminology) const;
   // Splits a line into sentences; only the first one gets the prefix and has alternatives. A line
