@@ -1,19 +1,17 @@
-"""Graceful shutdown on SIGINT and SIGTERM."""
+"""Graceful shutdown of a training on SIGINT, SIGTERM and SIGHUP."""
 
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any, Self
 
 
 class StopRequest:
-    """Records Ctrl-C and SIGTERM, for the training loop to poll between two steps.
+    """Records Ctrl-C, SIGTERM and SIGHUP, for the training loop to poll between two steps.
 
-    A second Ctrl-C interrupts at once. Further SIGTERMs, which cluster schedulers may repeat, are
-    ignored.
+    A second Ctrl-C interrupts at once. Further signals of the other kinds, which cluster schedulers
+    may repeat, are ignored, and so is SIGHUP if it already was, as under nohup.
 
     Attributes:
         signal: Number of the first signal received, or 0.
@@ -24,7 +22,10 @@ class StopRequest:
         self._previous: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
-        for number in (signal.SIGINT, signal.SIGTERM):
+        numbers = [signal.SIGINT, signal.SIGTERM]
+        if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+            numbers.append(signal.SIGHUP)
+        for number in numbers:
             self._previous[number] = signal.signal(number, self._note)
         return self
 
@@ -41,22 +42,3 @@ class StopRequest:
         if self.signal and number == signal.SIGINT:
             raise KeyboardInterrupt
         self.signal = self.signal or number
-
-
-@contextmanager
-def exit_on_sigterm() -> Iterator[None]:
-    """Raise SystemExit on SIGTERM within the block, as Ctrl-C raises KeyboardInterrupt.
-
-    Temporary files are thereby removed and child processes ended. The exit status is 143, as a
-    shell reports for SIGTERM. Further SIGTERMs are ignored. For the main thread only.
-    """
-
-    def leave(number: int, frame: FrameType | None) -> None:
-        signal.signal(number, signal.SIG_IGN)
-        raise SystemExit(128 + number)
-
-    previous = signal.signal(signal.SIGTERM, leave)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, previous)

@@ -211,7 +211,6 @@ def distill(
     )
     from translate_trt.export.distillation.pareto import table
     from translate_trt.export.distillation.stages import Distillation, Resources
-    from translate_trt.train.shutdown import exit_on_sigterm
 
     progress = ShardProgress(no_progress)
     work = Distillation(
@@ -219,8 +218,7 @@ def distill(
         progress.finished, progress.close,
     )  # fmt: skip
     try:
-        with exit_on_sigterm():
-            rows = work.run()
+        rows = work.run()
     finally:
         progress.close()
     with open_output(None, force=False) as output:

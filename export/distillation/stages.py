@@ -310,7 +310,7 @@ class Distillation:
             try:
                 trainings = [pool.submit(self._train_one, one, data, running) for one in students]
                 wait(trainings)
-            except (KeyboardInterrupt, SystemExit) as stop:  # SystemExit: `exit_on_sigterm`
+            except (KeyboardInterrupt, SystemExit) as stop:  # SystemExit: SIGTERM
                 running.stop(terminate=isinstance(stop, SystemExit))
                 raise
         return [training.result() for training in trainings]

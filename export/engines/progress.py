@@ -1,4 +1,4 @@
-"""Progress bar and cancellation by Ctrl-C of an engine build."""
+"""Progress bar of an engine build, and its cancellation by signals."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Progress:
     """
 
     def __init__(self, bar: tqdm[Any]) -> None:
-        self.stopped = False
+        self.stopped = 0  # number of the signal
         self.failure: Exception | None = None
         self._bar = bar
         self._phases: dict[str, _Phase] = {}
@@ -93,24 +93,27 @@ def monitor(module: Any, progress: Progress) -> Any:
 
 @contextmanager
 def progress_bar(description: str) -> Iterator[Progress]:
-    """Show a progress bar on stderr if it is a terminal, and defer Ctrl-C.
+    """Show a progress bar on stderr if it is a terminal, and defer the handlers of signals.
 
-    Raises:
-        KeyboardInterrupt: At the end of the block, if Ctrl-C was pressed. The builder stops at its
-            next step, because an exception within its code would end the process.
+    A handler, such as that of Ctrl-C, runs at the end of the block: an exception within the
+    builder's code would end the process. The builder stops at its next step.
     """
     layout = "{desc}: {percentage:3.0f}%|{bar}| {elapsed}{postfix}"
     with tqdm(total=100, desc=description, disable=None, leave=False, bar_format=layout) as bar:
         progress = Progress(bar)
-        if threading.current_thread() is not threading.main_thread():
-            yield progress  # only the main thread receives signals
-        else:
-            previous = signal.signal(signal.SIGINT, lambda *_: setattr(progress, "stopped", True))
-            try:
-                yield progress
-            finally:
-                signal.signal(signal.SIGINT, previous or signal.SIG_DFL)
+        previous = {}
+        if threading.current_thread() is threading.main_thread():  # which runs the handlers
+            for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+                number = getattr(signal, name, None)
+                if number is not None and callable(handler := signal.getsignal(number)):
+                    signal.signal(number, lambda number, _: setattr(progress, "stopped", number))
+                    previous[number] = handler
+        try:
+            yield progress
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
     if progress.stopped:
-        raise KeyboardInterrupt
+        signal.raise_signal(progress.stopped)
     if progress.failure is not None:
         raise progress.failure

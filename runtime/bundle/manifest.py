@@ -333,6 +333,15 @@ class Manifest:
             )
         return self.targets[name]
 
+    def settings_of(self, entry: TargetEntry) -> dict[str, Any]:
+        """Return all that the translations of a target depend on, as JSON, without the options."""
+        return {
+            "target": entry.name,
+            "files": {role: file.sha256 for role, file in sorted(entry.files.items())},
+            "tokenizer": {side: file.sha256 for side, file in sorted(self.tokenizer.items())},
+            "limits": asdict(self.limits),
+        }
+
     def search_options(self) -> SearchOptions:
         """Return the bundle's default search options."""
         return SearchOptions(**self.search)

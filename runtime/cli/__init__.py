@@ -15,6 +15,7 @@ import click
 
 from translate_trt.runtime.cli.foreign_options import explained
 from translate_trt.runtime.cli.output import abandon_stdout
+from translate_trt.runtime.cli.shutdown import exit_on_signals
 from translate_trt.runtime.cli.verbosity import accept_verbosity, show_messages, verbosity_flags
 from translate_trt.runtime.cli.wording import in_flags
 from translate_trt.runtime.errors import OptionError, TranslateTrtError
@@ -140,7 +141,8 @@ class _Main(click.Group):
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         _occupy_closed_streams()
-        return super().main(*args, **kwargs)
+        with exit_on_signals():
+            return super().main(*args, **kwargs)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

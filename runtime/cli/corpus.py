@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import signal
-import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -36,8 +32,6 @@ if TYPE_CHECKING:
     from translate_trt.runtime.serve.corpus.job import InputRecord
 
 log = logging.getLogger("translate_trt")
-
-_EXIT_TERMINATED = 128 + signal.SIGTERM  # which shells report after SIGTERM
 
 
 @click.command()
@@ -165,8 +159,8 @@ def corpus(
     tsv, each line keeps its columns and gets translation; with --n-best also translation_2 and so
     on, and with --alignments translation_alignments after each.
 
-    After Ctrl-C or the loss of a machine, the same command continues where the run stopped. Lines
-    that cannot be translated are left empty, counted, and listed in NAME.bad.jsonl.
+    After Ctrl-C, SIGTERM or the loss of a machine, the same command continues where the run
+    stopped. Lines that cannot be translated are left empty, counted, and listed in NAME.bad.jsonl.
     """
     if not (named or more):
         raise click.UsageError("nothing to translate; name inputs, such as 'data/*.txt'.")
@@ -187,17 +181,16 @@ def corpus(
         {"input_format": options.input_format, "markup": options.markup},
     )
     progress = ShardProgress(no_progress)
-    with _exit_on_sigterm():
-        try:
-            complete = translate_inputs(
-                sources, work, progress.planned, progress.finished, address, force
-            )
-        except (KeyboardInterrupt, SystemExit):
-            progress.close()
-            log.warning("stopped; %s; run the same command to continue", progress.state())
-            raise
-        finally:
-            progress.close()
+    try:
+        complete = translate_inputs(
+            sources, work, progress.planned, progress.finished, address, force
+        )
+    except (KeyboardInterrupt, SystemExit):
+        progress.close()
+        log.warning("stopped; %s; run the same command to continue", progress.state())
+        raise
+    finally:
+        progress.close()
     with open_output(None, force=False) as results:
         results.write([*_table(complete), progress.summary()])
     for name, record in complete.items():
@@ -209,27 +202,6 @@ def corpus(
 def _take(flags: dict[str, Any], options: type[Any]) -> dict[str, Any]:
     """Remove the flags that are fields of an options class and return them."""
     return {field.name: flags.pop(field.name) for field in dataclasses.fields(options)}
-
-
-@contextmanager
-def _exit_on_sigterm() -> Iterator[None]:
-    """Raise SystemExit on SIGTERM, which stops the workers and reports the state.
-
-    Only the main thread can install a handler; elsewhere this does nothing.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def leave(number: int, frame: FrameType | None) -> None:
-        signal.signal(number, signal.SIG_IGN)  # a scheduler may repeat the signal
-        raise SystemExit(_EXIT_TERMINATED)
-
-    previous = signal.signal(signal.SIGTERM, leave)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, previous)
 
 
 def _table(complete: dict[str, InputRecord]) -> list[str]:

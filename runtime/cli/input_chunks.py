@@ -20,11 +20,13 @@ class Chunk(NamedTuple):
         name: Name of their input.
         first_number: Number of the first line, from 1; None if the input is one record.
         records: One record per line.
+        lines: The lines themselves, where a command needs them.
     """
 
     name: str
     first_number: int | None
     records: list[Record]
+    lines: Sequence[str] = ()
 
     @property
     def texts(self) -> list[str]:
@@ -54,6 +56,16 @@ class Chunk(NamedTuple):
         pairs = zip(self.records, values, strict=False)
         return [value for record, value in pairs for _ in record.texts]
 
+    def split(self, count: int) -> list[Chunk]:
+        """Split off the first `count` lines; return the chunks that have lines."""
+        if not 0 < count < len(self.records):
+            return [self]
+        number = self.first_number and self.first_number + count
+        return [
+            self._replace(records=self.records[:count], lines=self.lines[:count]),
+            Chunk(self.name, number, self.records[count:], self.lines[count:]),
+        ]
+
     def render(self, translations: Sequence[Translation]) -> list[str]:
         """Return the output lines, given the translations of `texts`."""
         rest = iter(translations)
@@ -75,8 +87,14 @@ def read_inputs(inputs: Sequence[str], size: int, record_format: RecordFormat) -
     Raises:
         InputError: An input cannot be read, or a line is not of the format.
     """
+
+    def read(lines: Iterator[str], name: str) -> Iterator[tuple[Record, str]]:
+        lines, copies = itertools.tee(lines)
+        return zip(record_format.read(lines, name), copies, strict=False)
+
     for path in inputs:
         number = 1
-        for records in read_chunks(path, size, record_format.read):
-            yield Chunk(display_name(path), number, records)
+        for pairs in read_chunks(path, size, read):
+            records, lines = map(list, zip(*pairs, strict=True))
+            yield Chunk(display_name(path), number, records, lines)
             number += len(records)

@@ -5,47 +5,44 @@ from __future__ import annotations
 import contextlib
 import errno
 import io
-import itertools
 import logging
 import os
-import re
-import secrets
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import Any, BinaryIO, Literal
 
-from translate_trt.runtime.errors import InputError, OutputError
+from translate_trt.runtime.cli.partial_files import PartialFile, Position
+from translate_trt.runtime.errors import OutputError
 from translate_trt.runtime.io.atomic_files import claimed_file, output_error
-from translate_trt.runtime.io.compression import (
-    Compressor,
-    compressor_for,
-    decompressed,
-    reading_compressed,
-)
-from translate_trt.runtime.io.locks import abandoned, try_lock
+from translate_trt.runtime.io.compression import Compressor, compressor_for
+from translate_trt.runtime.io.locks import try_lock
 from translate_trt.runtime.io.outputs import check_standard_output, is_text
 
 log = logging.getLogger("translate_trt")
 
-_BLOCK_BYTES = 1 << 16
-
 
 class LineOutput:
-    """Writer of lines in UTF-8, independent of the locale."""
+    """Writer of lines in UTF-8, independent of the locale.
+
+    Attributes:
+        done: Position of the interrupted run that is continued.
+    """
 
     def __init__(
         self,
         stream: BinaryIO,
         name: str,
         compressor: Compressor | None = None,
-        renamed: bool = False,
+        partial: PartialFile | None = None,
     ) -> None:
         self._stream = stream
         self._name = name
         self._compressor = compressor
-        self._renamed = renamed  # the file gets another name at the end
+        self._partial = partial  # the file, if it gets another name at the end
+        self.done = Position() if partial is None else partial.position
+        self._size = self.done.size
 
     def write(self, lines: Sequence[str], end: str = "\n") -> None:
         """Write the lines, each with a newline or another end, and flush them.
@@ -57,7 +54,20 @@ class LineOutput:
             BrokenPipeError: The reader of the pipe has exited.
         """
         content = "".join(f"{line}{end}" for line in lines).encode("utf-8", "surrogateescape")
+        self._size += len(content)
         self._write(content if self._compressor is None else self._compressor.compress(content))
+
+    def note(self, records: int, digest: str) -> None:
+        """Record that the lines of so many input records are written, for `--resume`.
+
+        Raises:
+            OutputError: Writing failed.
+        """
+        if self._partial is not None:
+            try:
+                self._partial.note(Position(records, self._size, digest))
+            except OSError as error:
+                raise output_error(self._name, error) from error
 
     def finish(self) -> None:
         """Write the end of a compressed stream; a second call does nothing.
@@ -74,7 +84,7 @@ class LineOutput:
         try:
             self._stream.write(content)
             self._stream.flush()
-            if self._renamed:
+            if self._partial is not None:
                 self._check_is_there()
         except BrokenPipeError:
             raise
@@ -89,22 +99,31 @@ class LineOutput:
 
 @contextmanager
 def open_output(
-    path: Path | None, force: bool, inputs: Iterable[Path | str | None] = ()
+    path: Path | None,
+    force: bool,
+    inputs: Iterable[Path | str | None] = (),
+    settings: Mapping[str, Any] | None = None,
+    resume: bool = False,
 ) -> Iterator[LineOutput]:
     """Open standard output, or a file that appears under its name when the block has ended.
 
     During the block the lines go to `<path>.<random>.partial`, and no other process can write the
-    same file. After an error or Ctrl-C, the partial file keeps the finished lines.
+    same file. After an error or a signal, the partial file keeps the finished lines.
 
     Args:
         path: Path of the file, which is compressed if its suffix says so; None selects standard
             output.
         force: Replace an existing text file and the partial files of interrupted runs.
         inputs: Files that the lines are computed from.
+        settings: All that the lines depend on beside the inputs, as JSON; None for commands without
+            --resume. The block notes its position (`LineOutput.note`).
+        resume: Continue the partial file of an interrupted run, if there is one.
 
     Raises:
+        OptionError: The interrupted run had other settings.
         OutputError: The path exists and may not be replaced, overlaps an input, is being written by
-            another process, or is not writable, or the library of its compression is missing.
+            another process, or is not writable, the library of its compression is missing, or an
+            interrupted run has left lines that are neither continued nor discarded.
     """
     compressor = None if path is None else compressor_for(str(path))
     if path is None:
@@ -124,7 +143,7 @@ def open_output(
         path = path.resolve()
         with (
             claimed_file(path, force, is_text, "a text", inputs),
-            _file_in_steps(path, force, compressor) as output,
+            _file_in_steps(path, force, compressor, settings, resume) as output,
         ):
             yield output
 
@@ -152,34 +171,65 @@ def _buffered_stdout() -> BinaryIO:
 
 
 @contextmanager
-def _file_in_steps(path: Path, force: bool, compressor: Compressor | None) -> Iterator[LineOutput]:
-    for left in _left_partial(path):
-        if not force:
-            raise OutputError(
-                f"{left} exists; an interrupted run left it. Move it away or add --force."
-            )
-        with abandoned(left) as ours:
-            if ours:
-                left.unlink(missing_ok=True)
-    partial = path.with_name(f"{path.name}.{secrets.token_hex(4)}.partial")
-    stream = _open_binary(partial, "xb")
-    output = LineOutput(stream, str(path), compressor, renamed=True)
+def _file_in_steps(
+    path: Path,
+    force: bool,
+    compressor: Compressor | None,
+    settings: Mapping[str, Any] | None,
+    resume: bool,
+) -> Iterator[LineOutput]:
+    left = PartialFile.left(path)
+    resumed = left.pop() if resume and left else None
+    _discard(left, force and resumed is None, settings is not None)
+    if resumed is not None and settings is not None:
+        resumed.reopen(settings)
+        resumed.cut(compressor_for(str(path)))
+    partial = resumed or PartialFile.beside(path)
+    stream = _open_binary(partial.path, "ab" if resumed else "xb")
+    identity = os.fstat(stream.fileno())
+    output = LineOutput(stream, str(path), compressor, partial)
     try:
         try_lock(stream.fileno())  # marks the file as in use for `abandoned`
+        if settings is not None and resumed is None:
+            partial.begin(settings)
         yield output
         output.finish()
-        _finish(stream, partial, path)
+        _finish(stream, partial.path, path)
+        partial.forget()
     except BaseException:
         with contextlib.suppress(OutputError):
             output.finish()
         _close_quietly(stream)
-        _keep_or_remove(partial)
+        if _is_file(path, identity):  # a signal came after the renaming
+            partial.forget()
+        else:
+            partial.keep_lines(compressor is not None)
         raise
 
 
-def _left_partial(path: Path) -> list[Path]:
-    pattern = re.compile(re.escape(path.name) + r"\.[0-9a-f]{8}\.partial")
-    return sorted(one for one in path.parent.iterdir() if pattern.fullmatch(one.name))
+def _discard(left: Sequence[PartialFile], force: bool, resumable: bool) -> None:
+    """Remove the partial files of interrupted commands if forced.
+
+    Raises:
+        OutputError: A partial file has lines, and `force` is not set.
+    """
+    for partial in left:
+        lines = partial.extent().lines
+        if not force:
+            resume = "continue with --resume, " * resumable
+            raise OutputError(
+                f"{partial.path} has the first {lines:,} lines of an interrupted run; {resume}move "
+                "it away, or discard it with --force."
+            )
+        log.warning("--force discards the %d lines in %s", lines, partial.path)
+        partial.discard()
+
+
+def _is_file(path: Path, identity: os.stat_result) -> bool:
+    try:
+        return os.path.samestat(path.stat(), identity)
+    except OSError:
+        return False
 
 
 def _finish(stream: BinaryIO, partial: Path, path: Path) -> None:
@@ -197,42 +247,7 @@ def _close_quietly(stream: BinaryIO) -> None:
         stream.close()
 
 
-def _keep_or_remove(partial: Path) -> None:
-    """Keep the complete lines of an unfinished file and report them, or remove an empty file."""
-    try:
-        lines, end = _whole_lines(partial)
-        if lines:
-            if end is not None:
-                os.truncate(partial, end)  # drops a line that a full disk has cut
-            log.warning("stopped early; the first %d lines are in %s", lines, partial)
-        else:
-            partial.unlink(missing_ok=True)
-    except OSError as error:  # the directory or the disk is gone
-        log.warning("the lines in %s are lost: %s", partial, error.strerror)
-
-
-def _whole_lines(path: Path) -> tuple[int, int | None]:
-    """Return the number of complete lines of a file, and where the last one ends.
-
-    Counting in the file is exact even if Ctrl-C came right after a write. The end is None for a
-    compressed file, which cannot be truncated there.
-    """
-    lines = size = end = 0
-    with path.open("rb") as file:
-        head, stream = decompressed(file, "")
-        compressed = stream is not file
-        # read1, because read would lose what precedes damage.
-        read: Callable[[int], bytes] = stream.read1  # type: ignore[attr-defined]
-        with contextlib.suppress(InputError), reading_compressed(""):
-            for block in itertools.chain((head,), iter(lambda: read(_BLOCK_BYTES), b"")):
-                if newlines := block.count(b"\n"):
-                    lines += newlines
-                    end = size + block.rindex(b"\n") + 1
-                size += len(block)
-    return lines, None if compressed else end
-
-
-def _open_binary(path: Path, mode: Literal["wb", "xb"]) -> BinaryIO:
+def _open_binary(path: Path, mode: Literal["wb", "xb", "ab"]) -> BinaryIO:
     try:
         return path.open(mode)
     except OSError as error:

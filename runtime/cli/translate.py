@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
 import itertools
+import json
 import logging
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import click
 
+from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.cli.bundle_flags import bundle_flag, target_flags
 from translate_trt.runtime.cli.format_flags import FormatFlags, format_flags
 from translate_trt.runtime.cli.input_chunks import Chunk, read_inputs
 from translate_trt.runtime.cli.loading import load_translator, loading_flags
 from translate_trt.runtime.cli.output import open_output
+from translate_trt.runtime.cli.partial_files import BEGIN_ANEW, Position
 from translate_trt.runtime.cli.search_flags import (
     alignment_flags,
     attention_flag,
@@ -47,6 +52,7 @@ from translate_trt.runtime.record_formats import RecordFormat
 from translate_trt.runtime.results import Translation
 from translate_trt.runtime.text.glossary import Glossary, Recall
 from translate_trt.runtime.text.markup_tokens import MARKUP, check_encoding
+from translate_trt.runtime.version import version
 
 if TYPE_CHECKING:
     from tqdm import tqdm
@@ -62,6 +68,12 @@ log = logging.getLogger("translate_trt")
 @click.argument("inputs", nargs=-1, metavar="[INPUT]...")
 @click.option("--output", type=click.Path(path_type=Path), help="File to write. [standard output]")
 @click.option("--force", is_flag=True, help="Replace an existing output file.")
+@click.option(
+    "--resume",
+    is_flag=True,
+    help="Continue the output of an interrupted run, if its inputs, bundle and options were the "
+    "same.",
+)
 @format_flags
 @search_flags
 @n_best_flag
@@ -116,6 +128,7 @@ def translate(
     inputs: tuple[str, ...],
     output: Path | None,
     force: bool,
+    resume: bool,
     input_format: str,
     field: str | None,
     column: str | None,
@@ -220,19 +233,29 @@ def translate(
     for flag, file in others.items():
         if str(file) in inputs:
             raise OptionError(f"{flag} and an input are both {file}; use different files.")
+    if resume and output is None:
+        raise OptionError("--resume needs --output: it continues a file.")
     glossary = read_glossary(terminology, terminology_ignore_case)
+    sentences = split_choice(split_sentences or document, split_language)
+    how = _How(sentences, document, unwrap, formats.alignments, markup, glossary, translate_all)
+    manifest = read_manifest(bundle)
+    entry = manifest.target(target, shortlist)
+    options = replace_options(manifest.search_options(), search)
+    settings = {
+        "version": version(),
+        "bundle": manifest.settings_of(entry),
+        "words": words and (entry.calibration or True),
+        **dataclasses.asdict(options), **dataclasses.asdict(formats), **how.settings(),
+    }  # fmt: skip
     with ExitStack() as stack:
         # Opened before the model is loaded, to fail early if the output is not writable.
         read = (bundle, *inputs, *others.values())
-        results = stack.enter_context(open_output(output, force, read))
+        results = stack.enter_context(open_output(output, force, read, settings, resume))
         translator = load_translator(
             bundle, target, shortlist, inputs, threads=threads, workers=workers,
             batch_tokens=batch_tokens, device=device, trust_code=trust_code,
         )  # fmt: skip
         begin = time.perf_counter()
-        options = replace_options(translator.default_options, search)
-        sentences = split_choice(split_sentences or document, split_language)
-        how = _How(sentences, document, unwrap, formats.alignments, markup, glossary, translate_all)
         recall = Recall()
         if words and translator.calibration is None:
             log.warning(
@@ -254,20 +277,16 @@ def translate(
         prefixes = stack.enter_context(_LineFile(target_prefix))
         phrases = stack.enter_context(_LineFile(constraints))
         bar = stack.enter_context(
-            _progress(inputs, no_progress or is_text, to_file=output is not None)
+            _progress(inputs, no_progress or is_text, output is not None, results.done.records)
         )
         count = cut = looped = 0
-        for chunk in chunks:
-            own, required = phrases.take(chunk), None
-            if constraints_field is not None:
-                required = chunk.constraints
-            elif own is not None:
-                required = chunk.per_text(map(_phrases, own))
-            translations = _translate(
-                chunk, translator, options, prefixes.take(chunk), required, how
-            )
+        for task in _tasks(chunks, prefixes, phrases, results.done):
+            chunk = task.chunk
+            required = task.constraints if constraints_field is None else chunk.constraints
+            translations = _translate(chunk, translator, options, task.prefixes, required, how)
             _warn_of_segments(chunk, translations, translator)
             results.write(chunk.render(translations), end)
+            results.note(task.records, task.digest)
             bar.update(len(chunk.records))
             count += len(translations)
             best = [translation.hypotheses[0] for translation in translations]
@@ -304,7 +323,7 @@ def _read_documents(
         name, text = display_name(path), read_text(path)
         if markup is not None:
             check_encoding(text, markup, name)
-        yield Chunk(name, None, list(record_format.read([text], name)))
+        yield Chunk(name, None, list(record_format.read([text], name)), [text])
 
 
 class _How(NamedTuple):
@@ -317,6 +336,56 @@ class _How(NamedTuple):
     markup: str | None
     terminology: Glossary | None
     translate_all: bool
+
+    def settings(self) -> dict[str, Any]:
+        """Return the arguments as JSON, with a hash of the glossary."""
+        given = self._asdict()
+        if self.terminology is not None:
+            entries = repr((self.terminology.ignore_case, self.terminology.entries))
+            given["terminology"] = hashlib.sha256(entries.encode()).hexdigest()
+        return given
+
+
+class _Task(NamedTuple):
+    """A chunk, what the other files have for its lines, and where the inputs are after it."""
+
+    chunk: Chunk
+    prefixes: list[str] | None
+    constraints: list[list[str]] | None
+    records: int
+    digest: str
+
+
+def _tasks(
+    chunks: Iterable[Chunk], prefixes: _LineFile, constraints: _LineFile, done: Position
+) -> Iterator[_Task]:
+    """Read the chunks, and skip the records that an interrupted run has written.
+
+    Raises:
+        InputError: The run has read something else for these records.
+    """
+    digest, records = hashlib.sha256(), 0
+    for whole in chunks:
+        for chunk in whole.split(done.records - records):
+            own, phrases = prefixes.take(chunk), constraints.take(chunk)
+            for row in zip(chunk.lines, *filter(None, (own, phrases)), strict=True):
+                digest.update(json.dumps(row).encode())
+            records += len(chunk.records)
+            if records > done.records:
+                required = None
+                if phrases is not None:
+                    required = chunk.per_text(map(_phrases, phrases))
+                yield _Task(chunk, own, required, records, digest.hexdigest())
+            elif records == done.records and digest.hexdigest() != done.digest:
+                raise InputError(
+                    f"the first {records} lines of the input are not those of the interrupted run; "
+                    f"give the same inputs, or {BEGIN_ANEW}"
+                )
+    if records < done.records:
+        raise InputError(
+            f"the input has {records} lines, but the interrupted run has written {done.records}; "
+            f"give the same inputs, or {BEGIN_ANEW}"
+        )
 
 
 def _translate(
@@ -406,11 +475,11 @@ def _warn_of_segments(
             )
 
 
-def _progress(inputs: Sequence[str], hidden: bool, to_file: bool) -> tqdm[Any]:
+def _progress(inputs: Sequence[str], hidden: bool, to_file: bool, done: int) -> tqdm[Any]:
     """Create a progress bar, hidden unless stderr is a terminal without the translations."""
     from tqdm import tqdm
 
     hidden = hidden or not sys.stderr.isatty() or not (to_file or not sys.stdout.isatty())
     counts = [] if hidden else [count_lines(path) for path in inputs]
     total = None if None in counts else sum(filter(None, counts))
-    return tqdm(total=total, unit=" lines", disable=hidden, file=sys.stderr)
+    return tqdm(total=total, initial=done, unit=" lines", disable=hidden, file=sys.stderr)

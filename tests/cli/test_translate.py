@@ -38,7 +38,7 @@ WAIT = 60  # seconds; only so that a failing test ends
 
 @pytest.fixture
 def bundle(make_bundle: Callable[..., Path]) -> Path:
-    return make_bundle()
+    return make_bundle(targets=("onnx-fp32", "onnx-int8", "onnx-int8-shortlist"))
 
 
 @pytest.fixture
@@ -432,7 +432,7 @@ def test_lines_of_an_interrupted_run_are_not_overwritten(
         path.write_text("kept")
     result = run("--output", tmp_path / "out", stdin=b"a\n")
     assert result.exit_code == 1
-    assert f"{left} exists; an interrupted run left it" in result.stderr
+    assert str(left) in result.stderr
     assert left.read_text() == "kept"
     assert run("--output", tmp_path / "out", "--force", stdin=b"a\n").exit_code == 0
     assert sorted(path.name for path in tmp_path.glob("*out*")) == ["out", "out.mine.partial"]
@@ -454,7 +454,7 @@ def test_an_error_keeps_the_lines_that_are_done(run: Callable[..., Result], tmp_
     result = run(tmp_path / "in", "--output", tmp_path / "out", *flags)
     assert result.exit_code == 1
     (partial,) = tmp_path.glob("out.*.partial")
-    assert f"stopped early; the first 2 lines are in {partial}\n" in result.stderr
+    assert f"2 lines are in {partial}" in result.stderr
     assert partial.read_text() == "b a\nd c\n"
     assert not (tmp_path / "out").exists()
 
@@ -576,8 +576,9 @@ def test_ctrl_c_while_waiting_for_a_pipe(start: Callable[..., subprocess.Popen[b
     assert process.stderr.read() == b""
 
 
-def test_ctrl_c_keeps_the_lines_that_are_done(
-    start: Callable[..., subprocess.Popen[bytes]], tmp_path: Path
+@pytest.mark.parametrize(("sent", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_keeps_the_lines_that_are_done(
+    start: Callable[..., subprocess.Popen[bytes]], tmp_path: Path, sent: int, status: int
 ) -> None:
     process = start("--output", tmp_path / "out")
     assert process.stdin is not None
@@ -588,11 +589,11 @@ def test_ctrl_c_keeps_the_lines_that_are_done(
     while process.poll() is None and not (partial.exists() and partial.read_bytes() == done):
         time.sleep(0.01)
         partial = next(tmp_path.glob("out.*.partial"), partial)
-    process.send_signal(signal.SIGINT)
-    assert process.wait(WAIT) == 130
+    process.send_signal(sent)
+    assert process.wait(WAIT) == status
     assert process.stderr is not None
-    message = f"translate-trt: warning: stopped early; the first 3 lines are in {partial}\n"
-    assert process.stderr.read().decode() == message
+    (message,) = process.stderr.read().decode().splitlines()
+    assert f"3 lines are in {partial}" in message
     assert partial.read_bytes() == done
     assert not (tmp_path / "out").exists()
 

@@ -455,7 +455,7 @@ def test_progress_counts_phases_inside_phases() -> None:
     assert progress.fraction() == pytest.approx(1 / 4 + 1 / 8)
     progress.finish("inner")
     assert progress.fraction() == pytest.approx(1 / 4)
-    progress.stopped = True
+    progress.stopped = signal.SIGINT
     assert not progress.step("build", 1)
 
 

@@ -143,7 +143,6 @@ def prepare(
     from translate_trt.train.data.prepare import prepare as run
     from translate_trt.train.data.terminology import TerminologyOptions
     from translate_trt.train.data.text_sources import TextSource
-    from translate_trt.train.shutdown import exit_on_sigterm
     from translate_trt.train.worker_processes import available_cores
 
     given = {field: value for field, value in settings.items() if value is not None}
@@ -184,7 +183,7 @@ def prepare(
     glossary = () if terminology is None else (terminology,)
     texts = (*train_files, alignments, valid or (), test or (), trees, valid_trees, test_trees)
     check_apart(out, itertools.chain(*texts, glossary))
-    with exit_on_sigterm(), locked_directory(out):
+    with locked_directory(out):
         if trees:
             job = _treebank(languages, (trees, valid_trees, test_trees), options)
         elif train_files or name is None:

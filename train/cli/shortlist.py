@@ -118,7 +118,6 @@ def shortlist(
         measure_coverage,
     )
     from translate_trt.train.shortlist.table import is_shortlist
-    from translate_trt.train.shutdown import exit_on_sigterm
     from translate_trt.train.worker_processes import WorkerPool, available_cores
 
     size = ShortlistSize(frequent, best, min_probability)
@@ -129,7 +128,7 @@ def shortlist(
         )
     inputs = (prepared, *files, tokenizer, *(coverage or ()))
     held_out = list(read_parallel(*coverage)) if coverage else None  # errors before hours of work
-    with exit_on_sigterm(), claimed_file(out, force, is_shortlist, "a shortlist", inputs):
+    with claimed_file(out, force, is_shortlist, "a shortlist", inputs):
         with WorkerPool(workers or available_cores()) as pool:
             pairs_of_text, models = _text(prepared, files, tokenizer, pool)
             some = pairs_of_text.spread(pairs or len(pairs_of_text))

@@ -107,9 +107,9 @@ def train(
 ) -> None:
     """Train a Transformer on parallel text, or fine-tune a checkpoint.
 
-    The vocabulary is trained on the text, or taken from --data or --from. Ctrl-C and SIGTERM save a
-    checkpoint; --resume continues from the last one. Under torchrun, the processes train a model
-    together. At the end the last checkpoints are averaged for `translate-trt export`.
+    The vocabulary is trained on the text, or taken from --data or --from. Ctrl-C, SIGTERM and
+    SIGHUP save a checkpoint; --resume continues from the last one. Under torchrun, the processes
+    train a model together. At the end the last checkpoints are averaged for `translate-trt export`.
     """
     if not is_quiet(ctx):
         log.setLevel(min(log.level or logging.INFO, logging.INFO))  # show progress
@@ -119,7 +119,6 @@ def train(
     _check_ranges(config or default_recipe(start is not None), start is None, overrides)
     set_training_defaults()  # before torch is imported, which is now
     from translate_trt.train.data.token_files import PreparedData, open_prepared
-    from translate_trt.train.shutdown import exit_on_sigterm
     from translate_trt.train.trainer.distributed import (
         choose_device,
         open_group,
@@ -144,11 +143,10 @@ def train(
         return TextFiles(TextPair(*train_files), TextPair(*valid_files))
 
     def prepare(reopen: bool) -> Job:
-        with exit_on_sigterm():  # nothing to save before the first step
-            return prepare_job(
-                source(), out, config, overrides, resume or reopen, force and not reopen,
-                None if reopen else start, read_session(out) if reopen else session,
-            )  # fmt: skip
+        return prepare_job(
+            source(), out, config, overrides, resume or reopen, force and not reopen,
+            None if reopen else start, read_session(out) if reopen else session,
+        )  # fmt: skip
 
     with open_group(chosen) as group, ExitStack() as stack:
         # Whether torchrun has restarted the processes of this run, because one died or a machine

@@ -197,7 +197,8 @@ class Trainer:
         """Train to the last step, then average the last checkpoints.
 
         Returns:
-            The averaged checkpoint; None if SIGTERM ended the run, after a checkpoint was saved.
+            The averaged checkpoint; None if SIGTERM or SIGHUP ended the run, after a checkpoint was
+            saved.
 
         Raises:
             KeyboardInterrupt: Ctrl-C ended the run, after a checkpoint was saved.
@@ -219,9 +220,9 @@ class Trainer:
                 number = self._loop(loader, metrics, stop, check)
             if number:
                 log.warning("stopped at step %d; continue with --resume", self.step)
-                if number == signal.SIGTERM:
-                    return None
-                raise KeyboardInterrupt
+                if number == signal.SIGINT:
+                    raise KeyboardInterrupt
+                return None
             if check is not None:
                 check.poll(wait=True)
             return self._finish(metrics)

@@ -248,12 +248,7 @@ def make_settings(
     if options.input_format == TEXT:
         del others["input_format"]
     return {
-        "bundle": {
-            "target": target,
-            "files": {role: file.sha256 for role, file in sorted(entry.files.items())},
-            "tokenizer": {side: file.sha256 for side, file in sorted(manifest.tokenizer.items())},
-            "limits": dataclasses.asdict(manifest.limits),
-        },
+        "bundle": manifest.settings_of(entry),
         "search": dataclasses.asdict(search),
         "corpus": others,
     }

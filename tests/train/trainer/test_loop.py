@@ -41,7 +41,7 @@ from translate_trt.train.checkpoint import (
     step_of,
 )
 from translate_trt.train.data.batches import Batch
-from translate_trt.train.shutdown import StopRequest, exit_on_sigterm
+from translate_trt.train.shutdown import StopRequest
 from translate_trt.train.trainer import loop as trainer_module
 from translate_trt.train.trainer.checkpoints import average_weights
 from translate_trt.train.trainer.distributed import Group
@@ -254,32 +254,14 @@ def test_a_second_interrupt_is_obeyed_at_once() -> None:
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_a_repeated_sigterm_changes_nothing() -> None:
-    before = signal.getsignal(signal.SIGTERM)
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGHUP])
+def test_a_repeated_signal_changes_nothing(sent: signal.Signals) -> None:
+    before = signal.getsignal(sent)
     with StopRequest() as stop:
+        signal.raise_signal(sent)
         signal.raise_signal(signal.SIGTERM)
-        signal.raise_signal(signal.SIGTERM)
-        assert stop.signal == signal.SIGTERM
-    assert signal.getsignal(signal.SIGTERM) is before
-
-
-def test_sigterm_before_the_first_step_is_an_exit() -> None:
-    before = signal.getsignal(signal.SIGTERM)
-    tidied = []
-
-    @exit_on_sigterm()
-    def work() -> None:
-        try:
-            signal.raise_signal(signal.SIGTERM)
-        finally:
-            signal.raise_signal(signal.SIGTERM)  # a scheduler may repeat it
-            tidied.append(True)
-
-    with pytest.raises(SystemExit) as raised:
-        work()
-    assert raised.value.code == 143
-    assert tidied == [True]
-    assert signal.getsignal(signal.SIGTERM) is before
+        assert stop.signal == sent
+    assert signal.getsignal(sent) is before
 
 
 def test_resume_with_dropout_in_one_process(run: Run, tmp_path: Path) -> None:

@@ -1,0 +1,201 @@
+"""Partial files: the lines of an interrupted command, and the record that `--resume` needs.
+
+Beside `<output>.<random>.partial` lies `<output>.<random>.partial.json`: a line of JSON with the
+settings of the command, and one with its position, which is rewritten in place after each chunk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import logging
+import os
+import re
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any, NamedTuple, Self
+
+from translate_trt.runtime.errors import InputError, OptionError, OutputError
+from translate_trt.runtime.io.atomic_files import new_file
+from translate_trt.runtime.io.compression import Compressor, decompressed, reading_compressed
+from translate_trt.runtime.io.locks import abandoned
+
+log = logging.getLogger("translate_trt")
+
+_BLOCK_BYTES = 1 << 16
+BEGIN_ANEW = "add --force instead of --resume to begin anew."
+
+
+class Position(NamedTuple):
+    """Position of an output in its inputs.
+
+    Attributes:
+        records: Number of input records whose lines are written.
+        size: Size of these lines in bytes, before compression.
+        digest: Hash of all that was read for these records.
+    """
+
+    records: int = 0
+    size: int = 0
+    digest: str = ""
+
+
+class _Extent(NamedTuple):
+    """Complete lines of a file, where the last one ends, and the size, in bytes of text."""
+
+    lines: int
+    end: int
+    size: int
+
+
+class PartialFile:
+    """A partial file and its record.
+
+    Attributes:
+        path: Path of the partial file.
+        position: Position that the record has.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.position = Position()
+        self._record = Path(f"{path}.json")
+        self._stream: IO[bytes] | None = None
+        self._settings_size = 0
+
+    @classmethod
+    def beside(cls, output: Path) -> Self:
+        """Choose an unused name for a partial file."""
+        return cls(output.with_name(f"{output.name}.{secrets.token_hex(4)}.partial"))
+
+    @classmethod
+    def left(cls, output: Path) -> list[Self]:
+        """Find the partial files of interrupted commands, and remove those that are empty."""
+        pattern = re.compile(rf"({re.escape(output.name)}\.[0-9a-f]{{8}}\.partial)(\.json)?")
+        matches = filter(None, (pattern.fullmatch(path.name) for path in output.parent.iterdir()))
+        found = []
+        for name in sorted({match[1] for match in matches}):
+            partial = cls(output.with_name(name))
+            if partial.path.exists() and partial.extent().size:
+                found.append(partial)
+            else:
+                partial.discard()
+        return found
+
+    # ---- the record ----
+
+    def begin(self, settings: Mapping[str, Any]) -> None:
+        """Create the record of a new partial file."""
+        self._stream = self._record.open("xb", buffering=0)
+        self._settings_size = self._stream.write(json.dumps(settings).encode() + b"\n")
+        self.note(Position())
+
+    def reopen(self, settings: Mapping[str, Any]) -> None:
+        """Open the record of an interrupted command.
+
+        Raises:
+            OutputError: There is no record.
+            OptionError: The command had other settings.
+        """
+        try:
+            first, second = self._record.read_bytes().splitlines(keepends=True)
+            recorded, self.position = json.loads(first), Position(**json.loads(second))
+        except (OSError, ValueError, TypeError) as error:
+            raise OutputError(
+                f"{self.path} cannot be continued: {self._record}, the record of its settings, is "
+                f"missing or damaged; {BEGIN_ANEW}"
+            ) from error
+        given = json.loads(json.dumps(settings))
+        other = [name for name in given | recorded if given.get(name) != recorded.get(name)]
+        if other:
+            raise OptionError(
+                f"{self.path} was written with another value of {', '.join(sorted(other))}; repeat "
+                f"the command that was interrupted, or {BEGIN_ANEW}"
+            )
+        self._stream = self._record.open("r+b", buffering=0)
+        self._settings_size = len(first)
+
+    def note(self, position: Position) -> None:
+        """Write the position, whose numbers never become smaller, if there is a record."""
+        if self._stream is not None:
+            self._stream.seek(self._settings_size)
+            self._stream.write(json.dumps(position._asdict()).encode() + b"\n")
+            self.position = position
+
+    def forget(self) -> None:
+        """Remove the record."""
+        if self._stream is not None:
+            self._stream.close()
+        self._record.unlink(missing_ok=True)
+
+    # ---- the lines ----
+
+    def extent(self) -> _Extent:
+        """Measure the file; a compressed one up to where it is damaged.
+
+        Counting in the file is exact even if Ctrl-C came right after a write.
+        """
+        lines = end = size = 0
+        with contextlib.suppress(InputError):
+            for block in self._blocks():
+                if newlines := block.count(b"\n"):
+                    lines += newlines
+                    end = size + block.rindex(b"\n") + 1
+                size += len(block)
+        return _Extent(lines, end, size)
+
+    def _blocks(self) -> Iterator[bytes]:
+        with self.path.open("rb") as file, reading_compressed(str(self.path)):
+            head, stream = decompressed(file, "")
+            # read1, because read would lose what precedes damage.
+            read: Callable[[int], bytes] = stream.read1  # type: ignore[attr-defined]
+            yield from itertools.chain((head,), iter(lambda: read(_BLOCK_BYTES), b""))
+
+    def cut(self, compressor: Compressor | None) -> None:
+        """Remove all that lies behind the position; a compressed file is written anew.
+
+        Raises:
+            OutputError: The file ends before the position.
+        """
+        rest = self.position.size
+        if self.extent().size < rest:
+            raise OutputError(
+                f"{self.path} cannot be continued: lines at its end are lost; {BEGIN_ANEW}"
+            )
+        if compressor is None:
+            os.truncate(self.path, rest)
+            return
+        blocks = self._blocks()
+        with new_file(self.path) as file, contextlib.closing(blocks):  # type: ignore[type-var]
+            while rest:
+                block = next(blocks)[:rest]
+                file.write(compressor.compress(block))
+                rest -= len(block)
+            file.write(compressor.flush())
+
+    def keep_lines(self, compressed: bool) -> None:
+        """Keep the complete lines of an unfinished file and report them, or remove the file."""
+        try:
+            extent = self.extent()
+            end = max(extent.end, min(self.position.size, extent.size))
+            if not end:
+                self.discard()
+                return
+            if not compressed:
+                os.truncate(self.path, end)  # drops a line that a full disk has cut
+            hint = "" if self._stream is None else "; --resume continues"
+            log.warning(
+                "stopped early; the first %d lines are in %s%s", extent.lines, self.path, hint
+            )
+        except OSError as error:  # the directory or the disk is gone
+            log.warning("the lines in %s are lost: %s", self.path, error.strerror)
+
+    def discard(self) -> None:
+        """Remove the file, unless another process uses it, and its record."""
+        with abandoned(self.path) as ours:
+            if ours:
+                self.path.unlink(missing_ok=True)
+        if not self.path.exists():
+            self.forget()

@@ -1,0 +1,233 @@
+"""`translate --resume` continues the output of an interrupted run, or refuses with the reason."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from translate_trt.runtime.cli import main
+from translate_trt.runtime.cli.shutdown import exit_on_signals
+from translate_trt.runtime.io.lines import read_text
+
+COUNT = 11  # of the lines, in chunks of 2
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(make_bundle: Callable[..., Path], fake_translator: Any, tmp_path: Path) -> Run:
+    bundle = make_bundle()
+
+    def run(*arguments: object, out: str = "out", stdin: bytes = b"") -> Result:
+        flags = ["translate", "--bundle", bundle, "--output", tmp_path / out, "--chunk-lines", 2]
+        return CliRunner().invoke(main, [str(one) for one in (*flags, *arguments)], input=stdin)
+
+    return run
+
+
+@pytest.fixture
+def interrupt(
+    run: Run, fake_translator: Any, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Result]:
+    """Run the command until the third chunk is to be translated."""
+
+    def interrupt(*arguments: object, **more: Any) -> Result:
+        fake_translator.calls.clear()
+        translate = fake_translator.translate
+
+        def interrupted(self: Any, *given: Any, **named: Any) -> Any:
+            if len(self.calls) == 2:
+                signal.raise_signal(signal.SIGTERM)
+            return translate(self, *given, **named)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(fake_translator, "translate", interrupted)
+            result = run(*arguments, **more)
+        assert result.exit_code == 128 + signal.SIGTERM
+        fake_translator.calls.clear()
+        return result
+
+    return interrupt
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    path = tmp_path / "text"
+    path.write_text("".join(f"a b {number}\n" for number in range(COUNT)))
+    return path
+
+
+def names(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
+
+
+FORMATS: dict[str, tuple[str, ...]] = {
+    "lines": (),
+    "gzip": (),
+    "zstd": (),
+    "scores": ("--scores",),
+    "hypotheses": ("--n-best", "2", "--json"),
+    "jsonl": ("--input-format", "jsonl"),
+    "tsv": ("--input-format", "tsv", "--column", "a", "--header"),
+    "prefixes": ("--target-prefix", "{text}"),
+    "constraints": ("--constraints", "{text}"),
+}
+
+
+@pytest.mark.parametrize("name", list(FORMATS))
+def test_the_resumed_output_is_that_of_an_undisturbed_run(
+    run: Run, interrupt: Run, fake_translator: Any, text: Path, tmp_path: Path, name: str
+) -> None:
+    out = {"gzip": "out.gz", "zstd": "out.zst"}.get(name, "out")
+    given = text.with_name("given")
+    lines = text.read_text().splitlines()
+    if name == "jsonl":
+        lines = ['{"text": null}', *(f'{{"text": "{line}"}}' for line in lines)]
+    elif name == "tsv":
+        lines = ["a\tb", *(f"{line}\tx" for line in lines)]
+    given.write_text("".join(f"{line}\n" for line in lines))
+    flags = [given, *(flag.format(text=text) for flag in FORMATS[name])]
+    assert run(*flags, out="whole").exit_code == 0
+    interrupt(*flags, out=out)
+    result = run(*flags, "--resume", out=out)
+    assert result.exit_code == 0, result.stderr
+    translated = sum(len(lines) for lines, *_ in fake_translator.calls)
+    assert 0 < translated <= COUNT - 3
+    assert read_text(str(tmp_path / out)) == (tmp_path / "whole").read_text()
+    assert names(tmp_path) == ["bundle", "given", out, "text", "whole"]
+
+
+def test_documents_are_continued_whole(
+    run: Run, fake_translator: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, content in (("a", "one two"), ("b", "three four\n\nfive")):
+        (tmp_path / name).write_text(content)
+    flags = ("--document", tmp_path / "a", tmp_path / "b")
+    assert run(*flags, out="whole").exit_code == 0
+    document = fake_translator.translate_document
+
+    def interrupted(self: Any, texts: Any, *given: Any, **named: Any) -> Any:
+        if len(texts[0]) > 10:
+            signal.raise_signal(signal.SIGHUP)
+        return document(self, texts, *given, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fake_translator, "translate_document", interrupted)
+        assert run(*flags).exit_code == 128 + signal.SIGHUP
+    assert run(*flags, "--resume").exit_code == 0
+    assert (tmp_path / "out").read_bytes() == (tmp_path / "whole").read_bytes()
+
+
+def test_a_pipe_and_half_a_chunk_are_continued(run: Run, interrupt: Run, tmp_path: Path) -> None:
+    content = b"".join(b"a b %d\n" % number for number in range(COUNT))
+    assert run(stdin=content, out="whole").exit_code == 0
+    interrupt("--chunk-lines", 1, stdin=content)
+    (partial,) = tmp_path.glob("out.*.partial")
+    with partial.open("a") as file:  # SIGKILL after a line, before its position was noted
+        file.write("a line\nhalf of a li")
+    assert run("--resume", stdin=content).exit_code == 0
+    assert (tmp_path / "out").read_bytes() == (tmp_path / "whole").read_bytes()
+
+
+def other_inputs(text: Path) -> list[object]:
+    text.write_text(text.read_text().replace("a b 1", "a c 1"))
+    return [text]
+
+
+def fewer_inputs(text: Path) -> list[object]:
+    text.write_text("a b 0\n")
+    return [text]
+
+
+OTHERS: dict[str, Callable[[Path], list[object]]] = {
+    "option": lambda text: [text, "--beam-size", 3],
+    "target": lambda text: [text, "--target", "onnx-int8"],
+    "format": lambda text: [text, "--scores"],
+    "input": other_inputs,
+    "shorter": fewer_inputs,
+}
+
+
+@pytest.mark.parametrize("name", list(OTHERS))
+def test_another_command_is_refused_and_loses_nothing(
+    run: Run, interrupt: Run, text: Path, tmp_path: Path, name: str
+) -> None:
+    interrupt(text)
+    before = text.read_text()
+    (partial,) = tmp_path.glob("out.*.partial")
+    lines = partial.read_text()
+    result = run(*OTHERS[name](text), "--resume")
+    assert result.exit_code in (1, 2)
+    if name == "option":
+        assert "--beam-size" in result.stderr
+    assert partial.read_text() == lines
+    text.write_text(before)
+    assert run(text, "--resume").exit_code == 0
+
+
+def test_force_discards_and_says_how_much(
+    run: Run, interrupt: Run, text: Path, tmp_path: Path
+) -> None:
+    interrupt(text)
+    refused = run(text)
+    assert refused.exit_code == 1
+    assert "4 lines" in refused.stderr
+    assert "--resume" in refused.stderr
+    result = run(text, "--force")
+    assert result.exit_code == 0
+    assert "4 lines" in result.stderr
+    assert len((tmp_path / "out").read_text().splitlines()) == COUNT
+    assert names(tmp_path) == ["bundle", "out", "text"]
+
+
+def test_empty_leftovers_block_nothing(run: Run, text: Path, tmp_path: Path) -> None:
+    (tmp_path / "out.0123abcd.partial").touch()
+    (tmp_path / "out.0123abcd.partial.json").write_text("{}\n{}\n")
+    (tmp_path / "out.89ab0123.partial.json").write_text("{}\n{}\n")  # killed after the renaming
+    assert run(text).exit_code == 0
+    assert names(tmp_path) == ["bundle", "out", "text"]
+
+
+def test_resume_without_a_partial_output_begins(run: Run, text: Path, tmp_path: Path) -> None:
+    assert run(text, "--resume").exit_code == 0
+    assert run(text, "--resume").exit_code == 1  # the output is complete
+    left = tmp_path / "new.0123abcd.partial"
+    left.write_text("of an older version\n")
+    assert run(text, "--resume", out="new").exit_code == 1
+    assert left.exists()
+
+
+def test_signals_raise_once_and_handlers_are_restored() -> None:
+    numbers = (signal.SIGTERM, signal.SIGHUP)
+    before = [signal.getsignal(number) for number in numbers]
+    tidied = []
+
+    @exit_on_signals()
+    def work() -> None:
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        finally:
+            signal.raise_signal(signal.SIGTERM)  # a scheduler may repeat it
+            signal.raise_signal(signal.SIGHUP)
+            tidied.append(True)
+
+    with pytest.raises(SystemExit) as raised:
+        work()
+    assert raised.value.code == 143
+    assert tidied == [True]
+    assert [signal.getsignal(number) for number in numbers] == before
+
+
+def test_a_signal_that_the_parent_ignores_stays_ignored() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup
+    try:
+        with exit_on_signals():
+            os.kill(os.getpid(), signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, before)
