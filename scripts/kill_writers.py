@@ -1,12 +1,14 @@
 """Kill every command that writes at random moments, and check what each kill leaves.
 
-    python scripts/kill_writers.py DIRECTORY [--kills 20] [--seed 1] [--only COMMAND]...
+    python scripts/kill_writers.py DIRECTORY [--kills 20] [--signal KILL] [--seed 1]
+        [--only COMMAND]...
 
 Makes a small corpus and a tiny model in DIRECTORY, which must not exist. Each command then runs
-again and again over its finished output, and is killed (SIGKILL) after a random part of its usual
-time. After each kill the output must be the complete old one or the complete new one: it is opened,
-loaded and checked against its hashes. Finally the command runs undisturbed and must leave no
-temporary files. The exit code is 1 if any of this fails.
+again and again over its finished output, and gets a signal after a random part of its usual time.
+After each signal the output must be the complete old one or the complete new one: it is opened,
+loaded and checked against its hashes. A command that can handle the signal must end by it, and
+leave no temporary files but lines that it reports. Finally the command runs undisturbed and must
+leave no temporary files. The exit code is 1 if any of this fails.
 """
 
 from __future__ import annotations
@@ -129,6 +131,7 @@ def check_repository(path: Path) -> str:
 
 
 COUNT = 40
+SECONDS_TO_END = 60
 
 
 def write_text(directory: Path) -> None:
@@ -178,8 +181,17 @@ def commands(home: Path) -> dict[str, Command]:
     def translate(version: str) -> list[str]:
         # No scores: their last digits may change with the batches of a run.
         length = {"old": "5", "new": "9"}[version]
-        given = ["translate", "--bundle", bundle, "--max-length", length, "--force"]
+        given = ["translate", "--bundle", bundle, "--max-length", length, "--force", "--resume"]
         return [*given, "--chunk-lines", "8", str(text / "a.txt")]
+
+    def score(version: str) -> list[str]:
+        form = {"old": "gnmt", "new": "length"}[version]
+        given = ["score", "--bundle", bundle, "--length-penalty-form", form, "--force"]
+        return [*given, "--chunk-lines", "8", *(str(text / f"a.{side}") for side in WORDS)]
+
+    def shortlist(version: str) -> list[str]:
+        given = ["shortlist", "--text", *sides, "--tokenizer", run, "--workers", "1", "--force"]
+        return [*given, "--best", {"old": "1", "new": "4"}[version]]
 
     def corpus(version: str) -> list[str]:
         beam = {"old": "1", "new": "3"}[version]
@@ -215,16 +227,25 @@ def commands(home: Path) -> dict[str, Command]:
             to("--bundle", verify, out / "verified"), out / "verified", check_bundle
         ),
         "translate": Command(to("--output", translate, out / "a.txt"), out / "a.txt", check_lines),
+        "score": Command(to("--output", score, out / "scores"), out / "scores", check_lines),
+        "shortlist": Command(
+            to("--output", shortlist, out / "shortlist"), out / "shortlist", sha256
+        ),
         "corpus": Command(to("--output", corpus, out / "corpus"), out / "corpus", check_corpus),
     }  # fmt: skip
 
 
-def end_group(process: subprocess.Popen[bytes]) -> None:
-    """Kill the command, then the processes that it started."""
-    process.kill()
-    process.wait()
+def end_group(process: subprocess.Popen[bytes], sent: signal.Signals) -> bool:
+    """Signal the command, then kill the processes that it started; return True if it obeyed."""
+    process.send_signal(sent)
+    try:
+        process.wait(SECONDS_TO_END)
+    except subprocess.TimeoutExpired:
+        process.kill()
+    obeyed = process.wait() in (0, -sent, 128 + sent)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
+    return obeyed
 
 
 def leftovers(output: Path) -> list[str]:
@@ -237,7 +258,9 @@ def leftovers(output: Path) -> list[str]:
     )  # fmt: skip
 
 
-def attempt(command: Command, name: str, kills: int, rng: random.Random, home: Path) -> list[str]:
+def attempt(
+    command: Command, name: str, kills: int, sent: signal.Signals, rng: random.Random, home: Path
+) -> list[str]:
     """Kill a command that many times and return what was wrong."""
     saved = home / "saved"
     command.output.parent.mkdir(exist_ok=True)
@@ -245,6 +268,7 @@ def attempt(command: Command, name: str, kills: int, rng: random.Random, home: P
         shutil.copytree(home / "bundle", command.output)
     call(*command.arguments("old"))
     old = command.check(command.output)
+    remove(saved)
     copy = shutil.copytree if command.output.is_dir() else shutil.copy
     copy(command.output, saved)
     begin = time.perf_counter()
@@ -267,7 +291,12 @@ def attempt(command: Command, name: str, kills: int, rng: random.Random, home: P
         moment = rng.uniform(least, 1.02) * seconds
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(moment)
-        end_group(process)
+        if not end_group(process, sent):
+            wrong.append(f"signalled after {moment:.2f} s: exit status {process.returncode}")
+        if sent != signal.SIGKILL and name not in ("translate", "score", "corpus", "train"):
+            wrong += [
+                f"signalled after {moment:.2f} s: {left}" for left in leftovers(command.output)
+            ]
         try:
             left = command.check(command.output)
         except Exception as error:
@@ -297,6 +326,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("directory", type=Path)
     options.add_argument("--kills", type=int, default=20)
+    options.add_argument("--signal", choices=["KILL", "TERM", "HUP", "INT"], default="KILL")
     options.add_argument("--seed", type=int, default=1)
     options.add_argument("--only", action="append", default=[])
     given = options.parse_args()
@@ -313,7 +343,9 @@ def main() -> None:
     wrong = [
         f"{name}: {one}"
         for name in chosen
-        for one in attempt(made[name], name, given.kills, rng, home)
+        for one in attempt(
+            made[name], name, given.kills, signal.Signals[f"SIG{given.signal}"], rng, home
+        )
     ]
     sys.exit("\n".join(wrong) or None)
 

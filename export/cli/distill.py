@@ -19,6 +19,7 @@ from translate_trt.export.distillation.selection_options import METRICS, Selecti
 from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.bundle.term_annotation import FORMS
 from translate_trt.runtime.cli.bundle_flags import BUNDLE
+from translate_trt.runtime.cli.command import Command
 from translate_trt.runtime.cli.names import default_note, field_options, output_option
 from translate_trt.runtime.cli.output import open_output
 from translate_trt.runtime.cli.search_flags import (
@@ -54,7 +55,7 @@ def _default(field: dataclasses.Field[Any]) -> str:
     return default_note(field)
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option("--teacher", type=BUNDLE, required=True, help="Bundle of the teacher, or its name.")
 @click.option(
     "--teacher-target", help="Target of the teacher, such as onnx-int8. [the bundle's first]"

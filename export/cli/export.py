@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from translate_trt.runtime.cli.command import Command
 from translate_trt.runtime.cli.names import output_option
 from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.io.report import columns
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from translate_trt.export.passes.pipeline import Report
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument(
     "checkpoints", nargs=-1, required=True, metavar="CHECKPOINT...", type=click.Path(path_type=Path)
 )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from translate_trt.runtime.bundle.manifest import read_manifest
+from translate_trt.runtime.cli.command import Command
 from translate_trt.runtime.errors import OutputError
 from translate_trt.runtime.model_store import (
     FIREFOX,
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from translate_trt.export.hub.origin import Origin
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("name")
 @click.option(
     "--revision",

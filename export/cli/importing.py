@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from translate_trt.runtime.cli.command import Group
 from translate_trt.runtime.cli.names import output_option
 from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.io.outputs import check_apart
@@ -69,7 +70,7 @@ def _shared_spm_option(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)  # fmt: skip
 
 
-@click.group("import")
+@click.group("import", cls=Group)
 def import_() -> None:
     """Convert a model of another toolkit to a checkpoint (docs/import.md).
 

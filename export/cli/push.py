@@ -7,9 +7,10 @@ from pathlib import Path
 import click
 
 from translate_trt.runtime.cli.bundle_flags import BUNDLE
+from translate_trt.runtime.cli.command import Command
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("bundle", type=BUNDLE)
 @click.argument("repository")
 @click.option(

@@ -10,12 +10,13 @@ import click
 
 from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.cli.bundle_flags import bundle_argument
+from translate_trt.runtime.cli.command import Command
 from translate_trt.runtime.cli.search_flags import language_flags
 from translate_trt.runtime.errors import TranslateTrtError
 from translate_trt.runtime.io.lines import open_input, read_lines, read_parallel
 
 
-@click.command()
+@click.command(cls=Command)
 @bundle_argument
 @click.option(
     "--checkpoint",

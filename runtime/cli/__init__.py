@@ -16,7 +16,7 @@ import click
 from translate_trt.runtime.cli.foreign_options import explained
 from translate_trt.runtime.cli.output import abandon_stdout
 from translate_trt.runtime.cli.shutdown import exit_on_signals
-from translate_trt.runtime.cli.verbosity import accept_verbosity, show_messages, verbosity_flags
+from translate_trt.runtime.cli.verbosity import show_messages, verbosity_flags
 from translate_trt.runtime.cli.wording import in_flags
 from translate_trt.runtime.errors import OptionError, TranslateTrtError
 
@@ -123,7 +123,6 @@ class _Main(click.Group):
             if ctx.resilient_parsing:  # shell completion needs only the name
                 return click.Command(cmd_name, short_help=entry.short_help)
             raise _missing_package(cmd_name, error) from error
-        accept_verbosity(command)
         return command
 
     def resolve_command(

@@ -13,6 +13,7 @@ import click
 
 from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.cli.bundle_flags import BATCH_TOKENS_HELP, bundle_flag
+from translate_trt.runtime.cli.command import Command
 from translate_trt.runtime.cli.output import open_output
 from translate_trt.runtime.cli.search_flags import replace_options, search_flags
 from translate_trt.runtime.errors import InputError
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from translate_trt.runtime.benchmark import BenchResult
 
 
-@click.command()
+@click.command(cls=Command)
 @bundle_flag
 @click.option(
     "--target", "targets", multiple=True, help="Target to measure; may be repeated. [all]"

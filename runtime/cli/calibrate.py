@@ -9,6 +9,7 @@ import click
 
 from translate_trt.runtime.bundle.manifest import locked_manifest, read_manifest, write_manifest
 from translate_trt.runtime.cli.bundle_flags import bundle_argument, target_flags
+from translate_trt.runtime.cli.command import Command
 from translate_trt.runtime.cli.loading import load_translator, loading_flags
 from translate_trt.runtime.cli.names import PATH
 from translate_trt.runtime.cli.search_flags import language_flags, replace_options
@@ -17,7 +18,7 @@ from translate_trt.runtime.errors import BundleError
 from translate_trt.runtime.io.lines import read_parallel
 
 
-@click.command()
+@click.command(cls=Command)
 @bundle_argument
 @target_flags
 @click.option("--source", type=PATH, required=True, help="Lines to translate.")

@@ -13,6 +13,7 @@ import click
 
 from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.cli.bundle_flags import BATCH_TOKENS_HELP, bundle_flag, target_flags
+from translate_trt.runtime.cli.command import Command
 from translate_trt.runtime.cli.output import open_output
 from translate_trt.runtime.cli.search_flags import (
     n_best_flag,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("translate_trt")
 
 
-@click.command()
+@click.command(cls=Command)
 @bundle_flag
 @target_flags
 @click.option(

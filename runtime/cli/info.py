@@ -24,6 +24,7 @@ from translate_trt.runtime.bundle.manifest import (
 )
 from translate_trt.runtime.bundle.prompt import format_languages
 from translate_trt.runtime.cli.bundle_flags import bundle_argument
+from translate_trt.runtime.cli.command import Command
 from translate_trt.runtime.cli.output import open_output
 from translate_trt.runtime.errors import BundleError, TranslateTrtError
 from translate_trt.runtime.io.report import engine_not_run_note
@@ -32,7 +33,7 @@ from translate_trt.runtime.native.core import EngineMemory, engine_memory
 Rows = list[tuple[str, str]]
 
 
-@click.command()
+@click.command(cls=Command)
 @bundle_argument
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 def info(bundle: Path, as_json: bool) -> None:

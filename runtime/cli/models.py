@@ -6,6 +6,7 @@ import json
 
 import click
 
+from translate_trt.runtime.cli.command import Command
 from translate_trt.runtime.cli.output import open_output
 from translate_trt.runtime.io.report import columns
 from translate_trt.runtime.model_store import (
@@ -20,7 +21,7 @@ from translate_trt.runtime.model_store import (
 _HASH_DIGITS = 12
 
 
-@click.command("list")
+@click.command("list", cls=Command)
 @click.option("--json", "as_json", is_flag=True, help="Print the models' records as JSON.")
 def list_(as_json: bool) -> None:
     """List the models that `translate-trt get` has installed.
@@ -65,7 +66,7 @@ def _size(count: int) -> str:
     return f"{count / 1e6:.1f} MB"
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 def remove(names: tuple[str, ...]) -> None:
     """Remove installed models.

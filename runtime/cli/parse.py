@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from translate_trt.runtime.cli.bundle_flags import bundle_flag, target_flags
+from translate_trt.runtime.cli.command import Command
 from translate_trt.runtime.cli.loading import load_translator, loading_flags
 from translate_trt.runtime.cli.output import open_output
 from translate_trt.runtime.cli.search_flags import check_flags, replace_options, search_flags
@@ -20,7 +21,7 @@ from translate_trt.runtime.text.tokenizer import without_controls
 log = logging.getLogger("translate_trt")
 
 
-@click.command()
+@click.command(cls=Command)
 @bundle_flag
 @target_flags
 @click.argument("inputs", nargs=-1, metavar="[INPUT]...")

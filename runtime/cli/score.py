@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from translate_trt.runtime.cli.bundle_flags import bundle_flag, target_flags
+from translate_trt.runtime.cli.command import Command
 from translate_trt.runtime.cli.format_flags import ScoreFormatFlags, score_format_flags
 from translate_trt.runtime.cli.input_chunks import Chunk, read_inputs
 from translate_trt.runtime.cli.loading import load_translator, loading_flags
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("translate_trt")
 
 
-@click.command()
+@click.command(cls=Command)
 @bundle_flag
 @target_flags
 @click.argument("inputs", nargs=-1, metavar="SOURCE TRANSLATION | [INPUT]...")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from translate_trt.runtime.cli.bundle_flags import BATCH_TOKENS_HELP, BUNDLE, target_flags
+from translate_trt.runtime.cli.command import Command
 from translate_trt.runtime.cli.names import PATH
 from translate_trt.runtime.errors import TranslateTrtError
 
@@ -31,7 +32,7 @@ def _parse_bundles(
     return named_sources(found)
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("bundles", metavar="BUNDLE...", nargs=-1, required=True, callback=_parse_bundles)
 @target_flags
 @click.option(

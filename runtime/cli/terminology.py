@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from translate_trt.runtime.cli.command import Command
 from translate_trt.runtime.cli.names import PATH
 from translate_trt.runtime.cli.output import open_output
 from translate_trt.runtime.errors import OptionError
@@ -16,7 +17,7 @@ from translate_trt.runtime.io.report import columns
 from translate_trt.runtime.text.glossary import Entry, Glossary, Recall
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("glossary", type=PATH)
 @click.option("--source", type=PATH, required=True, help="Lines that were translated.")
 @click.option("--translation", type=PATH, required=True, help="Their translations, line by line.")

@@ -8,10 +8,11 @@ from typing import Any
 import click
 
 from translate_trt.runtime.cli.bundle_flags import BATCH_TOKENS_HELP, bundle_argument, target_flags
+from translate_trt.runtime.cli.command import Command
 from translate_trt.runtime.cli.names import output_option
 
 
-@click.command()
+@click.command(cls=Command)
 @bundle_argument
 @target_flags
 @output_option("Directory of the new model repository.")

@@ -59,15 +59,6 @@ def verbosity_flags(command: _Command) -> _Command:
     return command
 
 
-def accept_verbosity(command: click.Command) -> None:
-    """Add -v and -q to a command and its subcommands, unless they already have them."""
-    if isinstance(command, click.Group):
-        for subcommand in command.commands.values():
-            accept_verbosity(subcommand)
-    elif not any("--verbose" in parameter.opts for parameter in command.params):
-        verbosity_flags(command)
-
-
 def _more(ctx: click.Context, _: click.Parameter, count: int) -> None:
     ctx.meta[_VERBOSE] = ctx.meta.get(_VERBOSE, 0) + count
     _set_level_of_subcommand(ctx)

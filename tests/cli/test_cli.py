@@ -18,6 +18,7 @@ from click.testing import CliRunner, Result
 from translate_trt.runtime import cli
 from translate_trt.runtime.cli import SUBCOMMANDS, Subcommand, main
 from translate_trt.runtime.cli.bundle_flags import bundle_argument
+from translate_trt.runtime.cli.command import Command, Group
 from translate_trt.runtime.cli.names import output_option
 from translate_trt.runtime.errors import InputError, OptionError
 
@@ -128,11 +129,26 @@ def options_of(command: click.Command) -> Iterator[tuple[str, list[click.Paramet
         yield from options_of(subcommand)
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        "translate --target a --target b",
+        "score --device a --device a",
+        "data prepare --out a --output b",
+    ],
+)
+def test_an_option_with_one_value_is_given_once(given: str) -> None:
+    if given.startswith("data"):
+        pytest.importorskip("torch", reason="the training packages are needed")
+    assert "is given 2 times" in run(*given.split()).stderr
+
+
 @pytest.mark.parametrize("name", SUBCOMMANDS)
 def test_no_two_options_of_a_command_share_a_name(name: str) -> None:
     entry = SUBCOMMANDS[name]
     pytest.importorskip("torch", reason="the training packages are needed") if entry.extra else None
     top = getattr(importlib.import_module(entry.module), entry.attribute)
+    assert isinstance(top, Command | Group)
     for command, params in options_of(top):
         names = [param.name for param in params]
         flags = [
@@ -161,7 +177,7 @@ def test_unknown_command() -> None:
 def install(monkeypatch: pytest.MonkeyPatch, body: object, extra: str | None = None) -> None:
     """Make `translate-trt probe` call `body`."""
     module = types.ModuleType("probe_command")
-    module.probe = click.command()(body)  # type: ignore[attr-defined,call-overload]
+    module.probe = click.command(cls=Command)(body)  # type: ignore[attr-defined,call-overload]
     monkeypatch.setitem(sys.modules, "probe_command", module)
     entry = Subcommand("probe_command", "probe", "Probe.", extra)
     monkeypatch.setitem(SUBCOMMANDS, "probe", entry)

@@ -146,6 +146,17 @@ def test_the_table(three: list[Path]) -> None:
     ]
 
 
+def test_several_references(three: list[Path]) -> None:
+    reference, good, bad = three
+    found = result("--reference", reference, "--reference", bad, good, bad)
+    assert found["reference"] == [str(reference), str(bad)]
+    first, second = (system["scores"]["bleu"]["score"] for system in found["systems"])
+    assert first < second == pytest.approx(100)
+    assert run("--reference", reference, "--reference", reference, bad).exit_code == 0
+    trees = run("--reference", reference, "--reference", bad, good, "--metric", "evalb")
+    assert trees.exit_code == 2
+
+
 def test_one_system_is_compared_with_nothing(three: list[Path]) -> None:
     reference, good, _ = three
     done = run("--reference", reference, good)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from translate_trt.runtime.cli.command import Command
 from translate_trt.runtime.cli.names import Renamed, output_option
 from translate_trt.runtime.cli.output import open_output
 from translate_trt.runtime.cli.search_flags import check_flags, replace_options, search_flags
@@ -25,7 +26,7 @@ _PATH = click.Path(path_type=Path)
 _DEFAULT_OUT = Path("attention.png")
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("sentence")
 @click.option("--checkpoint", type=_PATH, required=True, help="Run or checkpoint.")
 @click.option(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from translate_trt.runtime.bundle.term_annotation import APPEND, FORMS
+from translate_trt.runtime.cli.command import Group
 from translate_trt.runtime.cli.names import default_note, field_options, output_option
 from translate_trt.runtime.cli.output import open_output
 from translate_trt.runtime.cli.verbosity import is_quiet
@@ -36,7 +37,7 @@ log = logging.getLogger("translate_trt")
 _FILES = click.Path(path_type=Path)
 
 
-@click.group()
+@click.group(cls=Group)
 def data() -> None:
     """Prepare parallel text as memory-mapped token files."""
 

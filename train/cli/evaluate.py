@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from translate_trt.runtime.bundle.manifest import MANIFEST_NAME, Manifest, read_manifest
+from translate_trt.runtime.cli.command import Command
 from translate_trt.runtime.cli.output import open_output
 from translate_trt.runtime.cli.search_flags import check_flags, replace_options, search_flags
 from translate_trt.runtime.errors import InputError, OptionError
@@ -60,9 +61,15 @@ class _Row:
     difference: Difference | None = None
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("systems", nargs=-1, metavar="[SYSTEM]...")
-@click.option("--reference", type=str, required=True, help="Reference translations, line by line.")
+@click.option(
+    "--reference",
+    "references",
+    multiple=True,
+    required=True,
+    help="Reference translations, line by line; repeatable, for several references of each line.",
+)
 @click.option("--source", type=str, help="Lines to translate, for checkpoints and bundles.")
 @click.option(
     "--ensemble",
@@ -104,7 +111,7 @@ class _Row:
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def evaluate(
     systems: tuple[str, ...],
-    reference: str,
+    references: tuple[str, ...],
     source: str | None,
     members: tuple[Path, ...],
     metrics: tuple[str, ...],
@@ -135,6 +142,9 @@ def evaluate(
     two-sided p-value by paired bootstrap.
     """
     check_flags(search)
+    reference, *more = references
+    if more and "evalb" in metrics:
+        raise OptionError("evalb compares trees with one --reference; leave the others out.")
     right = _read(reference)
     if not right:
         raise InputError(f"{display_name(reference)} is empty; give at least one reference line.")
@@ -142,6 +152,7 @@ def evaluate(
     def read(path: str) -> list[str]:
         return _read_as_long(path, reference, right)
 
+    others = [read(path) for path in more]
     lines = None if source is None else read(source)
     models = _Models(lines, search, target, device, threads, "evalb" in metrics)
     found = [
@@ -156,8 +167,8 @@ def evaluate(
         )
     language = (bleu_language or "").lower() or _language(found, reference)
     names = _metric_names(metrics, language)
-    rows = _score(found, right, names, language or "", tokenize)
-    text = _json(rows, right, reference) if as_json else _table(rows, right)
+    rows = _score(found, right, others, names, language or "", tokenize)
+    text = _json(rows, right, references) if as_json else _table(rows, right)
     with open_output(None, force=False) as output:
         output.write(text)
 
@@ -321,6 +332,7 @@ def _metric_names(asked: Sequence[str], language: str | None) -> list[str]:
 def _score(
     systems: Sequence[_System],
     right: Sequence[str],
+    others: Sequence[Sequence[str]],
     names: Sequence[str],
     language: str,
     tokenize: str | None,
@@ -331,7 +343,7 @@ def _score(
         paired_bootstrap_of_trees,
     )
 
-    metrics = {name: make_metric(name, right, language, tokenize) for name in names}
+    metrics = {name: make_metric(name, right, language, tokenize, others) for name in names}
     texts = []
     for system in systems:
         log.info("reading or making the %d translations of %s", len(right), system.name)
@@ -346,7 +358,7 @@ def _score(
         differences = (
             paired_bootstrap_of_trees(texts, right)
             if "evalb" in names
-            else paired_bootstrap(texts, right, tokenize)
+            else paired_bootstrap(texts, right, tokenize, others)
         )
     return [
         _Row(system, found, difference)
@@ -412,7 +424,7 @@ def _search_text(options: SearchOptions) -> str:
     return ", ".join(parts)
 
 
-def _json(rows: Sequence[_Row], right: Sequence[str], reference: str) -> list[str]:
+def _json(rows: Sequence[_Row], right: Sequence[str], references: Sequence[str]) -> list[str]:
     systems = [
         {
             "name": row.system.name,
@@ -422,5 +434,6 @@ def _json(rows: Sequence[_Row], right: Sequence[str], reference: str) -> list[st
         }
         for row in rows
     ]
+    reference = references[0] if len(references) == 1 else references
     value = {"reference": reference, "sentences": len(right), "systems": systems}
     return [json.dumps(value, indent=2, ensure_ascii=False)]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from translate_trt.runtime.cli.command import Command
 from translate_trt.runtime.cli.names import output_option
 
 log = logging.getLogger("translate_trt")
@@ -14,7 +15,7 @@ log = logging.getLogger("translate_trt")
 _DEFAULT_OUT = Path("curves.png")
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...", type=click.Path(path_type=Path))
 @output_option("Picture to write: .png, .svg or .pdf. Default: curves.png.", required=False)
 @click.option("--force", is_flag=True, help="Replace the picture if it exists.")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from translate_trt.runtime.cli.command import Command
 from translate_trt.runtime.cli.names import output_option
 from translate_trt.runtime.cli.output import open_output
 from translate_trt.runtime.errors import OptionError
@@ -28,7 +29,7 @@ _PATH = click.Path(path_type=Path)
 _DEFAULT = ShortlistSize()
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option("--data", "prepared", type=_PATH, help="Directory of `data prepare`.")
 @click.option(
     "--text",

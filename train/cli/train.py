@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 # No torch yet: this module is imported for --help too.
+from translate_trt.runtime.cli.command import Command
 from translate_trt.runtime.cli.names import field_options, output_option
 from translate_trt.runtime.cli.search_flags import language_flags
 from translate_trt.runtime.cli.verbosity import is_quiet
@@ -51,7 +52,7 @@ def _check_ranges(name: str, is_new: bool, overrides: dict[str, Any]) -> None:
         apply(preset(name).model, overrides)
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option(
     "--config",
     default=None,

@@ -126,7 +126,11 @@ def tokenization_of(reference: Sequence[str]) -> str:
 
 
 def make_metric(
-    name: str, reference: Sequence[str], language: str = "de", tokenize: str | None = None
+    name: str,
+    reference: Sequence[str],
+    language: str = "de",
+    tokenize: str | None = None,
+    others: Sequence[Sequence[str]] = (),
 ) -> Metric:
     """Make a metric.
 
@@ -135,12 +139,13 @@ def make_metric(
         reference: Reference lines, not tokenized; for evalb gold trees.
         language: Target language, for tokenized BLEU.
         tokenize: sacrebleu's tokenization, for BLEU; None for `tokenization_of` the references.
+        others: Further references of the same lines; none for evalb.
     """
-    if name == "tokenized-bleu":
-        return _tokenized_bleu(reference, language)
     if name == "evalb":
         return _bracketing(reference)
-    references = [list(reference)]
+    references = [list(lines) for lines in (reference, *others)]
+    if name == "tokenized-bleu":
+        return _tokenized_bleu(references, language)
     if name == "bleu":
         tokenize = tokenize or tokenization_of(reference)
         return _sacrebleu("BLEU", sacrebleu.BLEU(tokenize=tokenize, references=references))
@@ -161,12 +166,12 @@ def _sacrebleu(label: str, metric: Any, note: str = "") -> Metric:
     return score
 
 
-def _tokenized_bleu(reference: Sequence[str], language: str) -> Metric:
+def _tokenized_bleu(references: Sequence[Sequence[str]], language: str) -> Metric:
     """Cased BLEU of Moses tokens without smoothing: the formula of multi-bleu.perl."""
     prepare = _as_the_paper(language)
     # force: no warning that the text is tokenized.
     metric = sacrebleu.BLEU(
-        tokenize="none", smooth_method="none", force=True, references=[prepare(reference)]
+        tokenize="none", smooth_method="none", force=True, references=[*map(prepare, references)]
     )
     split = language in SPLITS_COMPOUNDS
     tokens = f"tok:moses-{language}{'+compounds-split' if split else ''}"
@@ -247,7 +252,10 @@ class Difference:
 
 
 def paired_bootstrap(
-    systems: Sequence[Sequence[str]], reference: Sequence[str], tokenize: str | None = None
+    systems: Sequence[Sequence[str]],
+    reference: Sequence[str],
+    tokenize: str | None = None,
+    others: Sequence[Sequence[str]] = (),
 ) -> list[Difference]:
     """Compare the BLEU of each further system with that of the first by paired bootstrap.
 
@@ -258,9 +266,9 @@ def paired_bootstrap(
         systems: Translations of each system, line by line.
         reference: Reference lines.
         tokenize: sacrebleu's tokenization; None for `tokenization_of` the references.
+        others: Further references of the same lines.
     """
-    tokenize = tokenize or tokenization_of(reference)
-    tables = [bleu_statistics(texts, reference, tokenize) for texts in systems]
+    tables = [bleu_statistics(texts, reference, tokenize, others) for texts in systems]
     return _differences("BLEU", tables, bleu_of_sums)
 
 
@@ -299,7 +307,10 @@ def _f1_of(counts: NDArray[np.float64]) -> float:
 
 
 def bleu_statistics(
-    texts: Sequence[str], reference: Sequence[str], tokenize: str | None = None
+    texts: Sequence[str],
+    reference: Sequence[str],
+    tokenize: str | None = None,
+    others: Sequence[Sequence[str]] = (),
 ) -> NDArray[np.float64]:
     """Return [sentences, 10] sufficient statistics of BLEU: lengths, n-gram matches and totals.
 
@@ -307,11 +318,12 @@ def bleu_statistics(
         texts: Translations, line by line.
         reference: Reference lines.
         tokenize: sacrebleu's tokenization; None for `tokenization_of` the references.
+        others: Further references of the same lines.
     """
     metric = sacrebleu.BLEU(tokenize=tokenize or tokenization_of(reference))
     rows = []
-    for text, right in zip(texts, reference, strict=True):
-        score = metric.corpus_score([text], [[right]])
+    for text, *right in zip(texts, reference, *others, strict=True):
+        score = metric.corpus_score([text], [[line] for line in right])
         rows.append([score.sys_len, score.ref_len, *score.counts, *score.totals])
     return np.array(rows, dtype=np.float64)
 

@@ -191,6 +191,21 @@ def test_every_metric_has_a_label_and_a_signature(reference: list[str]) -> None:
     assert len({round(score.score, 2) for score in found.values()}) == len(TEXT_METRICS)
 
 
+@pytest.mark.parametrize("name", TEXT_METRICS)
+def test_several_references_score_as_in_sacrebleu(reference: list[str], name: str) -> None:
+    hypotheses, other = noisy(reference, 0.3, 1), noisy(reference, 0.3, 2)
+    metric = make_metric(name, reference, others=[other])
+    best = make_metric(name, other)(other).score
+    for lines in (reference, other):  # an empty reference costs chrF a little
+        assert metric(lines).score == pytest.approx(best, abs=0.1)
+    assert "nrefs:2|" in metric(hypotheses).signature
+    if name == "bleu":
+        expected = sacrebleu.corpus_bleu(hypotheses, [reference, other]).score
+        assert metric(hypotheses).score == pytest.approx(expected)
+        (difference,) = paired_bootstrap([reference, hypotheses], reference, others=[other])
+        assert difference.value == pytest.approx(expected - 100)
+
+
 def test_french_compounds_stay_whole(reference: list[str]) -> None:
     score = make_metric("tokenized-bleu", reference, "fr")(reference)
     assert "|tok:moses-fr|" in score.signature

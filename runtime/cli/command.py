@@ -1,0 +1,44 @@
+"""Rules of all commands: repeated options, -v and -q, sections of the help."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import click
+
+from translate_trt.runtime.cli.verbosity import verbosity_flags
+
+
+class Command(click.Command):
+    """Command with -v and -q that refuses a single-valued option given twice."""
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        verbosity_flags(self)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse arguments; the last value of an option does not silently win.
+
+        Raises:
+            UsageError: An option that has one value is given twice, or the arguments are wrong.
+        """
+        if not ctx.resilient_parsing:  # shell completion
+            _, _, order = self.make_parser(ctx).parse_args(list(args))
+            for option, count in Counter(order).items():
+                if count > 1 and isinstance(option, click.Option) and _has_one_value(option):
+                    raise click.BadOptionUsage(
+                        str(option.name), f"{option.opts[-1]} is given {count} times; it has one "
+                        "value: leave the others out.", ctx,
+                    )  # fmt: skip
+        return super().parse_args(ctx, args)
+
+
+def _has_one_value(option: click.Option) -> bool:
+    return not (option.multiple or option.count or option.is_flag)
+
+
+class Group(click.Group):
+    """Group of such commands."""
+
+    command_class = Command
