@@ -887,12 +887,14 @@ class Translator:
                 min_length=0, alternatives=0,
             )  # fmt: skip
         check_options(self.manifest, self.target, options)
-        if options.beam_size > WARN_BEAM_SIZE and not self._warned_of_beams:
+        many = options.beam_size > WARN_BEAM_SIZE
+        if many and self.core is None and not self._warned_of_beams:  # the core warns itself
             self._warned_of_beams = True
             log.warning(
-                "beam_size %d: time and memory of a step grow with the square of the beam; more "
-                "than %d beams seldom find anything better.",
+                "beam_size %d takes at least %d times as long as 4 beams; more than %d beams "
+                "seldom find anything better.",
                 options.beam_size,
+                options.beam_size // 4,
                 WARN_BEAM_SIZE,
             )
         return options

@@ -339,13 +339,11 @@ def main() -> None:
     call("export", home / "run", "--out", home / "bundle")
     if "import" in chosen:
         save_foreign(home / "run" / "checkpoint-averaged", home / "foreign")
-    rng = random.Random(given.seed)
+    rng, sent = random.Random(given.seed), signal.Signals[f"SIG{given.signal}"]
     wrong = [
         f"{name}: {one}"
         for name in chosen
-        for one in attempt(
-            made[name], name, given.kills, signal.Signals[f"SIG{given.signal}"], rng, home
-        )
+        for one in attempt(made[name], name, given.kills, sent, rng, home)
     ]
     sys.exit("\n".join(wrong) or None)
 
