@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.cores import available_cores, within_cores
 from translate_trt.runtime.errors import BackendError
 from translate_trt.runtime.options import SearchOptions
-from translate_trt.runtime.process import return_large_blocks
+from translate_trt.runtime.process import ctrl_c_blocked, return_large_blocks
 from translate_trt.runtime.translator import Translator
 
 _PERCENTILES = (50, 95, 99)
@@ -91,17 +91,36 @@ def bench(
     cores = available_cores() if options.cores is None else within_cores("cores", options.cores)
     options = replace(options, cores=cores)
     results = []
+    context = get_context("spawn")
     for target in targets:
-        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
-            run = process.submit(_bench_target, bundle, list(lines), target, search, options)
-            try:
-                results.append(run.result())
-            except BrokenProcessPool as error:
-                raise BackendError(
-                    f"the process that measured {target} ended unexpectedly, perhaps for lack of "
-                    "memory; try fewer cores, or a smaller --batch-tokens."
-                ) from error
+        receiver, sender = context.Pipe(duplex=False)
+        arguments = (sender, bundle, list(lines), target, search, options)
+        process = context.Process(target=_send_result, args=arguments)
+        try:
+            with ctrl_c_blocked():
+                process.start()
+            sender.close()
+            result = receiver.recv()
+        except EOFError as error:
+            raise BackendError(
+                f"the process that measured {target} ended unexpectedly, perhaps for lack of "
+                "memory; try fewer cores, or a smaller --batch-tokens."
+            ) from error
+        finally:
+            if process.pid is not None:
+                process.kill()
+                process.join()
+        if isinstance(result, Exception):
+            raise result
+        results.append(result)
     return results
+
+
+def _send_result(sender: Connection, *arguments: Any) -> None:
+    try:
+        sender.send(_bench_target(*arguments))
+    except Exception as error:
+        sender.send(error)
 
 
 def _bench_target(

@@ -8,6 +8,8 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import signal
+from collections.abc import Iterator
 
 # Parameter of glibc's mallopt, and the size in bytes from which freed blocks return to the system.
 # By default glibc keeps blocks of up to 32 MiB, which rarely fit the next batch: a test set took
@@ -21,3 +23,16 @@ def return_large_blocks() -> None:
         return
     with contextlib.suppress(OSError, AttributeError, TypeError):  # other C libraries
         ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, _LARGE_BLOCK)
+
+
+@contextlib.contextmanager
+def ctrl_c_blocked() -> Iterator[None]:
+    """Block SIGINT in the processes that the block starts; this process ends them itself."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

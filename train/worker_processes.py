@@ -7,7 +7,6 @@ import concurrent.futures
 import contextlib
 import multiprocessing
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -17,6 +16,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from translate_trt.runtime.errors import TranslateTrtError
+from translate_trt.runtime.process import ctrl_c_blocked
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -71,7 +71,8 @@ class WorkerPool:
         in_flight: collections.deque[concurrent.futures.Future[Result]] = collections.deque()
         try:
             for task in tasks:
-                in_flight.append(self._executor.submit(function, task))
+                with ctrl_c_blocked():
+                    in_flight.append(self._executor.submit(function, task))
                 if len(in_flight) > 2 * self.count:
                     yield in_flight.popleft().result()
             while in_flight:
@@ -84,8 +85,6 @@ class WorkerPool:
 
 
 def _depend_on_the_parent() -> None:
-    # Ctrl-C reaches all processes of a terminal; the parent ends its workers itself.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     # Workers of a killed parent would wait forever for the next task.
     threading.Thread(target=_end_with_the_parent, daemon=True).start()
 
