@@ -49,7 +49,7 @@ def _parity_row(name: str, parity: Parity) -> tuple[str, ...]:
         f"{parity.bleu:.2f}",
         f"{parity.bleu_difference:+.2f} [{low:+.2f}, {high:+.2f}]",
         f"{parity.sentences_per_second:.1f}",
-        f"{'passed' if parity.passed else 'FAILED'}: {parity.gate}",
+        f"passed: {parity.gate}" if parity.passed else f"FAILED: {'; '.join(parity.missed)}",
     )
 
 

@@ -390,8 +390,8 @@ class Distillation:
             if failed := [name for name, parity in found.items() if not parity.passed]:
                 raise TranslateTrtError(
                     f"{', '.join(failed)} of {bundle} missed the acceptance thresholds "
-                    f"({found[failed[0]].gate}); do not deploy. translate-trt info shows the "
-                    "evidence."
+                    f"({'; '.join(found[failed[0]].missed)}); do not deploy. translate-trt info "
+                    "shows the evidence."
                 )
             # With the evidence: a bundle that is compiled again has another manifest.
             return [bundle / MANIFEST_NAME]

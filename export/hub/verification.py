@@ -15,7 +15,7 @@ from typing import Any
 
 from translate_trt.export.hub.sample_languages import SAMPLES, language_options, sample, sampled
 from translate_trt.export.verify.parity import Parity, thresholds_of, verify
-from translate_trt.export.verify.thresholds import LEAST_AGREEMENT_PERCENT
+from translate_trt.export.verify.thresholds import LEAST_AGREEMENT_PERCENT, LEAST_BLEU
 from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.errors import TranslateTrtError
 from translate_trt.train.checkpoint import Checkpoint
@@ -50,7 +50,8 @@ def verify_sample(
         values = asdict(parity)
         if not known:  # scores against lines that are no references mean nothing
             values = {key: value for key, value in values.items() if "bleu" not in key}
-            del values["gate"], values["signature"], values["reference_sha256"]
+            for key in ("gate", "missed", "signature", "reference_sha256"):
+                del values[key]
         loss = thresholds_of(manifest.target(name)).bleu_loss
         passed = _is_no_worse(parity, loss) if known else _agrees(parity)
         evidence[name] = {**values, "kind": kind, "passed": passed, **languages}
@@ -91,7 +92,7 @@ def _is_no_worse(parity: Parity, loss: float | None) -> bool:
     """
     undecided = (
         loss is not None
-        and parity.reference_bleu > 0
+        and parity.reference_bleu >= LEAST_BLEU
         and parity.bleu_difference_interval[1] >= -loss
     )
     return parity.passed or undecided

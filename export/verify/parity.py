@@ -68,6 +68,7 @@ class Parity:
         length_penalty: Length penalty of both searches.
         gate: Acceptance thresholds as text.
         passed: Whether the target passed them.
+        missed: The checks that it failed, with the measured values.
         engine_not_run: Why the target did not run on a GPU, but on the CPU (an engine in CPU
             emulation, a torch target in PyTorch); None if the target itself ran.
         score_error: Largest `score_error` of the identical sentences.
@@ -93,6 +94,7 @@ class Parity:
     length_penalty: float
     gate: str
     passed: bool
+    missed: tuple[str, ...] = ()
     engine_not_run: str | None = None
     score_error: float | None = None
     tied_percent: float | None = None
@@ -409,6 +411,7 @@ def compare(
     ties = 0 if limit is None else sum(_is_tie(a, b, limit) for a, b in pairs)
     tied = 100 * ties / len(pairs)
     (difference,) = paired_bootstrap([expected.texts, output.texts], reference)
+    missed = thresholds.missed(identical + tied, error, difference.value, expected.bleu.score)
     return Parity(
         sentences=len(pairs),
         identical_percent=identical,
@@ -423,7 +426,8 @@ def compare(
         beam_size=options.beam_size,
         length_penalty=options.length_penalty,
         gate=str(thresholds),
-        passed=thresholds.accept(identical + tied, error, difference.value, expected.bleu.score),
+        passed=not missed,
+        missed=missed,
         score_error=error,
         tied_percent=tied,
     )

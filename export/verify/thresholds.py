@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: Smallest share of identical sentences and near ties where BLEU says nothing. Int8 changes some
+#: Smallest share of identical sentences and near ties where BLEU says little. Int8 changes some
 #: translations, and a wrong graph nearly all.
 LEAST_AGREEMENT_PERCENT = 25.0
+#: BLEU of the reference below which a difference of BLEU says little: all translations may differ.
+LEAST_BLEU = 5.0
 
 
 @dataclass(frozen=True)
@@ -17,8 +19,8 @@ class Thresholds:
         identical_percent: Minimum share of sentences with the reference's tokens, or with other
             tokens whose score is within `score_error` of the reference's (near ties).
         score_error: Maximum `score_error` of the sentences with the reference's tokens.
-        bleu_loss: Maximum BLEU below the reference. If that is 0, every target would pass;
-            `LEAST_AGREEMENT_PERCENT` decides instead.
+        bleu_loss: Maximum BLEU below the reference. If that is below `LEAST_BLEU`, the translations
+            must also agree by `LEAST_AGREEMENT_PERCENT`.
     """
 
     identical_percent: float | None = None
@@ -36,14 +38,14 @@ class Thresholds:
             parts.append(f"BLEU at most {self.bleu_loss} lower")
         return ", ".join(parts)
 
-    def accept(
+    def missed(
         self,
         identical_percent: float,
         score_error: float,
         bleu_difference: float,
         reference_bleu: float,
-    ) -> bool:
-        """Return whether measured values pass every enabled check.
+    ) -> tuple[str, ...]:
+        """Describe the enabled checks that measured values fail.
 
         Args:
             identical_percent: Share of identical sentences and near ties.
@@ -51,12 +53,21 @@ class Thresholds:
             bleu_difference: BLEU minus the reference's.
             reference_bleu: BLEU of the reference.
         """
-        compares = reference_bleu > 0 or identical_percent >= LEAST_AGREEMENT_PERCENT
-        return (
-            (self.identical_percent is None or identical_percent >= self.identical_percent)
-            and (self.score_error is None or score_error <= self.score_error)
-            and (self.bleu_loss is None or (bleu_difference >= -self.bleu_loss and compares))
-        )
+        missed = []
+        agreement = f"{identical_percent:.2f} % identical or tied, must be at least"
+        if self.identical_percent is not None and identical_percent < self.identical_percent:
+            missed.append(f"{agreement} {self.identical_percent} %")
+        if self.score_error is not None and score_error > self.score_error:
+            missed.append(f"scores differ by {score_error:.2e}, may by {self.score_error}")
+        if self.bleu_loss is not None:
+            if bleu_difference < -self.bleu_loss:
+                missed.append(f"BLEU {-bleu_difference:.2f} lower, may be {self.bleu_loss}")
+            if reference_bleu < LEAST_BLEU and identical_percent < LEAST_AGREEMENT_PERCENT:
+                missed.append(
+                    f"{agreement} {LEAST_AGREEMENT_PERCENT} %, as PyTorch's BLEU is below "
+                    f"{LEAST_BLEU}"
+                )
+        return tuple(missed)
 
 
 #: Thresholds per precision. FP32 scores differ by at most 1e-4 (docs/kernels.md), and those of

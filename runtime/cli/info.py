@@ -263,10 +263,12 @@ def _parity_rows(parity: dict[str, Any]) -> Rows:
     """Format the result of `translate-trt verify`; unknown values are shown unchanged."""
     try:
         low, high = parity["bleu_difference_interval"]
-        verdict = "passed" if parity["passed"] else "FAILED"
+        verdict = f"passed: {parity['gate']}"
+        if not parity["passed"]:  # bundles of older versions have no "missed"
+            verdict = f"FAILED: {'; '.join(parity.get('missed') or [parity['gate']])}"
         reason = parity.get("engine_not_run")
         return [
-            ("parity", f"{verdict}: {parity['gate']}, over {parity['sentences']} sentences"),
+            ("parity", f"{verdict}, over {parity['sentences']} sentences"),
             *([] if reason is None else [("measured", engine_not_run_note(reason))]),
             ("identical", f"{parity['identical_percent']:.2f} %"),
             ("score difference", f"at most {parity['largest_score_difference']:.2e}"),

@@ -240,19 +240,21 @@ def test_an_empty_test_set(bundle: Path, checkpoint: Checkpoint) -> None:
 
 
 def test_thresholds() -> None:
-    assert THRESHOLDS["fp32"].accept(99.9, 1e-3, 0.0, 30.0)
-    assert not THRESHOLDS["fp32"].accept(99.8, 0.0, 5.0, 30.0)
-    assert not THRESHOLDS["fp32"].accept(100.0, 1.1e-3, 0.0, 30.0)
-    assert THRESHOLDS["int8"].accept(10.0, 1.0, -0.3, 30.0)
-    assert not THRESHOLDS["int8"].accept(100.0, 0.0, -0.31, 30.0)
-    assert Thresholds(50.0, None, 1.0).accept(60.0, 9.0, -0.5, 30.0)
+    assert not THRESHOLDS["fp32"].missed(99.9, 1e-3, 0.0, 30.0)
+    assert THRESHOLDS["fp32"].missed(99.8, 0.0, 5.0, 30.0)
+    assert THRESHOLDS["fp32"].missed(100.0, 1.1e-3, 0.0, 30.0)
+    assert not THRESHOLDS["int8"].missed(10.0, 1.0, -0.3, 30.0)
+    assert THRESHOLDS["int8"].missed(100.0, 0.0, -0.31, 30.0)
+    assert not Thresholds(50.0, None, 1.0).missed(60.0, 9.0, -0.5, 30.0)
     assert str(Thresholds(50.0, None, 1.0)) == "at least 50.0 % identical, BLEU at most 1.0 lower"
     for name in ("fp16", "bf16"):
-        assert THRESHOLDS[name].accept(10.0, 1.0, -0.1, 30.0)
-        assert not THRESHOLDS[name].accept(99.0, 0.0, -0.11, 30.0)
-    # BLEU that is 0 for PyTorch too says nothing.
-    assert THRESHOLDS["int8"].accept(25.0, 1.0, 0.0, 0.0)
-    assert not THRESHOLDS["int8"].accept(24.9, 1.0, 0.0, 0.0)
+        assert not THRESHOLDS[name].missed(10.0, 1.0, -0.1, 30.0)
+        assert THRESHOLDS[name].missed(99.0, 0.0, -0.11, 30.0)
+    # A low BLEU says little.
+    assert not THRESHOLDS["int8"].missed(25.0, 1.0, 0.0, 0.0)
+    for low in (0.0, 1.0):
+        (missed,) = THRESHOLDS["int8"].missed(24.9, 1.0, 0.0, low)
+        assert "24.90 %" in missed
 
 
 def test_a_broken_target_into_chinese_fails() -> None:
