@@ -156,8 +156,10 @@ def learn_calibration(lines: Sequence[tuple[Sequence[Word], Sequence[bool]]]) ->
     counts = (int(right.sum()), int((~right).sum()))
     if min(counts) < _FEWEST_WORDS or not held_out[1].size:
         raise InputError(
-            f"every second translation has {counts[0]} words of the reference and "
-            f"{counts[1]} others; at least {_FEWEST_WORDS} of each are necessary. Use more lines."
+            f"too few words to learn from: every second one of the {len(lines)} translations has "
+            f"{counts[0]} words that are in its reference and {counts[1]} that are not, and at "
+            f"least {_FEWEST_WORDS} of each are necessary. Use more lines, and check that the "
+            "reference belongs to the source."
         )
     slope, intercept = _fit(log_probs, right)
     if slope <= 0:

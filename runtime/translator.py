@@ -902,8 +902,10 @@ class Translator:
 
 def _names(names: Sequence[str] | None, lines: int, noun: str = "line") -> LineNames:
     """Check the names of the lines of a call."""
-    if names is not None and len(names) != lines:
-        raise InputError(f"{len(names)} names for {lines} {noun}s.")
+    if names is not None:
+        names = list(checked_texts("names", "name", names))
+        if len(names) != lines:
+            raise InputError(f"{len(names)} names for {lines} {noun}s.")
     return LineNames(names, noun=noun)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,8 @@ from translate_trt.runtime.io.report import columns
 
 if TYPE_CHECKING:
     from translate_trt.export.passes.pipeline import Report
+
+log = logging.getLogger("translate_trt")
 
 
 @click.command(cls=Command)
@@ -178,7 +181,8 @@ def export(
 ) -> None:
     """Compile CHECKPOINT, a directory made by `translate-trt train`, into a bundle.
 
-    Of a whole run, export takes the averaged checkpoint or, without one, the latest.
+    Of a whole run, export takes the averaged checkpoint or, without one, the latest, and warns if
+    the best one is clearly better.
 
     With --ensemble, the probability of a next token is the mean of the checkpoints' probabilities.
     Decoding defaults are those of the first.
@@ -215,9 +219,13 @@ def export(
         shortlist=shortlist,
     )
     from translate_trt.export.compile import compile_bundle
+    from translate_trt.export.distillation.student_training import best_checkpoint
     from translate_trt.train.checkpoint import open_checkpoint
 
-    first, *others = map(open_checkpoint, checkpoints)
+    first, *others = opened = [*map(open_checkpoint, checkpoints)]
+    for run, checkpoint in zip(checkpoints, opened, strict=True):
+        if (best := best_checkpoint(run)) != checkpoint.path:
+            log.warning("%s is exported, but %s validates better; name it", checkpoint.path, best)
     compiled = compile_bundle(first, out, options, force, others)
     for name, target in compiled.manifest.targets.items():
         if explain:

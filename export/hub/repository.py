@@ -161,8 +161,14 @@ def hub_api() -> HfApi:
 
 
 @contextmanager
-def hub_errors(repository: str, revision: str) -> Iterator[None]:
-    """Convert errors of huggingface_hub to DownloadError with a remedy."""
+def hub_errors(repository: str, revision: str, upload: bool = False) -> Iterator[None]:
+    """Convert errors of huggingface_hub to DownloadError with a remedy.
+
+    Args:
+        repository: Name of the repository.
+        revision: Branch, tag or commit.
+        upload: The remedies are those of an upload.
+    """
     login = "If it is private, log in with `hf auth login`, or set HF_TOKEN."
     try:
         yield
@@ -194,9 +200,10 @@ def hub_errors(repository: str, revision: str) -> Iterator[None]:
                 f"{repository}: cannot write {constants.HF_HUB_CACHE}, the cache of the Hub: "
                 f"{error.strerror}. Free some space, or set HF_HOME to another directory."
             ) from error
+        offline = "" if upload else ", or with --offline for files that have been downloaded"
         raise DownloadError(
             f"{repository}: {constants.ENDPOINT} failed: {_first_line(error)}. Run the command "
-            "again, or with --offline for files that have been downloaded."
+            f"again{offline}."
         ) from error
 
 

@@ -58,7 +58,7 @@ def upload(
     additions = [CommitOperationAdd(CARD, card.encode())]
     additions += [CommitOperationAdd(name, str(bundle / name)) for name in names]
     api = hub_api()
-    with hub_errors(repository, MAIN):
+    with hub_errors(repository, MAIN, upload=True):
         api.create_repo(repository, private=private, exist_ok=True)
         head, former = _former_files(api, repository)
         deletions = [

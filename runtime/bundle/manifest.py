@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path, PureWindowsPath
 from typing import Any, NoReturn, get_type_hints
 
+from translate_trt.runtime.arguments import describe
 from translate_trt.runtime.bundle import contract_fields
 from translate_trt.runtime.bundle.attention_heads import AttentionHeads
 from translate_trt.runtime.bundle.contract import Contract
@@ -316,9 +317,12 @@ class Manifest:
 
         Raises:
             BundleError: The bundle has no such target.
+            OptionError: The name is not a string.
         """
         if name is None:
             name = next(iter(self.targets))
+        if not isinstance(name, str):
+            raise OptionError(f"target is {describe(name)}; it must be the name of one target.")
         if shortlist and not name.endswith(SHORTLIST):
             name += SHORTLIST
             if name not in self.targets:

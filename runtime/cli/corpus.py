@@ -14,6 +14,7 @@ import click
 from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.cli.bundle_flags import BATCH_TOKENS_HELP, bundle_flag, target_flags
 from translate_trt.runtime.cli.command import Command
+from translate_trt.runtime.cli.names import output_option
 from translate_trt.runtime.cli.output import open_output
 from translate_trt.runtime.cli.search_flags import (
     n_best_flag,
@@ -42,12 +43,7 @@ log = logging.getLogger("translate_trt")
     "--input", "named", multiple=True, hidden=True,
 )  # fmt: skip
 @click.argument("more", nargs=-1, metavar="[INPUT]...")
-@click.option(
-    "--output",
-    type=click.Path(path_type=Path),
-    required=True,
-    help="Directory for the translations, one file per input under the same name.",
-)
+@output_option("Directory for the translations, one file per input under the same name.")
 @click.option("--force", is_flag=True, help="Replace the results of a run with other settings.")
 @click.option("--workers", type=int, help="Number of workers. [all cores, or all GPUs]")
 @click.option(
@@ -144,7 +140,7 @@ def corpus(
     shortlist: bool,
     named: tuple[str, ...],
     more: tuple[str, ...],
-    output: Path,
+    out: Path,
     force: bool,
     address: str | None,
     no_progress: bool,
@@ -175,7 +171,7 @@ def corpus(
     workers = WorkerOptions(**_take(flags, WorkerOptions))
     search = replace_options(read_manifest(bundle).search_options(), flags)
     work, sources = prepare_work(
-        bundle, target, shortlist, (*named, *more), output, search, options, workers
+        bundle, target, shortlist, (*named, *more), out, search, options, workers
     )
     check_suffixes(
         [source.path for source in sources],
@@ -197,7 +193,7 @@ def corpus(
     for name, record in complete.items():
         if record.bad:
             reasons = ", ".join(f"{count} {reason}" for reason, count in record.bad.items())
-            log.warning("%s: %s; see %s", name, reasons, output / f"{name}.bad.jsonl")
+            log.warning("%s: %s; see %s", name, reasons, out / f"{name}.bad.jsonl")
 
 
 def _take(flags: dict[str, Any], options: type[Any]) -> dict[str, Any]:

@@ -5,6 +5,8 @@ docs/coming-from.md has every option of the toolkits, and what differs.
 
 from __future__ import annotations
 
+import difflib
+
 import click
 
 #: Flags here by the name of the option there, without dashes in front and with "-" for "_".
@@ -71,13 +73,22 @@ FLAGS: dict[str, str] = {
 
 
 def explained(error: click.NoSuchOption) -> click.NoSuchOption:
-    """Return an error that names the flag for an option of another toolkit.
+    """Return an error that names the flag for an option of another toolkit, or similar flags.
 
-    The error stays as it is if the command does not have the flag either.
+    Former names and hidden options, which the help does not show, are not suggested.
     """
-    flag = FLAGS.get(error.option_name.lstrip("-").replace("_", "-"))
-    parameters = [] if error.ctx is None else error.ctx.command.params
-    if not any(flag in parameter.opts for parameter in parameters):
+    if error.ctx is None:
         return error
-    message = f"No such option '{error.option_name}'; use {flag} (docs/coming-from.md)."
-    return click.NoSuchOption(error.option_name, message, ctx=error.ctx)
+    given = error.option_name.lstrip("-").replace("_", "-")
+    params = [
+        one for one in error.ctx.command.get_params(error.ctx) if isinstance(one, click.Option)
+    ]
+    flag = "--bundle" if given in ("model", "models", "model-path") else FLAGS.get(given)
+    if flag is not None and (named := [one for one in params if flag in one.opts]):
+        use = f"the argument {flag[2:].upper()}" if named[0].hidden else flag
+        message = f"No such option '{error.option_name}'; use {use} (docs/coming-from.md)."
+        return click.NoSuchOption(error.option_name, message, ctx=error.ctx)
+    shown = [name for one in params if not one.hidden for name in (*one.opts, *one.secondary_opts)]
+    names = {name.lstrip("-"): name for name in shown if name.startswith("--")}
+    near = [names[name] for name in difflib.get_close_matches(given, names)]
+    return click.NoSuchOption(error.option_name, possibilities=near, ctx=error.ctx)

@@ -3,7 +3,8 @@
 - A command's main input is a positional argument: BUNDLE (`info`, `verify`, `triton`), CHECKPOINT
   (`export`), INPUT (`translate`, `corpus`, `bench`). If that input is text, `--bundle` or
   `--checkpoint` names the model. A bundle is a path or the name of an installed model.
-- `--output` is the result of a command, `--target` a target of a bundle.
+- `-o` or `--output` is the result of a command, where lines are written "-" for standard output;
+  `--target` is a target of a bundle.
 - `--source` and `--reference` are the two sides of a test set.
 - `--max-length` limits translations, `--max-pair-length` training pairs.
 """
@@ -16,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import click
+
+from translate_trt.runtime.io.lines import STDIN
 
 PATH = click.Path(path_type=Path)
 
@@ -103,9 +106,34 @@ def field_option(
     return click.option(flag, name, cls=Renamed, former=(own,), default=None, **settings)
 
 
-def output_option(help: str, required: bool = True) -> Callable[..., Any]:
-    """Create the option for the result of a command: --output, formerly --out."""
+def output_option(help: str, required: bool = True, stdout: bool = False) -> Callable[..., Any]:
+    """Create the option for the result of a command: -o or --output, formerly --out.
+
+    Args:
+        help: Help text.
+        required: Whether a path must be given.
+        stdout: Whether "-" stands for standard output, whose path is None.
+    """
+
+    def path(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:
+        if value is None or str(value) != STDIN:
+            return value
+        if not stdout:
+            raise click.BadParameter(
+                "this result is not written to standard output; name a path.", ctx, param
+            )
+        return None
+
     return click.option(
         "-o", "--output", "out", cls=Renamed, former=("--out",), type=PATH, required=required,
-        help=help,
+        callback=path, help=help,
     )  # fmt: skip
+
+
+def lines_output_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --output and --force of a command that writes lines."""
+    command = click.option("--force", is_flag=True, help="Replace an existing output file.")(
+        command
+    )
+    add = output_option("File to write. [- for standard output]", required=False, stdout=True)
+    return add(command)

@@ -13,6 +13,7 @@ import click
 from translate_trt.runtime.cli.bundle_flags import bundle_flag, target_flags
 from translate_trt.runtime.cli.command import Command
 from translate_trt.runtime.cli.loading import load_translator, loading_flags
+from translate_trt.runtime.cli.names import lines_output_options
 from translate_trt.runtime.cli.output import open_output
 from translate_trt.runtime.cli.search_flags import check_flags, replace_options, search_flags
 from translate_trt.runtime.io.lines import STDIN, check_input, display_name, read_chunks
@@ -25,8 +26,7 @@ log = logging.getLogger("translate_trt")
 @bundle_flag
 @target_flags
 @click.argument("inputs", nargs=-1, metavar="[INPUT]...")
-@click.option("--output", type=click.Path(path_type=Path), help="File to write. [standard output]")
-@click.option("--force", is_flag=True, help="Replace an existing output file.")
+@lines_output_options
 @click.option(
     "--tokenized",
     is_flag=True,
@@ -43,7 +43,7 @@ def parse(
     target: str | None,
     shortlist: bool,
     inputs: tuple[str, ...],
-    output: Path | None,
+    out: Path | None,
     force: bool,
     tokenized: bool,
     as_json: bool,
@@ -70,7 +70,7 @@ def parse(
     if not tokenized:
         split_words("")  # a missing package is reported before the bundle is loaded
     count = repaired = cut = 0
-    with open_output(output, force, (bundle, *inputs)) as results:
+    with open_output(out, force, (bundle, *inputs)) as results:
         translator = load_translator(
             bundle, target, shortlist, inputs, threads=threads, workers=workers,
             batch_tokens=batch_tokens, device=device, trust_code=trust_code,

@@ -16,6 +16,7 @@ from translate_trt.runtime.cli.command import Command
 from translate_trt.runtime.cli.format_flags import ScoreFormatFlags, score_format_flags
 from translate_trt.runtime.cli.input_chunks import Chunk, read_inputs
 from translate_trt.runtime.cli.loading import load_translator, loading_flags
+from translate_trt.runtime.cli.names import lines_output_options
 from translate_trt.runtime.cli.output import open_output
 from translate_trt.runtime.cli.search_flags import (
     alignment_flags,
@@ -41,8 +42,7 @@ log = logging.getLogger("translate_trt")
 @bundle_flag
 @target_flags
 @click.argument("inputs", nargs=-1, metavar="SOURCE TRANSLATION | [INPUT]...")
-@click.option("--output", type=click.Path(path_type=Path), help="File to write. [standard output]")
-@click.option("--force", is_flag=True, help="Replace an existing output file.")
+@lines_output_options
 @score_format_flags
 @length_penalty_flags
 @language_flags
@@ -55,7 +55,7 @@ def score(
     target: str | None,
     shortlist: bool,
     inputs: tuple[str, ...],
-    output: Path | None,
+    out: Path | None,
     force: bool,
     input_format: str,
     field: str | None,
@@ -119,7 +119,7 @@ def score(
     inputs = inputs or (STDIN,)
     for path in inputs:
         check_input(path)
-    with open_output(output, force, (bundle, *inputs)) as results:
+    with open_output(out, force, (bundle, *inputs)) as results:
         translator = load_translator(
             bundle, target, shortlist, inputs, threads=threads, workers=workers,
             batch_tokens=batch_tokens, device=device, trust_code=trust_code,

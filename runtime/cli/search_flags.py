@@ -257,6 +257,15 @@ def check_flags(flags: dict[str, Any]) -> None:
 
 
 def replace_options(defaults: SearchOptions, flags: dict[str, Any]) -> SearchOptions:
-    """Replace the defaults by the options given on the command line."""
+    """Replace the defaults by the options given on the command line.
+
+    Raises:
+        OptionError: A value is out of range, or has no effect.
+    """
     chosen = {name: value for name, value in flags.items() if value is not None}
-    return dataclasses.replace(defaults, **chosen)
+    options = dataclasses.replace(defaults, **chosen)
+    if "seed" in chosen and not options.samples:
+        raise OptionError(
+            f"--sampling-seed is {options.seed}, but no token is drawn; add --sampling-top-k."
+        )
+    return options

@@ -22,6 +22,7 @@ from translate_trt.runtime.cli.command import Command
 from translate_trt.runtime.cli.format_flags import FormatFlags, format_flags
 from translate_trt.runtime.cli.input_chunks import Chunk, read_inputs
 from translate_trt.runtime.cli.loading import load_translator, loading_flags
+from translate_trt.runtime.cli.names import lines_output_options
 from translate_trt.runtime.cli.output import open_output
 from translate_trt.runtime.cli.partial_files import BEGIN_ANEW, Position
 from translate_trt.runtime.cli.search_flags import (
@@ -67,8 +68,7 @@ log = logging.getLogger("translate_trt")
 @bundle_flag
 @target_flags
 @click.argument("inputs", nargs=-1, metavar="[INPUT]...")
-@click.option("--output", type=click.Path(path_type=Path), help="File to write. [standard output]")
-@click.option("--force", is_flag=True, help="Replace an existing output file.")
+@lines_output_options
 @click.option(
     "--resume",
     is_flag=True,
@@ -127,7 +127,7 @@ def translate(
     target: str | None,
     shortlist: bool,
     inputs: tuple[str, ...],
-    output: Path | None,
+    out: Path | None,
     force: bool,
     resume: bool,
     input_format: str,
@@ -234,7 +234,7 @@ def translate(
     for flag, file in others.items():
         if str(file) in inputs:
             raise OptionError(f"{flag} and an input are both {file}; use different files.")
-    if resume and output is None:
+    if resume and out is None:
         raise OptionError("--resume needs --output: it continues a file.")
     glossary = read_glossary(terminology, terminology_ignore_case)
     sentences = split_choice(split_sentences or document, split_language)
@@ -251,7 +251,7 @@ def translate(
     with ExitStack() as stack:
         # Opened before the model is loaded, to fail early if the output is not writable.
         read = (bundle, *inputs, *others.values())
-        results = stack.enter_context(open_output(output, force, read, settings, resume))
+        results = stack.enter_context(open_output(out, force, read, settings, resume))
         translator = load_translator(
             bundle, target, shortlist, inputs, threads=threads, workers=workers,
             batch_tokens=batch_tokens, device=device, trust_code=trust_code,
@@ -278,7 +278,7 @@ def translate(
         prefixes = stack.enter_context(_LineFile(target_prefix))
         phrases = stack.enter_context(_LineFile(constraints))
         bar = stack.enter_context(
-            _progress(inputs, no_progress or is_text, output is not None, results.done.records)
+            _progress(inputs, no_progress or is_text, out is not None, results.done.records)
         )
         count = cut = looped = 0
         for task in _tasks(chunks, prefixes, phrases, results.done):

@@ -161,6 +161,21 @@ def test_no_two_options_of_a_command_share_a_name(name: str) -> None:
             assert sorted(one) == sorted(set(one)), command
 
 
+def test_suggestions_are_what_the_help_shows() -> None:
+    flags = {
+        "translate --model x": "--bundle",  # of another toolkit
+        "info --model x": "BUNDLE",
+        "export --outpt x": "--output",  # and not the former name
+        "translate --bundel x": "--bundle",
+    }
+    for given, expected in flags.items():
+        if given.startswith("export"):
+            pytest.importorskip("torch", reason="the training packages are needed")
+        message = run(*given.split()).stderr.splitlines()[-1]
+        assert expected in message, given
+        assert "--out'" not in message
+
+
 def test_version() -> None:
     assert run("--version").output == f"translate-trt, version {version('translate-trt')}\n"
 

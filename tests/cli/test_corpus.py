@@ -27,7 +27,8 @@ def corpus(make_bundle: Callable[..., Path], tmp_path: Path) -> Callable[..., Re
     bundle = make_bundle()
 
     def run(*arguments: object) -> Result:
-        given = ["corpus", "--bundle", bundle, "--output", tmp_path / "out", *arguments]
+        output = [] if "--output" in arguments else ["--output", tmp_path / "out"]
+        given = ["corpus", "--bundle", bundle, *output, *arguments]
         return CliRunner().invoke(main, list(map(str, given)))
 
     return run

@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 from support.models import save_model
 
+from translate_trt.export.distillation import student_training
 from translate_trt.export.targets import PASSES
 from translate_trt.runtime.backends import engines
 from translate_trt.runtime.backends.engines import check_engines
@@ -55,6 +56,14 @@ def test_explain_says_what_a_pass_has_left_alone(
     done = export(pre_norm, tmp_path / "b", "--explain")
     assert done.exit_code == 0, done.output
     assert "step, fuse-ops left alone layer_norm: the sum is read elsewhere too" in done.stdout
+
+
+def test_a_better_checkpoint_of_the_run_is_named(
+    checkpoint: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(student_training, "best_checkpoint", lambda run: tmp_path / "better")
+    done = export(checkpoint, tmp_path / "b", "--max-source-length", "9999999")
+    assert str(tmp_path / "better") in done.stderr
 
 
 def test_stages_are_kept(checkpoint: Checkpoint, tmp_path: Path) -> None:

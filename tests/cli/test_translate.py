@@ -438,6 +438,23 @@ def test_lines_of_an_interrupted_run_are_not_overwritten(
     assert sorted(path.name for path in tmp_path.glob("*out*")) == ["out", "out.mine.partial"]
 
 
+def test_a_hyphen_is_standard_output(
+    run: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = sorted(tmp_path.iterdir())
+    result = run("-o", "-", stdin=b"a b\n")
+    assert (result.exit_code, result.stdout) == (0, "b a\n")
+    assert run("-o", "-", "--resume", stdin=b"a b\n").exit_code == 2
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_seed_without_sampling_is_refused(run: Callable[..., Result]) -> None:
+    assert run("--sampling-seed", 3, stdin=b"a\n").exit_code == 2
+    sampled = run("--sampling-seed", 3, "--sampling-top-k", 2, "--beam-size", 1, stdin=b"a\n")
+    assert sampled.exit_code == 0
+
+
 @pytest.mark.parametrize("place", [".", "no/such/place"])
 def test_output_that_cannot_be_written(
     run: Callable[..., Result], tmp_path: Path, place: str

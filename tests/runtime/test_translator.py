@@ -409,6 +409,13 @@ def test_devices_that_are_no_names(compiled_bundle: Path) -> None:
 # ---- what may be given, and how it comes back ----
 
 
+def test_wrong_types_are_refused(compiled_bundle: Path, translator: Translator) -> None:
+    with pytest.raises(OptionError, match="target is"):
+        Translator(compiled_bundle, ["onnx-fp32"])  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="name 1 is 3"):
+        translator.translate(["a"], names=[3])  # type: ignore[list-item]
+
+
 def test_one_string_is_one_text(translator: Translator) -> None:
     (expected,) = translator.translate(["the cat runs."])
     assert translator.translate("the cat runs.") == expected
