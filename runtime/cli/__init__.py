@@ -204,7 +204,10 @@ def _report(message: str) -> None:
     click.echo(f"translate-trt: error: {message}", err=True)
 
 
-@click.group(cls=_Main, context_settings={"help_option_names": ["-h", "--help"]})
+_CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+
+@click.group(cls=_Main, context_settings=_CONTEXT)
 @click.version_option(package_name="translate-trt", prog_name="translate-trt")
 @verbosity_flags
 @click.pass_context

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import click
 
 from translate_trt.runtime.cli.verbosity import verbosity_flags
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 class Command(click.Command):
@@ -33,6 +37,16 @@ class Command(click.Command):
                     )  # fmt: skip
         return super().parse_args(ctx, args)
 
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options by section, those without one first."""
+        sections: dict[str, list[tuple[str, str]]] = {"Options": []}
+        for param in self.get_params(ctx):
+            if record := param.get_help_record(ctx):
+                sections.setdefault(getattr(param, "section", "Options"), []).append(record)
+        for title, records in sections.items():
+            with formatter.section(title):
+                formatter.write_dl(records)
+
 
 def _has_one_value(option: click.Option) -> bool:
     return not (option.multiple or option.count or option.is_flag)
@@ -42,3 +56,20 @@ class Group(click.Group):
     """Group of such commands."""
 
     command_class = Command
+
+
+def section(title: str) -> Callable[[Callable[[_Function], Any]], Callable[[_Function], Any]]:
+    """Put the options that a decorator adds into a section of the help."""
+
+    def sectioned(add: Callable[[_Function], Any]) -> Callable[[_Function], Any]:
+        @functools.wraps(add)
+        def decorate(command: _Function) -> Any:
+            before = len(getattr(command, "__click_params__", ()))
+            decorated = add(command)
+            for param in decorated.__click_params__[before:]:
+                param.section = title
+            return decorated
+
+        return decorate
+
+    return sectioned

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from translate_trt.runtime.cli.command import section
 from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.json_lines import (
     UNTRANSLATED,
@@ -42,6 +43,7 @@ _FLAGS = dict.fromkeys(flag for flags in _FORMATS.values() for flag in flags)
 _NOT_IN_A_NAME = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 
 
+@section("Format of the lines")
 def format_flags(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options of the input format and its fields or columns."""
     flags = (
@@ -66,6 +68,7 @@ def format_flags(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
+@section("Format of the lines")
 def score_format_flags(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options of the input format for lines that have their translations."""
     flags = (

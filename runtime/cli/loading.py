@@ -13,6 +13,7 @@ import click
 from translate_trt.runtime import kernels
 from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.cli.bundle_flags import BATCH_TOKENS_HELP
+from translate_trt.runtime.cli.command import section
 from translate_trt.runtime.io.lines import is_stream
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("translate_trt")
 
 
+@section("Speed and device")
 def loading_flags(command: Callable[..., None]) -> Callable[..., None]:
     """Add the arguments of `load_translator`, and --chunk-lines."""
     flags = (

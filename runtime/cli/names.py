@@ -135,5 +135,6 @@ def lines_output_options(command: Callable[..., Any]) -> Callable[..., Any]:
     command = click.option("--force", is_flag=True, help="Replace an existing output file.")(
         command
     )
-    add = output_option("File to write. [- for standard output]", required=False, stdout=True)
-    return add(command)
+    add = output_option("File to write. [standard output, also -]", required=False, stdout=True)
+    decorated: Callable[..., Any] = add(command)
+    return decorated

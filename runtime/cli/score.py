@@ -27,7 +27,14 @@ from translate_trt.runtime.cli.search_flags import (
 )
 from translate_trt.runtime.errors import InputError, OptionError
 from translate_trt.runtime.halving import halving
-from translate_trt.runtime.io.lines import STDIN, check_input, chunks, display_name, read_parallel
+from translate_trt.runtime.io.lines import (
+    FIRST_LINES,
+    STDIN,
+    check_input,
+    chunks,
+    display_name,
+    read_parallel,
+)
 from translate_trt.runtime.record_formats import Record
 from translate_trt.runtime.results import TextHypothesis, Translation
 
@@ -155,7 +162,7 @@ def _read_pairs(inputs: Sequence[str], size: int, formats: ScoreFormatFlags) -> 
     """Read the lines of two files in chunks."""
     source, translation = inputs
     number = 1
-    for pairs in chunks(read_parallel(Path(source), Path(translation)), size):
+    for pairs in chunks(read_parallel(Path(source), Path(translation)), size, FIRST_LINES):
         records = [Record([line], partial(_line, formats, line), [given]) for line, given in pairs]
         yield Chunk(display_name(source), number, records)
         number += len(records)

@@ -9,11 +9,13 @@ from typing import Any
 
 import click
 
+from translate_trt.runtime.cli.command import section
 from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.options import LENGTH_PENALTY_BETA, SearchOptions
 from translate_trt.runtime.text.glossary import Glossary
 
 
+@section("Search")
 def search_flags(command: Callable[..., None]) -> Callable[..., None]:
     """Add an option for each field of `SearchOptions` that affects the search itself."""
     flags = (
@@ -129,6 +131,7 @@ def sampling_flags(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
+@section("Search")
 def length_penalty_flags(command: Callable[..., None]) -> Callable[..., None]:
     """Add alpha and the form of the length penalty."""
     form = click.option(
@@ -142,6 +145,7 @@ def length_penalty_flags(command: Callable[..., None]) -> Callable[..., None]:
     return alpha(form(command))
 
 
+@section("Results")
 def n_best_flag(command: Callable[..., None]) -> Callable[..., None]:
     """Add the number of hypotheses to write."""
     return click.option(
@@ -152,6 +156,7 @@ def n_best_flag(command: Callable[..., None]) -> Callable[..., None]:
     )(command)
 
 
+@section("Search")
 def language_flags(command: Callable[..., None]) -> Callable[..., None]:
     """Add the language options of multilingual models."""
     for side in ("target", "source"):
@@ -160,6 +165,7 @@ def language_flags(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
+@section("Results")
 def attention_flag(command: Callable[..., None]) -> Callable[..., None]:
     """Add the cross-attention of the results."""
     return click.option(
@@ -171,6 +177,7 @@ def attention_flag(command: Callable[..., None]) -> Callable[..., None]:
     )(command)
 
 
+@section("Results")
 def alignment_flags(command: Callable[..., None]) -> Callable[..., None]:
     """Add the alignments of the results."""
     command = click.option(
@@ -188,6 +195,7 @@ def alignment_flags(command: Callable[..., None]) -> Callable[..., None]:
     )(command)
 
 
+@section("Sentences and documents")
 def split_flags(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options of sentence splitting; `split_choice` reads them."""
     command = click.option(
@@ -203,6 +211,7 @@ def split_flags(command: Callable[..., None]) -> Callable[..., None]:
     )(command)
 
 
+@section("Sentences and documents")
 def translate_all_flag(command: Callable[..., None]) -> Callable[..., None]:
     """Add the option that sends lines without letters to the model."""
     return click.option(
@@ -213,6 +222,7 @@ def translate_all_flag(command: Callable[..., None]) -> Callable[..., None]:
     )(command)
 
 
+@section("Terminology")
 def terminology_flags(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options of a glossary; `read_glossary` reads it."""
     command = click.option(

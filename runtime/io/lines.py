@@ -52,6 +52,9 @@ _MAGIC_BYTES = 16
 # Number of lines at the start of a text that are checked for NUL bytes, and bytes of each.
 _HEAD_LINES, _HEAD_BYTES = 100, 4096
 
+#: Lines of the first chunk of an input, enough for a few batches.
+FIRST_LINES = 64
+
 T = TypeVar("T")
 
 
@@ -269,15 +272,20 @@ def count_lines(path: str) -> int | None:
     return count + (last != b"\n")
 
 
-def chunks(lines: Iterable[T], size: int) -> Iterator[list[T]]:
-    """Split lines into lists of `size`; the last may be shorter."""
+def chunks(lines: Iterable[T], size: int, first: int | None = None) -> Iterator[list[T]]:
+    """Split lines into lists of `size`; the last may be shorter.
+
+    With `first`, the first list has so many lines, and each other twice as many, up to `size`.
+    """
     iterator = iter(lines)
-    while chunk := list(itertools.islice(iterator, size)):
+    length = size if first is None else min(first, size)
+    while chunk := list(itertools.islice(iterator, length)):
         yield chunk
+        length = min(2 * length, size)
 
 
 def available_chunks(lines: Iterable[T], size: int) -> Iterator[list[T]]:
-    """Split lines into lists of those already available: at least 1, at most `size`.
+    """Split lines into lists of those already available: at least 1, at most those of `chunks`.
 
     A thread prefetches up to two chunks while the caller is busy. The first lines of a pipe or a
     terminal are therefore translated before the last are written. Chunk boundaries do not affect
@@ -287,9 +295,11 @@ def available_chunks(lines: Iterable[T], size: int) -> Iterator[list[T]]:
         Exception: Any exception of the line iterator.
     """
     reader = _ReadAhead(lines, 2 * size)
+    length = min(FIRST_LINES, size)
     try:
-        while chunk := reader.take(size):
+        while chunk := reader.take(length):
             yield chunk
+            length = min(2 * length, size)
     finally:
         reader.stop()
 
@@ -357,6 +367,8 @@ def read_chunks(
 ) -> Iterator[list[T]]:
     """Read an input in chunks of records: fixed chunks of files, available lines of pipes.
 
+    The first chunks are smaller, so that the first results come soon.
+
     Args:
         path: Path of a file, or "-" for standard input.
         size: Maximum number of records per chunk.
@@ -366,8 +378,11 @@ def read_chunks(
         InputError: The input cannot be read.
     """
     stream, name = open_input(path), display_name(path)
-    split = chunks if is_regular(stream) else available_chunks
-    yield from split(parse(_read_and_close(stream, name), name), size)
+    records = parse(_read_and_close(stream, name), name)
+    if is_regular(stream):
+        yield from chunks(records, size, FIRST_LINES)
+    else:
+        yield from available_chunks(records, size)
 
 
 def _read_and_close(stream: BinaryIO, name: str) -> Iterator[str]:

@@ -4,6 +4,7 @@ import importlib.util
 import json
 import logging
 import os
+import signal
 import subprocess
 import sys
 import types
@@ -174,6 +175,34 @@ def test_suggestions_are_what_the_help_shows() -> None:
         message = run(*given.split()).stderr.splitlines()[-1]
         assert expected in message, given
         assert "--out'" not in message
+
+
+INTERRUPTED = """
+import os, signal, sys
+
+class Interrupt:
+    def find_spec(self, name, *_):
+        if name == "click":
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupt())
+from translate_trt.__main__ import run
+run()
+"""
+
+
+def test_ctrl_c_while_modules_load_prints_nothing() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED], capture_output=True, timeout=60, check=False,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, b"")
+
+
+def test_options_stand_in_sections_of_the_help() -> None:
+    help = run("translate", "--help").output
+    assert help.index("\nOptions:") < help.index("--bundle") < help.index("\nSearch:")
+    assert help.index("\nSearch:") < help.index("--beam-size") < help.index("\nResults:")
 
 
 def test_version() -> None:
