@@ -64,10 +64,7 @@ class LineOutput:
             OutputError: Writing failed.
         """
         if self._partial is not None:
-            try:
-                self._partial.note(Position(records, self._size, digest))
-            except OSError as error:
-                raise output_error(self._name, error) from error
+            self._partial.note(Position(records, self._size, digest))
 
     def finish(self) -> None:
         """Write the end of a compressed stream; a second call does nothing.

@@ -13,12 +13,12 @@ import logging
 import os
 import re
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Self
 
 from translate_trt.runtime.errors import InputError, OptionError, OutputError
-from translate_trt.runtime.io.atomic_files import new_file
+from translate_trt.runtime.io.atomic_files import new_file, output_error
 from translate_trt.runtime.io.compression import Compressor, decompressed, reading_compressed
 from translate_trt.runtime.io.locks import abandoned
 
@@ -78,18 +78,28 @@ class PartialFile:
         found = []
         for name in sorted({match[1] for match in matches}):
             partial = cls(output.with_name(name))
-            if partial.path.exists() and partial.extent().size:
-                found.append(partial)
-            else:
-                partial.discard()
+            try:
+                if partial.path.exists() and partial.extent().size:
+                    found.append(partial)
+                else:
+                    partial.discard()
+            except OSError as error:
+                raise output_error(partial.path, error) from error
         return found
 
     # ---- the record ----
 
     def begin(self, settings: Mapping[str, Any]) -> None:
-        """Create the record of a new partial file."""
-        self._stream = self._record.open("xb", buffering=0)
-        self._settings_size = self._stream.write(json.dumps(settings).encode() + b"\n")
+        """Create the record of a new partial file.
+
+        Raises:
+            OutputError: Writing failed.
+        """
+        try:
+            self._stream = self._record.open("xb", buffering=0)
+            self._settings_size = self._stream.write(json.dumps(settings).encode() + b"\n")
+        except OSError as error:
+            raise output_error(self._record, error) from error
         self.note(Position())
 
     def reopen(self, settings: Mapping[str, Any]) -> None:
@@ -118,10 +128,17 @@ class PartialFile:
         self._settings_size = len(first)
 
     def note(self, position: Position) -> None:
-        """Write the position, whose numbers never become smaller, if there is a record."""
+        """Write the position, whose numbers never become smaller, if there is a record.
+
+        Raises:
+            OutputError: Writing failed.
+        """
         if self._stream is not None:
-            self._stream.seek(self._settings_size)
-            self._stream.write(json.dumps(position._asdict()).encode() + b"\n")
+            try:
+                self._stream.seek(self._settings_size)
+                self._stream.write(json.dumps(position._asdict()).encode() + b"\n")
+            except OSError as error:
+                raise output_error(self._record, error) from error
             self.position = position
 
     def forget(self) -> None:
@@ -146,7 +163,7 @@ class PartialFile:
                 size += len(block)
         return _Extent(lines, end, size)
 
-    def _blocks(self) -> Iterator[bytes]:
+    def _blocks(self) -> Generator[bytes, None, None]:
         with self.path.open("rb") as file, reading_compressed(str(self.path)):
             head, stream = decompressed(file, "")
             # read1, because read would lose what precedes damage.
@@ -168,7 +185,7 @@ class PartialFile:
             os.truncate(self.path, rest)
             return
         blocks = self._blocks()
-        with new_file(self.path) as file, contextlib.closing(blocks):  # type: ignore[type-var]
+        with new_file(self.path) as file, contextlib.closing(blocks):
             while rest:
                 block = next(blocks)[:rest]
                 file.write(compressor.compress(block))
@@ -185,7 +202,10 @@ class PartialFile:
                 return
             if not compressed:
                 os.truncate(self.path, end)  # drops a line that a full disk has cut
-            hint = "" if self._stream is None else "; --resume continues"
+            hint = ""
+            if self._stream is not None:
+                self._stream.close()
+                hint = "; --resume continues"
             log.warning(
                 "stopped early; the first %d lines are in %s%s", extent.lines, self.path, hint
             )

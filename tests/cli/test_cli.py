@@ -199,7 +199,7 @@ def test_ctrl_c_while_modules_load_prints_nothing() -> None:
     assert (done.returncode, done.stderr) == (-signal.SIGINT, b"")
 
 
-def test_options_stand_in_sections_of_the_help() -> None:
+def test_the_help_has_sections() -> None:
     help = run("translate", "--help").output
     assert help.index("\nOptions:") < help.index("--bundle") < help.index("\nSearch:")
     assert help.index("\nSearch:") < help.index("--beam-size") < help.index("\nResults:")

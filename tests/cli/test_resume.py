@@ -127,7 +127,7 @@ def test_documents_are_continued_whole(
 def test_a_pipe_and_half_a_chunk_are_continued(run: Run, interrupt: Run, tmp_path: Path) -> None:
     content = b"".join(b"a b %d\n" % number for number in range(COUNT))
     assert run(stdin=content, out="whole").exit_code == 0
-    interrupt("--chunk-lines", 1, stdin=content)
+    interrupt(stdin=content)
     (partial,) = tmp_path.glob("out.*.partial")
     with partial.open("a") as file:  # SIGKILL after a line, before its position was noted
         file.write("a line\nhalf of a li")

@@ -170,9 +170,11 @@ def translate(*_: Path) -> Writer:
     from translate_trt.runtime.cli.output import open_output
 
     def write(directory: Path, version: str) -> None:
-        with open_output(directory / "out.txt", force=True) as output:
+        settings = {"version": version}
+        with open_output(directory / "out.txt", force=True, settings=settings) as output:
             for number in range(3):
                 output.write([f"{version} {number}"])
+                output.note(number + 1, "")
 
     def version(directory: Path) -> str:
         lines = (directory / "out.txt").read_text().splitlines()
