@@ -63,7 +63,7 @@ def test_a_name_lends_its_settings(text: Path) -> None:
 
 def test_every_setting_is_a_flag(text: Path) -> None:
     flags = {
-        "--max-length": 9, "--max-length-ratio": 2.5, "--vocabulary-type": "unigram",
+        "--max-length-ratio": 2.5, "--vocabulary-type": "unigram",
         "--vocabulary-sentences": 50, "--seed": 3,
         "--source-vocabulary-size": 300, "--normalization": "identity",
     }  # fmt: skip

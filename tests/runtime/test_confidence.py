@@ -112,7 +112,7 @@ def test_the_fit_is_the_one_of_maximum_likelihood() -> None:
 
 def test_too_few_words_and_a_wrong_reference() -> None:
     words = [Word("a", -1.0, 0.4), Word("b", -2.0, 0.1)]
-    with pytest.raises(InputError, match=r"has 20 words .* and 20 others; at least 50 of each"):
+    with pytest.raises(InputError, match=r"20 words .* 20 .* at least 50"):
         learn_calibration([(words, [True, False])] * 40)
     with pytest.raises(InputError, match="are no more often in the reference"):
         learn_calibration([(words, [False, True])] * 200)
