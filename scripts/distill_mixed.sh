@@ -78,8 +78,10 @@ say "exporting the teacher"
     translate-trt export "$out/teacher" --output "$out/bundle" --target onnx-int8 --max-source-length 256
 
 say "distilling"
-translate-trt distill --teacher "$out/bundle" --output "$out/distilled" \
-    --source "$out/train.en" --reference "$out/train.de" --n-best 4 --beam-size 4 \
-    --valid "$out/valid.en" "$out/valid.de" --test "$out/test.en" "$out/test.de" \
+set_defaults "$*" --n-best 4 --beam-size 4 \
     --vocabulary-size $vocabulary --max-pair-length 128 --warmup-steps 600 --learning-rate 0.0015 --dropout 0.1 \
-    --checkpoint-every 100 --validate-every 0 --patience 0 "${imitation[@]}" "${students[@]}" "$@"
+    --checkpoint-every 100 --validate-every 0 --patience 0 "${imitation[@]}"
+translate-trt distill --teacher "$out/bundle" --output "$out/distilled" \
+    --source "$out/train.en" --reference "$out/train.de" \
+    --valid "$out/valid.en" "$out/valid.de" --test "$out/test.en" "$out/test.de" \
+    ${defaults[@]+"${defaults[@]}"} "${students[@]}" "$@"

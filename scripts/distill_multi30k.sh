@@ -49,9 +49,10 @@ say "exporting the teacher"
 
 say "distilling"
 # A quarter of a student's usual vocabulary, small batches and some thousand steps suit 29,000 short pairs.
+set_defaults "$*" \
+    --vocabulary-size 8000 --warmup-steps 600 --learning-rate 0.001 --checkpoint-every 100 "${imitation[@]}"
 translate-trt distill --teacher "$out/bundle" --output "$out/distilled" \
     --source "$data/train.en" --reference "$data/train.de" \
     --valid "$data/val.en" "$data/val.de" \
     --test "$data/test_2016_flickr.en" "$data/test_2016_flickr.de" \
-    --vocabulary-size 8000 --warmup-steps 600 --learning-rate 0.001 --checkpoint-every 100 "${imitation[@]}" \
-    "${students[@]}" "$@"
+    ${defaults[@]+"${defaults[@]}"} "${students[@]}" "$@"

@@ -13,6 +13,20 @@ python=${PYTHON:-python3}
 
 say() { printf '\n== %s\n' "$*" >&2; }
 
+# Sets the array `defaults` to these options, without those that are among the words.
+set_defaults() { # words, options...
+    local words=" $1 " word keep=1
+    defaults=()
+    shift
+    for word in "$@"; do
+        if [[ $word = --* ]]; then
+            keep=1
+            [[ $words != *" $word "* && $words != *" $word="* ]] || keep=0
+        fi
+        [ "$keep" = 0 ] || defaults+=("$word")
+    done
+}
+
 make_environment() { # extra
     [ "$venv" != none ] || return 0
     "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || {

@@ -51,13 +51,15 @@ for size in "${sizes[@]}"; do
     if [[ $stages = *" train "* ]] && [ ! -e "$place/run/checkpoint-averaged" ]; then
         say "$size trees: training"
         read -r steps warmup cooldown <<<"$(schedule "$size")"
-        # shellcheck disable=SC2086  # OPTIONS is a list of words
-        translate-trt train --config parsing --data "$place/data" --output "$place/run" --resume \
+        set_defaults "${OPTIONS:-}" \
             --device "${DEVICE:-auto}" --encoder-layers 4 --decoder-layers 3 --d-model 256 --d-ff 1024 --heads 4 \
             --dropout 0.1 --attention-dropout 0.1 --guided-alignment 0.5 --guided-alignment-layer 1 \
             --batch-tokens 2048 --steps "$steps" --warmup-steps "$warmup" --cooldown-steps "$cooldown" \
             --learning-rate-scale 0.7 \
-            --validate-every 800 --checkpoint-every 200 --patience 0 ${OPTIONS:-}
+            --validate-every 800 --checkpoint-every 200 --patience 0
+        # shellcheck disable=SC2086  # OPTIONS is a list of words
+        translate-trt train --config parsing --data "$place/data" --output "$place/run" --resume \
+            ${defaults[@]+"${defaults[@]}"} ${OPTIONS:-}
         [ -e "$place/run/checkpoint-averaged" ] || { say "stopped; run it again to resume"; exit 0; }
     fi
     if [[ $stages = *" parse "* ]] && [ ! -e "$out/results/$size.json" ]; then

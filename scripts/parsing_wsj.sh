@@ -26,9 +26,10 @@ if [ ! -e "$out/data/data.json" ]; then
 fi
 if [ ! -e "$out/run/checkpoint-averaged" ]; then
     say "training"
+    set_defaults "${OPTIONS:-}" --device "${DEVICE:-auto}"
     # shellcheck disable=SC2086  # OPTIONS is a list of words
     translate-trt train --config parsing --data "$out/data" --output "$out/run" --resume \
-        --device "${DEVICE:-auto}" ${OPTIONS:-}
+        ${defaults[@]+"${defaults[@]}"} ${OPTIONS:-}
     [ -e "$out/run/checkpoint-averaged" ] || { say "stopped; run it again to resume"; exit 0; }
 fi
 for split in valid test; do

@@ -29,9 +29,10 @@ train_row() { # row seed
     local run=$out/$1-seed$2 name=$preset
     [ "$1" = plain ] || name=$preset-$1
     if [ ! -e "$run/checkpoint-averaged" ]; then
+        set_defaults "${OPTIONS:-}" --average-checkpoints 1 --seed "$2" --device "$device"
         # shellcheck disable=SC2086  # LAUNCH and OPTIONS are lists of words
         ${LAUNCH:-} translate-trt train --config "$name" --data "$data" --output "$run" --resume \
-            --average-checkpoints 1 --seed "$2" --device "$device" ${OPTIONS:-} >"$run.log" 2>&1
+            ${defaults[@]+"${defaults[@]}"} ${OPTIONS:-} >"$run.log" 2>&1
         [ -d "$run/checkpoint-averaged" ] || exit 255  # stopped by SIGTERM: xargs starts no more runs
     fi
     if ! grep -qs tokenized-bleu "$run/scores.json"; then
@@ -44,7 +45,7 @@ train_row() { # row seed
             --out "$out/results/$1-seed$2.json"
     say "$1 with seed $2 is done"
 }
-export -f train_row say
+export -f train_row set_defaults say
 export data out preset device
 # A time limit leaves all rows of the first seeds.
 # shellcheck disable=SC2016  # bash -c expands $1 and $2

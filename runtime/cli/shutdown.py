@@ -23,7 +23,7 @@ def exit_on_signals() -> Iterator[None]:
     previous = {
         number: handler
         for number in _SIGNALS
-        if (handler := signal.getsignal(number)) is not signal.SIG_IGN
+        if (handler := signal.getsignal(number)) not in (signal.SIG_IGN, None)  # None: of C code
     }
     if threading.current_thread() is not threading.main_thread():
         previous = {}
