@@ -76,14 +76,15 @@ find_headers() { # of ONNX Runtime; sets headers
 }
 
 build() { # sources, folder, more options of cmake
-    local sources=$1 folder=$2 generator=()
+    local folder=$2 configure=(cmake -S "$1" -B "$2") ninja
     shift 2
-    if [ ! -e "$folder/CMakeCache.txt" ] && command -v ninja >/dev/null; then
-        generator=(-G Ninja)
-    fi
-    cmake -S "$sources" -B "$folder" "${generator[@]}" -D "ONNXRUNTIME_INCLUDE_DIR=$headers" \
-        "$@" >"$folder.log" 2>&1 &&
-        cmake --build "$folder" --parallel >>"$folder.log" 2>&1 || {
+    # Named in every run: the folder may remember a ninja of pip's temporary environment.
+    ! ninja=$(command -v ninja) || configure+=(-G Ninja -D "CMAKE_MAKE_PROGRAM=$ninja")
+    configure+=(-D "ONNXRUNTIME_INCLUDE_DIR=$headers" "$@")
+    "${configure[@]}" >"$folder.log" 2>&1 || {
+        # The folder may be of another generator, or of a checkout that has been moved.
+        [ -e "$folder/CMakeCache.txt" ] && rm -rf "$folder" && "${configure[@]}" >"$folder.log" 2>&1
+    } && cmake --build "$folder" --parallel >>"$folder.log" 2>&1 || {
         cat "$folder.log" >&2
         ! grep -q "error: downloading '" "$folder.log" ||
             missing "SentencePiece cannot be fetched" "See docs/embed-cpp.md for machines without a network"

@@ -45,9 +45,7 @@ class Checkout:
         self.library = self.root / "runtime/kernels" / NAME
         shutil.copytree(ROOT / "scripts", self.root / "scripts")
         self.library.parent.mkdir(parents=True)
-        self.bin.mkdir()
-        for name in NEEDED:
-            (self.bin / name).symlink_to(shutil.which(name) or f"there is no {name}")
+        self.has_real(*NEEDED)
 
     def has(self, **programs: str) -> None:
         for name, content in programs.items():
@@ -57,6 +55,14 @@ class Checkout:
 
     def has_tools(self) -> None:
         self.has(cmake=CMAKE, ninja="", cxx="")
+
+    def has_real(self, *programs: str, folder: str = "bin") -> Path:
+        """Link programs of the system in a folder, which need not be on the path."""
+        place = self.bin.parent / folder
+        place.mkdir(exist_ok=True)
+        for name in programs:
+            (place / name).symlink_to(shutil.which(name) or f"there is no {name}")
+        return place
 
     def run(self, command: str, **environment: str) -> subprocess.CompletedProcess[str]:
         given = {"PATH": str(self.bin), "CALLS": str(self.calls), "TRANSLATE_TRT_VENV": "none"}
@@ -156,6 +162,46 @@ def test_a_build_that_fails_shows_why_and_leaves_the_library(
     assert done.returncode == 1
     assert "kernels.cc:1: error: it is broken" in done.stderr
     assert checkout.library.read_text() == "library\n"
+
+
+has_tools = pytest.mark.skipif(
+    not (shutil.which("cmake") and shutil.which("c++") and shutil.which("ninja")),
+    reason="there is no cmake, ninja or C++ compiler",
+)
+# In place of runtime/cpp/CMakeLists.txt: it compiles nothing.
+PROJECT = f"""
+cmake_minimum_required(VERSION 3.18)
+project(library NONE)
+add_custom_target(library ALL COMMAND ${{CMAKE_COMMAND}} -E touch {NAME})
+"""
+
+
+@has_tools
+def test_a_build_folder_outlives_its_ninja_and_its_checkout(
+    checkout: Checkout, headers: str
+) -> None:
+    """As after two installations by pip, whose environments for builds are temporary."""
+    checkout.has(cxx="")
+    checkout.has_real("cmake")
+    source = checkout.root / "runtime/cpp/CMakeLists.txt"
+    source.parent.mkdir(parents=True)
+    source.write_text(PROJECT)
+    ninjas = [checkout.has_real("ninja", folder=name) for name in ("first", "second")]
+    for ninja in ninjas:
+        done = checkout.build(
+            ONNXRUNTIME_INCLUDE_DIR=headers, PATH=f"{checkout.bin}:{ninja}"
+        )
+        assert done.returncode == 0, done.stderr
+        kept = checkout.root / "build/native/kept"
+        assert kept.exists() == (ninja.name == "second")
+        kept.touch()
+        shutil.rmtree(ninja)
+    checkout.has_real("make")
+    done = checkout.build(ONNXRUNTIME_INCLUDE_DIR=headers)
+    assert done.returncode == 0, done.stderr
+    checkout.root = checkout.root.rename(checkout.root.with_name("moved"))
+    done = checkout.build(ONNXRUNTIME_INCLUDE_DIR=headers)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.skipif(SYSTEM_HEADERS.exists(), reason="the system has ONNX Runtime's headers")
@@ -295,10 +341,7 @@ int tiles() { return 1; }
 """
 
 
-@pytest.mark.skipif(
-    not (shutil.which("cmake") and shutil.which("c++") and shutil.which("ninja")),
-    reason="there is no cmake, ninja or C++ compiler",
-)
+@has_tools
 def test_only_the_files_named_for_them_use_avx_and_amx(tmp_path: Path, headers: str) -> None:
     source, out = tmp_path / "runtime/cpp", tmp_path / "out"
     (source / "kernels").mkdir(parents=True)
