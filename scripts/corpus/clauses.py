@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from corpus.lexicon import ADJECTIVES, MODALS, TIMES, TO_BE, Verb
+from corpus.lexicon import ADJECTIVES, DOUBLED, MODALS, TIMES, TO_BE, Verb
 from corpus.phrases import NounPhrase, english, german, relative_pronoun
 
 CONTRACTIONS = {"in dem": "im", "in das": "ins", "von dem": "vom"}
@@ -38,6 +38,8 @@ class Clause:
         verb: Verb; TO_BE takes a `predicate`.
         tense: present, past or perfect.
         modal: English modal verb, or ""; present tense only.
+        progressive: Whether English says "is working", which German does not distinguish from
+            "works"; present and past without a modal only.
         direct: Accusative object.
         indirect: Dative object.
         place: Prepositional phrases, in order.
@@ -50,6 +52,7 @@ class Clause:
     verb: Verb
     tense: str = "present"
     modal: str = ""
+    progressive: bool = False
     direct: NounPhrase | None = None
     indirect: NounPhrase | None = None
     place: tuple[Prepositional, ...] = ()
@@ -70,15 +73,25 @@ def english_words(clause: Clause) -> tuple[str, str, str]:
         return clause.modal, infinitive, _english_rest(clause)
     if clause.tense == "perfect":
         return ("has" if third else "have"), participle, _english_rest(clause)
-    if clause.verb is TO_BE:
+    if clause.progressive or clause.verb is TO_BE:
         if clause.tense == "past":
             finite = "were" if subject and subject.is_plural else "was"
         else:
             finite = "am" if subject and subject.word == "I" else "is" if third else "are"
-        return finite, "", _english_rest(clause)
+        return finite, _gerund(infinitive) if clause.progressive else "", _english_rest(clause)
     if clause.tense == "past":
         return "", past, _english_rest(clause)
     return "", present if third else infinitive, _english_rest(clause)
+
+
+def _gerund(infinitive: str) -> str:
+    """Return working, giving, seeing, running, picking up."""
+    head, _, rest = infinitive.partition(" ")
+    if head in DOUBLED:
+        head += head[-1]
+    elif head.endswith("e") and not head.endswith("ee"):
+        head = head.removesuffix("e")
+    return f"{head}ing {rest}".strip()
 
 
 def _particle_apart(verb: str) -> tuple[str, str]:

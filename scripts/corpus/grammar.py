@@ -80,8 +80,11 @@ class Grammar:
             return NounPhrase(word=self._one_of(tuple(lexicon.PRONOUNS)))
         return self._phrase(lexicon.PERSONS, lexicon.FOR_LIVING)
 
-    def _subject(self) -> NounPhrase:
-        subject = self._person()
+    def _subject(self, animals: float = 0) -> NounPhrase:
+        if self._chance(animals):
+            subject = self._phrase(lexicon.ANIMALS, lexicon.FOR_LIVING)
+        else:
+            subject = self._person()
         # "Two men work" begins as well as "the men work"; a bare plural would be a general truth.
         return replace(subject, determiner="the") if subject.determiner == "" else subject
 
@@ -109,7 +112,14 @@ class Grammar:
         times = tuple(lexicon.TIMES[tense])
         if times and self._chance(0.35):
             clause = replace(clause, time=self._one_of(times))
+        if self._has_progressive(clause) and self._chance(0.3):
+            clause = replace(clause, progressive=True)
         return replace(clause, negated=self._chance(0.2) and self._can_negate(clause))
+
+    def _has_progressive(self, clause: Clause) -> bool:
+        frequent = clause.time in ("often", "always")
+        stative = clause.verb is lexicon.TO_BE or clause.verb.english[0] in lexicon.STATIVE
+        return clause.tense != "perfect" and not (clause.modal or frequent or stative)
 
     def _can_negate(self, clause: Clause) -> bool:
         # must not and may not change places in German; counted objects and "always" are not
@@ -133,6 +143,8 @@ class Grammar:
             self._going,
             self._being,
         )
+        if subject.noun in lexicon.ANIMALS:
+            frames = (self._doing, self._going, self._being)
         return self._one_of(frames)(clause, subject)
 
     def _with_person(self, clause: Clause, subject: NounPhrase) -> Clause:
@@ -196,7 +208,7 @@ class Grammar:
 
     def main_clause(self) -> Pair:
         """The man sees the dog; today the man sees the dog."""
-        clause = self._clause(self._subject())
+        clause = self._clause(self._subject(animals=0.2))
         first = clause.time not in ("", "often", "always") and self._chance(0.5)
         return f"{english_clause(clause, first)}.", f"{german_main(clause, first)}."
 
@@ -223,8 +235,10 @@ class Grammar:
         unfit = {"if"} if tense == "past" else set()
         if other.verb is lexicon.TO_BE:
             unfit.add("before")  # before he was old: hardly ever meant
-        choices = [c for c in lexicon.CONJUNCTIONS if c not in unfit]
-        return main, other, self._one_of(choices)
+        conjunction = self._one_of([c for c in lexicon.CONJUNCTIONS if c not in unfit])
+        if conjunction == "before":
+            other = replace(other, progressive=False)
+        return main, other, conjunction
 
     def reason(self) -> Pair:
         """The man laughs because the dog sleeps."""

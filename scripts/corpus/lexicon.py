@@ -186,6 +186,7 @@ sing sings sang sung | singen singt sang gesungen;
 wait waits waited waited | warten wartet wartete gewartet;
 laugh laughs laughed laughed | lachen lacht lachte gelacht;
 dance dances danced danced | tanzen tanzt tanzte getanzt;
+run runs ran run | laufen läuft lief gelaufen sein;
 fall_asleep falls_asleep fell_asleep fallen_asleep | schlafen schläft schlief eingeschlafen ein sein
 """)
 GOING = _verbs("""
@@ -207,6 +208,10 @@ know knows knew known | wissen weiß wusste gewusst;
 hope hopes hoped hoped | hoffen hofft hoffte gehofft
 """)
 TO_BE = Verb(("be", "is", "was", "been"), ("sein", "ist", "war", "gewesen"), auxiliary="sein")
+
+# Verbs that double their last letter before -ing, and verbs without a progressive.
+DOUBLED = _words("run forget")
+STATIVE = _words("see know hear love need")
 
 # German first and third person singular, and plural.
 MODALS = {
