@@ -60,7 +60,7 @@ def parse_activation_scales(
     if not isinstance(version, int) or isinstance(version, bool) or version > FORMAT_VERSION:
         raise CheckpointError(
             f"{path} has format {version}; this version reads up to {FORMAT_VERSION}. "
-            "Upgrade with: pip install -U translate-trt"
+            "Upgrade translate-trt."
         )
     magnitudes = values.get("largest_magnitudes")
     if not isinstance(magnitudes, dict):

@@ -344,7 +344,7 @@ def open_checkpoint(path: Path) -> Checkpoint:
     if not isinstance(version, int) or version > FORMAT_VERSION:
         raise CheckpointError(
             f"{path} has checkpoint format {version}; this version reads up to {FORMAT_VERSION}. "
-            "Upgrade with: pip install -U translate-trt"
+            "Upgrade translate-trt."
         )
     file = path / CONFIG
     return Checkpoint(

@@ -115,8 +115,7 @@ def load_graphs(
     if name != "onnxruntime":
         raise BundleError(
             f"the target runs on the backend {name!r}, which this version does not have "
-            f"(it has onnxruntime, {', '.join(PACKAGES)}, {TORCH}). Upgrade with: pip install -U "
-            "translate-trt"
+            f"(it has onnxruntime, {', '.join(PACKAGES)}, {TORCH}). Upgrade translate-trt."
         )
     _refuse_xpu(settings)
     loaded: Graphs = _onnxruntime().OnnxRuntimeGraphs(files, contract, settings)

@@ -385,7 +385,7 @@ def read_manifest(bundle: Path) -> Manifest:
         raise BundleError(
             f"{path} has format version {version}, this translate-trt reads "
             f"{FORMAT_VERSION}: it was made by a newer translate-trt. "
-            "Upgrade with pip install -U translate-trt, or export the model again."
+            "Upgrade translate-trt, or export the model again."
         )
     if version < FORMAT_VERSION:
         raise BundleError(

@@ -346,7 +346,8 @@ def test_an_onnxruntime_that_computes_wrongly_is_refused(
 
 def test_a_backend_this_version_does_not_have(contract: Contract) -> None:
     with pytest.raises(
-        BundleError, match=r"'openvino'.*it has onnxruntime, tensorrt, tensorrt_rtx.*pip install -U"
+        BundleError,
+        match=r"'openvino'.*it has onnxruntime, tensorrt, tensorrt_rtx.*Upgrade translate-trt",
     ):
         load_graphs("openvino", {}, contract)
 

@@ -213,7 +213,7 @@ def test_truncated_weights(saved: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format_version": 2}, "checkpoint-00000010 .*pip install -U"),
+        ({"format_version": 2}, "checkpoint-00000010 .*Upgrade"),
         ({"format_version": "1"}, "checkpoint-00000010 "),
         ({"model": {"vocabulary_size": 5}}, r"config\.json.*lacks"),
         (

@@ -213,7 +213,7 @@ def open_prepared(path: Path) -> PreparedData:
     if not isinstance(version, int) or version > FORMAT_VERSION:
         raise InputError(
             f"{path} has data format {version}; this version reads up to {FORMAT_VERSION}. "
-            "Upgrade with: pip install -U translate-trt"
+            "Upgrade translate-trt."
         )
     try:
         prepared = PreparedData(

@@ -151,7 +151,7 @@ class Shortlist:
         if not isinstance(version, int) or version > FORMAT_VERSION:
             raise InputError(
                 f"{path} has shortlist format {version}; this version reads up to "
-                f"{FORMAT_VERSION}. Upgrade with: pip install -U translate-trt"
+                f"{FORMAT_VERSION}. Upgrade translate-trt."
             )
         if version == 1 and "translations" in arrays:  # format 1: shared vocabularies only
             arrays["copies"] = shared_copies(len(arrays["translations"]))

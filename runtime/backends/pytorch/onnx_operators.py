@@ -58,7 +58,7 @@ class Attributes:
             if (found := self.get(name, value)) != value:
                 raise BundleError(
                     f"the torch backend has no {self._operator} with {name}={found!r}; "
-                    "upgrade with pip install -U translate-trt, or export the bundle again."
+                    "upgrade translate-trt, or export the bundle again."
                 )
 
     def check_read(self) -> None:

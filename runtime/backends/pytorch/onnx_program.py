@@ -31,7 +31,7 @@ from translate_trt.runtime.errors import BackendError, BundleError
 # Constants up to this many elements can be shapes, axes and sizes.
 _MOST_NUMBERS = 1024
 
-_REMEDY = "Export the bundle again, or upgrade with pip install -U translate-trt."
+_REMEDY = "Export the bundle again, or upgrade translate-trt."
 
 
 @dataclass(frozen=True)

@@ -327,7 +327,7 @@ def test_validation_text_without_a_pair(
         ("data.json", lambda _: b"[]", "not hold a JSON object"),
         ("data.json", lambda old: old.replace(b'"splits"', b'"split"'), "'splits'"),
         ("data.json", lambda old: old.replace(b'"pairs"', b'"pair"'), "'pairs'"),
-        ("data.json", lambda old: old.replace(b'version": 3', b'version": 4'), "pip install -U"),
+        ("data.json", lambda old: old.replace(b'version": 3', b'version": 4'), "Upgrade"),
     ],
 )
 def test_damage_is_reported(
