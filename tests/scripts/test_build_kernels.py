@@ -188,9 +188,7 @@ def test_a_build_folder_outlives_its_ninja_and_its_checkout(
     source.write_text(PROJECT)
     ninjas = [checkout.has_real("ninja", folder=name) for name in ("first", "second")]
     for ninja in ninjas:
-        done = checkout.build(
-            ONNXRUNTIME_INCLUDE_DIR=headers, PATH=f"{checkout.bin}:{ninja}"
-        )
+        done = checkout.build(ONNXRUNTIME_INCLUDE_DIR=headers, PATH=f"{checkout.bin}:{ninja}")
         assert done.returncode == 0, done.stderr
         kept = checkout.root / "build/native/kept"
         assert kept.exists() == (ninja.name == "second")

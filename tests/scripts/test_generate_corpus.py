@@ -186,6 +186,26 @@ def test_questions_and_do() -> None:
     assert german_question(plural) == "schlafen die Männer"
 
 
+@pytest.mark.parametrize(
+    ("word", "english", "german"),
+    [
+        ("work", "two men are working", "zwei Männer arbeiten"),
+        ("run", "two men are running", "zwei Männer laufen"),
+        ("dance", "two men are dancing", "zwei Männer tanzen"),
+        ("fall_asleep", "two men are falling asleep", "zwei Männer schlafen ein"),
+    ],
+)
+def test_german_has_no_progressive(word: str, english: str, german: str) -> None:
+    from corpus.clauses import english_clause, english_question, german_main
+
+    found = clause(phrase("man", "two", plural=True), word, progressive=True)
+    assert english_clause(found) == english
+    assert german_main(found) == german
+    past = clause(phrase("man"), word, progressive=True, tense="past", negated=True)
+    assert english_clause(past).startswith("the man was not ")
+    assert english_question(past, "why").startswith("why was the man ")
+
+
 def test_dative_before_accusative_and_pronouns() -> None:
     from corpus.clauses import english_clause, german_main
     from corpus.phrases import NounPhrase
