@@ -7,7 +7,7 @@
 #       [--out DIR]                               output directory (default: quickstart/)
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
-data='' pair=en-de config=tiny out=$root/quickstart
+data='' pair=en-de config=tiny out=$root/quickstart sentence=''
 while [ $# -gt 0 ]; do
     case $1 in
         --data | --pair | --config | --out)
@@ -26,7 +26,7 @@ make_libraries "Continuing without them: bundles run all the same, only slower."
 
 if [ -z "$data" ]; then
     say "generating an English-German corpus"
-    data=$out/data
+    data=$out/data sentence='Two men are working.'
     python scripts/generate_corpus.py --out "$data" --force
 fi
 for part in train valid test; do
@@ -59,7 +59,7 @@ translate-trt --verbose verify --bundle "$out/bundle" --checkpoint "$out/run" \
     >"$out/verify.txt" || { cat "$out/verify.txt"; exit 1; }
 
 say "translating"
-head -n 5 "$data/test.$source_language" >"$out/sample.$source_language"
+{ [ -z "$sentence" ] || echo "$sentence"; head -n 5 "$data/test.$source_language"; } >"$out/sample.$source_language"
 translate-trt translate --bundle "$out/bundle" "$out/sample.$source_language" |
     paste -d '\n' "$out/sample.$source_language" - | sed 'n;s/^/    /'
 
@@ -68,5 +68,5 @@ cat "$out/verify.txt"
 cat <<EOF
 
 Your bundle is $out/bundle. Try it:
-    echo "..." | $(command -v translate-trt) translate --bundle $out/bundle
+    echo "${sentence:-...}" | $(command -v translate-trt) translate --bundle $out/bundle
 EOF
