@@ -50,7 +50,7 @@ translate-trt train --config "$config" --output "$out/run" "${again[@]}" \
 
 say "exporting"
 translate-trt export "$out/run" --output "$out/bundle" --force \
-    --target onnx-fp32 --target onnx-int8
+    --target onnx-fp32 --target onnx-int8 --attention
 
 say "verifying on held-out sentences"
 # The table is printed at the end; a target that fails its gate stops the script here.
