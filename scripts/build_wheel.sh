@@ -17,9 +17,11 @@ platform=${PLATFORM:-}
     exit 2
 }
 glibc=${BASH_REMATCH[1]:-} processor=${BASH_REMATCH[2]:-}
-make_environment dev
-tree=$(mktemp -d)
-trap 'rm -rf "$tree"' EXIT
+tools=$(mktemp -d) tree=$(mktemp -d)
+trap 'rm -rf "$tools" "$tree"' EXIT
+"$python" -m venv "$tools"
+export PATH="$tools/bin:$PATH" PIP_DISABLE_PIP_VERSION_CHECK=1
+pip install --quiet cmake ninja
 git ls-files -co --exclude-standard | tar --create --files-from - --ignore-failed-read | tar -x -C "$tree"
 mkdir -p .cache
 ln -s "$root/.cache" "$tree/.cache"  # fetched headers
@@ -27,20 +29,19 @@ options=(-D CMAKE_SHARED_LINKER_FLAGS=-s -D TRANSLATE_TRT_CUDA=OFF)  # wheels de
 if [ -n "$platform" ]; then
     target=$processor-linux-gnu.2.$glibc
     say "a compiler for $target"
-    python -m pip install --quiet --disable-pip-version-check --target "$tree/zig" ziglang
+    pip install --quiet --target "$tools/zig" ziglang
     for tool in cc c++ ar ranlib; do
         flags=
         [[ $tool != c* ]] || flags="-target $target"
-        printf '#!/bin/sh\nexec "%s" %s %s "$@"\n' "$tree/zig/ziglang/zig" "$tool" "$flags" >"$tree/zig/$tool"
-        chmod +x "$tree/zig/$tool"
+        printf '#!/bin/sh\nexec "%s" %s %s "$@"\n' "$tools/zig/ziglang/zig" "$tool" "$flags" >"$tools/zig/$tool"
+        chmod +x "$tools/zig/$tool"
     done
-    export CC=$tree/zig/cc CXX=$tree/zig/c++ TRANSLATE_TRT_PLATFORM=$platform
+    export CC=$tools/zig/cc CXX=$tools/zig/c++ TRANSLATE_TRT_PLATFORM=$platform
     options+=(-D CMAKE_SYSTEM_NAME=Linux -D "CMAKE_SYSTEM_PROCESSOR=$processor"
-        -D "CMAKE_AR=$tree/zig/ar" -D "CMAKE_RANLIB=$tree/zig/ranlib")
+        -D "CMAKE_AR=$tools/zig/ar" -D "CMAKE_RANLIB=$tools/zig/ranlib")
 fi
 TRANSLATE_TRT_VENV=none bash "$tree/scripts/build_library.sh" "${options[@]}"
-rm -rf "$tree/build" "$tree/zig"
+rm -rf "$tree/build"
 # The libraries are built already; pip would build them for this machine.
-TRANSLATE_TRT_LIBRARY=none python -m pip wheel --quiet --disable-pip-version-check --no-deps \
-    --wheel-dir "$out" "$tree"
+TRANSLATE_TRT_LIBRARY=none pip wheel --quiet --no-deps --wheel-dir "$out" "$tree"
 ls "$out"/translate_trt-*.whl
