@@ -76,15 +76,18 @@ find_headers() { # of ONNX Runtime; sets headers
 }
 
 build() { # sources, folder, more options of cmake
-    local folder=$2 configure=(cmake -S "$1" -B "$2") ninja
+    local sources=$1 folder=$2 cache=$2/CMakeCache.txt generator=Ninja program made
     shift 2
-    # Named in every run: the folder may remember a ninja of pip's temporary environment.
-    ! ninja=$(command -v ninja) || configure+=(-G Ninja -D "CMAKE_MAKE_PROGRAM=$ninja")
-    configure+=(-D "ONNXRUNTIME_INCLUDE_DIR=$headers" "$@")
-    "${configure[@]}" >"$folder.log" 2>&1 || {
-        # The folder may be of another generator, or of a checkout that has been moved.
-        [ -e "$folder/CMakeCache.txt" ] && rm -rf "$folder" && "${configure[@]}" >"$folder.log" 2>&1
-    } && cmake --build "$folder" --parallel >>"$folder.log" 2>&1 || {
+    # The program is named in every run: the folder may remember a ninja of pip's temporary environment.
+    program=$(command -v ninja) || { generator='Unix Makefiles' && program=$(command -v make); }
+    # CMake refuses a folder of another generator, or of a checkout that has been moved.
+    [ ! -e "$cache" ] || {
+        made=$(grep '^CMAKE_CACHEFILE_DIR:' "$cache") && [ "${made#*=}" -ef "$folder" ] &&
+            grep -qx "CMAKE_GENERATOR:INTERNAL=$generator" "$cache"
+    } || rm -rf "$folder"
+    cmake -S "$sources" -B "$folder" -G "$generator" -D "CMAKE_MAKE_PROGRAM=$program" \
+        -D "ONNXRUNTIME_INCLUDE_DIR=$headers" "$@" >"$folder.log" 2>&1 &&
+        cmake --build "$folder" --parallel >>"$folder.log" 2>&1 || {
         cat "$folder.log" >&2
         ! grep -q "error: downloading '" "$folder.log" ||
             missing "SentencePiece cannot be fetched" "See docs/embed-cpp.md for machines without a network"

@@ -56,13 +56,10 @@ class Checkout:
     def has_tools(self) -> None:
         self.has(cmake=CMAKE, ninja="", cxx="")
 
-    def has_real(self, *programs: str, folder: str = "bin") -> Path:
-        """Link programs of the system in a folder, which need not be on the path."""
-        place = self.bin.parent / folder
-        place.mkdir(exist_ok=True)
+    def has_real(self, *programs: str) -> None:
+        self.bin.mkdir(exist_ok=True)
         for name in programs:
-            (place / name).symlink_to(shutil.which(name) or f"there is no {name}")
-        return place
+            (self.bin / name).symlink_to(shutil.which(name) or f"there is no {name}")
 
     def run(self, command: str, **environment: str) -> subprocess.CompletedProcess[str]:
         given = {"PATH": str(self.bin), "CALLS": str(self.calls), "TRANSLATE_TRT_VENV": "none"}
@@ -164,9 +161,9 @@ def test_a_build_that_fails_shows_why_and_leaves_the_library(
     assert checkout.library.read_text() == "library\n"
 
 
-has_tools = pytest.mark.skipif(
-    not (shutil.which("cmake") and shutil.which("c++") and shutil.which("ninja")),
-    reason="there is no cmake, ninja or C++ compiler",
+needs_tools = pytest.mark.skipif(
+    not all(map(shutil.which, ("cmake", "c++", "make", "ninja"))),
+    reason="there is no cmake, make, ninja or C++ compiler",
 )
 # In place of runtime/cpp/CMakeLists.txt: it compiles nothing.
 PROJECT = f"""
@@ -176,30 +173,38 @@ add_custom_target(library ALL COMMAND ${{CMAKE_COMMAND}} -E touch {NAME})
 """
 
 
-@has_tools
+@needs_tools
 def test_a_build_folder_outlives_its_ninja_and_its_checkout(
     checkout: Checkout, headers: str
 ) -> None:
     """As after two installations by pip, whose environments for builds are temporary."""
-    checkout.has(cxx="")
-    checkout.has_real("cmake")
     source = checkout.root / "runtime/cpp/CMakeLists.txt"
     source.parent.mkdir(parents=True)
     source.write_text(PROJECT)
-    ninjas = [checkout.has_real("ninja", folder=name) for name in ("first", "second")]
-    for ninja in ninjas:
-        done = checkout.build(ONNXRUNTIME_INCLUDE_DIR=headers, PATH=f"{checkout.bin}:{ninja}")
-        assert done.returncode == 0, done.stderr
+    checkout.has(cxx="")
+    checkout.has_real("cmake", "make")
+
+    def build(ninja: Path | None = None) -> bool:
+        """Return whether the build folder has been kept."""
         kept = checkout.root / "build/native/kept"
-        assert kept.exists() == (ninja.name == "second")
+        path = f"{checkout.bin}:{ninja}" if ninja else str(checkout.bin)
+        done = checkout.build(ONNXRUNTIME_INCLUDE_DIR=headers, PATH=path)
+        assert done.returncode == 0, done.stderr
+        if kept.exists():
+            return True
         kept.touch()
+        return False
+
+    for name, kept in (("first", False), ("second", True)):
+        ninja = checkout.root.parent / name
+        ninja.mkdir()
+        (ninja / "ninja").symlink_to(shutil.which("ninja") or "")
+        assert build(ninja) == kept
         shutil.rmtree(ninja)
-    checkout.has_real("make")
-    done = checkout.build(ONNXRUNTIME_INCLUDE_DIR=headers)
-    assert done.returncode == 0, done.stderr
+    assert not build()  # with make
+    assert build()
     checkout.root = checkout.root.rename(checkout.root.with_name("moved"))
-    done = checkout.build(ONNXRUNTIME_INCLUDE_DIR=headers)
-    assert done.returncode == 0, done.stderr
+    assert not build()
 
 
 @pytest.mark.skipif(SYSTEM_HEADERS.exists(), reason="the system has ONNX Runtime's headers")
@@ -339,7 +344,7 @@ int tiles() { return 1; }
 """
 
 
-@has_tools
+@needs_tools
 def test_only_the_files_named_for_them_use_avx_and_amx(tmp_path: Path, headers: str) -> None:
     source, out = tmp_path / "runtime/cpp", tmp_path / "out"
     (source / "kernels").mkdir(parents=True)
