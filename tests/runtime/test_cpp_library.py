@@ -408,7 +408,8 @@ def test_markup_that_is_refused(probe: Probe, compiled_bundle: Path, tmp_path: P
         ({"lines": ["a"], "line_names": ["x"]}, "leave them out"),
         ({"lines": ["a", "<b>a</b>"], "constraints": [[], []]}, "leave them out"),
         ({"lines": ["<b>a</b>"], "options": {"beam_size": 999}}, "beam_size 999 is too large"),
-        ({"lines": ["<b>a</b>"], "seconds": 0}, "the job's deadline passed"),
+        # Long enough not to be translated before the wait for it begins.
+        ({"lines": ["a " * 20_000], "seconds": 0}, "the job's deadline passed"),
         ({"lines": ["<b>a</b>"], "submitted": ["a", "b"]}, "the lines are not those"),
         ({"lines": ["<b>a</b>"], "submitted": ["b"]}, "the lines are not those"),
     ):
