@@ -81,12 +81,6 @@ void check_text(std::string_view line, const std::string& name, std::size_t numb
   }
 }
 
-std::u32string_view stripped(std::u32string_view text) {
-  while (!text.empty() && is_space(text.front())) text.remove_prefix(1);
-  while (!text.empty() && is_space(text.back())) text.remove_suffix(1);
-  return text;
-}
-
 // The end of the word at a position, or of its character if no word is there.
 std::size_t first_end(std::u32string_view text, std::size_t at) {
   std::size_t end = at + 1;

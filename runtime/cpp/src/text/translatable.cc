@@ -52,12 +52,6 @@ bool is_address(std::u32string_view text) {
          is_domain(rest.substr(at + 1));
 }
 
-std::u32string_view stripped(std::u32string_view text) {
-  while (!text.empty() && is_space(text.front())) text.remove_prefix(1);
-  while (!text.empty() && is_space(text.back())) text.remove_suffix(1);
-  return text;
-}
-
 }  // namespace
 
 bool is_translatable(std::u32string_view text) {

@@ -106,6 +106,12 @@ bool is_space(char32_t c) {
          c == 0x205F || c == 0x3000;
 }
 
+std::u32string_view stripped(std::u32string_view text) {
+  while (!text.empty() && is_space(text.front())) text.remove_prefix(1);
+  while (!text.empty() && is_space(text.back())) text.remove_suffix(1);
+  return text;
+}
+
 bool is_control(char32_t c) {
   return c < 0x20 || (c >= 0x7F && c <= 0x9F) || c == 0x2028 || c == 0x2029;
 }

@@ -22,6 +22,9 @@ bool is_utf8(std::string_view text);
 // Python's str.isspace for one character.
 bool is_space(char32_t character);
 
+// Python's str.strip.
+std::u32string_view stripped(std::u32string_view text);
+
 // Whether a character is a control character (C0, DEL, C1) or a line or paragraph separator, which
 // runtime/text/tokenizer.py replaces.
 bool is_control(char32_t character);
