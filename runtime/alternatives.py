@@ -104,9 +104,11 @@ def best_completion(sentence: Sentence, found: Sequence[Hypothesis]) -> Sequence
 
 
 def _scored(sentence: Sentence, found: Hypothesis) -> Hypothesis:
-    forced = len(sentence.prefix)
-    before, free = found.token_log_probs[: forced - 1], found.token_log_probs[forced:]
-    if sentence.alternative is None or not free:  # all are in a loop that was cut
+    own, forced, log_probs = sentence.alternative, len(sentence.prefix), found.token_log_probs
+    if own is None:
         return found
-    score = sentence.alternative + sum(free) / sentence.options.penalty(len(free))
-    return replace(found, score=score, token_log_probs=(*before, sentence.alternative, *free))
+    free = log_probs[forced:]  # none if a loop was cut that began before them
+    if len(log_probs) >= forced:
+        log_probs = (*log_probs[: forced - 1], own, *free)
+    score = own + sum(free) / sentence.options.penalty(max(1, len(free)))
+    return replace(found, score=score, token_log_probs=log_probs)

@@ -270,7 +270,11 @@ class LineTranslator:
         asked = [request.targets or (), request.constraints or ()]
         for index, line in enumerate(request.lines):
             text, _ = self._manifest.prompt.of_line(line, request.options, request.names[index])
-            if is_translatable(text) or any(len(given[index]) for given in asked if given):
+            given = [one[index] for one in asked if one]
+            # A blank target has no tokens.
+            if is_translatable(text) or any(
+                one.strip() if isinstance(one, str) else len(one) for one in given
+            ):
                 continue
             if request.terminology is None or not request.terminology.find(text):
                 end = untranslated(text)

@@ -37,18 +37,28 @@ class LoopGuard:
                 return repeated
         return 0
 
-    def leaving(self, beams: Sequence[Sequence[int]], has_constraints: bool) -> list[bool]:
+    def leaving(
+        self, beams: Sequence[Sequence[int]], forced: int, has_constraints: bool
+    ) -> list[bool]:
         """Return whether each live hypothesis leaves the search.
 
-        Loops do, and hypotheses that share the first third of a loop's repetitions, since they do
-        not avoid the loop but interrupt it. With constraints, their phrases may interrupt it.
+        Loops do, and hypotheses that share the first third of a loop's repetitions and a token that
+        was not forced, since they do not avoid the loop but interrupt it. With constraints, their
+        phrases may interrupt it.
+
+        Args:
+            beams: Tokens of the live hypotheses.
+            forced: Number of forced tokens, fewer than a hypothesis has.
+            has_constraints: Whether the sentence has constraints.
         """
-        begins = [
-            tokens[: len(tokens) - (0 if has_constraints else 2 * repeated // 3)]
+        shared = [
+            tokens
+            if has_constraints
+            else tokens[: max(len(tokens) - 2 * repeated // 3, forced + 1)]
             for tokens in beams
             if (repeated := self.loop_length(tokens))
         ]
-        return [any(tokens[: len(x)] == x for x in begins) for tokens in beams]
+        return [any(tokens[: len(begin)] == begin for begin in shared) for tokens in beams]
 
 
 def _copies(tokens: Sequence[int]) -> int:

@@ -207,7 +207,7 @@ class Batch:
         log_probs, tokens = self.history[-1].log_probs.copy(), self._live_tokens(row)
         live = np.flatnonzero(log_probs[row] > -np.inf)
         beams = [tokens[beam] for beam in live]
-        leaving = live[guard.leaving(beams, bool(sentence.constraints))]
+        leaving = live[guard.leaving(beams, len(sentence.prefix), bool(sentence.constraints))]
         if not leaving.size:
             return
         penalty = sentence.options.penalty(length)

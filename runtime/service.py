@@ -106,7 +106,7 @@ class TranslationService:
             InputError: A token is outside the vocabulary, or the line exceeds the bundle's limit.
             OptionError: The bundle was not compiled for an option, or its value is out of range.
             CapacityError: The service is full, and this is a callback, which cannot wait. A
-                callback may always submit one line in place of its own.
+                callback may submit one line in place of its own.
             TranslateTrtError: The service is closed, has failed, or belongs to the process that
                 this process was forked from.
         """

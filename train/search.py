@@ -218,13 +218,17 @@ class _Sentence:
 
     def drop_loops(self) -> None:
         """Drop live hypotheses that repeat a phrase or interrupt its repetition (rule 11)."""
-        begins = set()
+        shared = set()
         for hypothesis in self.live:
             if repeated := _repeated(hypothesis.tokens, self.source):
                 self.dropped.append(hypothesis)
-                shared = 0 if self.constraints else 2 * repeated // 3
-                begins.add(hypothesis.tokens[: self.length - shared])
-        self.live = [one for one in self.live if not any(one.tokens[: len(x)] == x for x in begins)]
+                end = max(self.length - 2 * repeated // 3, len(self.prefix) + 1)
+                shared.add(hypothesis.tokens[: self.length if self.constraints else end])
+        self.live = [
+            one
+            for one in self.live
+            if not any(one.tokens[: len(begin)] == begin for begin in shared)
+        ]
         self.done = not self.live
 
     def cut_off(self) -> None:

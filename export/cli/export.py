@@ -10,7 +10,7 @@ import click
 
 from translate_trt.runtime.cli.command import Command
 from translate_trt.runtime.cli.names import output_option
-from translate_trt.runtime.errors import OptionError
+from translate_trt.runtime.errors import OptionError, TranslateTrtError
 from translate_trt.runtime.io.report import columns
 
 if TYPE_CHECKING:
@@ -224,7 +224,12 @@ def export(
 
     first, *others = opened = [*map(open_checkpoint, checkpoints)]
     for run, checkpoint in zip(checkpoints, opened, strict=True):
-        if (best := best_checkpoint(run)) != checkpoint.path:
+        try:
+            best = best_checkpoint(run)
+        except TranslateTrtError as error:
+            log.warning("it is unknown whether another checkpoint validates better: %s", error)
+            continue
+        if best != checkpoint.path:
             log.warning("%s is exported, but %s validates better; name it", checkpoint.path, best)
     compiled = compile_bundle(first, out, options, force, others)
     for name, target in compiled.manifest.targets.items():

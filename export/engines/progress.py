@@ -113,7 +113,7 @@ def progress_bar(description: str) -> Iterator[Progress]:
         finally:
             for number, handler in previous.items():
                 signal.signal(number, handler)
-    if progress.stopped:
-        signal.raise_signal(progress.stopped)
+            if progress.stopped:
+                signal.raise_signal(progress.stopped)
     if progress.failure is not None:
         raise progress.failure

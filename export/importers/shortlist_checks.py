@@ -81,7 +81,7 @@ class Fit:
                 f"the model; it belongs to another model.{hint}"
             )
         log.warning(
-            "%s: %s of %s translations (%.2g%%) have tokens that the model lacks, which count as "
+            "%s: %s of %s translations (%s) have tokens that the model lacks, which count as "
             "unknown.%s", self.path, f"{unknown:,}", f"{self.translations:,}",
-            100 * unknown / self.translations, hint,
+            f"{unknown / self.translations:.1%}", hint,
         )  # fmt: skip

@@ -166,6 +166,8 @@ class TextSplitter:
         else:
             target = options.target_language or self._target_language
         body = text.lstrip()
+        if not body:
+            self._prompt.of_line(whole, options)  # no sentence would tell of an unknown language
         parts.separate(text[: len(text) - len(body)])
         rules = self._rules if is_translatable(body) else None
         sentences = [body] if rules is None else rules.split(body)

@@ -84,6 +84,22 @@ def test_unlikely_tokens_are_left_out(translator: Translator) -> None:
     assert_same(translator.translate_ids(sources, certain), [every[:1] for every in everything])
 
 
+def test_a_completion_that_loops_is_no_more_likely_than_its_token(
+    looping_bundle: Path, looping_model: Checkpoint
+) -> None:
+    options = SearchOptions(beam_size=1, alternatives=3, loop_guard=True)
+    sources = random_sources(6, seed=6, longest=30)
+    found = Translator(looping_bundle, threads=1).translate_ids(sources, options)
+    assert any(one.looped and len(one.tokens) == 1 for line in found for one in line)
+    for source, line in zip(sources, found, strict=True):
+        log_probs = next_log_probs(looping_model, source, [])
+        for one in line:
+            assert one.score <= float(log_probs[one.tokens[0]]) + 1e-4
+            assert one.token_log_probs[0] == pytest.approx(
+                float(log_probs[one.tokens[0]]), abs=1e-4
+            )
+
+
 def test_all_other_options_apply(translator: Translator) -> None:
     options = dataclasses.replace(OPTIONS, return_attention=True, max_length=6, min_length=5)
     (best,) = translator.translate_ids([[7, 8, 9]], options, [[5, 6]])

@@ -92,6 +92,28 @@ def test_the_search_goes_on_with_beams_that_do_not_loop(beams: int) -> None:
     assert found[0].truncated == (beams == 1)
 
 
+def _continues_or_leaves(tokens: tuple[int, ...]) -> NDArray[np.float32]:
+    """Prefer to go on with 5 6 5 6; end two tokens after another one."""
+    cycle = [5 + place % 2 for place in range(len(tokens) + 1)]
+    if list(tokens) == cycle[:-1]:
+        likely = {cycle[-1]: 0.8, 8 + len(tokens) % 30: 0.15}
+    else:
+        likely = {END: 0.9} if len(tokens) % 3 == 0 else {38 + len(tokens) % 2: 0.9}
+    rest = (1 - sum(likely.values())) / (40 - len(likely))
+    return np.log([likely.get(token, rest) for token in range(40)]).astype(np.float32)
+
+
+def test_beams_that_leave_a_loop_of_the_prefix_live_on() -> None:
+    options, prefix = SearchOptions(loop_guard=True), [5, 6] * 11
+    (expected,) = beam_search(
+        cast(Transformer, ScriptedModel([_continues_or_leaves])), [[4]], options, [prefix]
+    )
+    (found,) = scripted_search(ScriptedGraphs([_continues_or_leaves]), options, [[4]], [prefix])
+    assert_same([found], [expected])
+    assert found[0].tokens[: len(prefix)] == tuple(prefix)
+    assert not found[0].truncated
+
+
 @pytest.mark.usefixtures("each_runtime")
 @pytest.mark.parametrize(
     "options",

@@ -1,7 +1,10 @@
 #include "core/alternatives.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
+#include <iterator>
 #include <numeric>
 #include <utility>
 
@@ -12,15 +15,16 @@ namespace translate_trt::runtime {
 
 namespace {
 
-// Scores the completion of an alternative. Without free tokens, all are in a loop that was cut.
+// Scores the completion of an alternative, which has no free tokens if a loop was cut that began
+// before them.
 void score(const Sentence& sentence, Hypothesis& found) {
-  const auto forced = static_cast<std::ptrdiff_t>(sentence.prefix.size());
+  found.score = *sentence.alternative;
   std::vector<double>& log_probs = found.token_log_probs;
-  const auto free = static_cast<std::ptrdiff_t>(log_probs.size()) - forced;
-  if (free <= 0) return;
-  const double sum = std::accumulate(log_probs.begin() + forced, log_probs.end(), 0.0);
-  log_probs[sentence.prefix.size() - 1] = *sentence.alternative;
-  found.score = *sentence.alternative + sum / sentence.options.penalty(free);
+  if (log_probs.size() < sentence.prefix.size()) return;
+  const auto free = log_probs.begin() + static_cast<std::ptrdiff_t>(sentence.prefix.size());
+  *std::prev(free) = *sentence.alternative;
+  const auto count = std::max<std::int64_t>(1, log_probs.end() - free);
+  found.score += std::accumulate(free, log_probs.end(), 0.0) / sentence.options.penalty(count);
 }
 
 }  // namespace

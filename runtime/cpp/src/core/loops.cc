@@ -39,16 +39,19 @@ std::size_t LoopGuard::loop_length(const Tokens& tokens) const {
   return 0;
 }
 
-std::vector<bool> LoopGuard::leaving(const std::vector<Tokens>& beams, bool has_constraints) const {
-  std::vector<Tokens> begins;
+std::vector<bool> LoopGuard::leaving(const std::vector<Tokens>& beams, std::size_t forced,
+                                     bool has_constraints) const {
+  std::vector<Tokens> shared;
   for (const Tokens& tokens : beams) {
-    const auto repeated = static_cast<std::ptrdiff_t>(loop_length(tokens));
-    const std::ptrdiff_t later = has_constraints ? 0 : repeated * 2 / 3;
-    if (repeated > 0) begins.emplace_back(tokens.begin(), tokens.end() - later);
+    const std::size_t repeated = loop_length(tokens);
+    if (repeated == 0) continue;
+    const std::size_t end = std::max(tokens.size() - repeated * 2 / 3, forced + 1);
+    shared.push_back(tokens);
+    if (!has_constraints) shared.back().resize(end);
   }
   std::vector<bool> leaving;
   for (const Tokens& tokens : beams) {
-    leaving.push_back(std::any_of(begins.begin(), begins.end(), [&](const Tokens& begin) {
+    leaving.push_back(std::any_of(shared.begin(), shared.end(), [&](const Tokens& begin) {
       return std::equal(begin.begin(), begin.end(), tokens.begin());
     }));
   }

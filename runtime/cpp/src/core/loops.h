@@ -24,9 +24,11 @@ class LoopGuard {
   std::size_t loop_length(const Tokens& tokens) const;
 
   // Whether each live hypothesis leaves the search: loops do, and hypotheses that share the first
-  // third of a loop's repetitions, since they do not avoid the loop but interrupt it; with
-  // constraints, their phrases may do so. beams: tokens of the live hypotheses, equally long.
-  std::vector<bool> leaving(const std::vector<Tokens>& beams, bool has_constraints) const;
+  // third of a loop's repetitions and a token that was not forced, since they do not avoid the loop
+  // but interrupt it; with constraints, their phrases may do so. beams: tokens of the live
+  // hypotheses, equally long. forced: number of forced tokens, fewer than these.
+  std::vector<bool> leaving(const std::vector<Tokens>& beams, std::size_t forced,
+                            bool has_constraints) const;
 
  private:
   std::size_t copies_;  // of the shortest loop

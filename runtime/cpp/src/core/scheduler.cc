@@ -21,6 +21,7 @@ std::int64_t Scheduler::Pending::next_length(std::uint64_t admitted) {
     for (auto entry = callers.begin(); entry != callers.end();) {
       Queue& theirs = entry->second;
       round.insert(theirs.extract(std::prev(theirs.end())));
+      of_round.insert(entry->first);
       entry = theirs.empty() ? callers.erase(entry) : std::next(entry);
     }
   }
@@ -31,6 +32,7 @@ Sentences Scheduler::Pending::take(std::int64_t count) {
   Sentences taken;
   for (; !round.empty() && static_cast<std::int64_t>(taken.size()) < count; --size) {
     taken.push_back(std::move(round.extract(std::prev(round.end())).value()));
+    of_round.erase(taken.back()->caller);
   }
   return taken;
 }
@@ -39,8 +41,8 @@ void Scheduler::Pending::remove(const SentencePtr& sentence) {
   const auto entry = callers.find(sentence->caller);
   if (entry != callers.end() && entry->second.erase(sentence) > 0) {
     if (entry->second.empty()) callers.erase(entry);
-  } else {
-    round.erase(sentence);
+  } else if (round.erase(sentence) > 0) {
+    of_round.erase(sentence->caller);
   }
   --size;
 }
@@ -203,7 +205,7 @@ double Scheduler::share(int worker, const Group& group, const Sentences& sentenc
   const State& state = groups_.at(group);
   const Pending& pending = state.pending;
   const auto both = std::count_if(state.running.begin(), state.running.end(), [&](const auto& one) {
-    return pending.callers.count(one.first) > 0;
+    return pending.callers.count(one.first) > 0 || pending.of_round.count(one.first) > 0;
   });
   const double waiting = static_cast<double>(pending.caller_count()) - static_cast<double>(both);
   double workers = 0, all = 0;

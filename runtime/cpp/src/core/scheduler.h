@@ -137,6 +137,7 @@ class Scheduler {
   struct Pending {
     std::map<Caller, Queue> callers;  // without those of the round
     Queue round;                      // at most one per caller
+    std::set<Caller> of_round;        // the callers of its sentences
     std::size_t size = 0;
     // Number of admissions to all batches before the round, or before the first arrival.
     std::uint64_t round_began = 0;

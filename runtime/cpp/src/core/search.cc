@@ -160,8 +160,9 @@ void Search::drop_loops(RunningRows::iterator entry, const Found& found) {
     live.push_back(beam);
     tokens.push_back(history.path(beam));
   }
+  const Sentence& sentence = *running.sentence;
   const std::vector<bool> leaving =
-      running.guard->leaving(tokens, !running.sentence->constraints.empty());
+      running.guard->leaving(tokens, sentence.prefix.size(), !sentence.constraints.empty());
   const bool is_done = std::count(leaving.begin(), leaving.end(), false) == 0 && !live.empty();
   for (std::size_t i = 0; i < live.size(); ++i) {
     if (!leaving[i]) continue;

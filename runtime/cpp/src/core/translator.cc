@@ -292,7 +292,9 @@ std::shared_ptr<Job> Translator::job(const std::vector<std::string_view>& lines,
   constraints.resize(lines.size());
   std::vector<AlignedLine> aligned;
   if (is_aligned) {
-    for (const auto line : lines) aligned.push_back(aligned_line(line, of_sentences));
+    for (std::size_t line = 0; line < lines.size(); ++line) {
+      aligned.push_back(aligned_line(names.line(line), lines[line], of_sentences));
+    }
   }
   // Of texts with markup, all lines are translatable.
   const bool translates_all =
@@ -546,10 +548,10 @@ Translation Translator::join(const std::vector<std::vector<Hypothesis>>& sentenc
   return joined;
 }
 
-Translator::AlignedLine Translator::aligned_line(std::string_view line,
+Translator::AlignedLine Translator::aligned_line(const std::string& name, std::string_view line,
                                                  const SearchOptions& options) const {
   AlignedLine found = {decode_utf8(line), 0, 0, {}};
-  const auto [text, of_line] = manifest_.prompt.of_line(found.text, options, "the line");
+  const auto [text, of_line] = manifest_.prompt.of_line(found.text, options, name);
   found.source_prompt = manifest_.prompt.of_source(of_line).size();
   found.target_prompt = manifest_.prompt.of_target(of_line).size();
   const auto spans = [this](const std::string& part) { return tokenizer_->source_spans(part); };

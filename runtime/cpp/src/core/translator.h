@@ -137,7 +137,8 @@ class Translator {
   SearchOptions checked(const SearchOptions& options, Forced forced) const;
   // Maximum number of tokens of a text that is not split.
   std::int64_t longest_text() const;
-  AlignedLine aligned_line(std::string_view line, const SearchOptions& options) const;
+  AlignedLine aligned_line(const std::string& name, std::string_view line,
+                           const SearchOptions& options) const;
   // Joins the i-th best hypotheses of a line's sentences to the i-th best of the line.
   Translation join(const std::vector<std::vector<Hypothesis>>& sentences) const;
   // Aligns a line and its translations, which have attention.
