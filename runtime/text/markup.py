@@ -22,7 +22,7 @@ from translate_trt.runtime.text.markup_tokens import (
     encode_text,
     read_tokens,
 )
-from translate_trt.runtime.text.tag_placement import Element, Side, Units, place_tags
+from translate_trt.runtime.text.tag_placement import CLOSING, Element, Side, Units, place_tags
 from translate_trt.runtime.text.tokenizer import Span
 from translate_trt.runtime.text.translatable import is_translatable
 
@@ -106,7 +106,6 @@ _PLACEHOLDERS = re.compile(
 _MOST_NESTED = 100
 # Longest text of an element that is shown to the model.
 _LONGEST_SHOWN = 80
-_CLOSING = frozenset(".,;:!?)]}\u2026\u3002\uff0c\uff01\uff1f")
 
 
 def translate_markup(
@@ -222,7 +221,7 @@ class _Segment:
             self._after = raw[_end_of_text(raw, markup) :] + self._after
             middle[-1] = _Item("text", "", middle[-1].text.rstrip(_SPACES))
         self._items = [part for item in middle for part in self._without_placeholders(item)]
-        self._left, self._right = _sides(self._items, True), _sides(self._items, False)
+        self._left, self._right = _neighbours(self._items, True), _neighbours(self._items, False)
         texts = (item.text for item in self._items if item.kind == "text")
         whole = "".join(texts)
         self._has_text = is_translatable(whole)
@@ -273,8 +272,10 @@ class _Segment:
             elif item.kind == "close":
                 element, first = stack.pop(), opened.pop()
                 element.closing, element.end = item.raw, at
-                if at == element.begin:
-                    self._set_sides(element, first, index, last_seen > first)
+                if at == element.begin and self._set_sides(
+                    element, first, index, last_seen > first
+                ):
+                    writer.after_leaf = True
             elif item.kind == "text":
                 writer.write(item.text)
             elif item.text and shown:
@@ -293,10 +294,23 @@ class _Segment:
         plain.text, plain.elements = writer.text, root.children
         return plain
 
-    def _set_sides(self, element: Element, first: int, last: int, is_seen: bool) -> None:
-        """Set what an element without text, of the items from first to last, has beside it."""
-        element.before, element.after = self._left[first], self._right[last]
-        element.is_seen = is_seen
+    def _set_sides(self, element: Element, first: int, last: int, has_object: bool) -> bool:
+        """Set what an element without text, of the items from first to last, has beside it.
+
+        An element without anything that is seen may be an icon if a space is beside it.
+
+        Returns:
+            Whether it is seen.
+        """
+        (element.before, follows), (element.after, precedes) = self._left[first], self._right[last]
+        is_seen = has_object or (
+            self._items[first].kind == "open" and Side.SPACE in (element.before, element.after)
+        )
+        element.keeps_before, element.keeps_after = (
+            is_seen and not follows,
+            is_seen and not precedes,
+        )
+        return is_seen
 
     def receive(self, plain: _Plain, translation: Translation) -> None:
         """Put the tags back into the hypotheses that have no text yet."""
@@ -358,32 +372,41 @@ class _Writer:
             last, first = self._parts[-1][-1] if self._parts else "", words[0][0]
             # Without what was between them, two words are still two, and a comma follows its word.
             joins = self.after_leaf and last.isalnum() and first.isalnum()
-            apart = self._space and not (self.after_leaf and first in _CLOSING)
+            apart = self._space and not (self.after_leaf and first in CLOSING)
             self._parts.append(f"{' ' if last and (apart or joins) else ''}{' '.join(words)}")
             self.length += len(self._parts[-1])
             self.after_leaf, self._space = False, text[-1:].isspace()
         return self.length - len(" ".join(words))
 
 
-def _sides(items: Sequence[_Item], forwards: bool) -> list[Side]:
-    """Return what is before each item of a segment, or after it."""
-    found, side = [], Side.APART
+def _neighbours(items: Sequence[_Item], forwards: bool) -> list[tuple[Side, bool]]:
+    """Return what is before each item of a segment, or after it.
+
+    Returns:
+        The nearest text or edge, and whether anything without text, but not silent, is between.
+    """
+    found: list[tuple[Side, bool]] = []
+    side, is_beyond = Side.APART, False
     around: list[Side] = []  # of the elements that the item is in
     starts = "open" if forwards else "close"
     for item in items if forwards else reversed(items):
-        found.append(side)
-        if item.kind == "text":
+        found.append((side, is_beyond))
+        if item.kind == "text" or (item.kind == "leaf" and item.text):
             character = item.text[-1 if forwards else 0]
-            is_word = Side.WORD if character.isalnum() else Side.APART
-            side = Side.SPACE if character.isspace() else is_word
+            is_word = item.kind == "leaf" or character.isalnum()
+            side = Side.WORD if is_word else Side.SPACE if character.isspace() else Side.APART
+            is_beyond = False
         elif item.kind == "leaf":
-            side = side if item.silent else Side.WORD
+            is_beyond = is_beyond or not item.silent
         elif item.kind == starts:
             around.append(side)
-            side = Side.EDGE
+            side, is_beyond = Side.EDGE, False
         else:
             outside = around.pop()
-            side = outside if side is Side.EDGE else side
+            if side is Side.EDGE:
+                side, is_beyond = outside, True
+            elif is_beyond:
+                side, is_beyond = Side.WORD, False
     return found if forwards else found[::-1]
 
 

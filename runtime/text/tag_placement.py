@@ -22,6 +22,9 @@ from numpy.typing import NDArray
 from translate_trt.runtime.text.alignment import Alignment
 from translate_trt.runtime.text.tokenizer import Span
 
+#: Punctuation marks that have no space before them.
+CLOSING = frozenset(".,;:!?)]}\u2026\u3002\uff0c\uff01\uff1f")
+
 # A word with its apostrophes and hyphens, or another character.
 _WORD = re.compile(r"\w+(?:['\u2019-]\w+)*|\S")
 # A mass is in billionths, rounded. Otherwise rounding errors, which depend on the order of
@@ -42,7 +45,7 @@ class Side(Enum):
 
     EDGE = auto()  # of the element around it, whose own sides count; or of no interest
     SPACE = auto()
-    WORD = auto()  # or what has no text but is seen, such as an image
+    WORD = auto()
     APART = auto()  # a punctuation mark, or the end of the text
 
 
@@ -56,9 +59,12 @@ class Element:
         begin: Position in the plain text.
         end: End of its content in the plain text.
         children: Elements inside it, in order.
-        before: What is before it in the text, if it has no text.
+        before: What is before it in the text, if it has no text. Others without text, such as
+            images, count as nothing.
         after: What is after it, likewise.
-        is_seen: Whether it is seen although it has no text, as an image.
+        keeps_before: Whether it has the same before it in the translation: it is seen although it
+            has no text, as an image, and is the first of several such.
+        keeps_after: Whether it has the same after it, likewise.
         is_copy: Whether its content is a copy in the translation, which `opening` replaces.
     """
 
@@ -69,7 +75,8 @@ class Element:
     children: list[Element] = field(default_factory=list)
     before: Side = Side.EDGE
     after: Side = Side.EDGE
-    is_seen: bool = False
+    keeps_before: bool = False
+    keeps_after: bool = False
     is_copy: bool = False
 
 
@@ -375,13 +382,13 @@ def place_tags(
         for child in (*children, None):
             text = _between(units, cursor, end if child is None else child.begin, render_text)
             # No space is beside what touches a word in the source.
-            if last is not None and last.is_seen and last.after is Side.WORD:
+            if last is not None and last.keeps_after and last.after is Side.WORD:
                 text = text.lstrip()
             if child is None:
                 content += [text, element.closing + right]
                 break
             last, cursor = child.element, child.end
-            if last.is_seen and last.before is Side.WORD:
+            if last.keeps_before and last.before is Side.WORD:
                 text = text.rstrip()
             content += [text, child]
         pending += reversed(content)
@@ -398,13 +405,15 @@ def _missing_spaces(element: Element, units: Units, stream: int) -> tuple[str, s
     What touches no word in the source, as before a full stop, touches none in the translation,
     unless its words have no spaces between them.
     """
-    if not element.is_seen:
-        return "", ""
     text, position = units.text, units.position(stream)
     before, after = text[max(0, position - 1) : position], text[position : position + 1]
     left = before.strip() if element.before is Side.SPACE else _apart(element.before, before)
-    right = after.isalnum() if element.after is Side.SPACE else _apart(element.after, after)
-    return " " if left else "", " " if right else ""
+    is_word = after.strip() and after not in CLOSING
+    right = is_word if element.after is Side.SPACE else _apart(element.after, after)
+    return (
+        " " if element.keeps_before and left else "",
+        " " if element.keeps_after and right else "",
+    )
 
 
 def _apart(side: Side, character: str) -> bool:

@@ -136,6 +136,11 @@ def test_html(source: str, expected: str | None) -> None:
         "<img>cat", "press <input>.", "cat{a} run", "see <i>{n} cats</i> now", "猫<img>走る",
         "x <a><img></a> y", "x<a><img></a>y", "a <!-- c -->b", "a<!-- c --> b",
         "a <script>x</script>b", "a<script>x</script> b", "a <b></b>b", "a<b></b> b",
+        "<button><i></i> Save</button>", 'Save <i class="icon"></i>', "a <b></b> b", "a<b></b>b",
+        "<label>Name <span></span></label>", "<b><i></i> a</b> c", "a <b>b <i></i></b> c",
+        "<i><!-- c --></i> b", "<i></i><b></b> c", "<i></i> <b></b> c", "a <i></i><b></b> c",
+        "a <i></i><b></b>c", "a<i></i><b></b> c", "a <i></i>, c", "a <a><i></i></a><img> c",
+        "a <img><img alt=''> c", "<span><i></i> </span>Save", "a {n} <i></i> %s c", "<b></b> (a) c",
         "<p>One.\n\nTwo <b>is.\r\n \r\nAnd</b> three.</p>", "a <kbd>b\n\nc</kbd> d",
         "\xa0far\xa0 ", "10\xa0km or 10 miles",
     ],
@@ -176,6 +181,7 @@ def test_a_word_without_spaces_is_not_separated() -> None:
             "<d><p translate='no'>a b</p><p>a b</p></d>",
             "<d><p translate='no'>a b</p><p>B A</p></d>",
         ),
+        ("<d><g></g> a</d>", "<d><g></g> A</d>"),
     ],
 )
 def test_xml(source: str, expected: str | None) -> None:

@@ -98,7 +98,6 @@ constexpr std::u32string_view kUntranslated[] = {
 constexpr std::u32string_view kObjects[] = {U"img", U"input", U"embed", kCdata};
 // Longest text of an element that is shown to the model.
 constexpr std::size_t kLongestShown = 80;
-constexpr std::u32string_view kAfterWord = U".,;:!?)]}\u2026\u3002\uff0c\uff01\uff1f";
 
 template <std::size_t size>
 bool is_in(const std::u32string_view (&names)[size], std::u32string_view name) {
@@ -424,28 +423,39 @@ void add_without_placeholders(const MarkedItem& item, Markup markup, std::vector
   add_text(text.size());
 }
 
-// What is before each item of a segment, or after it.
-std::vector<Side> sides_of(const std::vector<MarkedItem>& items, bool forwards) {
-  std::vector<Side> found(items.size());
-  std::vector<Side> around;  // of the elements that the item is in
+// The nearest text or edge beside an item.
+struct Neighbour {
   Side side = Side::kApart;
+  bool is_beyond = false;  // anything without text, but not silent, is between
+};
+
+// What is before each item of a segment, or after it.
+std::vector<Neighbour> neighbours_of(const std::vector<MarkedItem>& items, bool forwards) {
+  std::vector<Neighbour> found(items.size());
+  std::vector<Side> around;  // of the elements that the item is in
+  Neighbour next;
   for (std::size_t i = 0; i < items.size(); ++i) {
     const std::size_t index = forwards ? i : items.size() - 1 - i;
     const MarkedItem& item = items[index];
-    found[index] = side;
-    if (item.kind == MarkedKind::kText) {
+    const bool is_leaf = item.kind == MarkedKind::kLeaf;
+    found[index] = next;
+    if (item.kind == MarkedKind::kText || (is_leaf && !item.text.empty())) {
       const char32_t character = forwards ? item.text.back() : item.text.front();
-      side = is_space(character)          ? Side::kSpace
-             : is_alphanumeric(character) ? Side::kWord
-                                          : Side::kApart;
-    } else if (item.kind == MarkedKind::kLeaf) {
-      if (!item.silent) side = Side::kWord;
+      const bool is_word = is_leaf || is_alphanumeric(character);
+      next = {is_word ? Side::kWord : is_space(character) ? Side::kSpace : Side::kApart, false};
+    } else if (is_leaf) {
+      next.is_beyond = next.is_beyond || !item.silent;
     } else if (item.kind == (forwards ? MarkedKind::kOpen : MarkedKind::kClose)) {
-      around.push_back(side);
-      side = Side::kEdge;
+      around.push_back(next.side);
+      next = {Side::kEdge, false};
     } else {
-      if (side == Side::kEdge) side = around.back();
+      const Side outside = around.back();
       around.pop_back();
+      if (next.side == Side::kEdge) {
+        next = {outside, true};
+      } else if (next.is_beyond) {
+        next = {Side::kWord, false};
+      }
     }
   }
   return found;
@@ -468,7 +478,7 @@ class PlainWriter {
     // Without what was between them, two words are still two, and a comma follows its word.
     const bool joins =
         after_leaf_ && !text_.empty() && is_alphanumeric(text_.back()) && is_alphanumeric(first);
-    const bool apart = space_ && !(after_leaf_ && kAfterWord.find(first) != kAfterWord.npos);
+    const bool apart = space_ && !(after_leaf_ && is_closing(first));
     if (!text_.empty() && (apart || joins)) text_ += U' ';
     const std::size_t begin = text_.size();
     text_ += with_single_spaces(text);
@@ -594,8 +604,8 @@ class MarkedSegment {
       text.erase(text.size() - spaces_at(text, Markup::kText, true));
     }
     for (std::size_t i = first; i < last; ++i) add_without_placeholders(items[i], markup, items_);
-    before_items_ = sides_of(items_, true);
-    after_items_ = sides_of(items_, false);
+    before_items_ = neighbours_of(items_, true);
+    after_items_ = neighbours_of(items_, false);
     std::u32string text;
     for (const MarkedItem& item : items_) {
       if (item.kind == MarkedKind::kText) text += item.text;
@@ -633,8 +643,9 @@ class MarkedSegment {
         Element& closed = elements[stack.back()];
         closed.closing = item.raw;
         closed.end = at;
-        if (at == closed.begin) {
-          set_sides(closed, opened.back(), index, last_seen && *last_seen > opened.back());
+        if (at == closed.begin &&
+            set_sides(closed, opened.back(), index, last_seen && *last_seen > opened.back())) {
+          writer.leaf();
         }
         stack.pop_back();
         opened.pop_back();
@@ -701,11 +712,18 @@ class MarkedSegment {
   }
 
  private:
-  // Sets what an element without text, of the items from first to last, has beside it.
-  void set_sides(Element& element, std::size_t first, std::size_t last, bool is_seen) const {
-    element.before = before_items_[first];
-    element.after = after_items_[last];
-    element.is_seen = is_seen;
+  // Sets what an element without text, of the items from first to last, has beside it; returns
+  // whether it is seen. An element without anything that is seen may be an icon if a space is
+  // beside it.
+  bool set_sides(Element& element, std::size_t first, std::size_t last, bool has_object) const {
+    const Neighbour &before = before_items_[first], &after = after_items_[last];
+    element.before = before.side;
+    element.after = after.side;
+    const bool has_space = before.side == Side::kSpace || after.side == Side::kSpace;
+    const bool is_seen = has_object || (items_[first].kind == MarkedKind::kOpen && has_space);
+    element.keeps_before = is_seen && !before.is_beyond;
+    element.keeps_after = is_seen && !after.is_beyond;
+    return is_seen;
   }
 
   // A hypothesis with tags; nullopt if it lacks what was shown to the model.
@@ -728,7 +746,7 @@ class MarkedSegment {
   Markup markup_;
   std::u32string fixed_, before_, after_;
   std::vector<MarkedItem> items_;
-  std::vector<Side> before_items_, after_items_;  // what is beside each of them
+  std::vector<Neighbour> before_items_, after_items_;  // of each of them
   bool has_text_ = false;
   std::set<WordPair> no_break_pairs_;  // of the text, with kNoBreakSpace between them
   PlainSegment plain_;

@@ -340,21 +340,25 @@ std::pair<bool, bool> missing_spaces(const Element& element, const Units& units,
   const std::u32string_view text = units.text();
   const std::size_t position = units.position(place);
   std::pair<bool, bool> missing = {false, false};
-  if (!element.is_seen) return missing;
-  if (position > 0) {
+  if (element.keeps_before && position > 0) {
     const char32_t before = text[position - 1];
     missing.first =
         element.before == Side::kSpace ? !is_space(before) : is_apart(element.before, before);
   }
-  if (position < text.size()) {
+  if (element.keeps_after && position < text.size()) {
     const char32_t after = text[position];
-    missing.second =
-        element.after == Side::kSpace ? is_alphanumeric(after) : is_apart(element.after, after);
+    missing.second = element.after == Side::kSpace ? !is_space(after) && !is_closing(after)
+                                                   : is_apart(element.after, after);
   }
   return missing;
 }
 
 }  // namespace
+
+bool is_closing(char32_t character) {
+  constexpr std::u32string_view kMarks = U".,;:!?)]}\u2026\u3002\uff0c\uff01\uff1f";
+  return kMarks.find(character) != kMarks.npos;
+}
 
 std::vector<Span> split_words(std::u32string_view text, std::size_t begin, std::size_t end) {
   std::vector<Span> words;
@@ -648,10 +652,10 @@ std::optional<std::u32string> place_tags(
     // No space is beside what touches a word in the source.
     const auto add_between = [&](std::size_t end, const Element* next) {
       std::u32string& gap = content.emplace_back(between(cursor, end)).text;
-      if (last != nullptr && last->is_seen && last->after == Side::kWord) {
+      if (last != nullptr && last->keeps_after && last->after == Side::kWord) {
         gap.erase(gap.begin(), std::find_if_not(gap.begin(), gap.end(), is_space));
       }
-      if (next != nullptr && next->is_seen && next->before == Side::kWord) {
+      if (next != nullptr && next->keeps_before && next->before == Side::kWord) {
         gap.erase(std::find_if_not(gap.rbegin(), gap.rend(), is_space).base(), gap.end());
       }
     };

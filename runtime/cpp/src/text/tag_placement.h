@@ -20,23 +20,29 @@
 
 namespace translate_trt::runtime {
 
+// Whether a punctuation mark has no space before it.
+bool is_closing(char32_t character);
+
 // Neighbour of an element that has no text, on one of its sides.
 enum class Side {
   kEdge,  // of the element around it, whose own sides count; or of no interest
   kSpace,
-  kWord,   // or what has no text but is seen, such as an image
+  kWord,
   kApart,  // a punctuation mark, or the end of the text
 };
 
 // An element, or anything else that keeps its place in the text, such as a comment.
 struct Element {
-  std::u32string_view opening;                     // start tag, or the whole of what has no content
-  std::u32string_view closing;                     // end tag
-  std::size_t begin = 0;                           // position in the plain text
-  std::size_t end = 0;                             // end of its content in the plain text
-  std::vector<std::size_t> children = {};          // indices of the elements inside it, in order
-  Side before = Side::kEdge, after = Side::kEdge;  // in the text, if it has no text
-  bool is_seen = false;                            // although it has no text, as an image
+  std::u32string_view opening;             // start tag, or the whole of what has no content
+  std::u32string_view closing;             // end tag
+  std::size_t begin = 0;                   // position in the plain text
+  std::size_t end = 0;                     // end of its content in the plain text
+  std::vector<std::size_t> children = {};  // indices of the elements inside it, in order
+  // In the text, if it has no text. Others without text, such as images, count as nothing.
+  Side before = Side::kEdge, after = Side::kEdge;
+  // Whether it has the same beside it in the translation: it is seen although it has no text, as an
+  // image, and is the first of several such, or the last.
+  bool keeps_before = false, keeps_after = false;
   bool is_copy = false;  // its content is a copy in the translation, which `opening` replaces
 };
 
