@@ -104,13 +104,12 @@ bool is_in(const std::u32string_view (&names)[size], std::u32string_view name) {
   return std::find(std::begin(names), std::end(names), name) != std::end(names);
 }
 
-// White space between tags as well.
 constexpr char32_t kNoBreakSpace = 0xA0;
 constexpr std::u32string_view kSpaceReferences[] = {U"&#160;", U"&#xa0;", U"&#xA0;", U"&nbsp;",
                                                     U"&nbsp"};
 constexpr std::size_t kXmlSpaceReferences = 3;  // of the first of these
 
-// White space between tags, as both kinds of markup define it.
+// White space between tags, as both kinds of markup define it, and no-break spaces.
 bool is_markup_space(char32_t character) {
   return character == kNoBreakSpace ||
          std::u32string_view(U" \t\r\n\f").find(character) != std::u32string_view::npos;
