@@ -89,8 +89,11 @@ _SPACE_REFERENCES = {
     "xml": ("&#160;", "&#xa0;", "&#xA0;"),
     "text": (),
 }
-# Two words with a no-break space between them, and with another space.
-_NO_BREAK_PAIR, _PAIR = (re.compile(rf"(?<!\w)(\w++){space}(?=(\w++))") for space in "\xa0 ")
+# Two words with a no-break space between them, and with another space. The first may end in a
+# symbol, as in "Dr.", and each may be one. Time is linear: no word is tried from inside.
+_NO_BREAK_PAIR, _PAIR = (
+    re.compile(rf"(?<!\w)(\w++[^\w\s]?+|[^\w\s]){space}(?=(\w++|[^\w\s]))") for space in "\xa0 "
+)
 # Placeholders of message catalogues: {{name}}, ${name}, {0}, %(name)s, %1$s, %.2f, %%. A percent
 # sign without a name may be one of text, as in "100%", and has no letter or digit beside it.
 # Messages with cases, as in {n, plural, one {day} other {days}}, are placeholders to their end.

@@ -142,7 +142,8 @@ def test_html(source: str, expected: str | None) -> None:
         "a <i></i><b></b>c", "a<i></i><b></b> c", "a <i></i>, c", "a <a><i></i></a><img> c",
         "a <img><img alt=''> c", "<span><i></i> </span>Save", "a {n} <i></i> %s c", "<b></b> (a) c",
         "<p>One.\n\nTwo <b>is.\r\n \r\nAnd</b> three.</p>", "a <kbd>b\n\nc</kbd> d",
-        "\xa0far\xa0 ", "10\xa0km or 10 miles",
+        "\xa0far\xa0 ", "10\xa0km or 10 miles", "Dr.\xa0Lee met Lee. Lee left", "e.g.\xa0a...\xa0b",
+        "see \xa7\xa05, 5 is", "5\xa0% of 5 men", "he said: \xab\xa0a\xa0\xbb!",
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("copies", [True, False])

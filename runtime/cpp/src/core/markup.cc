@@ -141,13 +141,17 @@ std::size_t spaces_at(std::u32string_view raw, Markup markup, bool at_end) {
 
 using WordPair = std::pair<std::u32string, std::u32string>;
 
-// Calls visit(position of the space, pair) for each pair of words with a space between them.
+// Calls visit(position of the space, pair) for each pair of words with a space between them. The
+// first may end in a symbol, as in "Dr.", and each may be one.
 template <class Visit>
 void for_each_pair(std::u32string_view text, char32_t space, const Visit& visit) {
   for (std::size_t at = text.find(space); at != text.npos; at = text.find(space, at + 1)) {
+    const auto is_symbol = [&](std::size_t i) { return !is_word(text[i]) && !is_space(text[i]); };
     std::size_t begin = at, end = at + 1;
+    if (begin > 0 && is_symbol(begin - 1)) --begin;
     while (begin > 0 && is_word(text[begin - 1])) --begin;
     while (end < text.size() && is_word(text[end])) ++end;
+    if (end == at + 1 && end < text.size() && is_symbol(end)) ++end;
     if (begin < at && end > at + 1) {
       visit(at, WordPair(text.substr(begin, at - begin), text.substr(at + 1, end - at - 1)));
     }
