@@ -83,12 +83,14 @@ _UNTRANSLATED = _NOT_TEXT | {
 _OBJECTS = frozenset({"img", "input", "embed", CDATA})
 # White space between tags, as both kinds of markup define it, and no-break spaces.
 _SPACES = " \t\r\n\f\xa0"
-# References to no-break spaces, by kind of markup.
-_SPACE_REFERENCES = {
-    "html": ("&nbsp;", "&nbsp", "&#160;", "&#xa0;", "&#xA0;"),
-    "xml": ("&#160;", "&#xa0;", "&#xA0;"),
-    "text": (),
-}
+# One such character, as it is or, except in texts without markup, as a reference. Texts of XML have
+# no references that only HTML has.
+_SPACE = re.compile(
+    rf"[{_SPACES}] | &nbsp;? | &(?:NonBreakingSpace|NewLine|Tab);"
+    r"| &\#0*+(?:9|10|12|13|32|160)(?![0-9]);?"
+    r"| &\#[xX]0*+(?:[9aAcCdD]|20|[aA]0)(?![0-9a-fA-F]);?",
+    re.VERBOSE,
+)
 # Two words with a no-break space between them, and with another space. The first may end in a
 # symbol, as in "Dr.", and each may be one. Time is linear: no word is tried from inside.
 _NO_BREAK_PAIR, _PAIR = (
@@ -441,25 +443,24 @@ def _ends_of_braces(text: str) -> dict[int, int]:
 
 def _spaces_before(raw: str, markup: str) -> int:
     """Return the length of the white space that a text begins with."""
+    if markup == "text":
+        return len(raw) - len(raw.lstrip(_SPACES))
     at = 0
-    while at < len(raw):
-        found = (one for one in _SPACE_REFERENCES[markup] if raw.startswith(one, at))
-        size = 1 if raw[at] in _SPACES else len(next(found, ""))
-        if not size:
-            break
-        at += size
+    while found := _SPACE.match(raw, at):
+        at = found.end()
     return at
 
 
 def _end_of_text(raw: str, markup: str) -> int:
     """Return the position of the white space that a text ends with."""
+    if markup == "text":
+        return len(raw.rstrip(_SPACES))
     end = len(raw)
     while end:
-        found = (one for one in _SPACE_REFERENCES[markup] if raw.endswith(one, 0, end))
-        size = 1 if raw[end - 1] in _SPACES else len(next(found, ""))
-        if not size:
+        begin = end - 1 if raw[end - 1] in _SPACES else raw.rfind("&", 0, end)
+        if begin < 0 or not _SPACE.fullmatch(raw, begin, end):
             break
-        end -= size
+        end = begin
     return end
 
 

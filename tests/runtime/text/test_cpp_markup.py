@@ -21,7 +21,7 @@ WORDS = [
     "{n, plural, one {a {x} day} other {# days}}", "{ a,select , {b}", "{a, plural, {", "}}",
     "\u0e44\u0e17\u0e22\u0e20\u0e32",
     "\ud55c\uad6d", "\xa0", "&#32;", "&#160;x", "cat\xa0dog",
-    "the&#xA0;the", "dog,\xa0cat", "1\xa0%", "\xa7\xa01", "\xa7",
+    "the&#xA0;the", "dog,\xa0cat", "1\xa0%", "\xa7\xa01", "\xa7", "&#x0A0;", "&#009;",
     "\n\n", "\r\n \r\n", '<b n="%d">{x}</b>', '<i n="%d"><img n="%d"/></i>', "1", "https://a.b",
     '<kbd n="%d" translate="no">a\n\nb</kbd>', "\u65e5\u672c\u8a9e\u3002", "a_b", "_", "x'y",
     "\u0301", "\xb2", "e\u0301t", "\u2028", '<img n="%d"/>', '<x n="%d"/>,',
@@ -31,6 +31,7 @@ WORDS = [
 
 # Elements of HTML without end tags, and its references.
 WITHOUT_END = ["&nbsp;", "&nbsp",
+    "&#XA0;", "&#0032", "&#xD", "&NonBreakingSpace;", "&Tab;", "&NewLine;",
     '<li n="%d" translate="no">', '<p n="%d" class="notranslate">a', '<p n="%d">', "<rt>",
     '<rt translate="no">x', "</ul>", "</p>", '<td n="%d" translate="no">', "<tr>", "<hr/>",
 ]  # fmt: skip

@@ -112,6 +112,10 @@ def translated(text: str, order: Words = backwards, markup: str = "html", **more
         ("<div translate=no>a b<div>c d</div>", "<div translate=no>B A<div>D C</div>"),
         ("— <b>·</b>", "— <b>·</b>"),
         ("&nbsp;— <b>&hellip;</b>", "&nbsp;— <b>&hellip;</b>"),
+        ("<p>&#XA0;a b</p>&NonBreakingSpace;c", "<p>&#XA0;B A</p>&NonBreakingSpace;C"),
+        ("&#32;&Tab;a b&NewLine;&#x0020", "&#32;&Tab;B A&NewLine;&#x0020"),
+        ("&nbspa&#0160&nbsp &#320;", "&nbsp\u013f A"),
+        ("&nbsp;" * 50_000 + "a" + "&#160;" * 50_000, "&nbsp;" * 50_000 + "A" + "&#160;" * 50_000),
         ("<a><p>a b</p></a> c", "<a><p>B A</p></a> C"),
         ("<li>a b<li>c d", "<li>B A<li>D C"),
         ("water H<sub>2</sub>O", "H<sub>2</sub>O WATER"),
@@ -183,6 +187,7 @@ def test_a_word_without_spaces_is_not_separated() -> None:
             "<d><p translate='no'>a b</p><p>B A</p></d>",
         ),
         ("<d><g></g> a</d>", "<d><g></g> A</d>"),
+        ("<d>&#x0A0;a b&#32;&#009;</d>", "<d>&#x0A0;B A&#32;&#009;</d>"),
     ],
 )
 def test_xml(source: str, expected: str | None) -> None:

@@ -105,9 +105,9 @@ bool is_in(const std::u32string_view (&names)[size], std::u32string_view name) {
 }
 
 constexpr char32_t kNoBreakSpace = 0xA0;
-constexpr std::u32string_view kSpaceReferences[] = {U"&#160;", U"&#xa0;", U"&#xA0;", U"&nbsp;",
-                                                    U"&nbsp"};
-constexpr std::size_t kXmlSpaceReferences = 3;  // of the first of these
+// References by name, each before one that it begins with. Texts of XML have none of them.
+constexpr std::u32string_view kSpaceNames[] = {U"&nbsp;", U"&nbsp", U"&NonBreakingSpace;",
+                                               U"&NewLine;", U"&Tab;"};
 
 // White space between tags, as both kinds of markup define it, and no-break spaces.
 bool is_markup_space(char32_t character) {
@@ -115,19 +115,43 @@ bool is_markup_space(char32_t character) {
          std::u32string_view(U" \t\r\n\f").find(character) != std::u32string_view::npos;
 }
 
+// Length of the reference to white space that a text begins with; 0 if there is none.
+std::size_t space_reference_at(std::u32string_view text) {
+  for (const std::u32string_view name : kSpaceNames) {
+    if (text.substr(0, name.size()) == name) return name.size();
+  }
+  if (text.substr(0, 2) != U"&#") return 0;
+  std::size_t at = 2;
+  const bool hexadecimal = at < text.size() && (text[at] == U'x' || text[at] == U'X');
+  if (hexadecimal) ++at;
+  constexpr char32_t kTooLarge = 0x1000;  // for white space
+  char32_t number = 0;
+  for (; at < text.size(); ++at) {
+    const char32_t lower = text[at] | 0x20;
+    char32_t digit = 0;
+    if (text[at] >= U'0' && text[at] <= U'9') {
+      digit = text[at] - U'0';
+    } else if (hexadecimal && lower >= U'a' && lower <= U'f') {
+      digit = lower - U'a' + 10;
+    } else {
+      break;
+    }
+    number = std::min<char32_t>(number * (hexadecimal ? 16 : 10) + digit, kTooLarge);
+  }
+  if (!is_markup_space(number)) return 0;
+  return at < text.size() && text[at] == U';' ? at + 1 : at;
+}
+
 // Length of the white space that a text begins with, or ends with.
 std::size_t spaces_at(std::u32string_view raw, Markup markup, bool at_end) {
-  const std::size_t references = markup == Markup::kHtml  ? std::size(kSpaceReferences)
-                                 : markup == Markup::kXml ? kXmlSpaceReferences
-                                                          : 0;
   std::u32string_view rest = raw;
   while (!rest.empty()) {
     std::size_t size = is_markup_space(at_end ? rest.back() : rest.front()) ? 1 : 0;
-    for (std::size_t i = 0; i < references && size == 0; ++i) {
-      const std::u32string_view reference = kSpaceReferences[i];
-      if (reference.size() > rest.size()) continue;
-      const std::size_t begin = at_end ? rest.size() - reference.size() : 0;
-      if (rest.substr(begin, reference.size()) == reference) size = reference.size();
+    if (size == 0 && markup != Markup::kText) {
+      const std::size_t begin = at_end ? rest.rfind(U'&') : 0;
+      if (begin == rest.npos) break;
+      size = space_reference_at(rest.substr(begin));
+      if (at_end && begin + size < rest.size()) break;
     }
     if (size == 0) break;
     if (at_end) {
