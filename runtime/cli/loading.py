@@ -14,6 +14,7 @@ from translate_trt.runtime import kernels
 from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.cli.bundle_flags import BATCH_TOKENS_HELP
 from translate_trt.runtime.cli.command import section
+from translate_trt.runtime.cli.shutdown import deferred_signals
 from translate_trt.runtime.io.lines import is_stream
 
 if TYPE_CHECKING:
@@ -100,9 +101,9 @@ def load_translator(
         "batch_tokens": batch_tokens, "device": device, "trust_code": trust_code or None,
     }  # fmt: skip
     begin = time.perf_counter()
-    translator = Translator(
-        bundle, target, **{name: value for name, value in arguments.items() if value is not None}
-    )
+    given = {name: value for name, value in arguments.items() if value is not None}
+    with deferred_signals():  # the library logs while it loads
+        translator = Translator(bundle, target, **given)
     log.info("loaded %r in %.2f s", translator, time.perf_counter() - begin)
     log.info("compiled kernels: %s", kernels.status())
     return translator

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from collections.abc import Callable
@@ -11,8 +12,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from translate_trt.runtime.cli import main
-from translate_trt.runtime.cli.shutdown import exit_on_signals
+from translate_trt.runtime.cli import main, shutdown
+from translate_trt.runtime.cli.shutdown import deferred_signals, exit_on_signals
 from translate_trt.runtime.io.lines import read_text
 
 COUNT = 11  # of the lines, in chunks of 2
@@ -222,6 +223,41 @@ def test_signals_raise_once_and_handlers_are_restored() -> None:
     assert raised.value.code == 143
     assert tidied == [True]
     assert [signal.getsignal(number) for number in numbers] == before
+
+
+def test_later_signals_raise_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Something, as ctypes in a callback, may have dropped the exception of the first."""
+    monkeypatch.setattr(shutdown, "_SECONDS_OF_REPEATS", -1.0)
+
+    @exit_on_signals()
+    def work() -> None:
+        with contextlib.suppress(SystemExit):
+            signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
+
+    with pytest.raises(SystemExit):
+        work()
+
+
+@pytest.mark.parametrize(("seconds", "lines"), [(60.0, 3), (-1.0, 1)])
+def test_deferred_signals_raise_at_the_end_or_when_repeated_later(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, lines: int
+) -> None:
+    monkeypatch.setattr(shutdown, "_SECONDS_OF_REPEATS", seconds)
+    before = signal.getsignal(signal.SIGINT)
+    done = []
+
+    @deferred_signals()
+    def work() -> None:
+        signal.raise_signal(signal.SIGINT)
+        done.append(1)
+        signal.raise_signal(signal.SIGINT)
+        done.extend((2, 3))
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert len(done) == lines
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_a_signal_that_the_parent_ignores_stays_ignored() -> None:
