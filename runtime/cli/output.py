@@ -43,6 +43,7 @@ class LineOutput:
         self._partial = partial  # the file, if it gets another name at the end
         self.done = Position() if partial is None else partial.position
         self._size = self.done.size
+        self._is_whole = True  # no compressed bytes are lost
 
     def write(self, lines: Sequence[str], end: str = "\n") -> None:
         """Write the lines, each with a newline or another end, and flush them.
@@ -55,7 +56,9 @@ class LineOutput:
         """
         content = "".join(f"{line}{end}" for line in lines).encode("utf-8", "surrogateescape")
         self._size += len(content)
+        self._is_whole = False  # a signal may come when the compressor has passed on its bytes
         self._write(content if self._compressor is None else self._compressor.compress(content))
+        self._is_whole = True
 
     def note(self, records: int, digest: str) -> None:
         """Record that the lines of so many input records are written, for `--resume`.
@@ -69,12 +72,15 @@ class LineOutput:
     def finish(self) -> None:
         """Write the end of a compressed stream; a second call does nothing.
 
+        After a failed write nothing is written either: a reader would take what follows the gap
+        for text.
+
         Raises:
             OutputError: Writing failed.
             BrokenPipeError: The reader of the pipe has exited.
         """
         compressor, self._compressor = self._compressor, None
-        if compressor is not None:
+        if compressor is not None and self._is_whole:
             self._write(compressor.flush())
 
     def _write(self, content: bytes) -> None:

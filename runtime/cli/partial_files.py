@@ -1,7 +1,9 @@
 """Partial files: the lines of an interrupted command, and the record that `--resume` needs.
 
 Beside `<output>.<random>.partial` lies `<output>.<random>.partial.json`: a line of JSON with the
-settings of the command, and one with its position, which is rewritten in place after each chunk.
+settings of the command, and one with its position after each chunk. The last lines of a killed
+command may never reach the file: what a compressor holds back, or what the system has not yet
+written. `--resume` therefore continues at the last position that the file reaches.
 """
 
 from __future__ import annotations
@@ -63,7 +65,6 @@ class PartialFile:
         self.position = Position()
         self._record = Path(f"{path}.json")
         self._stream: IO[bytes] | None = None
-        self._settings_size = 0
 
     @classmethod
     def beside(cls, output: Path) -> Self:
@@ -82,7 +83,7 @@ class PartialFile:
                 if partial.path.exists() and partial.extent().size:
                     found.append(partial)
                 else:
-                    partial.discard()
+                    partial.discard_empty()
             except OSError as error:
                 raise output_error(partial.path, error) from error
         return found
@@ -97,21 +98,19 @@ class PartialFile:
         """
         try:
             self._stream = self._record.open("xb", buffering=0)
-            self._settings_size = self._stream.write(json.dumps(settings).encode() + b"\n")
+            self._stream.write(json.dumps(settings).encode() + b"\n")
         except OSError as error:
             raise output_error(self._record, error) from error
-        self.note(Position())
 
     def reopen(self, settings: Mapping[str, Any]) -> None:
-        """Open the record of an interrupted command.
+        """Open the record of an interrupted command at the last position that the file reaches.
 
         Raises:
             OutputError: There is no record.
             OptionError: The command had other settings.
         """
         try:
-            first, second = self._record.read_bytes().splitlines(keepends=True)
-            recorded, self.position = json.loads(first), Position(**json.loads(second))
+            recorded, positions = self._read_record()
         except (OSError, ValueError, TypeError) as error:
             raise OutputError(
                 f"{self.path} cannot be continued: {self._record}, the record of its settings, is "
@@ -124,18 +123,35 @@ class PartialFile:
                 f"{self.path} was written with another value of {', '.join(sorted(other))}; repeat "
                 f"the command that was interrupted, or {BEGIN_ANEW}"
             )
-        self._stream = self._record.open("r+b", buffering=0)
-        self._settings_size = len(first)
+        size = self.extent().size
+        reached = [position for position in positions if position.size <= size]
+        try:
+            self._stream = self._record.open("ab", buffering=0)
+            self._stream.write(b"\n")  # SIGKILL or a full disk may have cut the last line
+        except OSError as error:
+            raise output_error(self._record, error) from error
+        self.note(reached[-1] if reached else Position())
+
+    def _read_record(self) -> tuple[dict[str, Any], list[Position]]:
+        """Read the settings and the positions, without those that a continued command went back."""
+        first, *rest = self._record.read_bytes().splitlines()
+        positions: list[Position] = []
+        for line in rest:
+            with contextlib.suppress(ValueError, TypeError):  # a line was cut
+                position = Position(**json.loads(line))
+                while positions and positions[-1].size > position.size:
+                    positions.pop()
+                positions.append(position)
+        return dict(json.loads(first)), positions
 
     def note(self, position: Position) -> None:
-        """Write the position, whose numbers never become smaller, if there is a record.
+        """Append the position, if there is a record.
 
         Raises:
             OutputError: Writing failed.
         """
         if self._stream is not None:
             try:
-                self._stream.seek(self._settings_size)
                 self._stream.write(json.dumps(position._asdict()).encode() + b"\n")
             except OSError as error:
                 raise output_error(self._record, error) from error
@@ -171,16 +187,8 @@ class PartialFile:
             yield from itertools.chain((head,), iter(lambda: read(_BLOCK_BYTES), b""))
 
     def cut(self, compressor: Compressor | None) -> None:
-        """Remove all that lies behind the position; a compressed file is written anew.
-
-        Raises:
-            OutputError: The file ends before the position.
-        """
+        """Remove all that lies behind the position; a compressed file is written anew."""
         rest = self.position.size
-        if self.extent().size < rest:
-            raise OutputError(
-                f"{self.path} cannot be continued: lines at its end are lost; {BEGIN_ANEW}"
-            )
         if compressor is None:
             os.truncate(self.path, rest)
             return
@@ -198,7 +206,7 @@ class PartialFile:
             extent = self.extent()
             end = max(extent.end, min(self.position.size, extent.size))
             if not end:
-                self.discard()
+                self.discard_empty()
                 return
             if not compressed:
                 os.truncate(self.path, end)  # drops a line that a full disk has cut
@@ -211,6 +219,20 @@ class PartialFile:
             )
         except OSError as error:  # the directory or the disk is gone
             log.warning("the lines in %s are lost: %s", self.path, error.strerror)
+
+    def discard_empty(self) -> None:
+        """Discard the file, and say so if the command had translated lines."""
+        records = 0
+        if self.path.exists():
+            with contextlib.suppress(OSError, ValueError, TypeError):
+                records = max((position.records for position in self._read_record()[1]), default=0)
+        if records:
+            log.warning(
+                "%s is removed: it holds none of the %d lines that the interrupted run translated",
+                self.path,
+                records,
+            )
+        self.discard()
 
     def discard(self) -> None:
         """Remove the file, unless another process uses it, and its record."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from translate_trt.runtime.cli import main, shutdown
+from translate_trt.runtime.cli.output import LineOutput, open_output
+from translate_trt.runtime.cli.partial_files import PartialFile, Position
 from translate_trt.runtime.cli.shutdown import deferred_signals, exit_on_signals
 from translate_trt.runtime.io.lines import read_text
 
@@ -134,6 +137,78 @@ def test_a_pipe_and_half_a_chunk_are_continued(run: Run, interrupt: Run, tmp_pat
         file.write("a line\nhalf of a li")
     assert run("--resume", stdin=content).exit_code == 0
     assert (tmp_path / "out").read_bytes() == (tmp_path / "whole").read_bytes()
+
+
+@pytest.mark.parametrize("out", ["out", "out.gz", "out.zst"])
+def test_what_sigkill_or_a_power_failure_has_cut_is_translated_again(
+    run: Run, interrupt: Run, text: Path, tmp_path: Path, out: str
+) -> None:
+    assert run(text, out="whole").exit_code == 0
+    interrupt(text, out=out)
+    (partial,) = tmp_path.glob("out*.partial")
+    os.truncate(partial, partial.stat().st_size // 2)
+    (record,) = tmp_path.glob("out*.json")
+    record.write_bytes(record.read_bytes() + b'{"records": 6, "si')
+    result = run(text, "--resume", out=out)
+    assert result.exit_code == 0, result.stderr
+    assert read_text(str(tmp_path / out)) == (tmp_path / "whole").read_text()
+    assert names(tmp_path) == ["bundle", out, "text", "whole"]
+
+
+def test_lines_that_never_left_the_compressor_are_reported(
+    run: Run, interrupt: Run, text: Path, tmp_path: Path
+) -> None:
+    interrupt(text, out="out.gz")
+    (partial,) = tmp_path.glob("out*.partial")
+    os.truncate(partial, 0)
+    result = run(text, "--resume", out="out.gz")
+    assert result.exit_code == 0
+    assert "none of the 4 lines" in result.stderr
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+def test_nothing_is_written_after_compressed_bytes_that_a_signal_has_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    """Of a text that compresses badly: the compressor passes on a part of each chunk."""
+    rng = random.Random(1)
+    chunks = [[f"{rng.getrandbits(1 << 20):x}", str(number)] for number in range(5)]
+    path, whole = tmp_path / f"out{suffix}", tmp_path / f"whole{suffix}"
+    with open_output(whole, False) as output:
+        for lines in chunks:
+            output.write(lines)
+    write = LineOutput._write
+
+    def interrupted(output: LineOutput, content: bytes) -> None:
+        monkeypatch.setattr(LineOutput, "_write", write)
+        raise SystemExit
+
+    with (
+        contextlib.suppress(SystemExit),
+        open_output(path, False, settings={}) as output,
+    ):
+        for number in range(5):
+            if number == 3:
+                monkeypatch.setattr(LineOutput, "_write", interrupted)
+            output.write(chunks[number])
+            output.note(number + 1, "")
+    (partial,) = tmp_path.glob("out*.partial")
+    assert whole.read_bytes().startswith(partial.read_bytes())
+    with open_output(path, False, settings={}, resume=True) as output:
+        assert output.done.records == 2  # the compressor had the end of the third chunk
+        for lines in chunks[2:]:
+            output.write(lines)
+    assert read_text(str(path)) == read_text(str(whole))
+
+
+def test_positions_that_a_continued_run_went_back_are_not_used(tmp_path: Path) -> None:
+    partial = PartialFile(tmp_path / "out.0123abcd.partial")
+    partial.begin({})
+    for records, size in ((1, 10), (2, 20), (1, 10)):
+        partial.note(Position(records, size))
+    partial.path.write_text(f"{'a' * 9}\n{'b' * 14}\n")  # killed before it noted 25 bytes
+    partial.reopen({})
+    assert partial.position == Position(1, 10)
 
 
 def other_inputs(text: Path) -> list[object]:
