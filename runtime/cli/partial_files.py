@@ -73,17 +73,26 @@ class PartialFile:
 
     @classmethod
     def left(cls, output: Path) -> list[Self]:
-        """Find the partial files of interrupted commands, and remove those that are empty."""
+        """Find the partial files of interrupted commands, and remove those that are empty.
+
+        Links, pipes and directories of such names are not ours and are left alone.
+
+        Raises:
+            OutputError: The directory or a partial file is not readable.
+        """
         pattern = re.compile(rf"({re.escape(output.name)}\.[0-9a-f]{{8}}\.partial)(\.json)?")
         matches = filter(None, (pattern.fullmatch(path.name) for path in output.parent.iterdir()))
         found = []
         for name in sorted({match[1] for match in matches}):
             partial = cls(output.with_name(name))
             try:
-                if partial.path.exists() and partial.extent().size:
-                    found.append(partial)
-                else:
-                    partial.discard_empty()
+                if not os.path.lexists(partial.path):
+                    partial.forget()
+                elif _is_regular(partial.path):
+                    if partial.extent().size:
+                        found.append(partial)
+                    else:
+                        partial.discard_empty()
             except OSError as error:
                 raise output_error(partial.path, error) from error
         return found
@@ -134,6 +143,8 @@ class PartialFile:
 
     def _read_record(self) -> tuple[dict[str, Any], list[Position]]:
         """Read the settings and the positions, without those that a continued command went back."""
+        if not _is_regular(self._record):
+            raise FileNotFoundError
         first, *rest = self._record.read_bytes().splitlines()
         positions: list[Position] = []
         for line in rest:
@@ -223,9 +234,8 @@ class PartialFile:
     def discard_empty(self) -> None:
         """Discard the file, and say so if the command had translated lines."""
         records = 0
-        if self.path.exists():
-            with contextlib.suppress(OSError, ValueError, TypeError):
-                records = max((position.records for position in self._read_record()[1]), default=0)
+        with contextlib.suppress(OSError, ValueError, TypeError):  # no record, or a damaged one
+            records = max((position.records for position in self._read_record()[1]), default=0)
         if records:
             log.warning(
                 "%s is removed: it holds none of the %d lines that the interrupted run translated",
@@ -241,3 +251,7 @@ class PartialFile:
                 self.path.unlink(missing_ok=True)
         if not self.path.exists():
             self.forget()
+
+
+def _is_regular(path: Path) -> bool:
+    return path.is_file() and not path.is_symlink()

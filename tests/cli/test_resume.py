@@ -270,6 +270,38 @@ def test_empty_leftovers_block_nothing(run: Run, text: Path, tmp_path: Path) -> 
     assert names(tmp_path) == ["bundle", "out", "text"]
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes")
+@pytest.mark.parametrize("flags", [(), ("--resume",), ("--force",)])
+def test_links_and_pipes_are_no_partial_files(
+    run: Run, text: Path, tmp_path: Path, flags: tuple[str, ...]
+) -> None:
+    mine = tmp_path / "mine"
+    mine.write_text("a line of another file\n")
+    left = tmp_path / "out.0123abcd.partial", tmp_path / "out.89ab0123.partial"
+    left[0].symlink_to(mine)
+    os.mkfifo(left[1])
+    for path in left:
+        Path(f"{path}.json").write_text("{}\n")
+    assert run(text, *flags).exit_code == 0
+    assert mine.read_text() == "a line of another file\n"
+    assert left[0].is_symlink()
+    assert left[1].is_fifo()
+
+
+def test_a_record_that_is_a_link_is_not_used(
+    run: Run, interrupt: Run, text: Path, tmp_path: Path
+) -> None:
+    interrupt(text)
+    (record,) = tmp_path.glob("out.*.json")
+    mine = record.rename(tmp_path / "mine")
+    before = mine.read_bytes()
+    record.symlink_to(mine)
+    result = run(text, "--resume")
+    assert result.exit_code == 1
+    assert "missing or damaged" in result.stderr
+    assert mine.read_bytes() == before
+
+
 def test_resume_without_a_partial_output_begins(run: Run, text: Path, tmp_path: Path) -> None:
     assert run(text, "--resume").exit_code == 0
     assert run(text, "--resume").exit_code == 1  # the output is complete
