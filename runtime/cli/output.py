@@ -143,7 +143,10 @@ def open_output(
         finally:
             _close_quietly(stream)
     else:
-        path = path.resolve()
+        try:
+            path = path.resolve()
+        except (OSError, RuntimeError) as error:  # links that lead to each other
+            raise OutputError(f"cannot write {path}: {error}. Choose another path.") from error
         with (
             claimed_file(path, force, is_text, "a text", inputs),
             _file_in_steps(path, force, compressor, settings, resume) as output,

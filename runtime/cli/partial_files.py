@@ -81,7 +81,11 @@ class PartialFile:
             OutputError: The directory or a partial file is not readable.
         """
         pattern = re.compile(rf"({re.escape(output.name)}\.[0-9a-f]{{8}}\.partial)(\.json)?")
-        matches = filter(None, (pattern.fullmatch(path.name) for path in output.parent.iterdir()))
+        try:
+            beside = [path.name for path in output.parent.iterdir()]
+        except OSError as error:
+            raise output_error(output, error) from error
+        matches = filter(None, map(pattern.fullmatch, beside))
         found = []
         for name in sorted({match[1] for match in matches}):
             partial = cls(output.with_name(name))

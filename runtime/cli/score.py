@@ -152,10 +152,22 @@ def score(
                     log_prob += sum(hypothesis.token_log_probs)
             count += len(scored)
             failed += sum(not one.hypotheses for one in scored)
-    perplexity = math.exp(-log_prob / tokens) if tokens else math.nan
-    log.info("%d lines, %d tokens, perplexity %.3f per token", count, tokens, perplexity)
+    log.info(
+        "%d lines, %d tokens, perplexity %.3f per token",
+        count,
+        tokens,
+        perplexity(log_prob, tokens),
+    )
     if failed:
         log.warning("%d of %d lines have no score", failed, count)
+
+
+def perplexity(log_prob: float, tokens: int) -> float:
+    """Return the perplexity per token; infinity if it is too large for a float."""
+    try:
+        return math.exp(-log_prob / tokens) if tokens else math.nan
+    except OverflowError:
+        return math.inf
 
 
 def _read_pairs(inputs: Sequence[str], size: int, formats: ScoreFormatFlags) -> Iterator[Chunk]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import gzip
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from click.testing import CliRunner, Result
 from translate_trt.runtime import SearchOptions, Translator
 from translate_trt.runtime.cli import main
 from translate_trt.runtime.cli.format_flags import ScoreFormatFlags
-from translate_trt.runtime.cli.score import score
+from translate_trt.runtime.cli.score import perplexity, score
 
 LINES = ["the cat runs.", "a dog eats green", "", "Haus Hund läuft."]
 TRANSLATIONS = ["Hund the cat.", "a", "", ""]
@@ -225,3 +226,9 @@ def test_flags_that_do_not_fit(
 def test_every_value_has_a_flag() -> None:
     parameters = {parameter.name for parameter in score.params}
     assert {field.name for field in dataclasses.fields(ScoreFormatFlags)} <= parameters
+
+
+def test_perplexity_of_very_unlikely_text_is_infinite() -> None:
+    assert perplexity(-2.0 * math.log(3.0), 2) == pytest.approx(3.0)
+    assert perplexity(-1e6, 2) == math.inf
+    assert math.isnan(perplexity(0.0, 0))
