@@ -1,6 +1,6 @@
 """Partial files: the lines of an interrupted command, and the record that `--resume` needs.
 
-Beside `<output>.<random>.partial` lies `<output>.<random>.partial.json`: a line of JSON with the
+Beside `<output>.<random>.partial` lies `<output>.<random>.record`: a line of JSON with the
 settings of the command, and one with its position after each chunk. The last lines of a killed
 command may never reach the file: what a compressor holds back, or what the system has not yet
 written. `--resume` therefore continues at the last position that the file reaches.
@@ -63,7 +63,7 @@ class PartialFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.position = Position()
-        self._record = Path(f"{path}.json")
+        self._record = path.with_suffix(".record")  # not longer, as names have a longest length
         self._stream: IO[bytes] | None = None
 
     @classmethod
@@ -80,7 +80,7 @@ class PartialFile:
         Raises:
             OutputError: The directory or a partial file is not readable.
         """
-        pattern = re.compile(rf"({re.escape(output.name)}\.[0-9a-f]{{8}}\.partial)(\.json)?")
+        pattern = re.compile(rf"({re.escape(output.name)}\.[0-9a-f]{{8}})\.(partial|record)")
         try:
             beside = [path.name for path in output.parent.iterdir()]
         except OSError as error:
@@ -88,7 +88,7 @@ class PartialFile:
         matches = filter(None, map(pattern.fullmatch, beside))
         found = []
         for name in sorted({match[1] for match in matches}):
-            partial = cls(output.with_name(name))
+            partial = cls(output.with_name(f"{name}.partial"))
             try:
                 if not os.path.lexists(partial.path):
                     partial.forget()

@@ -149,7 +149,7 @@ def test_what_sigkill_or_a_power_failure_has_cut_is_translated_again(
     interrupt(text, out=out)
     (partial,) = tmp_path.glob("out*.partial")
     os.truncate(partial, partial.stat().st_size // 2)
-    (record,) = tmp_path.glob("out*.json")
+    (record,) = tmp_path.glob("out*.record")
     record.write_bytes(record.read_bytes() + b'{"records": 6, "si')
     result = run(text, "--resume", out=out)
     assert result.exit_code == 0, result.stderr
@@ -266,8 +266,8 @@ def test_force_discards_and_says_how_much(
 
 def test_empty_leftovers_block_nothing(run: Run, text: Path, tmp_path: Path) -> None:
     (tmp_path / "out.0123abcd.partial").touch()
-    (tmp_path / "out.0123abcd.partial.json").write_text("{}\n{}\n")
-    (tmp_path / "out.89ab0123.partial.json").write_text("{}\n{}\n")  # killed after the renaming
+    (tmp_path / "out.0123abcd.record").write_text("{}\n{}\n")
+    (tmp_path / "out.89ab0123.record").write_text("{}\n{}\n")  # killed after the renaming
     assert run(text).exit_code == 0
     assert names(tmp_path) == ["bundle", "out", "text"]
 
@@ -283,7 +283,7 @@ def test_links_and_pipes_are_no_partial_files(
     left[0].symlink_to(mine)
     os.mkfifo(left[1])
     for path in left:
-        Path(f"{path}.json").write_text("{}\n")
+        path.with_suffix(".record").write_text("{}\n")
     assert run(text, *flags).exit_code == 0
     assert mine.read_text() == "a line of another file\n"
     assert left[0].is_symlink()
@@ -294,7 +294,7 @@ def test_a_record_that_is_a_link_is_not_used(
     run: Run, interrupt: Run, text: Path, tmp_path: Path
 ) -> None:
     interrupt(text)
-    (record,) = tmp_path.glob("out.*.json")
+    (record,) = tmp_path.glob("out.*.record")
     mine = record.rename(tmp_path / "mine")
     before = mine.read_bytes()
     record.symlink_to(mine)
@@ -323,6 +323,15 @@ def test_an_output_that_is_a_link_to_itself(run: Run, text: Path, tmp_path: Path
         assert result.exit_code == 1
         assert "loop" in result.stderr.lower()
     assert not isinstance(result.exception, RuntimeError)
+
+
+def test_the_longest_name_of_an_output(
+    run: Run, interrupt: Run, text: Path, tmp_path: Path
+) -> None:
+    out = "o" * (255 - len(".0123abcd.partial"))
+    interrupt(text, out=out)
+    assert run(text, "--resume", out=out).exit_code == 0
+    assert names(tmp_path) == ["bundle", out, "text"]
 
 
 def test_resume_without_a_partial_output_begins(run: Run, text: Path, tmp_path: Path) -> None:
