@@ -32,8 +32,8 @@ class Command(click.Command):
             for option, count in Counter(order).items():
                 if count > 1 and isinstance(option, click.Option) and _has_one_value(option):
                     raise click.BadOptionUsage(
-                        str(option.name), f"{option.opts[-1]} is given {count} times; it has one "
-                        "value: leave the others out.", ctx,
+                        str(option.name), f"{option.opts[-1]} was given {count} times "
+                        "but takes one value; give it once.", ctx,
                     )  # fmt: skip
         return super().parse_args(ctx, args)
 

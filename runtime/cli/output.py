@@ -185,11 +185,17 @@ def _file_in_steps(
     resume: bool,
 ) -> Iterator[LineOutput]:
     left = PartialFile.left(path)
+    if resume and len(left) > 1:
+        raise OutputError(
+            f"several interrupted runs have left lines, and --resume continues one: "
+            f"{', '.join(str(partial.path) for partial in left)}. Move all but one away."
+        )
     resumed = left.pop() if resume and left else None
     _discard(left, force and resumed is None, settings is not None)
     if resumed is not None and settings is not None:
         resumed.reopen(settings)
         resumed.cut(compressor_for(str(path)))
+        log.info("continuing %s after %d lines", resumed.path, resumed.position.records)
     partial = resumed or PartialFile.beside(path)
     stream = _open_binary(partial.path, "ab" if resumed else "xb")
     identity = os.fstat(stream.fileno())

@@ -27,7 +27,7 @@ from translate_trt.runtime.io.locks import abandoned
 log = logging.getLogger("translate_trt")
 
 _BLOCK_BYTES = 1 << 16
-BEGIN_ANEW = "add --force instead of --resume to begin anew."
+START_OVER = "add --force instead of --resume to start over"
 
 
 class Position(NamedTuple):
@@ -127,14 +127,14 @@ class PartialFile:
         except (OSError, ValueError, TypeError) as error:
             raise OutputError(
                 f"{self.path} cannot be continued: {self._record}, the record of its settings, is "
-                f"missing or damaged; {BEGIN_ANEW}"
+                f"missing or damaged; {START_OVER}, or move {self.path} away to keep its lines."
             ) from error
         given = json.loads(json.dumps(settings))
         other = [name for name in given | recorded if given.get(name) != recorded.get(name)]
         if other:
             raise OptionError(
                 f"{self.path} was written with another value of {', '.join(sorted(other))}; repeat "
-                f"the command that was interrupted, or {BEGIN_ANEW}"
+                f"the command that was interrupted, or {START_OVER}."
             )
         size = self.extent().size
         reached = [position for position in positions if position.size <= size]
@@ -202,7 +202,7 @@ class PartialFile:
             yield from itertools.chain((head,), iter(lambda: read(_BLOCK_BYTES), b""))
 
     def cut(self, compressor: Compressor | None) -> None:
-        """Remove all that lies behind the position; a compressed file is written anew."""
+        """Truncate the file to the recorded position; a compressed file is written anew."""
         rest = self.position.size
         if compressor is None:
             os.truncate(self.path, rest)

@@ -24,7 +24,7 @@ from translate_trt.runtime.cli.input_chunks import Chunk, read_inputs
 from translate_trt.runtime.cli.loading import load_translator, loading_flags
 from translate_trt.runtime.cli.names import lines_output_options
 from translate_trt.runtime.cli.output import open_output
-from translate_trt.runtime.cli.partial_files import BEGIN_ANEW, Position
+from translate_trt.runtime.cli.partial_files import START_OVER, Position
 from translate_trt.runtime.cli.search_flags import (
     alignment_flags,
     attention_flag,
@@ -379,13 +379,13 @@ def _tasks(
                 yield _Task(chunk, own, required, records, digest.hexdigest())
             elif records == done.records and digest.hexdigest() != done.digest:
                 raise InputError(
-                    f"the first {records} lines of the input are not those of the interrupted run; "
-                    f"give the same inputs, or {BEGIN_ANEW}"
+                    f"the first {records} lines of the input differ from those of the interrupted "
+                    f"run; give the same inputs, or {START_OVER}."
                 )
     if records < done.records:
         raise InputError(
             f"the input has {records} lines, but the interrupted run has written {done.records}; "
-            f"give the same inputs, or {BEGIN_ANEW}"
+            f"give the same inputs, or {START_OVER}."
         )
 
 

@@ -275,7 +275,8 @@ def count_lines(path: str) -> int | None:
 def chunks(lines: Iterable[T], size: int, first: int | None = None) -> Iterator[list[T]]:
     """Split lines into lists of `size`; the last may be shorter.
 
-    With `first`, the first list has so many lines, and each other twice as many, up to `size`.
+    With `first`, the first list has `first` lines, and each further list twice as many as the one
+    before, up to `size`.
     """
     iterator = iter(lines)
     length = size if first is None else min(first, size)

@@ -334,12 +334,30 @@ def test_the_longest_name_of_an_output(
     assert names(tmp_path) == ["bundle", out, "text"]
 
 
+def test_several_partial_files_are_named(
+    run: Run, interrupt: Run, text: Path, tmp_path: Path
+) -> None:
+    interrupt(text)
+    other = tmp_path / "out.0123abcd.partial"
+    other.write_text("of another run\n")
+    result = run(text, "--resume")
+    assert result.exit_code == 1
+    assert "several" in result.stderr
+    assert all(str(path) in result.stderr for path in tmp_path.glob("out.*.partial"))
+    other.unlink()
+    result = run(text, "--resume", "-v")
+    assert result.exit_code == 0
+    assert "after 4 lines" in result.stderr
+
+
 def test_resume_without_a_partial_output_begins(run: Run, text: Path, tmp_path: Path) -> None:
     assert run(text, "--resume").exit_code == 0
     assert run(text, "--resume").exit_code == 1  # the output is complete
     left = tmp_path / "new.0123abcd.partial"
     left.write_text("of an older version\n")
-    assert run(text, "--resume", out="new").exit_code == 1
+    refused = run(text, "--resume", out="new")
+    assert refused.exit_code == 1
+    assert f"move {left} away" in refused.stderr
     assert left.exists()
 
 
