@@ -72,8 +72,8 @@ class LineOutput:
     def finish(self) -> None:
         """Write the end of a compressed stream; a second call does nothing.
 
-        After a failed write nothing is written either: a reader would take what follows the gap
-        for text.
+        After a failed write it does nothing either: readers would take the bytes after the gap for
+        text.
 
         Raises:
             OutputError: Writing failed.
