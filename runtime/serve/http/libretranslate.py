@@ -68,10 +68,13 @@ async def translate(request: Request) -> Response:
 async def _answer(
     state: ServerState, request: Request, query: TranslateQuery, texts: list[str], size: int
 ) -> dict[str, Any]:
+    names = ["the text"]
+    if isinstance(query.q, list):
+        names = [f"text {number}" for number in range(1, len(texts) + 1)]
     detected = None
     sources = [query.source] * len(texts)
     if query.source == AUTO:
-        detected = state.detect_each(texts)
+        detected = state.detect_each(texts, names)
         sources = [one["language"] for one in detected]
     count = max(query.num_hypotheses or 1, query.alternatives + 1)
     routes = state.bundles.routes
@@ -88,9 +91,6 @@ async def _answer(
         texts=len(texts),
     )  # fmt: skip
     found: list[Any] = [None] * len(texts)
-    names = ["the text"]
-    if isinstance(query.q, list):
-        names = [f"text {number}" for number in range(1, len(texts) + 1)]
     numbers = {
         source: [number for number, one in enumerate(sources) if one == source] for source in works
     }

@@ -120,8 +120,12 @@ class ServerState:
         """
         return detection.detect(text, self.bundles.routes.sources)
 
-    def detect_each(self, texts: Sequence[str]) -> list[dict[str, Any]]:
+    def detect_each(self, texts: Sequence[str], names: Sequence[str]) -> list[dict[str, Any]]:
         """Return the most likely language of each text.
+
+        Args:
+            texts: The texts.
+            names: Name of each text in error messages.
 
         Raises:
             HttpError: See `detect`; or the server does not know a text's language.
@@ -133,10 +137,13 @@ class ServerState:
             else together
             for one in texts
         ]
-        for code in {one["language"] for one in found} - {detection.UNDETERMINED}:
+        for name, one in zip(names, found, strict=True):
+            code = one["language"]
+            if code == detection.UNDETERMINED:
+                continue
             if match_code(code, self.bundles.routes.languages) is None:
                 raise HttpError(
-                    400, f"{code} is not supported (a text was detected as "
+                    400, f"{code} is not supported ({name} was detected as "
                     f"{language_name(code)}); name the source language if this is wrong",
                 )  # fmt: skip
         return found

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 ENGLISH = "A small dog sleeps under the big green tree while the cat eats."
 FRENCH = "Un petit chien dort sous le grand arbre vert pendant que le chat mange."
 ITALIAN = "Un piccolo cane dorme sotto il grande albero verde mentre il gatto mangia."
+NAMES = [
+    "Leonardo da Vinci", "Mozart", "Dr. Müller", "Café", "Visit Rio de Janeiro", "Tokyo 東京",
+    "New York, Rio de Janeiro, Buenos Aires",
+]  # fmt: skip
 NO_LETTERS = ["12345", "+49 (0)30 / 123-45", "2026-11-28 12:30", "…", "\u200d", "🙂", " "]
 
 
@@ -32,6 +36,7 @@ NO_LETTERS = ["12345", "+49 (0)30 / 123-45", "2026-11-28 12:30", "…", "\u200d"
         (ENGLISH, ("de", "en"), "en"),
         (ITALIAN, ("de", "en"), "it"),
         ("the cat", ("de", "en"), "en"),
+        *[(text, ("en",), "en") for text in NAMES],
         ("你好世界", ("en", "zh-Hans", "zh-Hant"), "zh-Hans"),
         *[(text, ("de", "en"), "und") for text in NO_LETTERS],
     ],
@@ -63,13 +68,14 @@ def test_text_of_no_language_comes_back_unchanged(client: TestClient) -> None:
 def test_text_of_another_language_is_refused(client: TestClient) -> None:
     (first, *_) = client.post("/detect", json={"q": ITALIAN}).json()
     assert first["language"] == "it"
-    for q in (ITALIAN, [ENGLISH, ITALIAN]):
+    for q, name in ((ITALIAN, "the text"), (["Mozart", *[ENGLISH] * 19, ITALIAN], "text 21")):
         for path in ("/translate", "/translate/stream"):
             if path == "/translate" or isinstance(q, str):
                 query = {"q": q, "source": "auto", "target": "de"}
                 answer = client.post(path, json=query)
                 assert answer.status_code == 400
-                assert answer.json()["error"].startswith("it is not supported")
+                reason = f"it is not supported ({name} was detected as Italian)"
+                assert answer.json()["error"].startswith(reason)
 
 
 def test_text_of_a_language_that_is_only_a_target(client: TestClient) -> None:
