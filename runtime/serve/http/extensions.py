@@ -198,6 +198,6 @@ def _route(
     """Return the route of a request, and the language of its text if it was to be detected."""
     source, detected = query.source, None
     if source == AUTO:
-        (detected,) = state.detect_each([query.q], ["the text"])
+        (detected,) = state.detect_each(query, [query.q], ["the text"])
         source = detected["language"]
     return state.bundles.routes.find(source, query.target, query.model), detected

@@ -74,7 +74,7 @@ async def _answer(
     detected = None
     sources = [query.source] * len(texts)
     if query.source == AUTO:
-        detected = state.detect_each(texts, names)
+        detected = state.detect_each(query, texts, names)
         sources = [one["language"] for one in detected]
     count = max(query.num_hypotheses or 1, query.alternatives + 1)
     routes = state.bundles.routes

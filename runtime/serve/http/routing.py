@@ -99,6 +99,16 @@ class Routes:
             )
         return route
 
+    def first_source(self, target: str, model: str | None = None) -> str:
+        """Return the first language that a bundle translates into another; see `find`."""
+        wanted = match_code(target, self.targets)
+        for one in self.bundles:
+            if wanted in one.languages.targets and model in (None, one.name):
+                for source in one.languages.sources:
+                    if source != wanted:
+                        return source
+        return target
+
     @cached_property
     def described(self) -> list[dict[str, Any]]:
         """Languages in the form of LibreTranslate's /languages; some are only targets."""

@@ -120,10 +120,13 @@ class ServerState:
         """
         return detection.detect(text, self.bundles.routes.sources)
 
-    def detect_each(self, texts: Sequence[str], names: Sequence[str]) -> list[dict[str, Any]]:
+    def detect_each(
+        self, query: Query, texts: Sequence[str], names: Sequence[str]
+    ) -> list[dict[str, Any]]:
         """Return the most likely language of each text.
 
         Args:
+            query: Request whose terminology gives texts without letters a language, too.
             texts: The texts.
             names: Name of each text in error messages.
 
@@ -146,6 +149,13 @@ class ServerState:
                     400, f"{code} is not supported ({name} was detected as "
                     f"{language_name(code)}); name the source language if this is wrong",
                 )  # fmt: skip
+        if query.terminology:
+            code = together["language"]
+            if code == detection.UNDETERMINED:
+                code = self.bundles.routes.first_source(query.target, query.model)
+            for one in found:
+                if one["language"] == detection.UNDETERMINED:
+                    one["language"] = code
         return found
 
     # ---- what every request passes ----

@@ -107,3 +107,14 @@ def test_a_server_is_ready_when_it_detects_languages(
         while client.get("/ready").status_code == 503:
             assert not any(one.done() and one.exception() for one in tasks)
         assert client.post("/detect", json={"q": ENGLISH}).status_code == 200
+
+
+def test_terminology_gives_texts_without_letters_a_language(client: TestClient) -> None:
+    query = {"source": "auto", "target": "de", "terminology": {"42": "zweiundvierzig"}}
+    for q, number in (("42", None), ([ENGLISH, "42"], 1)):
+        found = client.post("/translate", json=query | {"q": q}).json()
+        expected = client.post("/translate", json=query | {"q": q, "source": "en"}).json()
+        assert found["translatedText"] == expected["translatedText"]
+        assert "zweiundvierzig" in str(found["translatedText"])
+        detected = found["detectedLanguage"] if number is None else found["detectedLanguage"][1]
+        assert detected == {"confidence": 0, "language": "en"}
