@@ -78,6 +78,12 @@ def detect(text: str, languages: Sequence[str]) -> list[dict[str, Any]]:
     ]
 
 
+def source_of(detected: dict[str, Any], target: str) -> str:
+    """Return the source language of a text: its target, if there is nothing to translate."""
+    language: str = detected["language"]
+    return target if language == UNDETERMINED else language
+
+
 @cache
 def _identifier() -> Any:
     from py3langid.langid import MODEL_FILE, LanguageIdentifier

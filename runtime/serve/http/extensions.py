@@ -14,6 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from translate_trt.runtime.errors import TranslateTrtError
 from translate_trt.runtime.results import TextHypothesis
+from translate_trt.runtime.serve.http import detection
 from translate_trt.runtime.serve.http.api_schema import TRANSLATING, answers, body_of
 from translate_trt.runtime.serve.http.http_error import HttpError, as_http_error
 from translate_trt.runtime.serve.http.hypotheses import describe_words
@@ -199,5 +200,5 @@ def _route(
     source, detected = query.source, None
     if source == AUTO:
         (detected,) = state.detect_each(query, [query.q], ["the text"])
-        source = detected["language"]
+        source = detection.source_of(detected, query.target)
     return state.bundles.routes.find(source, query.target, query.model), detected

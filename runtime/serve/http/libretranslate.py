@@ -75,7 +75,7 @@ async def _answer(
     sources = [query.source] * len(texts)
     if query.source == AUTO:
         detected = state.detect_each(query, texts, names)
-        sources = [one["language"] for one in detected]
+        sources = [detection.source_of(one, query.target) for one in detected]
     count = max(query.num_hypotheses or 1, query.alternatives + 1)
     routes = state.bundles.routes
     works = {}

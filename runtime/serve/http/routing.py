@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from translate_trt.runtime.serve.http.detection import UNDETERMINED
 from translate_trt.runtime.serve.http.http_error import HttpError
 from translate_trt.runtime.serve.http.languages import language_name, match_code
 from translate_trt.runtime.serve.http.served_bundle import ServedBundle
@@ -70,15 +69,13 @@ class Routes:
         """Return the route between two languages.
 
         Args:
-            source: Source language as a client wrote it, or `UNDETERMINED`.
+            source: Source language as a client wrote it, or as `source_of` found it.
             target: Target language as a client wrote it.
             model: Name of the only bundle to use; None for any.
 
         Raises:
             HttpError: A language or a bundle is unknown, or no bundles join the languages.
         """
-        if source == UNDETERMINED:
-            source = target  # nothing to translate
         codes = []
         for code, available in ((source, self.sources), (target, self.targets)):
             found = match_code(code, available) or match_code(code, self.languages)

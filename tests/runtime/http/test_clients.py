@@ -114,6 +114,7 @@ def test_requests_of_other_clients(url: str, translation: str, client: str) -> N
         ("detect", {}, 400, "Invalid request: missing q parameter"),
         ("translate", {"q": "Hello", "source": "auto", "target": "de"}, 200, None),
         ("translate", {"q": "Hello", "source": "en", "target": "zz"}, 400, "zz is not supported"),
+        ("translate", {"q": "Hello", "source": "und", "target": "de"}, 400, "und is not supported"),
         ("translate", PAIR, 400, "Invalid request: missing q parameter"),
     ],
 )
