@@ -113,6 +113,16 @@ _MOST_NESTED = 100
 _LONGEST_SHOWN = 80
 
 
+def text_without_tags(text: str) -> str:
+    """Return the text of HTML: without tags, comments, styles and scripts."""
+    parts, element = [], ""
+    for token in read_tokens(text, "html"):
+        if token.kind == "text" and element not in _RAW:
+            parts.append(token.text)
+        element = token.name if token.kind == "start" else ""
+    return " ".join(parts)
+
+
 def translate_markup(
     texts: Sequence[str], markup: str, whole: bool, names: LineNames
 ) -> Translating[list[Translation]]:

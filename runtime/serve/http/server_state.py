@@ -25,12 +25,18 @@ from translate_trt.runtime.serve.http.http_metrics import HttpMetrics
 from translate_trt.runtime.serve.http.http_settings import HttpSettings
 from translate_trt.runtime.serve.http.languages import language_name, match_code
 from translate_trt.runtime.serve.http.loaded_bundles import LoadedBundles
-from translate_trt.runtime.serve.http.messages import Query
+from translate_trt.runtime.serve.http.messages import (
+    AlternativesQuery,
+    Query,
+    StreamQuery,
+    TranslateQuery,
+)
 from translate_trt.runtime.serve.http.rate_limit import RateLimit, client_name
 from translate_trt.runtime.serve.http.routing import Route
 from translate_trt.runtime.serve.http.served_bundle import BundleSource
 from translate_trt.runtime.serve.http.text_translation import TextTranslation, Work
 from translate_trt.runtime.text.glossary import Entry, Glossary
+from translate_trt.runtime.text.markup import text_without_tags
 from translate_trt.runtime.text.translatable import is_translatable
 
 log = logging.getLogger("translate_trt")
@@ -121,18 +127,24 @@ class ServerState:
         return detection.detect(text, self.bundles.routes.sources)
 
     def detect_each(
-        self, query: Query, texts: Sequence[str], names: Sequence[str]
+        self,
+        query: TranslateQuery | StreamQuery | AlternativesQuery,
+        texts: Sequence[str],
+        names: Sequence[str],
     ) -> list[dict[str, Any]]:
         """Return the most likely language of each text.
 
         Args:
-            query: Request whose terminology gives texts without letters a language, too.
+            query: Request of the texts' format, whose terminology gives texts without letters a
+                language, too.
             texts: The texts.
             names: Name of each text in error messages.
 
         Raises:
             HttpError: See `detect`; or the server does not know a text's language.
         """
+        if query.format == "html":
+            texts = [text_without_tags(one) for one in texts]
         together = self.detect("\n".join(texts))[0]
         found = [
             self.detect(one)[0]

@@ -65,6 +65,14 @@ def test_text_of_no_language_comes_back_unchanged(client: TestClient) -> None:
     assert [one["language"] for one in both["detectedLanguage"]] == ["en", "und"]
 
 
+def test_tags_have_no_language(client: TestClient) -> None:
+    texts = ["<p>42</p>", "<style>p {color: red}</style>&nbsp;42<br>", f"<p>{ENGLISH}</p>"]
+    query = {"q": texts, "source": "auto", "target": "de", "format": "html"}
+    found = client.post("/translate", json=query).json()
+    assert [one["language"] for one in found["detectedLanguage"]] == ["und", "und", "en"]
+    assert found["translatedText"][:2] == texts[:2]
+
+
 def test_text_of_another_language_is_refused(client: TestClient) -> None:
     (first, *_) = client.post("/detect", json={"q": ITALIAN}).json()
     assert first["language"] == "it"
