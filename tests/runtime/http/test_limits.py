@@ -166,13 +166,18 @@ def test_a_body_without_a_length_is_limited_while_it_is_read(small: TestClient) 
 def test_bodies_of_gzip_are_limited_by_their_whole_size(small: TestClient) -> None:
     whole = gzip.compress(json.dumps(QUERY).encode())
     bomb = gzip.compress(b" " * 10_000_000, 9)[:3000]
+    spaces = gzip.compress(b" " * 1000)
     for body, encoding, status in (
         (whole, "gzip", 200), (whole, "GZIP", 200), (whole, "br", 415), (whole, "gzip, gzip", 415),
         (whole[:-1], "gzip", 400), (whole + b"x", "gzip", 400), (b"{}", "gzip", 400),
         (gzip.compress(b" " * 5000), "gzip", 413), (bomb, "gzip", 413),
+        (spaces * 3 + whole, "gzip", 200), (spaces * 5, "gzip", 413),
+        (gzip.compress(b"") * 101, "gzip", 400), (whole + whole[:-1], "gzip", 400),
     ):  # fmt: skip
         headers = {**JSON, "Content-Encoding": encoding}
         assert small.post("/translate", content=body, headers=headers).status_code == status
+    headers = {"Content-Encoding": "gzip"}
+    assert small.post("/translate", params=QUERY, headers=headers).status_code == 200
     assert small.post("/translate", json=QUERY).status_code == 200
 
 
