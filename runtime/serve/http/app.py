@@ -46,9 +46,9 @@ _PAGE_HEADERS = {
 class ApiRoute(Route):
     """Route of the API, which names itself to the metrics.
 
-    Its path may have a slash too many at both ends, as of clients that join it to a URL. FastAPI
-    describes the routes and does not call them: its handling of arguments, of which no route has
-    any, costs processor time in every request.
+    Its path tolerates extra slashes at both ends, which some clients add when they join URLs.
+    FastAPI describes the routes and does not call them: its handling of arguments, of which no
+    route has any, costs processor time in every request.
 
     Args:
         described: The route in FastAPI's form.
@@ -58,7 +58,7 @@ class ApiRoute(Route):
         super().__init__(
             described.path, described.endpoint, name=described.name, methods=described.methods
         )
-        self.path_regex = re.compile(f"/?{re.escape(described.path)}/?$")
+        self.path_regex = re.compile(f"/*{re.escape(described.path)}/*\\Z")
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         """Add the route to the scope of a request that it matches."""

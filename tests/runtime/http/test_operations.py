@@ -115,10 +115,15 @@ def test_monitors_and_clients_that_join_paths(client: TestClient) -> None:
     for path in ("/health", "/ready", "/languages", "/frontend/settings", "/metrics", "/spec"):
         assert client.head(path).status_code == 200, path
     query = {"q": "the cat", "source": "en", "target": "de"}
-    for path in ("/translate/", f"{client.base_url}//translate"):
+    for path in (
+        "/translate/",
+        f"{client.base_url}//translate",
+        f"{client.base_url}///translate//",
+    ):
         answer = client.post(path, json=query)
         assert answer.json() == client.post("/translate", json=query).json(), path
     assert client.get("/spec").json() == client.get("/openapi.json").json()
+    assert client.get("/languages%0a").status_code == 404
 
 
 def test_the_description_has_forms_without_objects(client: TestClient) -> None:
