@@ -47,8 +47,9 @@ def guarded_protocol(head_seconds: float) -> type[HttpToolsProtocol]:
         _refusal = ""
         _in_head = True
         _complete = False
+        _completed_in_read = False  # a message, in the data that is being parsed
         _head_bytes = _body_bytes = _framing_bytes = 0
-        _body_received = 0  # in the data that is being parsed
+        _body_received = 0  # of the latest message, in the data that is being parsed
 
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
@@ -86,23 +87,29 @@ def guarded_protocol(head_seconds: float) -> type[HttpToolsProtocol]:
 
         def _abort(self) -> None:
             """Close the connection at once, and cancel all that it asked for."""
+            self._cancel()
+            self.transport.abort()
+
+        def _cancel(self) -> None:
             self.pipeline.clear()
             if self._answered is not None:  # uvicorn cancels the latest request alone
                 self._answered.disconnected = True
                 self._answered.message_event.set()
-            self.transport.abort()
 
         def data_received(self, data: bytes) -> None:
             self._body_received = 0
+            self._completed_in_read = False
             super().data_received(data)
+            # After a whole message the parser does not say where in the data the next one begins.
+            counted = 0 if self._completed_in_read else len(data)
             if self._in_head:
-                self._head_bytes += len(data)
+                self._head_bytes += counted
                 if self._head_bytes > _MOST_HEAD_BYTES and not self.transport.is_closing():
                     self.send_400_response(_LARGE_HEAD)
             elif not self._complete:
                 if not self._body_received:
                     self._start(2 * head_seconds)  # a late body gets its answer before
-                self._framing_bytes += len(data) - self._body_received
+                self._framing_bytes += max(0, counted - self._body_received)
                 if self._framing_bytes > 2 * _MOST_HEAD_BYTES + _FRAMING * self._body_bytes:
                     self.transport.close()  # the answer may have been sent
 
@@ -110,7 +117,7 @@ def guarded_protocol(head_seconds: float) -> type[HttpToolsProtocol]:
             if not self._write_paused:
                 self._stop_watching()  # what is written now tells nothing of what is read
             self._in_head, self._complete = True, False
-            self._head_bytes = self._body_bytes = self._framing_bytes = 0
+            self._head_bytes = self._body_bytes = self._framing_bytes = self._body_received = 0
             self._start()
             super().on_message_begin()
 
@@ -127,7 +134,7 @@ def guarded_protocol(head_seconds: float) -> type[HttpToolsProtocol]:
         def on_message_complete(self) -> None:
             if self._requests.offers_upgrade():
                 return
-            self._complete = True
+            self._complete = self._completed_in_read = True
             self._stop()
             super().on_message_complete()
 
@@ -156,6 +163,7 @@ def guarded_protocol(head_seconds: float) -> type[HttpToolsProtocol]:
 
         def send_400_response(self, msg: str) -> None:
             super().send_400_response(self._refusal or msg)
+            self._cancel()
 
         def _start_asgi_task(self, cycle: Any, app: Any) -> None:
             self._answered = cycle

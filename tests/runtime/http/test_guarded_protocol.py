@@ -61,9 +61,9 @@ def request(version: str, connection: str) -> bytes:
     return f"GET / HTTP/{version}\r\nHost: a\r\nConnection: {connection}\r\n\r\n".encode()
 
 
-def connect(transport: Transport) -> Any:
+def connect(transport: Transport, head_seconds: float = 0.01) -> Any:
     config = uvicorn.Config(answer, ws="none", timeout_keep_alive=0, log_config=None)
-    protocol = guarded_protocol(0.01)(config, ServerState(), {})
+    protocol = guarded_protocol(head_seconds)(config, ServerState(), {})
     protocol.connection_made(transport)
     return protocol
 
@@ -116,5 +116,36 @@ def test_the_version_of_a_request_with_an_offer(version: str) -> None:
         assert protocol.scope["http_version"] == version
         assert protocol.scope["headers"] == [(b"host", b"a")]
         assert (b"connection: close" in transport.written.lower()) == (version == "1.0")
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    "rest", [b"", b"GET / HTT", b"POST / HTTP/1.1\r\nHost: a\r\n"], ids=["none", "line", "head"]
+)
+def test_many_requests_in_one_read(rest: bytes) -> None:
+    count = 20
+    whole = b"GET / HTTP/1.1\r\nHost: a\r\nCookie: " + b"x" * 4096 + b"\r\n\r\n"
+
+    async def run() -> None:
+        transport = Transport()
+        connect(transport, 60).data_received(count * whole + rest)
+        while transport.written.count(ANSWER) < count:
+            assert not transport.is_closing()
+            await asyncio.sleep(0)
+
+    asyncio.run(run())
+
+
+def test_nothing_is_written_after_a_refusal() -> None:
+    async def run() -> None:
+        transport = Transport()
+        protocol = connect(transport)
+        protocol.data_received(2 * request("1.1", "keep-alive") + b"GET / HTTP/1.1\r\n\r\n")
+        assert transport.written.startswith(b"HTTP/1.1 400 ")
+        assert transport.closed.is_set()
+        refusal = transport.written
+        await asyncio.gather(*protocol.tasks)
+        assert transport.written == refusal
 
     asyncio.run(run())
