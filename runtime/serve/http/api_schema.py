@@ -13,7 +13,7 @@ _ERRORS = {
     403: "The API key is unknown, or may not do this",
     408: "The body arrived too slowly",
     413: "The request exceeds a limit",
-    415: "The body is encoded otherwise than by gzip",
+    415: "Unsupported Content-Encoding; only gzip is accepted",
     429: "Too many requests; Retry-After says when to send it again",
     500: "The translation failed",
     501: "This server cannot do this",

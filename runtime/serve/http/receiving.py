@@ -77,8 +77,8 @@ async def read_body(request: Request, settings: HttpSettings) -> bytes:
     """Read the body of a request.
 
     Raises:
-        HttpError: The body is larger or slower than the settings allow, or is encoded otherwise
-            than by gzip.
+        HttpError: The body is larger or slower than the settings allow, or has a Content-Encoding
+            other than gzip.
     """
     most = settings.max_body_bytes
     encoding = request.headers.get("content-encoding", "identity").strip().lower()
