@@ -152,7 +152,9 @@ class ServerState:
             else together
             for one in texts
         ]
-        for name, one in zip(names, found, strict=True):
+        named = zip(names, found, strict=True)
+        # Long texts first: short ones may have their language.
+        for name, one in sorted(named, key=lambda pair: pair[1] is together):
             code = one["language"]
             if code == detection.UNDETERMINED:
                 continue

@@ -76,7 +76,11 @@ def test_tags_have_no_language(client: TestClient) -> None:
 def test_text_of_another_language_is_refused(client: TestClient) -> None:
     (first, *_) = client.post("/detect", json={"q": ITALIAN}).json()
     assert first["language"] == "it"
-    for q, name in ((ITALIAN, "the text"), (["Mozart", *[ENGLISH] * 19, ITALIAN], "text 21")):
+    for q, name in (
+        (ITALIAN, "the text"),
+        (["OK", ITALIAN], "text 2"),
+        (["Mozart", *[ENGLISH] * 19, ITALIAN], "text 21"),
+    ):
         for path in ("/translate", "/translate/stream"):
             if path == "/translate" or isinstance(q, str):
                 query = {"q": q, "source": "auto", "target": "de"}
