@@ -48,6 +48,12 @@ struct PlainSegment {
   std::vector<std::pair<std::u32string_view, Span>> shown;  // leaves that are shown, in order
 };
 
+// The nearest text or edge beside an item.
+struct Neighbour {
+  Side side = Side::kApart;
+  bool is_beyond = false;  // anything without text, but not silent, is between
+};
+
 namespace {
 
 // Elements of HTML that separate texts, and other elements that a sentence does not go across.
@@ -449,12 +455,6 @@ void add_without_placeholders(const MarkedItem& item, Markup markup, std::vector
   }
   add_text(text.size());
 }
-
-// The nearest text or edge beside an item.
-struct Neighbour {
-  Side side = Side::kApart;
-  bool is_beyond = false;  // anything without text, but not silent, is between
-};
 
 // What is before each item of a segment, or after it.
 std::vector<Neighbour> neighbours_of(const std::vector<MarkedItem>& items, bool forwards) {
