@@ -102,7 +102,7 @@ def random_script(seed: int, vocabulary: int, likely: int | None = None) -> Scri
 def exhaustive(
     script: Script, options: SearchOptions, vocabulary: Sequence[int], max_length: int
 ) -> list[tuple[float, tuple[int, ...], bool]]:
-    """Enumerate (score, tokens, truncated) of all hypotheses, best first.
+    """Enumerate (score, tokens, truncated) of all hypotheses in the order of rule 7.
 
     Complete ones of up to `max_length` tokens with the end symbol, and those cut off there.
     """
@@ -126,7 +126,7 @@ def exhaustive(
                 visit((*tokens, token), total)
 
     visit((), 0.0)
-    return sorted(found, key=lambda entry: -entry[0])
+    return sorted(found, key=lambda entry: (entry[2], -entry[0]))
 
 
 @dataclass

@@ -102,7 +102,7 @@ def test_unknown_words_are_the_unknown_token(
     path.write_text("t9 strange 0.5\nstrange s3 0.5\nt8 s3 0.25\n")
     shortlist = import_shortlist(ShortlistFile(path, 1), MAPS, "")
     assert [record.levelname for record in caplog.records] == ["WARNING"]
-    assert "2 of 3 translations (67%)" in caplog.text
+    assert "2 of 3 translations (66.7%)" in caplog.text
     assert candidates(shortlist, [1], MAPS) == {0, TARGET.index("t9")}
     assert candidates(shortlist, [SOURCE.index("s3")], MAPS) == {0, 1, TARGET.index("t8")}
 
