@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+import subprocess
+import tarfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -78,10 +82,37 @@ def test_libretranslate_aio(url: str, translation: str) -> None:
     assert asyncio.run(translate()) == translation
 
 
+_NPM_CLIENT = """
+const [client, apiurl, query] = process.argv.slice(1);
+const { translate } = require(client);
+translate({ query, source: "en", target: "de", apiurl })
+  .then((found) => process.stdout.write(found));
+"""
+
+
+def test_npm_libretranslate(url: str, translation: str, tmp_path: Path) -> None:
+    if shutil.which("node") is None or shutil.which("npm") is None:
+        pytest.skip("node and npm are not installed: apt-get install nodejs npm")
+    packed = subprocess.run(
+        ["npm", "pack", "libretranslate@1.0.1"], cwd=tmp_path, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    if packed.returncode != 0:
+        pytest.skip(f"npm pack libretranslate@1.0.1: {packed.stderr[-200:]}")
+    client = tmp_path / "client.js"
+    with tarfile.open(tmp_path / "libretranslate-1.0.1.tgz") as archive:
+        code = archive.extractfile("package/dist/translate.js")
+        assert code is not None
+        client.write_bytes(code.read())
+    done = subprocess.run(
+        ["node", "-e", _NPM_CLIENT, client, url, TEXT], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, translation), done.stderr
+
+
 # The requests of clients in other languages, which look for both languages among the codes first.
 PAIR = {"source": "en", "target": "de"}
 REQUESTS: dict[str, dict[str, Any]] = {
-    "npm libretranslate": {"json": {"q": TEXT, **PAIR, "format": "text", "apiKey": ""}},
     "Weblate": {"data": {"api_key": "", "q": TEXT, **PAIR}},
     "Discourse": {"data": {"q": HTML, **PAIR, "format": "html"}},
     "Mastodon": {"json": {"q": [HTML, "12345"], "source": "auto", "target": "de",
