@@ -102,6 +102,7 @@ def test_the_public_names() -> None:
     assert runtime.__all__ == [
         "BackendError",
         "BundleError",
+        "CapacityError",
         "CheckpointError",
         "DownloadError",
         "Glossary",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import random
@@ -39,6 +40,7 @@ from translate_trt.runtime.cli import main
 from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.options import SearchOptions, write_sequences
 from translate_trt.runtime.text.tokenizer import Tokenizer
+from translate_trt.runtime.text.translatable import is_translatable
 from translate_trt.runtime.translator import Translator
 from translate_trt.train.checkpoint import Checkpoint, open_checkpoint, write_tokenizers
 from translate_trt.train.config import END, START, UNKNOWN
@@ -77,10 +79,11 @@ def bundle(checkpoint: Checkpoint) -> Path:
 
 
 def random_words(directory: Path, count: int) -> list[str]:
-    """Read the words of the source vocabulary, without special tokens."""
+    """Draw lines with letters from the source vocabulary, without special tokens."""
     tokens = (directory / "source_vocabulary.txt").read_text(encoding="utf-8").split()[3:]
     rng = random.Random(1)
-    return [" ".join(rng.choices(tokens, k=rng.randint(1, 14))) for _ in range(count)]
+    drawn = (" ".join(rng.choices(tokens, k=rng.randint(1, 14))) for _ in itertools.count())
+    return [*itertools.islice(filter(is_translatable, drawn), count)]
 
 
 def test_the_trained_model_as_a_bundle(trained: Path, checkpoint: Checkpoint, bundle: Path) -> None:
