@@ -110,7 +110,7 @@ class Alignment:
 
 
 def aligned_with_end(line: str, end: str) -> Alignment:
-    """Align a line with its end, which is its translation: each word with itself."""
+    """Align a line that stays as it is: each word after the language code with itself."""
     before, weights = len(line) - len(end), np.ones((1, 1), np.float32)
     spans = (((word.start(), word.end()),) for word in _WORD.finditer(end))
     segments = tuple(AlignedSegment(span, span, weights).shifted(before, 0) for span in spans)

@@ -289,7 +289,7 @@ std::optional<Group> Scheduler::to_begin(int worker) {
   if (const std::optional<Group> group = unserved()) return group;
   // If every group has a worker, the group with the most pending sentences gets another one: a
   // worker without a batch or, if all are busy, a worker whose own groups have less than half as
-  // many callers: more batches of a worker are smaller ones.
+  // many callers, because a worker's batches share its tokens.
   const Group* most = nullptr;
   for (const auto& [group, state] : groups_) {
     if (state.pending.size == 0 || serves(worker, group)) continue;
