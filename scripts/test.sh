@@ -2,27 +2,29 @@
 # Sets up .venv on a fresh machine, builds the compiled libraries where there is a compiler, then runs
 # every check: scripts/lint.sh, then the tests.
 #
-#   bash scripts/test.sh [--tests-only] [--quick] [arguments of pytest]
+#   bash scripts/test.sh [--tests-only] [--quick | --nightly] [arguments of pytest]
 #
-# --tests-only leaves out scripts/lint.sh. --quick leaves out the tests that are marked slow, and takes
-# a few minutes on two cores once the environment is there.
+# --tests-only leaves out scripts/lint.sh. Tests are marked with their tier (pyproject.toml): --quick leaves
+# out those marked slow and takes a few minutes once the environment is there; --nightly adds the builds with
+# sanitizers, clusters and other toolkits, which the default leaves out.
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
-lint=true tests=()
-if [ "${1:-}" = --tests-only ]; then
+lint=true tier="not nightly"
+while [ $# -gt 0 ]; do
+    case $1 in
+        --tests-only) lint=false ;;
+        --quick) tier="not slow and not nightly" ;;
+        --nightly) tier="" ;;
+        *) break ;;
+    esac
     shift
-    lint=false
-fi
-if [ "${1:-}" = --quick ]; then
-    shift
-    tests=(-m "not slow")
-fi
+done
 make_environment dev
 make_libraries "Tests of compiled libraries will be skipped."
+make_browser
 
 if "$lint"; then bash scripts/lint.sh; fi
 
 say "pytest"
-# Three processes on two cores, since tests of servers and clusters often wait. Tests of one file share their
-# fixtures, so files are not split; tests/support/collection.py puts the longest files first. Pass -n 0 to run
-# in one process, for example with --pdb.
-python -m pytest --durations=20 -n 3 --dist loadfile --no-loadscope-reorder --max-worker-restart 1 --run-limit 60 ${tests[@]+"${tests[@]}"} "$@"  # bash 3.2 calls an empty array unset
+# Three processes on two cores, since tests of servers often wait. Pass -n 0 to run in one process, for
+# example with --pdb.
+python -m pytest --durations=20 -n 3 --dist worksteal --max-worker-restart 1 --run-limit 60 -m "$tier" "$@"

@@ -7,8 +7,10 @@ import subprocess
 import sys
 
 import pytest
-from support.collection import COLLECTED, LONGEST, SLOW_FILES, TESTS
+from support.collection import COLLECTED
 from support.paths import ROOT
+
+pytestmark = pytest.mark.slow
 
 
 def test_a_second_collection_finds_the_same_tests(request: pytest.FixtureRequest) -> None:
@@ -32,7 +34,3 @@ def test_a_second_collection_finds_the_same_tests(request: pytest.FixtureRequest
     assert sorted(set(here) ^ set(there)) == []
     assert sorted(here) == sorted(there)  # pytest orders by fixtures after it has collected
 
-
-def test_the_list_of_slow_files_is_of_files() -> None:
-    assert [name for name in sorted(SLOW_FILES) if not (TESTS / name).is_file()] == []
-    assert SLOW_FILES.issuperset(LONGEST)

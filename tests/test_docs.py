@@ -18,6 +18,8 @@ from support.paths import ROOT
 
 from translate_trt.runtime.cli import SUBCOMMANDS, main
 
+pytestmark = pytest.mark.slow
+
 PAGES = [
     "docs/data.md",
     "docs/train.md",

@@ -6,7 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from support.collection import TESTS
+
+pytestmark = pytest.mark.slow
 
 HANGING = """
 import threading
@@ -22,7 +25,7 @@ def test_a_test_that_hangs_fails_and_the_others_run(tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "support.limits", "-p", "no:cacheprovider",
-         "-n", "1", "--dist", "loadfile", "--test-limit", "15", str(tmp_path)],
+         "-n", "1", "--dist", "worksteal", "--test-limit", "15", str(tmp_path)],
         env={"PYTHONPATH": str(TESTS), "PATH": "/usr/bin:/bin"},
         cwd=tmp_path,
         capture_output=True,

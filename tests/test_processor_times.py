@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from support.collection import TESTS
 
+pytestmark = pytest.mark.slow
+
 FILES = {
     "test_busy.py": """
 import subprocess, sys, time
@@ -36,7 +38,7 @@ def test_files_are_in_order_of_their_processor_time(processes: str, tmp_path: Pa
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "support.processor_times", "-p",
-         "no:cacheprovider", "-n", processes, "--dist", "loadfile", "--processor-times", "1"],
+         "no:cacheprovider", "-n", processes, "--dist", "worksteal", "--processor-times", "1"],
         env={"PYTHONPATH": str(TESTS), "PATH": "/usr/bin:/bin"},
         cwd=tmp_path,
         capture_output=True,

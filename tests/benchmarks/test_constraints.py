@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 REFERENCES = ["Ein Hund läuft, sagt er.", "Zwei Männer", "(Ja!) Die Katze schläft im Haus."]
 
 

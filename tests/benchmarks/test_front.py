@@ -12,6 +12,8 @@ import pytest
 
 from translate_trt.train.config import ModelConfig
 
+pytestmark = pytest.mark.slow
+
 
 def row(system: str, target: str, beam: int, bleu: float, speed: float) -> dict[str, Any]:
     """Return a row of table.json."""

@@ -18,6 +18,8 @@ from translate_trt.runtime.bundle.manifest import Limits
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.train.checkpoint import Checkpoint
 
+pytestmark = pytest.mark.slow
+
 
 def options(*given: str) -> argparse.Namespace:
     from gpu import arguments

@@ -20,6 +20,8 @@ from translate_trt.train.model import Transformer
 from translate_trt.train.search import beam_search
 from translate_trt.train.shortlist.table import Shortlist, shared_copies, tokenizer_hash
 
+pytestmark = pytest.mark.slow
+
 PIECES = 320
 #: Marian's int8 matmuls need multiples of 64.
 SHAPE: dict[str, Any] = {

@@ -21,6 +21,8 @@ from translate_trt.train.search import beam_search
 if TYPE_CHECKING:
     from systems import Models
 
+pytestmark = pytest.mark.slow
+
 SOURCES = [[5, 9, 11, 30, 8, 14], [7, 7, 21], [33, 12, 4, 6], [35, 5]]
 
 

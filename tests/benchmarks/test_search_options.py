@@ -12,6 +12,8 @@ import pytest
 
 from translate_trt.runtime import SearchOptions, native
 
+pytestmark = pytest.mark.slow
+
 
 def test_every_option_has_a_search() -> None:
     from search_options import SAME_WORK, SEARCHES

@@ -10,6 +10,8 @@ import pytest
 import torch
 from support.paths import ROOT
 
+pytestmark = pytest.mark.slow
+
 
 def test_an_estimate_by_hand() -> None:
     import training_estimates as module

@@ -18,6 +18,8 @@ from translate_trt.train.config import ModelConfig
 from translate_trt.train.model import Transformer, pad, source_padding_bias
 from translate_trt.train.search import beam_search
 
+pytestmark = pytest.mark.slow
+
 SOURCES = [[5, 9, 11, 30, 8, 14], [7, 7, 21], [33, 12, 4, 6]]
 
 

@@ -26,6 +26,8 @@ from translate_trt.train.evaluation.scoring import (
 )
 from translate_trt.train.evaluation.validation import translate_reference
 
+pytestmark = pytest.mark.slow
+
 SOURCE = [
     "the cat runs.",
     "a big dog sleeps under the tree",

@@ -23,6 +23,8 @@ from translate_trt.runtime.translator import Translator
 from translate_trt.train.checkpoint import Checkpoint, open_checkpoint
 from translate_trt.train.model import Transformer
 
+pytestmark = pytest.mark.slow
+
 
 def export(checkpoint: Checkpoint, out: Path, *flags: object) -> Result:
     arguments = ["export", str(checkpoint.path), "--out", str(out), *map(str, flags)]

@@ -24,6 +24,8 @@ from click.testing import CliRunner
 from translate_trt.runtime import native
 from translate_trt.runtime.cli import main
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("torch", reason="the training packages are needed")
 
 PROGRAM = "from translate_trt.runtime.cli import main; main()"

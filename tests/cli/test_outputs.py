@@ -22,6 +22,8 @@ from support.models import save_model
 from translate_trt.export.importers.imported import Imported
 from translate_trt.train.checkpoint import IMPORTED, imported_files, open_checkpoint
 
+pytestmark = pytest.mark.slow
+
 
 def run(*arguments: object) -> Result:
     return CliRunner().invoke(main, [str(argument) for argument in arguments])

@@ -21,6 +21,8 @@ from translate_trt.train.cli.attention import attention as attention_command
 from translate_trt.train.evaluation.attention_maps import KINDS, attend_sentence
 from translate_trt.train.evaluation.attention_plots import STYLES
 
+pytestmark = pytest.mark.slow
+
 SENTENCE = "the cat runs under the tree"
 
 

@@ -12,6 +12,8 @@ from click.testing import CliRunner
 from translate_trt.runtime import SearchOptions, TranslateTrtError, Translator
 from translate_trt.runtime.cli import main
 
+pytestmark = pytest.mark.slow
+
 SEED = 1706
 #: Of which random lines are made: control characters, odd spaces, half of a pair, marks that
 #: combine or turn the direction, letters of many scripts, what is not a character at all.

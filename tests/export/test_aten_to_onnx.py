@@ -17,6 +17,8 @@ from translate_trt.export.aten_to_onnx import to_onnx
 from translate_trt.export.targets import DYNAMIC_OPSET
 from translate_trt.runtime.errors import TranslateTrtError
 
+pytestmark = pytest.mark.slow
+
 Function = Callable[..., Tensor | tuple[Tensor, ...]]
 
 # Functions of x [N, S, 6] float32, i [N, S] int64 from -5 to 5, and b [N, S] bool.

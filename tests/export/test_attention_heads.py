@@ -23,6 +23,8 @@ from translate_trt.train.checkpoint import Checkpoint, open_checkpoint
 from translate_trt.train.config import END, START
 from translate_trt.train.model import Transformer, pad
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def checkpoint(tokenizer_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:

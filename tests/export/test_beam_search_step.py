@@ -41,6 +41,8 @@ from translate_trt.runtime.results import Hypothesis
 from translate_trt.train.model import Transformer
 from translate_trt.train.search import beam_search
 
+pytestmark = pytest.mark.slow
+
 INPUTS = ["logits", *Request._fields, *State._fields, *Changes._fields]
 OUTPUTS = ["parents", *(NEXT + name for name in State._fields)]
 

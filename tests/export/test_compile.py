@@ -20,6 +20,8 @@ from translate_trt.runtime.errors import OptionError, OutputError
 from translate_trt.runtime.translator import Translator
 from translate_trt.train.checkpoint import Checkpoint
 
+pytestmark = pytest.mark.slow
+
 
 def test_what_a_bundle_says_of_itself(compiled_bundle: Path, checkpoint: Checkpoint) -> None:
     manifest = read_manifest(compiled_bundle)

@@ -21,6 +21,8 @@ from translate_trt.runtime.options import SearchOptions
 from translate_trt.train.checkpoint import Checkpoint
 from translate_trt.train.config import START
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def dumped(tmp_path_factory: pytest.TempPathFactory, checkpoint: Checkpoint) -> Path:

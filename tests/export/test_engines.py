@@ -37,6 +37,8 @@ from translate_trt.runtime.io.cache_files import load_cached, store_cached
 from translate_trt.train.checkpoint import Checkpoint
 from translate_trt.train.config import ModelConfig
 
+pytestmark = pytest.mark.slow
+
 LIMITS = Limits(32, 82)
 CHECKPOINTS = Limits(48, 98)  # of all bundles of the checkpoint, whose graphs are traced once
 PROFILES = (Profile(1, 32), Profile(8, 32))

@@ -38,6 +38,8 @@ from translate_trt.train.config import ModelConfig
 from translate_trt.train.model import Transformer
 from translate_trt.train.search import Ensemble, beam_search
 
+pytestmark = pytest.mark.slow
+
 LINES = ["the cat runs.", "", "a big dog sleeps under the tree", "Haus Hund läuft."]
 REFERENCE = ["a b c d e f", "", "g h i j k", "l m n o"]
 

@@ -28,6 +28,8 @@ from translate_trt.train.config import END, START
 from translate_trt.train.model import Transformer
 from translate_trt.train.search import beam_search
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def model(checkpoint: Checkpoint) -> Transformer:

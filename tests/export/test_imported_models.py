@@ -29,6 +29,8 @@ from translate_trt.train.checkpoint import Checkpoint, open_checkpoint
 from translate_trt.train.evaluation.attention_maps import attend_sentence
 from translate_trt.train.search import beam_search
 
+pytestmark = pytest.mark.slow
+
 TARGETS = ("onnx-fp32", "onnx-int8", "onnx-fp16")
 LISTED = "onnx-fp32-shortlist"
 OPTIONS = SearchOptions(num_hypotheses=4, return_attention=True)

@@ -31,6 +31,8 @@ from translate_trt.train.activation_scales import matmul_weights
 from translate_trt.train.checkpoint import Checkpoint
 from translate_trt.train.model import Transformer
 
+pytestmark = pytest.mark.slow
+
 
 def traced(checkpoint: Checkpoint, **changes: Any) -> dict[str, ir.Model]:
     config = dataclasses.replace(checkpoint.model, **changes)

@@ -35,6 +35,8 @@ from translate_trt.train.model import Transformer
 from translate_trt.train.search import beam_search
 from translate_trt.train.shortlist.table import Shortlist
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def table(checkpoint: Checkpoint) -> Shortlist:

@@ -28,6 +28,8 @@ from translate_trt.runtime.translator import Translator
 from translate_trt.train.checkpoint import Checkpoint
 from translate_trt.train.search import beam_search
 
+pytestmark = pytest.mark.slow
+
 SEARCH = SearchOptions(num_hypotheses=4)
 
 

@@ -25,6 +25,8 @@ from translate_trt.runtime.terms import Terms
 from translate_trt.train.checkpoint import Checkpoint
 from translate_trt.train.search import beam_search
 
+pytestmark = pytest.mark.slow
+
 SEARCH = SearchOptions(beam_size=4, max_length=30, num_hypotheses=4)
 
 

@@ -35,6 +35,8 @@ from translate_trt.runtime.serve.corpus.run_options import CorpusOptions, Worker
 from translate_trt.runtime.serve.corpus.shard import translate_shard
 from translate_trt.runtime.text.glossary import Glossary
 
+pytestmark = pytest.mark.slow
+
 pyarrow = pytest.importorskip("pyarrow", reason="pyarrow, of the extra `corpus`, is not installed")
 parquet = pytest.importorskip("pyarrow.parquet")
 

@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from support.cpp_library import ROOT, Library
 
+pytestmark = pytest.mark.slow
+
 TOOLKIT = "CUDAToolkit_ROOT"  # CMake's name of the variable
 HEADER = ROOT / "runtime/cpp/include/translate_trt/cuda.h"
 

@@ -7,9 +7,12 @@ import re
 import subprocess
 from pathlib import Path
 
+import pytest
 from support.cpp_library import ROOT, build, environment
 
 from translate_trt.runtime import SearchOptions, Translator
+
+pytestmark = pytest.mark.slow
 
 BLOCK = re.compile(r"^```(bash|cpp|c)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINES = ["Two men are working.", "A dog runs."]

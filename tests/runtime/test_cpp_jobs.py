@@ -12,7 +12,7 @@ from support.translations import random_sources
 from translate_trt.runtime import SearchOptions, Translator
 
 # The library is compared with it.
-pytestmark = pytest.mark.usefixtures("python_loop")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("python_loop")]
 
 LINES = [
     "the cat runs.", "", "a dog eats green", "Haus Hund läuft.", "the big tree sleeps",

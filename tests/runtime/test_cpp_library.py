@@ -45,7 +45,7 @@ from translate_trt.runtime.errors import BackendError, BundleError
 from translate_trt.runtime.text.glossary import Glossary
 
 # The library is compared with it.
-pytestmark = pytest.mark.usefixtures("python_loop")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("python_loop")]
 
 LINES = [
     "the cat runs.", "", "a dog eats green", "   ", "Haus Hund läuft.", "the big tree sleeps",

@@ -39,6 +39,8 @@ from translate_trt.runtime.service import TranslationService
 from translate_trt.runtime.translator import Translator
 from translate_trt.train.checkpoint import Checkpoint
 
+pytestmark = pytest.mark.slow
+
 SEARCH = SearchOptions(num_hypotheses=4)
 PROFILES = (Profile(1, 48), Profile(3, 16), Profile(6, 24), Profile(6, 48))
 LENGTHS = (8, 24)  # of translations, beside the longest

@@ -11,6 +11,8 @@ from support.translations import assert_independent, random_sources
 from translate_trt.runtime import SearchOptions, Translator
 from translate_trt.runtime.results import Hypothesis
 
+pytestmark = pytest.mark.slow
+
 SOURCES = random_sources(80, seed=11)
 SEARCHES = [
     SearchOptions(num_hypotheses=4),

@@ -22,6 +22,8 @@ from translate_trt.train.checkpoint import Checkpoint
 from translate_trt.train.model import Transformer
 from translate_trt.train.search import _repeated, beam_search
 
+pytestmark = pytest.mark.slow
+
 GUARD = SearchOptions(loop_guard=True, num_hypotheses=4)
 SOURCES = random_sources(12, seed=6, longest=30)  # some beams of sentences loop before others
 

@@ -43,6 +43,8 @@ from translate_trt.runtime.native import abi, device_functions
 from translate_trt.runtime.native import core as native_core
 from translate_trt.runtime.results import Hypothesis
 
+pytestmark = pytest.mark.slow
+
 HEADER = ROOT / "runtime/cpp/include/translate_trt/translate_trt.h"
 LINES = [
     "the cat runs.", "", "a dog eats green", "   ", "Haus Hund läuft.", "the big tree sleeps",

@@ -23,6 +23,8 @@ from translate_trt.runtime import errors
 from translate_trt.runtime.cli import main
 from translate_trt.train.checkpoint import Checkpoint
 
+pytestmark = pytest.mark.slow
+
 FOLDERS = ("train", "export", "runtime")
 
 

@@ -26,6 +26,8 @@ from translate_trt.runtime.text.bracketings import (
 from translate_trt.train.checkpoint import open_checkpoint
 from translate_trt.train.evaluation.validation import translate_reference
 
+pytestmark = pytest.mark.slow
+
 #: Words of sentences of the grammar.
 SENTENCES = [words_of(clean(read_bracketing(tree))) for tree in random_trees(20, seed=9)]
 

@@ -26,6 +26,8 @@ from translate_trt.train.data.vocabulary import train_tokenizer
 from translate_trt.train.model import Transformer
 from translate_trt.train.search import beam_search
 
+pytestmark = pytest.mark.slow
+
 SEARCH = SearchOptions(beam_size=1, max_length=20, sampling_top_k=8)
 WHOLE = SearchOptions(beam_size=1, max_length=20, sampling_top_k=0)
 

@@ -21,6 +21,8 @@ from translate_trt.runtime.bundle.contract import FREE, MASKED, UNMARKED, unscor
 from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.train.config import END
 
+pytestmark = pytest.mark.slow
+
 Array = NDArray[Any]
 Inputs = Mapping[str, Array]
 Run = Callable[[Inputs], list[Array]]

@@ -45,6 +45,8 @@ from translate_trt.runtime.io.cache_files import load_cached, store_cached
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.translator import Translator
 
+pytestmark = pytest.mark.slow
+
 trt = pytest.importorskip("tensorrt_rtx", reason="tensorrt-rtx is not installed")
 
 SEARCH = SearchOptions(num_hypotheses=4)

@@ -15,6 +15,8 @@ from support.paths import ROOT
 
 from translate_trt.runtime import kernels
 
+pytestmark = pytest.mark.slow
+
 SOURCES = ROOT / "runtime/cpp"
 PROGRAM = Path(__file__).with_name("tile_product.cc")
 SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")

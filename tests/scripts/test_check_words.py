@@ -8,6 +8,8 @@ import pytest
 from support.paths import ROOT
 from support.scripts import load_script
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def check_words() -> ModuleType:

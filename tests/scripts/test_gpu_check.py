@@ -13,6 +13,8 @@ from support.paths import ROOT
 
 from translate_trt.runtime.backends.nvidia_driver import compute_capability
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = ROOT / "scripts/gpu_check.sh"
 
 BENCHMARK = "base: steps and throughput against torch.compile"

@@ -16,6 +16,8 @@ import pytest
 from support.parsers import random_trees
 from support.paths import ROOT
 
+pytestmark = pytest.mark.slow
+
 SMALL = "--device cpu --threads 1 --precision fp32 --d-model 32 --d-ff 32 --steps 6 --log-every 2"
 WORDS = {"one": "eins", "two": "zwei", "three": "drei", "four": "vier", "five-six": "fünf-sechs"}
 

@@ -17,6 +17,8 @@ from translate_trt.train.config import ModelConfig
 from translate_trt.train.model import Transformer, pad
 from translate_trt.train.search import beam_search
 
+pytestmark = pytest.mark.slow
+
 
 def search(scripts: list[Any], options: SearchOptions, **more: Any) -> list[list[Hypothesis]]:
     model = ScriptedModel(scripts)

@@ -32,6 +32,8 @@ from translate_trt.export.roles import EMBEDDING, RESIDUAL, set_roles
 from translate_trt.export.targets import DYNAMIC_OPSET
 from translate_trt.runtime.bundle.contract import MASKED
 
+pytestmark = pytest.mark.slow
+
 ROWS = 24
 # The second needs padding columns.
 COLUMNS = [32, 20]

@@ -25,6 +25,8 @@ from translate_trt.runtime.bundle.contract import NEXT
 from translate_trt.runtime.bundle.manifest import Limits
 from translate_trt.train.checkpoint import Checkpoint
 
+pytestmark = pytest.mark.slow
+
 
 def graph(nodes: Sequence[NodeProto], constants: dict[str, Array] | None = None) -> ir.Model:
     inputs: dict[str, Axes] = {"x": ["N", "K"], "y": ["N", "K"], "other": ["N", "P"]}

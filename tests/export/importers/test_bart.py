@@ -32,6 +32,8 @@ from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.translator import Translator
 
+pytestmark = pytest.mark.slow
+
 transformers = pytest.importorskip(
     "transformers", reason="transformers, which makes the models, is not installed"
 )

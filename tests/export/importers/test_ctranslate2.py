@@ -47,6 +47,8 @@ from translate_trt.train.config import END, START, UNKNOWN
 from translate_trt.train.model import pad, sinusoid
 from translate_trt.train.search import beam_search
 
+pytestmark = pytest.mark.slow
+
 WEIGHTS = "weights-ct2-aren-transliteration"
 #: By the folder's end: CTranslate2's greedy scores of EXPECTED, as its README has the first.
 PRECISIONS = {"": (-1.0617, -0.7545), "-i16": (-1.0599, -0.7548), "-i8": (-1.0876, -0.7394)}

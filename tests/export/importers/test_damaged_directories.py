@@ -17,6 +17,8 @@ from translate_trt.export.importers.ctranslate2.converted import import_ctransla
 from translate_trt.export.importers.hugging_face.marian import import_marian
 from translate_trt.runtime.errors import TranslateTrtError
 
+pytestmark = pytest.mark.slow
+
 Import = Callable[[Path], Any]
 
 VALUES: tuple[Any, ...] = (

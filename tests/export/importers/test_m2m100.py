@@ -35,6 +35,8 @@ from translate_trt.runtime.translator import Translator
 from translate_trt.train.model import sinusoid
 from translate_trt.train.search import beam_search
 
+pytestmark = pytest.mark.slow
+
 transformers = pytest.importorskip(
     "transformers", reason="transformers, which makes the models, is not installed"
 )

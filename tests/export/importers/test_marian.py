@@ -30,6 +30,8 @@ from translate_trt.train.config import BANNED_BIAS, END, PAD, START
 from translate_trt.train.model import pad
 from translate_trt.train.search import beam_search
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("transformers", reason="transformers, which makes the models, is not installed")
 
 

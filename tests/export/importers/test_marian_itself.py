@@ -40,6 +40,8 @@ from translate_trt.train.config import END, START, UNKNOWN
 from translate_trt.train.model import Transformer
 from translate_trt.train.search import beam_search
 
+pytestmark = pytest.mark.slow
+
 _CONTROL = re.compile("<0x[01][0-9A-F]>")
 BEAMS = (1, 4, 12)
 # Sums of up to 21 float32 log-probabilities, in another order of summation.

@@ -31,6 +31,8 @@ from translate_trt.train.config import ModelConfig
 from translate_trt.train.model import Transformer
 from translate_trt.train.search import beam_search
 
+pytestmark = pytest.mark.slow
+
 
 class Named(Pass):
     """Pass that fails, or reports three matches."""

@@ -27,6 +27,8 @@ from translate_trt.train.checkpoint import Checkpoint, open_checkpoint
 from translate_trt.train.config import BANNED_BIAS, ModelConfig
 from translate_trt.train.model import pad
 
+pytestmark = pytest.mark.slow
+
 LINES = ["the cat runs.", "", "a big dog sleeps under the tree", "Haus Hund läuft."]
 CROSS = tuple(f"cross_{kind}_{layer}" for layer in (0, 1) for kind in ("key", "value"))
 SIZES = ModelConfig(encoder_layers=2, decoder_layers=2)

@@ -43,6 +43,8 @@ from translate_trt.runtime.options import SearchOptions
 from translate_trt.train.checkpoint import Checkpoint, open_checkpoint
 from translate_trt.train.evaluation.scoring import bleu
 
+pytestmark = pytest.mark.slow
+
 SOURCE = [
     "the cat runs.",
     "a big dog sleeps",

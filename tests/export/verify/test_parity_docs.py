@@ -14,6 +14,8 @@ from support.paths import ROOT
 
 from translate_trt.train.checkpoint import Checkpoint
 
+pytestmark = pytest.mark.slow
+
 PAGE = ROOT / "docs/parity.md"
 COMMANDS = re.findall(r"^```bash\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.M | re.S)
 # Expected output of each command, in the order of the page.

@@ -22,6 +22,8 @@ from support.cpp_library import Library, build
 
 from translate_trt.runtime import errors
 
+pytestmark = pytest.mark.slow
+
 SEED = 2018
 KINDS = {
     "onnx-fp32": {"manifest": 240, "tokenizer": 80, "graph": 80},

@@ -25,6 +25,8 @@ from support.bad_bundles import edit
 pytest.importorskip("uvicorn", reason="the extra serve is not installed")
 import httpx
 
+pytestmark = pytest.mark.slow
+
 #: Seconds of work, so that all requests are there before the first is answered.
 QUERY = {
     "q": "the cat runs. " * 40, "source": "en", "target": "de",

@@ -29,6 +29,8 @@ from translate_trt.runtime.serve.http.routing import Route
 from translate_trt.runtime.serve.http.server_state import request_cost
 from translate_trt.runtime.serve.http.text_translation import Work
 
+pytestmark = pytest.mark.slow
+
 QUERY = {"q": "the cat", "source": "en", "target": "de"}
 JSON = {"Content-Type": "application/json"}
 

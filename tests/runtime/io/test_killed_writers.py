@@ -18,7 +18,10 @@ from support.killed_writers import WRITERS
 from translate_trt.train.checkpoint import Checkpoint
 
 pytest.importorskip("torch", reason="the training packages are needed")
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked"),
+]
 
 
 @pytest.mark.slow

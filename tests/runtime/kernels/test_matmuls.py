@@ -18,6 +18,8 @@ from support.operators import (
     whole,
 )
 
+pytestmark = pytest.mark.slow
+
 SIZES = [
     (1, 4, 1),
     (4, 64, 64),

@@ -47,6 +47,8 @@ from translate_trt.runtime.text.tokenizer import Tokenizer
 from translate_trt.runtime.translator import Translator
 from translate_trt.train.checkpoint import Checkpoint, open_checkpoint
 
+pytestmark = pytest.mark.slow
+
 PRECISIONS = ("fp32", "fp16", "bf16")
 PROFILES = (Profile(1, 48), Profile(3, 16), Profile(6, 48))
 SEARCH = SearchOptions(num_hypotheses=4, return_attention=True)

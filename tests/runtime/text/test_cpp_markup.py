@@ -14,6 +14,8 @@ from translate_trt.runtime.results import Translation
 from translate_trt.runtime.text import markup as python
 from translate_trt.runtime.text.alignment import Alignment
 
+pytestmark = pytest.mark.slow
+
 # Words that are cut, are not translated, are no placeholders, or are not of one script.
 WORDS = [
     'H<sub n="%d">2</sub>O', "l\u2019homme", "state-of-the-art", "100%", "%d", "%1$s", "%%",

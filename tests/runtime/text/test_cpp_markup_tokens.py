@@ -26,6 +26,8 @@ from support.scripts import load_script
 from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.text.markup_tokens import DECLARATION, encode_text, read_tokens
 
+pytestmark = pytest.mark.slow
+
 #: Characters and strings for texts that are mostly broken.
 PARTS = [
     *"<>/!-?&;#x=\"' abt[]\n%(),|:.é·\u0301日\x01\ufffe\r\t0", "<!--", "-->", "--!>", "<![CDATA[",

@@ -20,6 +20,8 @@ from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.native import abi
 from translate_trt.runtime.text.glossary import Glossary
 
+pytestmark = pytest.mark.slow
+
 INPUT_ERROR, OPTION_ERROR = 1, 2
 
 # Characters that differ in how they compose, fold, join or separate: letters with marks in any

@@ -25,6 +25,8 @@ from translate_trt.train.data.prepare import Preparation, prepare
 from translate_trt.train.data.text_sources import TextSource, language_of
 from translate_trt.train.data.token_files import PreparedData, open_prepared
 
+pytestmark = pytest.mark.slow
+
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
 GERMAN = ["eins", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun", "zehn"]
 OPTIONS = PrepareOptions(vocabulary_size=330)

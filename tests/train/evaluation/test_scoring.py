@@ -32,6 +32,8 @@ from translate_trt.train.evaluation.scoring import (
     tokenize_moses,
 )
 
+pytestmark = pytest.mark.slow
+
 SPLIT = " ##AT##-##AT## "
 
 

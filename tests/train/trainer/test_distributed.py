@@ -26,6 +26,8 @@ from translate_trt.train.trainer.job import Job
 from translate_trt.train.trainer.load_data import TextFiles
 from translate_trt.train.trainer.metrics import read_metrics
 
+pytestmark = pytest.mark.slow
+
 MEMBER = ROOT / "tests/support/group_member.py"
 Text = TextFiles
 Settings = dict[str, Any]

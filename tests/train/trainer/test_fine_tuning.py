@@ -52,6 +52,8 @@ from translate_trt.train.trainer.metrics import Metrics, read_metrics
 from translate_trt.train.trainer.run import prepare_job
 from translate_trt.train.trainer.settings import Settings as RunSettings
 
+pytestmark = pytest.mark.slow
+
 Text = TextFiles
 Settings = dict[str, Any]
 CPU = Group(torch.device("cpu"))

@@ -52,6 +52,8 @@ from translate_trt.train.trainer.objective import Losses
 from translate_trt.train.trainer.run import prepare_job
 from translate_trt.train.trainer.steps import Step
 
+pytestmark = pytest.mark.slow
+
 Text = TextFiles
 Run = Callable[..., Path]
 Settings = dict[str, Any]

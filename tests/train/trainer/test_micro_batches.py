@@ -34,6 +34,8 @@ from translate_trt.train.trainer.micro_batches import (
 from translate_trt.train.trainer.objective import Objective
 from translate_trt.train.trainer.run import prepare_job
 
+pytestmark = pytest.mark.slow
+
 CPU = Group(torch.device("cpu"))
 GIB = 2**30
 

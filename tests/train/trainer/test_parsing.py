@@ -20,6 +20,8 @@ from translate_trt.train.trainer.load_data import TextFiles
 from translate_trt.train.trainer.metrics import read_metrics
 from translate_trt.train.trainer.run import prepare_job
 
+pytestmark = pytest.mark.slow
+
 
 def test_the_checkpoint_of_the_best_f1(parser_run: Path, parser_data: PreparedData) -> None:
     checkpoint = open_checkpoint(parser_run / BEST)

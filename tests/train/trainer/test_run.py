@@ -36,6 +36,8 @@ from translate_trt.train.trainer.load_data import TextFiles, TextPair
 from translate_trt.train.trainer.loop import Trainer
 from translate_trt.train.trainer.run import prepare_job
 
+pytestmark = pytest.mark.slow
+
 Text = TextFiles
 Run = Callable[..., Path]
 Settings = dict[str, Any]
