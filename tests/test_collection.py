@@ -33,4 +33,3 @@ def test_a_second_collection_finds_the_same_tests(request: pytest.FixtureRequest
     assert there, found.stdout + found.stderr
     assert sorted(set(here) ^ set(there)) == []
     assert sorted(here) == sorted(there)  # pytest orders by fixtures after it has collected
-
