@@ -34,15 +34,17 @@ make_environment() { # extra
         echo "Name another one, for example: PYTHON=python3.12 bash $0" >&2
         exit 1
     }
-    local wanted installed
-    wanted="$1 $(cat pyproject.toml constraints.txt | cksum)"
+    local versions installed
+    versions=$(cat pyproject.toml constraints.txt | cksum)
     installed=$(cat "$venv/installed" 2>/dev/null || true)
-    if [ "$installed" != "$wanted" ]; then
+    # The extra nightly includes dev.
+    if [ "$installed" != "$1 $versions" ] && [ "$1 $installed" != "dev nightly $versions" ]; then
         say "setting up $venv"
         [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
-        "$venv/bin/python" -m pip install --quiet --disable-pip-version-check \
+        # Python compiles what it imports, which is a small part of what is installed.
+        "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-compile \
             --constraint constraints.txt --editable ".[$1]"
-        echo "$wanted" >"$venv/installed"
+        echo "$1 $versions" >"$venv/installed"
     fi
     export PATH="$venv/bin:$PATH"
 }

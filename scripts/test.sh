@@ -8,19 +8,24 @@
 # out those marked slow and takes a few minutes once the environment is there; --nightly adds the builds with
 # sanitizers, clusters and other toolkits, which the default leaves out.
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
-lint=true tier="not nightly"
+lint=true tier="not nightly" extra=dev
 while [ $# -gt 0 ]; do
     case $1 in
         --tests-only) lint=false ;;
         --quick) tier="not slow and not nightly" ;;
-        --nightly) tier="" ;;
+        --nightly) tier="" extra=nightly ;;
         *) break ;;
     esac
     shift
 done
-make_environment dev
-make_libraries "Tests of compiled libraries will be skipped."
+# Compilers, pip and the network take turns at waiting for one another.
+make_libraries "Tests of compiled libraries will be skipped." &
+libraries=$!
+trap 'wait' EXIT
+make_environment "$extra"
 make_browser
+wait "$libraries"
+trap - EXIT
 
 if "$lint"; then bash scripts/lint.sh; fi
 

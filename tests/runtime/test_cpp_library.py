@@ -807,70 +807,6 @@ def test_an_installation_needs_nothing_else(library: Library, tmp_path: Path) ->
     assert subprocess.run([program], env=environment, check=False).returncode == 0
 
 
-def test_callers_of_before_there_were_languages(
-    library: Library, compiled_bundle: Path, tmp_path: Path
-) -> None:
-    """The bundle's own are taken, and nothing behind their options is read or written."""
-    code = """
-    #include <stdio.h>
-    #include <string.h>
-    #include <translate_trt/translate_trt.h>
-    typedef struct older {
-      size_t struct_size;
-      int32_t beam_size;
-      double length_penalty;
-      int32_t form, early_stopping, max_length, min_length, num_hypotheses, return_attention;
-      char not_theirs[16];
-    } older;
-    static const tt_translator* translator;
-    static int translate(const tt_options* options) {
-      const tt_text line = {"the cat runs.", 13};
-      tt_result* result = NULL;
-      if (tt_translate(translator, &line, 1, options, NULL, &result) != TT_OK) return 0;
-      printf("%s\\n", tt_result_text(result, 0, 0).data);
-      tt_result_free(result);
-      return 1;
-    }
-    int main(int count, char** arguments) {
-      tt_translator* loaded = NULL;
-      tt_options now;
-      older before;
-      size_t i;
-      if (tt_translator_load(arguments[count - 1], NULL, &loaded) != TT_OK) return 1;
-      translator = loaded;
-      memset(before.not_theirs, 77, sizeof before.not_theirs);
-      if (tt_translator_options(translator, &now, sizeof now) != TT_OK) return 2;
-      if (tt_translator_options(translator, (tt_options*)&before, 48) != TT_OK) return 3;
-      before.beam_size = 2;
-      if (!translate((const tt_options*)&before)) return 4;
-      for (i = 0; i < sizeof before.not_theirs; ++i) {
-        if (before.not_theirs[i] != 77) return 5;
-      }
-      printf("%s %s\\n", now.source_language, now.target_language);
-      now.target_language = tt_translator_target_language(translator, 0);
-      if (!translate(&now)) return 6;
-      for (i = 0; i <= tt_translator_target_languages(translator); ++i) {
-        printf("%s,", tt_translator_target_language(translator, i));
-      }
-      tt_translator_free(loaded);
-      return 0;
-    }
-    """
-    defaults = {"source_language": "en", "target_language": "nl"}
-    bundle = with_prompt(compiled_bundle, TARGET, tmp_path / "bundle", **defaults)
-    program = compile_c(library, code)
-    done = subprocess.run(
-        [program, bundle], env=library.environment(), capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    translator = Translator(bundle)
-    dutch, german = (
-        translator.translate(["the cat runs."], options)[0].text
-        for options in (SearchOptions(beam_size=2, **defaults), SearchOptions(**EN_DE))
-    )
-    assert done.stdout == f"{dutch}\nen nl\n{german}\nde,nl,,"
-
-
 def installed(library: Library, *parts: str) -> Path:
     assert library.prefix is not None
     (found,) = library.prefix.glob("/".join(parts))
@@ -999,6 +935,7 @@ def test_kernels_beside_the_library_are_found(
 # ---- under sanitizers ----
 
 
+@pytest.mark.nightly
 def test_sanitizers_find_nothing_in_kernels(sanitized: Library, search_kernels: str) -> None:
     done = sanitized.run("translate_trt_kernel_tests")
     assert done.returncode == 0, done.stderr
@@ -1019,6 +956,7 @@ def test_unit_tests_without_thread_sanitizer_start_no_thread() -> None:
         assert found == [], name
 
 
+@pytest.mark.nightly
 def test_sanitizers_find_nothing(
     sanitized: Library, compiled_bundle: Path, nan_bundle: Path,
     make_bundle: Callable[..., Path], tmp_path: Path,

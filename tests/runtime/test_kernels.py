@@ -253,7 +253,7 @@ def objects() -> tuple[list[Path], list[Path]]:
     )
     if not special:
         pytest.skip("there are no kernels for special instructions of this processor's kind")
-    return sorted(set(folder.glob("*.o")) - set(special)), special
+    return sorted(set(folder.rglob("*.o")) - set(special)), special
 
 
 def symbols(path: Path) -> list[tuple[str, str]]:
@@ -385,7 +385,7 @@ def test_a_kernel_takes_the_place_of_the_function_s_body(
     np.testing.assert_allclose(*found, atol=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_plain_kernels_translate_alike(
     compiled_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -77,7 +77,7 @@ def emulating_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_kernels(tmp_path_factory.mktemp("emulating"), "-D", "TRANSLATE_TRT_TILES=emulated")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_operators_by_tiles(emulating_library: Path) -> None:
     chosen = {kernels.VARIABLE: str(emulating_library)}
     code = "from translate_trt.runtime import kernels; print(kernels.status())"

@@ -116,8 +116,11 @@ def test_python_says_what_is_wrong(bundles: dict[str, Path], tmp_path: Path) -> 
     assert counts["fine"] > 20
 
 
-def test_cpp_says_what_is_wrong(bundles: dict[str, Path], tmp_path: Path) -> None:
-    library = Library(build("address,undefined"), sanitize="address,undefined")
+@pytest.mark.parametrize(
+    "sanitize", ["", pytest.param("address,undefined", marks=pytest.mark.nightly)]
+)
+def test_cpp_says_what_is_wrong(bundles: dict[str, Path], tmp_path: Path, sanitize: str) -> None:
+    library = Library(build(sanitize), sanitize=sanitize)
     with cpp(library) as ask:
         counts = told(ask, bundles, tmp_path)
     assert sum(counts.values()) == 500

@@ -376,6 +376,7 @@ def test_many_attributes_and_declarations(check: Check) -> None:
     assert len(check.tokens(text, "xml")) == 2
 
 
+@pytest.mark.nightly
 def test_texts_under_sanitizers(sanitized: Library) -> None:
     numbers = random.Random(5)
     with Probe(
