@@ -9,12 +9,19 @@ import contextlib
 import ctypes
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 
 # Parameter of glibc's mallopt, and the size in bytes from which freed blocks return to the system.
 # By default glibc keeps blocks of up to 32 MiB, which rarely fit the next batch: a test set took
 # 331 MiB, and 279 MiB with this setting, at the same speed. No step allocates blocks of this size.
 _MMAP_THRESHOLD, _LARGE_BLOCK = -3, 4 * 2**20
+
+#: Context manager in which a translator loads its libraries. They may call Python in this thread,
+#: where ctypes drops the exception of a signal handler; the command line defers signals here.
+LOADING_CONTEXT: ContextVar[Callable[[], contextlib.AbstractContextManager[None]]] = ContextVar(
+    "LOADING_CONTEXT", default=contextlib.nullcontext
+)
 
 
 def return_large_blocks() -> None:

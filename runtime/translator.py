@@ -40,6 +40,7 @@ from translate_trt.runtime.preparation import (
     make_segments,
     make_sentence,
 )
+from translate_trt.runtime.process import LOADING_CONTEXT
 from translate_trt.runtime.reference import Reference, Sentence
 from translate_trt.runtime.results import Hypothesis, TextHypothesis, Translation
 from translate_trt.runtime.terms import Terms
@@ -143,7 +144,8 @@ class Translator:
         library = native.library() if on_core else None
         loaded: Core | Reference
         if library is not None:
-            self.core = loaded = self._load_core(library, settings)
+            with LOADING_CONTEXT.get()():
+                self.core = loaded = self._load_core(library, settings)
         elif has_engines:
             raise BackendError(
                 f"{self.target.name} needs libtranslate_trt, and this process runs on "

@@ -14,7 +14,6 @@ from translate_trt.runtime import kernels
 from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.cli.bundle_flags import BATCH_TOKENS_HELP
 from translate_trt.runtime.cli.command import section
-from translate_trt.runtime.cli.shutdown import deferred_signals
 from translate_trt.runtime.io.lines import is_stream
 
 if TYPE_CHECKING:
@@ -102,8 +101,7 @@ def load_translator(
     }  # fmt: skip
     begin = time.perf_counter()
     given = {name: value for name, value in arguments.items() if value is not None}
-    with deferred_signals():  # the library logs while it loads
-        translator = Translator(bundle, target, **given)
+    translator = Translator(bundle, target, **given)
     log.info("loaded %r in %.2f s", translator, time.perf_counter() - begin)
     log.info("compiled kernels: %s", kernels.status())
     return translator

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 
+from translate_trt.runtime.process import LOADING_CONTEXT
+
 _SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 # Schedulers repeat a signal. Later signals are another attempt to end a process that goes on.
@@ -23,7 +25,8 @@ def exit_on_signals() -> Iterator[None]:
     Outputs are thereby closed, temporary files removed and child processes ended. The exit status
     is 128 + the signal's number, as a shell reports. Further signals of both kinds are ignored for
     a second, since schedulers repeat them. A signal that the parent has ignored, as nohup does,
-    stays ignored. Only the main thread can install handlers; elsewhere this does nothing.
+    stays ignored. While a translator loads its libraries, signals are deferred. Only the main thread
+    can install handlers; elsewhere this does nothing.
     """
     raised_at = -math.inf
 
@@ -39,8 +42,12 @@ def exit_on_signals() -> Iterator[None]:
         for number in _SIGNALS
         if signal.getsignal(number) not in (signal.SIG_IGN, None)  # None: of C code
     ]
-    with _handled(numbers, leave):
-        yield
+    token = LOADING_CONTEXT.set(deferred_signals)
+    try:
+        with _handled(numbers, leave):
+            yield
+    finally:
+        LOADING_CONTEXT.reset(token)
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import os
 import random
 import signal
@@ -15,11 +16,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from translate_trt.runtime import native
 from translate_trt.runtime.cli import main, shutdown
 from translate_trt.runtime.cli.output import LineOutput, open_output
 from translate_trt.runtime.cli.partial_files import PartialFile, Position
 from translate_trt.runtime.cli.shutdown import deferred_signals, exit_on_signals
 from translate_trt.runtime.io.lines import read_text
+from translate_trt.train.checkpoint import Checkpoint
 
 COUNT = 11  # of the lines, in chunks of 2
 
@@ -415,6 +418,34 @@ def test_deferred_signals_raise_at_the_end_or_when_repeated_later(
         work()
     assert len(done) == lines
     assert signal.getsignal(signal.SIGINT) is before
+
+
+@pytest.mark.parametrize("command", ["translate", "evaluate", "verify"])
+def test_a_signal_in_a_message_of_a_loading_library_ends_the_command(
+    command: str, compiled_bundle: Path, checkpoint: Checkpoint, text: Path
+) -> None:
+    """Without a deferral, ctypes drops the exception that the handler raises in the callback."""
+    if native.library() is None:
+        pytest.skip(native.status())
+
+    class Terminating(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if record.module == "core":
+                signal.raise_signal(signal.SIGTERM)
+
+    arguments = {
+        "translate": ["--bundle", compiled_bundle, text],
+        "evaluate": [compiled_bundle, "--source", text, "--reference", text],
+        "verify": ["--bundle", compiled_bundle, "--checkpoint", checkpoint.path, "--source", text,
+                   "--reference", text],
+    }  # fmt: skip
+    handler, log = Terminating(), logging.getLogger("translate_trt")
+    log.addHandler(handler)
+    try:
+        result = CliRunner().invoke(main, [command, "-v", *map(str, arguments[command])])
+    finally:
+        log.removeHandler(handler)
+    assert result.exit_code == 128 + signal.SIGTERM, result.output
 
 
 def test_a_signal_that_the_parent_ignores_stays_ignored() -> None:
