@@ -25,19 +25,24 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 PROGRAM = [sys.executable, "-m", "translate_trt.runtime.cli"]
 WORDS = {
     "en": "the a cat dog house tree runs sleeps eats green big small".split(),  # noqa: SIM905
     "de": "der ein Katze Hund Haus Baum rennt schläft frisst grün groß klein".split(),  # noqa: SIM905
 }
-TINY = ["--encoder-layers", "1", "--decoder-layers", "1", "--d-model", "16", "--d-ff", "16",
-        "--heads", "2", "--vocabulary-size", "320", "--batch-tokens", "512", "--steps", "20",
-        "--micro-batch-tokens", "512", "--checkpoint-every", "5", "--validate-every", "0",
-        "--device", "cpu", "--threads", "1", "--precision", "fp32"]  # fmt: skip
+SIZE = {"encoder-layers": 1, "decoder-layers": 1, "d-model": 16, "d-ff": 16, "heads": 2}
+RECIPE = ["--batch-tokens", "512", "--micro-batch-tokens", "512", "--learning-rate", "1e-2",
+          "--warmup-steps", "20", "--dropout", "0", "--average-checkpoints", "1",
+          "--checkpoint-every", "5", "--validate-every", "0", "--device", "cpu",
+          "--precision", "fp32"]  # fmt: skip
+TINY = [*(f"--{name}={value}" for name, value in SIZE.items()), *RECIPE, "--threads", "1"]
+VOCABULARY = ["--vocabulary-size", "320"]
 
 
 class Command(NamedTuple):
@@ -47,11 +52,13 @@ class Command(NamedTuple):
         arguments: Returns its arguments for the `old` or the `new` input, whose outputs differ.
         output: File or directory.
         check: Raises if the output is incomplete; returns text that tells the versions apart.
+        cache: Directory removed before each run.
     """
 
     arguments: Callable[[str], list[str]]
     output: Path
     check: Callable[[Path], str]
+    cache: Path | None = None
 
 
 def call(*arguments: object) -> str:
@@ -130,29 +137,94 @@ def check_repository(path: Path) -> str:
     return str(model)
 
 
+def check_model(path: Path) -> str:
+    check_bundle(path / "bundle")
+    return str(json.loads((path / "model.json").read_text())["revision"])
+
+
+def check_calibration(path: Path) -> str:
+    check_bundle(path)
+    manifest = json.loads((path / "manifest.json").read_text())
+    return json.dumps([one["calibration"] for one in manifest["targets"].values()])
+
+
+def check_distilled(path: Path) -> str:
+    """Check the files of finished stages, and return the source's hash and the other stages."""
+    records = {one.stem: json.loads(one.read_text()) for one in (path / "stages").glob("*.json")}
+    for stage, values in records.items():
+        for name, entry in (values["outputs"] or {}).items():
+            # A repeated export changes the manifest, and repeats the verification.
+            changed = (path / name).exists() and sha256(path / name) != entry["sha256"]
+            if changed and not stage.startswith("verify"):
+                raise ValueError(f"the stage {stage} is finished, and {name} has another hash")
+    for run in path.glob("students/*/run*"):
+        check_run(run)
+    for bundle in path.glob("students/*/bundle"):
+        check_bundle(bundle)
+    unfinished = sorted(stage for stage, values in records.items() if not values["outputs"])
+    return f"{records['translate']['identity']['inputs']['source 1']} without {unfinished}"
+
+
 COUNT = 40
+COMMITS = {"old": "", "new": ""}  # of the repository that `get` installs
 SECONDS_TO_END = 60
+BY_PARTS = ("train", "corpus", "distill")  # have outputs between the old and the new one
+KEEP_LINES = ("translate", "score", "parse")  # and report them
 
 
 def write_text(directory: Path) -> None:
     directory.mkdir(parents=True)
     rng = random.Random(1)
-    for name, count in (("train", 400), ("valid", 20), ("a", COUNT), ("b", COUNT)):
+    for name, count in (("train", 400), ("valid", 20), ("a", COUNT), ("b", COUNT), ("c", 300)):
         rows = [[rng.randrange(12) for _ in range(rng.randint(2, 8))] for _ in range(count)]
         for language, words in WORDS.items():
             text = "".join(" ".join(words[index] for index in row) + "\n" for row in rows)
             (directory / f"{name}.{language}").write_text(text)
     for name in "ab":
         shutil.copy(directory / f"{name}.en", directory / f"{name}.txt")
+        # Other words have other trees, whatever the parser makes of them.
+        rows = [line.split() for line in (directory / f"{name}.en").read_text().splitlines()]
+        trees = [f"( (S {' '.join(f'(NN {word})' for word in row)}) )" for row in rows]
+        (directory / f"{name}.mrg").write_text("\n".join(trees))
 
 
 def save_foreign(checkpoint: Path, out: Path) -> None:
     """Save a random model of transformers with the checkpoint's tokenizer, to import."""
-    sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
     from support.marian_models import save_random_marian
 
     tokenizer = checkpoint / "tokenizer.spm"
     save_random_marian(out, tokenizer, tokenizer)
+
+
+def make_parser(home: Path) -> None:
+    """Train and export a parser."""
+    text, data, run = home / "text", home / "trees", home / "parser-run"
+    trees = ["--trees", text / "a.mrg", "--valid-trees", text / "b.mrg"]
+    call("data", "prepare", *trees, "--source-vocabulary-size", "290", "--out", data)
+    call("train", "--config", "tiny", "--data", data, *TINY, "--steps", "20", "--out", run)
+    call("export", run, "--out", home / "parser")
+
+
+@contextlib.contextmanager
+def hub(foreign: Path, models: Path) -> Iterator[None]:
+    """Serve the commits of a repository to the commands, whose models go to the directory."""
+    from support.hub_server import serve_hub
+
+    with serve_hub() as served:
+        os.environ |= {"HF_ENDPOINT": served.url, "HF_HOME": str(models.parent / "hf"),
+                       "TRANSLATE_TRT_MODELS": str(models)}  # fmt: skip
+        repository = served.repository("someone/model", license="mit")
+        for version in COMMITS:
+            COMMITS[version] = repository.commit_directory(foreign)
+        yield
+
+
+def train_arguments(text: Path, seed: int, steps: int) -> list[str]:
+    train, valid = (
+        [str(text / f"{name}.{language}") for language in WORDS] for name in ("train", "valid")
+    )
+    return ["train", "--config", "tiny", "--train", *train, "--valid", *valid, *VOCABULARY, *TINY,
+            "--seed", str(seed), "--steps", str(steps), "--force"]  # fmt: skip
 
 
 def commands(home: Path) -> dict[str, Command]:
@@ -163,12 +235,10 @@ def commands(home: Path) -> dict[str, Command]:
 
     def data(version: str) -> list[str]:
         return ["data", "prepare", "--from", *sides, "--valid", *valid, "--source-language",
-                version, "--vocabulary-size", "320", "--workers", "1", "--force"]  # fmt: skip
+                version, *VOCABULARY, "--workers", "1", "--force"]  # fmt: skip
 
     def train(version: str) -> list[str]:
-        seed = {"old": "1", "new": "2"}[version]
-        return ["train", "--config", "tiny", "--train", *sides, "--valid", *valid, *TINY,
-                "--seed", seed, "--force"]  # fmt: skip
+        return train_arguments(text, seed={"old": 1, "new": 2}[version], steps=20)
 
     def export(version: str) -> list[str]:
         length = {"old": "20", "new": "30"}[version]
@@ -207,12 +277,35 @@ def commands(home: Path) -> dict[str, Command]:
     def triton(version: str) -> list[str]:
         return ["triton", "--bundle", bundle, "--name", version, "--force"]
 
+    def get(version: str) -> list[str]:
+        given = ["get", "someone/model", "--languages", "en", "de", "--force"]
+        return [*given, "--revision", COMMITS[version]]
+
+    def distill(version: str) -> list[str]:
+        name = {"old": "a", "new": "b"}[version]
+        student = ",".join(["tiny", *(f"{field}={value}" for field, value in SIZE.items())])
+        return ["distill", "--teacher", bundle, "--source", str(text / f"{name}.en"),
+                "--valid", *valid, "--student", student, *VOCABULARY, *RECIPE, "--steps", "20",
+                "--workers", "1", "--target", "onnx-fp32", "--beam", "1", "--rounds", "1",
+                "--force"]  # fmt: skip
+
+    def calibrate(version: str) -> list[str]:
+        name = {"old": "train", "new": "c"}[version]
+        files = [str(text / f"{name}.{language}") for language in WORDS]
+        return ["calibrate", "--source", files[0], "--reference", files[1]]
+
+    def parse(version: str) -> list[str]:
+        name = {"old": "a", "new": "b"}[version]
+        given = ["parse", "--bundle", str(home / "parser"), "--tokenized", "--force"]
+        return [*given, "--chunk-lines", "8", str(text / f"{name}.en")]
+
     def to(
         option: str, arguments: Callable[[str], list[str]], output: Path
     ) -> Callable[[str], list[str]]:
         return lambda version: [*arguments(version), option, str(output)]
 
     out = home / "out"
+    models = out / "models"
     return {
         "data prepare": Command(to("--out", data, out / "data"), out / "data", check_data),
         "train": Command(to("--out", train, out / "run"), out / "run", check_run),
@@ -232,6 +325,16 @@ def commands(home: Path) -> dict[str, Command]:
             to("--output", shortlist, out / "shortlist"), out / "shortlist", sha256
         ),
         "corpus": Command(to("--output", corpus, out / "corpus"), out / "corpus", check_corpus),
+        "get": Command(
+            get, models / "someone--model", check_model, cache=models / ".downloads"
+        ),
+        "distill": Command(
+            to("--output", distill, out / "distilled"), out / "distilled", check_distilled
+        ),
+        "calibrate": Command(
+            to("--bundle", calibrate, out / "calibrated"), out / "calibrated", check_calibration
+        ),
+        "parse": Command(to("--output", parse, out / "trees"), out / "trees", check_lines),
     }  # fmt: skip
 
 
@@ -263,8 +366,8 @@ def attempt(
 ) -> list[str]:
     """Kill a command that many times and return what was wrong."""
     saved = home / "saved"
-    command.output.parent.mkdir(exist_ok=True)
-    if name == "verify":
+    command.output.parent.mkdir(parents=True, exist_ok=True)
+    if name in ("verify", "calibrate"):
         shutil.copytree(home / "bundle", command.output)
     call(*command.arguments("old"))
     old = command.check(command.output)
@@ -282,6 +385,8 @@ def attempt(
     for _ in range(kills):
         remove(command.output)
         copy(saved, command.output)
+        if command.cache is not None:
+            remove(command.cache)
         process = subprocess.Popen(
             [*PROGRAM, *command.arguments("new")],
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
@@ -293,7 +398,7 @@ def attempt(
             process.wait(moment)
         if not end_group(process, sent):
             wrong.append(f"signalled after {moment:.2f} s: exit status {process.returncode}")
-        if sent != signal.SIGKILL and name not in ("translate", "score", "corpus", "train"):
+        if sent != signal.SIGKILL and name not in (*BY_PARTS, *KEEP_LINES):
             # The next command completes an update of a directory (.switch, .moving).
             left_behind = [one for one in leftovers(command.output) if one.endswith("partial")]
             wrong += [f"signalled after {moment:.2f} s, left {one}" for one in left_behind]
@@ -303,7 +408,7 @@ def attempt(
             wrong.append(f"killed after {moment:.2f} of {seconds:.2f} s: {error!r}")
             continue
         found["old" if left == old else "new" if left == new else "between"] += 1
-        if left not in (old, new) and name not in ("train", "corpus"):
+        if left not in (old, new) and name not in BY_PARTS:
             wrong.append(f"killed after {moment:.2f} s: neither old nor new")
     call(*command.arguments("new"))
     if command.check(command.output) != new:
@@ -335,16 +440,24 @@ def main() -> None:
     write_text(home / "text")
     made = commands(home)
     chosen = given.only or list(made)
-    call(*made["train"].arguments("old")[:-1], home / "run")
+    # After 300 steps some words are right and others wrong, from which `calibrate` learns.
+    call(*train_arguments(home / "text", seed=1, steps=300), "--out", home / "run")
     call("export", home / "run", "--out", home / "bundle")
-    if "import" in chosen:
+    if {"import", "get"} & {*chosen}:
         save_foreign(home / "run" / "checkpoint-averaged", home / "foreign")
     rng, sent = random.Random(given.seed), signal.Signals[f"SIG{given.signal}"]
-    wrong = [
-        f"{name}: {one}"
-        for name in chosen
-        for one in attempt(made[name], name, given.kills, sent, rng, home)
-    ]
+    if "parse" in chosen:
+        make_parser(home)
+    with (
+        hub(home / "foreign", home / "out" / "models")
+        if "get" in chosen
+        else contextlib.nullcontext()
+    ):
+        wrong = [
+            f"{name}: {one}"
+            for name in chosen
+            for one in attempt(made[name], name, given.kills, sent, rng, home)
+        ]
     sys.exit("\n".join(wrong) or None)
 
 

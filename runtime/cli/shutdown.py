@@ -25,8 +25,8 @@ def exit_on_signals() -> Iterator[None]:
     Outputs are thereby closed, temporary files removed and child processes ended. The exit status
     is 128 + the signal's number, as a shell reports. Further signals of both kinds are ignored for
     a second, since schedulers repeat them. A signal that the parent has ignored, as nohup does,
-    stays ignored. While a translator loads its libraries, signals are deferred. Only the main thread
-    can install handlers; elsewhere this does nothing.
+    stays ignored. While a translator loads its libraries, signals are deferred. Only the main
+    thread can install handlers; elsewhere this does nothing.
     """
     raised_at = -math.inf
 
