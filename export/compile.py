@@ -33,9 +33,9 @@ from translate_trt.export.ensemble import (
 from translate_trt.export.fused_ops.matching import add_functions
 from translate_trt.export.graphs import EncoderGraph, StepGraph
 from translate_trt.export.passes.base import NO_BOUNDS
+from translate_trt.export.passes.bound import Bound
 from translate_trt.export.passes.expectations import ModelShape
 from translate_trt.export.passes.pipeline import Report, run_passes
-from translate_trt.export.passes.value_bounds import Bound
 from translate_trt.export.roles import EMBEDDING, RESIDUAL, set_input_magnitudes, set_roles
 from translate_trt.export.taps import tapped
 from translate_trt.export.targets import TARGETS

@@ -23,7 +23,8 @@ from translate_trt.runtime.bundle.manifest import (
     write_manifest,
 )
 from translate_trt.runtime.errors import DownloadError, OptionError, TranslateTrtError
-from translate_trt.runtime.model_store import BUNDLE_NAME, ModelRecord, new_model, write_record
+from translate_trt.runtime.model_changes import new_model, write_record
+from translate_trt.runtime.model_store import BUNDLE_NAME, ModelRecord
 
 log = logging.getLogger("translate_trt")
 

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -20,11 +20,9 @@ from onnxscript.rewriter import pattern
 from onnxscript.rewriter._basics import MatchResult
 from onnxscript.rewriter._pattern_ir import StringConstantPattern
 
+from translate_trt.export.passes.bound import Bound
 from translate_trt.export.passes.expectations import Expected
 from translate_trt.export.roles import EMBEDDING, copy_role, has_role
-
-if TYPE_CHECKING:
-    from translate_trt.export.passes.value_bounds import Bound
 
 #: Bounds of a graph of which none are known.
 NO_BOUNDS: Mapping[str, Bound] = MappingProxyType({})

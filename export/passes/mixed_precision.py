@@ -24,8 +24,9 @@ from translate_trt.export.passes.base import (
     drop_unused_constants,
     is_embedding,
 )
+from translate_trt.export.passes.bound import Bound
 from translate_trt.export.passes.expectations import Expected
-from translate_trt.export.passes.value_bounds import Bound, bounds_of, is_softmax, largest_score
+from translate_trt.export.passes.value_bounds import bounds_of, is_softmax, largest_score
 from translate_trt.runtime.errors import TranslateTrtError
 
 _NUMPY = {ir.DataType.FLOAT16: np.float16, ir.DataType.BFLOAT16: ml_dtypes.bfloat16}

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import onnx_ir as ir
 
 from translate_trt.export.passes.base import NO_BOUNDS, Outcome, Pass
+from translate_trt.export.passes.bound import Bound
 from translate_trt.export.passes.expectations import ModelShape
-from translate_trt.export.passes.value_bounds import Bound
 from translate_trt.runtime.errors import TranslateTrtError
 
 # Near misses in the message about a missing match.

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,38 +17,8 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from translate_trt.export.passes.base import axes, constant
+from translate_trt.export.passes.bound import Bound, Vector
 from translate_trt.runtime.bundle.contract import NEXT
-
-Vector = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Bound:
-    """Bound of a value whose last axis is features, or was before keys were transposed.
-
-    Attributes:
-        columns: Bound of each feature's magnitude; a single number bounds any number of features.
-        norm: Bound of the Euclidean norm of the features of one position.
-    """
-
-    columns: Vector
-    norm: float
-
-    @classmethod
-    def of(cls, columns: Vector, norm: float = math.inf) -> Bound:
-        """Make a bound whose norm is at most the norm of its columns, if those are all known."""
-        return cls(columns, min(norm, float(np.linalg.norm(columns))) if len(columns) > 1 else norm)
-
-    @property
-    def largest(self) -> float:
-        """Bound of the magnitude of any element."""
-        return min(float(self.columns.max()), self.norm)
-
-    def __add__(self, other: Bound) -> Bound:
-        columns = self.columns + other.columns
-        # A single broadcast number adds to every feature.
-        norm = sum(x.norm * math.sqrt(len(columns) / len(x.columns)) for x in (self, other))
-        return Bound.of(columns, norm)
 
 
 def bounds_of(model: ir.Model, inputs: Mapping[str, Bound]) -> dict[ir.Value, Bound]:

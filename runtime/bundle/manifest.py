@@ -26,6 +26,7 @@ from translate_trt.runtime.io.atomic_files import clear_leftovers, write_json
 from translate_trt.runtime.io.hashing import sha256_of_file
 from translate_trt.runtime.io.locks import lock_beside, locked
 from translate_trt.runtime.io.outputs import Kind
+from translate_trt.runtime.model_store import advice_for
 from translate_trt.runtime.options import SearchOptions
 
 FORMAT_VERSION = 11
@@ -564,9 +565,6 @@ def _prompt(fields: Fields) -> Prompt:
 
 def _why_no_manifest(bundle: Path, error: OSError) -> str:
     if not bundle.exists():
-        # Imported here, because the store reads manifests.
-        from translate_trt.runtime.model_store import advice_for
-
         if (advice := advice_for(bundle)) is not None:
             return f"there is no bundle at {bundle}, and no installed model of that name{advice}"
         return f"there is no bundle at {bundle}; check the path."

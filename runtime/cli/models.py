@@ -9,12 +9,12 @@ import click
 from translate_trt.runtime.cli.command import Command
 from translate_trt.runtime.cli.output import open_output
 from translate_trt.runtime.io.report import columns
+from translate_trt.runtime.model_changes import remove_model
 from translate_trt.runtime.model_store import (
     InstalledModel,
     find_model,
     installed_models,
     models_directory,
-    remove_model,
 )
 
 # Digits of a commit hash in the table; --json has all.

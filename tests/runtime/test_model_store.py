@@ -23,16 +23,14 @@ from translate_trt.runtime import (
 )
 from translate_trt.runtime.cli import SUBCOMMANDS, main
 from translate_trt.runtime.cli.bundle_flags import BUNDLE
+from translate_trt.runtime.model_changes import new_model, remove_model, write_record
 from translate_trt.runtime.model_store import (
     VARIABLE,
     ModelRecord,
     check_name,
     find_model,
     installed_models,
-    new_model,
-    remove_model,
     resolve_bundle,
-    write_record,
 )
 
 OPUS = "Helsinki-NLP/opus-mt-en-de"
@@ -220,7 +218,7 @@ def test_another_process_that_installs_the_model_is_named(
 ) -> None:
     code = (
         "import sys\n"
-        "from translate_trt.runtime.model_store import new_model\n"
+        "from translate_trt.runtime.model_changes import new_model\n"
         f"with new_model({OPUS!r}):\n"
         "    print('ready', flush=True)\n"
         "    sys.stdin.read()\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import graphlib
 import importlib.metadata
 import os
 import re
@@ -33,7 +34,7 @@ def python_files(*folders: str) -> list[Path]:
 
 
 def imports(path: Path, everywhere: bool) -> set[str]:
-    """Return the modules that a file imports, at module level or anywhere."""
+    """Return the modules that a file imports, and names, at module level or anywhere."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     found: set[str] = set()
 
@@ -43,6 +44,7 @@ def imports(path: Path, everywhere: bool) -> set[str]:
                 found.update(alias.name for alias in child.names)
             elif isinstance(child, ast.ImportFrom):
                 found.add(child.module or "")
+                found.update(f"{child.module}.{alias.name}" for alias in child.names)
             later = isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef))
             types_only = isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test)
             if everywhere or not (later or types_only):
@@ -68,7 +70,7 @@ def test_the_runtime_knows_neither_torch_nor_how_bundles_are_made() -> None:
     # The backend of torch targets, which nothing else imports: `backends` loads it by name.
     backend = "runtime/backends/pytorch/"
     assert [one for one in found if not one.startswith(backend)] == []
-    assert {one.partition(" imports ")[2] for one in found} <= {"torch", "torch.nn"}
+    assert {one.partition(" imports ")[2].partition(".")[0] for one in found} <= {"torch", "onnx"}
     own = breaches("runtime", ("translate_trt.runtime.backends.pytorch",), everywhere=True)
     assert [one for one in own if not one.startswith(backend)] == []
 
@@ -87,6 +89,30 @@ def test_every_file_name_of_a_package_is_its_own() -> None:
 def test_training_knows_nothing_of_export_or_of_backends() -> None:
     forbidden = ("translate_trt.export", "translate_trt.runtime.backends", "onnx")
     assert breaches("train", forbidden, everywhere=True) == []
+
+
+def test_modules_do_not_import_one_another() -> None:
+    names = {
+        ".".join(("translate_trt", *path.relative_to(ROOT).with_suffix("").parts)): path
+        for path in python_files(*FOLDERS)
+    }
+    graph = {name: imports(path, everywhere=True) & set(names) for name, path in names.items()}
+    for name in ("alternatives", "line_translation"):  # types alone
+        graph[f"translate_trt.runtime.{name}"] -= {
+            "translate_trt.runtime.reference",
+            "translate_trt.runtime.translator",
+        }
+    graphlib.TopologicalSorter(graph).prepare()  # raises an error that has the circle
+
+
+def test_headers_of_the_library_include_lower_folders_alone() -> None:
+    order = ("base", "text", "bundle", "backends", "engines", "cuda", "tensorrt", "core", "api")
+    source = ROOT / "runtime/cpp/src"
+    assert {path.name for path in source.iterdir()} == set(order)
+    for path in source.glob("*/*"):
+        for folder in re.findall(r'^#include "(\w+)/', path.read_text(), re.MULTILINE):
+            if folder in order:
+                assert order.index(folder) <= order.index(path.parent.name), path
 
 
 def test_nothing_is_loaded_by_pickle_or_run_by_a_shell() -> None:

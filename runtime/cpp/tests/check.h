@@ -4,7 +4,7 @@
 #include <iostream>
 #include <string>
 
-#include "core/errors.h"
+#include "base/errors.h"
 
 namespace translate_trt::runtime {
 

@@ -17,10 +17,10 @@
 #include <utility>
 #include <vector>
 
-#include "api/options.h"
 #include "backends/host_batch.h"
 #include "backends/onnxruntime_plugins.h"
 #include "backends/onnxruntime_providers.h"
+#include "base/options.h"
 #include "check.h"
 #include "core/translator.h"
 #include "device_graphs.h"

@@ -17,10 +17,10 @@
 #include <string>
 #include <vector>
 
-#include "core/errors.h"
+#include "base/errors.h"
+#include "base/utf8.h"
 #include "core/markup.h"
 #include "text/markup_tokens.h"
-#include "text/utf8.h"
 
 namespace {
 

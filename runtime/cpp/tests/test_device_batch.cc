@@ -9,9 +9,9 @@
 #include <tuple>
 #include <vector>
 
-#include "api/options.h"
+#include "base/errors.h"
+#include "base/options.h"
 #include "check.h"
-#include "core/errors.h"
 #include "core/search.h"
 #include "engines/device_batch.h"
 #include "host_device.h"

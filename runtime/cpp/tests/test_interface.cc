@@ -10,9 +10,9 @@
 
 #include "api/calls.h"
 #include "api/markup.h"
-#include "api/options.h"
+#include "base/options.h"
+#include "base/utf8.h"
 #include "check.h"
-#include "text/utf8.h"
 #include "translate_trt/translate_trt.hpp"
 
 namespace translate_trt::runtime {

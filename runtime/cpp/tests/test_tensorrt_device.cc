@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "backends/onnxruntime_backend.h"
+#include "base/errors.h"
 #include "check.h"
-#include "core/errors.h"
 #include "engine_records.h"
 #include "engines/device_batch.h"
 #include "engines/engine_loader.h"

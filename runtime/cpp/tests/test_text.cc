@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <string>
 
+#include "base/utf8.h"
 #include "bundle/sha256.h"
 #include "check.h"
 #include "text/segments.h"
-#include "text/utf8.h"
 
 namespace translate_trt::runtime {
 

@@ -13,9 +13,9 @@
 #include <string>
 #include <vector>
 
+#include "bundle/profiles.h"
 #include "decoder_shape.h"
 #include "engines/device.h"
-#include "engines/profiles.h"
 
 namespace translate_trt::runtime {
 

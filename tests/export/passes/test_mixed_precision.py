@@ -25,8 +25,8 @@ from support.graphs import (
     written,
 )
 
+from translate_trt.export.passes.bound import Bound
 from translate_trt.export.passes.mixed_precision import MixedPrecision
-from translate_trt.export.passes.value_bounds import Bound
 from translate_trt.export.roles import EMBEDDING, set_roles
 from translate_trt.runtime.bundle.contract import MASKED
 from translate_trt.runtime.errors import TranslateTrtError

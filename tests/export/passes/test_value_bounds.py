@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from onnx import NodeProto
 from support.graphs import Array, Axes, build, node, run, slots, weights
 
-from translate_trt.export.passes.value_bounds import Bound, bound_of_constant, bounds_of
+from translate_trt.export.passes.bound import Bound
+from translate_trt.export.passes.value_bounds import bound_of_constant, bounds_of
 
 SIZE, HEADS = 8, 2
 X: dict[str, Axes] = {"x": ["N", "T", SIZE]}

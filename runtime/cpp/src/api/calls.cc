@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "text/utf8.h"
+#include "base/utf8.h"
 #include "translate_trt/device.h"
 
 namespace translate_trt::runtime {

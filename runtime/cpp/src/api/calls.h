@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/errors.h"
+#include "base/errors.h"
 #include "core/results.h"
 #include "text/glossary.h"
 #include "translate_trt/translate_trt.h"

@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "api/calls.h"
-#include "api/options.h"
+#include "base/options.h"
+#include "base/utf8.h"
 #include "text/glossary.h"
-#include "text/utf8.h"
 
 using translate_trt::runtime::Glossary;
 using translate_trt::runtime::guarded;

@@ -5,8 +5,8 @@
 
 #include "api/calls.h"
 #include "api/markup.h"
-#include "api/options.h"
-#include "text/utf8.h"
+#include "base/options.h"
+#include "base/utf8.h"
 
 using translate_trt::runtime::as_result;
 using translate_trt::runtime::guarded;

@@ -18,10 +18,10 @@
 
 #include "api/calls.h"
 #include "api/markup.h"
-#include "api/options.h"
-#include "core/errors.h"
+#include "base/errors.h"
+#include "base/options.h"
+#include "base/utf8.h"
 #include "core/translator.h"
-#include "text/utf8.h"
 
 #ifndef TRANSLATE_TRT_VERSION
 #error "CMakeLists.txt defines the version"

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "api/options.h"
+#include "base/options.h"
 #include "text/tokenizer.h"
 
 namespace translate_trt::runtime {

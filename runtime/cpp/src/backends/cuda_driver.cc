@@ -6,7 +6,7 @@
 #include <stdexcept>
 
 #include "backends/shared_library.h"
-#include "core/errors.h"
+#include "base/errors.h"
 
 namespace translate_trt::runtime {
 

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "core/errors.h"
+#include "base/errors.h"
 
 namespace translate_trt::runtime {
 

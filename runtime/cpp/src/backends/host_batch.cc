@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "backends/initial_state.h"
-#include "core/thread_time.h"
+#include "base/thread_time.h"
 
 namespace translate_trt::runtime {
 

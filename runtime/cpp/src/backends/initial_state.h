@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "api/options.h"
+#include "base/options.h"
 #include "bundle/contract.h"
 
 namespace translate_trt::runtime {

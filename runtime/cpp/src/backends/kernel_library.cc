@@ -7,8 +7,8 @@
 
 #include "../../format_version.h"
 #include "backends/shared_library.h"
-#include "core/errors.h"
-#include "text/utf8.h"
+#include "base/errors.h"
+#include "base/utf8.h"
 #include "translate_trt/translate_trt.h"
 
 namespace translate_trt::runtime {

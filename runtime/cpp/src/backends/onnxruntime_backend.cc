@@ -7,8 +7,8 @@
 #endif
 
 #include "backends/onnxruntime_session.h"
-#include "core/errors.h"
-#include "text/utf8.h"
+#include "base/errors.h"
+#include "base/utf8.h"
 
 namespace translate_trt::runtime {
 

@@ -7,7 +7,7 @@
 
 #include "backends/onnxruntime_plugins.h"
 #include "backends/shared_library.h"
-#include "core/errors.h"
+#include "base/errors.h"
 
 namespace translate_trt::runtime {
 

@@ -9,8 +9,8 @@
 #include "backends/host_batch.h"
 #include "backends/onnxruntime_plugins.h"
 #include "backends/shared_library.h"
-#include "core/errors.h"
-#include "text/utf8.h"
+#include "base/errors.h"
+#include "base/utf8.h"
 
 namespace translate_trt::runtime {
 

@@ -4,8 +4,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/errors.h"
-#include "text/utf8.h"
+#include "base/errors.h"
+#include "base/utf8.h"
 
 namespace translate_trt::runtime {
 

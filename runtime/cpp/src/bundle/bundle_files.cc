@@ -6,10 +6,10 @@
 #include <fstream>
 #include <vector>
 
+#include "base/errors.h"
 #include "bundle/fields.h"
 #include "bundle/manifest.h"
 #include "bundle/sha256.h"
-#include "core/errors.h"
 
 namespace translate_trt::runtime {
 

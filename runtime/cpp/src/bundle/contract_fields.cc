@@ -5,7 +5,7 @@
 #include <map>
 #include <utility>
 
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 namespace translate_trt::runtime {
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "bundle/manifest.h"
-#include "engines/device_buffers.h"
+#include "bundle/profiles.h"
 
 namespace translate_trt::runtime {
 

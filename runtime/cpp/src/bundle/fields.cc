@@ -3,8 +3,8 @@
 #include <cstddef>
 #include <limits>
 
-#include "core/errors.h"
-#include "text/utf8.h"
+#include "base/errors.h"
+#include "base/utf8.h"
 
 namespace translate_trt::runtime {
 

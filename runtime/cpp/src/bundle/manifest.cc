@@ -7,10 +7,10 @@
 #include <iterator>
 
 #include "../../format_version.h"
+#include "base/errors.h"
+#include "base/utf8.h"
 #include "bundle/contract_fields.h"
 #include "bundle/fields.h"
-#include "core/errors.h"
-#include "text/utf8.h"
 
 namespace translate_trt::runtime {
 

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "api/options.h"
+#include "base/options.h"
 #include "bundle/contract.h"
 #include "bundle/prompt.h"
 #include "bundle/term_annotation.h"

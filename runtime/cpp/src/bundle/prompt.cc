@@ -4,10 +4,10 @@
 #include <cstddef>
 #include <vector>
 
+#include "base/errors.h"
+#include "base/utf8.h"
 #include "bundle/contract.h"
 #include "bundle/fields.h"
-#include "core/errors.h"
-#include "text/utf8.h"
 
 namespace translate_trt::runtime {
 

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <utility>
 
-#include "api/options.h"
+#include "base/options.h"
 #include "text/tokenizer.h"
 
 namespace translate_trt::runtime {

@@ -4,9 +4,9 @@
 #include <set>
 #include <vector>
 
+#include "base/utf8.h"
 #include "bundle/fields.h"
 #include "text/unicode.h"
-#include "text/utf8.h"
 
 namespace translate_trt::runtime {
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <utility>
 
+#include "base/errors.h"
 #include "core/constraints.h"
-#include "core/errors.h"
 #include "core/search.h"
 
 namespace translate_trt::runtime {

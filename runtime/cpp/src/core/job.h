@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "core/errors.h"
+#include "base/errors.h"
 #include "core/results.h"
 #include "core/sentence.h"
 

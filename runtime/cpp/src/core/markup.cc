@@ -14,13 +14,13 @@
 #include <unordered_set>
 #include <utility>
 
-#include "core/errors.h"
+#include "base/errors.h"
+#include "base/utf8.h"
 #include "text/html_tokens.h"
 #include "text/placeholders.h"
 #include "text/tag_placement.h"
 #include "text/translatable.h"
 #include "text/unicode.h"
-#include "text/utf8.h"
 
 namespace translate_trt::runtime {
 

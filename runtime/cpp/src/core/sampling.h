@@ -5,8 +5,8 @@
 #include <map>
 #include <vector>
 
-#include "api/options.h"
 #include "backends/backend.h"
+#include "base/options.h"
 #include "text/tokenizer.h"
 
 namespace translate_trt::runtime {

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "backends/backend.h"
+#include "base/errors.h"
 #include "bundle/manifest.h"
 #include "core/constraints.h"
-#include "core/errors.h"
 #include "core/loops.h"
 #include "core/marks.h"
 #include "core/results.h"

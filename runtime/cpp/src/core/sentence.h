@@ -7,8 +7,8 @@
 #include <optional>
 #include <vector>
 
-#include "api/options.h"
 #include "backends/backend.h"
+#include "base/options.h"
 #include "text/tokenizer.h"
 
 namespace translate_trt::runtime {

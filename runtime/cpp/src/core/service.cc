@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/thread_time.h"
+#include "base/thread_time.h"
 
 #if defined(__linux__)
 #include <sched.h>

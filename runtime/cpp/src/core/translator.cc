@@ -6,17 +6,17 @@
 #include <utility>
 
 #include "backends/onnxruntime_backend.h"
+#include "base/errors.h"
+#include "base/utf8.h"
 #include "bundle/engine_record.h"
 #include "core/alternatives.h"
 #include "core/constraints.h"
-#include "core/errors.h"
 #include "engines/context_memory.h"
 #include "engines/device_batch.h"
 #include "engines/engine_loader.h"
 #include "text/alignment.h"
 #include "text/segments.h"
 #include "text/translatable.h"
-#include "text/utf8.h"
 
 namespace translate_trt::runtime {
 

@@ -5,7 +5,7 @@
 #include <exception>
 #include <new>
 
-#include "core/errors.h"
+#include "base/errors.h"
 #include "cuda/cuda_queue.h"
 #include "translate_trt/device.h"
 

@@ -2,7 +2,7 @@
 
 #include "translate_trt/cuda.h"
 
-#include "core/errors.h"
+#include "base/errors.h"
 #include "cuda/cuda_device.h"
 
 namespace translate_trt::runtime {

@@ -3,7 +3,7 @@
 #include <cstring>
 #include <utility>
 
-#include "core/errors.h"
+#include "base/errors.h"
 
 namespace translate_trt::runtime {
 

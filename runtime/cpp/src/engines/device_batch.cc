@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "backends/initial_state.h"
-#include "core/errors.h"
+#include "base/errors.h"
 
 namespace translate_trt::runtime {
 

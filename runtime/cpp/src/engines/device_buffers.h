@@ -17,8 +17,8 @@
 
 #include "backends/backend.h"
 #include "bundle/contract.h"
+#include "bundle/profiles.h"
 #include "engines/device.h"
-#include "engines/profiles.h"
 
 namespace translate_trt::runtime {
 

@@ -4,7 +4,7 @@
 #include <exception>
 #include <utility>
 
-#include "core/errors.h"
+#include "base/errors.h"
 
 namespace translate_trt::runtime {
 

@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
+#include "bundle/profiles.h"
 #include "engines/device.h"
 #include "engines/device_buffers.h"
-#include "engines/profiles.h"
 
 namespace translate_trt::runtime {
 

@@ -5,11 +5,11 @@
 #include <string>
 
 #include "backends/onnxruntime_backend.h"
+#include "base/errors.h"
+#include "base/utf8.h"
 #include "bundle/engine_record.h"
-#include "core/errors.h"
 #include "engines/device_batch.h"
 #include "engines/engine_loader.h"
-#include "text/utf8.h"
 
 namespace translate_trt::runtime {
 

@@ -14,9 +14,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/errors.h"
+#include "base/utf8.h"
 #include "bundle/fields.h"
-#include "core/errors.h"
-#include "text/utf8.h"
 
 namespace translate_trt::runtime {
 

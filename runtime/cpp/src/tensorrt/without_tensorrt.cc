@@ -1,8 +1,8 @@
 // load_engines of a library that was built without TensorRT (-D TRANSLATE_TRT_TENSORRT=OFF).
 
-#include "core/errors.h"
+#include "base/errors.h"
+#include "base/utf8.h"
 #include "engines/engine_loader.h"
-#include "text/utf8.h"
 
 namespace translate_trt::runtime {
 

@@ -8,7 +8,7 @@
 #include <set>
 #include <utility>
 
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 namespace translate_trt::runtime {
 

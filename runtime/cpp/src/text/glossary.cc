@@ -11,9 +11,9 @@
 #include <system_error>
 #include <utility>
 
-#include "core/errors.h"
+#include "base/errors.h"
+#include "base/utf8.h"
 #include "text/unicode.h"
-#include "text/utf8.h"
 
 namespace translate_trt::runtime {
 

@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/utf8.h"
 #include "text/tokenizer.h"
-#include "text/utf8.h"
 
 namespace translate_trt::runtime {
 

@@ -8,8 +8,8 @@
 #include <tuple>
 #include <unordered_map>
 
+#include "base/utf8.h"
 #include "text/unicode.h"
-#include "text/utf8.h"
 
 namespace translate_trt::runtime {
 

@@ -8,8 +8,8 @@
 #include <fstream>
 #include <iterator>
 
-#include "core/errors.h"
-#include "text/utf8.h"
+#include "base/errors.h"
+#include "base/utf8.h"
 
 namespace translate_trt::runtime {
 

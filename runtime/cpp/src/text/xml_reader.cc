@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
-#include "core/errors.h"
+#include "base/errors.h"
 
 namespace translate_trt::runtime {
 

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <utility>
 
-#include "text/utf8.h"
+#include "base/utf8.h"
 #include "text/xml_reader.h"
 
 namespace translate_trt::runtime {

@@ -1,4 +1,4 @@
-#include "api/options.h"
+#include "base/options.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,8 +7,8 @@
 #include <sstream>
 #include <string>
 
-#include "core/errors.h"
-#include "text/utf8.h"
+#include "base/errors.h"
+#include "base/utf8.h"
 
 namespace translate_trt::runtime {
 

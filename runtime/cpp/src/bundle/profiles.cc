@@ -1,11 +1,11 @@
-#include "engines/profiles.h"
+#include "bundle/profiles.h"
 
 #include <algorithm>
 #include <iterator>
 #include <tuple>
 
-#include "core/errors.h"
-#include "text/utf8.h"
+#include "base/errors.h"
+#include "base/utf8.h"
 
 namespace translate_trt::runtime {
 
