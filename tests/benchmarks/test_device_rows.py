@@ -56,21 +56,3 @@ def test_a_wrong_translation_is_noticed(rows: ModuleType, corpus: Any, tmp_path:
     corpus.translations[3] += "."
     with pytest.raises(SystemExit, match="not translated as its engines do"):
         rows.replay(tmp_path, corpus, PROFILES, SearchOptions(beam_size=4), rows.Setting())
-
-
-def test_the_table(rows: ModuleType) -> None:
-    from results_tables import render_device_rows
-
-    found = {"batch_tokens": 512, "workers": 1, "steps": {"1": 8, "64": 1000}, "gaps": 70,
-             "rows_in_use": [0.2, 0.1, 0.3], "gap_microseconds": [900.0, 1.0, 2.0],
-             "worker_microseconds": [212.0, 1.0, 2.0],
-             "caller_microseconds": [28.0, 1.0, 2.0]}  # fmt: skip
-    report = {
-        "date": "2026-11-25", "machine": {"cores": 2, "cpu": "a processor", "instructions": []},
-        "versions": {}, "results": {"old": found, "new": {**found, "steps": {"64": 504}}},
-        "settings": {"lines": 9, "source": "a.en", "target_tokens": 99, "pieces": 50,
-                     "profiles": "1x256,64x256", "beam_size": 4},
-    }  # fmt: skip
-    *_, old, new = render_device_rows(report).splitlines()
-    assert old == "| old | 512 | 1 | 1,008 | 20.0 % | 1.00 | 70 | 0.9 ms | 212 us | 28 us |"
-    assert new.startswith("| new | 512 | 1 | 504 | 20.0 % | 2.00 |")

@@ -44,34 +44,3 @@ def test_a_plan_is_described_by_launches_and_bytes(report: dict[str, Any]) -> No
     assert list(found["kernels"]) == ["GEMM", "__myl_Add"]
     assert found["kernels"]["GEMM"]["count"] == 2
     assert found["milliseconds"]["A GPU"] == pytest.approx(3 * 2.5e-3)
-
-
-def test_tables_name_sources_and_say_that_nothing_was_measured(report: dict[str, Any]) -> None:
-    from engine_plan import render, render_kernels
-
-    text = render(report)
-    cells = "| 3 / 3 / 3 | 0 / 0 / 0 | 1 | 1 / 1 / 1 | 0.01 / 0.01 / 0.01 |"
-    assert f"| base, batch 64, S 256, 64 tokens {cells}" in text
-    assert "computed, not measured" in text
-    # 64 sentences of 30 steps of three launches.
-    assert f"{64 / (30 * 3 * 2.5e-6):,.0f} on A GPU" in text
-    assert "its data sheet" in text
-    assert "| `GEMM` | 2 |" in render_kernels(report)
-    assert "batch 64" in render_kernels(report)
-
-
-def test_what_all_options_add_to_a_step(report: dict[str, Any]) -> None:
-    from engine_options import FORMS, LIMITS, FixedProfile, change_sizes, render
-
-    settings = report["settings"]
-    (found,) = {id(case["sums"]): case["sums"] for case in report["results"].values()}.values()
-    results = {"4 beams, batch 64": dict.fromkeys(FORMS, found)}
-    text = render({"settings": settings, "results": results})
-    cells = "| 3 / 3 / 3 | 1 / 1 / 1 | 3 / 3 / 3 | 0.01 / 0.01 / 0.01 |"
-    assert f"| 4 beams, batch 64 {cells}" in text
-    assert "computed, not measured" in text
-    largest = change_sizes(LIMITS, 4, 37_000)
-    ranges = FixedProfile(8, 64, 256, largest).ranges()
-    assert ranges == {axis: (most,) * 3 for axis, (most, _, _) in ranges.items()}
-    assert ranges["B"][0] == largest.marked_tokens
-    assert ranges["N"][0] == 8

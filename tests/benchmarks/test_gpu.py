@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import logging
 import sys
 import time
 from collections.abc import Callable
@@ -43,42 +42,14 @@ def saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict
 
     def run(
         case: Callable[[str, float], dict[str, list[float]]],
-        *given: str,
-        clock: Callable[[], float] = time.monotonic,
     ) -> dict[str, Any]:
         out = tmp_path / "report.json"
-        parsed = options("--work", str(tmp_path), "--out", str(out), *given)
-        schedule = Schedule(parsed, case, report(parsed), clock)
-        try:
-            missing = schedule.measure()
-        except KeyboardInterrupt:
-            missing = ["interrupted"]
+        parsed = options("--work", str(tmp_path), "--out", str(out))
+        missing = Schedule(parsed, case, report(parsed), time.monotonic).measure()
         content: dict[str, Any] = json.loads(out.read_text())
         return {**content, "missing": missing}
 
     return run
-
-
-def test_every_case_is_in_the_report(saved: Callable[..., dict[str, Any]]) -> None:
-    from gpu import SYSTEMS
-
-    calls = []
-
-    def case(name: str, limit: float) -> dict[str, list[float]]:
-        calls.append(name)
-        return {"seconds": [9.0]} if name.startswith("build") else samples(3.0, 1.0, 2.0)
-
-    report = saved(case, "--batches", "64,1")
-    assert not report["missing"]
-    assert calls == [
-        "build engines", "build engines with attention operator",
-        *(f"{batch} {system}" for batch in (64, 1) for system in SYSTEMS),
-    ]  # fmt: skip
-    assert report["settings"]["gpu"] == "Some GPU"
-    assert report["settings"]["source_length"] == 256
-    assert list(report["results"]["batch 1"]) == list(SYSTEMS)
-    assert report["results"]["batch 64"]["engines"]["microseconds_per_step"] == [2.0, 1.0, 3.0]
-    assert report["results"]["build"]["engines"]["seconds"] == [9.0, 9.0, 9.0]
 
 
 def test_a_case_that_fails_stops_no_other(saved: Callable[..., dict[str, Any]]) -> None:
@@ -101,35 +72,6 @@ def test_a_case_that_fails_stops_no_other(saved: Callable[..., dict[str, Any]]) 
     assert found["engines with attention operator"] == {"failed": "not run: the build failed"}
     assert "microseconds_per_step" in found["engines without CUDA graphs"]
     assert "microseconds_per_step" in report["results"]["batch 1"]["torch.compile"]
-
-
-def test_an_interrupted_run_keeps_what_it_has(saved: Callable[..., dict[str, Any]]) -> None:
-    def case(name: str, limit: float) -> dict[str, list[float]]:
-        if name == "64 torch.compile":
-            raise KeyboardInterrupt
-        return samples(1.0)
-
-    report = saved(case)
-    assert report["missing"] == ["interrupted"]
-    assert list(report["results"]["batch 64"]) == ["engines", "engines with attention operator"]
-
-
-def test_the_time_of_all_cases_is_limited(saved: Callable[..., dict[str, Any]]) -> None:
-    clock = [0.0]
-    limits = {}
-
-    def case(name: str, limit: float) -> dict[str, list[float]]:
-        limits[name] = limit
-        clock[0] += 100.0
-        return samples(1.0)
-
-    report = saved(case, "--seconds", "350", clock=lambda: clock[0])
-    assert limits == {
-        "build engines": 350.0, "build engines with attention operator": 250.0,
-        "64 engines": 150.0, "64 engines with attention operator": 50.0,
-    }  # fmt: skip
-    assert report["results"]["batch 64"]["torch.compile"] == {"failed": "not run: the time is up"}
-    assert "batch 64 torch.compile (not run: the time is up)" in report["missing"]
 
 
 @pytest.mark.parametrize(
@@ -158,41 +100,6 @@ def test_a_case_runs_in_a_process_with_a_time_limit(
             gpu.in_process("1 engines", 1 if "after 1" in message else 60)
 
 
-def test_a_case_does_not_print_what_torch_compile_tries(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import gpu
-
-    script = tmp_path / "case.py"
-    script.write_text(
-        "import json, logging\n"
-        "from torch._inductor import config\n"
-        "level = logging.getLogger('torch._inductor').getEffectiveLevel()\n"
-        "shown = config.autotune_num_choices_displayed, config.max_autotune_report_choices_stats\n"
-        "print(json.dumps([level, *shown]))\n"
-    )
-    monkeypatch.setattr(gpu, "__file__", str(script))
-    monkeypatch.setattr(sys, "argv", ["gpu.py"])
-    for name in gpu.QUIET:
-        monkeypatch.delenv(name, raising=False)
-    assert gpu.in_process("64 torch.compile", 60) == [logging.ERROR, 0, False]
-    monkeypatch.setenv("TORCHINDUCTOR_AUTOTUNE_NUM_CHOICES_DISPLAYED", "3")  # as the caller says
-    assert gpu.in_process("64 torch.compile", 60) == [logging.ERROR, 3, False]
-
-
-def test_a_profile_is_of_one_case(capsys: pytest.CaptureFixture[str]) -> None:
-    assert options("--profile", "--case", "1 graphs").profile
-    with pytest.raises(SystemExit):
-        options("--profile")
-    assert "--profile is of one case; name it with --case." in capsys.readouterr().err
-
-
-def test_unknown_systems_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        options("--systems", "engines,other")
-    assert "no system other; choose from engines" in capsys.readouterr().err
-
-
 def test_the_search_in_pytorch_runs_on_the_cpu(checkpoint: Checkpoint) -> None:
     from gpu import TorchSearch
 
@@ -217,7 +124,7 @@ def test_the_search_in_pytorch_runs_on_the_cpu(checkpoint: Checkpoint) -> None:
     assert written.tolist() == [slot < 2 * steps for slot in range(2 * 66)]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_bundles_of_all_systems_are_built(tmp_path: Path) -> None:
     pytest.importorskip("tensorrt_rtx", reason="tensorrt-rtx is not installed")
     from gpu import SYSTEMS, bundle_of, run_case, target_of

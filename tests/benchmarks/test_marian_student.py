@@ -10,8 +10,7 @@ from translate_trt.train.config import ModelConfig
 from translate_trt.train.model import Transformer
 
 
-@pytest.mark.parametrize("norm", ["post", "pre"])
-@pytest.mark.parametrize("mixer", ["ssru", "self-attention"])
+@pytest.mark.parametrize(("mixer", "norm"), [("ssru", "post"), ("self-attention", "pre")])
 def test_a_permuted_model_computes_the_same(
     mixer: str, norm: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

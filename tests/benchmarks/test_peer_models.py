@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 from translate_trt.runtime.options import SearchOptions
-from translate_trt.runtime.text.tokenizer import Tokenizer
 from translate_trt.train.config import START, ModelConfig
 from translate_trt.train.model import Transformer, pad, source_padding_bias
 from translate_trt.train.search import beam_search
@@ -75,35 +73,3 @@ def test_the_start_token_stays_zero_in_training(
     assert not model.embedding.weight[START].any()
     assert model.embedding.weight[4].abs().min() > 0
     assert "step 12: " in capsys.readouterr().out
-
-
-def test_shapes_are_those_of_the_presets() -> None:
-    from peer_models import MODELS
-
-    sizes = {
-        name: (shape.encoder_layers, shape.decoder_layers, shape.trained.d_model,
-               shape.trained.d_ff, shape.trained.decoder_mixer)
-        for name, shape in MODELS.items()
-    }  # fmt: skip
-    assert sizes == {
-        "base": (6, 6, 512, 2048, "self-attention"),
-        "student": (6, 2, 256, 1536, "self-attention"),
-        "student-ssru": (6, 2, 256, 1536, "ssru"),
-    }
-
-
-def test_long_lines_have_about_as_many_tokens(tmp_path: Path, tokenizer_model: Path) -> None:
-    from peer_models import LONG, write_texts
-
-    tokenizer = Tokenizer(tokenizer_model, tokenizer_model)
-    word = "ab"
-    width = len(tokenizer.encode_source(f"{word} {word}")) - len(tokenizer.encode_source(word))
-    for name, counts in (("test_2016_flickr", range(1, 6)), ("train", range(1, 2 * LONG))):
-        for side in ("en", "de"):
-            lines = "".join(f"{' '.join([word] * count)}\n" for count in counts)
-            (tmp_path / f"{name}.{side}").write_text(lines)
-    write_texts(tmp_path, tokenizer, tmp_path)
-    assert (tmp_path / "short.en").read_text() == (tmp_path / "test_2016_flickr.en").read_text()
-    lines = (tmp_path / "long.en").read_text().splitlines()
-    lengths = [len(tokens) for tokens in tokenizer.encode_source_batch(lines)]
-    assert min(abs(length - LONG) for length in lengths) < max(2, width)

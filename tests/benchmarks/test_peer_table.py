@@ -1,4 +1,4 @@
-"""Rows of the comparison with Marian and CTranslate2, from models to the rendered table."""
+"""Rows of the comparison with Marian and CTranslate2, from models to measurements."""
 
 from __future__ import annotations
 
@@ -18,54 +18,6 @@ from translate_trt.train.checkpoint import open_checkpoint
 from translate_trt.train.config import START
 
 
-def test_rows_use_known_systems_and_models() -> None:
-    from comparison import WITH_SHORTLISTS
-    from peer_models import MODELS
-    from peer_table import EQUALITY, ROWS
-    from systems import OURS, SYSTEMS
-
-    for row in ROWS.values():
-        assert len(row.entries) > 1
-        assert row.entries[0].system == ("torch" if row.kind == EQUALITY else OURS)
-        for entry in row.entries:
-            assert entry.system in SYSTEMS
-            assert entry.model in MODELS
-            assert not entry.shortlist or entry.system in WITH_SHORTLISTS
-
-
-def test_a_peer_that_is_not_installed_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    import peer_table
-
-    monkeypatch.setattr(peer_table, "installed", lambda system: system != "marian")
-    found = peer_table.available(peer_table.ROWS)
-    assert "ssru-shortlist" not in found  # nothing is left to compare
-    assert [entry.system for entry in found["base-4"].entries] == ["translate-trt", "ctranslate2"]
-    systems = [entry.system for entry in found["twelve"].entries]
-    assert systems == ["translate-trt", "translate-trt"]
-
-
-def test_settings_are_shared_by_rows_that_ask_for_the_same() -> None:
-    from peer_table import ROWS, key_of, tuned
-
-    rows = [ROWS[name] for name in ("ssru-shortlist", "self-attention-ssru")]
-    keys = [key_of(row, row.entries[1]) for row in rows]
-    assert keys[0] == keys[1]
-    known = {
-        keys[0]: {
-            "chosen": {
-                "threads": 1, "batch_tokens": 2048, "weights": "intgemm8",
-                "environment": [["CT2_USE_MKL", "1"]],
-            }
-        }
-    }  # fmt: skip
-    setting = tuned(rows[0], rows[0].entries[1], known, 2)
-    assert (setting.workers, setting.batch_tokens, setting.weights) == (2, 2048, "intgemm8")
-    assert setting.environment == (("CT2_USE_MKL", "1"),)
-    assert key_of(ROWS["base-1-long"], ROWS["base-1-long"].entries[0]) != key_of(
-        ROWS["base-1-short"], ROWS["base-1-short"].entries[0]
-    )
-
-
 def save_models(directory: Path, tokenizer: Path) -> None:
     """Write a small `base`, its shortlist and text, as peer_models.py does."""
     pieces = Tokenizer(tokenizer, tokenizer).vocabulary_size
@@ -83,12 +35,11 @@ def save_models(directory: Path, tokenizer: Path) -> None:
             (directory / f"{name}.{side}").write_text("".join(f"{line}\n" for line in lines))
 
 
-@pytest.mark.slow
-def test_rows_are_measured_and_rendered(
+@pytest.mark.nightly
+def test_rows_are_measured(
     tmp_path: Path, tokenizer_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import peer_table
-    from performance_tables import render_peers
 
     save_models(tmp_path, tokenizer_model)
     monkeypatch.setattr(peer_table, "BATCHES", (512,))
@@ -113,7 +64,3 @@ def test_rows_are_measured_and_rendered(
         assert system["operations"] > 0
     known = json.loads((tmp_path / "work" / "settings.json").read_text())
     assert set(report["settings"]["trials"]) == set(known)
-    text = render_peers(report)
-    for row in ("base, beam 1, short lines", "base, beam 4", "base, beam 1, fp32"):
-        assert f"| {row} |" in text
-    assert re.search(r"\| \d+ \(\d+ %\) \|$", text, re.MULTILINE)

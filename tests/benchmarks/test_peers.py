@@ -66,15 +66,22 @@ def process(models: Models, request: pytest.FixtureRequest) -> Iterator[Any]:
         yield opened
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "process",
     [
-        (name, precision)
-        for precision in ("fp32", "int8")
-        for name in ("translate-trt", "ctranslate2", "onnx-host-search")
-    ]
-    + [("torch", "fp32")],
+        ("translate-trt", "int8"),
+        ("ctranslate2", "fp32"),
+        *(
+            pytest.param(one, marks=pytest.mark.nightly)
+            for one in (
+                ("translate-trt", "fp32"),
+                ("ctranslate2", "int8"),
+                ("onnx-host-search", "fp32"),
+                ("onnx-host-search", "int8"),
+                ("torch", "fp32"),
+            )
+        ),
+    ],
     indirect=True,
 )
 def test_a_system_translates_as_the_reference(process: Any, models: Models) -> None:
@@ -90,7 +97,7 @@ def test_a_system_translates_as_the_reference(process: Any, models: Models) -> N
     assert memory["share"] > 0
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_shortlist_is_the_same_for_both(models: Models) -> None:
     import numpy as np
     from comparison import convert
@@ -146,12 +153,3 @@ def test_a_stopped_process_takes_no_turn(models: Models) -> None:
             sleep(0.01)  # signals take a moment
         assert seen.status() == psutil.STATUS_STOPPED
     assert not seen.is_running()
-
-
-def test_a_process_that_fails_says_so(models: Models, capfd: pytest.CaptureFixture[str]) -> None:
-    from processes import Process
-    from systems import Setting
-
-    with pytest.raises(RuntimeError, match="torch int8 ended with code 1"):
-        Process(Setting("torch", "int8"), models)
-    assert "PyTorch runs in fp32 here" in capfd.readouterr().err

@@ -64,83 +64,12 @@ def test_runs_are_merged_in_the_order_of_the_paper(report: dict[str, Any]) -> No
     }  # fmt: skip
 
 
-def test_runs_of_an_earlier_table_are_added(report: dict[str, Any], tmp_path: Path) -> None:
-    from results_tables import render_table3
-    from table3 import merge
-
-    earlier = tmp_path / "earlier" / "table3.json"
-    earlier.parent.mkdir()
-    for found in report["results"].values():
-        del found["runs"][1:]  # the first seed
-    earlier.write_text(json.dumps(report))
-    machine = {"cores": 2, "cpu": "another", "instructions": ["avx512f"]}
-    runs = [run_of(row, 2, machine=machine) for row in ("plain", *TABLE3)]
-    later = tmp_path / "later"
-    later.mkdir()
-    paths = write_runs(later, *runs)
-    merged = merge([*paths, earlier], "")
-    assert [run["seed"] for run in merged["results"]["k16"]["runs"]] == [1, 2]
-    text = render_table3(merged)
-    assert "16 cores of a processor (avx2) and 2 cores of another (avx512f)" in text
-    assert 'SEEDS="1 2" bash' in text
-    assert "concluded" in text
-    with pytest.raises(SystemExit, match="a run of plain is there twice"):
-        merge([*paths, paths[0]], "")
-
-
-def test_rows_beside_the_papers_and_conclusions(report: dict[str, Any]) -> None:
-    from results_tables import render_table3
-
-    text = render_table3(report)
-    line = next(line for line in text.splitlines() if line.startswith("| A | h1 |"))
-    assert "| heads 1 |" in line
-    assert "| 29.33 [29.00, 29.90] | -0.87 | 7.50 | 5.29 | 24.9 | -0.9 |" in line
-    assert "| B | k16 | key_size 2 |" in text
-    assert "| C | n2 | encoder_layers 1, decoder_layers 1 |" in text
-    assert 'SEEDS="1 2 3" bash scripts/table3.sh DATA OUT miniature plain h1 ' in text
-    assert "3 of 18 rows differ from `plain` by more than 0.41 BLEU" in text
-    assert "pooled over the rows; 21 % of it from `h16`" in text
-    assert "same sign in 1 (`h1`) of these, the opposite sign in 1 (`h32`)," in text
-    assert "and is 0.0 in 1 (`h16`)." in text
-
-
-def test_seeds_that_only_the_base_model_has_are_named(report: dict[str, Any]) -> None:
-    from results_tables import render_table3
-
-    report["results"]["plain"]["runs"].append(run_of("plain", 1)["results"] | {"seed": 4})
-    text = render_table3(report)
-    assert 'SEEDS="1 2 3" bash' in text
-    assert "in brackets; `plain` has 4 seeds." in text
-
-
 def test_errors_of_differences_are_those_of_independent_samples() -> None:
     from table3_rows import error_of_differences
 
     # Deviations 1, -1 and 2, -2, 0: a variance of 10 / 3 with three degrees of freedom.
     expected = 2 * (10 / 3 * (1 / 2 + 1 / 3)) ** 0.5
     assert error_of_differences([[1.0, 3.0], [7.0, 3.0, 5.0]]) == pytest.approx(expected)
-
-
-def test_the_plot_has_all_rows_and_is_the_same_every_time(
-    report: dict[str, Any], tmp_path: Path
-) -> None:
-    from plots import plot_table3
-
-    for name in ("a.svg", "b.svg"):
-        plot_table3(report, tmp_path / name)
-    text = (tmp_path / "a.svg").read_text(encoding="utf-8")
-    assert all(f"({row.group}) {name}<" in text for name, row in TABLE3.items())
-    assert text == (tmp_path / "b.svg").read_text(encoding="utf-8")
-
-
-def test_without_all_rows_and_seeds_nothing_is_concluded(report: dict[str, Any]) -> None:
-    from results_tables import render_table3
-
-    report["results"]["learned"]["runs"].pop()
-    report["results"]["learned"]["runs"].pop()
-    assert "concluded" not in render_table3(report)
-    del report["results"]["learned"]
-    assert "concluded" not in render_table3(report)
 
 
 def test_runs_of_other_versions_precision_or_steps_are_not_mixed(tmp_path: Path) -> None:

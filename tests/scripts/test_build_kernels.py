@@ -13,26 +13,13 @@ from support.paths import ROOT
 
 NAME = "libtranslate_trt_kernels.so"
 HEADER = "onnxruntime_cxx_api.h"
-SYSTEM_HEADERS = Path("/usr/include/onnxruntime") / HEADER
-SOURCES = Path("/etc/apt/sources.list.d/debian.sources")
+
+
 NEEDED = ("bash", "dirname", "cat", "awk", "cmp", "cp", "grep", "mkdir", "mktemp", "mv", "rm")
 CMAKE = f"""#!/bin/bash
 echo "cmake $*" >>"$CALLS"
 [ -z "${{BROKEN:-}}" ] || {{ echo "kernels.cc:1: error: it is broken"; exit 1; }}
 if [ "$1" = --build ]; then mkdir -p "$2"; echo "${{CONTENT:-library}}" >"$2/{NAME}"; fi
-"""
-APT = """#!/bin/bash
-echo "apt-get $*" >>"$CALLS"
-[ -z "${OFFLINE:-}" ] || exit 100
-for option in "$@"; do
-    case $option in
-        Dir::Etc::SourceList=*) cat "${option#*=}" >"$CALLS.sources" ;;
-        download) echo package >libonnxruntime-dev_1.21.0_amd64.deb ;;
-    esac
-done
-"""
-DPKG = f"""#!/bin/bash
-mkdir -p "$3/usr/include/onnxruntime" && echo >"$3/usr/include/onnxruntime/{HEADER}"
 """
 
 
@@ -106,16 +93,6 @@ def test_it_says_which_tool_is_missing(checkout: Checkout) -> None:
     assert not checkout.calls.exists()
 
 
-def test_headers_that_are_given(checkout: Checkout, headers: str) -> None:
-    checkout.has_tools()
-    done = checkout.build(ONNXRUNTIME_INCLUDE_DIR=headers)
-    assert done.returncode == 0, done.stderr
-    assert f"ONNXRUNTIME_INCLUDE_DIR={headers}" in checkout.calls.read_text()
-    assert "-G Ninja" in checkout.calls.read_text()
-    assert checkout.library.read_text() == "library\n"
-    assert list(checkout.library.parent.iterdir()) == [checkout.library]
-
-
 def test_a_library_is_replaced_if_it_has_changed_and_never_written_to(
     checkout: Checkout, headers: str
 ) -> None:
@@ -131,23 +108,6 @@ def test_a_library_is_replaced_if_it_has_changed_and_never_written_to(
         assert f"runtime/kernels/{NAME}" in changed.stderr
         assert loaded.read() == "library\n"
     assert checkout.library.read_text() == "another\n"
-
-
-def test_libraries_to_test_with_are_built_elsewhere(checkout: Checkout, headers: str) -> None:
-    checkout.has_tools()
-    for asked, plain, sanitize, tiles in (
-        ({"SANITIZE": "thread"}, "OFF", "thread", ""),
-        ({"TILES": "emulated"}, "OFF", "", "emulated"),
-        ({"PLAIN": "ON"}, "ON", "", ""),
-    ):
-        done = checkout.build(ONNXRUNTIME_INCLUDE_DIR=headers, **asked)
-        assert done.returncode == 0, done.stderr
-        options = (
-            f"_PLAIN={plain} -D TRANSLATE_TRT_SANITIZE={sanitize} -D TRANSLATE_TRT_TILES={tiles}\n"
-        )
-        assert options in checkout.calls.read_text()
-        assert f"build/kernels-test/{NAME}: use it" in done.stderr
-    assert not checkout.library.exists()
 
 
 def test_a_build_that_fails_shows_why_and_leaves_the_library(
@@ -205,36 +165,6 @@ def test_a_build_folder_outlives_its_ninja_and_its_checkout(
     assert build()
     checkout.root = checkout.root.rename(checkout.root.with_name("moved"))
     assert not build()
-
-
-@pytest.mark.skipif(SYSTEM_HEADERS.exists(), reason="the system has ONNX Runtime's headers")
-def test_headers_that_cannot_be_had(checkout: Checkout) -> None:
-    checkout.has_tools()
-    for programs in ({}, {"apt_get": APT, "dpkg": DPKG}):
-        checkout.has(**programs)
-        done = checkout.build(OFFLINE="1")
-        assert done.returncode == 3
-        assert "there are no headers of ONNX Runtime. Install libonnxruntime-dev" in done.stderr
-    assert not list(checkout.root.glob(".cache/*"))
-
-
-@pytest.mark.skipif(SYSTEM_HEADERS.exists(), reason="the system has ONNX Runtime's headers")
-@pytest.mark.skipif(not SOURCES.exists(), reason=f"there is no {SOURCES}")
-def test_headers_of_debian_are_fetched_once(checkout: Checkout) -> None:
-    checkout.has_tools()
-    checkout.has(apt_get=APT, dpkg=DPKG)
-    done = checkout.build()
-    assert done.returncode == 0, done.stderr
-    calls = checkout.calls.read_text()
-    assert calls.count("apt-get") == 2
-    assert f"ONNXRUNTIME_INCLUDE_DIR={checkout.root}/.cache/onnxruntime/usr/include" in calls
-    written = (checkout.calls.parent / "calls.sources").read_text()
-    assert [line for line in written.splitlines() if line.startswith("Suites:")] == [
-        "Suites: trixie"
-    ]
-    assert [path.name for path in checkout.root.glob(".cache/*")] == ["onnxruntime"]
-    assert checkout.build().returncode == 0
-    assert checkout.calls.read_text().count("apt-get") == 2
 
 
 def test_other_scripts_go_on_where_it_cannot_be_built(checkout: Checkout, headers: str) -> None:

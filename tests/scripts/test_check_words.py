@@ -5,7 +5,6 @@ from __future__ import annotations
 from types import ModuleType
 
 import pytest
-from support.paths import ROOT
 from support.scripts import load_script
 
 pytestmark = pytest.mark.slow
@@ -38,25 +37,3 @@ def test_terms_are_found_where_they_are_no_parts_of_words(
     check_words: ModuleType, text: str, terms: list[str]
 ) -> None:
     assert found(check_words, "docs/page.md", text) == terms
-
-
-def test_a_directory_can_be_excepted(check_words: ModuleType) -> None:
-    assert found(check_words, "runtime/cpp/kernels/rows.cc", "// 16 lanes") == []
-    assert found(check_words, "runtime/cpp/src/core/search.cc", "// 16 lanes") == ["lanes"]
-
-
-def test_docstrings_do_not_begin_with_a_question_word(check_words: ModuleType) -> None:
-    firsts = ("What it does.", "Whose.", "Whole.")
-    text = "".join(f'def f():\n    """{first}"""\n' for first in firsts)
-    assert found(check_words, "train/a.py", text) == ["What", "Whose"]
-    assert found(check_words, "docs/a.md", "What a page may say.") == []
-
-
-def test_files_that_are_not_pending_pass(
-    check_words: ModuleType, capsys: pytest.CaptureFixture[str]
-) -> None:
-    configuration = check_words.read_configuration()
-    listed = (*configuration.pending, *configuration.enforced)
-    assert [path for path in listed if not (ROOT / path).exists()] == []
-    assert check_words.main([]) == 0, capsys.readouterr().out
-    assert check_words.main(["scripts/words.toml"]) == 0  # the list itself is ignored

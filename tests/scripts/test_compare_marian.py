@@ -39,12 +39,6 @@ def step_scores(model: Transformer, source: list[int], prefix: list[int]) -> tor
     return scores
 
 
-def test_equal_translations_are_no_difference(files: list[str]) -> None:
-    from compare_marian import compare
-
-    assert compare(load(files), 1, [5, 6], [7, 8], [7, 8]) is None
-
-
 @pytest.mark.parametrize(
     ("ours", "theirs", "place", "tokens"),
     [([7, 8, 9], [7, 9], 2, (8, 9)), ([7], [7, 8], 2, (END, 8)), ([], [5], 1, (END, 5))],
@@ -65,22 +59,6 @@ def test_tokens_and_scores_of_a_difference(
         path = [*translation, END]
         each = [float(step_scores(model, source, path[:i])[t]) for i, t in enumerate(path)]
         assert score == pytest.approx(sum(each) / len(path), abs=1e-4)
-
-
-def test_rows_tell_near_ties_from_others() -> None:
-    from compare_marian import Difference, details, summary
-
-    tie = Difference(3, 2, (0, 1), (-1.25, -1.5), (-0.5, -0.75))
-    other = Difference(5, 1, (1, 0), (-0.25, -2.25), (-0.5, -0.25))
-    assert summary("m.bin", "onnx-int8", 9, [tie, other], 0.25) == (
-        "| m.bin | onnx-int8 | 9 | 7 | 1 | 1 | 2.00, 1.12 |"
-    )
-    assert summary("m.bin", "onnx-int8", 9, [], 0.25).endswith("| 9 | 9 | 0 | 0 | - |")
-    assert details("onnx-int8", tie, ["a", "|"], 0.25) == (
-        "| onnx-int8 | 3 | 2 | `a` -1.250 | `\\|` -1.500 | 0.250 | -0.5000 | -0.7500 | +0.2500 "
-        "| near tie |"
-    )
-    assert details("onnx-int8", other, ["a", "b"], 0.25).endswith("| NO near tie |")
 
 
 @pytest.mark.slow

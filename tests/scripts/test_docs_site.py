@@ -7,11 +7,9 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from support.paths import ROOT
-from support.scripts import load_script
 
 CONFIGURATION = ROOT / "mkdocs.yml"
 
@@ -23,22 +21,7 @@ def test_every_page_is_in_the_navigation() -> None:
     assert sorted(listed) == sorted(page for page in pages if not page.startswith("adr/"))
 
 
-def test_links_to_sources_lead_to_github() -> None:
-    hook = load_script("docs_hooks")
-    page = SimpleNamespace(file=SimpleNamespace(abs_src_path=str(ROOT / "docs/adr/a.md")))
-    config = {"docs_dir": str(ROOT / "docs"), "repo_url": "https://example.org/r"}
-    text = (
-        "[a](../../export/trace.py#L3) [b](../../examples) [c](../compile.md#passes) "
-        "[d](https://example.com/x.py) [e](#here) [f](../../export/nowhere.py)"
-    )
-    assert hook.on_page_markdown(text, page=page, config=config) == (
-        "[a](https://example.org/r/blob/main/export/trace.py#L3) "
-        "[b](https://example.org/r/tree/main/examples) [c](../compile.md#passes) "
-        "[d](https://example.com/x.py) [e](#here) [f](../../export/nowhere.py)"
-    )
-
-
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_site_builds(tmp_path: Path) -> None:
     pytest.importorskip("mkdocs", reason="mkdocs is not installed")
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"

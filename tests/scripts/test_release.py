@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 import tomllib
 from types import ModuleType
 
@@ -12,7 +10,6 @@ import pytest
 from support.paths import ROOT
 from support.scripts import load_script
 
-SCRIPT = ROOT / "scripts/release_notes.py"
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
 
 CHANGELOG = """# Changelog
@@ -50,18 +47,3 @@ def test_notes_are_the_section_of_the_version(release_notes: ModuleType) -> None
         release_notes.section(CHANGELOG, "1.3.0")
     with pytest.raises(SystemExit):
         release_notes.section(CHANGELOG, "1.2")
-
-
-def test_a_tag_of_another_version_is_refused() -> None:
-    done = subprocess.run(
-        [sys.executable, SCRIPT, "v9.9.9"], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 1
-    assert done.stderr == f"The tag is v9.9.9, but pyproject.toml has version {VERSION}.\n"
-
-
-def test_the_changelog_has_an_unreleased_section_with_the_usual_headings() -> None:
-    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    assert re.findall(r"^## (.*)$", text, re.MULTILINE)[0] == "[Unreleased]"
-    kinds = {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
-    assert set(re.findall(r"^### (.*)$", text, re.MULTILINE)) <= kinds

@@ -16,7 +16,7 @@ import pytest
 from support.parsers import random_trees
 from support.paths import ROOT
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 SMALL = "--device cpu --threads 1 --precision fp32 --d-model 32 --d-ff 32 --steps 6 --log-every 2"
 WORDS = {"one": "eins", "two": "zwei", "three": "drei", "four": "vier", "five-six": "fünf-sechs"}
@@ -51,7 +51,6 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-@pytest.mark.slow
 def test_table_3_is_trained_and_printed(data: Path, tmp_path: Path) -> None:
     arguments = ("table3.sh", data, tmp_path / "out", "tiny", "plain", "h1", "smoothing0.0")
     done = run(*arguments, PARALLEL="2", DEVICE="cpu", OPTIONS=SMALL)
@@ -81,7 +80,6 @@ def test_table_3_is_trained_and_printed(data: Path, tmp_path: Path) -> None:
     assert seeds == {"plain": [1, 2], "h1": [1], "smoothing0.0": [1]}
 
 
-@pytest.mark.slow
 def test_wmt14_is_trained_by_a_group_and_scored(data: Path, tmp_path: Path) -> None:
     options = f"{SMALL} --checkpoint-every 3 --heads 2 --warmup-steps 10"
     done = run("train_wmt14.sh", "en-de", "base", tmp_path / "out", data, GPUS="2", OPTIONS=options)
@@ -92,7 +90,6 @@ def test_wmt14_is_trained_by_a_group_and_scored(data: Path, tmp_path: Path) -> N
     assert "step 6/6" in done.stderr
 
 
-@pytest.mark.slow
 def test_two_machines_train_one_model(data: Path, tmp_path: Path) -> None:
     with socket.socket() as free:
         free.bind(("localhost", 0))
@@ -122,7 +119,6 @@ def test_a_row_that_a_preset_lacks_is_named_before_training(tmp_path: Path) -> N
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.slow
 def test_parsers_of_several_sizes(tmp_path: Path) -> None:
     for name, count in {"train": 200, "dev": 8, "test": 8}.items():
         trees = "".join(tree.replace("\n", " ") + "\n" for tree in random_trees(count, count))
@@ -142,28 +138,3 @@ def test_parsers_of_several_sizes(tmp_path: Path) -> None:
     again = run(*arguments, STAGES="parse")
     assert again.stdout == done.stdout[-len(again.stdout) :]
     assert "training" not in again.stderr
-
-
-@pytest.mark.slow
-def test_the_papers_parser_on_sections(tmp_path: Path) -> None:
-    for section in range(2, 24):
-        (tmp_path / "wsj" / f"{section:02}").mkdir(parents=True)
-        trees = "\n".join(random_trees(4, section))
-        (tmp_path / "wsj" / f"{section:02}" / "wsj_0001.mrg").write_text(trees)
-    small = f"{SMALL} --heads 2 --encoder-layers 1 --decoder-layers 1 --batch-tokens 1000"
-    done = run("parsing_wsj.sh", tmp_path / "wsj", tmp_path / "out", DEVICE="cpu", OPTIONS=small)
-    index = json.loads((tmp_path / "out/data/data.json").read_text())
-    assert [split["pairs"] for split in index["splits"].values()] == [80, 4, 4]
-    assert done.stdout.count("F1 with gold tags") == 2
-
-
-@pytest.mark.parametrize(
-    "script", ["table3.sh", "train_wmt14.sh", "parsing_craft.sh", "parsing_wsj.sh"]
-)
-def test_without_arguments_they_say_how(script: str) -> None:
-    done = subprocess.run(
-        ["bash", ROOT / "scripts" / script], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 2
-    assert f"bash scripts/{script}" in done.stderr
-    assert "#!" not in done.stderr
