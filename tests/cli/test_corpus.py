@@ -4,8 +4,6 @@ import dataclasses
 import importlib.util
 import json
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -121,57 +119,6 @@ def test_a_glossary_is_that_of_translate(
     assert (refused.exit_code, "terms of a glossary need at least 2" in refused.stderr) == (2, True)
 
 
-def test_constraints_of_json_lines_are_those_of_translate(
-    corpus: Callable[..., Result], shards: list[Any], text: Path, fake_translator: Any
-) -> None:
-    lines = '{"text": "a b", "must": ["B"]}\n\n{"text": ["c", "d"], "must": [null, ["D", "E"]]}\n'
-    (text / "c.jsonl").write_text(lines)
-    flags = ["--input-format", "jsonl", "--constraints-field", "must"]
-    given = ["translate", "--bundle", text / "bundle", *flags, text / "c.jsonl"]
-    before = len(fake_translator.constraints)
-    expected = CliRunner().invoke(main, list(map(str, given))).stdout
-    first = corpus(text / "c.jsonl", *flags)
-    assert first.exit_code == 0, first.output
-    assert (text / "out/c.jsonl").read_text() == expected
-    assert fake_translator.constraints[before:] == [[["B"], [], ["D", "E"]]] * 2
-    again = corpus(text / "c.jsonl", *flags)
-    assert again.stdout.endswith("all shards were already finished\n")
-    refused = corpus(text / "c.jsonl", *flags[:2])
-    assert refused.exit_code == 1
-    assert "constraints_field must there, unset here)" in refused.stderr
-
-
-def test_tsv_is_that_of_translate(
-    corpus: Callable[..., Result], shards: list[Any], text: Path
-) -> None:
-    (text / "c.tsv").write_text("id\ten\n1\ta b\n\n2\tc d e\n")
-    flags = ["--input-format", "tsv", "--header", "--column", "en", "--n-best", 2]
-    given = ["translate", "--bundle", text / "bundle", *flags, text / "c.tsv"]
-    expected = CliRunner().invoke(main, list(map(str, given))).stdout
-    run = corpus(text / "c.tsv", *flags, "--shard-lines", 1)
-    assert run.exit_code == 0, run.output
-    assert (text / "out/c.tsv").read_text() == expected
-    for refused in ("--json", "--words"):
-        found = corpus(text / "c.tsv", *flags, refused)
-        assert (found.exit_code, "no place for the JSON" in found.stderr) == (2, True)
-
-
-def test_documents_are_those_of_translate(
-    corpus: Callable[..., Result], shards: list[Any], text: Path
-) -> None:
-    pytest.importorskip("sentencex")
-    (text / "d.jsonl").write_text('{"text": "- One two.  Three four.\\n\\nfive"}\n')
-    flags = ["--input-format", "jsonl", "--document", "--split-language", "en"]
-    given = ["translate", "--bundle", text / "bundle", *flags, text / "d.jsonl"]
-    expected = CliRunner().invoke(main, list(map(str, given))).stdout
-    run = corpus(text / "d.jsonl", *flags)
-    assert run.exit_code == 0, run.output
-    assert (text / "out/d.jsonl").read_text() == expected
-    refused = corpus(text / "a.txt", "--document", "--split-language", "en")
-    assert refused.exit_code == 2
-    assert "a.txt are no documents" in refused.stderr
-
-
 def test_another_form_is_another_run(
     corpus: Callable[..., Result], shards: list[Any], text: Path
 ) -> None:
@@ -270,19 +217,6 @@ def test_sigterm_tells_how_far_the_run_is(
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_other_settings_need_force(
-    corpus: Callable[..., Result], shards: list[Any], text: Path
-) -> None:
-    assert corpus(text / "b.txt").exit_code == 0
-    # None of these changes a translation.
-    assert corpus(text / "b.txt", "--workers", 1, "--batch-tokens", 9).exit_code == 0
-    refused = corpus(text / "b.txt", "--beam-size", 5)
-    assert refused.exit_code == 1
-    assert "has a run with other settings (beam_size 4 there, 5 here)" in refused.stderr
-    assert corpus(text / "b.txt", "--beam-size", 5, "--force").exit_code == 0
-    assert len(shards) == 2
-
-
 def test_evidence_of_parity_is_no_other_setting(
     corpus: Callable[..., Result], shards: list[Any], text: Path
 ) -> None:
@@ -314,11 +248,6 @@ def test_what_is_wrong_is_said_before_anything_is_made(
     assert not (text / "out").exists()
 
 
-def test_a_damaged_bundle(corpus: Callable[..., Result], text: Path) -> None:
-    (text / "bundle/targets/onnx-fp32/step.onnx").write_text("step of onnx-fp33")
-    assert "the file was changed or damaged" in corpus(text / "b.txt").stderr
-
-
 def test_the_extra_is_named(
     corpus: Callable[..., Result], text: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -329,16 +258,6 @@ def test_the_extra_is_named(
     result = corpus(text / "b.txt")
     assert result.exit_code == 1
     assert "needs the cluster packages: pip install 'translate-trt[corpus]'" in result.stderr
-
-
-def test_help_needs_no_ray() -> None:
-    code = (
-        "import sys\n"
-        "sys.modules['ray'] = sys.modules['pyarrow'] = None\n"
-        "from translate_trt.runtime.cli import main\n"
-        "main(['corpus', '--help'], standalone_mode=False)\n"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 
 
 def test_flags_are_the_fields_of_the_options() -> None:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import logging
 import os
 import random
 import signal
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -305,36 +303,6 @@ def test_a_record_that_is_a_link_is_not_used(
     assert result.exit_code == 1
     assert "missing or damaged" in result.stderr
     assert mine.read_bytes() == before
-
-
-def test_a_directory_that_cannot_be_listed(
-    run: Run, text: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def denied(path: Path) -> None:
-        raise PermissionError(errno.EACCES, "Permission denied", str(path))
-
-    monkeypatch.setattr(Path, "iterdir", denied)
-    result = run(text)
-    assert result.exit_code == 1
-    assert "Permission denied" in result.stderr
-
-
-def test_an_output_that_is_a_link_to_itself(run: Run, text: Path, tmp_path: Path) -> None:
-    (tmp_path / "loop").symlink_to("loop")
-    result = run(text, out="loop")
-    if sys.version_info < (3, 13):  # later versions replace the link
-        assert result.exit_code == 1
-        assert "loop" in result.stderr.lower()
-    assert not isinstance(result.exception, RuntimeError)
-
-
-def test_the_longest_name_of_an_output(
-    run: Run, interrupt: Run, text: Path, tmp_path: Path
-) -> None:
-    out = "o" * (255 - len(".0123abcd.partial"))
-    interrupt(text, out=out)
-    assert run(text, "--resume", out=out).exit_code == 0
-    assert names(tmp_path) == ["bundle", out, "text"]
 
 
 def test_several_partial_files_are_named(

@@ -27,7 +27,6 @@ from click.testing import CliRunner, Result
 from translate_trt.runtime.bundle.manifest import read_manifest, write_manifest
 from translate_trt.runtime.cli import main
 from translate_trt.runtime.cli.output import open_output
-from translate_trt.runtime.cli.translate import translate as command
 from translate_trt.runtime.errors import OutputError
 from translate_trt.runtime.options import SearchOptions
 
@@ -162,11 +161,6 @@ def test_long_lines_are_told_with_file_and_line(run: Callable[..., Result], tmp_
 # ---- options ----
 
 
-def test_every_search_option_has_a_flag() -> None:
-    parameters = {parameter.name for parameter in command.params}
-    assert {field.name for field in dataclasses.fields(SearchOptions)} <= parameters
-
-
 FLAGS: list[tuple[list[str], dict[str, Any]]] = [
     (["--beam-size", "2"], {"beam_size": 2}),
     (["--length-penalty", "0"], {"length_penalty": 0.0}),
@@ -222,18 +216,6 @@ def test_defaults_are_the_bundles(
     path.write_text(json.dumps(value))
     run("--length-penalty", "0.5", stdin=b"a\n")
     assert fake_translator.calls[-1][1] == SearchOptions(beam_size=7, length_penalty=0.5)
-
-
-def test_early_stopping_can_be_switched_off_again(
-    run: Callable[..., Result], fake_translator: Any, bundle: Path
-) -> None:
-    path = bundle / "manifest.json"
-    value = json.loads(path.read_text())
-    value["search"] = {"early_stopping": True}
-    path.write_text(json.dumps(value))
-    run(stdin=b"a\n")
-    run("--no-early-stopping", stdin=b"a\n")
-    assert [options.early_stopping for _, options, _ in fake_translator.calls] == [True, False]
 
 
 def test_translator_is_made_as_asked(run: Callable[..., Result], fake_translator: Any) -> None:
@@ -325,13 +307,6 @@ def test_json(run: Callable[..., Result]) -> None:
     }
     assert "ü" in first
     assert json.loads(second)["hypotheses"][0]["text"] == ""
-
-
-def test_json_knows_no_infinity(run: Callable[..., Result]) -> None:
-    def refuse(constant: str) -> None:
-        raise AssertionError(constant)
-
-    json.loads(run("--json", stdin=b"a\n").stdout, parse_constant=refuse)
 
 
 def test_n_best_is_json(run: Callable[..., Result]) -> None:
@@ -449,12 +424,6 @@ def test_a_hyphen_is_standard_output(
     assert sorted(tmp_path.iterdir()) == before
 
 
-def test_a_seed_without_sampling_is_refused(run: Callable[..., Result]) -> None:
-    assert run("--sampling-seed", 3, stdin=b"a\n").exit_code == 2
-    sampled = run("--sampling-seed", 3, "--sampling-top-k", 2, "--beam-size", 1, stdin=b"a\n")
-    assert sampled.exit_code == 0
-
-
 @pytest.mark.parametrize("place", [".", "no/such/place"])
 def test_output_that_cannot_be_written(
     run: Callable[..., Result], tmp_path: Path, place: str
@@ -487,13 +456,6 @@ def test_a_line_cut_by_a_full_disk_is_not_kept(tmp_path: Path) -> None:
     with pytest.raises(OutputError):
         fail_halfway()
     assert next(tmp_path.glob("out.*.partial")).read_text() == "first\nsecond\n"
-
-
-def test_an_error_before_any_line_leaves_nothing(
-    run: Callable[..., Result], tmp_path: Path
-) -> None:
-    assert run("--output", tmp_path / "out", "--beam-size", 0, stdin=b"a\n").exit_code == 2
-    assert not list(tmp_path.glob("out*"))
 
 
 @pytest.mark.parametrize("role", ["input", "prefixes", "link", "hard link"])

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import random
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from translate_trt.runtime import SearchOptions, TranslateTrtError, Translator
 from translate_trt.runtime.cli import main
 
 pytestmark = pytest.mark.slow
@@ -102,27 +100,3 @@ def test_records(compiled_bundle: Path, name: str) -> None:
         else:
             assert result.stdout.count("\n") == data.count(b"\n") + (data[-1:] != b"\n"), case
     assert set(codes) == {0, 1}
-
-
-def test_from_python(compiled_bundle: Path) -> None:
-    rng = random.Random(SEED)
-    translator = Translator(compiled_bundle, threads=1)
-    odd = [None, b"a", 3, 2.5, True, [], {}, "a\ud800", float("nan"), object(), 10**30, -1]
-    for _ in range(150):
-        text = random_text(rng).decode("utf-8", rng.choice(("replace", "surrogateescape")))
-        assert "\n" not in translator.translate(text, SearchOptions(1, max_length=2)).text
-        name = rng.choice(tuple(SearchOptions.__dataclass_fields__))
-        given = rng.choice([*odd, [text, rng.choice(odd)], [rng.choice(odd)]])
-        with contextlib.suppress(TranslateTrtError):
-            translator.check(SearchOptions(**{"max_length": 2, name: rng.choice(odd)}))
-        for call in (translator.translate, translator.translate_ids):
-            with contextlib.suppress(TranslateTrtError):
-                call(given, SearchOptions(1, max_length=2))  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("count", [1, 5_000], ids=["a character", "a long line"])
-def test_lines_of_one_character(compiled_bundle: Path, count: int) -> None:
-    translator = Translator(compiled_bundle, threads=1)
-    lines = [character * count for character in ("\0", " ", "\u200b", "\ud800", "\u3000")]
-    found = translator.translate(lines, SearchOptions(1, max_length=2))
-    assert [one.text.count("\n") for one in found] == [0] * len(lines)

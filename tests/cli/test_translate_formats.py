@@ -9,11 +9,7 @@ import io
 import json
 import os
 import re
-import signal
-import subprocess
-import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +23,6 @@ from translate_trt.runtime.cli.output import open_output
 from translate_trt.runtime.cli.translate import translate as command
 from translate_trt.runtime.errors import OutputError
 
-WAIT = 60  # seconds; only so that a failing test ends
 JSONL = ("--input-format", "jsonl")
 TSV = ("--input-format", "tsv")
 
@@ -162,34 +157,6 @@ def test_long_texts_are_told_with_their_line(run: Callable[..., Result]) -> None
     assert "standard input, line 2: longer than the model's 16 tokens" in result.stderr
 
 
-def test_a_malformed_line_leaves_no_output(run: Callable[..., Result], tmp_path: Path) -> None:
-    (tmp_path / "in").write_bytes(b'{"text": "a"}\n{"text": "b"\n')
-    out = tmp_path / "out"
-    result = run(*JSONL, tmp_path / "in", "--output", out)
-    assert result.exit_code == 1
-    assert f"error: {tmp_path / 'in'}, line 2 is not JSON" in result.stderr
-    assert not list(tmp_path.glob("out*"))
-    result = run(*JSONL, tmp_path / "in", "--output", out, "--chunk-lines", 1)
-    (partial,) = tmp_path.glob("out.*.partial")
-    assert f"stopped early; the first 1 lines are in {partial}" in result.stderr
-    assert not out.exists()
-
-
-def test_an_existing_field(run: Callable[..., Result]) -> None:
-    line = b'{"translation": 1, "text": "a b"}\n'
-    result = run(*JSONL, stdin=line)
-    assert result.exit_code == 1
-    assert "standard input, line 1 already has a field 'translation'" in result.stderr
-    replaced = run(*JSONL, "--replace-field", stdin=line)
-    assert replaced.stdout == '{"translation": "b a", "text": "a b"}\n'
-    assert objects(run(*JSONL, "--output-field", "de", stdin=line))[0]["de"] == "b a"
-
-
-def test_a_file_named_jsonl_is_text_by_default(run: Callable[..., Result], tmp_path: Path) -> None:
-    (tmp_path / "in.jsonl").write_bytes(b'{"text": "a"}\n')
-    assert run(tmp_path / "in.jsonl").stdout == '"a"} {"text":\n'
-
-
 # ---- TSV ----
 
 
@@ -206,14 +173,6 @@ def test_what_is_added_to_tsv(run: Callable[..., Result]) -> None:
     assert first == ["7", "a b", "b a", "0.000000", "b a #1", "-1.000000"]
     assert second[:4] == ["8", "", "", "0.000000"]
     assert table(run(*flags, stdin=rows))[0] == ["id", "en", "de", "de_score"]
-
-
-def test_several_inputs_have_one_header(run: Callable[..., Result], tmp_path: Path) -> None:
-    for name, row in (("1", "7\ta b"), ("2", "8\tc d")):
-        (tmp_path / name).write_text(f"id\ttext\n{row}\n")
-    flags = (*TSV, "--column", "text", "--header", "--chunk-lines", 1)
-    result = run(tmp_path / "1", tmp_path / "2", *flags)
-    assert result.stdout == "id\ttext\ttranslation\n7\ta b\tb a\n8\tc d\td c\n"
 
 
 def test_prefixes_count_the_header(
@@ -257,57 +216,6 @@ def test_every_value_has_a_flag() -> None:
 
 
 # ---- pipes ----
-
-
-@pytest.fixture
-def start(bundle: Path, fake_program: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
-    """Start the command as a process with pipes, and kill it after the test."""
-    started = []
-
-    def start(*arguments: object) -> subprocess.Popen[bytes]:
-        flags = [sys.executable, str(fake_program), "translate", "--bundle", str(bundle)]
-        process = subprocess.Popen(
-            [*flags, *map(str, arguments)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-        )
-        watchdog = threading.Timer(WAIT, process.kill)
-        watchdog.start()
-        started.append((process, watchdog))
-        return process
-
-    yield start
-    for process, watchdog in started:
-        watchdog.cancel()
-        process.kill()
-        process.communicate()
-
-
-@pytest.mark.parametrize(
-    ("flags", "lines"),
-    [
-        (JSONL, [(b'{"text": "a b"}\n', b'{"text": "a b", "translation": "b a"}\n'),
-                 (b"\n", b"\n")]),
-        ((*TSV, "--column", "t", "--header"), [(b"i\tt\n", b"i\tt\ttranslation\n"),
-                                               (b"1\ta b\n", b"1\ta b\tb a\n")]),
-    ],
-    ids=["jsonl", "tsv"],
-)  # fmt: skip
-def test_a_pipe_is_answered_line_by_line(
-    start: Callable[..., subprocess.Popen[bytes]], flags: tuple[str, ...],
-    lines: list[tuple[bytes, bytes]],
-) -> None:  # fmt: skip
-    process = start(*flags)
-    assert process.stdin is not None
-    assert process.stdout is not None
-    for line, answer in lines:
-        process.stdin.write(line)
-        process.stdin.flush()
-        assert process.stdout.readline() == answer
-    out, err = process.communicate(timeout=WAIT)
-    assert (out, err, process.returncode) == (b"", b"", 0)
 
 
 # ---- compression ----
@@ -374,14 +282,6 @@ def test_lines_of_a_compressed_file_that_a_full_disk_cuts(
     assert not (tmp_path / f"out{suffix}").exists()
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")
-def test_a_compressed_output_on_a_full_disk(run: Callable[..., Result], tmp_path: Path) -> None:
-    (tmp_path / "full.gz").symlink_to("/dev/full")
-    result = run("--output", tmp_path / "full.gz", stdin=b"a b\n")
-    assert result.exit_code == 1
-    assert "full.gz: No space left on device" in result.stderr
-
-
 # ---- alignments ----
 
 
@@ -411,12 +311,6 @@ def test_a_threshold_asks_for_alignments(run: Callable[..., Result]) -> None:
     assert "must be a number from 0 to 1" in failed.stderr
 
 
-def test_alignments_are_of_lines(run: Callable[..., Result]) -> None:
-    failed = run("--alignments", "--document", stdin=b"a b\n")
-    assert failed.exit_code == 2
-    assert "leave --document out" in failed.stderr
-
-
 # ---- markup ----
 
 
@@ -436,14 +330,6 @@ def test_markup_of_documents(run: Callable[..., Result], tmp_path: Path) -> None
     assert found.stdout_bytes.decode() == (
         "<p>two One</p>\r\n <ul><li>five <i>four</i> three</ul>\n"
     )
-
-
-def test_malformed_xml_is_an_error(run: Callable[..., Result]) -> None:
-    failed = run("--markup", "xml", "--chunk-lines", 1, stdin=b"a\n<b>\n")
-    assert failed.exit_code == 1
-    assert "standard input, line 2 is not well-formed XML: mismatched tag" in failed.stderr
-    document = run("--markup", "xml", "--document", stdin=b"a\n<b>\n")
-    assert "standard input is not well-formed XML: mismatched tag" in document.stderr
 
 
 @pytest.mark.parametrize(

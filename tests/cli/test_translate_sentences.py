@@ -62,14 +62,6 @@ def test_only_sentences_that_are_too_long_are_reported(
     assert "standard input, line 1: longer than the model" in caplog.text
 
 
-@pytest.mark.parametrize("language", ["english", "xx"])
-def test_an_unknown_language_is_refused(run: Run, language: str) -> None:
-    found = run("--split-language", language, stdin=b"One.\n")
-    assert found.exit_code == 2
-    assert f"'{language}', which is no code of a language" in found.stderr
-    assert "--split-language de" in found.stderr
-
-
 DOCUMENT = "# A title\r\n\r\n- One two.  Three four.\r\n***\r\n\r\n\tA last\r\nline"
 TRANSLATED = "# title A\r\n\r\n- two. One  four. Three\r\n***\r\n\r\n\tlast A\r\nline"
 
@@ -115,12 +107,6 @@ def test_documents_in_json_lines(run: Run) -> None:
     # Without --document a text is a line, and has no line ends.
     found = run("--split-sentences", "--input-format", "jsonl", stdin=lines)
     assert json.loads(found.stdout.splitlines()[0])["translation"] == "two. One  four. Three - Five"
-
-
-def test_columns_are_split_as_lines_are(run: Run) -> None:
-    found = run("--split-sentences", "--input-format", "tsv", "--column", 2,
-                stdin=b"7\tOne two.  Three four.\n")  # fmt: skip
-    assert found.stdout == "7\tOne two.  Three four.\ttwo. One  four. Three\n"
 
 
 @pytest.mark.parametrize(

@@ -384,21 +384,6 @@ def test_json_lines_are_checked_early(tmp_path: Path, content: str, message: str
     check_first_line(write(tmp_path / "empty", b""), JSONL)
 
 
-def test_runs_of_text_have_the_settings_of_earlier_versions(
-    make_bundle: Callable[..., Path],
-) -> None:
-    manifest = read_manifest(make_bundle())
-    target = next(iter(manifest.targets))
-    text, objects = (
-        make_settings(manifest, target, SEARCH, options)["corpus"]
-        for options in (CorpusOptions(), JSONL)
-    )
-    rows = make_settings(manifest, target, SEARCH, NAMED)["corpus"]
-    assert set(rows) == {*text, "input_format", "header"}
-    assert set(text) == {"shard_lines", "column", "max_characters"}
-    assert (objects["input_format"], objects["field"]) == ("jsonl", "en")
-
-
 # ---- TSV ----
 
 COLUMNS = CorpusOptions(shard_lines=2, max_characters=9, input_format="tsv", column="2")
@@ -781,15 +766,6 @@ def test_markup(job: Job, tmp_path: Path, make_bundle: Callable[..., Path]) -> N
             dataclasses.replace(html, **other)
 
 
-def test_the_form_of_the_output_is_a_setting_of_the_run(make_bundle: Callable[..., Path]) -> None:
-    manifest = read_manifest(make_bundle())
-    target = next(iter(manifest.targets))
-    plain = make_settings(manifest, target, SEARCH, OPTIONS)
-    assert "json" not in plain["corpus"]  # runs of earlier versions continue
-    as_json = make_settings(manifest, target, SEARCH, dataclasses.replace(OPTIONS, json=True))
-    assert as_json["corpus"]["json"] is True
-
-
 def test_an_unknown_language_is_refused_before_the_run(
     make_bundle: Callable[..., Path], tmp_path: Path
 ) -> None:
@@ -829,18 +805,6 @@ def test_search_options_are_checked_before_the_run(
             dataclasses.replace(SEARCH, **search), dataclasses.replace(OPTIONS, **changes),
             WorkerOptions(),
         )  # fmt: skip
-
-
-def test_several_hypotheses_imply_json(make_bundle: Callable[..., Path], tmp_path: Path) -> None:
-    (tmp_path / "t").write_text("a\n")
-    search = dataclasses.replace(SEARCH, beam_size=2, num_hypotheses=2)
-    work, (source,) = run.prepare_work(
-        make_bundle(), None, False, [str(tmp_path / "t")], tmp_path / "out", search, OPTIONS,
-        WorkerOptions(),
-    )  # fmt: skip
-    assert work.options.json
-    assert work.job.settings["corpus"]["json"] is True
-    assert source.name == "t"
 
 
 def test_alignments_imply_json_and_need_attention(
@@ -898,14 +862,6 @@ def test_what_does_not_count_as_finished(tmp_path: Path, job: Job, what: str) ->
     assert job.finished(shard) is None
     translate_shard(shard, job, Upper(), SEARCH, OPTIONS)
     assert job.finished(shard) is not None
-
-
-def test_a_shard_that_fails_leaves_nothing(tmp_path: Path, job: Job) -> None:
-    (shard,) = plan(write(tmp_path / "a", b"a\ncrash\n"), OPTIONS)
-    with pytest.raises(BackendError):
-        translate_shard(shard, job, Upper(), SEARCH, OPTIONS)
-    assert list(job.parts(shard.source).iterdir()) == []
-    assert job.finished(shard) is None
 
 
 def test_bad_records_of_before_go(tmp_path: Path, job: Job) -> None:

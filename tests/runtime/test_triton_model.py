@@ -165,13 +165,6 @@ def failure(response: InferenceResponse) -> tuple[int, str]:
     return response.error.code, response.error.message
 
 
-def test_a_request_for_each_line(model: Any, translator: Translator) -> None:
-    responses = answers(model, [request(line) for line in LINES])
-    found = [best(one)[0] for one in responses]
-    assert found == expected(translator.translate(LINES))
-    assert any(text for (text,) in found)
-
-
 def test_one_request_for_all_lines(model: Any, translator: Translator) -> None:
     (response,) = answers(model, [request(LINES)])
     translations = translator.translate(LINES)
@@ -221,15 +214,6 @@ def test_tokens_in_and_out(model: Any, translator: Translator) -> None:
             assert response.outputs["SCORE"][row, column] == one.score
             text = translator.tokenizer.decode(one.tokens)
             assert response.outputs["TRANSLATION"][row, column].decode() == text
-
-
-def test_the_tokens_of_a_text_that_goes_in_pieces(model: Any, translator: Translator) -> None:
-    line = "the cat runs. " * 12
-    (response,) = answers(model, [request(line)])
-    (translation,) = translator.translate([line])
-    assert translation.segment_count > 1
-    tokens = [token for segment in translation.hypotheses[0].segments for token in segment.tokens]
-    assert response.outputs["TRANSLATION_TOKENS"][0, 0].tolist() == tokens
 
 
 def test_only_what_is_asked_for_comes_back(model: Any) -> None:

@@ -200,18 +200,6 @@ def test_aligned_words_light_each_other(opened: Opened, translator: Translator) 
     assert "lit" in word.get_attribute("class")
 
 
-def test_the_mirror_lies_behind_the_text(opened: Opened) -> None:
-    page = opened.open()
-    opened.type(" ".join(["the cat runs."] * 20))
-    opened.translated()
-    height, scroll, mirror = page.evaluate(
-        "[document.querySelector('#source').clientHeight,"
-        " document.querySelector('#source').scrollHeight,"
-        " document.querySelector('#mirror').clientHeight]"
-    )
-    assert height == scroll == mirror
-
-
 def test_another_word_continues_the_translation(opened: Opened, translator: Translator) -> None:
     page = opened.open()
     opened.type("the cat runs.")
@@ -356,25 +344,6 @@ def test_a_busy_server_is_asked_again(opened: Opened) -> None:
     page.wait_for_selector("#message", state="hidden")
 
 
-def test_a_lost_connection_is_said(opened: Opened) -> None:
-    page = opened.open()
-    cut = events(("a", "b")).partition("event: done")[0]
-    answer(page, "**/translate/stream", cut)
-    opened.type("a")
-    page.wait_for_selector("#message:visible")
-    assert "The connection to the server was lost." in page.locator("#message").inner_text()
-
-
-def test_a_failure_amid_a_stream_is_said(opened: Opened) -> None:
-    page = opened.open()
-    cut = events(("a", "b")).partition("event: done")[0]
-    failed = f"event: error\ndata: {json.dumps({'error': 'no memory', 'status': 500})}\n\n"
-    answer(page, "**/translate/stream", cut + failed)
-    opened.type("a")
-    page.wait_for_selector("#message:visible")
-    assert page.locator("#message").inner_text() == "The translation failed. no memory"
-
-
 def test_texts_over_the_limit_are_not_sent(opened: Opened) -> None:
     page = opened.open()
     sent = [url for url in opened.asked if "translate" in url]
@@ -437,15 +406,6 @@ def test_a_bundle_without_attention_translates_without_alignments(opened: Opened
     assert page.locator("#message").is_hidden()
 
 
-def test_texts_from_right_to_left(opened: Opened) -> None:
-    page = opened.open()
-    answer(page, "**/translate/stream", events(("سلام دنیا", "שלום עולם")))
-    opened.type("سلام دنیا")
-    opened.translated()
-    for part in ("#source", "#target"):
-        assert page.locator(part).evaluate("one => getComputedStyle(one).direction") == "rtl"
-
-
 def test_the_api_is_described(opened: Opened) -> None:
     page = opened.open()
     page.get_by_role("link", name="API").click()
@@ -454,31 +414,3 @@ def test_the_api_is_described(opened: Opened) -> None:
     assert found[0].split() == ["POST", "/translate"]
     assert len(found) == len(page.request.get(f"{opened.url}openapi.json").json()["paths"])
     assert page.locator(".route").first.locator("td >> text=alignments").count() == 1
-
-
-@pytest.mark.parametrize("opened", ["phone"], indirect=True)
-def test_a_phone_shows_one_pane_above_the_other(opened: Opened) -> None:
-    page = opened.page
-    answer(page, "**/languages", json.dumps([
-        {"code": "de", "name": "German", "targets": ["en"]},
-        {"code": "en", "name": "English", "targets": ["de", "nn"]},
-        {"code": "nn", "name": "Norwegian Nynorsk", "targets": []},
-    ]))  # fmt: skip
-    found = {"confidence": 99.0, "language": "en"}
-    answer(page, "**/frontend/settings", settings_for_pages("auto"))
-    answer(page, "**/translate/stream", events(("a", "b " * 60), detectedLanguage=found))
-    page.goto(opened.url)
-    page.wait_for_selector("#target-language option", state="attached")
-    assert page.locator("#source-language option").evaluate_all(
-        "all => all.map((one) => one.value)"
-    ) == ["auto", "de", "en"]
-    page.select_option("#target-language", "nn")
-    opened.type("🙂" * LIMIT)
-    opened.translated()
-    assert page.locator("#count").inner_text() == f"{LIMIT} / {LIMIT}"
-    assert page.evaluate("document.documentElement.scrollWidth") == 320
-    source, target = (page.locator(one).bounding_box() for one in (".pane.source", ".pane.target"))
-    assert source["y"] + source["height"] <= target["y"]
-    page.locator("#target .word").last.tap()
-    page.wait_for_selector(".menu")
-    assert page.evaluate("document.documentElement.scrollWidth") == 320
