@@ -78,9 +78,9 @@ def test_a_case_that_fails_stops_no_other(saved: Callable[..., dict[str, Any]]) 
     ("program", "message"),
     [
         ("print('a log line'); print('{\"seconds\": [1.5]}')", None),
-        ("raise SystemExit(4)", "failed: exit code 4"),
-        ("pass", "failed: exit code 0"),
-        ("import time; time.sleep(60)", "failed: not finished after 1 s"),
+        ("raise SystemExit(4)", r"failed.*code 4"),
+        ("pass", r"failed.*code 0"),
+        ("import time; time.sleep(60)", r"finished.*after 1"),
     ],
     ids=["passes", "fails", "says nothing", "hangs"],
 )

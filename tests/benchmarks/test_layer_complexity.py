@@ -25,7 +25,7 @@ def test_restricted_attention_equals_attention_with_a_band_mask() -> None:
     distance = (torch.arange(40)[:, None] - torch.arange(40)).abs()
     expected = whole(x, x, x, attn_mask=distance > 4, need_weights=False)[0]
     torch.testing.assert_close(restricted(x), expected)
-    with pytest.raises(ValueError, match="length 39 is not a multiple of the window 8"):
+    with pytest.raises(ValueError, match=r"length 39.*multiple"):
         restricted(x[:, :39])
 
 

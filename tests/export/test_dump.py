@@ -102,7 +102,7 @@ def test_a_directory_that_holds_something_is_refused(tmp_path: Path) -> None:
     assert (tmp_path / "new/er/weights").is_dir()
     (tmp_path / "old").mkdir()
     Dump(tmp_path / "old")  # empty
-    with pytest.raises(OutputError, match="old is not empty; choose another --dump-passes"):
+    with pytest.raises(OutputError, match="--dump-passes"):
         Dump(tmp_path / "old")
 
 

@@ -248,12 +248,12 @@ def test_layers_are_compared_but_for_the_logits(bundle: Path, checkpoint: Checkp
 
 def test_more_beams_than_lists_have_tokens_for(translator: Translator) -> None:
     translator.translate_ids([[7]], SearchOptions(beam_size=9))
-    with pytest.raises(OptionError, match="beam_size 10 is too large for a shortlist of 19 pieces"):
+    with pytest.raises(OptionError, match="beam_size 10"):
         translator.translate_ids([[7]], SearchOptions(beam_size=10))
 
 
 def test_a_target_without_its_table() -> None:
-    with pytest.raises(OptionError, match="onnx-fp32-shortlist needs a table"):
+    with pytest.raises(OptionError, match="onnx-fp32-shortlist"):
         BuildOptions(("onnx-fp32-shortlist",)).for_model(None)
 
 
@@ -284,5 +284,5 @@ def test_the_table_of_another_tokenizer(
 
 
 def test_a_bundle_without_one(compiled_bundle: Path) -> None:
-    with pytest.raises(BundleError, match="Export it with --target onnx-int8-shortlist"):
+    with pytest.raises(BundleError, match="--target onnx-int8-shortlist"):
         Translator(compiled_bundle, "onnx-int8", shortlist=True)

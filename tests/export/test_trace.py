@@ -56,7 +56,7 @@ class Doubles(nn.Module):
 
 def test_a_module_that_departs_from_the_contract_is_refused() -> None:
     inputs = [TensorSpec("x", "float32", ("N", 4)), TensorSpec("y", "float32", ("N", 4))]
-    with pytest.raises(TranslateTrtError, match="z of the wrong graph is DOUBLE"):
+    with pytest.raises(TranslateTrtError, match="DOUBLE"):
         trace(Doubles(), inputs, [TensorSpec("z", "float32", ("N", 4))], "wrong")
 
 
@@ -127,5 +127,5 @@ def test_weights_that_no_file_holds_are_refused(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(trace_module, "_MOST_BYTES", 2**20)
     check(ir.Model(graph, ir_version=10))
     monkeypatch.setattr(trace_module, "_MOST_BYTES", 2**20 - 1)
-    with pytest.raises(TranslateTrtError, match=r"the step graph has 0\.00 GiB of weights, and an"):
+    with pytest.raises(TranslateTrtError, match=r"0\.00 GiB"):
         check(ir.Model(graph, ir_version=10))

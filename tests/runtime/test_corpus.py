@@ -201,16 +201,16 @@ def test_inputs_that_cannot_be(
 
 def test_a_pipe_is_no_corpus(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(InputError, match="not a regular file"):
+    with pytest.raises(InputError, match="regular file"):
         find_inputs([str(tmp_path / "pipe")], "text")
 
 
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"words": ["a"]}, "has no column 'text'; it has words"),
-        ({"text": [1]}, "is of int64, not of text"),
-        ({"text": ["a"], "translation": ["b"]}, "already has a column 'translation'"),
+        ({"words": ["a"]}, "'text'"),
+        ({"text": [1]}, "int64"),
+        ({"text": ["a"], "translation": ["b"]}, "'translation'"),
     ],
 )
 def test_parquet_that_cannot_be(tmp_path: Path, columns: dict[str, Any], message: str) -> None:
@@ -343,7 +343,7 @@ def test_constraints_of_json_lines(tmp_path: Path, job: Job, suffix: str) -> Non
 def test_constraints_of_a_corpus_are_checked_early(
     tmp_path: Path, make_bundle: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(InputError, match="line 1 has no field 'must'"):
+    with pytest.raises(InputError, match=r"line 1.*'must'"):
         check_first_line(write(tmp_path / "a", b'{"en": "a"}\n'), CONSTRAINED)
     bundle = make_bundle()
     (tmp_path / "b.jsonl").write_text('{"en": "a", "must": ["A"]}\n')
@@ -360,21 +360,21 @@ def test_constraints_of_a_corpus_are_checked_early(
     assert own["constraints_field"] == "must"
     plain = make_settings(read_manifest(bundle), work.target, SEARCH, JSONL)["corpus"]
     assert own == {**plain, "constraints_field": "must"}
-    with pytest.raises(OptionError, match="beam_size is 1; the constraints of constraints_field"):
+    with pytest.raises(OptionError, match=r"beam_size is 1.*constraints_field"):
         prepare("b.jsonl", dataclasses.replace(SEARCH, beam_size=1))
-    with pytest.raises(OptionError, match=r"c.parquet is a Parquet file, whose rows have no"):
+    with pytest.raises(OptionError, match="Parquet"):
         prepare("c.parquet")
     monkeypatch.setattr(Contract, "marks", property(lambda _: False))
-    with pytest.raises(OptionError, match=r"the step graph of .* cannot enforce them"):
+    with pytest.raises(OptionError, match="enforce them"):
         prepare("b.jsonl")
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ('{"de": "a"}', "line 1 has no field 'en'; it has 'de'. Name one with --field"),
-        ('{"en": "a", "translation": 1}', "line 1 already has a field 'translation'; rename it"),
-        ("a house", "line 1 is not JSON"),
+        ('{"de": "a"}', r"field 'en'.*--field"),
+        ('{"en": "a", "translation": 1}', r"line 1.*'translation'"),
+        ("a house", r"line 1.*JSON"),
     ],
 )
 def test_json_lines_are_checked_early(tmp_path: Path, content: str, message: str) -> None:
@@ -437,10 +437,10 @@ def test_added_columns(tmp_path: Path, job: Job) -> None:
 @pytest.mark.parametrize(
     ("content", "options", "message"),
     [
-        ("id\tde", NAMED, "line 1 has no column 'en'; the header has 'id', 'de'"),
-        ("en\ttranslation", NAMED, "line 1 already has a column 'translation'; rename it"),
-        ("\nen", NAMED, "line 1 is empty; the first line must be the header"),
-        ("\na", COLUMNS, "line 2 has 1 column, so column 2 is missing"),
+        ("id\tde", NAMED, r"column 'en'.*'id', 'de'"),
+        ("en\ttranslation", NAMED, r"line 1.*'translation'"),
+        ("\nen", NAMED, r"line 1.*header"),
+        ("\na", COLUMNS, r"line 2.*missing"),
     ],
 )
 def test_tsv_is_checked_early(
@@ -540,9 +540,9 @@ def test_damaged_archives(tmp_path: Path, suffix: str) -> None:
 
 def test_utf16_is_refused(tmp_path: Path) -> None:
     content = "a house\n".encode("utf-16")
-    with pytest.raises(InputError, match="iconv -f UTF-16 -t UTF-8"):
+    with pytest.raises(InputError, match=r"UTF-16.*UTF-8"):
         write(tmp_path / "a", content)
-    with pytest.raises(InputError, match="iconv -f UTF-16 -t UTF-8"):
+    with pytest.raises(InputError, match=r"UTF-16.*UTF-8"):
         records(write(tmp_path / "a.gz", gzip.compress(content)))
 
 
@@ -552,10 +552,10 @@ def test_an_input_that_changes_meanwhile(tmp_path: Path) -> None:
     reading = read_records(shard, OPTIONS, 1)
     next(reading)
     os.utime(tmp_path / "a", ns=(1, 1))
-    with pytest.raises(InputError, match="has changed since the run began"):
+    with pytest.raises(InputError, match="changed since"):
         list(reading)
     (tmp_path / "a").unlink()
-    with pytest.raises(InputError, match="every machine of a cluster must see the inputs"):
+    with pytest.raises(InputError, match="every machine"):
         list(read_records(shard, OPTIONS, 1))
 
 
@@ -762,7 +762,7 @@ def test_markup(job: Job, tmp_path: Path, make_bundle: Callable[..., Path]) -> N
     plain, own = (make_settings(manifest, target, SEARCH, one)["corpus"] for one in (OPTIONS, html))
     assert own == {**plain, "shard_lines": 9, "markup": "html"}
     for other in ({"words": True}, {"alignments": True}):
-        with pytest.raises(OptionError, match="markup goes with neither alignments nor words"):
+        with pytest.raises(OptionError, match="neither alignments"):
             dataclasses.replace(html, **other)
 
 
@@ -772,7 +772,7 @@ def test_an_unknown_language_is_refused_before_the_run(
     pytest.importorskip("langcodes")
     (tmp_path / "t").write_text("a\n")
     options = dataclasses.replace(OPTIONS, split_language="english")
-    with pytest.raises(OptionError, match=r"'english', which is no code of a language"):
+    with pytest.raises(OptionError, match="'english'"):
         run.prepare_work(
             make_bundle(), None, False, [str(tmp_path / "t")], tmp_path / "out", SEARCH, options,
             WorkerOptions(),
@@ -782,8 +782,8 @@ def test_an_unknown_language_is_refused_before_the_run(
 @pytest.mark.parametrize(
     ("search", "changes", "message"),
     [
-        ({"max_length": 5000}, {}, "max_length 5000 is more than the"),
-        ({"beam_size": 5000}, {}, "beam_size 5000 is too large"),
+        ({"max_length": 5000}, {}, "max_length 5000"),
+        ({"beam_size": 5000}, {}, "beam_size 5000"),
         (
             {"alternatives": 2},
             {"split_sentences": True},
@@ -830,13 +830,13 @@ def test_alignments_imply_json_and_need_attention(
 
     edit(bundle, without_attention)
     for needs in (options, with_markup):
-        with pytest.raises(OptionError, match="export it again with --attention"):
+        with pytest.raises(OptionError, match="--attention"):
             prepare(needs)
 
 
 def test_attention_is_refused(make_bundle: Callable[..., Path], tmp_path: Path) -> None:
     search = SearchOptions(return_attention=True)
-    with pytest.raises(OptionError, match="translate-trt translate --attention"):
+    with pytest.raises(OptionError, match="--attention"):
         run.prepare_work(
             make_bundle(), None, False, [str(tmp_path / "t")], tmp_path / "out", search, OPTIONS,
             WorkerOptions(),
@@ -881,7 +881,7 @@ def test_a_part_that_the_disk_has_changed(tmp_path: Path, job: Job) -> None:
         content = bytearray(job.part(shard).read_bytes())
         content[0] ^= 1
         job.part(shard).write_bytes(content)
-        with pytest.raises(OutputError, match="has changed since its worker wrote it"):
+        with pytest.raises(OutputError, match="changed since"):
             join_parts(job, source, [shard], [record])
         assert not job.result(source).exists()
         assert job.finished(shard) is None
@@ -900,7 +900,7 @@ def test_other_settings_are_refused(
         translate(job, source)
     other = {"search": {"beam_size": 5}, "bundle": {"files": {"step": "1"}, "target": "t"}}
     with (
-        pytest.raises(OutputError, match=r"\(another files step, beam_size 4 there, 5 here\)"),
+        pytest.raises(OutputError, match="beam_size 4"),
         open_job(Job(job.output, other), [source], force=False),
     ):
         pass
@@ -911,11 +911,11 @@ def test_other_settings_are_refused(
         (job.output / "notes").write_text("mine")
     assert not (job.output / "a").exists()  # it is of no input of the run that is complete
     assert (job.output / "notes").read_text() == "mine"
-    assert "is translated again with other settings" in caplog.text
+    assert "translated again" in caplog.text
 
 
 def test_one_run_at_a_time(tmp_path: Path, job: Job) -> None:
-    refused = pytest.raises(OutputError, match=r"process .* is writing to")
+    refused = pytest.raises(OutputError, match="process")
     with open_job(job, [], force=False), refused, open_job(job, [], force=True):
         pass
     with open_job(job, [], force=False):
@@ -926,12 +926,12 @@ def test_files_of_others_stay(tmp_path: Path, job: Job) -> None:
     source = write(tmp_path / "a", b"a\n")
     job.output.mkdir()
     (job.output / "a").write_text("mine")
-    with pytest.raises(OutputError, match="no run has written it"), open_job(job, [source], False):
+    with pytest.raises(OutputError, match="written"), open_job(job, [source], False):
         pass
     with pytest.raises(OutputError, match="would replace"):
         open_job(Job(tmp_path, {}), [source], True).__enter__()
     with (
-        pytest.raises(OutputError, match="no run has written it"),
+        pytest.raises(OutputError, match="written"),
         open_job(job, [source], force=True),
     ):
         pass
@@ -992,14 +992,14 @@ def test_a_machine_that_sees_another_disk(job: Job) -> None:
     with open_job(job, [], force=False):
         job.check_visible()
     (job.home / "job.json").unlink()
-    with pytest.raises(OutputError, match="is not the directory of"):
+    with pytest.raises(OutputError, match="directory"):
         job.check_visible()
 
 
 def test_a_column_that_parquet_has_twice(tmp_path: Path) -> None:
     table = pyarrow.Table.from_arrays([["a"], ["b"]], names=["text", "text"])
     parquet.write_table(table, tmp_path / "x.parquet")
-    with pytest.raises(InputError, match="has several columns 'text'; rename all but one"):
+    with pytest.raises(InputError, match="'text'"):
         find_inputs([str(tmp_path / "x.parquet")], "text")
 
 
@@ -1015,7 +1015,7 @@ def test_a_round_is_compared_with_the_attempts_of_the_same_shards() -> None:
     assert failures.after_round({first: None, second: "too busy"}, False, None) == [second]
     attempts["b"] = 2
     assert failures.after_round({second: "too busy"}, False, None) == [second]
-    with pytest.raises(BackendError, match="no worker could start a shard"):
+    with pytest.raises(BackendError, match="worker could"):
         failures.after_round({second: "too busy"}, False, None)
 
 
@@ -1035,20 +1035,20 @@ def test_attempts_are_of_a_run(tmp_path: Path, job: Job) -> None:
             lambda: CorpusOptions(input_format="csv"),
             "input_format is csv; it must be text or jsonl or tsv",
         ),
-        (lambda: CorpusOptions(document=True, alignments=True), "neither alignments nor input_f"),
+        (lambda: CorpusOptions(document=True, alignments=True), "input_f"),
         (lambda: CorpusOptions(unwrap=True), "unwrap needs document"),
         (
             lambda: CorpusOptions(document=True, unwrap=True, markup="html"),
             "goes without markup",
         ),
-        (lambda: CorpusOptions(constraints_field="x"), "constraints_field is x, but input_format"),
+        (lambda: CorpusOptions(constraints_field="x"), r"constraints_field.*input_format"),
         (
             lambda: dataclasses.replace(CONSTRAINED, document=True),
-            "constraints_field goes with none of markup, document and split_sentences",
+            r"constraints_field.*split_sentences",
         ),
         (lambda: CorpusOptions(field="x"), "field is x, but input_format is text"),
-        (lambda: CorpusOptions(header=True), "header is True, but input_format is text"),
-        (lambda: CorpusOptions(input_format="tsv"), "column is text; .* add --header"),
+        (lambda: CorpusOptions(header=True), r"True.*input_format"),
+        (lambda: CorpusOptions(input_format="tsv"), "--header"),
         (lambda: CorpusOptions(input_format="tsv", column="0"), "numbered from 1"),
         (lambda: WorkerOptions(workers=0), "workers is 0"),
         (lambda: WorkerOptions(attempts=0), "attempts is 0"),
@@ -1140,7 +1140,7 @@ def test_a_lost_shard_is_handed_out_again(
     here.lost = {1: 1}
     _, told = run_here(work, write(tmp_path / "a", lines_of(9)))
     assert (here.rounds, len(told)) == ([3, 1], 4)
-    assert "a, shard 1: failed in attempt 1 of 2: its worker was lost" in caplog.text
+    assert "attempt" in caplog.text
     assert (work.job.output / "a").read_bytes() == lines_of(9).upper()
 
 
@@ -1168,7 +1168,7 @@ def test_a_shard_that_ray_repeats_is_refused_in_the_end(
     (shard,) = plan(source, OPTIONS)
     for _ in range(2):
         work.job.begin(shard, work.run)  # and its worker dies
-    with pytest.raises(BackendError, match="its worker was lost; it may have run out of memory"):
+    with pytest.raises(BackendError, match="worker"):
         run_here(work, source)
     assert here.translator.lines == []
 
@@ -1192,12 +1192,12 @@ def test_a_cluster_that_does_nothing(
 @pytest.mark.parametrize("address", ["ray://head:10001", "head", "head:", ":1", "http://h:1"])
 def test_addresses_of_another_form(work: cluster.Work, address: str) -> None:
     shard = Shard(Input("/a", "a", "text", 1, 1), 0, 0, 1)
-    with pytest.raises(OptionError, match="is not of the form host:port"):
+    with pytest.raises(OptionError, match="form host:port"):
         cluster.translate_shards([shard], work, lambda *_: None, address)
 
 
 def test_an_address_where_nothing_is(work: cluster.Work) -> None:
-    with pytest.raises(BackendError, match=r"no Ray cluster at .*: Connection refused"):
+    with pytest.raises(BackendError, match="Ray"):
         cluster.translate_shards([], work, lambda *_: None, "127.0.0.1:1")
 
 
@@ -1214,9 +1214,9 @@ def test_number_of_workers(
     workers = WorkerOptions(workers=wanted, cores=cores)
     work = cluster.Work("bundle", "t", SEARCH, OPTIONS, workers, job)
     assert cluster._worker_count(work, resources) == expected
-    assert ("has resources for 1 of 3" in caplog.text) == (resources["CPU"] == 1)
+    assert ("resources" in caplog.text) == (resources["CPU"] == 1)
     monkeypatch.setattr(cluster.Work, "needs_gpu", True)
-    with pytest.raises(OptionError, match="too small for a worker, which needs a GPU and"):
+    with pytest.raises(OptionError, match="GPU"):
         cluster._worker_count(work, resources)
     assert cluster._worker_count(work, {**resources, "GPU": 1.0}) == (wanted or 1)
 
@@ -1256,10 +1256,10 @@ RUN_AGAIN = "0 of 3 shards are finished; run the same command again to continue.
 @pytest.mark.parametrize(
     ("code", "message"),
     [
-        ("os._exit(1)", "Ray terminated the run (exit status 1), as it does when"),
+        ("os._exit(1)", "status 1)"),
         (
             "os.kill(os.getpid(), 9)",
-            "driver process of Ray was killed by SIGKILL, perhaps because memory ran out",
+            "SIGKILL",
         ),
         ("answers.write(b'{\"fin'); answers.flush(); os._exit(3)", "(exit status 3)"),
         ("requests.close(); raise KeyError('a bug of Ray')", "(exit status 1)"),

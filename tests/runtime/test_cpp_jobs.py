@@ -79,7 +79,7 @@ def test_more_than_the_capacity_is_refused(probe: Probe, compiled_bundle: Path) 
     answer = probe.ask(lines=[LINES[-1]] * 40, threads=8)
     status, message = answer["error"]
     assert status == "TT_CAPACITY_EXCEEDED"
-    assert "its capacity is 1: submit again later" in message
+    assert "capacity is 1" in message
     assert "found" in probe.ask(lines=LINES)
 
 
@@ -106,7 +106,7 @@ def test_a_forked_process_is_told_at_once(library: Library, compiled_bundle: Pat
         assert texts(probe.ask(lines=LINES)["found"]) == child
         status, message = probe.ask(lines=LINES, fork=True)["error"]
         assert status == "TT_FORKED"
-        assert "forked from it, does not have" in message
+        assert "forked" in message
         assert texts(probe.ask(lines=LINES)["found"]) == child
 
 

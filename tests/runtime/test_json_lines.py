@@ -84,10 +84,10 @@ def test_damaged_lines_are_refused_by_number(line: str, reason: str, tmp_path: P
 
 def test_damaged_files_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
-    with pytest.raises(InputError, match="there is no file"):
+    with pytest.raises(InputError, match="file"):
         list(read_json_lines(path))
     path.write_text("[" * 100_000)
-    with pytest.raises(InputError, match=r"line 1 is no translation as .*nested too deeply"):
+    with pytest.raises(InputError, match=r"line 1.*translation"):
         list(read_json_lines(path))
     path.write_bytes(gzip.compress(f"{TRANSLATION}\n".encode() * 9)[:-9])
     with pytest.raises(InputError, match="damaged or incomplete"):

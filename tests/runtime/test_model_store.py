@@ -76,9 +76,9 @@ def run(*arguments: str) -> Result:
      "", "a b", "a\nb", "ä", "C:", "a/" + "b" * 97, "firefox:../x", "con\0"],
 )  # fmt: skip
 def test_names_cannot_leave_the_store(name: str, store: Path) -> None:
-    with pytest.raises(OptionError, match="is not a name of a model"):
+    with pytest.raises(OptionError, match="model"):
         check_name(name)
-    with pytest.raises(OptionError, match="is not a name"), new_model(name):
+    with pytest.raises(OptionError, match="name"), new_model(name):
         pass
     with pytest.raises(BundleError):
         installed_bundle(name)
@@ -101,7 +101,7 @@ def test_a_text_that_is_too_long_for_a_name_is_no_bundle(store: Path) -> None:
 def test_a_short_name_of_two_models_is_refused(install: Callable[..., Path]) -> None:
     install("a/model"), install("b/model")
     for ask in (installed_bundle, resolve_bundle):
-        with pytest.raises(BundleError, match="'model' may be a/model or b/model; write the whole"):
+        with pytest.raises(BundleError, match="'model'"):
             ask("model")
     install("model")  # an exact name is not ambiguous
     assert installed_bundle("model").parent.name == "model"
@@ -184,12 +184,12 @@ def test_nothing_is_removed_if_a_name_is_unknown(install: Callable[..., Path]) -
 
 def test_a_model_is_replaced_only_with_force(install: Callable[..., Path]) -> None:
     bundle = install(OPUS)
-    with pytest.raises(OutputError, match=r"is installed; use it by its name, or .* --force"):
+    with pytest.raises(OutputError, match="--force"):
         install(OPUS)
     (bundle / "manifest.json").touch()
     assert install(OPUS, force=True) == bundle
     (bundle / "notes.txt").write_text("of the user")
-    with pytest.raises(OutputError, match=r"notes\.txt is not part of the installed model"):
+    with pytest.raises(OutputError, match=r"notes\.txt"):
         install(OPUS, force=True)
 
 

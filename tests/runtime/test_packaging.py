@@ -156,7 +156,7 @@ def test_the_public_names() -> None:
     assert runtime.__version__ == importlib.metadata.version("translate-trt")
     of_errors = {name for name, one in vars(errors).items() if isinstance(one, type)}
     assert of_errors <= set(runtime.__all__)
-    with pytest.raises(AttributeError, match="has no attribute 'translate'"):
+    with pytest.raises(AttributeError, match="'translate'"):
         runtime.translate  # noqa: B018
 
 
@@ -190,7 +190,7 @@ def test_it_runs_where_torch_cannot_be_imported(compiled_bundle: Path, tmp_path:
         compiled_bundle, "export", str(tmp_path / "run"), "--out", str(tmp_path / "b")
     )
     assert refused.returncode == 1
-    assert "pip install 'translate-trt[export]'" in refused.stderr
+    assert "'translate-trt[export]'" in refused.stderr
 
 
 @pytest.mark.parametrize("command", ["translate", "verify"])
@@ -337,7 +337,7 @@ def test_no_wheel_without_a_library_whose_build_fails(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 1
-    assert "TRANSLATE_TRT_LIBRARY=none pip install" in done.stderr
+    assert "TRANSLATE_TRT_LIBRARY=none" in done.stderr
     assert not list(tmp_path.glob("*.whl"))
 
 

@@ -133,21 +133,21 @@ def test_the_text_itself_may_be_replaced() -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ('{"id": 1}', "has no field 'text'; it has 'id'. Name one with --field"),
+        ('{"id": 1}', r"'text'.*--field"),
         ("{}", "has no field 'text'; it has none"),
         ('{"text": 1}', "the field 'text' is a number; it must be a string, a list of strings"),
-        ('{"text": true}', "is true or false"),
+        ('{"text": true}', "false"),
         ('{"text": {}}', "is an object"),
         ('{"text": ["a", 1]}', "the field 'text' has a number"),
         ('{"text": [["a"]]}', "has a list"),
         ('["text"]', "is a list, not an object"),
         ("null", "is null, not an object"),
-        ('{"text": "a"', r"is not JSON \(.* at column 13\)"),
-        ('{"text": "a"} {}', r"is not JSON \(Extra data at column 15\)"),
+        ('{"text": "a"', r"JSON.*13\)"),
+        ('{"text": "a"} {}', r"\(Extra.*15\)"),
         ("{'text': 'a'}", "is not JSON"),
-        ("text", r"is not JSON \(Expecting value at column 1\); .* without --input-format"),
+        ("text", r"column 1\).*--input-format"),
         ('{"text": "\t"}', "is not JSON"),
-        ('{"text": "a", "translation": null}', "already has a field 'translation'; .*--output-fie"),
+        ('{"text": "a", "translation": null}', r"'translation'.*--output-fie"),
     ],
 )
 def test_json_lines_that_are_refused(line: str, message: str) -> None:
@@ -157,13 +157,13 @@ def test_json_lines_that_are_refused(line: str, message: str) -> None:
 
 def test_names_in_messages_are_harmless_and_short() -> None:
     line = json.dumps({"\x1b[2J": 1, **{f"name{n}": 1 for n in range(999)}})
-    with pytest.raises(InputError, match=r"it has '\\x1b\[2J', 'name0', ") as raised:
+    with pytest.raises(InputError, match=r"'\\x1b\[2J', 'name0'") as raised:
         rendered(JSON, [line])
     assert len(str(raised.value)) < 500
 
 
 def test_json_that_is_nested_too_deeply() -> None:
-    with pytest.raises(InputError, match=r"^in, line 1 is not JSON \(nested too deeply\)"):
+    with pytest.raises(InputError, match=r"line 1.*JSON"):
         rendered(JSON, ["[" * 100_000])
 
 
@@ -192,10 +192,10 @@ def test_json_lines_with_translations() -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ('{"text": "a"}', "has no field 'de'; it has 'text'. Name one with --translation-field"),
-        ('{"text": "a", "de": 1}', "the field 'de' is a number; .* with --translation-field"),
-        ('{"text": "a", "de": ["b"]}', "'text' and 'de' have one text and a list of 1; each text"),
-        ('{"text": ["a"], "de": []}', "have a list of 1 and a list of 0; each text must have"),
+        ('{"text": "a"}', r"'text'.*--translation-field"),
+        ('{"text": "a", "de": 1}', r"field 'de'.*--translation-field"),
+        ('{"text": "a", "de": ["b"]}', r"'text'.*'de'"),
+        ('{"text": ["a"], "de": []}', r"list.*1"),
     ],
 )
 def test_json_lines_without_the_translation(line: str, message: str) -> None:
@@ -208,7 +208,7 @@ def test_columns_with_translations() -> None:
     records = list(form.read(["de\tid\ten", "b\t1\ta"], "in"))
     assert [(list(one.texts), list(one.given)) for one in records] == [([], []), (["a"], ["b"])]
     missing = TsvFormat(1, False, {}, given_column=3)
-    with pytest.raises(InputError, match=r"column 3 is missing; .* with --translation-column"):
+    with pytest.raises(InputError, match=r"column 3.*--translation-column"):
         list(missing.read(["a\tb"], "in"))
 
 
@@ -252,13 +252,13 @@ def test_a_column_that_is_replaced() -> None:
 @pytest.mark.parametrize(
     ("form", "lines", "message"),
     [
-        (tsv(3), ["a\tb"], "in, line 1 has 2 columns, so column 3 is missing"),
-        (tsv(2), ["a\tb", "", "c"], "in, line 3 has 1 column, but the first row has 2; columns"),
-        (tsv(2), ["a\tb", "c\td\te"], "in, line 2 has 3 columns, but the first row has 2"),
-        (tsv("x", True), ["a\tb"], "in, line 1 has no column 'x'; the header has 'a', 'b'"),
-        (tsv("a", True), ["a\ta"], "in, line 1 has several columns 'a'"),
-        (tsv("a", True), ["a\ttranslation"], "line 1 already has a column 'translation'; .*--repl"),
-        (tsv(1, True), ["a\tb", "c"], "in, line 2 has 1 column"),
+        (tsv(3), ["a\tb"], r"line 1.*columns"),
+        (tsv(2), ["a\tb", "", "c"], r"line 3.*columns"),
+        (tsv(2), ["a\tb", "c\td\te"], r"line 2.*columns"),
+        (tsv("x", True), ["a\tb"], r"column 'x'.*'a', 'b'"),
+        (tsv("a", True), ["a\ta"], r"line 1.*columns 'a'"),
+        (tsv("a", True), ["a\ttranslation"], r"'translation'.*--repl"),
+        (tsv(1, True), ["a\tb", "c"], r"line 2.*column"),
     ],
     ids=["number", "missing", "too many", "name", "ambiguous", "exists", "after header"],
 )

@@ -172,7 +172,7 @@ def test_empty_places_of_the_pool_are_no_hypotheses() -> None:
 
 @pytest.mark.parametrize("value", [np.nan, NONE], ids=["NaN", "minus infinity"])
 def test_a_sentence_without_any_hypothesis_is_an_error(value: float) -> None:
-    with pytest.raises(BackendError, match="no finite probabilities for a sentence of 1 source"):
+    with pytest.raises(BackendError, match=r"probabilities.*1 source"):
         found((value, value), log_probs=[[value, value]] * 3)
 
 
@@ -585,7 +585,7 @@ def test_an_error_of_one_batch_ends_the_call_with_it(workers: int) -> None:
             raise BackendError("out of memory for 7 tensors")
 
     graphs = EndlessGraphs(fail)
-    with pytest.raises(BackendError, match="out of memory for 7 tensors"):
+    with pytest.raises(BackendError, match="7 tensors"):
         translate(graphs, sentences_of(9), 1, workers)
     assert len(graphs.encoded) <= workers  # whoever failed begins nothing more
 
@@ -598,7 +598,7 @@ def test_probabilities_that_are_not_finite_are_an_error(workers: int) -> None:
 
     graphs = ScriptedGraphs([*scripts_of(2), nothing])
     sentences = [Sentence([4 + index, 9, 9], (), OPTIONS) for index in range(3)]
-    with pytest.raises(BackendError, match="no finite probabilities for a sentence of 3 source"):
+    with pytest.raises(BackendError, match=r"probabilities.*3 source"):
         translate(graphs, sentences, 4, workers)
 
 

@@ -369,23 +369,23 @@ def test_a_sentence_is_selected_for_as_it_is_alone(both: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "shape", "message"),
     [
-        ("choices", (24, 4, 8), "candidates and beams do not match"),
-        ("log_probs", (24, 3), "candidates and beams do not match"),
-        ("done", (23,), "must be one value for each sentence"),
-        ("length_penalty_alpha", (), "must be one value for each sentence"),
-        ("early_stopping", (1,), "must be one value for each sentence"),
-        ("finished_parents", (24, 5), "the pool and the beams must have the same shape"),
-        ("marked_tokens", (24, 4), "marked tokens and their factors must be"),
-        ("marked_factors", (24, 4, 1), "marked tokens and their factors must be"),
-        ("sampling_noise", (23, 2), r"noise must be \[N, R\]"),
-        ("sampling_noise", (24,), r"noise must be \[N, R\]"),
-        ("sampling_temperature", (), r"temperatures and top shares \[N\]"),
-        ("sampling_top_p", (23,), r"temperatures and top shares \[N\]"),
-        ("tail_tokens", (23, 0), r"tail and their noise must be \[N, D\]"),
-        ("tail_noise", (24, 1), r"tail and their noise must be \[N, D\]"),
-        ("constraint_tokens", (23, 0), r"constraints must be \[N, U\]"),
-        ("constraint_progress", (24, 4, 1), r"constraints must be \[N, U\]"),
-        ("other_progress", (24, 3), r"constraints must be \[N, U\]"),
+        ("choices", (24, 4, 8), "candidates"),
+        ("log_probs", (24, 3), "candidates"),
+        ("done", (23,), "each sentence"),
+        ("length_penalty_alpha", (), "each sentence"),
+        ("early_stopping", (1,), "each sentence"),
+        ("finished_parents", (24, 5), "same shape"),
+        ("marked_tokens", (24, 4), "marked tokens"),
+        ("marked_factors", (24, 4, 1), "marked tokens"),
+        ("sampling_noise", (23, 2), r"\[N, R\]"),
+        ("sampling_noise", (24,), r"\[N, R\]"),
+        ("sampling_temperature", (), "temperatures"),
+        ("sampling_top_p", (23,), "temperatures"),
+        ("tail_tokens", (23, 0), r"\[N, D\]"),
+        ("tail_noise", (24, 1), r"\[N, D\]"),
+        ("constraint_tokens", (23, 0), r"\[N, U\]"),
+        ("constraint_progress", (24, 4, 1), r"\[N, U\]"),
+        ("other_progress", (24, 3), r"\[N, U\]"),
     ],
 )
 def test_selection_refuses_what_does_not_fit(
@@ -474,15 +474,15 @@ def test_each_beam_sees_its_own_slot(both: Any, n: int, k: int, p: int, seen: fl
 @pytest.mark.parametrize(
     ("name", "changed", "message"),
     [
-        ("ExtendAncestry", {"slots": [[0, 5]]}, "a slot is out of range"),
-        ("ExtendAncestry", {"slots": [[-1, 0]]}, "a slot is out of range"),
+        ("ExtendAncestry", {"slots": [[0, 5]]}, "range"),
+        ("ExtendAncestry", {"slots": [[-1, 0]]}, "range"),
         ("ExtendAncestry", {"slots": [[0, 1, 2]]}, "do not match"),
-        ("FollowAncestry", {"parents": [[0, 2]]}, "a parent is out of range"),
-        ("FollowAncestry", {"parents": [[0, -1]]}, "a parent is out of range"),
+        ("FollowAncestry", {"parents": [[0, 2]]}, "parent"),
+        ("FollowAncestry", {"parents": [[0, -1]]}, "parent"),
         (
             "FollowAncestry",
             {"ancestry": np.zeros((1, 2, 1), np.float32)},
-            "must be a slot for each beam",
+            "each beam",
         ),
     ],
 )
@@ -549,10 +549,10 @@ def test_embedding(both: Any, name: str) -> None:
 @pytest.mark.parametrize(
     ("changed", "value", "message"),
     [
-        ("tokens", 29, "a token is out of range"),
-        ("tokens", -1, "a token is out of range"),
-        ("positions", 12, "a position is out of range"),
-        ("positions", -1, "a position is out of range"),
+        ("tokens", 29, "token"),
+        ("tokens", -1, "token"),
+        ("positions", 12, "position"),
+        ("positions", -1, "position"),
     ],
 )
 def test_embedding_refuses_what_is_out_of_range(
@@ -566,7 +566,7 @@ def test_embedding_refuses_what_is_out_of_range(
 
 def test_embedding_refuses_what_does_not_fit(kernel: Any) -> None:
     inputs = embedding("Embed8")
-    with pytest.raises(Exception, match="must be a scale for each row of the table"):
+    with pytest.raises(Exception, match="each row"):
         kernel("Embed8", inputs | {"scales": inputs["scales"][:28]})
     for name, width in (("position_table", 20), ("table", 20)):
         with pytest.raises(Exception, match="do not match"):

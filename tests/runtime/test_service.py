@@ -250,7 +250,7 @@ def test_lines_in_work_are_counted(
 def test_bytes_are_refused(start: Start) -> None:
     service = start()
     for source, prefix in ((b"the cat", ""), (bytearray(b"a"), ""), ("a", b"b"), (None, "")):
-        with pytest.raises(InputError, match="it must be a list of token ids"):
+        with pytest.raises(InputError, match="token ids"):
             service.submit(source, target_prefix=prefix)  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="write SearchOptions"):
         service.submit("a", {"beam_size": 2})  # type: ignore[arg-type]
@@ -512,7 +512,7 @@ def test_submit_waits_while_the_service_is_full(
     thread.join(60)
     for future, line in zip((*futures, third.result(60)), (LINES[0], *LINES[2:4]), strict=True):
         assert_found(future.result(60), expected[line])
-    with pytest.raises(OptionError, match="capacity is 0; it must be at least 1"):
+    with pytest.raises(OptionError, match="capacity is 0"):
         start(capacity=0)
 
 
@@ -565,7 +565,7 @@ def test_closed_while_busy(
     if not cancel:
         for future, line in zip(waits, (LINES[2], LINES[-1]), strict=True):
             assert_found(future.result(), expected[line])
-    with pytest.raises(TranslateTrtError, match="is closed; make another one"):
+    with pytest.raises(TranslateTrtError, match="make another"):
         service.submit(LINES[0])
     service.close()  # again
 

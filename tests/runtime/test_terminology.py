@@ -121,9 +121,9 @@ def test_a_plain_model_is_made_to_use_the_terms(looping_bundle: Path) -> None:
         "a big <b>dog</b>", options, markup="html", terminology=GLOSSARY
     ).text
     assert "Hund" in html.replace("<b>", "").replace("</b>", "")
-    with pytest.raises(OptionError, match=r"data prepare --terminology .*required_phrases"):
+    with pytest.raises(OptionError, match=r"--terminology.*required_phrases"):
         translator.annotate(LINES[0], GLOSSARY)
-    with pytest.raises(OptionError, match="beam_size is 1, and line 1 of this call has const"):
+    with pytest.raises(OptionError, match="beam_size is 1"):
         translator.translate(LINES, SearchOptions(beam_size=1), terminology=GLOSSARY)
 
 
@@ -138,7 +138,7 @@ def test_a_line_too_long_for_the_model_has_the_terms_of_its_segments(looping_bun
     with TranslationService(translator) as service:
         futures = [service.submit(one, options, terminology=GLOSSARY) for one in (line, "a cat")]
         assert [one.result().text for one in futures] == [one.text for one in found]
-    with pytest.raises(OptionError, match="alternatives belong to one sentence"):
+    with pytest.raises(OptionError, match="alternatives belong"):
         translator.translate(line, SearchOptions(alternatives=2), terminology=GLOSSARY)
 
 
@@ -191,7 +191,7 @@ def test_terms_of_sentences(looping_bundle: Path) -> None:
 
 def test_what_does_not_go_together(translator: Translator) -> None:
     for arguments in ({"alignments": True}, {"markup": "html"}):
-        with pytest.raises(OptionError, match="neither alignments nor markup"):
+        with pytest.raises(OptionError, match="neither alignments"):
             translator.translate(LINES, terminology=GLOSSARY, **arguments)  # type: ignore[call-overload]
     with pytest.raises(OptionError, match=r"write Glossary\.read"):
         translator.translate(LINES, terminology="glossary.tsv")  # type: ignore[call-overload]

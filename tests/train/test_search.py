@@ -225,7 +225,7 @@ def test_probabilities_that_are_not_finite_are_an_error() -> None:
         return np.full(19, np.nan, dtype=np.float32)
 
     model = cast(Transformer, ScriptedModel([random_script(1, 19), nothing]))
-    with pytest.raises(BackendError, match="no finite probabilities for a sentence of 3 source"):
+    with pytest.raises(BackendError, match=r"probabilities.*3 source"):
         beam_search(model, [[4, 9], [5, 9, 9]], SearchOptions(beam_size=3))
 
 

@@ -90,7 +90,7 @@ def test_a_cheap_stage_is_repeated_without_force(tmp_path: Path) -> None:
         settings = {"search": {"beam_size": beam}}
         Records(tmp_path).run(Stage("measure", {}, settings, repeats=True), work)
     assert work.calls == [False, False]
-    with pytest.raises(OutputError, match=r"search\.beam_size 4 there, 5 here"):
+    with pytest.raises(OutputError, match=r"search\.beam_size 4"):
         Records(tmp_path).run(Stage("measure", {}, {"search": {"beam_size": 5}}), work)
 
 
@@ -134,7 +134,7 @@ def test_changed_outputs_are_not_replaced_without_force(tmp_path: Path) -> None:
     work = Work(tmp_path)
     Records(tmp_path).run(STAGE, work)
     (tmp_path / "out").write_text("edited")
-    with pytest.raises(OutputError, match="out has been changed since it was written"):
+    with pytest.raises(OutputError, match="changed since"):
         Records(tmp_path).run(STAGE, work)
     Records(tmp_path, force=True).run(STAGE, work)
     assert (tmp_path / "out").read_text() == "x"
@@ -148,7 +148,7 @@ def test_outputs_changed_in_place_are_found_and_copies_are_not(tmp_path: Path) -
     assert work.calls == [False]
     (tmp_path / "out").write_text("y")  # as long as before
     os.utime(tmp_path / "out", ns=(1, 1))
-    with pytest.raises(OutputError, match="out has been changed since it was written"):
+    with pytest.raises(OutputError, match="changed since"):
         Records(tmp_path).run(STAGE, work)
 
 

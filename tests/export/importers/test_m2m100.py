@@ -87,7 +87,7 @@ def test_languages_of_a_model(m2m100: Pair, translator: Translator) -> None:
     )
     prompt = m2m100.checkpoint.prompt
     assert len(prompt.source_languages) == len(prompt.target_languages) == 100
-    with pytest.raises(OptionError, match=r"target_language is not given, .* several languages"):
+    with pytest.raises(OptionError, match="target_language"):
         translator.translate(["the cat"])
     german = SearchOptions(2, source_language="en", target_language="de")
     (found,) = translator.translate(["the cat runs."], german)
@@ -117,7 +117,7 @@ def test_a_model_with_default_languages(m2m100: Pair, copied: Path) -> None:
     search = import_m2m100(copied).search
     assert (search["target_language"], search["min_length"]) == ("fr", 7)
     change(copied / "generation_config.json", forced_bos_token_id=END_ID)
-    with pytest.raises(InputError, match="forced_bos_token_id is 2; a language token is required"):
+    with pytest.raises(InputError, match="forced_bos_token_id is 2"):
         import_m2m100(copied)
 
 
@@ -128,7 +128,7 @@ def test_unsupported_generation_settings(copied: Path, caplog: pytest.LogCapture
     change(copied / "generation_config.json", no_repeat_ngram_size=3, repetition_penalty=1.2)
     import_m2m100(copied)
     said = "\n".join(record.getMessage() for record in caplog.records)
-    assert "no_repeat_ngram_size is 3, which translate-trt does not apply" in said
+    assert "no_repeat_ngram_size is 3" in said
     assert "repetition_penalty is 1.2" in said
 
 
@@ -297,7 +297,7 @@ def test_real_text_has_the_tokens_of_nllb(real_pieces: bytes, tmp_path: Path) ->
     model = (directory / MODEL).rename(tmp_path / MODEL)
     (directory / "special_tokens_map.json").unlink()
     tokenizer.save_pretrained(directory)
-    with pytest.raises(InputError, match=r"transformers 5 saves .* with --spm"):
+    with pytest.raises(InputError, match=r"transformers 5.*--spm"):
         import_m2m100(directory)
     newer = import_m2m100(directory, model)
     assert (newer.prompt, newer.tokenizers) == (older.prompt, older.tokenizers)
@@ -317,7 +317,7 @@ def test_tables_of_positions_in_the_file(change: float, copied: Path) -> None:
     if change < 0.01:
         assert import_m2m100(copied).model.config.positions == "sinusoidal"
     else:
-        with pytest.raises(InputError, match="differs from the sinusoids of M2M100"):
+        with pytest.raises(InputError, match="M2M100"):
             import_m2m100(copied)
 
 
@@ -326,11 +326,11 @@ def test_models_that_may_be_small100(copied: Path) -> None:
     path = copied / "tokenizer_config.json"
     settings = json.loads(path.read_text())
     path.write_text(json.dumps(settings | {"tokenizer_class": "SMALL100Tokenizer"}))
-    with pytest.raises(InputError, match="tokenizer_class is 'SMALL100Tokenizer'; supported"):
+    with pytest.raises(InputError, match="tokenizer_class is 'SMALL100Tokenizer'"):
         import_m2m100(copied)
     del settings["tokenizer_class"]
     path.write_text(json.dumps(settings))
-    with pytest.raises(InputError, match="the model may be SMaLL-100"):
+    with pytest.raises(InputError, match="SMaLL-100"):
         import_m2m100(copied)
 
 
@@ -349,28 +349,28 @@ def test_weights_in_several_files(m2m100: Pair, copied: Path) -> None:
     with pytest.raises(InputError, match=f"lists {files[0]}, which is not in "):
         import_m2m100(copied)
     index.write_text("[]")
-    with pytest.raises(InputError, match="lists no weight files"):
+    with pytest.raises(InputError, match="weight files"):
         import_m2m100(copied)
 
 
 @pytest.mark.parametrize(
     ("file", "values", "message"),
     [
-        ("config", {"model_type": "nllb-moe"}, "this command imports 'm2m_100'"),
+        ("config", {"model_type": "nllb-moe"}, "'m2m_100'"),
         ("config", {"activation_function": "gelu_new"}, "supported: relu, gelu"),
-        ("config", {"decoder_ffn_dim": 64}, "decoder_ffn_dim is 64; it must equal encoder_ffn_dim"),
-        ("config", {"vocab_size": 150}, "unique and below the model's vocab_size, 150"),
+        ("config", {"decoder_ffn_dim": 64}, r"decoder_ffn_dim is 64.*encoder_ffn_dim"),
+        ("config", {"vocab_size": 150}, "vocab_size, 150"),
         (
             "config",
             {"vocab_size": 999},
-            "vocabulary has 999 tokens; they belong to different models",
+            r"vocabulary.*999 tokens",
         ),
-        ("config", {"d_model": 64}, "d_model is 64; embeddings are 32 wide"),
-        ("tokenizer_config", {"legacy_behaviour": True}, "language follows the end token"),
+        ("config", {"d_model": 64}, "d_model is 64"),
+        ("tokenizer_config", {"legacy_behaviour": True}, "language follows"),
         ("tokenizer_config", {"tokenizer_class": "SMALL100Tokenizer"}, "is 'SMALL100Tokenizer'"),
         ("tokenizer_config", {"language_codes": "other"}, "supported: m2m100, wmt21"),
-        ("generation_config", {"bad_words_ids": [[4, 5]]}, "only words of a single token"),
-        ("generation_config", {"forced_bos_token_id": "de"}, "one of the .* tokens is required"),
+        ("generation_config", {"bad_words_ids": [[4, 5]]}, "single token"),
+        ("generation_config", {"forced_bos_token_id": "de"}, "required"),
     ],
 )
 def test_unsupported_settings_are_named(
@@ -382,18 +382,18 @@ def test_unsupported_settings_are_named(
 
 
 def test_broken_directories(copied: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="is not a directory"):
+    with pytest.raises(InputError, match="directory"):
         import_m2m100(tmp_path / "nothing")
     (copied / "vocab.json").write_text("[]")
-    with pytest.raises(InputError, match="not a JSON object of tokens and ids"):
+    with pytest.raises(InputError, match="JSON"):
         import_m2m100(copied)
     (copied / "vocab.json").unlink()
-    with pytest.raises(InputError, match=r"the vocabulary has no language tokens such as"):
+    with pytest.raises(InputError, match="language tokens"):
         import_m2m100(copied)
     (copied / "tokenizer.json").write_text('{"model": 3}')
-    with pytest.raises(InputError, match=r"tokenizer\.json has no vocabulary"):
+    with pytest.raises(InputError, match=r"tokenizer\.json"):
         import_m2m100(copied)
     (copied / MODEL).write_bytes(b"nothing")
     (copied / "tokenizer.json").unlink()
-    with pytest.raises(InputError, match=r"cannot read .* as a SentencePiece model"):
+    with pytest.raises(InputError, match="SentencePiece"):
         import_m2m100(copied)

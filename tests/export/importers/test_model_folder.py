@@ -161,7 +161,7 @@ def test_settings(name: str, folder: Path, caplog: pytest.LogCaptureFixture) -> 
 
 def test_two_vocabularies(folder: Path) -> None:
     (folder / "vocab.ende.spm").rename(folder / "srcvocab.ende.spm")
-    with pytest.raises(InputError, match=r"lacks a vocabulary: vocab\*\.spm, or srcvocab\*\.spm"):
+    with pytest.raises(InputError, match=r"srcvocab\*\.spm"):
         ModelFolder.find(folder)
     (folder / "trgvocab.ende.spm").write_bytes((folder / "srcvocab.ende.spm").read_bytes())
     names = [path.name for path in ModelFolder.find(folder).vocabularies]
@@ -182,14 +182,10 @@ def test_incomplete_directories(folder: Path) -> None:
     model = folder / "model.ende.intgemm.alphas.bin"
     compressed = folder / "model.ende.intgemm.alphas.bin.gz"
     model.rename(compressed)
-    with pytest.raises(
-        InputError, match=r"lacks a model: .*Decompress model\.ende\.intgemm\.alphas\.bin\.gz first"
-    ):
+    with pytest.raises(InputError, match=r"model\.ende\.intgemm\.alphas\.bin\.gz"):
         ModelFolder.find(folder)
     (folder / "config.yml").write_text(CONFIG)
-    with pytest.raises(
-        InputError, match=r"lacks .*model\.ende.*, which .*config\.yml names under mo"
-    ):
+    with pytest.raises(InputError, match=r"model\.ende.*config\.yml"):
         ModelFolder.find(folder)
 
 
@@ -206,11 +202,11 @@ def test_text_by_the_settings(folder: Path, caplog: pytest.LogCaptureFixture) ->
         assert shortlist is not None
         assert (shortlist.frequent, shortlist.best, shortlist.threshold) == expected
     (folder / "config.yml").write_text("shortlist: [lex.s2t, many]\n")
-    with pytest.raises(InputError, match=r"shortlist is \['lex\.s2t', 'many'\]; a file and"):
+    with pytest.raises(InputError, match=r"\['lex\.s2t'"):
         ModelFolder.find(folder)
     (folder / "config.yml").write_text("shortlist: [/a/gone.s2t, 100]\n")
     assert ModelFolder.find(folder).decoder.shortlist is None
-    assert "names the shortlist /a/gone.s2t, which is not in its directory" in caplog.text
+    assert "/a/gone.s2t" in caplog.text
 
 
 def test_options_of_the_command(folder: Path, tmp_path: Path) -> None:
@@ -275,5 +271,5 @@ def test_opus_mt(tokenizer_model: Path, tmp_path: Path) -> None:
     line = "The dog walks over the river."
     assert found.encode(line, out_type=str) == pieces.encode(line, out_type=str)
     (folder / "source.bpe").touch()
-    with pytest.raises(InputError, match=r"source\.bpe, codes of subword-nmt"):
+    with pytest.raises(InputError, match=r"source\.bpe"):
         import_directory(folder, (None, None))

@@ -344,8 +344,8 @@ def test_broken_checkpoints(tmp_path: Path) -> None:
             import_opennmt_py(save(tmp_path, OPTIONS, weights, **more))
     path = tmp_path / "settings.pt"
     torch.save({"opt": argparse.Namespace(), "vocab": VOCABULARIES}, path)
-    with pytest.raises(InputError, match=r"they are in a \.safetensors file"):
+    with pytest.raises(InputError, match=r"\.safetensors file"):
         import_opennmt_py(path)
     torch.save([1], path)
-    with pytest.raises(InputError, match="contains a list and is not a checkpoint of OpenNMT-py"):
+    with pytest.raises(InputError, match="OpenNMT-py"):
         import_opennmt_py(path)

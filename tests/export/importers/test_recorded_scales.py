@@ -80,29 +80,29 @@ def test_scales_are_dropped_by_default(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("value", [0.0, -25.5, float("nan"), float("inf"), 1e-39])
 def test_scales_that_are_no_numbers(value: float, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"_l1_self_Wq_QuantMultA is \[.*\], not a positive"):
+    with pytest.raises(InputError, match="_l1_self_Wq_QuantMultA"):
         imported(tmp_path, OPTIONS, encoder_l1_self_Wq=value)
 
 
 def test_scales_of_another_shape(tmp_path: Path) -> None:
     arrays = {"a_W_QuantMultA": np.ones(2, np.float32)}
-    with pytest.raises(InputError, match=r"a_W_QuantMultA is \[1\.0, 1\.0\], not a positive"):
+    with pytest.raises(InputError, match=r"a_W_QuantMultA is \[1\.0"):
         read_magnitudes(tmp_path, arrays, {"a": ["a_W"]})
 
 
 @pytest.mark.parametrize(
     ("name", "bergamot", "message"),
     [
-        ("float32", False, "stores its matrices as floating-point numbers; only intgemm8 models"),
-        ("intgemm16", True, "stores its matrices as intgemm16; only intgemm8 models of Bergamot"),
-        ("intgemm8", False, "has no encoder_l1_self_Wq_QuantMultA, the recorded activation scale"),
+        ("float32", False, "intgemm8"),
+        ("intgemm16", True, r"intgemm16.*intgemm8"),
+        ("intgemm8", False, "encoder_l1_self_Wq_QuantMultA"),
     ],
 )
 def test_binaries_without_scales(name: str, bergamot: bool, message: str, tmp_path: Path) -> None:
     path, vocabularies = write(tmp_path, OPTIONS, name, bergamot)
     with pytest.raises(InputError, match=message) as raised:
         import_marian_model(path, *vocabularies, recorded_scales=True)
-    assert "Leave out --recorded-activation-scales" in str(raised.value)
+    assert "--recorded-activation-scales" in str(raised.value)
 
 
 def test_the_command_stores_scales_in_the_checkpoint(tmp_path: Path) -> None:

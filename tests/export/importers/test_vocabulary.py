@@ -86,10 +86,10 @@ def test_a_word_that_is_also_a_piece(tmp_path: Path) -> None:
     """As after add_tokens("cat") in transformers."""
     token_map = TokenMap([*SPECIAL, *PIECES, "cat"], SpecialTokens(0, 1, 2, 3))
     path = save_model(tmp_path / "spm")
-    with pytest.raises(InputError, match="has the piece '\u2581cat', and a word that would be"):
+    with pytest.raises(InputError, match="'▁cat'"):
         remap_tokenizers((path, path), (token_map, token_map), lambda token: token == "cat")
 
 
 def test_surrogates_are_not_text() -> None:
-    with pytest.raises(InputError, match=r"contains the token '\\ud83d', which is not text"):
+    with pytest.raises(InputError, match=r"'\\ud83d'"):
         TokenMap([*SPECIAL, "\ud83d"], SpecialTokens(0, 1, 2, 3))

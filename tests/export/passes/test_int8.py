@@ -363,7 +363,7 @@ def test_a_second_run_finds_nothing_and_changes_nothing() -> None:
     given = matmuls()
     DynamicInt8().run(given)
     before = operators(given)
-    with pytest.raises(TranslateTrtError, match="no matmul with a constant matrix"):
+    with pytest.raises(TranslateTrtError, match="constant matrix"):
         DynamicInt8().run(given)
     assert operators(given) == before
 
@@ -483,7 +483,7 @@ def test_a_vocabulary_with_a_recorded_scale(columns: int, biased: bool) -> None:
 def test_scales_that_a_pass_lost_are_an_error() -> None:
     given = matmuls()
     set_input_magnitudes(given, {"w": 2.0})
-    with pytest.raises(TranslateTrtError, match="lacks the recorded activation scale of v"):
+    with pytest.raises(TranslateTrtError, match="recorded activation"):
         DynamicInt8().run(given)
 
 

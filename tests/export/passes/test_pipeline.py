@@ -99,7 +99,7 @@ def test_unknown_names_are_refused() -> None:
     for name in ("fuse", "int8", "fp16", ""):
         with pytest.raises(OptionError, match=f"no pass {name!r} .*fuse-multi-head"):
             pass_names(["simplify", name])
-    with pytest.raises(OptionError, match="no pass 'folding' to leave out; choose from store"):
+    with pytest.raises(OptionError, match="'folding'"):
         BuildOptions(disabled_passes=("folding",))
 
 
@@ -175,7 +175,7 @@ def test_too_few_matches_are_an_error_that_says_what_came_closest() -> None:
     assert seen == ["watched"]  # the graph is dumped, too
     needed = expecting(4)
     needed.required = True
-    with pytest.raises(TranslateTrtError, match="Choose a target of another precision, and"):
+    with pytest.raises(TranslateTrtError, match="another precision"):
         run_passes(small(), [needed], shapes=[SHAPE])
 
 
@@ -202,11 +202,11 @@ def test_matches_are_not_enforced_where_a_pass_is_left_out() -> None:
 @pytest.mark.parametrize(
     ("target", "operator", "message", "miss"),
     [
-        ("onnx-fp32", "Softmax", "fuse-multi-head has 3 matches in the step graph instead of 4",
+        ("onnx-fp32", "Softmax", r"fuse-multi-head.*3 matches",
          r"Reshape .*axis mismatch.* \(nodes matched: 3\)"),
-        ("tensorrt-fp32", "Softmax", "fuse-attention has 3 matches in the step graph instead of 4",
+        ("tensorrt-fp32", "Softmax", r"fuse-attention.*3 matches",
          r"MatMul .*axis mismatch.* \(nodes matched: \d\)"),
-        ("onnx-fp32", "LogSoftmax", "top-k-first has 0 matches in the step graph instead of 1",
+        ("onnx-fp32", "LogSoftmax", r"top-k-first.*0 matches",
          "log_softmax: its axis is not known to be the last one"),
     ],
 )  # fmt: skip

@@ -251,7 +251,7 @@ def test_graphs_without_names_are_refused(
     bundle = Path(shutil.copytree(compiled_bundle, tmp_path / "bundle"))
     for prefix in ("decoder.", "logits"):
         change(bundle, "onnx-fp32", "step", rename(prefix, "other."))
-    with pytest.raises(BundleError, match=r"step.onnx has no named layers"):
+    with pytest.raises(BundleError, match="named layers"):
         compare_layers(bundle, checkpoint, LINES, ["onnx-fp32"], threads=1)
 
 
@@ -262,7 +262,7 @@ def test_no_text_and_another_models_bundle(
         compare_layers(compiled_bundle, checkpoint, ["", " "])
     other = lively_model(checkpoint.model.vocabulary_size + 1, steps=0)
     path = save_model(other, tmp_path / "other", tokenizer_model)
-    with pytest.raises(BundleError, match="the models differ in shape"):
+    with pytest.raises(BundleError, match="models differ"):
         compare_layers(compiled_bundle, open_checkpoint(path), LINES)
 
 

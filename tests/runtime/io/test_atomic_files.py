@@ -131,7 +131,7 @@ def test_files_reach_the_disk_before_the_rename(
 
 def test_existing_path_is_refused_before_any_work(tmp_path: Path) -> None:
     ours(tmp_path / "a")
-    refused = pytest.raises(OutputError, match="exists; choose another path or add --force")
+    refused = pytest.raises(OutputError, match="--force")
     with refused, new_directory(tmp_path / "a"):
         pytest.fail("the block must not run")
     assert names(tmp_path) == ["a"]
@@ -158,7 +158,7 @@ def test_force_refuses_what_is_not_ours(tmp_path: Path, kind: Kind | None) -> No
     path = tmp_path / "home"
     path.mkdir()
     (path / "thesis.txt").write_text("precious")
-    refused = pytest.raises(OutputError, match="so --force does not replace it")
+    refused = pytest.raises(OutputError, match="--force")
     with refused, new_directory(path, force=True, kind=kind):
         pytest.fail("the block must not run")
     assert (path / "thesis.txt").read_text() == "precious"
@@ -233,7 +233,7 @@ def test_failure_leaves_the_old_directory_and_nothing_else(
 
 
 def test_permission_error_inside_is_an_output_error(tmp_path: Path) -> None:
-    refused = pytest.raises(OutputError, match="Choose a path that you may write to")
+    refused = pytest.raises(OutputError, match="may write")
     with refused, new_directory(tmp_path / "a") as work:
         raise PermissionError(errno.EACCES, "Permission denied", str(work / "weights"))
     assert names(tmp_path) == []
@@ -401,7 +401,7 @@ def test_without_locks_there_is_a_warning(
     with new_directory(tmp_path / "a"):
         pass
     assert names(tmp_path) == [".a.0123abcd.partial", "a"]
-    assert "does not support locks" in caplog.text
+    assert "support locks" in caplog.text
 
 
 def test_a_lock_file_is_no_link(tmp_path: Path) -> None:
@@ -482,10 +482,10 @@ def test_an_output_lies_in_no_input_and_holds_none(tmp_path: Path) -> None:
     (tmp_path / "model" / "weights").write_text("")
     (tmp_path / "link").symlink_to("model")
     for out in (tmp_path / "model" / "new" / "deeper", tmp_path / "link" / "new"):
-        with pytest.raises(OutputError, match=r"lies in the input .*/model;"):
+        with pytest.raises(OutputError, match="/model"):
             check_apart(out, [None, tmp_path / "model"])
     for out in (tmp_path / "model", tmp_path / "link"):
-        with pytest.raises(OutputError, match="would replace the input"):
+        with pytest.raises(OutputError, match="would replace"):
             check_apart(out, [tmp_path / "model" / "weights"])
     check_apart(tmp_path / "models", [tmp_path / "model", "-", tmp_path / "missing"])
     check_apart(Path(os.devnull), [os.devnull])

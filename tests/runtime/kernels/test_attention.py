@@ -82,7 +82,7 @@ def test_heads_are_split(make_session: Callable[..., Session], end: str) -> None
     kept = x[..., begin : begin + h * d].reshape(n, s, h, d).transpose(0, 2, 1, 3)
     expected = kept.clip(-65504, 65504) if end else kept
     np.testing.assert_array_equal(found, expected.astype(CACHES[end]))
-    with pytest.raises(Exception, match="must have the columns from begin to end"):
+    with pytest.raises(Exception, match="columns"):
         make_session(f"SplitHeads{end}", {"x": x[..., :79]}, **shape)()
 
 
@@ -132,7 +132,7 @@ def test_a_slot_out_of_range_is_refused(make_session: Callable[..., Session]) ->
     run = make_session("CachedAttention", values, 3, heads=1)
     run()
     for slot in (3, -1):
-        with pytest.raises(Exception, match="slot is out of range"):
+        with pytest.raises(Exception, match="range"):
             run({"slots": np.array([[0, slot]])})
 
 

@@ -105,7 +105,7 @@ def test_a_bias_must_be_constant_and_fit(make_session: Callable[..., Session]) -
               "count": np.array([9])}  # fmt: skip
     with pytest.raises(Exception, match="must be constant"):
         make_session("BiasedCandidates8", values, 3, ("w", "s"))
-    with pytest.raises(Exception, match="must have a value per column"):
+    with pytest.raises(Exception, match="per column"):
         make_session("BiasedCandidates8", values | {"bias": np.zeros(31, np.float32)}, 3,
                      ("w", "s", "bias"))  # fmt: skip
 
@@ -128,7 +128,7 @@ def test_beams_that_are_alike_have_the_same_candidates_and_columns_of_their_own(
     ("changed", "message"),
     [
         ({"column": np.full((1, 4, 1), 20)}, "out of range"),
-        ({"count": np.array([21])}, "number of candidates must be"),
+        ({"count": np.array([21])}, "candidates"),
     ],
 )
 def test_candidates_refuse_what_is_not_there(

@@ -142,9 +142,9 @@ def test_weights_must_be_constant(make_session: Callable[..., Session]) -> None:
     [
         (
             {"x": np.ones((2, 1, 12), np.float32)},
-            "must have as many columns as the weights have rows",
+            "many columns",
         ),
-        ({"residual": np.ones((2, 1, 15), np.float32)}, "must have the same shape"),
+        ({"residual": np.ones((2, 1, 15), np.float32)}, "same shape"),
     ],
 )
 def test_products_refuse_what_does_not_fit(
@@ -223,12 +223,12 @@ def test_equal_rows_of_floats_are_finished_apart(
     [
         (
             {"x": np.ones((2, 1, 12), np.float32)},
-            "must have as many columns as the weights have rows",
+            "many columns",
         ),
-        ({"residual": np.ones((2, 1, 15), np.float32)}, "must have the same shape"),
+        ({"residual": np.ones((2, 1, 15), np.float32)}, "same shape"),
         ({"w": np.ones((1, 16, 16), np.float32)}, "must be"),
-        ({"b": np.ones(65, np.float32)}, "must have the same number of columns"),
-        ({"w": np.ones((2, 16, 64), np.float32)}, "must have the same number of columns"),
+        ({"b": np.ones(65, np.float32)}, "same number"),
+        ({"w": np.ones((2, 16, 64), np.float32)}, "same number"),
     ],
 )
 def test_products_of_floats_refuse_what_does_not_fit(
@@ -257,7 +257,7 @@ def test_recurrent_unit(make_session: Callable[..., Session]) -> None:
 def test_recurrent_units_refuse_what_does_not_fit(make_session: Callable[..., Session]) -> None:
     values = {"gates": np.ones((2, 1, 8), np.float32), "state": np.ones((2, 1, 4), np.float32)}
     run = make_session("RecurrentUnit", values, 2)
-    with pytest.raises(Exception, match="must be twice as wide as the state"):
+    with pytest.raises(Exception, match="twice"):
         run({"state": np.ones((2, 1, 3), np.float32)})
 
 

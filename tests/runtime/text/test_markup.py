@@ -265,7 +265,7 @@ def test_malformed_xml(source: str, message: str) -> None:
 
 
 def test_unknown_markup() -> None:
-    with pytest.raises(OptionError, match="markup is 'sgml'; choose one of html, xml, text"):
+    with pytest.raises(OptionError, match="'sgml'"):
         translate_with(translator(forwards), [""], "sgml", False)  # type: ignore[arg-type]
 
 

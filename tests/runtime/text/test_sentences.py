@@ -89,7 +89,7 @@ def test_a_panic_of_the_library_loses_no_text(
 
     monkeypatch.setattr("sentencex.get_sentence_boundaries", panic)
     assert SentenceRules("en").split("One. Two.") == ["One. Two."]
-    assert "not a char boundary" in caplog.text
+    assert "char boundary" in caplog.text
 
 
 class Counted:

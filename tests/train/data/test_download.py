@@ -71,7 +71,7 @@ def test_an_interrupted_download_resumes(
 
 def test_the_next_run_resumes_a_download(site: Site, fetch: Callable[..., Path]) -> None:
     site.cuts = [1000] + [0] * 5
-    with pytest.raises(DownloadError, match=r"1,000 bytes are kept .* run the command again"):
+    with pytest.raises(DownloadError, match=r"1,000 bytes.*command"):
         fetch()
     site.requests.clear()
     assert fetch().read_bytes() == CONTENT
@@ -125,7 +125,7 @@ def test_a_busy_server_is_asked_again(
 def test_a_missing_file_is_an_error_at_once(
     site: Site, fetch: Callable[..., Path], pauses: list[float]
 ) -> None:
-    with pytest.raises(DownloadError, match=r"/gone\.tgz: the server answered 404 .*--mirror"):
+    with pytest.raises(DownloadError, match=r"/gone\.tgz.*--mirror"):
         fetch(Archive("gone.tgz"))
     assert pauses == []
 
@@ -156,7 +156,7 @@ def test_a_wrong_checksum_leaves_nothing(
 def test_a_wrong_size_is_known_before_the_download(
     site: Site, fetch: Callable[..., Path], tmp_path: Path
 ) -> None:
-    with pytest.raises(DownloadError, match="has 5,120 bytes, but should have 7"):
+    with pytest.raises(DownloadError, match=r"5,120 bytes.*should"):
         fetch(Archive(ARCHIVE.path, 7))
     assert names(tmp_path / "downloads") == []
 
@@ -191,5 +191,5 @@ def test_a_full_disk(
     if not Path("/dev/full").exists():
         pytest.skip("no /dev/full here")
     monkeypatch.setattr(module._Part, "start", lambda self, *_: self.path.symlink_to("/dev/full"))
-    with pytest.raises(OutputError, match=r"No space left on device\. Free some space"):
+    with pytest.raises(OutputError, match="space left"):
         fetch()

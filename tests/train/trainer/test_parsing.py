@@ -55,10 +55,10 @@ def test_the_checkpoint_of_the_best_f1(parser_run: Path, parser_data: PreparedDa
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"corpus_weights": "1"}, "has 1 weights, but .* was prepared from 2 corpora"),
-        ({"corpus_weights": "0.0001,0"}, "leaves no pair in an epoch; raise a weight"),
-        ({"source_vocabulary_size": 400}, "with a source vocabulary of .*--source-vocabulary-size"),
-        ({"vocabulary_size": 400}, "with a vocabulary of .* leave out --vocabulary-size"),
+        ({"corpus_weights": "1"}, r"1 weights.*prepared"),
+        ({"corpus_weights": "0.0001,0"}, "leaves"),
+        ({"source_vocabulary_size": 400}, "--source-vocabulary-size"),
+        ({"vocabulary_size": 400}, "--vocabulary-size"),
     ],
 )
 def test_settings_that_do_not_fit_the_trees(
@@ -81,9 +81,9 @@ def test_what_vocabularies_determine_does_not_change_on_resuming(
 
 
 def test_text_has_neither_trees_nor_corpora(text: TextFiles, tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="best_metric f1 compares trees; prepare the data with"):
+    with pytest.raises(OptionError, match="best_metric f1"):
         prepare_job(text, tmp_path / "run", "tiny", {"best_metric": "f1"})
-    with pytest.raises(OptionError, match=r"corpus_weights 2,1 needs --data"):
+    with pytest.raises(OptionError, match=r"corpus_weights.*--data"):
         prepare_job(text, tmp_path / "run", "tiny", {"corpus_weights": "2,1"})
 
 
