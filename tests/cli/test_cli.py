@@ -199,12 +199,6 @@ def test_ctrl_c_while_modules_load_prints_nothing() -> None:
     assert (done.returncode, done.stderr) == (-signal.SIGINT, b"")
 
 
-def test_the_help_has_sections() -> None:
-    help = run("translate", "--help").output
-    assert help.index("\nOptions:") < help.index("--bundle") < help.index("\nSearch:")
-    assert help.index("\nSearch:") < help.index("--beam-size") < help.index("\nResults:")
-
-
 def test_version() -> None:
     assert run("--version").output == f"translate-trt, version {version('translate-trt')}\n"
 
@@ -331,11 +325,6 @@ def test_subcommands_of_a_group_take_verbosity() -> None:
     assert "--verbose" in run("data", "info", "--help").stdout
 
 
-def test_errors_are_shown_when_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    install(monkeypatch, raising(InputError("bad")))
-    assert run("-q", "probe").stderr == "translate-trt: error: bad\n"
-
-
 def test_bugs_are_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, raising(ZeroDivisionError("bug")))
     assert isinstance(run("probe").exception, ZeroDivisionError)
@@ -411,25 +400,6 @@ def test_missing_module_of_our_own_is_a_bug(monkeypatch: pytest.MonkeyPatch) -> 
 def log_each_level() -> None:
     for level in ("debug", "info", "warning", "error"):
         getattr(logging.getLogger("translate_trt"), level)("%s text", level)
-
-
-@pytest.mark.parametrize(
-    ("flags", "shown"),
-    [
-        (["-q"], ["error"]),
-        ([], ["warning", "error"]),
-        (["-v"], ["info", "warning", "error"]),
-        (["-vv"], ["debug", "info", "warning", "error"]),
-        (["--verbose"], ["info", "warning", "error"]),
-    ],
-)
-def test_levels_of_logging(
-    monkeypatch: pytest.MonkeyPatch, flags: list[str], shown: list[str]
-) -> None:
-    install(monkeypatch, log_each_level)
-    result = run(*flags, "probe")
-    assert result.stdout == ""
-    assert result.stderr.splitlines() == [f"translate-trt: {name}: {name} text" for name in shown]
 
 
 def test_logging_is_taken_down_again(monkeypatch: pytest.MonkeyPatch) -> None:

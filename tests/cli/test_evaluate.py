@@ -18,9 +18,7 @@ from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.text.tokenizer import Tokenizer
 from translate_trt.runtime.translator import Translator
 from translate_trt.train.checkpoint import Checkpoint, open_checkpoint
-from translate_trt.train.cli.evaluate import evaluate as command
 from translate_trt.train.evaluation.scoring import (
-    METRICS,
     make_metric,
     paired_bootstrap,
 )
@@ -159,14 +157,6 @@ def test_several_references(three: list[Path]) -> None:
     assert trees.exit_code == 2
 
 
-def test_one_system_is_compared_with_nothing(three: list[Path]) -> None:
-    reference, good, _ = three
-    done = run("--reference", reference, good)
-    assert done.stdout.splitlines()[0].split("  ")[0] == "system"
-    assert "difference" not in done.stdout
-    assert result("--reference", reference, good)["systems"][0]["difference"] is None
-
-
 def test_json(three: list[Path]) -> None:
     reference, good, bad = three
     found = result("--reference", reference, good, bad, "--metric", "ter", "--metric", "chrf++")
@@ -182,16 +172,6 @@ def test_json(three: list[Path]) -> None:
     assert second["difference"]["p_value"] < 0.01
 
 
-def test_lines_are_read_as_the_translator_writes_them(tmp_path: Path) -> None:
-    # A byte order mark, CRLF, and characters that other readers take for line ends.
-    lines = ["eins zwei drei vier fünf", "sechs\u2028sieben\x85acht\x0bneun zehn elf"]
-    reference = write(tmp_path / "r.de", lines)
-    (tmp_path / "h").write_bytes(b"\xef\xbb\xbf" + "\r\n".join(lines).encode())
-    found = result("--reference", reference, tmp_path / "h", "--metric", "bleu")
-    assert found["sentences"] == 2
-    assert found["systems"][0]["scores"]["bleu"]["score"] == pytest.approx(100)
-
-
 def test_the_tokenization_reaches_score_and_difference(three: list[Path]) -> None:
     reference, good, bad = three
     found = result("--reference", reference, good, bad, "--tokenize", "none")["systems"]
@@ -199,11 +179,6 @@ def test_the_tokenization_reaches_score_and_difference(three: list[Path]) -> Non
     assert "tok:none" in scores[0]["signature"]
     difference = scores[1]["score"] - scores[0]["score"]
     assert found[1]["difference"]["value"] == pytest.approx(difference)
-
-
-def test_every_metric_can_be_asked_for() -> None:
-    (option,) = (parameter for parameter in command.params if parameter.name == "metrics")
-    assert tuple(option.to_info_dict()["type"]["choices"]) == METRICS
 
 
 def test_the_language_of_tokenized_bleu(three: list[Path], tmp_path: Path) -> None:
@@ -257,13 +232,6 @@ def test_a_bundle_scores_as_its_translator(
     assert (first["search"]["beam_size"], first["search"]["max_length"]) == (2, 9)
 
 
-def test_the_target_of_a_bundle(compiled_bundle: Path, source: Path, reference: Path) -> None:
-    flags = ("--reference", reference, "--source", source, compiled_bundle)
-    for name in ("onnx-fp32", "onnx-int8"):
-        (system,) = result(*flags, "--target", name)["systems"]
-        assert system["name"] == f"{compiled_bundle} ({name})"
-
-
 def test_an_ensemble_is_one_more_system(
     readable: Checkpoint, other: Path, source: Path, reference: Path
 ) -> None:
@@ -279,17 +247,6 @@ def test_an_ensemble_is_one_more_system(
     assert one["scores"] == alone["scores"]
     scores = {system["scores"]["bleu"]["score"] for system in (one, another, both)}
     assert len(scores) == 3  # the ensemble differs from both members
-
-
-def test_the_search_is_told(readable: Checkpoint, source: Path, reference: Path) -> None:
-    done = run(
-        "--reference", reference, "--source", source, readable.path, "--metric", "bleu",
-        "--beam-size", 1, "--length-penalty", 1, "--length-penalty-form", "length",
-        "--max-length", 5, "--min-length", 2,
-    )  # fmt: skip
-    assert done.stdout.splitlines()[-1] == (
-        "search: beam 1, length penalty 1 (length), max length 5, min length 2"
-    )
 
 
 # ---- what cannot be done ----
@@ -328,15 +285,6 @@ def test_what_is_refused(
     assert done.stdout == ""
 
 
-def test_models_need_lines_to_translate(
-    readable: Checkpoint, bundle: Path, reference: Path
-) -> None:
-    for system in (readable.path, bundle):
-        done = run("--reference", reference, system)
-        assert done.exit_code == 2
-        assert f"{system} needs lines to translate; give them with --source" in done.stderr
-
-
 def test_wrong_options_are_refused_before_anything_is_translated(
     readable: Checkpoint, bundle: Path, source: Path, reference: Path
 ) -> None:
@@ -348,19 +296,6 @@ def test_wrong_options_are_refused_before_anything_is_translated(
     assert done.exit_code == 1
     assert "trt-fp16" in done.stderr
     assert run(*flags, readable.path, "--metric", "meteor").exit_code == 2
-
-
-def test_members_with_different_vocabularies(
-    readable: Checkpoint, source: Path, reference: Path, tmp_path: Path
-) -> None:
-    wider = lively_model(readable.model.vocabulary_size + 1, steps=0)
-    path = save_model(wider, tmp_path / "wider", readable.tokenizer)
-    done = run(
-        "--reference", reference, "--source", source, "--ensemble", readable.path,
-        "--ensemble", path,
-    )  # fmt: skip
-    assert (done.exit_code, done.stdout) == (1, "")
-    assert "have different vocabularies" in done.stderr
 
 
 GOLD = ["(S (NP (PRP It)) (VP (VBZ works)) (. .))", "(S (NP (NN Rain)) (VP (VBD fell)))"] * 4
@@ -378,10 +313,3 @@ def test_trees(tmp_path: Path) -> None:
     assert f"{flat}: F1 with gold tags 66.67, recall 66.67, precision 66.67" in done.stdout
     found = result("--reference", gold, "--metric", "evalb", flat)["systems"][0]["scores"]["evalb"]
     assert found["details"]["lines with other words"] == 0
-
-
-def test_trees_are_not_scored_as_text(tmp_path: Path) -> None:
-    gold = write(tmp_path / "gold.trees", GOLD)
-    done = run("--reference", gold, "--metric", "evalb", "--metric", "bleu", gold)
-    assert done.exit_code == 2
-    assert "evalb compares" in done.stderr

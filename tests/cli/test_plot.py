@@ -7,7 +7,6 @@ import struct
 from pathlib import Path
 from typing import Any
 
-import click
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
@@ -17,7 +16,6 @@ from translate_trt.runtime.cli import main
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.text.tokenizer import Tokenizer
 from translate_trt.train.checkpoint import open_checkpoint
-from translate_trt.train.cli.attention import attention as attention_command
 from translate_trt.train.evaluation.attention_maps import KINDS, attend_sentence
 from translate_trt.train.evaluation.attention_plots import STYLES
 
@@ -75,14 +73,6 @@ def test_plot_draws_runs(metrics: Path, tmp_path: Path) -> None:
     assert out.read_bytes() != before  # one run instead of two
 
 
-def test_plot_has_a_default_name(
-    metrics: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert run("plot", "run/").exit_code == 0
-    assert png_size(tmp_path / "curves.png")[0] == 1200
-
-
 @pytest.mark.parametrize(
     ("name", "out", "code", "message"),
     [
@@ -97,16 +87,6 @@ def test_plot_says_what_is_wrong(
     done = run("plot", tmp_path / name, "--out", tmp_path / out)
     assert done.exit_code == code
     assert message in done.stderr
-    assert list(tmp_path.iterdir()) == [metrics]
-
-
-def test_plot_names_the_damaged_line(metrics: Path, tmp_path: Path) -> None:
-    lines = (metrics / "metrics.jsonl").read_bytes().split(b"\n")
-    lines[2] = b"\xff" + lines[2][:20]
-    (metrics / "metrics.jsonl").write_bytes(b"\n".join(lines))
-    done = run("plot", metrics, "--out", tmp_path / "a.png")
-    assert done.exit_code == 1
-    assert f"error: {metrics / 'metrics.jsonl'}, line 3 is damaged" in done.stderr
     assert list(tmp_path.iterdir()) == [metrics]
 
 
@@ -140,19 +120,6 @@ def test_attention_draws_every_kind(
         sizes.append(png_size(out))
     assert sizes[0][0] == sizes[1][0]
     assert sizes[1][1] > 1.5 * sizes[0][1]  # a panel for each of the two layers
-
-
-def test_attention_has_a_default_name_and_does_not_replace_it(
-    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    arguments = ("attention", "--checkpoint", checkpoint, SENTENCE)
-    assert run(*arguments).exit_code == 0
-    width, height = png_size(tmp_path / "attention.png")
-    assert width == 600  # the minimum, for a short sentence
-    assert height > 300
-    assert "exists" in run(*arguments).stderr
-    assert run(*arguments, "--force").exit_code == 0
 
 
 def test_attention_as_json(
@@ -250,13 +217,3 @@ def test_a_sentence_too_long_to_draw_still_has_numbers(checkpoint: Path) -> None
     value = json.loads(run("attention", "--checkpoint", checkpoint, *arguments).stdout)
     assert len(value["key"]) > 128
     assert len(value["layers"][0]["heads"][0]["weights"][0]) == len(value["key"])
-
-
-def test_the_choices_are_those_of_the_code() -> None:
-    choices = {
-        option.name: tuple(option.type.choices)
-        for option in attention_command.params
-        if isinstance(option.type, click.Choice)
-    }
-    assert choices["kind"] == KINDS
-    assert choices["style"] == STYLES

@@ -158,17 +158,6 @@ def test_what_sigkill_or_a_power_failure_has_cut_is_translated_again(
     assert names(tmp_path) == ["bundle", out, "text", "whole"]
 
 
-def test_lines_that_never_left_the_compressor_are_reported(
-    run: Run, interrupt: Run, text: Path, tmp_path: Path
-) -> None:
-    interrupt(text, out="out.gz")
-    (partial,) = tmp_path.glob("out*.partial")
-    os.truncate(partial, 0)
-    result = run(text, "--resume", out="out.gz")
-    assert result.exit_code == 0
-    assert "lines" in result.stderr
-
-
 @pytest.mark.parametrize("suffix", [".gz", ".zst"])
 def test_nothing_is_written_after_compressed_bytes_that_a_signal_has_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
@@ -265,14 +254,6 @@ def test_force_discards_and_says_how_much(
     assert names(tmp_path) == ["bundle", "out", "text"]
 
 
-def test_empty_leftovers_block_nothing(run: Run, text: Path, tmp_path: Path) -> None:
-    (tmp_path / "out.0123abcd.partial").touch()
-    (tmp_path / "out.0123abcd.record").write_text("{}\n{}\n")
-    (tmp_path / "out.89ab0123.record").write_text("{}\n{}\n")  # killed after the renaming
-    assert run(text).exit_code == 0
-    assert names(tmp_path) == ["bundle", "out", "text"]
-
-
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes")
 @pytest.mark.parametrize("flags", [(), ("--resume",), ("--force",)])
 def test_links_and_pipes_are_no_partial_files(
@@ -289,20 +270,6 @@ def test_links_and_pipes_are_no_partial_files(
     assert mine.read_text() == "a line of another file\n"
     assert left[0].is_symlink()
     assert left[1].is_fifo()
-
-
-def test_a_record_that_is_a_link_is_not_used(
-    run: Run, interrupt: Run, text: Path, tmp_path: Path
-) -> None:
-    interrupt(text)
-    (record,) = tmp_path.glob("out.*.record")
-    mine = record.rename(tmp_path / "mine")
-    before = mine.read_bytes()
-    record.symlink_to(mine)
-    result = run(text, "--resume")
-    assert result.exit_code == 1
-    assert "missing or damaged" in result.stderr
-    assert mine.read_bytes() == before
 
 
 def test_several_partial_files_are_named(

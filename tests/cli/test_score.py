@@ -90,13 +90,6 @@ def test_lines_without_a_score(run: Callable[..., Result], translator: Translato
     assert [len(entry["hypotheses"]) for entry in entries] == [1, 1, 0, 0, 1]
 
 
-def test_the_perplexity_of_all_lines(run: Callable[..., Result]) -> None:
-    found = run(LINES, TRANSLATIONS, "-v")
-    assert "4 lines, " in found.stderr
-    assert "perplexity" in found.stderr
-    assert run([], [], "-v").exit_code == 0
-
-
 def test_errors(run: Callable[..., Result], compiled_bundle: Path, tmp_path: Path) -> None:
     missing = run(LINES, TRANSLATIONS[:2])
     assert missing.exit_code == 1

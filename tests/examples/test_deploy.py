@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import fnmatch
 import re
 import shlex
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +23,6 @@ yaml = pytest.importorskip("yaml", reason="PyYAML is not installed")
 FILES = ROOT / "examples/deploy"
 MANIFESTS = FILES / "kubernetes"
 PAGES = [ROOT / "docs/deploy.md", FILES / "README.md"]
-# Resources of operators, and values of a chart: not in the kustomization.
-OPTIONAL = {"servicemonitor.yaml", "prometheus-adapter.yaml"}
-SERVER_USER = 10001
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -81,36 +76,6 @@ def test_servers_are_started_with_flags_that_exist(name: str) -> None:
     assert len(options["bundles"]) == 1
 
 
-def commands_of(page: Path) -> list[list[str]]:
-    """Commands of translate-trt in a page."""
-    text = page.read_text(encoding="utf-8")
-    lines = "".join(re.findall(r"^```sh\n(.*?)^```$", text, re.MULTILINE | re.DOTALL))
-    lines = lines.replace("\\\n", " ")
-    return [
-        shlex.split(line)[1:] for line in lines.splitlines() if line.startswith("translate-trt ")
-    ]
-
-
-def test_pages_have_commands_flags_and_files_that_exist() -> None:
-    flags = {flag for option in serve_options() for flag in option.opts}
-    for page in PAGES:
-        for command in commands_of(page):
-            parse(command)
-        text = page.read_text(encoding="utf-8")
-        for path in re.findall(r"examples/deploy/[\w./-]+\w", text):
-            assert (ROOT / path).exists(), path
-        for flag in re.findall(r"`(--[a-z-]+)", text):
-            if flag not in ("--build-arg", "--gpus"):  # of docker
-                assert flag in flags, flag
-    assert len(commands_of(PAGES[0])) == 3
-
-
-def serve_options() -> list[click.Parameter]:
-    command = main.get_command(click.Context(main), "serve")
-    assert command is not None
-    return command.params
-
-
 def test_nothing_is_killed_before_it_has_drained() -> None:
     defaults = HttpSettings()
     for name, seconds in (
@@ -158,66 +123,3 @@ def test_the_metrics_that_are_used_are_those_of_the_server() -> None:
 
 def cpu_image() -> str:
     return (FILES / "cpu.Dockerfile").read_text(encoding="utf-8")
-
-
-def test_servers_have_no_rights_that_they_do_not_need() -> None:
-    for image in FILES.glob("*.Dockerfile"):
-        assert f"\nUSER {SERVER_USER}:{SERVER_USER}\n" in image.read_text(encoding="utf-8")
-    assert POD["securityContext"]["runAsUser"] == SERVER_USER
-    assert POD["securityContext"]["runAsNonRoot"]
-    assert not POD["automountServiceAccountToken"]
-    assert CONTAINER["securityContext"] == {
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"]},
-    }
-    assert all(one["readOnly"] for one in CONTAINER["volumeMounts"] if one["name"] == "models")
-    assert COMPOSE["read_only"]
-    assert COMPOSE["cap_drop"] == ["ALL"]
-    assert COMPOSE["ports"] == ["127.0.0.1:5000:5000"]
-
-
-def test_the_manifests_belong_together() -> None:
-    listed = set(read(MANIFESTS / "kustomization.yaml")["resources"])
-    files = {path.name for path in MANIFESTS.glob("*.yaml")}
-    assert listed | OPTIONAL | {"kustomization.yaml"} == files
-    labels = DEPLOYMENT["spec"]["template"]["metadata"]["labels"]
-    budget = read(MANIFESTS / "poddisruptionbudget.yaml")["spec"]["selector"]["matchLabels"]
-    assert labels == DEPLOYMENT["spec"]["selector"]["matchLabels"] == budget
-    assert labels == read(MANIFESTS / "service.yaml")["spec"]["selector"]
-    account = read(MANIFESTS / "serviceaccount.yaml")["metadata"]["name"]
-    assert POD["serviceAccountName"] == account
-    cpus = CONTAINER["resources"]["requests"]["cpu"]
-    assert parse(CONTAINER["args"])["workers"] == cpus
-
-
-def test_the_manifests_have_the_schemas_of_kubernetes() -> None:
-    validate = pytest.importorskip(
-        "kubernetes_validate", reason="kubernetes-validate is not installed"
-    )
-    for name in read(MANIFESTS / "kustomization.yaml")["resources"]:
-        validate.validate(read(MANIFESTS / name), "1.37", strict=True)
-    wrong = read(MANIFESTS / "deployment.yaml")
-    wrong["spec"]["template"]["spec"]["containers"][0]["readynessProbe"] = {}
-    with pytest.raises(validate.ValidationError):
-        validate.validate(wrong, "1.37", strict=True)
-
-
-def test_images_are_built_from_the_sources_alone() -> None:
-    ignored = [path.read_text(encoding="utf-8") for path in FILES.glob("*.dockerignore")]
-    assert len(ignored) == 2
-    assert ignored[0] == ignored[1]
-    lines = [line for line in ignored[0].splitlines() if line and not line.startswith("#")]
-    kept = [line[1:] for line in lines if line.startswith("!")]
-    for pattern in kept:
-        assert (ROOT / pattern).exists(), pattern
-    manifest = (ROOT / "MANIFEST.in").read_text(encoding="utf-8")
-    needed = {"pyproject.toml", "setup.py", "README.md", "LICENSE", "export", "runtime", "train"}
-    needed |= set(re.findall(r"^include ([\w.]+)$", manifest, re.MULTILINE))
-    assert needed <= set(kept)
-    tracked = subprocess.run(
-        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout.splitlines()
-    left_out = [one.removeprefix("**/") for one in lines if one.startswith("**/")]
-    assert left_out
-    assert not [name for name in tracked for one in left_out if fnmatch.fnmatch(name, f"*/{one}")]

@@ -18,7 +18,6 @@ import pytest
 from support.host_device import (
     HostDevice,
     StandInEngines,
-    ViolationError,
     violations,
     with_slots,
 )
@@ -268,21 +267,6 @@ def test_nothing_large_leaves_the_device(machine: Machine) -> None:
     padding = 256 * 7  # tensors
     assert max(machine.device.copied_out) <= 4 * (result + padding)
     assert max(machine.device.copied_out) < 6 * slots * 8  # one column of one cache
-
-
-def test_results_of_steps_that_are_not_waited_for_cannot_be_seen() -> None:
-    device = HostDevice(StandInEngines({}, make_contract(1, 1, 1, 1), {}))
-    address, place = device.allocate(256), device.pin(256)
-    pinned = device.pinned(place, 256)
-    device.fill(address, 7, 256)
-    device.copy_out(place, address, 256)
-    assert (pinned == 0xFF).all()
-    device.record().wait()
-    assert (pinned == 7).all()
-    with pytest.raises(ViolationError, match="not pinned"):
-        device.copy_out(place + 1, address, 256)
-    with pytest.raises(ViolationError, match="257 bytes"):
-        device.fill(address, 0, 257)
 
 
 # ---- failures ----

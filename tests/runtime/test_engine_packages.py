@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import subprocess
 import sys
 import tomllib
 import types
@@ -14,7 +12,7 @@ from support.paths import ROOT
 
 from translate_trt.export.targets import TARGETS
 from translate_trt.runtime.backends import gpu_package, packages
-from translate_trt.runtime.backends.gpu_package import main, table
+from translate_trt.runtime.backends.gpu_package import main
 from translate_trt.runtime.backends.packages import (
     PACKAGES,
     SUPPORT,
@@ -84,24 +82,7 @@ def test_the_machine_is_asked_last(
     assert "nvidia-smi" in capsys.readouterr().err
 
 
-def test_scripts_can_ask() -> None:
-    command = [sys.executable, "-m", gpu_package.__name__, "10.0"]
-    done = subprocess.run(command, capture_output=True, check=True)
-    assert (done.stdout, done.stderr) == (b"tensorrt\n", b"")
-
-
 # ---- one table ----
-
-
-def test_documents_agree(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--table"]) == 0
-    assert capsys.readouterr().out == f"{table()}\n"
-    assert table() in (ROOT / "docs/engines.md").read_text(encoding="utf-8")
-    # No other place of a document says from which GPU on engines run.
-    claim = re.compile(r"8\.0 (or|and) (later|newer)|from 8\.0 on")
-    for path in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
-        for line in path.read_text(encoding="utf-8").splitlines():
-            assert not claim.search(line) or "ampere_plus" in line, f"{path.name}: {line}"
 
 
 def test_the_extras_ask_for_the_versions_of_the_table() -> None:

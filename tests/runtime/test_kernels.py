@@ -278,25 +278,6 @@ def may_leak(kind: str, name: str) -> bool:
     return (kind.isupper() or kind == "u") and ours is None
 
 
-@pytest.mark.parametrize(
-    ("kind", "name", "leaks"),
-    [
-        ("W", "_ZNSt6vectorIfSaIfEED2Ev", True),
-        ("W", "_ZSt16__introsort_loopIPN13translate_trt6avx5125EntryEEvT_S4_", True),
-        ("W", "_ZN13translate_trt10VocabularyD1Ev", True),
-        ("T", "_Z6helperv", True),
-        ("t", "_ZNSt17_Function_handlerIFvmEZ4main9_M_invokeEv", False),
-        ("W", "_ZN13translate_trt6avx5124takeILi4EEEvv", False),
-        ("W", "_ZN13translate_trt4avx2plENS0_6FloatsES1_", False),
-        ("W", "_ZNK13translate_trt6avx5127Product5placeEmmm", False),
-        ("u", "_ZZN13translate_trt3amx9configureEvE13configuration", False),
-        ("R", "_ZN13translate_trt11avx512_vnniE", False),
-    ],
-)
-def test_symbols_that_may_leak(kind: str, name: str, leaks: bool) -> None:
-    assert may_leak(kind, name) == leaks
-
-
 def test_files_for_special_instructions_share_no_function(
     objects: tuple[list[Path], list[Path]],
 ) -> None:

@@ -188,12 +188,6 @@ def test_weights_that_are_not_finite(saved: Path, value: float) -> None:
         average_weights([saved])
 
 
-def test_a_checkpoint_of_an_older_version_has_no_hashes(saved: Path) -> None:
-    forget_hashes(saved / "config.json")
-    flip_bit(saved / "model.safetensors")
-    open_checkpoint(saved).load_model()
-
-
 @pytest.mark.parametrize("hashes", ["[]", '{"model.safetensors": 5}'], ids=["list", "number"])
 def test_hashes_that_are_none(saved: Path, hashes: str) -> None:
     path = saved / "config.json"

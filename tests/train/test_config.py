@@ -72,16 +72,6 @@ def test_weights_that_are_none(text: str) -> None:
         TrainConfig(corpus_weights=text)
 
 
-@pytest.mark.parametrize(("name", "seconds", "count"), [("base", 0.4, 5), ("big", 1.0, 20)])
-def test_the_papers_checkpoints_are_ten_minutes_apart(
-    name: str, seconds: float, count: int
-) -> None:
-    """Check the intervals of sections 5.2 (seconds per step) and 6.1."""
-    train = preset(name).train
-    assert train.average_checkpoints == count
-    assert train.checkpoint_every * seconds == pytest.approx(600)
-
-
 def test_an_unknown_preset_lists_the_known() -> None:
     with pytest.raises(OptionError, match="miniature"):
         preset("huge")
@@ -147,12 +137,6 @@ def test_big_on_english_french_drops_out_less() -> None:
 def test_learned_positions_are_as_many_as_the_model_has() -> None:
     assert preset("base").model.longest is None
     assert preset("base-learned").model.longest == 512
-
-
-@pytest.mark.parametrize("name", ["base-huge", "huge-h16", "base-", "-h16", "base-h16-k16"])
-def test_an_unknown_row_lists_the_known(name: str) -> None:
-    with pytest.raises(OptionError, match="h1, h4"):
-        preset(name)
 
 
 @pytest.mark.parametrize(

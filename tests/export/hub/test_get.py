@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-import logging
 import os
 import shutil
 import signal
@@ -27,7 +26,7 @@ from translate_trt.export.hub.install import InstallOptions, install
 from translate_trt.export.hub.repository import HubRepository
 from translate_trt.runtime.bundle.manifest import bundle_files, read_manifest, write_manifest
 from translate_trt.runtime.cli import main
-from translate_trt.runtime.errors import DownloadError, OutputError
+from translate_trt.runtime.errors import OutputError
 from translate_trt.runtime.model_store import find_model, installed_bundle, installed_models
 
 OPUS = "Helsinki-NLP/opus-mt-en-de"
@@ -338,14 +337,6 @@ def test_an_interrupted_installation_leaves_nothing(
     get(BUNDLE)
 
 
-def test_without_a_server(hub: Hub, bundle_repository: Repository, store: Path) -> None:
-    from huggingface_hub import constants
-
-    constants.ENDPOINT = "http://127.0.0.1:1"  # restored by the fixture
-    with pytest.raises(DownloadError, match=r"127\.0\.0\.1:1 failed.*command"):
-        HubRepository.open(BUNDLE, None, store)
-
-
 def test_a_full_disk_is_not_the_fault_of_the_server(
     hub: Hub, bundle_repository: Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -429,11 +420,3 @@ def test_damaged_bundles_are_not_pushed(hub: Hub, make_bundle: Callable[..., Pat
     assert (done.exit_code, "step.onnx" in done.stderr) == (1, True)
     assert hub.repositories == {}
     assert "Missing option '--license'" in run("push", str(bundle), "me/pushed").stderr
-
-
-def test_stages_are_logged_without_a_listener(
-    hub: Hub, bundle_repository: Repository, store: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO, "translate_trt")
-    install(lambda: HubRepository.open(BUNDLE, None, store), BUNDLE, InstallOptions())
-    assert "downloading 5 files" in caplog.text

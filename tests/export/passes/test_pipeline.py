@@ -103,13 +103,6 @@ def test_unknown_names_are_refused() -> None:
         BuildOptions(disabled_passes=("folding",))
 
 
-def test_former_names_of_passes_still_work() -> None:
-    renamed = "(merge-products is now called merge-matmuls|kernels is now called fuse-ops)"
-    with pytest.warns(DeprecationWarning, match=renamed):
-        options = BuildOptions(disabled_passes=("simplify", "merge-products", "kernels"))
-    assert options.disabled_passes == ("simplify", "merge-matmuls", "fuse-ops")
-
-
 def test_reports_and_what_is_called_after_each_pass() -> None:
     seen: list[str] = []
     model = small()

@@ -10,7 +10,6 @@ import pytest
 import torch
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
-from matplotlib.figure import Figure
 from support.models import lively_model
 from torch import Tensor
 
@@ -25,7 +24,6 @@ from translate_trt.train.evaluation.attention_maps import (
     attention_weights,
 )
 from translate_trt.train.evaluation.attention_plots import MOST_TOKENS, draw_attention
-from translate_trt.train.evaluation.pictures import save_picture
 from translate_trt.train.model import MultiHeadAttention, Transformer, pad, source_padding_bias
 from translate_trt.train.search import beam_search
 
@@ -230,12 +228,6 @@ def test_lines_carry_the_weights() -> None:
     assert len(colours) == 2
 
 
-def test_a_panel_for_each_layer() -> None:
-    figure = draw_attention(random_map(3, 3, kind="encoder"), [1, 2], [1], "lines")
-    titles = [axes.get_title() for axes in figure.axes]
-    assert titles == [f"encoder self-attention, layer {layer} of 2" for layer in (1, 2)]
-
-
 def test_heat_maps_carry_the_weights() -> None:
     attention = random_map(4, 6, kind="decoder")
     figure = draw_attention(attention, [1, 2], [2, 3], "matrix")
@@ -249,32 +241,6 @@ def test_heat_maps_carry_the_weights() -> None:
         assert image.get_clim() == (0, 1)
         assert tick_labels(axes) == list(attention.key)
         assert [label.get_text() for label in axes.get_yticklabels()] == list(attention.query)
-
-
-def overlaps(figure: Figure, path: Path) -> bool:
-    """Whether the title of the first panel overlaps the tokens above it."""
-    save_picture(figure, path)
-    axes = figure.axes[0]
-    title = axes.title.get_window_extent()
-    pieces = [label.get_window_extent() for label in axes.child_axes[0].get_xticklabels()]  # type: ignore[attr-defined]
-    return any(title.overlaps(piece) for piece in pieces)
-
-
-@pytest.mark.parametrize("length", [1, 12])
-def test_the_title_is_not_written_over_the_pieces(length: int, tmp_path: Path) -> None:
-    query = ("▁Donaudampfschifffahrt",) * length
-    attention = AttentionMap(
-        "encoder", query, query, torch.full((1, 1, length, length), 1 / length)
-    )
-    assert not overlaps(draw_attention(attention, [1], [1], "lines"), tmp_path / "a.png")
-
-
-@pytest.mark.parametrize("style", ["lines", "matrix"])
-def test_pieces_are_drawn_as_they_are(style: str, tmp_path: Path) -> None:
-    pieces = ("$x$", "$$", "\\frac{", "_", "<0xE4>", "▁", "100%")
-    attention = AttentionMap("encoder", pieces, pieces, torch.eye(7)[None, None])
-    save_picture(draw_attention(attention, [1], [1], style), tmp_path / "a.png")
-    assert (tmp_path / "a.png").stat().st_size > 5_000
 
 
 @pytest.mark.parametrize("style", ["lines", "matrix"])

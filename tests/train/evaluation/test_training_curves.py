@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
-import logging
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +18,6 @@ from translate_trt.runtime.io import atomic_files as files
 from translate_trt.train.evaluation.pictures import (
     FORMATS,
     check_picture,
-    colours,
     save_picture,
 )
 from translate_trt.train.evaluation.training_curves import draw_curves, read_runs
@@ -98,25 +94,6 @@ def test_the_curves_are_the_numbers_of_the_runs(make_run: Callable[..., Path]) -
             (entry["step"], entry["target_tokens_per_second"]) for entry in steps
         ]
     assert [len(found) for found in (loss, bleu, rate, speed)] == [8, 8, 2, 2]
-
-
-def test_a_run_has_one_colour_and_its_name_in_the_legend(make_run: Callable[..., Path]) -> None:
-    paths = [make_run(name, entries(8.0)) for name in ("_first", "costs $5 or $6")]
-    figure = draw_curves(read_runs(paths))
-    (legend,) = figure.legends
-    assert [text.get_text() for text in legend.get_texts()] == ["_first", "costs $5 or $6"]
-    of_run = [line.get_color() for line in legend.get_lines()]
-    assert len(set(of_run)) == 2
-    for axes in figure.axes:
-        lines = [line.get_color() for line in axes.get_lines()]
-        half = len(lines) // 2
-        assert lines == [of_run[0]] * half + [of_run[1]] * half
-
-
-def test_runs_of_the_same_name_are_distinguished(make_run: Callable[..., Path]) -> None:
-    paths = [make_run("a/run", entries(8.0)), make_run("b/run", entries(9.0))]
-    assert [run.name for run in read_runs(paths)] == [str(path) for path in paths]
-    assert [run.name for run in read_runs(paths[:1])] == ["run"]
 
 
 def test_a_run_that_has_just_begun(make_run: Callable[..., Path], tmp_path: Path) -> None:
@@ -214,32 +191,3 @@ def test_a_picture_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.Mon
         save_picture(Figure(), path)
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_characters_that_the_font_lacks_are_reported_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    figure = Figure(layout="constrained")
-    figure.subplots().set_title("中文 and 中")
-    with caplog.at_level(logging.WARNING, "translate_trt"):
-        save_picture(figure, tmp_path / "a.png")
-    (message,) = caplog.messages
-    assert "boxes" in message
-
-
-def test_colours_differ() -> None:
-    for count in (1, 10, 11, 20, 21, 32):
-        assert len(set(colours(count))) == count
-
-
-def test_pyplot_is_left_alone() -> None:
-    code = (
-        "import sys, translate_trt.train.evaluation.training_curves, matplotlib\n"
-        "assert 'matplotlib.pyplot' not in sys.modules\n"
-        "print(matplotlib.get_backend(auto_select=False))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True,
-        env={name: value for name, value in os.environ.items() if name != "MPLBACKEND"},
-    )  # fmt: skip
-    assert done.stdout == "None\n"

@@ -341,17 +341,6 @@ def test_a_damaged_tokenizer_of_the_run_is_noticed(run: Run, tmp_path: Path) -> 
         run(tmp_path / "run", resume=True, steps=8)
 
 
-def test_a_run_of_an_older_version_is_resumed(run: Run, tmp_path: Path) -> None:
-    run(tmp_path / "whole", steps=13)
-    run(tmp_path / "run")
-    files = [path / "config.json" for path in numbered_checkpoints(tmp_path / "run")]
-    files += [path.parent / "training/state.json" for path in files]
-    forget_hashes(*files, tmp_path / "run/run.json")
-    run(tmp_path / "run", resume=True, steps=13)
-    name = "checkpoint-00000013"
-    assert_equal(tmp_path / "run" / name, tmp_path / "whole" / name)
-
-
 def test_a_damaged_checkpoint_is_left_out_of_the_average(
     run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
