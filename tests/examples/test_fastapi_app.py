@@ -14,7 +14,7 @@ from support.paths import ROOT
 from translate_trt.runtime import BackendError, Translator
 
 pytest.importorskip("httpx", reason="httpx is not installed")
-from fastapi.testclient import TestClient  # noqa: E402
+from fastapi.testclient import TestClient
 
 LINES = ["the cat runs.", "Haus", "a dog sleeps under the tree."]
 

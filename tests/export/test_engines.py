@@ -299,15 +299,13 @@ def test_the_present_gpu_is_the_default(rtx: Builder, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     ("gpu", "target", "fields", "match"),
     [
-        (H100, "tensorrt-rtx-fp16", {}, r"tensorrt-rtx-fp16: TensorRT-RTX .* does not support "
-         r"NVIDIA H100 PCIe \(compute capability 9\.0.*use the target tensorrt-fp16: pip install "
-         r"'translate-trt\[cpu,export,tensorrt\]'"),
+        (H100, "tensorrt-rtx-fp16", {}, r"capability 9\.0.*'translate-trt\[cpu,export,tensorrt\]'"),
         (H100, "tensorrt-rtx-fp16", {"compute_capabilities": ("current",)}, "does not support"),
-        (A10, "tensorrt-rtx-fp16", {"compute_capabilities": ("9.0",)}, "build a tensorrt target"),
-        (V100, "tensorrt-fp32", {}, "TensorRT does not support Tesla V100 .*torch-fp16"),
-        (T4, "tensorrt-rtx-bf16", {}, r"only fp16; choose tensorrt-rtx-fp16"),
-        (T4, "tensorrt-bf16", {}, r"only fp32 and fp16; choose tensorrt-fp32"),
-        (None, "tensorrt-fp16", {}, "choose a tensorrt-rtx target"),
+        (A10, "tensorrt-rtx-fp16", {"compute_capabilities": ("9.0",)}, "tensorrt target"),
+        (V100, "tensorrt-fp32", {}, r"V100.*torch-fp16"),
+        (T4, "tensorrt-rtx-bf16", {}, r"fp16.*tensorrt-rtx-fp16"),
+        (T4, "tensorrt-bf16", {}, r"fp16.*tensorrt-fp32"),
+        (None, "tensorrt-fp16", {}, "tensorrt-rtx target"),
         (None, "tensorrt-rtx-fp16", {"compute_capabilities": ("current",)}, "or portable"),
     ],
 )  # fmt: skip
@@ -557,7 +555,7 @@ def test_target_lengths_as_the_command_line_writes_them() -> None:
 
 @pytest.mark.parametrize(
     ("lengths", "match"),
-    [((0,), "at least 1"), ((8, 8), "duplicates: 8,8"), ((83,), "more than max_target_length, 82")],
+    [((0,), "at least 1"), ((8, 8), "duplicates: 8,8"), ((83,), "max_target_length, 82")],
 )
 def test_target_lengths_out_of_range(lengths: tuple[int, ...], match: str) -> None:
     with pytest.raises(OptionError, match=match):
@@ -577,16 +575,16 @@ def test_profiles_that_do_not_fit_the_bundle(profiles: str, match: str) -> None:
     ("fields", "match"),
     [
         ({"max_batch": 0}, "max_batch is 0"),
-        ({"profiles": (Profile(0, 4),)}, "must be at least 1"),
-        ({"profiles": (Profile(9, 4),), "max_batch": 8}, "more sentences than max_batch"),
+        ({"profiles": (Profile(0, 4),)}, "least 1"),
+        ({"profiles": (Profile(9, 4),), "max_batch": 8}, "max_batch"),
         (
             {"profiles": (Profile(1, 4),), "max_batch": 8},
-            "no profile has as many sentences",
+            "many sentences",
         ),
         ({"profiles": (Profile(9, 4),) * 2}, "profiles contain duplicates"),
         ({"optimization_level": 6}, "must be from 0 to 5"),
         ({"workspace_mib": 0}, "workspace_mib is 0"),
-        ({"hardware_compatible": "all"}, "choose from none, same_compute_capability"),
+        ({"hardware_compatible": "all"}, "same_compute_capability"),
         ({"compute_capabilities": ("sm86",)}, "write 8.6"),
         ({"compute_capabilities": ("8.6", "8.6")}, "contains duplicates"),
         ({"compute_capabilities": ("8.6", "current")}, "cannot be combined"),

@@ -1378,8 +1378,8 @@ def test_work_survives_json(job: Job) -> None:
 @pytest.mark.parametrize(
     ("address", "error", "attempts"),
     [
-        ("local", "the current node timed out during startup", 3),
-        ("local", "no space left on device", 1),
+        ("local", "during startup", 3),
+        ("local", "space left", 1),
         ("127.0.0.1:6379", "timed out", 1),
     ],
 )

@@ -205,6 +205,7 @@ def test_a_worker_and_then_the_run_killed(
     check(tmp_path / "out", expected)
 
 
+@pytest.mark.nightly
 def test_ray_itself_killed(
     bundle: Path, text: Path, tmp_path: Path, expected: dict[str, str]
 ) -> None:
@@ -291,6 +292,7 @@ class Frozen:
         os.kill(self.workers[host.number][0], signal.SIGCONT)
 
 
+@pytest.mark.nightly
 @HOSTS
 def test_hosts_cut_off_killed_and_the_head_restarted(
     hosts: list[Host], bundle: Path, text: Path, tmp_path: Path, expected: dict[str, str]
@@ -347,6 +349,7 @@ def test_hosts_cut_off_killed_and_the_head_restarted(
     check(out, expected, tidy=False)
 
 
+@pytest.mark.nightly
 def test_a_machine_killed(
     start: Callable[..., Run], cluster: RayCluster, tmp_path: Path, expected: dict[str, str]
 ) -> None:
@@ -361,6 +364,7 @@ def test_a_machine_killed(
     check(tmp_path / "out", expected, tidy=False)
 
 
+@pytest.mark.nightly
 def test_a_shard_that_kills_its_workers(
     start: Callable[..., Run], poisoned: Path, tmp_path: Path, expected: dict[str, str]
 ) -> None:
@@ -410,6 +414,7 @@ def test_a_cluster_of_this_machine_listens_to_no_other(
         run.process.kill()
 
 
+@pytest.mark.nightly
 def test_the_commands_of_the_docs(cluster: RayCluster, bundle: Path, tmp_path: Path) -> None:
     pyarrow = pytest.importorskip("pyarrow")
     (tmp_path / "bundle").symlink_to(bundle)

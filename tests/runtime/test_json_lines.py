@@ -46,15 +46,15 @@ TRANSLATION = f'{{"source": "x", "hypotheses": [{HYPOTHESIS}]}}'
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ("", "Expecting value at column 1"),
-        ('{"source": "x", "hypo', "Unterminated string starting at column 17"),
-        ("[]", "list instead of an object"),
+        ("", "Expecting"),
+        ('{"source": "x", "hypo', "Unterminated"),
+        ("[]", "list instead"),
         ('{"line": 3, "reason": "too long"}', "source is missing"),
         ('{"source": "x"}', "hypotheses is missing"),
-        ('{"source": 3, "hypotheses": []}', "source is not a string or null"),
-        ('{"source": "x", "hypotheses": ""}', "hypotheses is not a list"),
-        ('{"source": "x", "hypotheses": ["a"]}', "str instead of an object"),
-        ('{"source": "\xff", "hypotheses": []}', "can't decode byte 0xff"),
+        ('{"source": 3, "hypotheses": []}', "source"),
+        ('{"source": "x", "hypotheses": ""}', "hypotheses"),
+        ('{"source": "x", "hypotheses": ["a"]}', "str instead"),
+        ('{"source": "\xff", "hypotheses": []}', "0xff"),
         *(
             (TRANSLATION.replace(old, new), reason)
             for old, new, reason in (

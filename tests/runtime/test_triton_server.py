@@ -178,6 +178,7 @@ def test_the_server_reads_the_configuration_as_it_was_meant(server: TritonServer
     assert config["parameters"]["target"] == {"string_value": "onnx-fp32"}
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
 def test_200_clients_at_once(
     server: TritonServer, translator: Translator, lines: list[str], protocol: str
@@ -281,6 +282,7 @@ def successes(server: TritonServer) -> int:
     return int(stats["inference_stats"]["success"]["count"])
 
 
+@pytest.mark.nightly
 def test_an_expensive_request_beside_cheap_ones(
     server: TritonServer, translator: Translator, lines: list[str]
 ) -> None:
@@ -319,6 +321,7 @@ def settled(server: TritonServer) -> dict[str, float]:
     return found
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("how", ["server SIGKILL", "server SIGTERM", "instance SIGKILL"])
 def test_restarted_under_load(
     start_triton: Any, repository: Path, translator: Translator, lines: list[str], how: str
@@ -341,6 +344,7 @@ def test_restarted_under_load(
     wait_until(lambda: not model.exists())  # nothing of the old server is left
 
 
+@pytest.mark.nightly
 def test_drained_under_load(
     start_triton: Any, repository: Path, translator: Translator, lines: list[str]
 ) -> None:
@@ -393,6 +397,7 @@ def test_a_damaged_bundle_is_not_served(
 BLOCK = re.compile(r"^```(?:sh|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
+@pytest.mark.nightly
 def test_the_commands_of_the_page(
     triton_server_program: Path, repository: Path, translator: Translator, tmp_path: Path
 ) -> None:

@@ -113,6 +113,7 @@ def test_the_trained_model_as_a_bundle(trained: Path, checkpoint: Checkpoint, bu
             assert ours.hypotheses[0].score == pytest.approx(other.scores[0], abs=1e-4)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "theirs",
     [
@@ -156,6 +157,7 @@ def test_scores_of_given_translations(trained: Path, bundle: Path) -> None:
         assert ours.token_log_probs == pytest.approx(other.log_probs, abs=1e-4)
 
 
+@pytest.mark.nightly
 def test_lengths(trained: Path, bundle: Path) -> None:
     lines = [*random_words(trained, 40), *EXPECTED]
     ours = Translator(bundle, "onnx-fp32", threads=1)
@@ -170,6 +172,7 @@ def test_lengths(trained: Path, bundle: Path) -> None:
         assert [one.text for one in found] == [" ".join(one.hypotheses[0]) for one in expected]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("beams", "alpha"), [(1, 0.0), (3, 1.0)])
 def test_alternatives(beams: int, alpha: float, trained: Path, bundle: Path) -> None:
     """Compare with CTranslate2, whose probabilities leave out that of the end symbol."""
@@ -218,6 +221,7 @@ def test_vocabulary_map(trained: Path, tmp_path: Path, caplog: pytest.LogCapture
         import_ctranslate2(folder)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("end", PRECISIONS)
 def test_the_trained_model_in_every_precision(trained: Path, end: str) -> None:
     directory = trained.with_name(trained.name + end)
@@ -400,6 +404,7 @@ def save_marian(directory: Path, tied: bool, vocabularies: tuple[list[str], list
     return directory / "converted"
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
@@ -455,6 +460,7 @@ def test_converted_models_of_marian(tied: bool, tmp_path: Path) -> None:
     assert_same_log_probabilities(imported, lines, log_probabilities(directory, *lines))
 
 
+@pytest.mark.nightly
 def test_a_model_of_marian_by_way_of_transformers(tokenizer_model: Path, tmp_path: Path) -> None:
     """The caller adds the end token of the source, which all Marian models read."""
     pytest.importorskip("transformers", reason="transformers, which makes it, is not installed")
@@ -491,6 +497,7 @@ FAIRSEQ = ["<s>", "<pad>", "</s>", "<unk>"]
 CODES = ["en_XX", "de_DE", "fr_XX"]
 
 
+@pytest.mark.nightly
 def test_a_model_like_barthez(tmp_path: Path) -> None:
     """Converters do not store the tokens that transformers' tokenizer adds."""
     tokens = [*FAIRSEQ, *words(40, "w")[4:]]

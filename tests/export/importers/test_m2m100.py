@@ -158,6 +158,7 @@ def converted(m2m100: Pair) -> Path:
     return directory
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("beams", "penalty"), [(1, 1.0), (2, 1.0), (5, 0.6)])
 def test_ctranslate2_with_a_language_prefix(
     beams: int, penalty: float, m2m100: Pair, converted: Path
@@ -191,6 +192,7 @@ def test_ctranslate2_with_a_language_prefix(
             assert ours.score == pytest.approx(right.scores[0], abs=1e-4)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("beams", "penalty"), [(1, 1.0), (5, 0.6)])
 def test_ctranslate2_scores_of_prefixes(
     beams: int, penalty: float, m2m100: Pair, translator: Translator, converted: Path

@@ -253,6 +253,7 @@ WORDS = [f"s{n}" for n in range(60)], [f"t{n}" for n in range(60)]
 STEPS = {"intgemm8": 0.5 / 127, "intgemm8ssse3": 0.5 / 127, "intgemm16": 0.5 / 1024}
 
 
+@pytest.mark.nightly
 def test_binaries_of_marian_conv(tmp_path: Path) -> None:
     """Weights of every layout are close to those of the model, and float32 translates equally."""
     needs_marian()
@@ -282,7 +283,7 @@ def test_binaries_of_marian_conv(tmp_path: Path) -> None:
         assert tuple(tokens[:limit]) == their.tokens
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_shortlists_of_marian(tmp_path: Path) -> None:
     """Translations with a shortlist are equal, unless a token of Marian's padding is in them.
 

@@ -92,6 +92,7 @@ def test_logits(name: str, tmp_path: Path) -> None:
         np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["as in the paper", "all else"])
 def test_log_probabilities_of_ctranslate2(name: str, tmp_path: Path) -> None:
     """CTranslate2's converter reads the same layout; the test replaces its positions."""

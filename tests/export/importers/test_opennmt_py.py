@@ -202,6 +202,7 @@ def test_logits(name: str, tmp_path: Path) -> None:
     check_logits(imported, lambda *pair: expected_logits(options, weights, *pair), 30)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", MODELS)
 def test_logits_of_opennmt_py_itself(name: str, tmp_path: Path) -> None:
     pytest.importorskip("onmt", reason="OpenNMT-py, which makes the model, is not here")

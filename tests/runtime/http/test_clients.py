@@ -43,6 +43,7 @@ def translation(url: str) -> str:
     return found
 
 
+@pytest.mark.nightly
 def test_deep_translator(url: str, translation: str) -> None:
     deep_translator = pytest.importorskip("deep_translator")
     client = deep_translator.LibreTranslator("en", "de", api_key="unused", custom_url=url)
@@ -61,6 +62,7 @@ def test_libretranslatepy(url: str, translation: str) -> None:
     ]
 
 
+@pytest.mark.nightly
 def test_libretranslate_aio(url: str, translation: str) -> None:
     libretranslate_aio = pytest.importorskip("libretranslate_aio")
     with libretranslate_aio.LibreTranslate(url) as client:
@@ -90,6 +92,7 @@ translate({ query, source: "en", target: "de", apiurl })
 """
 
 
+@pytest.mark.nightly
 def test_npm_libretranslate(url: str, translation: str, tmp_path: Path) -> None:
     if shutil.which("node") is None or shutil.which("npm") is None:
         pytest.skip("node and npm are not installed: apt-get install nodejs npm")

@@ -200,6 +200,7 @@ def test_aligned_words_light_each_other(opened: Opened, translator: Translator) 
     assert "lit" in word.get_attribute("class")
 
 
+@pytest.mark.nightly
 def test_another_word_continues_the_translation(opened: Opened, translator: Translator) -> None:
     page = opened.open()
     opened.type("the cat runs.")
@@ -220,6 +221,7 @@ def test_another_word_continues_the_translation(opened: Opened, translator: Tran
     assert page.evaluate("document.activeElement.className").startswith("word")
 
 
+@pytest.mark.nightly
 def test_the_keyboard_suffices(opened: Opened) -> None:
     page = opened.open()
     answer(page, "**/alternatives", json.dumps({"alternatives": [
@@ -266,6 +268,7 @@ def test_text_stays_text(opened: Opened) -> None:
     assert HARMFUL in page.locator("#about").inner_text()
 
 
+@pytest.mark.nightly
 def test_an_older_translation_never_replaces_a_newer_one(opened: Opened) -> None:
     page = opened.open()
     held: list[Any] = []
@@ -281,6 +284,7 @@ def test_an_older_translation_never_replaces_a_newer_one(opened: Opened) -> None
     assert opened.translated() == "zwei"
 
 
+@pytest.mark.nightly
 def test_sentences_appear_one_by_one(opened: Opened, translator: Translator) -> None:
     opened.open()
     opened.type(TEXT)
@@ -297,6 +301,7 @@ REFUSALS = {
 }
 
 
+@pytest.mark.nightly
 def test_refusals_are_said_in_words(opened: Opened) -> None:
     page = opened.open()
     for status, (said, message) in REFUSALS.items():
@@ -308,6 +313,7 @@ def test_refusals_are_said_in_words(opened: Opened) -> None:
         page.unroute("**/translate/stream")
 
 
+@pytest.mark.nightly
 def test_a_key_is_asked_for_and_sent(opened: Opened) -> None:
     page = opened.page
     answer(page, "**/frontend/settings", settings_for_pages("en", "de", keys=True))
@@ -324,6 +330,7 @@ def test_a_key_is_asked_for_and_sent(opened: Opened) -> None:
     assert page.locator("#key-form").is_hidden()
 
 
+@pytest.mark.nightly
 def test_a_busy_server_is_asked_again(opened: Opened) -> None:
     page = opened.open()
     statuses = [429, 503]
@@ -344,6 +351,7 @@ def test_a_busy_server_is_asked_again(opened: Opened) -> None:
     page.wait_for_selector("#message", state="hidden")
 
 
+@pytest.mark.nightly
 def test_texts_over_the_limit_are_not_sent(opened: Opened) -> None:
     page = opened.open()
     sent = [url for url in opened.asked if "translate" in url]
@@ -353,6 +361,7 @@ def test_texts_over_the_limit_are_not_sent(opened: Opened) -> None:
     assert sent == [url for url in opened.asked if "translate" in url]
 
 
+@pytest.mark.nightly
 def test_languages_are_swapped_with_the_texts(opened: Opened) -> None:
     page = opened.open()
     opened.type("the cat runs.")
@@ -366,6 +375,7 @@ def test_languages_are_swapped_with_the_texts(opened: Opened) -> None:
     assert page.input_value("#source-language") == "de"
 
 
+@pytest.mark.nightly
 def test_a_detected_language_is_named_and_never_translated_into_itself(opened: Opened) -> None:
     page = opened.page
     answer(page, "**/frontend/settings", settings_for_pages("auto"))
@@ -388,6 +398,7 @@ def test_a_detected_language_is_named_and_never_translated_into_itself(opened: O
     assert page.input_value("#target-language") == "de"
 
 
+@pytest.mark.nightly
 def test_a_bundle_without_attention_translates_without_alignments(opened: Opened) -> None:
     page = opened.open()
     asked: list[bool] = []
@@ -406,6 +417,7 @@ def test_a_bundle_without_attention_translates_without_alignments(opened: Opened
     assert page.locator("#message").is_hidden()
 
 
+@pytest.mark.nightly
 def test_the_api_is_described(opened: Opened) -> None:
     page = opened.open()
     page.get_by_role("link", name="API").click()

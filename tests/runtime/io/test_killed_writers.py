@@ -24,8 +24,13 @@ pytestmark = [
 ]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", list(WRITERS))
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in ("translate", "export") else pytest.param(name, marks=pytest.mark.nightly)
+        for name in WRITERS
+    ],
+)
 def test_a_killed_command_leaves_the_old_output_or_the_new_one(
     name: str, tmp_path: Path, tokenizer_model: Path, checkpoint: Checkpoint, compiled_bundle: Path
 ) -> None:

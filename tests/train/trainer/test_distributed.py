@@ -169,7 +169,7 @@ def test_a_process_that_dies_costs_no_sentence(text: Text, exact: Settings, tmp_
         assert torch.equal(tensor, other[key]), key
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_of_two_processes_resumes_with_three(
     text: Text, exact: Settings, tmp_path: Path, train_alone: Callable[[Text, Settings], Path]
 ) -> None:
@@ -181,7 +181,7 @@ def test_a_run_of_two_processes_resumes_with_three(
     assert losses(changed) == pytest.approx(losses(train_alone(text, exact)), rel=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_sigterm_to_torchrun_saves_and_ends_in_peace(
     text: Text, exact: Settings, tmp_path: Path
 ) -> None:
@@ -205,6 +205,7 @@ def test_sigterm_to_torchrun_saves_and_ends_in_peace(
     assert (path / "training/state.json").exists()
 
 
+@pytest.mark.nightly
 def test_torchrun_continues_only_the_run_that_it_began(
     text: Text, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
