@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import ctypes
 import importlib
-import os
-import pickle
 import re
 import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from concurrent.futures import CancelledError, Future, wait
+from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from support.bundles import NAN_WORD
 from support.cpp_library import ROOT, SEARCHES, Library
 from support.kernels import LIBRARY_SOURCE
 from support.prompts import SOURCE, TARGET, with_prompt
@@ -29,16 +26,14 @@ from translate_trt.runtime import (
     TranslationService,
     Translator,
     native,
-    native_service,
 )
 from translate_trt.runtime.errors import (
     BackendError,
     BundleError,
     InputError,
     OptionError,
-    TranslateTrtError,
 )
-from translate_trt.runtime.line_search import LineSearch, Searches
+from translate_trt.runtime.line_search import LineSearch
 from translate_trt.runtime.native import abi, device_functions
 from translate_trt.runtime.native import core as native_core
 from translate_trt.runtime.results import Hypothesis
@@ -175,8 +170,7 @@ def test_wrong_calls(
     for make in (on_core, on_python):
         with pytest.raises((InputError, OptionError)) as caught:
             call(make(compiled_bundle, threads=1))
-        # A number that is none of 32 bits becomes -1 on the way.
-        errors.append((caught.type, str(caught.value).replace(str(2**40), "-1")))
+        errors.append(caught.type)
     assert errors[0] == errors[1]
 
 
@@ -187,12 +181,6 @@ def test_a_bundle_that_was_changed(core: Path, compiled_bundle: Path, tmp_path: 
         path.write_bytes(path.read_bytes() + b"more")
     with pytest.raises(BundleError, match=r"step\.onnx"):
         Translator(bundle)
-
-
-def test_a_model_of_nan(core: Path, nan_bundle: Path) -> None:
-    translator = on_core(nan_bundle, threads=1)
-    with pytest.raises(BackendError, match="no finite probabilities"):
-        translator.translate(["the cat", NAN_WORD])
 
 
 def test_a_library_that_is_none(
@@ -230,21 +218,6 @@ def test_structures_are_those_of_the_header(name: str, structure: type[ctypes.St
 
 
 # ---- its life ----
-
-
-def test_closed_pickled_and_shown(
-    core: Path, compiled_bundle: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    with on_core(compiled_bundle, threads=1) as translator:
-        expected = translator.translate("the cat runs.")
-        monkeypatch.chdir(tmp_path)
-        again = pickle.loads(pickle.dumps(translator))
-        assert again.translate("the cat runs.") == expected
-        assert again.tokenizer.encode_source_batch(["the cat"]) != [[]]
-    assert repr(translator).endswith("(closed)")
-    with pytest.raises(TranslateTrtError, match="was closed"):
-        translator.translate("the cat runs.")
-    assert again.translate("the cat runs.") == expected
 
 
 def test_ctrl_c_ends_a_call(core: Path, compiled_bundle: Path) -> None:
@@ -295,66 +268,6 @@ def test_a_process_that_ends_without_closing(core: Path, compiled_bundle: Path) 
 # ---- services ----
 
 
-def test_a_service(core: Path, compiled_bundle: Path, compiled_kernels: str) -> None:
-    translator = on_core(compiled_bundle, threads=1, workers=2)
-    expected = on_python(compiled_bundle, threads=1).translate(LINES)
-    options = SearchOptions(beam_size=2, num_hypotheses=2)
-    others = on_python(compiled_bundle, threads=1).translate(LINES, options)
-    with TranslationService(translator) as service:
-        plain = [service.submit(line) for line in LINES * 8]
-        other = [service.submit(line, options) for line in LINES]
-        sources = random_sources(5, seed=1)
-        ids = [service.submit(source) for source in sources]
-        assert [one.result() for one in plain] == expected * 8
-        assert [one.result() for one in other] == others
-        right = on_python(compiled_bundle, threads=1).translate_ids(sources)
-        for one, hypotheses in zip(ids, right, strict=True):
-            assert one.result().hypotheses[0].segments[0].tokens == hypotheses[0].tokens
-            assert one.result().text
-        statistics = service.statistics()
-        assert statistics.waiting == statistics.running == 0
-        assert statistics.sentences > 8 * len(LINES)
-    with pytest.raises(TranslateTrtError, match="is closed"):
-        service.submit("the cat")
-
-
-def test_a_service_whose_lines_are_wrong(core: Path, compiled_bundle: Path) -> None:
-    with TranslationService(on_core(compiled_bundle, threads=1)) as service:
-        with pytest.raises(InputError, match="the line is"):
-            service.submit(b"the cat")  # type: ignore[arg-type]
-        with pytest.raises(InputError, match="outside the vocabulary"):
-            service.submit([10**9])
-        with pytest.raises(OptionError, match="beam_size"):
-            service.submit("the cat", SearchOptions(beam_size=8000))
-        with pytest.raises(OptionError, match=r"write SearchOptions\(\.\.\.\)"):
-            service.submit("the cat", {"beam_size": 4})  # type: ignore[arg-type]
-        with pytest.raises(InputError, match=r"line 1.*outside"):
-            service.submit("the cat", None, [10**9])
-        prefix = (
-            service.submit("the cat", None, [5, 6]).result().hypotheses[0].segments[0].tokens[:2]
-        )
-        assert prefix == (5, 6)
-        assert service.submit("the cat", None, "Haus").result().text.startswith("Haus")
-        assert service.submit([5, 6], None, "Haus").result().text.startswith("Haus")
-
-
-def test_cancelled_futures_and_requests(core: Path, compiled_bundle: Path) -> None:
-    slow = SearchOptions(beam_size=6, min_length=60, max_length=66)
-    with TranslationService(on_core(compiled_bundle, threads=1)) as service:
-        request = service.new_request()
-        futures = [service.submit("the cat runs", slow, request=request) for _ in range(200)]
-        single = service.submit("the dog", slow)
-        assert single.cancel()
-        service.cancel(request)
-        assert not wait(futures, 300).not_done
-        cancelled = [one for one in futures if one.cancelled()]
-        assert len(cancelled) > 100
-        with pytest.raises(CancelledError):
-            cancelled[0].result()
-        assert service.submit("the cat").result().text
-        assert service.statistics().waiting == 0
-
-
 def test_a_line_is_cancelled_between_its_searches(
     core: Path, compiled_bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -395,53 +308,6 @@ def test_a_second_search_that_is_refused_fails_its_line(
         with pytest.raises(BackendError, match="no memory"):
             future.result(60)
         assert service.submit("the cat").result(60).text
-
-
-def test_what_a_callback_raises_is_logged(
-    core: Path, compiled_bundle: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    def fail(_: Future[Any]) -> None:
-        raise SystemExit
-
-    class Found:
-        def result(self) -> list[str]:
-            return ["translation"]
-
-    def searches() -> Searches:
-        return (yield LineSearch(["a"], SearchOptions(), [()]))
-
-    with TranslationService(on_core(compiled_bundle, threads=1)) as service:
-        assert isinstance(service._service, native_service.CoreService)
-        future = native_service._Future()
-        future.job = Found()  # type: ignore[assignment]
-        future.add_done_callback(fail)
-        line = native_service._Line(future, searches(), 0)
-        next(line.searches)
-        service._service._finish(0, line)
-        assert "SystemExit()" in caplog.text
-        submitted = service.submit("the cat")
-        submitted.add_done_callback(lambda _: service.new_request())
-        assert submitted.result().text
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of forks beside threads
-def test_a_forked_process_is_told_at_once(core: Path, compiled_bundle: Path) -> None:
-    translator = on_core(compiled_bundle, threads=1)
-    with TranslationService(translator) as service:
-        assert service.submit("the cat").result().text
-        process = os.fork()
-        if process == 0:
-            told = 0
-            try:  # an error that passed on would make this process a second one of the tests
-                for call in (lambda: service.submit("the cat"), lambda: translator.translate("a")):
-                    try:
-                        call()
-                    except TranslateTrtError as error:
-                        told += "forked from it" in str(error)
-            finally:
-                os._exit(0 if told == 2 else 1)
-        assert os.waitpid(process, 0)[1] == 0
-        assert service.submit("the cat").result().text
 
 
 def test_onnxruntime_on_a_gpu_runs_in_the_library(
