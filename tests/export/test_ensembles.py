@@ -278,11 +278,6 @@ def test_verify_needs_the_members_in_order(bundle: Bundle, pair: list[Checkpoint
         verify(bundle.path, pair[1], LINES, REFERENCE, others=[pair[0]])
 
 
-def test_a_model_is_no_ensemble(compiled_bundle: Path, pair: list[Checkpoint]) -> None:
-    with pytest.raises(BundleError, match="2 checkpoints"):
-        verify(compiled_bundle, pair[0], LINES, REFERENCE, others=[pair[1]])
-
-
 def test_layers_of_every_member_are_compared(bundle: Bundle, pair: list[Checkpoint]) -> None:
     first, *others = pair
     reports = compare_layers(
@@ -312,11 +307,6 @@ def test_info_and_the_manifest_list_the_members(static: Bundle, trio: list[Check
     assert f"ensemble: parameters {total:,} vocabulary" in table
     assert f"member 1: exported from weights of SHA-256 {trio[0].weights_sha256}" in table
     assert "layers 1 encoder, 2 decoder, recurrent" in table
-
-
-def test_bundles_of_one_model_have_no_members(compiled_bundle: Path) -> None:
-    assert read_manifest(compiled_bundle).members == ()
-    assert "members" not in json.loads((compiled_bundle / "manifest.json").read_bytes())
 
 
 @pytest.mark.parametrize(
@@ -357,19 +347,6 @@ def test_the_command_line(pair: list[Checkpoint], tmp_path: Path) -> None:
     assert inside.exit_code == 1
     assert str(paths[1]) in inside.stderr
     assert not (tmp_path / "bundle").exists()
-
-
-def test_verify_on_the_command_line(bundle: Bundle, pair: list[Checkpoint], tmp_path: Path) -> None:
-    source = tmp_path / "source.en"
-    source.write_text("".join(f"{line}\n" for line in LINES), encoding="utf-8")
-    checkpoints = [x for one in pair for x in ("--checkpoint", str(one.path))]
-    done = CliRunner().invoke(
-        main,
-        ["verify", str(bundle.path), *checkpoints, "--source", str(source), "--reference",
-         str(source), "--target", "onnx-fp32", "--threads", "1"],
-    )  # fmt: skip
-    assert done.exit_code == 0, done.output
-    assert "100.00 %" in done.output
 
 
 def test_other_vocabularies_are_refused(checkpoint: Checkpoint, tmp_path: Path) -> None:

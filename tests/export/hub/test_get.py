@@ -6,10 +6,6 @@ import errno
 import json
 import os
 import shutil
-import signal
-import subprocess
-import sys
-import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -22,11 +18,9 @@ from support.marian_models import save_random_marian
 
 pytest.importorskip("huggingface_hub", reason="the hub packages are needed")
 
-from translate_trt.export.hub.install import InstallOptions, install
 from translate_trt.export.hub.repository import HubRepository
 from translate_trt.runtime.bundle.manifest import bundle_files, read_manifest, write_manifest
 from translate_trt.runtime.cli import main
-from translate_trt.runtime.errors import OutputError
 from translate_trt.runtime.model_store import find_model, installed_bundle, installed_models
 
 OPUS = "Helsinki-NLP/opus-mt-en-de"
@@ -301,40 +295,6 @@ def test_licenses(
     done = get(BUNDLE)
     assert "warning" in done.stderr if message else "warning" not in done.stderr
     assert message is None or message in done.stderr
-
-
-def test_the_same_model_twice_at_once(hub: Hub, bundle_repository: Repository, store: Path) -> None:
-    hub.release = threading.Event()
-
-    def start() -> None:
-        listings = store / ".downloads" / "hub"
-        install(lambda: HubRepository.open(BUNDLE, None, listings), BUNDLE, InstallOptions())
-
-    first = threading.Thread(target=start)
-    first.start()
-    hub.waiting.wait()
-    with pytest.raises(OutputError, match="is writing to"):
-        start()
-    assert installed_models() == []
-    hub.release.set()
-    first.join()
-    assert installed_bundle(BUNDLE)
-
-
-def test_an_interrupted_installation_leaves_nothing(
-    hub: Hub, bundle_repository: Repository, store: Path, environment: dict[str, str]
-) -> None:
-    hub.release = threading.Event()
-    command = [sys.executable, "-m", "translate_trt", "get", BUNDLE]
-    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE) as process:
-        hub.waiting.wait()
-        process.send_signal(signal.SIGINT)
-        process.communicate()
-    assert process.returncode == 130
-    assert installed_models() == []
-    assert [path.name for path in store.iterdir()] == [".downloads"]
-    hub.release.set()
-    get(BUNDLE)
 
 
 def test_a_full_disk_is_not_the_fault_of_the_server(
