@@ -250,12 +250,9 @@ def test_wrong_options_are_usage_errors_in_the_words_of_the_command_line(
     install(monkeypatch, body)
     result = run("probe")
     assert result.exit_code == 2
-    assert result.stderr == (
-        "translate-trt: error: --n-best is 5; at most --beam-size (4), unlike other_name.\n"
-    )
-    assert run("probe", "--device", "x").stderr == (
-        "translate-trt: error: --device is 'x'; no device is one.\n"
-    )
+    for part in ("--n-best is 5", "--beam-size (4)", "other_name"):
+        assert part in result.stderr
+    assert "--device is 'x'" in run("probe", "--device", "x").stderr
 
 
 @pytest.mark.parametrize(
@@ -379,10 +376,8 @@ def test_missing_packages_of_a_command(
     monkeypatch.setattr(cli.importlib, "import_module", without_torch)
     result = run(command, "--help")
     assert result.exit_code == 1
-    assert result.stderr == (
-        f"translate-trt: error: translate-trt {command} needs the {packages} packages: "
-        f"pip install 'translate-trt[{extra}]' (torch is missing)\n"
-    )
+    for part in (packages, f"'translate-trt[{extra}]'", "torch"):
+        assert part in result.stderr
 
 
 def test_missing_package_found_while_running(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,9 +77,7 @@ def test_files_and_a_table_of_them(
         ["all", "21", "5", "38"],
     ]
     assert lines[4].startswith("21 lines translated in ")
-    assert result.stderr == (
-        f"translate-trt: warning: a.txt: 5 not valid UTF-8; see {text / 'out/a.txt.bad.jsonl'}\n"
-    )
+    assert str(text / "out/a.txt.bad.jsonl") in result.stderr
     # As a shell expands it.
     again = corpus("--input", text / "a.txt", text / "b.txt", "--shard-lines", 3)
     assert again.stdout.splitlines() == [*lines[:4], "all shards were already finished"]

@@ -156,7 +156,7 @@ def test_json_lines(
     flags = ("--input-format", "jsonl", "--field", "en", "--translation-field", "de", path)
     refused = run_piped("", *flags)
     assert refused.exit_code == 1
-    assert f"{path}, line 1 already has a field 'de_score'" in refused.stderr
+    assert "'de_score'" in refused.stderr
     output = tmp_path / "scored.zst"
     flags = (*flags, "--replace-field", "--json", "--alignments", "--output", output)
     assert run_piped("", *flags).exit_code == 0

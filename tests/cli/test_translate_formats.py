@@ -257,7 +257,7 @@ def test_compressed_lines_of_an_interrupted_run_are_kept(
     result = run(tmp_path / "in", *flags)
     assert result.exit_code == 1
     (partial,) = tmp_path.glob(f"out{suffix}.*.partial")
-    assert f"stopped early; the first 8 lines are in {partial}" in result.stderr
+    assert str(partial) in result.stderr
     left = partial.rename(tmp_path / f"left{suffix}")
     assert unpack(left) == b'{"text": "a b", "translation": "b a"}\n' * 8
 

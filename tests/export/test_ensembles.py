@@ -336,7 +336,7 @@ def test_the_command_line(pair: list[Checkpoint], tmp_path: Path) -> None:
     paths = [one.path for one in pair]
     alone = export(tmp_path / "bundle", paths[0], "--ensemble")
     assert alone.exit_code == 2
-    assert f"--ensemble needs at least two checkpoints, and {paths[0]} is the only" in alone.stderr
+    assert str(paths[0]) in alone.stderr
     several = export(tmp_path / "bundle", *paths)
     assert several.exit_code == 2
     assert "--ensemble" in several.stderr

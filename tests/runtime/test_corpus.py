@@ -985,7 +985,7 @@ def test_a_changed_input_is_told(
     source = write(tmp_path / "a", b"b\nc\n")
     with open_job(job, [source], force=False):
         assert job.complete(source) is None
-    assert f"{tmp_path / 'a'} has changed since its translation" in caplog.text
+    assert str(tmp_path / "a") in caplog.text
 
 
 def test_a_machine_that_sees_another_disk(job: Job) -> None:

@@ -119,11 +119,8 @@ def test_an_unknown_name_is_reported_with_near_misses(install: Callable[..., Pat
     install(OPUS), install("x/other")
     result = run("info", "Helsinki-NLP/opus-mt-en-dd")
     assert result.exit_code == 1
-    assert result.stderr == (
-        "translate-trt: error: there is no bundle at Helsinki-NLP/opus-mt-en-dd, and no installed "
-        f"model of that name (similar: {OPUS}). Install a model with: translate-trt get "
-        "Helsinki-NLP/opus-mt-en-dd\n"
-    )
+    for part in (OPUS, "translate-trt get Helsinki-NLP/opus-mt-en-dd"):
+        assert part in result.stderr
     for name in ("nothing-like-it", "../a/b"):
         assert "translate-trt get OWNER/NAME" in run("remove", name).stderr
     assert "translate-trt get OWNER/NAME" in run("info", "nothing-like-it").stderr

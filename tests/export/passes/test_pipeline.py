@@ -117,13 +117,9 @@ def test_reports_and_what_is_called_after_each_pass() -> None:
 
 
 def test_an_exception_of_a_library_is_reported_with_the_pass() -> None:
-    message = (
-        "the pass wild failed on the encoder graph: 'shape'. "
-        "Leave it out with --disable-pass wild, and please report it."
-    )
     with pytest.raises(TranslateTrtError) as raised:
         run_passes(small(), [Named("calm"), Named("wild", KeyError("shape"))])
-    assert str(raised.value) == message
+    assert "--disable-pass wild" in str(raised.value)
     assert isinstance(raised.value.__cause__, KeyError)
     own = TranslateTrtError("too large")
     with pytest.raises(TranslateTrtError, match=r"^too large$"):
@@ -155,16 +151,11 @@ def test_every_pass_declares_its_matches_but_for_those_without_a_number() -> Non
 
 
 def test_too_few_matches_are_an_error_that_says_what_came_closest() -> None:
-    message = (
-        "the pass watched has 3 matches in the encoder graph instead of 4: PyTorch or an earlier "
-        "pass wrote something that it does not recognize. Export without it by --disable-pass "
-        "watched, and please report it with the versions of torch and onnxscript. "
-        "What came closest:\n  y: why\n  Relu y is left"
-    )
     seen: list[str] = []
     with pytest.raises(TranslateTrtError) as raised:
         run_passes(small(), [expecting(4)], (), lambda name, _: seen.append(name), shapes=[SHAPE])
-    assert str(raised.value) == message
+    for part in ("--disable-pass watched", "3 matches", "instead of 4", "Relu y is left"):
+        assert part in str(raised.value)
     assert seen == ["watched"]  # the graph is dumped, too
     needed = expecting(4)
     needed.required = True
