@@ -45,7 +45,6 @@ void test_host_batch_memory();
 void test_device_batch();
 void test_device_memory();
 void test_engine_record();
-void test_fake_cuda();
 void test_cuda_device();
 void test_tensorrt_device();
 void test_engine_bundle();

@@ -19,7 +19,6 @@ int main() {
   runtime::test_scheduler();
   runtime::test_scheduler_random();
 #endif
-  runtime::test_fake_cuda();
   runtime::test_cuda_device();
   runtime::test_tensorrt_device();
   runtime::test_engine_bundle();
