@@ -73,6 +73,7 @@ def test_a_missing_bundle_is_an_error(library: Library, program: Path) -> None:
     assert refused.stderr.startswith("translate_server: there is no bundle at /nowhere")
 
 
+@pytest.mark.nightly
 def test_it_builds_by_pkg_config(library: Library, tmp_path: Path) -> None:
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None or shutil.which("pkg-config") is None:

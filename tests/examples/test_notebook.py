@@ -26,7 +26,7 @@ def test_outputs_are_stripped(path: Path) -> None:
         assert (cell["outputs"], cell["execution_count"]) == ([], None)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_attention_and_parity(
     checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -23,11 +23,6 @@ pytestmark = pytest.mark.usefixtures("each_runtime")
 LINES = ["the cat sleeps.", "", "  a big  dog\truns under the tree ", "日本 ½"]
 
 
-@pytest.fixture(scope="module")
-def translator(compiled_bundle: Path, each_runtime: str) -> Translator:
-    return Translator(compiled_bundle, threads=1)
-
-
 def of(hypothesis: TextHypothesis) -> Alignment:
     assert hypothesis.alignment is not None
     return hypothesis.alignment

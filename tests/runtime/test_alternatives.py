@@ -22,11 +22,6 @@ pytestmark = pytest.mark.usefixtures("each_runtime")
 OPTIONS = SearchOptions(beam_size=3, length_penalty=1.0, alternatives=5)
 
 
-@pytest.fixture(scope="module")
-def translator(compiled_bundle: Path, each_runtime: str) -> Translator:
-    return Translator(compiled_bundle, threads=1)
-
-
 @torch.inference_mode()
 def next_log_probs(
     checkpoint: Checkpoint, source: Sequence[int], prefix: Sequence[int]

@@ -26,6 +26,7 @@ export LD_LIBRARY_PATH=$(dirname $(find installed -name libtranslate_trt.so))
 """
 
 
+@pytest.mark.nightly
 def test_the_commands_and_programs_run(tmp_path: Path, compiled_bundle: Path) -> None:
     build()  # skips where something lacks
     (tmp_path / "scripts").mkdir()

@@ -23,11 +23,6 @@ LINES = ["the cat runs.", "a dog eats green", "Haus Hund läuft."]
 TRANSLATIONS = ["Hund the cat.", "a", ""]
 
 
-@pytest.fixture(scope="module")
-def translator(compiled_bundle: Path, each_runtime: str) -> Translator:
-    return Translator(compiled_bundle, threads=1)
-
-
 @torch.inference_mode()
 def expected(checkpoint: Checkpoint, source: Sequence[int], target: Sequence[int]) -> list[float]:
     """Log-probabilities of the target's tokens and the end symbol, all positions at once."""

@@ -52,11 +52,6 @@ Start = Callable[..., TranslationService]
 
 
 @pytest.fixture(scope="module")
-def translator(compiled_bundle: Path, each_runtime: str) -> Translator:
-    return Translator(compiled_bundle, threads=1)
-
-
-@pytest.fixture(scope="module")
 def expected(translator: Translator) -> dict[str, Translation]:
     """Translations of the lines with the bundle's options."""
     return {line: translator.translate(line) for line in LINES}

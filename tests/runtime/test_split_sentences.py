@@ -25,11 +25,6 @@ ONE, TWO, THREE = "The cat runs.", "A big dog sleeps!", "The tree walks?"
 LINE = f" {ONE}  {TWO}\t{THREE} "
 
 
-@pytest.fixture(scope="module")
-def translator(compiled_bundle: Path, each_runtime: str) -> Translator:
-    return Translator(compiled_bundle, threads=1)
-
-
 def assert_joined(found: Translation, parts: Sequence[Translation], separators: str) -> None:
     """Check that a translation is that of sentences, with separators given between "|"."""
     between = separators.split("|")

@@ -32,11 +32,6 @@ PAGE = """<!DOCTYPE html>
 """
 
 
-@pytest.fixture(scope="module")
-def translator(compiled_bundle: Path, each_runtime: str) -> Translator:
-    return Translator(compiled_bundle, threads=1)
-
-
 def tags(text: str) -> Counter[str]:
     return Counter(re.findall(r"<!--.*?-->|<[^>]*>|\{name\}", text))
 

@@ -47,11 +47,6 @@ LINES = ["the cat runs.", "", "a dog eats green", "   ", "Haus Hund läuft.", "t
 pytestmark = pytest.mark.usefixtures("each_runtime")
 
 
-@pytest.fixture(scope="module")
-def translator(compiled_bundle: Path, each_runtime: str) -> Translator:
-    return Translator(compiled_bundle, threads=1)
-
-
 def test_one_translation_per_line_in_order(translator: Translator) -> None:
     together = translator.translate(LINES)
     assert len(together) == len(LINES)

@@ -30,11 +30,6 @@ PLAIN = st.text(
 )  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def translator(compiled_bundle: Path, each_runtime: str) -> Translator:
-    return Translator(compiled_bundle, threads=1)
-
-
 def assert_same(found: Translation, text: str) -> None:
     (hypothesis,) = found.hypotheses
     assert (hypothesis.text, hypothesis.score, hypothesis.segments) == (text, 0.0, ())
