@@ -87,16 +87,6 @@ def test_the_table_of_info(text: Path) -> None:
         assert part in table
 
 
-def test_check_finds_damage(text: Path) -> None:
-    local(text)
-    tokens = text / "out" / "train.target.tokens"
-    tokens.write_bytes(bytes(tokens.stat().st_size))
-    assert data("info", text / "out").exit_code == 0
-    result = data("info", text / "out", "--check")
-    assert (result.exit_code, result.stdout) == (1, "")
-    assert "fingerprint" in result.stderr
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -121,15 +111,6 @@ def test_an_unknown_corpus_is_a_usage_error(tmp_path: Path) -> None:
     result = data("prepare", "wmt15", "--out", tmp_path / "out")
     assert result.exit_code == 2
     assert "wmt14-en-de" in result.stderr
-
-
-def test_quiet_shows_no_counts(text: Path) -> None:
-    files = [str(text / f"{name}.{code}") for name in ("train", "val") for code in ("en", "de")]
-    flags = ["--workers", "1", "--vocabulary-size", "320", "--out", str(text / "out")]
-    result = CliRunner().invoke(
-        main, ["-q", "data", "prepare", "--from", *files[:2], "--valid", *files[2:], *flags]
-    )
-    assert (result.exit_code, result.stderr) == (0, "")
 
 
 def test_help_needs_neither_torch_nor_numpy() -> None:

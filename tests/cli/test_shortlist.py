@@ -64,21 +64,6 @@ def test_prepared_data_gives_what_its_text_gives(text: list[object], tmp_path: P
     assert (tmp_path / "one").read_bytes() == (tmp_path / "other").read_bytes()
 
 
-def test_coverage(text: list[object], tokenizer_model: Path, tmp_path: Path) -> None:
-    given = [*text, "--tokenizer", tokenizer_model, "--coverage", text[1], text[3], "--force"]
-    everything = shortlist(*given, "--out", tmp_path / "s", "--frequent", 320)
-    count = everything.stdout.split("coverage      100.00% of ")[1].split()[0]
-    assert int(count) > 100
-    lines = [line.partition("  ")[2].strip() for line in everything.stdout.splitlines()]
-    assert lines[5] == "100.0% of 60 sentences whole"
-    frequent = int(everything.stdout.split("frequent")[1].split()[0])
-    assert frequent <= float(lines[6].split()[0]) < frequent + 25  # plus copied source tokens
-    little = shortlist(*given, "--out", tmp_path / "s", "--frequent", 2, "--best", 2)
-    share, of = little.stdout.split("\ncoverage")[1].split()[:3:2]
-    assert of == count
-    assert 0 < float(share.rstrip("%")) < 100
-
-
 def test_what_stands_at_out_stays_without_force(
     text: list[object], tokenizer_model: Path, tmp_path: Path
 ) -> None:

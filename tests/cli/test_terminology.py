@@ -59,19 +59,6 @@ def test_json_has_the_terms_of_every_hypothesis(translate: Callable[..., Result]
     assert blank["hypotheses"][0]["terms"] == last["hypotheses"][0]["terms"] == []
 
 
-def test_the_glossary_is_another_file(translate: Callable[..., Result], glossary: Path) -> None:
-    assert "--terminology" in translate(glossary).stderr
-    glossary.write_text("one\n")
-    assert "glossary.tsv" in translate().stderr
-    glossary.unlink()
-    assert "file" in translate().stderr
-
-
-def test_ignoring_case_needs_a_glossary(make_bundle: Callable[..., Path]) -> None:
-    done = invoke("translate", "--bundle", make_bundle(), "--terminology-ignore-case")
-    assert "--terminology-ignore-case" in done.stderr
-
-
 def test_recall_of_any_translations(tmp_path: Path, glossary: Path) -> None:
     source, translation = tmp_path / "text.en", tmp_path / "text.de"
     source.write_text("one two\ntwo, two\nthree\n")

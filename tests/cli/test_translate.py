@@ -6,7 +6,6 @@ import gzip
 import json
 import math
 import os
-import re
 import resource
 import shutil
 import signal
@@ -106,24 +105,6 @@ def test_one_line_out_for_every_line_in(
     assert (tmp_path / "out").read_bytes() == expected
     as_json = run("--json", stdin=given).stdout_bytes.split(b"\n")[:-1]
     assert len([json.loads(line) for line in as_json]) == expected.count(b"\n")
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("a b\n".encode("utf-16"), r"UTF-8.*UTF-16"),
-        (gzip.compress(b"a b\n" * 50, mtime=0)[:-9], "incomplete"),
-    ],
-    ids=["UTF-16", "truncated gzip"],
-)
-def test_what_is_not_text_is_refused(
-    run: Callable[..., Result], tmp_path: Path, content: bytes, message: str
-) -> None:
-    (tmp_path / "in").write_bytes(content)
-    for result in (run(stdin=content), run(tmp_path / "in", "--output", tmp_path / "out")):
-        assert result.exit_code == 1
-        assert re.search(f"error: .*{message}", result.stderr)
-    assert not (tmp_path / "out").exists()
 
 
 def test_several_inputs_in_order(run: Callable[..., Result], tmp_path: Path) -> None:

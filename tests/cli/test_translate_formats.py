@@ -7,7 +7,6 @@ import dataclasses
 import gzip
 import io
 import json
-import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -19,9 +18,7 @@ from click.testing import CliRunner, Result
 
 from translate_trt.runtime.cli import main
 from translate_trt.runtime.cli.format_flags import FormatFlags
-from translate_trt.runtime.cli.output import open_output
 from translate_trt.runtime.cli.translate import translate as command
-from translate_trt.runtime.errors import OutputError
 
 JSONL = ("--input-format", "jsonl")
 TSV = ("--input-format", "tsv")
@@ -260,26 +257,6 @@ def test_compressed_lines_of_an_interrupted_run_are_kept(
     assert str(partial) in result.stderr
     left = partial.rename(tmp_path / f"left{suffix}")
     assert unpack(left) == b'{"text": "a b", "translation": "b a"}\n' * 8
-
-
-@pytest.mark.parametrize("suffix", [".gz", ".zst"])
-def test_lines_of_a_compressed_file_that_a_full_disk_cuts(
-    tmp_path: Path, suffix: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    def fail() -> None:
-        with open_output(tmp_path / f"out{suffix}", force=False) as output:
-            for first in range(0, 200_000, 10_000):
-                output.write([str(n * 7919 % 1_000_003) for n in range(first, first + 10_000)])
-            (partial,) = tmp_path.glob("out*.partial")
-            os.truncate(partial, partial.stat().st_size // 2)
-            raise OutputError("full")
-
-    with pytest.raises(OutputError, match="full"):
-        fail()
-    found = re.search(r"stopped early; the first (\d+) lines are in", caplog.text)
-    assert found is not None
-    assert 0 < int(found[1]) < 200_000
-    assert not (tmp_path / f"out{suffix}").exists()
 
 
 # ---- alignments ----

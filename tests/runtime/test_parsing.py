@@ -168,18 +168,3 @@ def test_the_command(bundle: Path, parser: Parser, tmp_path: Path) -> None:
     assert [one["tree"] for one in objects] == trees[:5]
     assert objects[0]["score"] == pytest.approx(expected[0].score, abs=1e-3)
     assert (objects[4]["repaired"], objects[4]["score"]) == (True, None)
-
-
-def test_evaluation_of_parsers(
-    bundle: Path, parser: Parser, parser_run: Path, tmp_path: Path
-) -> None:
-    gold, words = tmp_path / "gold.txt", tmp_path / "words.txt"
-    gold.write_text("\n".join(render(clean(read_bracketing(t))) for t in random_trees(20, seed=9)))
-    words.write_text("\n".join(" ".join(one) for one in SENTENCES))
-    arguments = ["evaluate", "--metric", "evalb", "--reference", gold, "--source", words, "--json"]
-    arguments += ["--beam-size", 2, "--device", "cpu", "--threads", 1, bundle, parser_run]
-    done = CliRunner().invoke(main, list(map(str, arguments)))
-    assert done.exit_code == 0, done.stderr
-    first, second = json.loads(done.stdout)["systems"]
-    assert first["scores"] == second["scores"]
-    assert first["scores"]["evalb"]["details"]["F1 with gold tags"] > 20

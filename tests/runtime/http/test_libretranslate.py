@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from translate_trt.runtime import SearchOptions, Translator
+from translate_trt.runtime import Translator
 
 pytest.importorskip("uvicorn", reason="the extra serve is not installed")
 from fastapi.testclient import TestClient
@@ -38,25 +38,6 @@ def test_an_array_is_translated_in_order(client: TestClient, translator: Transla
     expected = [translator.translate_document(one, split_sentences="en").text for one in texts]
     assert answer == {"translatedText": expected}
     assert expected[2:4] == texts[2:4]
-
-
-def test_lines_and_white_space_stay(client: TestClient, translator: Translator) -> None:
-    text = "the cat runs. a dog eats.\r\n\n  - the house\n\n"
-    answer = client.post("/translate", json=QUERY | {"q": text}).json()
-    assert (
-        answer["translatedText"] == translator.translate_document(text, split_sentences="en").text
-    )
-    assert answer["translatedText"].endswith("\n\n")
-    assert "\r\n\n  - " in answer["translatedText"]
-
-
-def test_alternatives_are_other_translations(client: TestClient, translator: Translator) -> None:
-    answer = client.post("/translate", json=QUERY | {"alternatives": 3}).json()
-    best = translator.translate(TEXT, SearchOptions(beam_size=4, num_hypotheses=4)).hypotheses
-    others = dict.fromkeys(one.text for one in best[1:] if one.text != best[0].text)
-    assert answer == {"translatedText": best[0].text, "alternatives": list(others)}
-    answer = client.post("/translate", json=QUERY | {"q": "12", "alternatives": 3}).json()
-    assert answer == {"translatedText": "12", "alternatives": []}
 
 
 def test_pivot_languages_and_the_same_language(client: TestClient, translator: Translator) -> None:

@@ -22,7 +22,7 @@ from translate_trt.train.data import prepare as module
 from translate_trt.train.data.batches import FingerprintCheck, encode_parallel, epoch_batches
 from translate_trt.train.data.corpora import PrepareOptions
 from translate_trt.train.data.prepare import Preparation, prepare
-from translate_trt.train.data.text_sources import TextSource, language_of
+from translate_trt.train.data.text_sources import TextSource
 from translate_trt.train.data.token_files import PreparedData, open_prepared
 
 pytestmark = pytest.mark.slow
@@ -398,11 +398,3 @@ def test_the_fingerprint_is_checked_in_the_background(make: Callable[..., Prepar
     check.close()
     stopped = prepared.split("train")
     stopped.check_fingerprint(lambda: True)  # an abandoned check raises nothing
-
-
-def test_languages_of_files() -> None:
-    for name, language in (
-        ("train.en", "en"), ("a.b.deu.gz", "deu"), ("a.de.zst", "de"), ("en", None),
-        ("x.text", None), ("x.e1", None),
-    ):  # fmt: skip
-        assert language_of(Path(name)) == language

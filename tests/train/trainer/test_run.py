@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,6 @@ from translate_trt.runtime.text.tokenizer import Tokenizer
 from translate_trt.train.checkpoint import (
     AVERAGED,
     DecodingDefaults,
-    numbered_checkpoints,
     open_checkpoint,
 )
 from translate_trt.train.data.token_files import open_prepared
@@ -184,15 +182,6 @@ def test_resume_and_force_exclude_each_other(run: Run, text: Text, tmp_path: Pat
     with pytest.raises(OptionError, match=r"--resume.*--force"):
         prepare_job(text, tmp_path / "run", "tiny", {}, resume=True, force=True)
     assert (tmp_path / "run" / AVERAGED).exists()
-
-
-def test_resume_without_a_run_warns_and_starts_a_run(
-    run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    with caplog.at_level(logging.WARNING, logger="translate_trt"):
-        run(tmp_path / "run", resume=True, steps=2)
-    assert "resume" in caplog.text
-    assert [path.name for path in numbered_checkpoints(tmp_path / "run")] == ["checkpoint-00000002"]
 
 
 def test_resume_replaces_nothing_without_a_run(
@@ -389,11 +378,6 @@ def test_the_papers_recipe_for_a_corpus(prepared: Path, settings: Settings, tmp_
     prepare_job(open_prepared(prepared), tmp_path / "own", "big", given)
     job = prepare_job(open_prepared(prepared), tmp_path / "own", "big", settings, resume=True)
     assert job.settings.model.dropout == 0.2
-
-
-def test_a_missing_named_corpus_says_how_to_prepare_it(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"--output.*/wmt14-en-de"):
-        prepare_job(open_prepared(tmp_path / "wmt14-en-de"), tmp_path / "run", "base", {})
 
 
 def test_text_and_prepared_data_exclude_each_other(text: Text, tmp_path: Path) -> None:
