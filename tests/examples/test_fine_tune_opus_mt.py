@@ -21,6 +21,7 @@ WORDS = ["the", "cat", "dog", "house", "runs", "sleeps", "green", "river"]
 QUICK = ["--steps", "6", "--checkpoint-every", "3", "--batch-tokens", "512", "--threads", "1"]
 
 
+@pytest.mark.nightly
 def test_from_a_model_directory_to_a_verified_bundle(tokenizer_model: Path, tmp_path: Path) -> None:
     save_random_marian(tmp_path / "opus", tokenizer_model, tokenizer_model)
     rng = random.Random(1)

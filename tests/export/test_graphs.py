@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import random
 from pathlib import Path
 from typing import Any
@@ -119,16 +118,6 @@ def test_every_kind_of_model_is_equal_to_its_reference(
     assert sum(same) >= 0.5 * len(same)
 
 
-def test_the_model_of_these_tests_finishes_and_is_cut_off(translator: Translator) -> None:
-    # The tests above cover pools, penalties and stops only with such a model.
-    sources = random_sources(24)
-    found = translator.translate_ids(sources, SearchOptions(num_hypotheses=4, max_length=9))
-    truncated = [h.truncated for hypotheses in found for h in hypotheses]
-    assert any(truncated)
-    assert not all(truncated)
-    assert len({len(hypotheses[0].tokens) for hypotheses in found}) > 3
-
-
 def unscored_prefixes(prefixes: list[list[int]]) -> list[list[int]]:
     """Prefixes of unscored tokens, as callers' prefixes are forced."""
     return [[unscored(token) for token in prefix] for prefix in prefixes]
@@ -182,24 +171,6 @@ def test_int8_stays_close(translator: Translator, int8: Translator) -> None:
     assert len(same) >= 0.6 * len(pairs)
     assert max(abs(ours.score - theirs.score) for ours, theirs in same) < 0.5
     assert any(ours.score != theirs.score for ours, theirs in same)  # it is another graph
-
-
-def test_every_option_is_covered_here() -> None:
-    defaults = SearchOptions()
-    changed = {
-        field.name
-        for options in OPTIONS
-        for field in dataclasses.fields(options)
-        if getattr(options, field.name) != getattr(defaults, field.name)
-    }
-    # tests/runtime/: bundle/test_prompt.py, test_loops.py, test_alternatives.py, test_marks.py,
-    # test_sampling.py
-    elsewhere = {
-        "source_language", "target_language", "loop_guard", "alternatives", "min_alternative_prob",
-        "repetition_penalty", "no_repeat_ngram_size", "suppress_sequences", "disable_unk",
-        "sampling_top_k", "sampling_top_p", "sampling_temperature", "seed",
-    }  # fmt: skip
-    assert changed == {field.name for field in dataclasses.fields(SearchOptions)} - elsewhere
 
 
 @pytest.mark.parametrize("form", ["gnmt", "length"])

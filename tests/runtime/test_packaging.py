@@ -281,7 +281,7 @@ def test_the_wheel_holds_the_three_packages_and_nothing_else(wheel: Path) -> Non
     assert wheel.name.endswith("-py3-none-any.whl")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_with_libraries_a_wheel_is_for_one_system(tmp_path: Path) -> None:
     tree = copy_tree(tmp_path / "tree")
     library = "runtime/kernels/libtranslate_trt_kernels.so"
@@ -305,7 +305,7 @@ exit {code}
 BUILD = "import sys; from setuptools.build_meta import build_wheel; print(build_wheel(sys.argv[1]))"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(("code", "platform"), [(0, r"(?!any)\w+"), (3, "any")])
 def test_a_wheel_brings_what_can_be_built(tmp_path: Path, code: int, platform: str) -> None:
     tree = copy_tree(tmp_path / "tree")
@@ -325,7 +325,7 @@ def test_a_wheel_brings_what_can_be_built(tmp_path: Path, code: int, platform: s
     assert brings == (code == 0)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_no_wheel_without_a_library_whose_build_fails(tmp_path: Path) -> None:
     tree = copy_tree(tmp_path / "tree")
     (tree / "scripts/build_library.sh").write_text(BUILD_SCRIPT.format(code=1))
@@ -355,7 +355,7 @@ def test_the_source_distribution_holds_what_builds_the_libraries(tmp_path: Path)
     assert not [name for name in names if name.endswith(".so")]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_an_installation_without_torch_translates(
     wheel: Path, compiled_bundle: Path, tmp_path: Path
 ) -> None:
