@@ -63,8 +63,12 @@ def test_explain_says_what_a_pass_has_left_alone(
 def test_a_better_checkpoint_of_the_run_is_named(
     checkpoint: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def compile_bundle(*_: object) -> None:
+        raise BundleError("enough")
+
+    monkeypatch.setattr("translate_trt.export.compile.compile_bundle", compile_bundle)
     monkeypatch.setattr(student_training, "best_checkpoint", lambda run: tmp_path / "better")
-    done = export(checkpoint, tmp_path / "b", "--max-source-length", "9999999")
+    done = export(checkpoint, tmp_path / "b")
     assert str(tmp_path / "better") in done.stderr
 
 
