@@ -40,9 +40,7 @@ def saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict
 
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Some GPU")
 
-    def run(
-        case: Callable[[str, float], dict[str, list[float]]],
-    ) -> dict[str, Any]:
+    def run(case: Callable[[str, float], dict[str, list[float]]]) -> dict[str, Any]:
         out = tmp_path / "report.json"
         parsed = options("--work", str(tmp_path), "--out", str(out))
         missing = Schedule(parsed, case, report(parsed), time.monotonic).measure()

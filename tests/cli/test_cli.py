@@ -65,9 +65,7 @@ WRONG_USAGE = {
         ("bundle --checkpoint run --source a", 2, "--reference is missing"),
         ("bundle --checkpoint run --source a --reference b", 1, "bundle"),
     ],
-    "train": [
-        ("--train a b --valid a b --output run --batch-tokens 0", 2, "--batch-tokens is 0"),
-    ],
+    "train": [("--train a b --valid a b --output run --batch-tokens 0", 2, "--batch-tokens is 0")],
     "export": [
         ("run --output bundle --profiles nonsense", 2, "nonsense"),
         ("run --output bundle --target onnx-int4", 2, "no target 'onnx-int4'"),

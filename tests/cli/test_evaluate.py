@@ -18,10 +18,7 @@ from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.text.tokenizer import Tokenizer
 from translate_trt.runtime.translator import Translator
 from translate_trt.train.checkpoint import Checkpoint, open_checkpoint
-from translate_trt.train.evaluation.scoring import (
-    make_metric,
-    paired_bootstrap,
-)
+from translate_trt.train.evaluation.scoring import make_metric, paired_bootstrap
 from translate_trt.train.evaluation.validation import translate_reference
 
 pytestmark = pytest.mark.slow
@@ -269,11 +266,7 @@ def test_an_ensemble_is_one_more_system(
     ],
 )  # fmt: skip
 def test_what_is_refused(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    arguments: list[str],
-    code: int,
-    message: str,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], code: int, message: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("folder").mkdir()

@@ -175,10 +175,7 @@ def test_nothing_is_written_after_compressed_bytes_that_a_signal_has_lost(
         monkeypatch.setattr(LineOutput, "_write", write)
         raise SystemExit
 
-    with (
-        contextlib.suppress(SystemExit),
-        open_output(path, False, settings={}) as output,
-    ):
+    with contextlib.suppress(SystemExit), open_output(path, False, settings={}) as output:
         for number in range(5):
             if number == 3:
                 monkeypatch.setattr(LineOutput, "_write", interrupted)

@@ -198,10 +198,7 @@ def test_tsv(run_piped: Callable[..., Result], translator: Translator) -> None:
             ["--input-format", "tsv", "--column", "1", "--translation-column", "de"],
             "--translation-column",
         ),
-        (
-            ["--translation-field", "de"],
-            "--translation-field",
-        ),
+        (["--translation-field", "de"], "--translation-field"),
         (
             ["--input-format", "tsv", "--column", "1", "--translation-column", "2", "--json"],
             "--input-format",

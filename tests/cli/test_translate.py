@@ -328,10 +328,7 @@ def test_constraints_go_with_their_lines(
     assert (result.exit_code, "phrases" in result.stderr) == (1, True)
     for other in (("--document",), ("--markup", "html"), ("--split-sentences",)):
         result = run(*flags, *other, stdin=b"a\n")
-        assert (result.exit_code, "--constraints" in result.stderr) == (
-            2,
-            True,
-        )
+        assert (result.exit_code, "--constraints" in result.stderr) == (2, True)
 
 
 def test_lines_without_letters(run: Callable[..., Result], fake_translator: Any) -> None:
@@ -635,9 +632,7 @@ def test_standard_input_that_is_closed(start: Callable[..., subprocess.Popen[byt
     assert err == b"translate-trt: error: standard input is closed; name an input file.\n"
 
 
-def test_output_is_utf8_whatever_the_locale(
-    start: Callable[..., subprocess.Popen[bytes]],
-) -> None:
+def test_output_is_utf8_whatever_the_locale(start: Callable[..., subprocess.Popen[bytes]]) -> None:
     process = start(env={**BUFFERED, "LC_ALL": "C", "PYTHONIOENCODING": "ascii"})
     out, _ = process.communicate("ü 😀\n".encode(), timeout=WAIT)
     assert out.decode() == "😀 ü\n"

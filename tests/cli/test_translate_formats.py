@@ -113,17 +113,11 @@ def test_constraints_of_json_lines(
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        (
-            '{"text": "a"}',
-            "--constraints-field",
-        ),
+        ('{"text": "a"}', "--constraints-field"),
         ('{"text": "a", "must": "A"}', "line 2: the field 'must' is a string; it must be a list"),
         ('{"text": "a", "must": [["A"]]}', "the field 'must' has a list among the phrases of a"),
         ('{"text": "a", "must": ["A", 1]}', "the field 'must' has a number among the phrases"),
-        (
-            '{"text": ["a", "b"], "must": ["A"]}',
-            "'text'",
-        ),
+        ('{"text": ["a", "b"], "must": ["A"]}', "'text'"),
         ('{"text": ["a"], "must": ["A"]}', "the field 'must' is a string; it must be a list of"),
     ],
 )

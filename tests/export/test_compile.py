@@ -97,11 +97,7 @@ def test_learned_positions_bound_the_limits() -> None:
 
 # Smallest manifest of an older version's bundle: one file beside it.
 OLD = json.dumps(
-    {
-        "format_version": 1,
-        "tokenizer": {"path": "left over", "sha256": ""},
-        "targets": {},
-    }
+    {"format_version": 1, "tokenizer": {"path": "left over", "sha256": ""}, "targets": {}}
 )
 
 

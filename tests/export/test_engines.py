@@ -463,11 +463,7 @@ def test_progress_counts_phases_inside_phases() -> None:
 
 
 def test_profiles_as_the_command_line_writes_them() -> None:
-    assert parse_profiles("1x64, 8X64,64x256") == (
-        Profile(1, 64),
-        Profile(8, 64),
-        Profile(64, 256),
-    )
+    assert parse_profiles("1x64, 8X64,64x256") == (Profile(1, 64), Profile(8, 64), Profile(64, 256))
     assert str(Profile(8, 64)) == "8x64"
     assert Profile(8, 63).ranges() == {"N": (1, 8, 8), "S": (1, 32, 63)}
     assert Profile(1, 1).ranges() == {"N": (1, 1, 1), "S": (1, 1, 1)}
@@ -577,10 +573,7 @@ def test_profiles_that_do_not_fit_the_bundle(profiles: str, match: str) -> None:
         ({"max_batch": 0}, "max_batch is 0"),
         ({"profiles": (Profile(0, 4),)}, "least 1"),
         ({"profiles": (Profile(9, 4),), "max_batch": 8}, "max_batch"),
-        (
-            {"profiles": (Profile(1, 4),), "max_batch": 8},
-            "many sentences",
-        ),
+        ({"profiles": (Profile(1, 4),), "max_batch": 8}, "many sentences"),
         ({"profiles": (Profile(9, 4),) * 2}, "profiles contain duplicates"),
         ({"optimization_level": 6}, "must be from 0 to 5"),
         ({"workspace_mib": 0}, "workspace_mib is 0"),

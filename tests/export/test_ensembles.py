@@ -119,8 +119,7 @@ def test_three_members_in_the_loop_of_engines(static: Bundle, trio: list[Checkpo
     options = SearchOptions(3, num_hypotheses=3, return_attention=True)
     translator = Translator(static.path, "torch-fp32", device="cpu", threads=1)
     assert_same(
-        translator.translate_ids(sources, options),
-        beam_search(ensemble(trio), sources, options),
+        translator.translate_ids(sources, options), beam_search(ensemble(trio), sources, options)
     )
 
 

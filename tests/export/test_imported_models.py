@@ -7,12 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.models import (
-    EVERYTHING_ELSE,
-    LEARNED_POSITIONS,
-    lively_model,
-    save_imported_model,
-)
+from support.models import EVERYTHING_ELSE, LEARNED_POSITIONS, lively_model, save_imported_model
 from support.shortlists import random_table
 from support.translations import assert_same, random_sources
 

@@ -343,17 +343,11 @@ def test_an_onnxruntime_that_computes_wrongly_is_refused(
 
 
 def test_a_backend_this_version_does_not_have(contract: Contract) -> None:
-    with pytest.raises(
-        BundleError,
-        match=r"'openvino'.*tensorrt_rtx",
-    ):
+    with pytest.raises(BundleError, match=r"'openvino'.*tensorrt_rtx"):
         load_graphs("openvino", {}, contract)
 
 
-@pytest.mark.parametrize(
-    ("layers", "message"),
-    [(1, r"step\.onnx"), (3, r"encoder\.onnx")],
-)
+@pytest.mark.parametrize(("layers", "message"), [(1, r"step\.onnx"), (3, r"encoder\.onnx")])
 def test_a_graph_of_another_shape(
     compiled_bundle: Path, contract: Contract, layers: int, message: str
 ) -> None:

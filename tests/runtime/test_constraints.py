@@ -220,12 +220,7 @@ def test_phrases_of_text(looping_bundle: Path) -> None:
         ({}, [[]], InputError, "a constraint of source 0 is empty"),
         ({}, [[5, 9999]], InputError, "a constraint of source 0 has token 9999, outside the"),
         ({}, [[3]], InputError, "a constraint of source 0 contains the end symbol"),
-        (
-            {"max_length": 4},
-            [[5, 6], [7, 8]],
-            OptionError,
-            r"constraints.*source 0",
-        ),
+        ({"max_length": 4}, [[5, 6], [7, 8]], OptionError, r"constraints.*source 0"),
     ],
 )
 def test_constraints_that_no_translation_can_have(

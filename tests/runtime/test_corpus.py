@@ -178,11 +178,7 @@ def test_a_file_whose_name_is_a_pattern(tmp_path: Path) -> None:
         (["x.txt", "x.txt.gz"], ["x.txt*"], "would both become x.txt"),
         (["x.txt", "x.txt.bad.jsonl"], ["x.txt*"], "is reserved for results"),
         (["_corpus"], ["_corpus"], "is reserved for results"),
-        (
-            ["\u4e2d" * 75 + ".txt"],
-            ["*.txt"],
-            "its name is too long, since the names",
-        ),
+        (["\u4e2d" * 75 + ".txt"], ["*.txt"], "its name is too long, since the names"),
         (["x/a"], ["x"], "is a directory"),
         (["x.parquet"], ["x.parquet"], "as Parquet"),
         (["x.txt.gz", "x.txt.zst"], ["x.txt*"], "would both become x.txt"),
@@ -784,11 +780,7 @@ def test_an_unknown_language_is_refused_before_the_run(
     [
         ({"max_length": 5000}, {}, "max_length 5000"),
         ({"beam_size": 5000}, {}, "beam_size 5000"),
-        (
-            {"alternatives": 2},
-            {"split_sentences": True},
-            "alternatives or split_sentences",
-        ),
+        ({"alternatives": 2}, {"split_sentences": True}, "alternatives or split_sentences"),
     ],
 )
 def test_search_options_are_checked_before_the_run(
@@ -930,10 +922,7 @@ def test_files_of_others_stay(tmp_path: Path, job: Job) -> None:
         pass
     with pytest.raises(OutputError, match="would replace"):
         open_job(Job(tmp_path, {}), [source], True).__enter__()
-    with (
-        pytest.raises(OutputError, match="written"),
-        open_job(job, [source], force=True),
-    ):
+    with pytest.raises(OutputError, match="written"), open_job(job, [source], force=True):
         pass
     assert (job.output / "a").read_text() == "mine"
     (job.output / "a").unlink()
@@ -1037,10 +1026,7 @@ def test_attempts_are_of_a_run(tmp_path: Path, job: Job) -> None:
         ),
         (lambda: CorpusOptions(document=True, alignments=True), "input_f"),
         (lambda: CorpusOptions(unwrap=True), "unwrap needs document"),
-        (
-            lambda: CorpusOptions(document=True, unwrap=True, markup="html"),
-            "goes without markup",
-        ),
+        (lambda: CorpusOptions(document=True, unwrap=True, markup="html"), "goes without markup"),
         (lambda: CorpusOptions(constraints_field="x"), r"constraints_field.*input_format"),
         (
             lambda: dataclasses.replace(CONSTRAINED, document=True),
@@ -1257,10 +1243,7 @@ RUN_AGAIN = "0 of 3 shards are finished; run the same command again to continue.
     ("code", "message"),
     [
         ("os._exit(1)", "status 1)"),
-        (
-            "os.kill(os.getpid(), 9)",
-            "SIGKILL",
-        ),
+        ("os.kill(os.getpid(), 9)", "SIGKILL"),
         ("answers.write(b'{\"fin'); answers.flush(); os._exit(3)", "(exit status 3)"),
         ("requests.close(); raise KeyError('a bug of Ray')", "(exit status 1)"),
     ],

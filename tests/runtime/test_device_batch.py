@@ -15,12 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.host_device import (
-    HostDevice,
-    StandInEngines,
-    violations,
-    with_slots,
-)
+from support.host_device import HostDevice, StandInEngines, violations, with_slots
 from support.static_bundles import BEAMS, static_bundle
 from support.translations import assert_same, random_sources
 
@@ -367,8 +362,7 @@ def test_memory_without_a_device(machine: Machine) -> None:
     write_manifest(
         path,
         dataclasses.replace(
-            manifest,
-            targets={entry.name: dataclasses.replace(entry, engine={"step": record})},
+            manifest, targets={entry.name: dataclasses.replace(entry, engine={"step": record})}
         ),
     )
     try:

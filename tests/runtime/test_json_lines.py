@@ -21,10 +21,7 @@ def test_a_line_is_read_as_it_was_written(tmp_path: Path) -> None:
     lines = [json_line("x", Translation((best, other))), UNTRANSLATED]
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     first, second = read_json_lines(path)
-    assert first == (
-        "x",
-        [("a\u2028b", -1.5, [-0.5, -math.inf], True), ("", -math.inf, [], False)],
-    )
+    assert first == ("x", [("a\u2028b", -1.5, [-0.5, -math.inf], True), ("", -math.inf, [], False)])
     assert second == (None, [])
 
 

@@ -195,9 +195,7 @@ def test_a_gpu_s_sessions_get_none(
 ) -> None:
     make_library("avx512_vnni").rename(place)
     monkeypatch.setattr(
-        ort,
-        "get_available_providers",
-        lambda: ["CUDAExecutionProvider", "CPUExecutionProvider"],
+        ort, "get_available_providers", lambda: ["CUDAExecutionProvider", "CPUExecutionProvider"]
     )
     monkeypatch.setattr(ort_backend, "find_gpu", lambda index: Gpu("NVIDIA A10", "8.6", 72))
     # Nearly nowhere it is there; what counts is that it is asked for, and without the library.
@@ -224,9 +222,7 @@ def test_translations_are_the_same_with_and_without(
     without = translations(compiled_bundle, target)
     assert [one.text for one in with_kernels] == [one.text for one in without]
     np.testing.assert_allclose(
-        [one.score for one in with_kernels],
-        [one.score for one in without],
-        atol=TOLERANCE[target],
+        [one.score for one in with_kernels], [one.score for one in without], atol=TOLERANCE[target]
     )
 
 

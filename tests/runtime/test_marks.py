@@ -46,11 +46,7 @@ def reference(looping_model: Checkpoint) -> Callable[[SearchOptions], list[list[
         ({"suppress_sequences": "5 6 7"}, [6], {}),
         ({"suppress_sequences": "5 6 7, 6 9"}, [5, 6], {7: BANNED, 9: BANNED}),
         ({"disable_unk": True}, [5], {UNKNOWN: BANNED}),
-        (
-            {"repetition_penalty": 2, "no_repeat_ngram_size": 1},
-            [5],
-            {5: BANNED},
-        ),
+        ({"repetition_penalty": 2, "no_repeat_ngram_size": 1}, [5], {5: BANNED}),
     ],
 )
 def test_marks_of_a_hypothesis(

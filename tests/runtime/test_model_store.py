@@ -266,9 +266,7 @@ def test_no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
         assert directory.parent == Path("elsewhere/models").absolute()
 
 
-def test_removal_while_it_is_installed_is_refused(
-    install: Callable[..., Path],
-) -> None:
+def test_removal_while_it_is_installed_is_refused(install: Callable[..., Path]) -> None:
     install(OPUS)
 
     def remove_during() -> None:

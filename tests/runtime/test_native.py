@@ -21,18 +21,8 @@ from support.kernels import LIBRARY_SOURCE
 from support.prompts import SOURCE, TARGET, with_prompt
 from support.translations import random_sources, rounding
 
-from translate_trt.runtime import (
-    SearchOptions,
-    TranslationService,
-    Translator,
-    native,
-)
-from translate_trt.runtime.errors import (
-    BackendError,
-    BundleError,
-    InputError,
-    OptionError,
-)
+from translate_trt.runtime import SearchOptions, TranslationService, Translator, native
+from translate_trt.runtime.errors import BackendError, BundleError, InputError, OptionError
 from translate_trt.runtime.line_search import LineSearch
 from translate_trt.runtime.native import abi, device_functions
 from translate_trt.runtime.native import core as native_core

@@ -296,10 +296,7 @@ def test_a_forced_prefix_is_not_drawn(looping_bundle: Path, looping_model: Check
     ("options", "message"),
     [
         ({"sampling_top_k": -1}, r"-1.*1024"),
-        (
-            {"sampling_top_k": 0, "sampling_top_p": 0.9},
-            r"sampling_top_p is 0.*sampling_top_k is 0",
-        ),
+        ({"sampling_top_k": 0, "sampling_top_p": 0.9}, r"sampling_top_p is 0.*sampling_top_k is 0"),
         ({"sampling_top_k": 1025}, "sampling_top_k is 1025"),
         ({"sampling_top_k": 2.5}, r"sampling_top_k is 2.*5"),
         ({"sampling_top_k": 5, "beam_size": 4}, "beam_size is 4"),

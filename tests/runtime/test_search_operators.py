@@ -479,11 +479,7 @@ def test_each_beam_sees_its_own_slot(both: Any, n: int, k: int, p: int, seen: fl
         ("ExtendAncestry", {"slots": [[0, 1, 2]]}, "do not match"),
         ("FollowAncestry", {"parents": [[0, 2]]}, "parent"),
         ("FollowAncestry", {"parents": [[0, -1]]}, "parent"),
-        (
-            "FollowAncestry",
-            {"ancestry": np.zeros((1, 2, 1), np.float32)},
-            "each beam",
-        ),
+        ("FollowAncestry", {"ancestry": np.zeros((1, 2, 1), np.float32)}, "each beam"),
     ],
 )
 def test_ancestry_refuses_what_is_out_of_range(

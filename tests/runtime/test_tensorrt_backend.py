@@ -28,13 +28,7 @@ from support.translations import assert_same, random_sources
 from translate_trt.export.contract import make_contract
 from translate_trt.runtime import native
 from translate_trt.runtime import translator as translator_module
-from translate_trt.runtime.backends import (
-    Settings,
-    cuda,
-    load_engines,
-    runtime_cache,
-    tensorrt,
-)
+from translate_trt.runtime.backends import Settings, cuda, load_engines, runtime_cache, tensorrt
 from translate_trt.runtime.backends.device import Engines
 from translate_trt.runtime.backends.engines import ChangeSizes, EngineRecord, Profile
 from translate_trt.runtime.backends.nvidia_driver import Gpu
@@ -63,10 +57,7 @@ def record(**changes: Any) -> EngineRecord:
 
 
 def records_of(**changes: Any) -> dict[str, EngineRecord]:
-    return {
-        "encoder": record(**changes),
-        "step": record(**{"profiles": STEP_PROFILES, **changes}),
-    }
+    return {"encoder": record(**changes), "step": record(**{"profiles": STEP_PROFILES, **changes})}
 
 
 @dataclass

@@ -8,13 +8,7 @@ from pathlib import Path
 import pytest
 from support.bad_bundles import edit
 
-from translate_trt.runtime import (
-    Glossary,
-    SearchOptions,
-    Term,
-    TranslationService,
-    Translator,
-)
+from translate_trt.runtime import Glossary, SearchOptions, Term, TranslationService, Translator
 from translate_trt.runtime.bundle.checks import max_segment_length
 from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.bundle.prompt import Prompt

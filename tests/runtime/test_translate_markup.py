@@ -148,8 +148,5 @@ def test_errors(translator: Translator, compiled_bundle: Path, tmp_path: Path) -
         translator.translate_document("a", unwrap=True, markup="html")
     bundle = shutil.copytree(compiled_bundle, tmp_path / "bundle")
     edit(bundle, lambda m: m["targets"]["onnx-fp32"]["contract"]["results"].pop("attention"))
-    with (
-        Translator(bundle, threads=1) as plain,
-        pytest.raises(OptionError, match="--attention"),
-    ):
+    with Translator(bundle, threads=1) as plain, pytest.raises(OptionError, match="--attention"):
         plain.translate("a", markup="html")

@@ -148,10 +148,7 @@ def test_an_error_of_onnxruntime_ends_the_call_and_not_the_translator(
 
     with monkeypatch.context() as patch:
         patch.setattr(ort.InferenceSession, "run_with_iobinding", failing)
-        with pytest.raises(
-            BackendError,
-            match=r"7 tensors.*batch_tok",
-        ) as caught:
+        with pytest.raises(BackendError, match=r"7 tensors.*batch_tok") as caught:
             translator.translate(LINES)
     assert begun.is_set()
     assert isinstance(caught.value.__cause__, RuntimeError)
@@ -621,8 +618,7 @@ def test_the_n_best_of_pieces_are_joined_rank_by_rank(
 
     monkeypatch.setattr(translator, "_search", found)
     monkeypatch.setattr(
-        "translate_trt.runtime.preparation.split_text",
-        lambda line, *_: [[5]] * len(line),
+        "translate_trt.runtime.preparation.split_text", lambda line, *_: [[5]] * len(line)
     )
     one, blank, three = translator.translate(["a", "", "aaa"])
     assert (one.text, one.score, one.segment_count) == ("Haus", -1.0, 1)

@@ -119,10 +119,7 @@ def texts(*lines: str | bytes) -> np.ndarray[Any, Any]:
 
 
 def request(
-    text: Any = None,
-    outputs: Sequence[str] = ALL,
-    timeout: int = 0,
-    **options: Any,
+    text: Any = None, outputs: Sequence[str] = ALL, timeout: int = 0, **options: Any
 ) -> Request:
     """A client's request for one line, a list of lines, or arrays of inputs by name."""
     inputs = (
@@ -426,10 +423,7 @@ def test_sentences_and_documents(model: Any, translator: Translator) -> None:
         model,
         [
             request(
-                lines,
-                SPLIT_SENTENCES=[1, 0, 1],
-                DOCUMENT=[0, 1, 1],
-                MARKUP=texts("", "", "html"),
+                lines, SPLIT_SENTENCES=[1, 0, 1], DOCUMENT=[0, 1, 1], MARKUP=texts("", "", "html")
             )
         ],
     )

@@ -15,14 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.triton_server import (
-    ROOT,
-    WAIT,
-    TritonServer,
-    free_ports,
-    wait_until,
-    wait_until_ready,
-)
+from support.triton_server import ROOT, WAIT, TritonServer, free_ports, wait_until, wait_until_ready
 
 from translate_trt.runtime import SearchOptions, Translation, Translator
 from translate_trt.runtime.serve.triton import interface

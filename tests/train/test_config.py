@@ -59,8 +59,7 @@ def test_vocabularies_of_source_and_target() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "weights"),
-    [("", ()), ("10,1", (10, 1)), ("0.25, 0", (0.25, 0)), ("1e3", (1000,))],
+    ("text", "weights"), [("", ()), ("10,1", (10, 1)), ("0.25, 0", (0.25, 0)), ("1e3", (1000,))]
 )
 def test_weights_of_corpora(text: str, weights: tuple[float, ...]) -> None:
     assert TrainConfig(corpus_weights=text).weights_of_corpora == weights

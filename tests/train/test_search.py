@@ -250,8 +250,5 @@ def test_attention_of_a_real_model() -> None:
     ):
         for hypothesis in found:
             assert hypothesis.attention is not None
-            assert hypothesis.attention.shape == (
-                len(hypothesis.token_log_probs),
-                len(source) + 1,
-            )
+            assert hypothesis.attention.shape == (len(hypothesis.token_log_probs), len(source) + 1)
             np.testing.assert_allclose(hypothesis.attention.sum(1), 1.0, atol=1e-5)

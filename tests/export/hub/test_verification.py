@@ -10,11 +10,7 @@ from typing import Any
 import pytest
 
 from translate_trt.export.hub import verification
-from translate_trt.export.hub.sample_languages import (
-    SAMPLES,
-    language_options,
-    sample,
-)
+from translate_trt.export.hub.sample_languages import SAMPLES, language_options, sample
 from translate_trt.export.hub.verification import describe, verify_sample
 from translate_trt.export.verify.parity import Parity
 from translate_trt.runtime.bundle.manifest import read_manifest, write_manifest

@@ -19,13 +19,7 @@ import torch
 from click.testing import CliRunner
 from ctranslate2.converters import MarianConverter
 from ctranslate2.specs.common_spec import Activation
-from support.ctranslate2_models import (
-    SPECIAL,
-    WIDTH,
-    log_probabilities,
-    save_random_model,
-    words,
-)
+from support.ctranslate2_models import SPECIAL, WIDTH, log_probabilities, save_random_model, words
 from support.data import folder_of
 from support.marian_models import marian_tokenizer, save_random_marian
 

@@ -108,9 +108,7 @@ def test_unknown_words_are_the_unknown_token(
 
 
 @pytest.mark.parametrize(
-    "content",
-    [shortlist_of(random_lists(1), FREQUENT, BEST), b"t9 s3 1"],
-    ids=["binary", "text"],
+    "content", [shortlist_of(random_lists(1), FREQUENT, BEST), b"t9 s3 1"], ids=["binary", "text"]
 )
 def test_compressed(content: bytes, tmp_path: Path) -> None:
     path, packed = tmp_path / "lex", tmp_path / "lex.gz"

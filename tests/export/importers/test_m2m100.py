@@ -362,11 +362,7 @@ def test_weights_in_several_files(m2m100: Pair, copied: Path) -> None:
         ("config", {"activation_function": "gelu_new"}, "supported: relu, gelu"),
         ("config", {"decoder_ffn_dim": 64}, r"decoder_ffn_dim is 64.*encoder_ffn_dim"),
         ("config", {"vocab_size": 150}, "vocab_size, 150"),
-        (
-            "config",
-            {"vocab_size": 999},
-            r"vocabulary.*999 tokens",
-        ),
+        ("config", {"vocab_size": 999}, r"vocabulary.*999 tokens"),
         ("config", {"d_model": 64}, "d_model is 64"),
         ("tokenizer_config", {"legacy_behaviour": True}, "language follows"),
         ("tokenizer_config", {"tokenizer_class": "SMALL100Tokenizer"}, "is 'SMALL100Tokenizer'"),

@@ -293,10 +293,7 @@ def test_settings_of_generation(settings: dict[str, Any], both: Pair, copied: Pa
         ({"forced_bos_token_id": "x"}, "forced_bos_token_id is 'x'"),
         ({"suppress_tokens": [0]}, "suppress_tokens"),
         ({"suppress_tokens": 5}, "suppress_tokens is 5"),
-        (
-            {"bad_words_ids": [[999]]},
-            r"bad_words_ids.*316\)",
-        ),
+        ({"bad_words_ids": [[999]]}, r"bad_words_ids.*316\)"),
         ({"early_stopping": 3}, "early_stopping is 3"),
         ({"min_new_tokens": "x"}, "min_length"),
         ({"num_beams": 2.5}, r"beam_size.*5"),
@@ -457,10 +454,7 @@ def change_config(directory: Path, **values: Any) -> None:
         ({"rope_theta": 1e4}, '"rope_theta" is 10000'),
         ({"tie_encoder_decoder": 1}, "tie_encoder_decoder is 1"),
         ({"num_hidden_layers": 7}, r"num_hidden_layers is 7.*encoder_layers"),
-        (
-            {"tie_word_embeddings": False},
-            r"tie_word_embeddings is False.*lm_head",
-        ),
+        ({"tie_word_embeddings": False}, r"tie_word_embeddings is False.*lm_head"),
         ({"vocab_size": 10**10}, "vocab_size is 10000000000"),
         ({"decoder_vocab_size": 10**10}, "decoder_vocab_size is 10000000000"),
         ({"encoder_layers": 10**10}, "lack model.encoder.layers.2"),

@@ -385,10 +385,7 @@ def test_broken_models(tmp_path: Path) -> None:
         import_marian_model(path, source, target)
 
 
-@pytest.mark.parametrize(
-    ("layer", "expected"),
-    [(None, 1), ("last", 1), ("1", 0), (2, 1)],
-)
+@pytest.mark.parametrize(("layer", "expected"), [(None, 1), ("last", 1), ("1", 0), (2, 1)])
 def test_alignment_heads(layer: object, expected: int, tmp_path: Path) -> None:
     """Layers count from 1 in Marian, which takes alignments from the first head."""
     more = {"dec-depth": 2}

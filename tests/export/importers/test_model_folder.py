@@ -10,13 +10,7 @@ import onnx
 import pytest
 import sentencepiece
 from click.testing import CliRunner
-from support.marian_files import (
-    OPTIONS,
-    WIDTH,
-    random_weights,
-    save_student_folder,
-    settings_of,
-)
+from support.marian_files import OPTIONS, WIDTH, random_weights, save_student_folder, settings_of
 
 from translate_trt.export.importers.marian.files import SETTINGS
 from translate_trt.export.importers.marian.model_folder import ModelFolder

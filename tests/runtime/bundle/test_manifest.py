@@ -5,14 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.bad_bundles import (
-    BAD_BUNDLES,
-    BAD_PATHS,
-    LAYOUTS,
-    BadBundle,
-    edit,
-    spoiled_fields,
-)
+from support.bad_bundles import BAD_BUNDLES, BAD_PATHS, LAYOUTS, BadBundle, edit, spoiled_fields
 
 from translate_trt.runtime.bundle.manifest import (
     FileEntry,

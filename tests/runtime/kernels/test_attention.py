@@ -7,11 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from support.operators import (
-    Array,
-    Session,
-    softmax,
-)
+from support.operators import Array, Session, softmax
 
 from translate_trt.runtime.bundle.contract import MASKED
 

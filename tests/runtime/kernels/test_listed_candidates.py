@@ -6,13 +6,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 import pytest
-from support.operators import (
-    Array,
-    Session,
-    assert_candidates,
-    logit_bias,
-    quantize,
-)
+from support.operators import Array, Session, assert_candidates, logit_bias, quantize
 
 
 def random_lists(

@@ -8,15 +8,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 import pytest
-from support.operators import (
-    Array,
-    Session,
-    in_panels,
-    matmul,
-    matrix,
-    normalized,
-    whole,
-)
+from support.operators import Array, Session, in_panels, matmul, matrix, normalized, whole
 
 pytestmark = pytest.mark.slow
 
@@ -140,10 +132,7 @@ def test_weights_must_be_constant(make_session: Callable[..., Session]) -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        (
-            {"x": np.ones((2, 1, 12), np.float32)},
-            "many columns",
-        ),
+        ({"x": np.ones((2, 1, 12), np.float32)}, "many columns"),
         ({"residual": np.ones((2, 1, 15), np.float32)}, "same shape"),
     ],
 )
@@ -221,10 +210,7 @@ def test_equal_rows_of_floats_are_finished_apart(
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        (
-            {"x": np.ones((2, 1, 12), np.float32)},
-            "many columns",
-        ),
+        ({"x": np.ones((2, 1, 12), np.float32)}, "many columns"),
         ({"residual": np.ones((2, 1, 15), np.float32)}, "same shape"),
         ({"w": np.ones((1, 16, 16), np.float32)}, "must be"),
         ({"b": np.ones(65, np.float32)}, "same number"),

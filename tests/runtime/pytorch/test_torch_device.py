@@ -155,10 +155,7 @@ def test_addresses_and_shapes_that_do_not_fit(program: Program) -> None:
 
 @pytest.mark.parametrize(
     ("changes", "message"),
-    [
-        ({"operator": "BitShift"}, "BitShift"),
-        ({"summed": "cache"}, "updates cache"),
-    ],
+    [({"operator": "BitShift"}, "BitShift"), ({"summed": "cache"}, "updates cache")],
 )
 def test_graphs_that_are_refused(changes: dict[str, str], message: str, tmp_path: Path) -> None:
     path = tmp_path / "step.onnx"

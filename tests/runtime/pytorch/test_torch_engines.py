@@ -34,12 +34,7 @@ from translate_trt.runtime.backends.pytorch.torch_device import TorchDevice
 from translate_trt.runtime.backends.pytorch.torch_engines import can_capture, choose_device, load
 from translate_trt.runtime.bundle.manifest import MANIFEST_NAME, TargetEntry, read_manifest
 from translate_trt.runtime.cli import main
-from translate_trt.runtime.errors import (
-    BackendError,
-    BundleError,
-    OptionError,
-    TranslateTrtError,
-)
+from translate_trt.runtime.errors import BackendError, BundleError, OptionError, TranslateTrtError
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import Translation
 from translate_trt.runtime.service import TranslationService

@@ -352,10 +352,7 @@ def test_placeholders_before_punctuation_touch_no_word() -> None:
             text, target, (AlignedSegment(words.source_words, words.target_words, rows),)
         )
 
-    for source, expected in (
-        ("A b {n}.", "x y {n}."),
-        ("{n} a b.", "{n} x y."),
-    ):
+    for source, expected in (("A b {n}.", "x y {n}."), ("{n} a b.", "{n} x y.")):
         (found,) = translate_with(translate, [source], "text", False)
         assert found.text == expected
 

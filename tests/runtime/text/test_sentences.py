@@ -127,11 +127,7 @@ def test_a_real_text_longer_than_a_window_is_split_as_its_parts() -> None:
     assert len(text) > 2 * sentences.WINDOW
     assert (
         SentenceRules("en").split(text)
-        == [
-            "Mr. Smith went to Washington. ",
-            "He stayed there for a week! ",
-        ]
-        * 300
+        == ["Mr. Smith went to Washington. ", "He stayed there for a week! "] * 300
     )
 
 

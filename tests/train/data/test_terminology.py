@@ -109,10 +109,7 @@ def test_plain_data_has_no_annotation(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (
-            ["--terminology-share", "0.1"],
-            "--terminology",
-        ),
+        (["--terminology-share", "0.1"], "--terminology"),
         (["--terminology", "glossary.tsv", "--terminology-share", "0"], "above"),
         (["--terminology", "missing.tsv"], "missing.tsv"),
     ],

@@ -232,11 +232,7 @@ def test_an_interrupted_directory_is_not_taken_for_whole(
 
 
 @pytest.mark.parametrize(
-    ("pairs", "message"),
-    [
-        ([], r"pair.*0"),
-        ([("", "a"), ("b", "x" * 40)], r"1 empty.*length"),
-    ],
+    ("pairs", "message"), [([], r"pair.*0"), ([("", "a"), ("b", "x" * 40)], r"1 empty.*length")]
 )
 def test_nothing_left(
     make: Callable[..., PreparedData], pairs: list[tuple[str, str]], message: str
@@ -271,10 +267,7 @@ def test_compression_without_its_ending_and_utf16(tmp_path: Path) -> None:
     with TextSource(path).open() as lines:
         assert list(lines) == [b"one\n", b"two\n"]
     path.write_bytes("one\n".encode("utf-16"))
-    with (
-        pytest.raises(InputError, match=r"train\.en.*UTF-8"),
-        TextSource(path).open() as lines,
-    ):
+    with pytest.raises(InputError, match=r"train\.en.*UTF-8"), TextSource(path).open() as lines:
         list(lines)
 
 
@@ -290,9 +283,7 @@ def test_a_cut_gzip_file(
 
 @pytest.mark.parametrize("broken", [("valid", 0), ("test", 1), ("train", 1)])
 def test_missing_files_are_reported_before_any_work(
-    tmp_path: Path,
-    write: Callable[..., tuple[TextSource, TextSource]],
-    broken: tuple[str, int],
+    tmp_path: Path, write: Callable[..., tuple[TextSource, TextSource]], broken: tuple[str, int]
 ) -> None:
     pairs = {name: write(name, PAIRS) for name in ("train", "valid", "test")}
     missing = pairs[broken[0]][broken[1]].path

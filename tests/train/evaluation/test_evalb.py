@@ -63,8 +63,7 @@ def summary(scores: Sequence[SentenceScore]) -> dict[str, float]:
 
 
 @pytest.mark.parametrize(
-    ("name", "result", "rules"),
-    [("sample", "sample.rsl", SAMPLE), ("bug", "bug.rsl-new", S1)],
+    ("name", "result", "rules"), [("sample", "sample.rsl", SAMPLE), ("bug", "bug.rsl-new", S1)]
 )
 def test_every_figure_is_that_of_the_c_program(name: str, result: str, rules: Rules) -> None:
     folder = folder_of("evalb-sample")

@@ -15,11 +15,7 @@ from matplotlib.figure import Figure
 
 from translate_trt.runtime.errors import InputError, OptionError, OutputError
 from translate_trt.runtime.io import atomic_files as files
-from translate_trt.train.evaluation.pictures import (
-    FORMATS,
-    check_picture,
-    save_picture,
-)
+from translate_trt.train.evaluation.pictures import FORMATS, check_picture, save_picture
 from translate_trt.train.evaluation.training_curves import draw_curves, read_runs
 from translate_trt.train.trainer.metrics import METRICS, read_metrics
 

@@ -649,8 +649,7 @@ def test_the_best_checkpoint_is_kept_and_training_stops_early(
     assert [step_of(path) for path in numbered_checkpoints(out)] == [16, 20]
     run(tmp_path / "plain", **(EARLY | {"steps": 8, "patience": 0}))
     assert_equal_tensors(
-        out / BEST / "model.safetensors",
-        tmp_path / "plain/checkpoint-00000008/model.safetensors",
+        out / BEST / "model.safetensors", tmp_path / "plain/checkpoint-00000008/model.safetensors"
     )
     assert selected_scores(out) == {
         "step": 8, "metric": "bleu", "loss": 1.0, "bleu": 12.0, "chrf": 2.0,

@@ -22,11 +22,7 @@ from translate_trt.runtime.errors import (
     TranslateTrtError,
 )
 from translate_trt.runtime.text.tokenizer import Tokenizer
-from translate_trt.train.checkpoint import (
-    AVERAGED,
-    DecodingDefaults,
-    open_checkpoint,
-)
+from translate_trt.train.checkpoint import AVERAGED, DecodingDefaults, open_checkpoint
 from translate_trt.train.data.token_files import open_prepared
 from translate_trt.train.trainer import load_data as module
 from translate_trt.train.trainer.distributed import Group, choose_device
