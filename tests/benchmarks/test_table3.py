@@ -10,17 +10,12 @@ import pytest
 
 from translate_trt.train.config import TABLE3
 
-#: Tokenized BLEU of three seeds; the rows left out have the seeds of `plain`.
-PLAIN = [30.0, 30.2, 30.4]
-BLEU = {"h1": [29.0, 29.1, 29.9], "h32": [30.6, 30.8, 31.0], "h16": [31.0, 31.5, 32.0]}
-
 
 def run_of(row: str, seed: int, **changes: Any) -> dict[str, Any]:
     """Return the report of a run."""
-    bleu = BLEU.get(row, PLAIN)[seed - 1]
     results = {
-        "seed": seed, "perplexity": 10.0 - bleu / 10, "bleu": bleu - 1, "signature": "s",
-        "tokenized_bleu": bleu, "parameters": 7_500_000, "steps": 2_000,
+        "seed": seed, "perplexity": 7.0, "bleu": 29.0, "signature": "s",
+        "tokenized_bleu": 30.0, "parameters": 7_500_000, "steps": 2_000,
     }  # fmt: skip
     return {
         "benchmark": "table3-run",
