@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import math
 import random
 import shutil
 import struct
@@ -32,7 +31,7 @@ from translate_trt.runtime.bundle.attention_heads import AttentionHeads
 from translate_trt.runtime.bundle.prompt import Prompt
 from translate_trt.runtime.cli import main
 from translate_trt.runtime.errors import InputError
-from translate_trt.runtime.options import SearchOptions, write_sequences
+from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.text.tokenizer import Tokenizer
 from translate_trt.runtime.text.translatable import is_translatable
 from translate_trt.runtime.translator import Translator
@@ -107,40 +106,6 @@ def test_the_trained_model_as_a_bundle(trained: Path, checkpoint: Checkpoint, bu
             assert ours.hypotheses[0].score == pytest.approx(other.scores[0], abs=1e-4)
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize(
-    "theirs",
-    [
-        {"no_repeat_ngram_size": 1},
-        {"no_repeat_ngram_size": 2},
-        {"suppress_sequences": [["a"], ["e", "t"], ["b"]]},
-        {"disable_unk": True, "no_repeat_ngram_size": 3},
-    ],
-    ids=lambda options: next(iter(options)),
-)
-def test_banned_tokens(theirs: dict[str, Any], trained: Path, bundle: Path) -> None:
-    """Greedy search is equal; the scores are not, since CTranslate2 bans before the softmax."""
-    lines = [*random_words(trained, 40), *EXPECTED]
-    translator = Translator(bundle, "onnx-fp32", threads=1)
-    banned = [" ".join(tokens) for tokens in theirs.get("suppress_sequences", [])]
-    options = SearchOptions(
-        1, 0.0, max_length=60, **theirs | {
-            "suppress_sequences": write_sequences(translator.tokenizer.encode_target_batch(banned))
-        },
-    )  # fmt: skip
-    found = translator.translate(lines, options)
-    plain = translator.translate(lines, SearchOptions(1, 0.0, max_length=60))
-    expected = ctranslate2.Translator(
-        str(trained), compute_type="float32", intra_threads=1
-    ).translate_batch(
-        [line.split() for line in lines], beam_size=1, max_decoding_length=60,
-        min_decoding_length=0, **theirs,
-    )  # fmt: skip
-    ours = [one.text for one in found]
-    assert ours == [" ".join(other.hypotheses[0]) for other in expected]
-    assert ours != [one.text for one in plain]
-
-
 def test_scores_of_given_translations(trained: Path, bundle: Path) -> None:
     lines = [*random_words(trained, 30), *EXPECTED]
     targets = [text for text in EXPECTED.values() for _ in range(len(lines))][: len(lines)]
@@ -149,47 +114,6 @@ def test_scores_of_given_translations(trained: Path, bundle: Path) -> None:
     expected = theirs.score_batch([line.split() for line in lines], [t.split() for t in targets])
     for ours, other in zip(found, expected, strict=True):
         assert ours.token_log_probs == pytest.approx(other.log_probs, abs=1e-4)
-
-
-@pytest.mark.nightly
-def test_lengths(trained: Path, bundle: Path) -> None:
-    lines = [*random_words(trained, 40), *EXPECTED]
-    ours = Translator(bundle, "onnx-fp32", threads=1)
-    theirs = ctranslate2.Translator(str(trained), compute_type="float32", intra_threads=1)
-    for longest, shortest in ((4, 0), (30, 6), (9, 8)):
-        options = SearchOptions(1, max_length=longest, min_length=shortest + 1)
-        expected = theirs.translate_batch(
-            [line.split() for line in lines], beam_size=1, max_decoding_length=longest,
-            min_decoding_length=shortest,
-        )  # fmt: skip
-        found = ours.translate(lines, options)
-        assert [one.text for one in found] == [" ".join(one.hypotheses[0]) for one in expected]
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize(("beams", "alpha"), [(1, 0.0), (3, 1.0)])
-def test_alternatives(beams: int, alpha: float, trained: Path, bundle: Path) -> None:
-    """Compare with CTranslate2, whose probabilities leave out that of the end symbol."""
-    lines = [*random_words(trained, 20), *EXPECTED]
-    prefixes = ["a", "", "m a"] * len(lines)
-    ours = Translator(bundle, "onnx-fp32", threads=1)
-    theirs = ctranslate2.Translator(str(trained), compute_type="float32", intra_threads=1)
-    for line, prefix in zip(lines, prefixes, strict=False):
-        (expected,) = theirs.translate_batch(
-            [line.split()], target_prefix=[prefix.split()], beam_size=beams, length_penalty=alpha,
-            num_hypotheses=4, return_alternatives=True, min_alternative_expansion_prob=0.02,
-            return_scores=True, max_decoding_length=60, min_decoding_length=0,
-        )  # fmt: skip
-        (ended,) = theirs.score_batch([line.split()], [prefix.split()])
-        other_tokens = 1 - math.exp(ended.log_probs[-1])
-        options = SearchOptions(
-            beams, alpha, "length", early_stopping=True, max_length=60, alternatives=4,
-            min_alternative_prob=0.02 * other_tokens,
-        )  # fmt: skip
-        found = ours.translate(line, options, prefix).hypotheses
-        assert [one.text for one in found] == [" ".join(one) for one in expected.hypotheses]
-        scores = [one.score - math.log(other_tokens) for one in found]
-        assert scores == pytest.approx(expected.scores, abs=1e-4)
 
 
 def test_vocabulary_map(trained: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -132,6 +132,7 @@ def test_search(beams: int, penalty: float, both: Pair, translator: Translator) 
     assert len(lengths) > 5
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("generate", "ours"),
     [
@@ -155,6 +156,7 @@ def test_lengths(
     assert [[both.ids[token] for token in one.tokens] for [one] in found] == expected
 
 
+@pytest.mark.nightly
 def test_several_sequences_and_the_later_stop(both: Pair, translator: Translator) -> None:
     sources = both.random_sentences(40, 8)
     shared = {
@@ -177,6 +179,7 @@ def test_several_sequences_and_the_later_stop(both: Pair, translator: Translator
         assert one.score > score - 1e-4
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "theirs",
     [
