@@ -147,7 +147,7 @@ def test_json_lines(
     assert scores[0] == pytest.approx(expected[0], abs=1e-4)
     assert scores[1] == pytest.approx([expected[1], None, *expected[2:]], abs=1e-4)
     assert scores[2:] == [None, None]
-    assert "standard" in found.stderr
+    assert "line 7" in found.stderr
     assert "lines" in found.stderr
     # A compressed file with other names, and a field that is replaced.
     named = [{"en": LINES[0], "de": TRANSLATIONS[0], "de_score": 1}]
@@ -184,7 +184,7 @@ def test_tsv(run_piped: Callable[..., Result], translator: Translator) -> None:
         assert one.alignment is not None
         assert alignments == one.alignment.pharaoh()
     assert lines[2:] == ["", "b\t\tx\tnan\t"]
-    assert "standard" in found.stderr
+    assert "line 4" in found.stderr
     named = ("--header", "--column", "en", "--translation-column", "de")
     headed = run_piped("\n".join(["de\ten\tid", *rows[:2]]), *flags, *named)
     assert headed.stdout.splitlines() == ["de\ten\tid\tde_score\tde_alignments", *lines[:2]]
