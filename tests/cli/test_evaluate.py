@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from support.compiled import compile_once
 from support.models import lively_model, save_model
+from support.shared import SharedFiles
 
 from translate_trt.export.build_options import BuildOptions
-from translate_trt.export.compile import compile_bundle
 from translate_trt.runtime.cli import main
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.text.tokenizer import Tokenizer
@@ -71,10 +72,8 @@ def other(tokenizer_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
 
 
 @pytest.fixture(scope="module")
-def bundle(readable: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("compiled") / "bundle"
-    compile_bundle(readable, path, BuildOptions())
-    return path
+def bundle(readable: Checkpoint, shared: SharedFiles) -> Path:
+    return compile_once(shared, readable, BuildOptions())
 
 
 @pytest.fixture(scope="module")

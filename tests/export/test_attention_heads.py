@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from support.models import lively_model, save_model
+from support.compiled import compile_once
+from support.shared import SharedFiles
 from support.translations import random_sources
 
 from translate_trt.export.build_options import BuildOptions, parse_heads
@@ -17,20 +19,12 @@ from translate_trt.runtime.bundle.attention_heads import AttentionHeads
 from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.options import SearchOptions
-from translate_trt.runtime.text.tokenizer import Tokenizer
 from translate_trt.runtime.translator import Translator
-from translate_trt.train.checkpoint import Checkpoint, open_checkpoint
+from translate_trt.train.checkpoint import Checkpoint
 from translate_trt.train.config import END, START
 from translate_trt.train.model import Transformer, pad
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tokenizer_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
-    size = Tokenizer(tokenizer_model, tokenizer_model).vocabulary_size
-    path = tmp_path_factory.mktemp("heads") / "checkpoint"
-    return open_checkpoint(save_model(lively_model(size, decoder_layers=2), path, tokenizer_model))
 
 
 def attention_of(
@@ -58,16 +52,16 @@ def attention_of(
 )
 def test_the_step_returns_the_chosen_attention(
     checkpoint: Checkpoint,
-    tmp_path: Path,
-    options: dict[str, object],
+    shared: SharedFiles,
+    options: dict[str, Any],
     own: AttentionHeads | None,
     expected: AttentionHeads,
 ) -> None:
     checkpoint = dataclasses.replace(checkpoint, alignment_heads=own)
-    compile_bundle(checkpoint, tmp_path / "bundle", BuildOptions(**options))  # type: ignore[arg-type]
-    assert read_manifest(tmp_path / "bundle").attention == expected
+    bundle = compile_once(shared, checkpoint, BuildOptions(**options))
+    assert read_manifest(bundle).attention == expected
     sources, model = random_sources(4, longest=12), checkpoint.load_model()
-    with Translator(tmp_path / "bundle", threads=1) as translator:
+    with Translator(bundle, threads=1) as translator:
         found = translator.translate_ids(sources, SearchOptions(return_attention=True))
     for source, (best, *_) in zip(sources, found, strict=True):
         right = attention_of(model, source, best.tokens, expected)

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.slow
 def dumped(tmp_path_factory: pytest.TempPathFactory, checkpoint: Checkpoint) -> Path:
     path = tmp_path_factory.mktemp("dump") / "stages"
     bundle = tmp_path_factory.mktemp("dumped") / "bundle"
-    compile_bundle(checkpoint, bundle, BuildOptions(dump=path))
+    compile_bundle(checkpoint, bundle, BuildOptions(attention=True, dump=path))
     return path / "onnx-fp32"
 
 
@@ -67,7 +67,7 @@ def test_every_stage_computes_the_same(dumped: Path, checkpoint: Checkpoint) -> 
     encoded = run(first, feeds)
     for stage in others:
         assert_equal(run(stage, feeds), encoded, stage)
-    state = model_contract(checkpoint.model).initial_state(2, 3, START, slots=12)
+    state = model_contract(checkpoint.model, attention=True).initial_state(2, 3, START, slots=12)
     request = request_values([SearchOptions()] * 2, np.array([9, 9]), 3)
     first, *others = stages(dumped, "step")
     for _ in range(3):

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from support.compiled import compile_once
 from support.models import lively_model, save_model
+from support.shared import SharedFiles
 from support.translations import assert_same, random_sources
 
 from translate_trt.export.build_options import BuildOptions
-from translate_trt.export.compile import compile_bundle
 from translate_trt.export.graphs import SharedSlots
 from translate_trt.runtime import reference
 from translate_trt.runtime.bundle.contract import MASKED, unscored
@@ -100,19 +101,19 @@ def test_options_of_one_beam_size_share_a_batch(
     ],
 )
 def test_every_kind_of_model_is_equal_to_its_reference(
-    changes: dict[str, Any], tokenizer_model: Path, tmp_path: Path
+    changes: dict[str, Any], tokenizer_model: Path, shared: SharedFiles, tmp_path: Path
 ) -> None:
     size = Tokenizer(tokenizer_model, tokenizer_model).vocabulary_size
     model = lively_model(size, **changes)
     checkpoint = open_checkpoint(save_model(model, tmp_path / "checkpoint", tokenizer_model))
     targets = ("onnx-fp32", "onnx-int8")
-    compile_bundle(checkpoint, tmp_path / "bundle", BuildOptions(targets, attention=True))
+    bundle = compile_once(shared, checkpoint, BuildOptions(targets, attention=True))
     sources = random_sources(24)
     options = SearchOptions(num_hypotheses=4, return_attention=True)
     expected = beam_search(checkpoint.load_model(), sources, options)
-    translator = Translator(tmp_path / "bundle", "onnx-fp32", threads=1)
+    translator = Translator(bundle, "onnx-fp32", threads=1)
     assert_same(translator.translate_ids(sources, options), expected)
-    int8 = Translator(tmp_path / "bundle", "onnx-int8", threads=1)
+    int8 = Translator(bundle, "onnx-int8", threads=1)
     pairs = zip(int8.translate_ids(sources, options), expected, strict=True)
     same = [a[0].tokens == b[0].tokens for a, b in pairs]
     assert sum(same) >= 0.5 * len(same)

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
-from support.models import EVERYTHING_ELSE, LEARNED_POSITIONS, lively_model, save_imported_model
+from support.compiled import compile_once
+from support.models import (
+    EVERYTHING_ELSE,
+    LEARNED_POSITIONS,
+    lively_model,
+    save_imported_model,
+)
+from support.shared import SharedFiles
 from support.shortlists import random_table
 from support.translations import assert_same, random_sources
 
 from translate_trt.export.build_options import BuildOptions
-from translate_trt.export.compile import compile_bundle
 from translate_trt.export.verify.layers import compare_layers
 from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.errors import CheckpointError, InputError
@@ -31,10 +37,18 @@ LISTED = "onnx-fp32-shortlist"
 OPTIONS = SearchOptions(num_hypotheses=4, return_attention=True)
 
 
+class Compiled(NamedTuple):
+    """A checkpoint and its bundle."""
+
+    checkpoint: Checkpoint
+    bundle: Path
+
+
 def compiled(
-    changes: dict[str, Any], directory: Path, tokenizer: Path, targets: tuple[str, ...]
-) -> Checkpoint:
-    """The checkpoint of a model with those changes, and its bundle beside it."""
+    shared: SharedFiles, changes: dict[str, Any], directory: Path, tokenizer: Path,
+    targets: tuple[str, ...],
+) -> Compiled:  # fmt: skip
+    """Compile a model with changes to the paper's."""
     size = Tokenizer(tokenizer, tokenizer).vocabulary_size
     model = lively_model(size, **changes)
     path = save_imported_model(model, directory / "checkpoint", tokenizer)
@@ -44,22 +58,29 @@ def compiled(
         shortlist = directory / "table.safetensors"
         random_table(checkpoint).save(shortlist)
     options = BuildOptions(targets, attention=True, shortlist=shortlist)
-    compile_bundle(checkpoint, directory / "bundle", options)
-    return checkpoint
+    return Compiled(checkpoint, compile_once(shared, checkpoint, options))
 
 
 @pytest.fixture(scope="module")
-def everything_else(tmp_path_factory: pytest.TempPathFactory, tokenizer_model: Path) -> Checkpoint:
+def whole(
+    shared: SharedFiles, tmp_path_factory: pytest.TempPathFactory, tokenizer_model: Path
+) -> Compiled:
     directory = tmp_path_factory.mktemp("else")
-    return compiled(EVERYTHING_ELSE, directory, tokenizer_model, (*TARGETS, LISTED))
+    return compiled(shared, EVERYTHING_ELSE, directory, tokenizer_model, (*TARGETS, LISTED))
 
 
-def bundle_of(checkpoint: Checkpoint) -> Path:
-    return checkpoint.path.parent / "bundle"
+@pytest.fixture(scope="module")
+def everything_else(whole: Compiled) -> Checkpoint:
+    return whole.checkpoint
 
 
-def test_targets_are_equal_to_the_reference(everything_else: Checkpoint) -> None:
-    bundle, sources = bundle_of(everything_else), random_sources(24)
+@pytest.fixture(scope="module")
+def bundle(whole: Compiled) -> Path:
+    return whole.bundle
+
+
+def test_targets_are_equal_to_the_reference(everything_else: Checkpoint, bundle: Path) -> None:
+    sources = random_sources(24)
     expected = beam_search(everything_else.load_model(), sources, OPTIONS)
     assert len({len(hypotheses[0].tokens) for hypotheses in expected}) > 3
     exact = Translator(bundle, "onnx-fp32", threads=1).translate_ids(sources, OPTIONS)
@@ -70,16 +91,16 @@ def test_targets_are_equal_to_the_reference(everything_else: Checkpoint) -> None
         assert sum(same) >= 0.5 * len(same), target
 
 
-def test_layers_are_those_of_the_reference(everything_else: Checkpoint) -> None:
+def test_layers_are_those_of_the_reference(everything_else: Checkpoint, bundle: Path) -> None:
     lines = ["the dog runs over the river", "green", "a cat eats"]
-    reports = compare_layers(bundle_of(everything_else), everything_else, lines, TARGETS, threads=1)
+    reports = compare_layers(bundle, everything_else, lines, TARGETS, threads=1)
     assert [report.first for report in reports] == [None] * len(TARGETS)
     # All but the tensors of the kernels' calls are there to compare.
     assert all(drift.relative is not None for report in reports for drift in report.drifts)
 
 
-def test_the_end_of_the_source_is_not_read(everything_else: Checkpoint) -> None:
-    translator = Translator(bundle_of(everything_else), threads=1)
+def test_the_end_of_the_source_is_not_read(everything_else: Checkpoint, bundle: Path) -> None:
+    translator = Translator(bundle, threads=1)
     [[best]] = translator.translate_ids([[7, 9, 12]], SearchOptions(1, return_attention=True))
     assert best.attention is not None
     assert best.attention.shape[1] == 3  # of the end, which nothing looks at, there is no column
@@ -96,8 +117,7 @@ def test_the_end_of_the_source_is_not_read(everything_else: Checkpoint) -> None:
     assert len(found.maps["cross"].key) == len(tokenizer.encode_source("the dog"))
 
 
-def test_each_side_has_its_vocabulary(everything_else: Checkpoint) -> None:
-    bundle = bundle_of(everything_else)
+def test_each_side_has_its_vocabulary(everything_else: Checkpoint, bundle: Path) -> None:
     manifest = read_manifest(bundle)
     size = manifest.model.vocabulary_size
     assert manifest.model.input_vocabulary_size == 300 < size
@@ -115,10 +135,12 @@ def test_each_side_has_its_vocabulary(everything_else: Checkpoint) -> None:
         _ = everything_else.tokenizer
 
 
-def test_learned_positions_and_a_shortlist(tokenizer_model: Path, tmp_path: Path) -> None:
+def test_learned_positions_and_a_shortlist(
+    shared: SharedFiles, tokenizer_model: Path, tmp_path: Path
+) -> None:
     targets = ("onnx-fp32", "onnx-fp32-shortlist", "onnx-int8-shortlist")
-    checkpoint = compiled(LEARNED_POSITIONS, tmp_path, tokenizer_model, targets)
-    bundle, sources = bundle_of(checkpoint), random_sources(16, longest=20)
+    checkpoint, bundle = compiled(shared, LEARNED_POSITIONS, tmp_path, tokenizer_model, targets)
+    sources = random_sources(16, longest=20)
     model = checkpoint.load_model()
     exact = Translator(bundle, "onnx-fp32", threads=1).translate_ids(sources, OPTIONS)
     assert_same(exact, beam_search(model, sources, OPTIONS))
@@ -130,11 +152,9 @@ def test_learned_positions_and_a_shortlist(tokenizer_model: Path, tmp_path: Path
     assert sum(same) >= 0.5 * len(same)
 
 
-def test_a_shortlist_of_two_vocabularies(everything_else: Checkpoint) -> None:
+def test_a_shortlist_of_two_vocabularies(everything_else: Checkpoint, bundle: Path) -> None:
     sources = random_sources(16, longest=20)
-    found = Translator(bundle_of(everything_else), LISTED, threads=1).translate_ids(
-        sources, OPTIONS
-    )
+    found = Translator(bundle, LISTED, threads=1).translate_ids(sources, OPTIONS)
     assert_same(found, listed_search(everything_else, sources))
 
 

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from support.compiled import compile_once
 from support.models import lively_model, save_model
+from support.shared import SharedFiles
 from support.translations import assert_same, random_sources
 
 from translate_trt.export.build_options import BuildOptions
-from translate_trt.export.compile import compile_bundle
 from translate_trt.export.engines.options import EngineOptions
 from translate_trt.runtime.backends.engines import Profile
 from translate_trt.runtime.bundle.manifest import read_manifest
@@ -37,11 +38,9 @@ def student(tokenizer_model: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.fixture(scope="module")
-def bundle(student: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("student") / "bundle"
+def bundle(student: Checkpoint, shared: SharedFiles) -> Path:
     engines = EngineOptions(profiles=PROFILES)
-    compile_bundle(student, path, BuildOptions(TARGETS, beam_size=3, engines=engines))
-    return path
+    return compile_once(shared, student, BuildOptions(TARGETS, beam_size=3, engines=engines))
 
 
 def test_the_state_is_a_vector_per_layer_and_beam(bundle: Path) -> None:

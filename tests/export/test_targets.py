@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import onnx
@@ -43,7 +45,9 @@ def mostly_the_same(found: list[list[Hypothesis]], expected: list[list[Hypothesi
     assert any(a.score != b.score for a, b in same)  # the precision differs
 
 
-def test_fp16_translates_on_a_cpu(checkpoint: Checkpoint, tmp_path: Path) -> None:
+def test_fp16_translates_on_a_cpu(
+    checkpoint: Checkpoint, compiled_bundle: Path, tmp_path: Path
+) -> None:
     options = BuildOptions(("onnx-fp16",), attention=True)
     compiled = compile_bundle(checkpoint, tmp_path / "bundle", options)
     entry = compiled.manifest.target("onnx-fp16")
@@ -56,8 +60,7 @@ def test_fp16_translates_on_a_cpu(checkpoint: Checkpoint, tmp_path: Path) -> Non
     translator = Translator(tmp_path / "bundle", threads=1)
     mostly_the_same(translator.translate_ids(sources, SEARCH), expected)
     sizes = [file.bytes for file in entry.files.values()]
-    compile_bundle(checkpoint, tmp_path / "fp32", BuildOptions(attention=True))
-    full = read_manifest(tmp_path / "fp32").target().files.values()
+    full = read_manifest(compiled_bundle).target("onnx-fp32").files.values()
     assert sum(sizes) < 0.8 * sum(file.bytes for file in full)  # much of a small graph is structure
 
 
@@ -81,35 +84,41 @@ def with_bias_for_every_query(model: ir.Model) -> ir.Model:
     return model
 
 
+@pytest.fixture
 def static_bundle(
-    checkpoint: Checkpoint, path: Path, target: str, disabled: tuple[str, ...] = ()
-) -> Translator:
-    """Write the graphs for TensorRT as a bundle that runs in ONNX Runtime."""
-    options = BuildOptions(("onnx-fp32",), disabled_passes=disabled)
-    compile_bundle(checkpoint, path, options)
-    manifest = read_manifest(path)
-    compiler = Compiler(checkpoint.load_model(), manifest.limits, options)
-    contract = compiler.contract(target)
-    graphs = compiler.graphs(target)
-    files = {}
-    for role, model in graphs.items():
-        proto = check(with_bias_for_every_query(model))
-        assert [o.version for o in proto.opset_import if o.domain == ""] == [24]
-        name = f"targets/onnx-fp32/static_{role}.onnx"
-        onnx.save(proto, path / name)
-        files[role] = hash_file(path, name)
-    entry = dataclasses.replace(manifest.target(), files=files, contract=contract)
-    write_manifest(path, dataclasses.replace(manifest, targets={"onnx-fp32": entry}))
-    return Translator(path, threads=1)
+    checkpoint: Checkpoint, compiled_bundle: Path, tmp_path: Path
+) -> Callable[..., Translator]:
+    """Function that writes the graphs for TensorRT as a bundle that runs in ONNX Runtime."""
+
+    def write(target: str, disabled: tuple[str, ...] = ()) -> Translator:
+        path = tmp_path / "bundle"
+        shutil.copytree(compiled_bundle, path)
+        manifest = read_manifest(path)
+        options = BuildOptions(("onnx-fp32",), attention=True, disabled_passes=disabled)
+        compiler = Compiler(checkpoint.load_model(), manifest.limits, options)
+        files = {}
+        for role, model in compiler.graphs(target).items():
+            proto = check(with_bias_for_every_query(model))
+            assert [o.version for o in proto.opset_import if o.domain == ""] == [24]
+            name = f"targets/onnx-fp32/static_{role}.onnx"
+            onnx.save(proto, path / name)
+            files[role] = hash_file(path, name)
+        entry = dataclasses.replace(
+            manifest.target("onnx-fp32"), files=files, contract=compiler.contract(target)
+        )
+        write_manifest(path, dataclasses.replace(manifest, targets={"onnx-fp32": entry}))
+        return Translator(path, threads=1)
+
+    return write
 
 
 @pytest.mark.parametrize(
     "disabled", [(), ("fuse-attention",), ("fuse-transposes",), ("simplify",)], ids=str
 )
 def test_static_graphs_are_equal_to_the_reference(
-    disabled: tuple[str, ...], checkpoint: Checkpoint, tmp_path: Path
+    disabled: tuple[str, ...], checkpoint: Checkpoint, static_bundle: Callable[..., Translator]
 ) -> None:
-    translator = static_bundle(checkpoint, tmp_path / "bundle", "tensorrt-fp32", disabled)
+    translator = static_bundle("tensorrt-fp32", disabled)
     contract = translator.target.contract
     assert (contract.beams, contract.slots) == (4, 4 * 98)
     sources = random_sources(24)
@@ -125,9 +134,9 @@ def test_static_graphs_are_equal_to_the_reference(
 
 
 def test_static_caches_are_full_at_the_longest_translation(
-    checkpoint: Checkpoint, tmp_path: Path
+    checkpoint: Checkpoint, static_bundle: Callable[..., Translator]
 ) -> None:
-    translator = static_bundle(checkpoint, tmp_path / "bundle", "tensorrt-fp32")
+    translator = static_bundle("tensorrt-fp32")
     sources = random_sources(3, longest=20)
     options = SearchOptions(min_length=98, max_length=98, num_hypotheses=4)
     expected = beam_search(checkpoint.load_model(), sources, options)
@@ -136,17 +145,19 @@ def test_static_caches_are_full_at_the_longest_translation(
     assert_same(found, expected)
 
 
-def test_static_graphs_in_fp16(checkpoint: Checkpoint, tmp_path: Path) -> None:
-    translator = static_bundle(checkpoint, tmp_path / "bundle", "tensorrt-fp16")
+def test_static_graphs_in_fp16(
+    checkpoint: Checkpoint, static_bundle: Callable[..., Translator]
+) -> None:
+    translator = static_bundle("tensorrt-fp16")
     assert {spec.dtype for spec in translator.target.contract.caches} == {"float16"}
     sources = random_sources(32, longest=12)
     expected = beam_search(checkpoint.load_model(), sources, SEARCH)
     mostly_the_same(translator.translate_ids(sources, SEARCH), expected)
 
 
-def test_static_graphs_in_bf16_are_well_formed(checkpoint: Checkpoint, tmp_path: Path) -> None:
+def test_static_graphs_in_bf16_are_well_formed(checkpoint: Checkpoint) -> None:
     # ONNX Runtime has no matmul in bfloat16 on a CPU.
-    options = BuildOptions()
+    options = BuildOptions(attention=True)  # as the other static graphs, which are traced already
     compiler = Compiler(checkpoint.load_model(), options.limits(48, None), options)
     for model in compiler.graphs("tensorrt-bf16").values():
         check(model)

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from support.compiled import compile_once
 from support.parsers import random_trees
 from support.shared import SharedFiles
 
 from translate_trt.export.build_options import BuildOptions
-from translate_trt.export.compile import compile_bundle
 from translate_trt.runtime import OptionError, Parser, SearchOptions, Translator
 from translate_trt.runtime.cli import main
 from translate_trt.runtime.parsing import tree_of
@@ -35,8 +35,7 @@ SENTENCES = [words_of(clean(read_bracketing(tree))) for tree in random_trees(20,
 @pytest.fixture(scope="module")
 def bundle(shared: SharedFiles, parser_run: Path) -> Path:
     options = BuildOptions(targets=("onnx-fp32", "onnx-int8"), max_source_length=40)
-    checkpoint = open_checkpoint(parser_run)
-    return shared.once("parser-bundle", lambda path: compile_bundle(checkpoint, path, options))
+    return compile_once(shared, open_checkpoint(parser_run), options)
 
 
 @pytest.fixture(scope="module")

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from support.compiled import compile_once
 from support.models import save_model
 from support.shared import SharedFiles
 from support.translations import assert_same, random_sources
 
 from translate_trt.export.build_options import BuildOptions
-from translate_trt.export.compile import compile_bundle
 from translate_trt.export.graphs import BeamSearchStep, Changes, Request, State
 from translate_trt.runtime import OptionError, SearchOptions, TranslationService, Translator
 from translate_trt.runtime.bundle.contract import FREE
@@ -223,7 +223,7 @@ def wide_model(shared: SharedFiles) -> Checkpoint:
 @pytest.fixture(scope="session")
 def wide_bundle(shared: SharedFiles, wide_model: Checkpoint) -> Path:
     options = BuildOptions(targets=("onnx-fp32",))
-    return shared.once("wide-bundle", lambda path: compile_bundle(wide_model, path, options))
+    return compile_once(shared, wide_model, options)
 
 
 @pytest.mark.usefixtures("each_runtime")

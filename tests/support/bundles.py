@@ -12,11 +12,11 @@ import pytest
 import torch
 from onnx import numpy_helper
 
+from support.compiled import compile_once
 from support.models import lively_model, save_model
 from support.shared import SharedFiles
-from support.shortlists import compile_with_shortlist, random_table
+from support.shortlists import TARGETS, random_table
 from translate_trt.export.build_options import BuildOptions
-from translate_trt.export.compile import compile_bundle
 from translate_trt.export.engines.options import EngineOptions
 from translate_trt.runtime.bundle.manifest import hash_file, read_manifest, write_manifest
 from translate_trt.runtime.text.tokenizer import Tokenizer
@@ -39,18 +39,14 @@ def checkpoint(shared: SharedFiles, tokenizer_model: Path) -> Checkpoint:
 def compiled_bundle(shared: SharedFiles, checkpoint: Checkpoint) -> Path:
     """Bundle of `checkpoint` for both targets, with attention. Tests must copy it to change it."""
     options = BuildOptions(targets=("onnx-fp32", "onnx-int8"), attention=True)
-    return shared.once("bundle", lambda path: compile_bundle(checkpoint, path, options))
+    return compile_once(shared, checkpoint, options)
 
 
 @pytest.fixture(scope="session")
 def shortlist_bundle(shared: SharedFiles, checkpoint: Checkpoint) -> Path:
     """Bundle of `checkpoint` with `random_table`. Tests must copy it to change it."""
-
-    def make(path: Path) -> None:
-        path.mkdir()
-        compile_with_shortlist(checkpoint, random_table(checkpoint), path)
-
-    return shared.once("shortlist", make) / "bundle"
+    table = shared.once("shortlist.safetensors", random_table(checkpoint).save)
+    return compile_once(shared, checkpoint, BuildOptions(TARGETS, attention=True, shortlist=table))
 
 
 @pytest.fixture(scope="session")
@@ -78,7 +74,7 @@ def looping_model(shared: SharedFiles, tokenizer_model: Path) -> Checkpoint:
 def looping_bundle(shared: SharedFiles, looping_model: Checkpoint) -> Path:
     """Bundle of `looping_model` in FP32, with attention."""
     options = BuildOptions(targets=("onnx-fp32",), attention=True)
-    return shared.once("looping-bundle", lambda path: compile_bundle(looping_model, path, options))
+    return compile_once(shared, looping_model, options)
 
 
 #: Of `nan_bundle`: all that it translates to NaN.
@@ -116,4 +112,4 @@ def engine_bundle(
     engines = EngineOptions(cache=cache, max_batch=1)  # one profile
     targets = ("tensorrt-rtx-fp16", "tensorrt-rtx-bf16")
     options = BuildOptions(targets, beam_size=3, engines=engines)
-    return shared.once("engine-bundle", lambda path: compile_bundle(checkpoint, path, options))
+    return compile_once(shared, checkpoint, options)

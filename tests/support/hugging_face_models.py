@@ -14,8 +14,9 @@ import sentencepiece
 import torch
 from click.testing import CliRunner
 
+from support.compiled import compile_once
+from support.shared import SharedFiles
 from translate_trt.export.build_options import BuildOptions
-from translate_trt.export.compile import compile_bundle
 from translate_trt.runtime.cli import main
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.text.tokenizer import Tokenizer
@@ -158,10 +159,9 @@ class Pair:
         self.ids = [(spare | ids | {pieces[START]: END_ID}).get(name, 3) for name in pieces]
         self.known = range(4, 40)  # of theirs
 
-    def compiled(self) -> Translator:
-        path = self.directory.parent / f"{self.directory.name}-bundle"
-        compile_bundle(self.checkpoint, path, BuildOptions(("onnx-fp32",)))
-        return Translator(path, threads=1)
+    def compiled(self, shared: SharedFiles) -> Translator:
+        bundle = compile_once(shared, self.checkpoint, BuildOptions(("onnx-fp32",)))
+        return Translator(bundle, threads=1)
 
     def random_sentences(self, count: int, seed: int) -> list[list[int]]:
         """Draw sentences of 1 to 14 of the tokens that both sides know, as our ids."""

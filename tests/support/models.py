@@ -5,13 +5,16 @@ from __future__ import annotations
 import copy
 import functools
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from sentencepiece import sentencepiece_model_pb2
 
+from support.shared import SharedFiles
 from translate_trt.runtime.bundle.prompt import Prompt
 from translate_trt.train.checkpoint import DecodingDefaults, save_checkpoint, save_imported
 from translate_trt.train.config import ModelConfig, TrainConfig
@@ -61,6 +64,28 @@ def _trained(
         optimizer.step()
         optimizer.zero_grad()
     return model.eval()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def trained_once(shared: SharedFiles) -> Iterator[None]:
+    """Make `lively_model` train each model once, in this run or before."""
+    train = _trained
+    instructions = torch.backends.cpu.get_cpu_capability()  # with others, weights differ a little
+
+    @functools.cache
+    def kept(vocabulary_size: int, seed: int, steps: int, tokens: range, **changes: Any) -> Any:
+        asked = (vocabulary_size, seed, steps, tokens, sorted(changes.items()), instructions)
+        path = shared.kept(
+            "lively",
+            ("support.models",),
+            asked,
+            lambda path: torch.save(train(vocabulary_size, seed, steps, tokens, **changes), path),
+        )
+        return torch.load(path, weights_only=False)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("support.models._trained", kept)
+        yield
 
 
 def save_model(model: Transformer, path: Path, tokenizer: Path) -> Path:

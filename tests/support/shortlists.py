@@ -1,13 +1,9 @@
-"""Arbitrary shortlists, and bundles with them."""
+"""Arbitrary shortlists."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 
-from translate_trt.export.build_options import BuildOptions
-from translate_trt.export.compile import compile_bundle
 from translate_trt.train.checkpoint import Checkpoint
 from translate_trt.train.config import END
 from translate_trt.train.shortlist.table import Shortlist, shared_copies, tokenizer_hash
@@ -37,11 +33,3 @@ def random_table(checkpoint: Checkpoint, frequent: int = 19, best: int = 4) -> S
         pairs=1,
         iterations=1,
     )
-
-
-def compile_with_shortlist(checkpoint: Checkpoint, table: Shortlist, directory: Path) -> Path:
-    """Compile a bundle of TARGETS, with attention."""
-    table.save(directory / "table.safetensors")
-    options = BuildOptions(TARGETS, attention=True, shortlist=directory / "table.safetensors")
-    compile_bundle(checkpoint, directory / "bundle", options)
-    return directory / "bundle"

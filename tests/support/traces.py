@@ -1,4 +1,4 @@
-"""Cache of traced graphs: models that differ only in their weights are traced once per run.
+"""Cache of traced graphs: models that differ only in their weights are traced once.
 
 Tracing takes some seconds of processor time, and what it yields depends on a model's weights in
 their values alone. So the graph is kept without them, and gets those of the model at hand.
@@ -6,10 +6,10 @@ their values alone. So the graph is kept without them, and gets those of the mod
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import onnx
 import onnx_ir as ir
@@ -17,6 +17,7 @@ import pytest
 from onnx_ir.tensor_adapters import TorchTensor
 from torch import nn
 
+from support.disk_cache import hash_files
 from support.shared import SharedFiles
 from translate_trt.export import compile as compile_module
 from translate_trt.export.targets import DYNAMIC_OPSET
@@ -24,10 +25,17 @@ from translate_trt.export.trace import trace
 from translate_trt.runtime.bundle.contract import TensorSpec
 from translate_trt.train.model import Transformer
 
+#: What traces, and what is traced.
+MAKERS = (
+    "translate_trt.export.trace",
+    "translate_trt.export.ensemble",
+    "translate_trt.export.taps",
+)
+
 
 @pytest.fixture(scope="session", autouse=True)
 def traced_once(shared: SharedFiles) -> Iterator[None]:
-    """Make `compile_bundle` and `trace_graphs` trace each structure once per run.
+    """Make `compile_bundle` and `trace_graphs` trace each structure once, in this run or before.
 
     Tests of tracing itself call `trace.trace`, which is what it was.
     """
@@ -37,7 +45,8 @@ def traced_once(shared: SharedFiles) -> Iterator[None]:
 
 
 def cached_trace(shared: SharedFiles) -> Callable[..., ir.Model]:
-    """Call `trace` and keep its graphs in the files of the run."""
+    """Call `trace` and keep its graphs in shared files."""
+    file_format = hash_files(Path(__file__))
 
     def cached(
         module: nn.Module,
@@ -47,10 +56,14 @@ def cached_trace(shared: SharedFiles) -> Callable[..., ir.Model]:
         opset: int = DYNAMIC_OPSET,
         named: Sequence[str] = (),
     ) -> ir.Model:
-        asked = (structure(module), tuple(inputs), tuple(outputs), name, opset, tuple(named))
-        key = hashlib.sha256(repr(asked).encode()).hexdigest()
-        path = shared.once(
-            f"{name}-{key}.onnx",
+        asked = (
+            structure(module), tuple(inputs), tuple(outputs), name, opset, tuple(named),
+            file_format,
+        )  # fmt: skip
+        path = shared.kept(
+            f"{name}-graph",
+            MAKERS,
+            asked,
             lambda path: path.write_bytes(
                 without_weights(trace(module, inputs, outputs, name, opset, named), module)
             ),

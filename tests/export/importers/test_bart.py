@@ -25,6 +25,7 @@ from support.hugging_face_models import (
     save_fast_tokenizer,
     train_pieces,
 )
+from support.shared import SharedFiles
 
 from translate_trt.export.importers.hugging_face.bart import import_bart
 from translate_trt.runtime.bundle.prompt import Prompt
@@ -70,8 +71,8 @@ def mbart(tmp_path_factory: pytest.TempPathFactory, pieces: bytes) -> Pair:
 
 
 @pytest.fixture(scope="module")
-def translators(bart: Pair, mbart: Pair) -> dict[str, Translator]:
-    return {"bart": bart.compiled(), "mbart": mbart.compiled()}
+def translators(bart: Pair, mbart: Pair, shared: SharedFiles) -> dict[str, Translator]:
+    return {"bart": bart.compiled(shared), "mbart": mbart.compiled(shared)}
 
 
 def test_logits(bart: Pair, mbart: Pair) -> None:

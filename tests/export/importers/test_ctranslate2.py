@@ -18,12 +18,19 @@ import torch
 from click.testing import CliRunner
 from ctranslate2.converters import MarianConverter
 from ctranslate2.specs.common_spec import Activation
-from support.ctranslate2_models import SPECIAL, WIDTH, log_probabilities, save_random_model, words
+from support.compiled import compile_once
+from support.ctranslate2_models import (
+    SPECIAL,
+    WIDTH,
+    log_probabilities,
+    save_random_model,
+    words,
+)
 from support.data import folder_of
 from support.marian_models import marian_tokenizer, save_random_marian
+from support.shared import SharedFiles
 
 from translate_trt.export.build_options import BuildOptions
-from translate_trt.export.compile import compile_bundle
 from translate_trt.export.importers.ctranslate2.converted import import_ctranslate2
 from translate_trt.export.importers.ctranslate2.model_bin import read_model_file
 from translate_trt.export.importers.imported import Imported
@@ -67,10 +74,8 @@ def checkpoint(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Check
 
 
 @pytest.fixture(scope="module")
-def bundle(checkpoint: Checkpoint) -> Path:
-    path = checkpoint.path.parent / "bundle"
-    compile_bundle(checkpoint, path, BuildOptions(("onnx-fp32", "onnx-int8")))
-    return path
+def bundle(checkpoint: Checkpoint, shared: SharedFiles) -> Path:
+    return compile_once(shared, checkpoint, BuildOptions(("onnx-fp32", "onnx-int8")))
 
 
 def random_words(directory: Path, count: int) -> list[str]:

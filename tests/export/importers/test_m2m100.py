@@ -26,6 +26,7 @@ from support.hugging_face_models import (
     save_random_m2m100,
     train_pieces,
 )
+from support.shared import SharedFiles
 
 from translate_trt.export.importers.ctranslate2.converted import import_ctranslate2
 from translate_trt.export.importers.hugging_face.m2m100 import import_m2m100
@@ -59,8 +60,8 @@ def nllb(tmp_path_factory: pytest.TempPathFactory, pieces: bytes) -> Pair:
 
 
 @pytest.fixture(scope="module")
-def translator(m2m100: Pair) -> Translator:
-    return m2m100.compiled()
+def translator(m2m100: Pair, shared: SharedFiles) -> Translator:
+    return m2m100.compiled(shared)
 
 
 @pytest.mark.parametrize("name", ["m2m100", "nllb"])

@@ -13,11 +13,12 @@ import pytest
 import torch
 from click.testing import CliRunner
 from safetensors.torch import load_file, save_file
+from support.compiled import compile_once
 from support.data import folder_of
 from support.marian_models import make_lively, marian_tokenizer, save_random_marian
+from support.shared import SharedFiles
 
 from translate_trt.export.build_options import BuildOptions
-from translate_trt.export.compile import compile_bundle
 from translate_trt.export.importers.hugging_face.directory import read_weights
 from translate_trt.export.importers.hugging_face.marian import import_marian
 from translate_trt.runtime.cli import main
@@ -77,10 +78,9 @@ def both(tmp_path_factory: pytest.TempPathFactory, tokenizer_model: Path) -> Pai
 
 
 @pytest.fixture(scope="module")
-def translator(both: Pair) -> Translator:
-    path = both.checkpoint.path.parent / "bundle"
-    compile_bundle(both.checkpoint, path, BuildOptions(("onnx-fp32",)))
-    return Translator(path, threads=1)
+def translator(both: Pair, shared: SharedFiles) -> Translator:
+    bundle = compile_once(shared, both.checkpoint, BuildOptions(("onnx-fp32",)))
+    return Translator(bundle, threads=1)
 
 
 @torch.inference_mode()

@@ -11,11 +11,12 @@ import onnx
 import pytest
 import torch
 from onnx import numpy_helper
+from support.compiled import compile_once
 from support.models import lively_model, save_model
+from support.shared import SharedFiles
 
 from translate_trt.export.build_options import BuildOptions
 from translate_trt.export.cli.verify_tables import layer_tables
-from translate_trt.export.compile import compile_bundle
 from translate_trt.export.engines.options import EngineOptions
 from translate_trt.export.fused_ops.declarations import PANEL_COLUMNS
 from translate_trt.export.residual_stream import stream
@@ -146,7 +147,7 @@ def test_the_first_wrong_layer_is_named(
 
 @pytest.mark.slow
 def test_large_activations_show_in_fp16(
-    checkpoint: Checkpoint, tokenizer_model: Path, tmp_path: Path
+    checkpoint: Checkpoint, tokenizer_model: Path, shared: SharedFiles, tmp_path: Path
 ) -> None:
     pytest.importorskip(
         "tensorrt_rtx", reason="tensorrt-rtx, which builds engines, is not installed"
@@ -161,21 +162,19 @@ def test_large_activations_show_in_fp16(
     crafted = open_checkpoint(save_model(model, tmp_path / "model", tokenizer_model))
     targets = ("tensorrt-rtx-fp32", "tensorrt-rtx-fp16")
     engines = EngineOptions(cache=tmp_path / "cache", max_batch=1)
-    compile_bundle(
-        crafted, tmp_path / "bundle", BuildOptions(targets, beam_size=3, engines=engines)
-    )
-    reports = compare_layers(tmp_path / "bundle", crafted, LINES, threads=1)
+    bundle = compile_once(shared, crafted, BuildOptions(targets, beam_size=3, engines=engines))
+    reports = compare_layers(bundle, crafted, LINES, threads=1)
     assert [report.first for report in reports] == [None, "encoder.1.feed_forward"]
 
 
 @pytest.mark.slow
 def test_a_pre_norm_model_names_its_sums(
-    checkpoint: Checkpoint, tokenizer_model: Path, tmp_path: Path
+    checkpoint: Checkpoint, tokenizer_model: Path, shared: SharedFiles, tmp_path: Path
 ) -> None:
     model = lively_model(checkpoint.model.vocabulary_size, steps=20, norm="pre")
     path = save_model(model, tmp_path / "model", tokenizer_model)
-    compile_bundle(open_checkpoint(path), tmp_path / "bundle", BuildOptions(("onnx-fp32",)))
-    (report,) = compare_layers(tmp_path / "bundle", open_checkpoint(path), LINES, threads=1)
+    bundle = compile_once(shared, open_checkpoint(path), BuildOptions(("onnx-fp32",)))
+    (report,) = compare_layers(bundle, open_checkpoint(path), LINES, threads=1)
     assert report.first is None
     assert all(drift.relative is not None for drift in report.drifts)
 
@@ -192,16 +191,17 @@ def test_a_pre_norm_model_names_its_sums(
     ids=["ssru", "ties", "one head", "banned"],
 )
 def test_other_models(
-    changes: dict[str, Any], checkpoint: Checkpoint, tokenizer_model: Path, tmp_path: Path
-) -> None:
+    changes: dict[str, Any], checkpoint: Checkpoint, tokenizer_model: Path, shared: SharedFiles,
+    tmp_path: Path,
+) -> None:  # fmt: skip
     model = lively_model(checkpoint.model.vocabulary_size, steps=20, **changes)
     if model.output_bias is not None:
         with torch.no_grad():
             model.output_bias[[0, 7]] = BANNED_BIAS
     path = save_model(model, tmp_path / "model", tokenizer_model)
     targets = ("onnx-fp32", "onnx-int8")
-    compile_bundle(open_checkpoint(path), tmp_path / "bundle", BuildOptions(targets))
-    for report in compare_layers(tmp_path / "bundle", open_checkpoint(path), LINES, threads=1):
+    bundle = compile_once(shared, open_checkpoint(path), BuildOptions(targets))
+    for report in compare_layers(bundle, open_checkpoint(path), LINES, threads=1):
         assert report.first is None, layer_tables([report])
         assert report.drifts[-1].tensor == "logits"
         assert all(drift.relative is not None for drift in report.drifts)

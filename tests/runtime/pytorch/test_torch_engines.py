@@ -16,13 +16,13 @@ import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
+from support.compiled import compile_once
 from support.host_device import with_slots
 from support.models import lively_model, save_model
 from support.shared import SharedFiles
 from support.translations import assert_same, random_sources
 
 from translate_trt.export.build_options import BuildOptions
-from translate_trt.export.compile import compile_bundle
 from translate_trt.export.engines.options import EngineOptions
 from translate_trt.export.verify.cpu_emulation import why_engine_cannot_run
 from translate_trt.export.verify.parity import verify
@@ -71,7 +71,7 @@ def bundle(shared: SharedFiles, checkpoint: Checkpoint) -> Path:
         attention=True,
         engines=EngineOptions(profiles=PROFILES),
     )
-    return shared.once("torch-bundle", lambda path: compile_bundle(checkpoint, path, options))
+    return compile_once(shared, checkpoint, options)
 
 
 @pytest.fixture(
@@ -90,10 +90,7 @@ def all_options_bundle(
         engines=EngineOptions(profiles=PROFILES),
     )  # fmt: skip
     model = recurrent_checkpoint if is_recurrent else checkpoint
-    return shared.once(
-        f"torch-all-options-{beams}-{is_recurrent}",
-        lambda path: compile_bundle(model, path, options),
-    )
+    return compile_once(shared, model, options)
 
 
 @pytest.fixture(scope="module")

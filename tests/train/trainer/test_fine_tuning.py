@@ -14,6 +14,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 from safetensors.torch import load_file
+from support.compiled import compile_once
 from support.marian_models import save_random_marian
 from support.models import (
     EVERYTHING_ELSE,
@@ -23,10 +24,10 @@ from support.models import (
     save_imported_model,
     save_model,
 )
+from support.shared import SharedFiles
 from support.translations import assert_same
 
 from translate_trt.export.build_options import BuildOptions
-from translate_trt.export.compile import compile_bundle
 from translate_trt.runtime.bundle.prompt import Prompt
 from translate_trt.runtime.cli import main
 from translate_trt.runtime.errors import CheckpointError, OptionError
@@ -115,9 +116,9 @@ def assert_equal_weights(one: Path, other: Path) -> None:
         assert torch.equal(tensor, second[name]), name
 
 
-def assert_exports(checkpoint: Checkpoint, bundle: Path, options: BuildOptions) -> None:
+def assert_exports(shared: SharedFiles, checkpoint: Checkpoint, options: BuildOptions) -> None:
     """Check that the bundle of a checkpoint gives the tokens of the PyTorch search."""
-    compile_bundle(checkpoint, bundle, options)
+    bundle = compile_once(shared, checkpoint, options)
     translator, tokenizer = Translator(bundle, threads=1), Tokenizer(*checkpoint.tokenizers)
     lines = ["one two", "three four five", "six", "ten nine eight seven"]
     sources = [tokenizer.encode_source(line) for line in lines]
@@ -128,7 +129,7 @@ def assert_exports(checkpoint: Checkpoint, bundle: Path, options: BuildOptions) 
 
 @pytest.mark.parametrize("kind", ["marian", "everything else", "learned positions"])
 def test_an_imported_model_learns_and_keeps_its_shape(
-    kind: str, text: Text, tmp_path: Path, tokenizer_model: Path
+    kind: str, text: Text, tmp_path: Path, tokenizer_model: Path, shared: SharedFiles
 ) -> None:
     makers: dict[str, Callable[[], Path]] = {
         "marian": lambda: marian(tmp_path, tokenizer_model),
@@ -169,7 +170,7 @@ def test_an_imported_model_learns_and_keeps_its_shape(
     if kind != "learned positions":  # which tests/export/test_imported_models.py exports
         # Those with which other tests compile models of the same structure.
         options = BuildOptions(attention=True, max_source_length=48)
-        assert_exports(after, tmp_path / "bundle", BuildOptions() if kind == "marian" else options)
+        assert_exports(shared, after, BuildOptions() if kind == "marian" else options)
 
 
 def test_every_weight_gets_a_gradient(text: Text, tmp_path: Path, tokenizer_model: Path) -> None:
