@@ -73,7 +73,7 @@ def other(tokenizer_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
 
 @pytest.fixture(scope="module")
 def bundle(readable: Checkpoint, shared: SharedFiles) -> Path:
-    return compile_once(shared, readable, BuildOptions())
+    return compile_once(shared, readable, BuildOptions(attention=True))
 
 
 @pytest.fixture(scope="module")

@@ -88,6 +88,7 @@ ENDINGS: Any = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.nightly
 @ENDINGS
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_data_prepare_stops_at_once(
@@ -103,7 +104,10 @@ def test_data_prepare_stops_at_once(
     assert list((tmp_path / "temporary").iterdir()) == []
 
 
-@ENDINGS
+@pytest.mark.parametrize(
+    ("number", "status"),
+    [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.nightly)],
+)
 def test_train_stops_at_once_and_leaves_the_run_in_out(
     text: list[str], tmp_path: Path, start: Callable[..., subprocess.Popen[str]],
     number: signal.Signals, status: int,

@@ -2,13 +2,15 @@ from __future__ import annotations
 
 import errno
 import json
-import os
-import subprocess
+import resource
+import shutil
+import signal
 import sys
 from pathlib import Path
 
 import onnx
 import pytest
+from click.testing import CliRunner
 
 from translate_trt.export import compile as compile_module
 from translate_trt.export.build_options import BuildOptions
@@ -16,6 +18,7 @@ from translate_trt.export.compile import compile_bundle
 from translate_trt.export.engines import builder
 from translate_trt.runtime.backends.nvidia_driver import Gpu
 from translate_trt.runtime.bundle.manifest import Limits, read_manifest, verify_files
+from translate_trt.runtime.cli import main
 from translate_trt.runtime.errors import OptionError, OutputError
 from translate_trt.runtime.translator import Translator
 from translate_trt.train.checkpoint import Checkpoint
@@ -168,30 +171,32 @@ def test_a_failure_at_the_last_graph_leaves_the_old_bundle(
     out.mkdir()
     (out / "manifest.json").write_text(OLD)
     with pytest.raises((OutputError, KeyboardInterrupt)):
-        compile_bundle(checkpoint, out, BuildOptions(("onnx-fp32", "onnx-int8")), force=True)
+        compile_bundle(
+            checkpoint, out, BuildOptions(("onnx-fp32", "onnx-int8"), attention=True), force=True
+        )
     assert len(saved) == 3
     assert [path.name for path in tmp_path.iterdir()] == ["bundle"]
     assert [path.name for path in out.iterdir()] == ["manifest.json"]
 
 
-LIMITED = """
-import resource, signal, sys
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
-from translate_trt.runtime.cli import main
-main()
-"""
-
-
 @pytest.mark.slow
 def test_no_room_for_the_graphs(checkpoint: Checkpoint, tmp_path: Path) -> None:
-    # A limit on file sizes emulates a disk that fills up while the graph is written.
     out = tmp_path / "bundle"
-    done = subprocess.run(
-        [sys.executable, "-c", LIMITED, "export", str(checkpoint.path), "--out", str(out)],
-        capture_output=True, text=True, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
-    assert done.returncode == 1, done.stderr
+    command = ["export", str(checkpoint.path), "--attention", "--out", str(out)]
+    done = CliRunner().invoke(main, command)  # traces are in their files from here on
+    assert done.exit_code == 0, done.output
+    shutil.rmtree(out)
+    # A limit on file sizes emulates a disk that fills up while the graph is written.
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
+    try:
+        done = CliRunner().invoke(main, command)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert done.exit_code == 1, done.output
     assert "translate-trt: error:" in done.stderr
-    assert "Traceback" not in done.stderr
+    assert "File too large" in done.stderr
+    assert isinstance(done.exception, SystemExit)
     assert list(tmp_path.iterdir()) == []

@@ -15,6 +15,9 @@ from translate_trt.export.build_options import BuildOptions
 from translate_trt.export.compile import compile_bundle
 from translate_trt.train.checkpoint import Checkpoint
 
+#: Modules that `compile_bundle` only refuses models with.
+APART = ("translate_trt.train.evaluation.validation",)
+
 
 def compile_once(
     shared: SharedFiles,
@@ -36,4 +39,5 @@ def compile_once(
         ("translate_trt.export.compile",),
         asked,
         lambda path: compile_bundle(checkpoint, path, options, others=others),
+        APART,
     )

@@ -37,8 +37,6 @@ _PACKAGES = (
     "sentencepiece", "safetensors", "tensorrt", "tensorrt-rtx",
 )  # fmt: skip
 _OWN = re.compile(r"(translate_trt|support)\.")
-# Modules that translate or refuse, of which what is compiled does not depend.
-_APART = {"translate_trt.train.evaluation.validation", "translate_trt.runtime.translator"}
 _START = time.time() - 10  # conftest.py imports some of the sources before this module
 
 
@@ -102,15 +100,19 @@ class DiskCache:
             yield status.st_mtime, status.st_size, path
 
 
-def describe_makers(modules: Sequence[str]) -> str | None:
+def describe_makers(modules: Sequence[str], apart: Sequence[str] = ()) -> str | None:
     """Hash modules of this repository, the modules they import, and the versions of packages.
+
+    Args:
+        modules: Modules whose code decides what is made.
+        apart: Modules to leave out, with what only they import.
 
     Returns:
         The hash; None if a source is newer than this process, which may have imported another.
     """
     sources: dict[Path, str] = {}
     for module in modules:
-        sources |= _sources(module)
+        sources |= _sources(module, tuple(apart))
     if any(path.stat().st_mtime > _START for path in sources):
         return None
     return hash_text((sorted(sources.values()), _versions()))
@@ -140,7 +142,7 @@ def _versions() -> list[tuple[str, str]]:
 
 
 @functools.cache
-def _sources(module: str) -> dict[Path, str]:
+def _sources(module: str, apart: tuple[str, ...] = ()) -> dict[Path, str]:
     """Map all files that a module's behaviour depends on to their names and hashes."""
     found: dict[Path, str] = {}
     pending, seen = [module], {module}
@@ -158,7 +160,7 @@ def _sources(module: str) -> dict[Path, str]:
                 for path in file.parent.rglob("*")
                 if path.is_file() and path.suffix not in (".py", ".pyc", ".so")
             }
-        fresh = {one for one in imported if _OWN.match(one)} - seen - _APART
+        fresh = {one for one in imported if _OWN.match(one)}.difference(seen, apart)
         seen |= fresh
         pending.extend(fresh)
     return found

@@ -115,6 +115,22 @@ LEARNED_POSITIONS: dict[str, Any] = {
 }  # fmt: skip
 
 
+#: Settings of Marian's models, whatever their activation.
+MARIAN: dict[str, Any] = {"output_bias": True, "sinusoid": "concatenated"}
+
+#: Models that tests trace and compile for the passes, and how they differ from `lively_model`.
+SHAPES: dict[str, dict[str, Any]] = {
+    "post": {}, "pre": {"norm": "pre"}, "marian": MARIAN | {"activation": "swish"},
+    "marian with relu": MARIAN | {"encoder_layers": 3, "decoder_layers": 1},
+    "gelu, untied": {"activation": "gelu", "encoder_layers": 1, "decoder_layers": 3,
+                     "tied": "none"},
+    "ssru": {"decoder_mixer": "ssru", "decoder_layers": 3, "output_bias": True},
+    "ssru, pre-norm, tied layers": {"norm": "pre", "decoder_mixer": "ssru", "decoder_layers": 4,
+                                    "decoder_ties": "1,1,2,2", "decoder_d_ff": 72},
+    "pre-norm, tied layers": {"norm": "pre", "decoder_layers": 3, "decoder_ties": "1,2,1"},
+}  # fmt: skip
+
+
 def save_imported_model(
     model: Transformer, path: Path, tokenizer: Path, prompt: Prompt = NO_PROMPT
 ) -> Path:

@@ -1,4 +1,4 @@
-"""A small parser, trained once per test run on random trees (a plugin of tests/conftest.py)."""
+"""A small parser, trained on random trees (a plugin of tests/conftest.py)."""
 
 from __future__ import annotations
 
@@ -78,4 +78,4 @@ def parser_run(shared: SharedFiles, parser_data: PreparedData) -> Path:
         job = prepare_job(parser_data, path, "parsing", settings)
         Trainer(job, Group(torch.device("cpu"))).run()
 
-    return shared.once("parser", make)
+    return shared.kept("parser", ["support.parsers"], (), make)

@@ -43,7 +43,12 @@ class SharedFiles:
         return made
 
     def kept(
-        self, kind: str, makers: Sequence[str], values: object, make: Callable[[Path], object]
+        self,
+        kind: str,
+        makers: Sequence[str],
+        values: object,
+        make: Callable[[Path], object],
+        apart: Sequence[str] = (),
     ) -> Path:
         """Return a file or folder that is made once for all runs with the same sources.
 
@@ -52,11 +57,12 @@ class SharedFiles:
             makers: Modules whose code, with that of all they import, decides what is made.
             values: All else that decides it, with the same `repr` in all processes.
             make: As in `once`.
+            apart: Modules that makers import, but that decide nothing.
         """
         name = f"{kind}-{hash_text(values)}"
 
         def fetch(path: Path) -> None:
-            cache, version = self._cache, describe_makers(makers)
+            cache, version = self._cache, describe_makers(makers, apart)
             if cache is None or version is None:
                 make(path)
                 return

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from support.disk_cache import hash_text
+from support.shared import SharedFiles
 
+from translate_trt.train.checkpoint import AVERAGED
 from translate_trt.train.trainer.distributed import Group
 from translate_trt.train.trainer.load_data import TextFiles, TextPair
 from translate_trt.train.trainer.loop import Trainer
@@ -69,6 +73,21 @@ def write_pairs(tmp_path: Path) -> Callable[[str, int, int], TextPair]:
 def text(write_pairs: Callable[[str, int, int], TextPair]) -> TextFiles:
     """Training and validation text."""
     return TextFiles(write_pairs("train", 200, 1), write_pairs("valid", 10, 2))
+
+
+@pytest.fixture
+def trained(
+    shared: SharedFiles, run: Callable[..., Path], settings: dict[str, Any]
+) -> Callable[..., Path]:
+    """Function that copies the run of `run`, which is trained once for equal settings."""
+
+    def copy(out: Path, **changes: Any) -> Path:
+        name = hash_text(sorted({**settings, **changes}.items()))
+        made = shared.once(f"run-{name}", lambda path: run(path, **changes))
+        shutil.copytree(made, out)
+        return out / AVERAGED
+
+    return copy
 
 
 @pytest.fixture

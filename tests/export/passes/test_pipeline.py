@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import onnx_ir as ir
 import pytest
 from support.graphs import build, node
+from support.models import SHAPES
 from support.translations import assert_same, random_sources
 
 from translate_trt.export import compile as compile_module
@@ -213,21 +214,6 @@ def test_a_graph_that_is_traced_in_another_way_fails_the_export(
 
 
 # ---- whole graphs ----
-
-#: Settings of Marian's models, whatever their activation.
-MARIAN: dict[str, Any] = {"output_bias": True, "sinusoid": "concatenated"}
-
-#: Settings of models that differ from the checkpoint of the tests. Other tests trace the first two
-#: as well.
-SHAPES: dict[str, dict[str, Any]] = {
-    "post": {}, "pre": {"norm": "pre"}, "marian": MARIAN | {"activation": "swish"},
-    "marian with relu": MARIAN | {"encoder_layers": 3, "decoder_layers": 1},
-    "gelu": {"activation": "gelu", "encoder_layers": 1, "decoder_layers": 3},
-    "ssru": {"decoder_mixer": "ssru", "decoder_layers": 3},
-    "ssru, pre-norm, tied": {"norm": "pre", "decoder_mixer": "ssru", "decoder_layers": 4,
-                             "decoder_ties": "1,1,2,2", "decoder_d_ff": 72},
-    "tied": {"decoder_layers": 3, "decoder_ties": "1,2,1"},
-}  # fmt: skip
 
 
 class Compiled(NamedTuple):

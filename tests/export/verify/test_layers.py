@@ -12,7 +12,7 @@ import pytest
 import torch
 from onnx import numpy_helper
 from support.compiled import compile_once
-from support.models import lively_model, save_model
+from support.models import SHAPES, lively_model, save_model
 from support.shared import SharedFiles
 
 from translate_trt.export.build_options import BuildOptions
@@ -182,12 +182,7 @@ def test_a_pre_norm_model_names_its_sums(
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
-    [
-        {"decoder_mixer": "ssru"},
-        {"decoder_layers": 4, "decoder_ties": "1,1,2,2"},
-        {"heads": 1},
-        {"output_bias": True},
-    ],
+    [SHAPES["ssru"], SHAPES["pre-norm, tied layers"], {"heads": 1}, SHAPES["marian"]],
     ids=["ssru", "ties", "one head", "banned"],
 )
 def test_other_models(

@@ -100,8 +100,14 @@ def train_alone(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Text, Set
     return train
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("processes", "batch_tokens"), [(4, 16), (3, 256)])
+@pytest.mark.parametrize(
+    ("processes", "batch_tokens"),
+    [
+        (2, 256),
+        pytest.param(3, 256, marks=pytest.mark.nightly),
+        pytest.param(4, 16, marks=pytest.mark.nightly),
+    ],
+)
 def test_a_group_trains_like_one_process(
     processes: int, batch_tokens: int, text: Text, exact: Settings, tmp_path: Path,
     train_alone: Callable[[Text, Settings], Path],
@@ -132,7 +138,7 @@ def test_a_group_trains_like_one_process(
                 assert float((tensor - start[key]).abs().max()) > 1e-4  # the weights changed
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_process_that_dies_costs_no_sentence(text: Text, exact: Settings, tmp_path: Path) -> None:
     out, whole, rows = tmp_path / "run", tmp_path / "whole", tmp_path / "rows"
     rows.mkdir()

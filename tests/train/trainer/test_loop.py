@@ -145,8 +145,8 @@ def test_training_reduces_the_loss(run: Run, tmp_path: Path) -> None:
     assert 0 <= logged[-1]["averaged"]["bleu"] <= 100
 
 
-def test_the_average_is_of_the_last_checkpoints(run: Run, tmp_path: Path) -> None:
-    averaged = weights(run(tmp_path / "run"))
+def test_the_average_is_of_the_last_checkpoints(trained: Run, tmp_path: Path) -> None:
+    averaged = weights(trained(tmp_path / "run"))
     kept = numbered_checkpoints(tmp_path / "run")
     assert [path.name for path in kept] == ["checkpoint-00000008", "checkpoint-00000012"]
     one, two = map(weights, kept)
@@ -178,7 +178,10 @@ def test_killed_and_resumed_gives_the_same_weights(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("sent", "expected"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
+@pytest.mark.parametrize(
+    ("sent", "expected"),
+    [pytest.param(signal.SIGINT, 130, marks=pytest.mark.nightly), (signal.SIGTERM, 0)],
+)
 def test_interrupted_saves_and_resumes(
     sent: signal.Signals, expected: int, run: Run, text: Text, settings: Settings, tmp_path: Path
 ) -> None:
@@ -199,7 +202,7 @@ def test_interrupted_saves_and_resumes(
     assert saved_step(out) == step + 5
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_killed_before_the_first_checkpoint_starts_over(
     run: Run, text: Text, settings: Settings, tmp_path: Path
 ) -> None:
@@ -266,10 +269,10 @@ def test_a_repeated_signal_changes_nothing(sent: signal.Signals) -> None:
     assert signal.getsignal(sent) is before
 
 
-def test_resume_with_dropout_in_one_process(run: Run, tmp_path: Path) -> None:
+def test_resume_with_dropout_in_one_process(run: Run, trained: Run, tmp_path: Path) -> None:
     # 200 pairs are a dozen batches: the seam at step 7 lies within the second epoch.
-    run(tmp_path / "whole", steps=11)
-    run(tmp_path / "parts", steps=7)
+    trained(tmp_path / "whole", steps=11)
+    trained(tmp_path / "parts", steps=7)
     run(tmp_path / "parts", resume=True, steps=11)
     name = "checkpoint-00000011"
     state = json.loads((tmp_path / "whole" / name / "training/state.json").read_text())
@@ -299,10 +302,15 @@ def test_the_seed_decides(run: Run, tmp_path: Path) -> None:
     ],
 )
 def test_a_damaged_checkpoint_is_skipped_on_resume(
-    name: str, message: str, run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    name: str,
+    message: str,
+    run: Run,
+    trained: Run,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    run(tmp_path / "whole", steps=13)
-    run(tmp_path / "run")
+    trained(tmp_path / "whole", steps=13)
+    trained(tmp_path / "run")
     earlier, last = numbered_checkpoints(tmp_path / "run")
     path = last / "training/optimizer.safetensors"
     if name == "flipped bit":
@@ -334,17 +342,17 @@ def test_a_damaged_checkpoint_is_skipped_on_resume(
         run(tmp_path / "run", resume=True, steps=20)
 
 
-def test_a_damaged_tokenizer_of_the_run_is_noticed(run: Run, tmp_path: Path) -> None:
-    run(tmp_path / "run", steps=4)
+def test_a_damaged_tokenizer_of_the_run_is_noticed(run: Run, trained: Run, tmp_path: Path) -> None:
+    trained(tmp_path / "run", steps=4)
     flip_bit(tmp_path / "run/tokenizer.spm")
     with pytest.raises(CheckpointError, match=r"run/tokenizer\.spm"):
         run(tmp_path / "run", resume=True, steps=8)
 
 
 def test_a_damaged_checkpoint_is_left_out_of_the_average(
-    run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    trained: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    run(tmp_path / "run", average_checkpoints=3)
+    trained(tmp_path / "run", average_checkpoints=3)
     paths = [path / "model.safetensors" for path in numbered_checkpoints(tmp_path / "run")]
     flip_bit(paths[1])
     found = average_weights([path.parent for path in paths])
@@ -420,8 +428,8 @@ def test_a_checkpoint_has_the_weights_of_its_step(
         assert_equal(plain / name, held / name)
 
 
-def test_partial_files_of_a_killed_run_are_removed(run: Run, tmp_path: Path) -> None:
-    run(tmp_path / "run", steps=4)
+def test_partial_files_of_a_killed_run_are_removed(run: Run, trained: Run, tmp_path: Path) -> None:
+    trained(tmp_path / "run", steps=4)
     (tmp_path / "run/.checkpoint-00000008.0a1b2c3d.partial").mkdir()
     (tmp_path / "run/.checkpoint-00000008.0a1b2c3d.partial/model.safetensors").write_text("half")
     (tmp_path / "run/.mine.partial").mkdir()

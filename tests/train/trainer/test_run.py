@@ -72,9 +72,9 @@ def test_languages_are_read_from_the_endings(
 
 
 def test_a_resumed_run_keeps_its_settings(
-    run: Run, text: Text, settings: Settings, tmp_path: Path
+    trained: Run, text: Text, settings: Settings, tmp_path: Path
 ) -> None:
-    run(tmp_path / "run", steps=2)
+    trained(tmp_path / "run", steps=2)
     before = (tmp_path / "run" / "run.json").read_text()
     for name, value in (("d_ff", 64), ("seed", 5), ("dropout", 0.0), ("average_checkpoints", 3)):
         with pytest.raises(OptionError, match=rf"\b{name}\b"):
@@ -89,9 +89,9 @@ def test_a_resumed_run_keeps_its_settings(
 
 
 def test_a_resumed_run_warns_of_what_its_preset_would_change(
-    run: Run, text: Text, settings: Settings, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    trained: Run, text: Text, settings: Settings, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    run(tmp_path / "run", steps=2)
+    trained(tmp_path / "run", steps=2)
     caplog.clear()
     asked = settings | {"steps": 30}
     assert prepare_job(text, tmp_path / "run", "tiny", asked, resume=True)
@@ -106,9 +106,14 @@ def test_a_resumed_run_warns_of_what_its_preset_would_change(
 
 
 def test_other_data_is_noticed(
-    run: Run, text: Text, write_pairs: Callable[..., TextPair], settings: Settings, tmp_path: Path
+    run: Run,
+    trained: Run,
+    text: Text,
+    write_pairs: Callable[..., TextPair],
+    settings: Settings,
+    tmp_path: Path,
 ) -> None:
-    run(tmp_path / "run", steps=2)
+    trained(tmp_path / "run", steps=2)
     write_pairs("train", 200, 9)
     before = names(tmp_path / "run")
     with pytest.raises(InputError, match="other data"):
@@ -116,8 +121,8 @@ def test_other_data_is_noticed(
     assert names(tmp_path / "run") == before
 
 
-def test_a_damaged_settings_file_is_named(run: Run, tmp_path: Path) -> None:
-    run(tmp_path / "run", steps=2)
+def test_a_damaged_settings_file_is_named(run: Run, trained: Run, tmp_path: Path) -> None:
+    trained(tmp_path / "run", steps=2)
     for content in ("{", '{"model": {}, "train": {}}', "{}"):
         (tmp_path / "run" / "run.json").write_text(content)
         with pytest.raises(CheckpointError, match=r"run\.json"):
@@ -125,10 +130,10 @@ def test_a_damaged_settings_file_is_named(run: Run, tmp_path: Path) -> None:
 
 
 def test_an_existing_run_is_refused_and_with_force_replaced(
-    run: Run, text: Text, settings: Settings, tmp_path: Path
+    run: Run, trained: Run, text: Text, settings: Settings, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
-    run(out, steps=2)
+    trained(out, steps=2)
     before = names(out)
     with pytest.raises(OutputError, match=r"--resume.*--force"):
         run(out, steps=2)
@@ -164,17 +169,17 @@ def test_force_does_not_delete_other_directories(
     ],
 )
 def test_a_mistyped_setting_does_not_cost_the_old_run(
-    run: Run, text: Text, settings: Settings, tmp_path: Path, preset: str, change: Settings
+    trained: Run, text: Text, settings: Settings, tmp_path: Path, preset: str, change: Settings
 ) -> None:
-    run(tmp_path / "run", steps=2)
+    trained(tmp_path / "run", steps=2)
     before = names(tmp_path / "run")
     with pytest.raises(TranslateTrtError):
         prepare_job(text, tmp_path / "run", preset, {**settings, **change}, force=True)
     assert names(tmp_path / "run") == before
 
 
-def test_resume_and_force_exclude_each_other(run: Run, text: Text, tmp_path: Path) -> None:
-    run(tmp_path / "run", steps=2)
+def test_resume_and_force_exclude_each_other(trained: Run, text: Text, tmp_path: Path) -> None:
+    trained(tmp_path / "run", steps=2)
     with pytest.raises(OptionError, match=r"--resume.*--force"):
         prepare_job(text, tmp_path / "run", "tiny", {}, resume=True, force=True)
     assert (tmp_path / "run" / AVERAGED).exists()
