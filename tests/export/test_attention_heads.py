@@ -45,8 +45,11 @@ def attention_of(
 @pytest.mark.parametrize(
     ("options", "own", "expected"),
     [
-        ({"attention_layer": 0, "attention_heads": (1,)}, None, AttentionHeads(0, (1,))),
-        ({"attention_layer": -2}, AttentionHeads(1, (0,)), AttentionHeads(0)),
+        (
+            {"attention_layer": -2, "attention_heads": (1,)},
+            AttentionHeads(1, (0,)),
+            AttentionHeads(0, (1,)),
+        ),
         ({"attention": True}, AttentionHeads(1, (1, 0)), AttentionHeads(1, (0, 1))),
     ],
 )
@@ -91,6 +94,8 @@ def test_naming_heads_asks_for_attention() -> None:
     assert BuildOptions(attention_heads=(1,)).attention
     assert BuildOptions(attention_layer=0).attention
     assert BuildOptions(attention_heads=(1,)).heads == AttentionHeads(-1, (1,))
+    assert BuildOptions(attention_layer=-2).heads == AttentionHeads(-2)
+    assert AttentionHeads(-2).within(2, 4) == AttentionHeads(0)
 
 
 def test_heads_on_the_command_line() -> None:

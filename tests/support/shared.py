@@ -82,7 +82,9 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> SharedFiles:
     # Each process of pytest-xdist has a folder inside that of the run.
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "shared"
     folder.mkdir(exist_ok=True)
-    return SharedFiles(folder, DiskCache(FOLDER))
+    # Of what was made by an earlier run, coverage would see no line.
+    measured = {"COVERAGE_RUN", "COVERAGE_PROCESS_START"} & os.environ.keys()
+    return SharedFiles(folder, None if measured else DiskCache(FOLDER))
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
