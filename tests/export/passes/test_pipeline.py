@@ -206,7 +206,7 @@ def test_a_graph_that_is_traced_in_another_way_fails_the_export(
         return graphs
 
     monkeypatch.setattr(compile_module, "trace_graphs", traced)
-    model, options = checkpoint.load_model(), BuildOptions(("onnx-fp32",))
+    model, options = checkpoint.load_model(), BuildOptions(("onnx-fp32",), beam_size=3)
     compiler = Compiler(model, Limits(48, 98), options)
     with pytest.raises(TranslateTrtError, match=message) as raised:
         compiler.graphs(target)
