@@ -76,7 +76,7 @@ find_headers() { # of ONNX Runtime; sets headers
 }
 
 build() { # sources, folder, more options of cmake
-    local sources=$1 folder=$2 cache=$2/CMakeCache.txt generator=Ninja program made launchers=()
+    local sources=$1 folder=$2 cache=$2/CMakeCache.txt generator=Ninja program made jobs launchers=()
     shift 2
     if command -v ccache >/dev/null; then
         # Paths relative to the root: clones and worktrees share what they have compiled.
@@ -90,9 +90,10 @@ build() { # sources, folder, more options of cmake
         made=$(grep '^CMAKE_CACHEFILE_DIR:' "$cache") && [ "${made#*=}" -ef "$folder" ] &&
             grep -qx "CMAKE_GENERATOR:INTERNAL=$generator" "$cache"
     } || rm -rf "$folder"
+    jobs=$(getconf _NPROCESSORS_ONLN 2>/dev/null) || jobs=  # make would start all at once
     cmake -S "$sources" -B "$folder" -G "$generator" -D "CMAKE_MAKE_PROGRAM=$program" \
         -D "ONNXRUNTIME_INCLUDE_DIR=$headers" ${launchers[@]+"${launchers[@]}"} "$@" >"$folder.log" 2>&1 &&
-        cmake --build "$folder" --parallel "$(getconf _NPROCESSORS_ONLN)" >>"$folder.log" 2>&1 || {
+        cmake --build "$folder" --parallel ${jobs:+"$jobs"} >>"$folder.log" 2>&1 || {
         cat "$folder.log" >&2
         ! grep -q "error: downloading '" "$folder.log" ||
             missing "SentencePiece cannot be fetched" "See docs/embed-cpp.md for machines without a network"

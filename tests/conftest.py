@@ -42,8 +42,11 @@ pytest_plugins = ["support.shared", "support.models", "support.bundles", "suppor
                   "support.parsers", "support.processor_times", "support.static_bundles",
                   "support.traces", "support.triton_server"]  # fmt: skip
 
-# A shell that runs the tests in the background makes them and their children ignore Ctrl-C.
+# A shell that runs the tests in the background, or nohup, makes them and their children ignore
+# these signals.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+if hasattr(signal, "SIGHUP"):
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 WORDS = """
     the a cat dog house tree runs sleeps eats green big small river walks over under

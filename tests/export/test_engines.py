@@ -81,7 +81,10 @@ def described(spec: TensorSpec) -> str:
 # ---- real models ----
 
 
-@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
+@pytest.mark.parametrize(
+    "precision",
+    ["fp16", *(pytest.param(one, marks=pytest.mark.nightly) for one in ("fp32", "bf16"))],
+)
 def test_a_tiny_model_builds(rtx: Builder, precision: str, checkpoint: Checkpoint) -> None:
     _, graphs = transformer_graphs(checkpoint.model, f"tensorrt-rtx-{precision}", CHECKPOINTS)
     layers = {}
@@ -113,6 +116,7 @@ def test_a_recurrent_model_builds(rtx: Builder, checkpoint: Checkpoint) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_layers_as_wide_as_the_base_model_s_build(rtx: Builder) -> None:
     # Two of six equal layers; the tiny model above covers all precisions.
     config = ModelConfig(vocabulary_size=32000, encoder_layers=2, decoder_layers=2)
@@ -522,6 +526,7 @@ def test_sizes_of_the_inputs_of_all_options(beams: int, expected: ChangeSizes) -
     assert change_sizes(Limits(4000, 4050), beams, 37_000).marked_tokens < 3_840
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("beams", [1, GRAPH_BEAMS])
 def test_a_step_with_all_options_builds(rtx: Builder, checkpoint: Checkpoint, beams: int) -> None:
     _, graphs = transformer_graphs(

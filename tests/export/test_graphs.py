@@ -94,9 +94,14 @@ def test_options_of_one_beam_size_share_a_batch(
     "changes",
     [
         {"norm": "pre", "key_size": 5, "positions": "learned", "max_positions": 98},
-        {"decoder_mixer": "ssru"},
         {"decoder_mixer": "ssru", "norm": "pre", "decoder_layers": 3, "decoder_ties": "1,2,1"},
-        {"decoder_layers": 2, "decoder_ties": "5,5", "decoder_d_ff": 64},
+        *(
+            pytest.param(changes, marks=pytest.mark.nightly)
+            for changes in (
+                {"decoder_mixer": "ssru"},
+                {"decoder_layers": 2, "decoder_ties": "5,5", "decoder_d_ff": 64},
+            )
+        ),
     ],
 )
 def test_every_kind_of_model_is_equal_to_its_reference(

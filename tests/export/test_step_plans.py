@@ -41,6 +41,7 @@ def step_plans(*disabled_passes: str) -> tuple[Plan, ...]:
     return read_plans(engine.plan)
 
 
+@pytest.mark.nightly
 def test_a_step_copies_no_cache_and_reads_only_the_slots_in_use() -> None:
     short, whole = step_plans()
     assert short.covering(elements(CAPACITY)) == ()

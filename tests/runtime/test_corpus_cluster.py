@@ -28,7 +28,7 @@ from translate_trt.runtime.json_lines import read_json_lines
 pytest.importorskip("ray", reason="ray, of the extra `corpus`, is not installed")
 pytest.importorskip("torch", reason="the export packages are needed")
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 WAIT = 300
 WORDS = ["the", "cat", "dog", "house", "tree", "runs", "sleeps", "green", "big", "river", "walks"]
 BAD = b"not \xff UTF-8"
@@ -205,7 +205,6 @@ def test_a_worker_and_then_the_run_killed(
     check(tmp_path / "out", expected)
 
 
-@pytest.mark.nightly
 def test_ray_itself_killed(
     bundle: Path, text: Path, tmp_path: Path, expected: dict[str, str]
 ) -> None:
@@ -292,7 +291,6 @@ class Frozen:
         os.kill(self.workers[host.number][0], signal.SIGCONT)
 
 
-@pytest.mark.nightly
 @HOSTS
 def test_hosts_cut_off_killed_and_the_head_restarted(
     hosts: list[Host], bundle: Path, text: Path, tmp_path: Path, expected: dict[str, str]
@@ -349,7 +347,6 @@ def test_hosts_cut_off_killed_and_the_head_restarted(
     check(out, expected, tidy=False)
 
 
-@pytest.mark.nightly
 def test_a_machine_killed(
     start: Callable[..., Run], cluster: RayCluster, tmp_path: Path, expected: dict[str, str]
 ) -> None:
@@ -364,7 +361,6 @@ def test_a_machine_killed(
     check(tmp_path / "out", expected, tidy=False)
 
 
-@pytest.mark.nightly
 def test_a_shard_that_kills_its_workers(
     start: Callable[..., Run], poisoned: Path, tmp_path: Path, expected: dict[str, str]
 ) -> None:
@@ -386,7 +382,6 @@ def test_a_shard_that_kills_its_workers(
     assert {path.name: path.read_text() for path in (tmp_path / "out").glob("*.txt")} == expected
 
 
-@pytest.mark.nightly
 @HOSTS
 def test_a_cluster_of_this_machine_listens_to_no_other(
     bundle: Path, text: Path, tmp_path: Path
@@ -415,7 +410,6 @@ def test_a_cluster_of_this_machine_listens_to_no_other(
         run.process.kill()
 
 
-@pytest.mark.nightly
 def test_the_commands_of_the_docs(cluster: RayCluster, bundle: Path, tmp_path: Path) -> None:
     pyarrow = pytest.importorskip("pyarrow")
     (tmp_path / "bundle").symlink_to(bundle)

@@ -24,7 +24,7 @@ from translate_trt.runtime.serve.triton.serving_options import ServerOptions
 
 pytest.importorskip("torch", reason="the export packages are needed")
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 WORDS = ["the", "cat", "dog", "house", "tree", "runs", "sleeps", "green", "Fluss", "läuft", "日本"]
 TYPES = {one.name: one.data_type.replace("STRING", "BYTES") for one in interface.INPUTS}
 
@@ -171,7 +171,6 @@ def test_the_server_reads_the_configuration_as_it_was_meant(server: TritonServer
     assert config["parameters"]["target"] == {"string_value": "onnx-fp32"}
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
 def test_200_clients_at_once(
     server: TritonServer, translator: Translator, lines: list[str], protocol: str
@@ -275,7 +274,6 @@ def successes(server: TritonServer) -> int:
     return int(stats["inference_stats"]["success"]["count"])
 
 
-@pytest.mark.nightly
 def test_an_expensive_request_beside_cheap_ones(
     server: TritonServer, translator: Translator, lines: list[str]
 ) -> None:
@@ -314,7 +312,6 @@ def settled(server: TritonServer) -> dict[str, float]:
     return found
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize("how", ["server SIGKILL", "server SIGTERM", "instance SIGKILL"])
 def test_restarted_under_load(
     start_triton: Any, repository: Path, translator: Translator, lines: list[str], how: str
@@ -337,7 +334,6 @@ def test_restarted_under_load(
     wait_until(lambda: not model.exists())  # nothing of the old server is left
 
 
-@pytest.mark.nightly
 def test_drained_under_load(
     start_triton: Any, repository: Path, translator: Translator, lines: list[str]
 ) -> None:
@@ -390,7 +386,6 @@ def test_a_damaged_bundle_is_not_served(
 BLOCK = re.compile(r"^```(?:sh|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.nightly
 def test_the_commands_of_the_page(
     triton_server_program: Path, repository: Path, translator: Translator, tmp_path: Path
 ) -> None:

@@ -288,8 +288,18 @@ CALLS = (5, 2, 1, 2 + 6, 2 + SEARCH)
 # Attention weights are an output of the last cross-attention, which precedes all that the shapes
 # differ in, except for the norms.
 @pytest.mark.parametrize(
-    ("shape", "attention"), [*((x, False) for x in SHAPES), ("post", True), ("pre", True)]
-)
+    ("shape", "attention"),
+    [
+        ("post", False), ("pre", False), ("ssru, pre-norm, tied layers", False), ("post", True),
+        *(
+            pytest.param(shape, attention, marks=pytest.mark.nightly)
+            for shape, attention in [
+                ("marian", False), ("marian with relu", False), ("gelu, untied", False),
+                ("ssru", False), ("pre-norm, tied layers", False), ("pre", True),
+            ]
+        ),
+    ],
+)  # fmt: skip
 @pytest.mark.parametrize("target", ["onnx-fp32", "onnx-int8"])
 def test_kernels_are_called_wherever_they_can(
     target: str, shape: str, attention: bool, checkpoint: Checkpoint

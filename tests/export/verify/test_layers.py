@@ -182,7 +182,13 @@ def test_a_pre_norm_model_names_its_sums(
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
-    [SHAPES["ssru"], SHAPES["pre-norm, tied layers"], {"heads": 1}, SHAPES["marian"]],
+    [
+        SHAPES["ssru"],
+        *(
+            pytest.param(changes, marks=pytest.mark.nightly)
+            for changes in (SHAPES["pre-norm, tied layers"], {"heads": 1}, SHAPES["marian"])
+        ),
+    ],
     ids=["ssru", "ties", "one head", "banned"],
 )
 def test_other_models(

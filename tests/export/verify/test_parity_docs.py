@@ -22,6 +22,7 @@ COMMANDS = re.findall(r"^```bash\n(.*?)^```$", PAGE.read_text(encoding="utf-8"),
 SHOWN = ["passed: BLEU at most 0.1 lower", ": none", "[Op: TensorScatter]", "PASSED"]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("command", "shown"), list(zip(COMMANDS, SHOWN, strict=True)))
 def test_commands_run(
     command: str, shown: str, engine_bundle: Path, checkpoint: Checkpoint, tmp_path: Path

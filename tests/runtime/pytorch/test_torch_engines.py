@@ -75,7 +75,13 @@ def bundle(shared: SharedFiles, checkpoint: Checkpoint) -> Path:
 
 
 @pytest.fixture(
-    scope="module", params=[(4, False), (1, False), (4, True)], ids=["beam 4", "beam 1", "ssru"]
+    scope="module",
+    params=[
+        (4, False),
+        pytest.param((1, False), marks=pytest.mark.nightly),
+        pytest.param((4, True), marks=pytest.mark.nightly),
+    ],
+    ids=["beam 4", "beam 1", "ssru"],
 )
 def all_options_bundle(
     request: pytest.FixtureRequest,

@@ -56,6 +56,7 @@ def group(tmp_path: Path) -> Any:
 @pytest.mark.slow
 @pytest.mark.usefixtures("group")
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
+@pytest.mark.nightly
 @pytest.mark.parametrize("whole", [True, False])
 def test_layers_larger_than_a_bucket_are_compiled_as_one(
     whole: bool, monkeypatch: pytest.MonkeyPatch
