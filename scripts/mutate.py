@@ -33,7 +33,6 @@ import fcntl
 import functools
 import json
 import os
-import random
 import re
 import shutil
 import signal
@@ -42,18 +41,17 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields
-from itertools import accumulate
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
 import pytest
+from faults import BYTES, ROOT, Fault, choose, line_of
 
-ROOT = Path(__file__).resolve().parents[1]
 WORK = ROOT / "build/mutation"
 COVERAGE, TIMES, LOG = WORK / "coveragerc", WORK / "times.jsonl", WORK / "log.jsonl"
 HANG = 120.0
-BYTES = "latin-1"  # for texts of one character per byte, the unit of columns in ast
+MEMORY = 12 << 30  # bytes per process, for faults that allocate without end
 
 CPP_PROGRAMS = ("translate_trt_unit_tests", "translate_trt_kernel_tests")
 CPP_TESTS = [f"tests/runtime/{name}" for name in (
@@ -66,8 +64,6 @@ CPP_TESTS = [f"tests/runtime/{name}" for name in (
 # Kernels for other processors are neither mutated nor built.
 CPP_OPTIONS = ("-D", "TRANSLATE_TRT_AVX512=OFF", "-D", "TRANSLATE_TRT_AVX_VNNI=OFF")
 CPP_RESET = ("-D", "TRANSLATE_TRT_AVX512=ON", "-U", "TRANSLATE_TRT_AVX_VNNI")
-OTHER_FILES = re.compile(r"src/(?:cuda|tensorrt)/|(?:avx512|avxvnni|amx|neon|tiles)[^/]*$")
-OTHER_CODE = re.compile(r"AVX512|VNNI|AMX|TILES|NEON|aarch64|__ARM|_WIN32|__APPLE__|CUDA")
 
 
 # ---- in the process of pytest, with -p mutate ----
@@ -82,7 +78,7 @@ def log(**values: object) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep the tests, files and folders of MUTATE_TESTS, in its order."""
     if names := os.environ.get("MUTATE_TESTS"):
-        order = {name: rank for rank, name in enumerate(Path(names).read_text().splitlines())}
+        order = {name: rank for rank, name in enumerate(Path(names).read_text().split("\n"))}
 
         def rank(item: pytest.Item) -> int:
             file = Path(item.nodeid.partition("::")[0])
@@ -112,161 +108,12 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     return result
 
 
-def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+def pytest_runtest_logreport(report: pytest.TestReport | pytest.CollectReport) -> None:
     if report.failed:
         log(failed=report.nodeid)
 
 
-def pytest_collectreport(report: pytest.CollectReport) -> None:
-    if report.failed:
-        log(failed=report.nodeid)
-
-
-# ---- faults ----
-
-
-@dataclass(frozen=True)
-class Fault:
-    """A change of whole lines, of which the first had the number `line` when it was chosen."""
-
-    part: str
-    file: str
-    line: int
-    kind: str
-    before: str
-    after: str
-
-    def find(self, text: str) -> tuple[int, int] | None:
-        """Return the place of the lines in a text, the nearest to `line` if several match."""
-        found = [match.span() for match in re.finditer(rf"^{re.escape(self.before)}$", text, re.M)]
-        return min(found, key=lambda at: abs(line_of(text, at[0]) - self.line), default=None)
-
-
-Edit = tuple[str, int, int, str]  # kind, start, end, new text
-FLIPPED = {
-    "<": ("<=", ">="), "<=": ("<", ">"), ">": (">=", "<="), ">=": (">", "<"), "==": ("!=",),
-    "!=": ("==",), "is": ("is not",), "is not": ("is",), "in": ("not in",), "not in": ("in",),
-    "and": ("or",), "or": ("and",), "&&": ("||",), "||": ("&&",), "+": ("-",), "-": ("+",),
-    "*": ("+",), "/": ("*",), "//": ("*",),
-}  # fmt: skip
-OPERATOR = re.compile(r"\b(?:is not|not in|is|in|and|or)\b|[<>=!]=|//|[<>+*/-]")
-
-
-def line_of(text: str, offset: int) -> int:
-    return text.count("\n", 0, offset) + 1
-
-
-def python_edits(text: str) -> Iterator[Edit]:
-    """Yield the edits of a module; strings and annotations have none."""
-    starts = [0, *accumulate(len(line) + 1 for line in text.split("\n"))]
-
-    def span(node: Any) -> tuple[int, int]:
-        return (starts[node.lineno - 1] + node.col_offset,
-                starts[node.end_lineno - 1] + node.end_col_offset)  # fmt: skip
-
-    def exchange(kind: str, left: ast.AST, right: ast.AST) -> Iterator[Edit]:
-        if found := OPERATOR.search(text, span(left)[1], span(right)[0]):
-            for new in FLIPPED[found[0]]:
-                yield kind, *found.span(), new
-
-    pending: list[ast.AST] = [ast.parse(text.encode(BYTES))]
-    while pending:
-        match node := pending.pop():
-            case ast.JoinedStr():  # its positions are wrong before Python 3.12
-                continue
-            case ast.Compare():
-                yield from exchange("comparison", node.left, node.comparators[0])
-            case ast.BoolOp():
-                yield from exchange("condition", *node.values[:2])
-            case ast.BinOp(op=ast.Add() | ast.Sub() | ast.Mult() | ast.Div() | ast.FloorDiv()):
-                yield from exchange("operator", node.left, node.right)
-            case ast.If(test=test) | ast.While(test=test) | ast.IfExp(test=test):
-                condition = text[slice(*span(test))]
-                if condition != "TYPE_CHECKING":
-                    yield "condition", *span(test), f"not ({condition})"
-            case ast.Constant(value=int(value)) if not isinstance(value, bool):
-                yield "off by one", *span(node), str(value + 1)
-            case ast.Call(args=[one, other, *_]) if type(one) is type(other):
-                (a, b), (c, d) = span(one), span(other)
-                yield "arguments", a, d, text[c:d] + text[b:c] + text[a:b]
-            case (ast.AugAssign() | ast.Raise() | ast.Continue() | ast.Break()
-                  | ast.Expr(value=ast.Call())
-                  | ast.Assign(targets=[ast.Attribute() | ast.Subscript()])):  # fmt: skip
-                yield "statement", *span(node), "pass"
-        for name, value in ast.iter_fields(node):
-            if name not in ("annotation", "returns"):
-                children = value if isinstance(value, list) else [value]
-                pending += [child for child in children if isinstance(child, ast.AST)]
-
-
-NOT_CODE = re.compile(
-    r"//[^\n]*|/\*.*?\*/|R\"(\w*)\(.*?\)\1\"|\"(?:\\.|[^\"\\\n])*\"|(?<!\w)'(?:\\.|[^'\\\n])+'"
-    r"|static_assert\([^;]*;",
-    re.S,
-)
-CPP_EDITS = [
-    ("comparison", re.compile(r"(?<= )(?:[<>=!]=|[<>])(?= )")),
-    ("condition", re.compile(r"(?<= )(?:&&|\|\|)(?= )")),
-    ("operator", re.compile(r"(?<=[\w)\]] )[+*/-](?= [\w(])")),
-    ("off by one", re.compile(r"(?<![\w.'])\d+(?![\w.'])")),
-    ("condition", re.compile(r"(?<=if \()[^\n{}]+(?=\) (?:\{|return\b|continue;|break;))")),
-    ("arguments", re.compile(r"(?<=\w\()(\w[\w.>-]*), (\w[\w.>-]*)(?=[,)])")),
-    ("statement", re.compile(r"(?<=[;{}]\n)( +)(?!return|using|throw|case|else|auto|const)"
-                             r"[\w\].>:(\[-]+(?:\([^\n;]*\)| [+*|&/-]?= [^\n;]+);(?=\s*$)", re.M)),
-]  # fmt: skip
-
-
-def cpp_edits(text: str) -> Iterator[Edit]:
-    """Yield edits outside of comments, strings, the preprocessor's lines and what it omits here."""
-    code = NOT_CODE.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text)
-    lines, omitted, continued = code.split("\n"), [False], False
-    for number, line in enumerate(lines):
-        directive = line.lstrip().startswith("#") or continued
-        continued = directive and line.endswith("\\")
-        word = re.match(r"\s*#\s*(ifndef|if|elif|else|endif)", line)
-        if word and word[1] == "endif":
-            omitted.pop()
-        elif word and word[1] in ("if", "ifndef"):
-            omitted.append(word[1] == "if" and bool(OTHER_CODE.search(line)))
-        elif word:
-            omitted[-1] = bool(OTHER_CODE.search(line))
-        if directive or any(omitted):
-            lines[number] = " " * len(line)
-    code = "\n".join(lines)
-    for kind, pattern in CPP_EDITS:
-        for found in pattern.finditer(code):
-            start, end = found.span()
-            if kind == "arguments":
-                yield kind, start, end, f"{found[2]}, {found[1]}"
-            elif kind == "statement":
-                yield kind, start, end, found[1] + "{}"
-            elif kind == "off by one":
-                yield kind, start, end, str(int(found[0]) + 1)
-            else:
-                for new in FLIPPED.get(found[0], (f"!({text[start:end]})",)):
-                    yield kind, start, end, new
-
-
-def choose(part: str, seed: int) -> Iterator[Fault]:
-    """Yield faults in random order, at most one per line."""
-    folders = {"export": ("train", "export"), "runtime": ("runtime",),
-               "cpp": ("runtime/cpp/src", "runtime/cpp/kernels")}[part]  # fmt: skip
-    edits, endings = (cpp_edits, (".cc", ".h")) if part == "cpp" else (python_edits, (".py",))
-    lines: dict[tuple[str, int], list[Fault]] = {}
-    for path in (path for folder in folders for path in (ROOT / folder).rglob("*")):
-        file = str(path.relative_to(ROOT))
-        if path.suffix not in endings or (part == "cpp" and OTHER_FILES.search(file)):
-            continue
-        text = path.read_text(BYTES)
-        for kind, start, end, new in edits(text):
-            first, last = text.rfind("\n", 0, start) + 1, text.index("\n", end)
-            before, after = text[first:last], text[first:start] + new + text[end:last]
-            fault = Fault(part, file, line_of(text, start), kind, before, after)
-            if before != after:
-                lines.setdefault((file, fault.line), []).append(fault)
-    chance = random.Random(f"{part} {seed}")
-    for place in chance.sample(sorted(lines), len(lines)):
-        yield chance.choice(lines[place])
+pytest_collectreport = pytest_runtest_logreport
 
 
 # ---- tests of a fault ----
@@ -275,9 +122,7 @@ def choose(part: str, seed: int) -> Iterator[Fault]:
 @functools.cache
 def times() -> dict[str, dict[str, Any]]:
     """Processor seconds and wall time of the tests that passed in the run of --map."""
-    if not TIMES.exists():
-        sys.exit("Nothing is known about the tests; run python scripts/mutate.py --map first.")
-    lines = [json.loads(line) for line in TIMES.read_text().splitlines()]
+    lines = [json.loads(line) for line in TIMES.read_text().splitlines()] if TIMES.exists() else []
     failed = {line["failed"] for line in lines if "failed" in line}
     return {line["ended"]: line for line in lines if line.get("ended", "") not in {"", *failed}}
 
@@ -311,15 +156,14 @@ def select(fault: Fault, line: int) -> list[str]:
     files: dict[str, list[str]] = {}
     for test in sorted(run_by(fault, line) & times().keys()):
         files.setdefault(test.partition("::")[0], []).append(test)
-    known: dict[str, float] = {}
+    used: Counter[str] = Counter()
     for test, taken in times().items():
-        file = test.partition("::")[0]
-        known[file] = known.get(file, 0.0) + taken["used"]
-    tests = [str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("test_*.py")
-             if naming.search(path.read_text())]  # fmt: skip
+        used[test.partition("::")[0]] += taken["used"]
     running = sorted(files, key=lambda file: sum(times()[test]["used"] for test in files[file]))
-    naming_files = sorted(tests, key=lambda file: (known.get(file, float("inf")), file))
-    return [*(test for file in running for test in files[file]), *naming_files]
+    named = [str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("test_*.py")
+             if naming.search(path.read_text())]  # fmt: skip
+    named.sort(key=lambda file: (file not in used, used[file], file))
+    return [*(test for file in running for test in files[file]), *named]
 
 
 # ---- running ----
@@ -328,10 +172,11 @@ def select(fault: Fault, line: int) -> list[str]:
 def start_pytest(*arguments: str, **environment: str) -> subprocess.Popen[bytes]:
     paths = [str(ROOT / "scripts"), *filter(None, [os.environ.get("PYTHONPATH")])]
     settings = {"PYTHONPATH": os.pathsep.join(paths), "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "mutate", "-p", "no:cacheprovider"]
+    command = ["prlimit", f"--data={MEMORY}", sys.executable, "-m", "pytest", "-q"]
+    command += ["-p", "mutate", "-p", "no:cacheprovider", *arguments]
     return subprocess.Popen(
-        [*command, *arguments], cwd=ROOT, env={**os.environ, **settings, **environment},
-        stdout=sys.stderr, start_new_session=True,
+        command, cwd=ROOT, env={**os.environ, **settings, **environment}, stdout=sys.stderr,
+        start_new_session=True,
     )  # fmt: skip
 
 
@@ -489,6 +334,8 @@ def main() -> None:
     options, more = parser.parse_known_args()
     if (more and not options.map) or not (options.map or options.part or options.again):
         parser.error(f"give --map, --part or --again, not {more}")
+    if options.part in ("export", "runtime") and not TIMES.exists():
+        parser.error("nothing is known about the tests; run this script with --map first")
     WORK.mkdir(parents=True, exist_ok=True)
     lock = (ROOT / "build/.mutation.lock").open("w")
     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -507,19 +354,23 @@ def main() -> None:
     before = {fault: row for fault, row in before.items() if row["result"] != "invalid"}
     results = read(options.out)
     wanted = len(before) or options.count
-    for fault in before or choose(options.part, options.seed):
-        if wanted == 0:
-            break
-        if fault not in results:
-            start = time.monotonic()
-            result, test = judge(fault, before.get(fault, {}).get("test", ""), options.budget)
-            seconds = round(time.monotonic() - start, 1)
-            results[fault] = {**asdict(fault), "result": result, "test": test, "seconds": seconds}
-            options.out.write_text(json.dumps(list(results.values()), indent=1))
-            print(f"{result}: {fault.file}:{fault.line} {fault.kind} {test}", flush=True)
-        wanted -= results[fault]["result"] != "invalid"
-    if any(fault.part == "cpp" for fault in results):
-        build(*CPP_RESET)
+    try:
+        for fault in before or choose(options.part, options.seed):
+            if wanted == 0:
+                break
+            if fault not in results:
+                start, first = time.monotonic(), before.get(fault, {}).get("test", "")
+                row = dict(
+                    zip(("result", "test"), judge(fault, first, options.budget), strict=True)
+                )
+                seconds = round(time.monotonic() - start, 1)
+                results[fault] = {**asdict(fault), **row, "seconds": seconds}
+                options.out.write_text(json.dumps(list(results.values()), indent=1))
+                print(row["result"], f"{fault.file}:{fault.line}", row["test"], flush=True)
+            wanted -= results[fault]["result"] != "invalid"
+    finally:
+        if any(fault.part == "cpp" for fault in results):
+            build(*CPP_RESET)
     report(list(results.values()))
 
 
