@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Mutation testing: apply small faults to the code one by one, and record which test catches each.
 
-    python scripts/mutate.py --map [arguments of pytest]    # which tests run which lines
+    rm -rf build/mutation                                   # if tests have changed
+    python scripts/mutate.py --map [arguments of pytest]    # adds which tests run which lines
     python scripts/mutate.py --part export --seed 48 --count 20 --out before.json
-    python scripts/mutate.py --again before.json --out after.json    # after --map, if tests changed
+    python scripts/mutate.py --again before.json --out after.json
 
 Parts are export (train/ and export/), runtime (its Python) and cpp (runtime/cpp). A fault is a
 flipped comparison, a negated condition, an exchanged operator, an integer off by one, two swapped
@@ -34,7 +35,6 @@ import functools
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -120,11 +120,11 @@ pytest_collectreport = pytest_runtest_logreport
 
 
 @functools.cache
-def times() -> dict[str, dict[str, Any]]:
-    """Processor seconds and wall time of the tests that passed in the run of --map."""
+def known() -> tuple[dict[str, dict[str, Any]], set[str]]:
+    """Return times of tests in the run of --map, and the tests that failed in it."""
     lines = [json.loads(line) for line in TIMES.read_text().splitlines()] if TIMES.exists() else []
     failed = {line["failed"] for line in lines if "failed" in line}
-    return {line["ended"]: line for line in lines if line.get("ended", "") not in {"", *failed}}
+    return {line["ended"]: line for line in lines if "ended" in line}, failed
 
 
 @functools.cache
@@ -154,12 +154,12 @@ def select(fault: Fault, line: int) -> list[str]:
     imported = r"(?:\.| import (?:\([^)]*?|[^(\n]*?)\b)"
     naming = re.compile(rf"\b{re.escape(package)}{imported}{name}\b")
     files: dict[str, list[str]] = {}
-    for test in sorted(run_by(fault, line) & times().keys()):
+    for test in sorted(run_by(fault, line) & known()[0].keys()):
         files.setdefault(test.partition("::")[0], []).append(test)
     used: Counter[str] = Counter()
-    for test, taken in times().items():
+    for test, taken in known()[0].items():
         used[test.partition("::")[0]] += taken["used"]
-    running = sorted(files, key=lambda file: sum(times()[test]["used"] for test in files[file]))
+    running = sorted(files, key=lambda file: sum(known()[0][test]["used"] for test in files[file]))
     named = [str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("test_*.py")
              if naming.search(path.read_text())]  # fmt: skip
     named.sort(key=lambda file: (file not in used, used[file], file))
@@ -188,9 +188,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 
 def make_map(arguments: list[str]) -> None:
-    """Run the quick tier once, and keep the lines and times of its tests."""
-    shutil.rmtree(WORK)
-    WORK.mkdir()
+    """Run tests of the quick tier, and add their lines and times to what is known."""
     sources = " ".join(f"\n    {ROOT / folder}" for folder in ("export", "runtime", "train"))
     COVERAGE.write_text(f"[run]\ndata_file = {WORK / 'lines'}\nparallel = true\nsigterm = true\n"
                         f"context = ${{MUTATE_TEST-}}\nsource_dirs = {sources}\n")  # fmt: skip
@@ -203,8 +201,16 @@ def make_map(arguments: list[str]) -> None:
     except KeyboardInterrupt:  # what has run until now is kept
         process.send_signal(signal.SIGINT)
         process.wait()
-    command = [sys.executable, "-m", "coverage", "combine", "-q", f"--rcfile={COVERAGE}", str(WORK)]
-    subprocess.run(command, check=True)
+    command = [
+        sys.executable,
+        "-m",
+        "coverage",
+        "combine",
+        "-q",
+        "--append",
+        f"--rcfile={COVERAGE}",
+    ]
+    subprocess.run(command, cwd=WORK, check=True)
 
 
 def restore() -> None:
@@ -264,7 +270,7 @@ def run_pytest(tests: list[str], budget: float) -> tuple[str, str]:
     LOG.write_text("")
     files = dict.fromkeys(test.partition("::")[0] for test in tests)
     process = start_pytest(
-        "-x", "-m", "not nightly", *files,
+        "-x", "-m", "not nightly", *files, *(f"--deselect={test}" for test in known()[1]),
         MUTATE_LOG=str(LOG), MUTATE_TESTS=str(names), MUTATE_BUDGET=str(budget),
     )  # fmt: skip
     size, since, running, limit = 0, time.monotonic(), "collection", 3 * HANG
@@ -275,7 +281,7 @@ def run_pytest(tests: list[str], budget: float) -> tuple[str, str]:
                 size, since = LOG.stat().st_size, time.monotonic()
                 last = json.loads(LOG.read_text().splitlines()[-1])
                 running = last.get("started", running)
-                limit = HANG + 10 * times().get(running, {}).get("wall", HANG / 4)
+                limit = HANG + 10 * known()[0].get(running, {}).get("wall", HANG / 4)
             if time.monotonic() > since + limit:
                 return "hangs", running
     finally:
