@@ -17,9 +17,10 @@ Tests of a fault, neither nightly nor with sanitizers, in order until one fails:
 
 1. with --again, the test that caught the fault before, if its file still exists;
 2. in C++, the unit tests and kernel tests of the rebuilt library, then CPP_TESTS;
-3. in Python, tests of the quick tier that run a line of the fault, also in processes that they
-   start (--map keeps them in build/mutation), then all tests of files that name the module. Files
-   whose selected tests take the least processor time come first, those without a known time last.
+3. in Python, tests of the quick tier that run a line of the fault, or any line of its file if
+   imports run the fault, also in processes that tests start (--map keeps them in build/mutation);
+   then all tests of files that name the module. Files whose selected tests take the least
+   processor time come first, those without a known time last.
 
 A fault has survived when no test failed, or when pytest has used --budget seconds of processor
 time. A test that takes HANG seconds more than ten times its usual time has caught the fault.
@@ -141,9 +142,14 @@ def module(file: str) -> str:
 
 
 def run_by(fault: Fault, line: int) -> set[str]:
-    """Return the tests that run lines of the fault, which begins at `line`; "" is an import."""
+    """Return the tests that run the fault, which begins at `line`; "" is an import.
+
+    Of what imports run, such as tables, those are the tests that run any line of the file.
+    """
+    tests = contexts(fault.file)
     lines = range(line, line + fault.before.count("\n") + 1)
-    return {test for line in lines for test in contexts(fault.file).get(line, ())}
+    found = {test for line in lines for test in tests.get(line, ())}
+    return found if "" not in found else set().union(*tests.values())
 
 
 def select(fault: Fault, line: int) -> list[str]:
