@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -164,26 +163,15 @@ PASSES: dict[str, Pass] = {
 }
 
 
-# Former names of passes, which `--disable-pass` still accepts.
-_FORMER_NAMES = {"merge-products": "merge-matmuls", "kernels": "fuse-ops"}
-
-
 def pass_names(names: Collection[str]) -> tuple[str, ...]:
-    """Check names of passes to leave out, and replace former names by current ones.
+    """Check names of passes to leave out.
 
     Raises:
         OptionError: No pass of that name can be left out.
     """
-    found = []
     for name in names:
-        current = _FORMER_NAMES.get(name, name)
-        if current not in PASSES:
+        if name not in PASSES:
             raise OptionError(
                 f"there is no pass {name!r} to leave out; choose from {', '.join(PASSES)}."
             )
-        if current != name:
-            warnings.warn(
-                f"the pass {name} is now called {current}", DeprecationWarning, stacklevel=2
-            )
-        found.append(current)
-    return tuple(found)
+    return tuple(names)

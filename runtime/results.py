@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 
 import numpy as np
@@ -93,12 +92,6 @@ class TextHypothesis:
         """True if any segment was cut because it repeated one phrase."""
         return any(segment.looped for segment in self.segments)
 
-    @property
-    def pieces(self) -> tuple[Hypothesis, ...]:
-        """Deprecated name of `segments`."""
-        _warn_of_old_name("TextHypothesis.pieces", "segments")
-        return self.segments
-
 
 @dataclass(frozen=True)
 class Translation:
@@ -128,21 +121,6 @@ class Translation:
     def segment_count(self) -> int:
         """Number of segments that the line was cut into; 0 for a blank line, usually 1."""
         return len(self.hypotheses[0].segments)
-
-    @property
-    def piece_count(self) -> int:
-        """Deprecated name of `segment_count`."""
-        _warn_of_old_name("Translation.piece_count", "segment_count")
-        return self.segment_count
-
-
-def _warn_of_old_name(old: str, new: str) -> None:
-    """Warn the caller of a property that has been renamed."""
-    warnings.warn(
-        f"{old} is now {new}; the old name will go in the next version.",
-        DeprecationWarning,
-        stacklevel=3,
-    )
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What is kept over runs is found again, but never if it is damaged or made by other sources."""
+"""Tests of the cache of what tests compile: complete, current, and bounded."""
 
 from __future__ import annotations
 
