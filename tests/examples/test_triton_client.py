@@ -96,7 +96,7 @@ def test_it_asks_for_each_line_and_keeps_their_order(
         list(client["translate"](server, ["bad"]))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_with_a_real_server(
     compiled_bundle: Path, start_triton: Callable[..., TritonServer], tmp_path: Path
 ) -> None:

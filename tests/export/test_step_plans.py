@@ -55,6 +55,7 @@ def test_a_step_copies_no_cache_and_reads_only_the_slots_in_use() -> None:
     assert all("Sum" in kernel.operations for kernel in reading)
 
 
+@pytest.mark.nightly
 def test_the_attention_operator_copies_keys_and_values() -> None:
     # The form that `--disable-pass attention-sums` keeps, for comparisons on a GPU.
     short, whole = step_plans("attention-sums")

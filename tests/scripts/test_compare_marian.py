@@ -61,7 +61,7 @@ def test_tokens_and_scores_of_a_difference(
         assert score == pytest.approx(sum(each) / len(path), abs=1e-4)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_exit_code(
     files: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -80,7 +80,9 @@ class DiskCache:
             tempfile.TemporaryDirectory(dir=out.parent) as folder,
             tarfile.open(fileobj=io.BytesIO(archive)) as tar,
         ):
-            tar.extractall(folder, filter="data")
+            # The default of Python 3.14, which the first releases of 3.11 do not have.
+            safe = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+            tar.extractall(folder, **safe)
             Path(folder, "content").rename(out)
         return True
 

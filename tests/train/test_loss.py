@@ -27,7 +27,7 @@ METHODS = [
     pytest.param(
         "compiled",
         marks=[
-            pytest.mark.slow,
+            pytest.mark.nightly,
             pytest.mark.skipif(
                 shutil.which("g++") is None, reason="torch.compile needs a C++ compiler"
             ),

@@ -21,7 +21,7 @@ from translate_trt.runtime.model_store import find_model, installed_bundle
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.translator import Translator
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 
 def installed(hub: Hub, name: str, directory: Path) -> Translator:
@@ -52,7 +52,6 @@ def test_m2m100(hub: Hub, tmp_path: Path) -> None:
     assert_same_search(pair, translator, "en", "de")
 
 
-@pytest.mark.nightly
 def test_nllb(hub: Hub, tmp_path: Path) -> None:
     pieces = train_pieces(WORDS.split("\n"), "bpe", 120)
     pair = nllb_pair(tmp_path / "model", pieces, lively=True)
@@ -60,14 +59,12 @@ def test_nllb(hub: Hub, tmp_path: Path) -> None:
     assert_same_search(pair, translator, "eng_Latn", "fra_Latn")
 
 
-@pytest.mark.nightly
 def test_mbart50(hub: Hub, tmp_path: Path) -> None:
     pair = mbart_pair(tmp_path / "model", train_pieces(WORDS.split("\n"), "unigram", 80))
     translator = installed(hub, "facebook/mbart-large-50-many-to-many-mmt", pair.directory)
     assert_same_search(pair, translator, "en_XX", "fr_XX")
 
 
-@pytest.mark.nightly
 def test_ctranslate2(hub: Hub, tmp_path: Path) -> None:
     ctranslate2 = pytest.importorskip("ctranslate2")
     source, target = words(30, "s"), words(40, "t")

@@ -59,7 +59,7 @@ def run(*arguments: str | Path) -> str:
     return done.output
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_import_and_export_with_the_shortlist(folder: Path, tmp_path: Path) -> None:
     """The shortlist of the directory is that of the exported bundle's default target."""
     checkpoint, bundle = tmp_path / "checkpoint", tmp_path / "bundle"

@@ -548,7 +548,7 @@ def test_a_resumed_fp16_run_keeps_its_scale(run: Run, tmp_path: Path) -> None:
     assert_equal(tmp_path / "whole" / name, tmp_path / "parts" / name)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
 def test_compiled_layers_train_like_plain_ones(run: Run, tmp_path: Path) -> None:
     # No batch has this many sentences; such a batch would be specialized by the compiler.
