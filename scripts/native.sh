@@ -76,13 +76,11 @@ find_headers() { # of ONNX Runtime; sets headers
 }
 
 build() { # sources, folder, more options of cmake
-    local sources=$1 folder=$2 cache=$2/CMakeCache.txt generator=Ninja program made jobs launchers=()
+    local sources=$1 folder=$2 cache=$2/CMakeCache.txt generator=Ninja program made jobs launcher
     shift 2
-    if command -v ccache >/dev/null; then
-        # Paths relative to the root: clones and worktrees share what they have compiled.
-        export CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1
-        launchers=(-D CMAKE_C_COMPILER_LAUNCHER=ccache -D CMAKE_CXX_COMPILER_LAUNCHER=ccache)
-    fi
+    launcher=${CMAKE_CXX_COMPILER_LAUNCHER:-$(command -v ccache || true)}
+    # Paths relative to the root: clones and worktrees share what they have compiled.
+    export CCACHE_BASEDIR=${CCACHE_BASEDIR:-$root} CCACHE_NOHASHDIR=1
     # The program is named in every run: the folder may remember a ninja of pip's temporary environment.
     program=$(command -v ninja) || { generator='Unix Makefiles' && program=$(command -v make); }
     # CMake refuses a folder of another generator, or of a checkout that has been moved.
@@ -92,7 +90,8 @@ build() { # sources, folder, more options of cmake
     } || rm -rf "$folder"
     jobs=$(getconf _NPROCESSORS_ONLN 2>/dev/null) || jobs=  # make would start all at once
     cmake -S "$sources" -B "$folder" -G "$generator" -D "CMAKE_MAKE_PROGRAM=$program" \
-        -D "ONNXRUNTIME_INCLUDE_DIR=$headers" ${launchers[@]+"${launchers[@]}"} "$@" >"$folder.log" 2>&1 &&
+        -D "CMAKE_C_COMPILER_LAUNCHER=$launcher" -D "CMAKE_CXX_COMPILER_LAUNCHER=$launcher" \
+        -D "ONNXRUNTIME_INCLUDE_DIR=$headers" "$@" >"$folder.log" 2>&1 &&
         cmake --build "$folder" --parallel ${jobs:+"$jobs"} >>"$folder.log" 2>&1 || {
         cat "$folder.log" >&2
         ! grep -q "error: downloading '" "$folder.log" ||
