@@ -63,12 +63,3 @@ make_libraries() { # message for that case: what happens without the libraries
         *) return "$status" ;;
     esac
 }
-
-# Installs Debian's Chromium, in which the web page is tested, where that takes no password. The tests skip
-# without one, and say so.
-make_browser() {
-    ! command -v chromium >/dev/null && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || return 0
-    say "installing chromium"
-    { apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install --no-install-recommends chromium; } >/dev/null 2>&1 ||
-        echo "chromium does not install here; tests of the web page will be skipped" >&2
-}

@@ -129,6 +129,7 @@ def test_sources_newer_than_the_process_give_no_key(
 
 
 def test_a_key_has_the_versions_of_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(disk_cache, "_START", float("inf"))  # whenever sources were edited
     before = describe_makers(["support.paths"])
     monkeypatch.setattr(disk_cache, "_versions", lambda: [("torch", "0.0")])
     assert describe_makers(["support.paths"]) != before
