@@ -12,8 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from translate_trt.runtime.errors import BundleError, InputError
-from translate_trt.runtime.results import Hypothesis, TextHypothesis
-from translate_trt.runtime.text.tokenizer import WORD_START, Tokenizer
 
 #: Log-probability below which words do not differ any more; it keeps the fit finite.
 _LEAST = -30.0
@@ -78,51 +76,6 @@ class Calibration:
     def to_json(self) -> dict[str, float]:
         """Convert the calibration to JSON values, which `from_json` reads back."""
         return asdict(self)
-
-    def confidence(self, log_prob: float) -> float:
-        """Return the calibrated confidence of a word of this log-probability."""
-        return float(_sigmoid(self.slope * max(log_prob, _LEAST) + self.intercept))
-
-
-def words_of(
-    tokenizer: Tokenizer, hypothesis: TextHypothesis, calibration: Calibration | None
-) -> list[Word]:
-    """Return the words of a translation with their confidences, in order.
-
-    The end symbols of the segments belong to no word.
-
-    Args:
-        tokenizer: Tokenizer of the bundle.
-        hypothesis: A translation of this bundle.
-        calibration: Calibration of the target; None leaves the probabilities as they are.
-    """
-    found = []
-    for segment in hypothesis.segments:
-        groups = _word_tokens(tokenizer, segment)
-        texts = tokenizer.decode_batch([[segment.tokens[n] for n in group] for group in groups])
-        for group, text in zip(groups, map(str.strip, texts), strict=True):
-            if not text:  # tokens of the prompt, or a space alone
-                continue
-            log_prob = sum(segment.token_log_probs[n] for n in group)
-            known = math.exp(log_prob) if calibration is None else calibration.confidence(log_prob)
-            found.append(Word(text, log_prob, known))
-    return found
-
-
-def _word_tokens(tokenizer: Tokenizer, segment: Hypothesis) -> list[list[int]]:
-    """Return the positions of the tokens of each word; a piece that begins with a space begins one.
-
-    A space that is a token by itself belongs to the word after it.
-    """
-    groups: list[list[int]] = []
-    alone = False  # the last group is a space
-    for place, piece in enumerate(tokenizer.target_pieces(segment.tokens)):
-        begins = piece.startswith(WORD_START)
-        if not groups or (begins and not alone):
-            groups.append([])
-        groups[-1].append(place)
-        alone = piece == WORD_START
-    return groups
 
 
 # ---- calibration ----

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from translate_trt.runtime.arguments import checked_iterable
-from translate_trt.runtime.bundle.checks import max_segment_length
 from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import Hypothesis
@@ -85,7 +84,7 @@ class Parser:
         if self.by_attention:
             options = replace(options or translator.default_options, return_attention=True)
         sources = translator.tokenizer.encode_source_batch([" ".join(one) for one in words])
-        longest = max_segment_length(translator.manifest)
+        longest = translator.manifest.max_segment_length
         fits = [len(source) <= longest for source in sources]
         found = iter(
             translator.translate_ids(

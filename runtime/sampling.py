@@ -4,18 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
-from translate_trt.runtime.bundle.contract import (
-    SAMPLING_NOISE,
-    TAIL_NOISE,
-    TAIL_TOKENS,
-    UNMARKED,
-)
 from translate_trt.runtime.options import MAX_TOP_K, SearchOptions
 
 _BITS = 2**64 - 1
@@ -94,25 +85,3 @@ def _numbers(state: int) -> Iterator[int]:
 def _uniform(number: int) -> float:
     # An odd multiple of 2 ** -53, so neither 0 nor 1.
     return (2 * (number >> 12) + 1) * 2.0**-53
-
-
-def request_noise(noise: Mapping[int, Noise], sentences: int) -> dict[str, NDArray[np.generic]]:
-    """Create the inputs of a step that draw tokens.
-
-    Args:
-        noise: Noise by row; other sentences take their best candidate.
-        sentences: Number of sentences N.
-
-    Returns:
-        Arrays [N, R], [N, D] and [N, D] of the smallest R and D.
-    """
-    ranks = max((len(own.by_rank) for own in noise.values()), default=0)
-    size = max((len(own.tail) for own in noise.values()), default=0)
-    values = np.full((sentences, ranks), -np.inf, dtype=np.float32)
-    tokens = np.full((sentences, size), UNMARKED, dtype=np.int64)
-    tail = np.full((sentences, size), -np.inf, dtype=np.float32)
-    for row, own in noise.items():
-        values[row, : len(own.by_rank)] = own.by_rank
-        tokens[row, : len(own.tail)] = own.tail_tokens
-        tail[row, : len(own.tail)] = own.tail
-    return {SAMPLING_NOISE: values, TAIL_TOKENS: tokens, TAIL_NOISE: tail}

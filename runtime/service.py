@@ -2,22 +2,57 @@
 
 from __future__ import annotations
 
+import itertools
+import logging
+import os
+import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
 from translate_trt.runtime.arguments import checked_texts, token_ids
-from translate_trt.runtime.errors import InputError, OptionError
+from translate_trt.runtime.errors import BackendError, InputError, OptionError
+from translate_trt.runtime.futures import check_process, closed_error, full_error, resolve
 from translate_trt.runtime.line_names import LineNames
-from translate_trt.runtime.line_search import Searches
-from translate_trt.runtime.line_translation import LineRequest
-from translate_trt.runtime.native_service import CoreService
+from translate_trt.runtime.line_request import LineRequest
+from translate_trt.runtime.native import missing_library
+from translate_trt.runtime.native.core import Completions, Job, LineJobs
 from translate_trt.runtime.options import SearchOptions
-from translate_trt.runtime.reference_service import PlainService
 from translate_trt.runtime.results import Statistics, Translation
 from translate_trt.runtime.text.glossary import Glossary
 from translate_trt.runtime.translator import Translator
+
+log = logging.getLogger("translate_trt")
+
+# Completion key that belongs to no line and only wakes the thread up.
+_WAKE_UP = 2**62
+
+
+class _Future(Future[Translation]):
+    """Future that also cancels its job.
+
+    Attributes:
+        job: The job in progress; None before the first, and between two.
+    """
+
+    job: Job | None = None
+
+    def cancel(self) -> bool:
+        """Cancel the future and the rest of its job, unless it has finished."""
+        cancelled, job = super().cancel(), self.job
+        if cancelled and job is not None:
+            job.cancel()
+        return cancelled
+
+
+@dataclass(frozen=True)
+class _Line:
+    future: _Future
+    jobs: LineJobs
+    request: int
 
 
 class TranslationService:
@@ -25,11 +60,11 @@ class TranslationService:
 
     A new line joins a running batch as soon as that has capacity, or starts a batch if a worker is
     idle. Results equal those of `Translator.translate`. Close the service, or use it in a `with`
-    statement.
+    statement. It needs libtranslate_trt.
 
     Lines of one beam size and of similar length share batches, whatever their other options. The
     batches of a worker take turns after each step, with equal time for each request, running or
-    waiting. Without libtranslate_trt, lines are translated one by one.
+    waiting. A line can be cancelled at any time before it is finished, even in a running batch.
     """
 
     def __init__(
@@ -47,15 +82,24 @@ class TranslationService:
 
         Raises:
             OptionError: The capacity is less than 1.
+            BackendError: The translator does not run on libtranslate_trt.
         """
         if capacity is not None and capacity < 1:
             raise OptionError(f"capacity is {capacity}; it must be at least 1.")
-        self._translator = translator
-        self._service: CoreService | PlainService = (
-            PlainService(translator, capacity)
-            if translator.core is None
-            else CoreService(translator, capacity)
+        if translator.core is None:
+            raise BackendError(missing_library("a service"))
+        self._translator, self._core = translator, translator.core
+        self._capacity, self._process = capacity, os.getpid()
+        self._completions = Completions(self._core)
+        self._keys, self._requests = itertools.count(1), itertools.count(1)
+        self._changed = threading.Condition()  # guards all attributes below
+        self._lines: dict[int, _Line] = {}
+        self._early: set[int] = set()  # keys of jobs that finished before `submit` knew the job
+        self._closed = self._ended = False
+        self._thread = threading.Thread(
+            target=self._resolve_all, name="translation-service", daemon=True
         )
+        self._thread.start()
 
     def submit(
         self,
@@ -110,19 +154,18 @@ class TranslationService:
             TranslateTrtError: The service is closed, has failed, or belongs to the process that
                 this process was forked from.
         """
-        options = self._translator.checked(options, score)
-        given = None if not len(constraints) else [self._phrases(constraints)]
+        given = [constraints] if len(constraints) else None
         if isinstance(source, str):
             targets: Any = [target_prefix]
             if not isinstance(target_prefix, str):
                 of_line = f"the target prefix of {name or 'the line'}"
                 targets = [token_ids(of_line, target_prefix)]
-            of_text = LineRequest(
-                [source], options, targets if score or targets[0] else None, _names(name),
+            of_text = self._translator.request(
+                [source], options, targets if score or targets[0] else None, names=_names(name),
                 score=score, alignments=alignments, split_sentences=split_sentences, markup=markup,
                 terminology=terminology, constraints=given, translate_all=translate_all,
             )  # fmt: skip
-            return self._submit(self._translator.lines.translate(of_text), request)
+            return self._submit(of_text, request)
         for argument, value, what in (
             ("split_sentences", split_sentences is not False, "can be split into sentences"),
             ("alignments", alignments, "has words to align"),
@@ -131,14 +174,10 @@ class TranslationService:
         ):
             if value:
                 raise InputError(f"only text {what}; leave {argument} out.")
-        if isinstance(target_prefix, str):
-            target_prefix = self._translator.tokenizer.encode_target(target_prefix)
-        searches = self._translator.lines.translate_tokens(
-            token_ids(name or "the line", source), options,
-            token_ids(f"the target prefix of {name or 'the line'}", target_prefix), score,
-            given[0] if given else (), LineNames([name or "the line"]),
-        )  # fmt: skip
-        return self._submit(searches, request)
+        of_tokens = self._translator.tokens_request(
+            source, options, target_prefix, score, constraints, name or "the line"
+        )
+        return self._submit(of_tokens, request)
 
     def submit_document(
         self,
@@ -177,43 +216,62 @@ class TranslationService:
             OptionError: The bundle was not compiled for an option, or its value is out of range.
             TranslateTrtError: See `submit`.
         """
-        of_text = LineRequest(
-            list(checked_texts("texts", "text", [text])), self._translator.checked(options),
-            None, _names(name, "text"),
-            split_sentences=split_sentences, markup=markup, terminology=terminology,
-            alignments=alignments,
+        of_text = self._translator.request(
+            list(checked_texts("texts", "text", [text])), options, names=_names(name, "text"),
+            document=True, split_sentences=split_sentences, unwrap=unwrap, markup=markup,
+            terminology=terminology, alignments=alignments,
         )  # fmt: skip
-        return self._submit(self._translator.lines.translate_documents(of_text, unwrap), request)
+        return self._submit(of_text, request)
 
-    def _submit(self, searches: Searches, request: int | None) -> Future[Translation]:
-        return self._service.submit(searches, self.new_request() if request is None else request)
-
-    def _phrases(self, constraints: Sequence[str] | Sequence[Sequence[int]]) -> list[list[int]]:
-        """Return the tokens of phrases that are given as text or tokens."""
-        texts = [phrase for phrase in constraints if isinstance(phrase, str)]
-        if isinstance(constraints, str) or len(texts) == len(constraints):
-            return self._translator.terms.phrase_tokens(constraints)  # type: ignore[arg-type]
-        return [token_ids("a constraint of the line", phrase) for phrase in constraints]
+    def _submit(self, lines: LineRequest, request: int | None) -> Future[Translation]:
+        """Start the translation of one line."""
+        check_process(self._process)
+        jobs = LineJobs(self._core, lines)
+        line = _Line(_Future(), jobs, self.new_request() if request is None else request)
+        with self._changed:
+            while self._is_full() and not (self._closed or self._ended):
+                if self._in_callback():
+                    raise full_error(self._capacity)
+                self._changed.wait()
+            if self._closed:
+                raise closed_error()
+            if self._ended:
+                raise _ended_error()
+            key = next(self._keys)
+            self._lines[key] = line
+        try:
+            if not self._start(key, line):  # a text with markup that has nothing to translate
+                self._forget(key)
+                line.future.set_result(jobs.translations[0])
+        except BaseException:
+            self._forget(key)
+            raise
+        return line.future
 
     def new_request(self) -> int:
         """Return a new request number, which groups lines for `submit` and `cancel`."""
-        return self._service.new_request()
+        return next(self._requests)
 
     def cancel(self, request: int) -> None:
-        """Cancel the unfinished lines of a request.
-
-        Without libtranslate_trt, lines that are already being translated are not cancelled.
-        """
-        self._service.cancel(request)
+        """Cancel the unfinished lines of a request."""
+        check_process(self._process)
+        with self._changed:
+            futures = [one.future for one in self._lines.values() if one.request == request]
+        for future in futures:
+            future.cancel()
 
     @property
     def failed(self) -> bool:
         """True after a thread of the service has died; no more lines will be translated."""
-        return self._service.failed
+        return self._ended and not self._closed
 
     def statistics(self) -> Statistics:
-        """Return the current load and totals."""
-        return self._service.statistics()
+        """Return the current load, and totals since the bundle was loaded."""
+        found = self._core.statistics()
+        return Statistics(
+            found.pending, found.running, found.sentences, found.source_tokens,
+            found.target_tokens, found.steps, found.rows,
+        )  # fmt: skip
 
     def close(self, cancel_futures: bool = False) -> None:
         """Stop accepting lines and wait for those submitted.
@@ -223,7 +281,94 @@ class TranslationService:
         Args:
             cancel_futures: Cancel unfinished lines instead of waiting for them.
         """
-        self._service.close(cancel_futures)
+        if os.getpid() != self._process:
+            return
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+            futures = [one.future for one in self._lines.values()]
+        if cancel_futures:
+            for future in futures:
+                future.cancel()
+        if not self._in_callback():  # a callback cannot join its own thread
+            self._completions.add(_WAKE_UP)
+            self._thread.join()
+
+    def _start(self, key: int, line: _Line) -> bool:
+        """Submit the next job of a line; return whether there is one."""
+        job = line.jobs.submit(caller=line.request, completions=self._completions, key=key)
+        if job is None:
+            return False
+        with self._changed:
+            line.future.job = job
+            early = key in self._early
+            self._early.discard(key)
+        if line.future.cancelled():  # before it had this job
+            job.cancel()
+        if early:
+            self._finish(key, line)
+        return True
+
+    def _in_callback(self) -> bool:
+        return threading.current_thread() is self._thread
+
+    def _is_full(self) -> bool:
+        if self._capacity is None:
+            return False
+        # A callback may submit one line in place of its own, which is counted until it returns.
+        return len(self._lines) >= self._capacity + self._in_callback()
+
+    def _forget(self, key: int) -> None:
+        with self._changed:
+            self._lines.pop(key, None)
+            self._early.discard(key)
+            self._changed.notify_all()
+            closed = self._closed
+        if closed:  # the thread may have woken up before, and waits for a completion of this line
+            self._completions.add(_WAKE_UP)
+
+    # ---- the thread that resolves futures ----
+
+    def _resolve_all(self) -> None:
+        try:
+            while not self._closed or self._lines:
+                for key in self._completions.wait():
+                    with self._changed:
+                        line = self._lines.get(key)
+                        if line is not None and line.future.job is None:
+                            self._early.add(key)
+                            line = None
+                    if line is not None:
+                        self._finish(key, line)
+        except BaseException as error:
+            log.error("the thread that resolves translations has ended (%r)", error)
+            raise
+        finally:
+            with self._changed:
+                self._ended = True
+                left = list(self._lines.values())
+                self._changed.notify_all()
+            for line in left:  # empty unless the thread has failed
+                resolve(line.future, partial(_fail, _ended_error()))
+
+    def _finish(self, key: int, line: _Line) -> None:
+        """Continue a line after a job: start the next one, or resolve its future."""
+        job, line.future.job = line.future.job, None
+        assert job is not None
+        found: list[Translation] = []  # stays empty if the future was cancelled
+        work = partial(_first, found)
+        try:
+            if not line.future.cancelled():
+                line.jobs.receive(job)
+                if self._start(key, line):
+                    return
+                found += line.jobs.translations
+        except BaseException as error:
+            work = partial(_fail, error)
+        try:
+            resolve(line.future, work)
+        finally:
+            self._forget(key)
 
     def __enter__(self) -> Self:
         return self
@@ -239,3 +384,18 @@ class TranslationService:
 
 def _names(name: str | None, noun: str = "line") -> LineNames:
     return LineNames(None if name is None else [name], noun=noun)
+
+
+def _ended_error() -> BackendError:
+    return BackendError(
+        "the thread that resolves translations has ended, and the service with it; make another "
+        "one."
+    )
+
+
+def _first(found: Sequence[Translation]) -> Translation:
+    return found[0]
+
+
+def _fail(error: BaseException) -> Translation:
+    raise error

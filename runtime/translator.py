@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import logging
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -19,9 +18,8 @@ from translate_trt.runtime.backends import Settings, load_cuda, load_engines, lo
 from translate_trt.runtime.backends.device import Engines
 from translate_trt.runtime.backends.engines import check_engines
 from translate_trt.runtime.backends.packages import PACKAGES, TORCH
-from translate_trt.runtime.bundle.checks import check_options
 from translate_trt.runtime.bundle.manifest import Manifest, TargetEntry, read_manifest, verify_files
-from translate_trt.runtime.confidence import Calibration, Word, words_of
+from translate_trt.runtime.confidence import Calibration, Word
 from translate_trt.runtime.cores import share_cores
 from translate_trt.runtime.errors import (
     BackendError,
@@ -30,26 +28,18 @@ from translate_trt.runtime.errors import (
     OptionError,
     TranslateTrtError,
 )
-from translate_trt.runtime.line_names import LineNames
-from translate_trt.runtime.line_search import LineSearch, Searches, advance
-from translate_trt.runtime.line_translation import LineRequest, LineTranslator, check_constraints
-from translate_trt.runtime.native.core import Core
-from translate_trt.runtime.options import WARN_BEAM_SIZE, SearchOptions, whole_number
-from translate_trt.runtime.preparation import (
-    join_segments,
-    make_segments,
-    make_sentence,
-)
+from translate_trt.runtime.line_names import NUMBERED, LineNames
+from translate_trt.runtime.line_request import MARKUP, LineRequest
+from translate_trt.runtime.native import missing_library
+from translate_trt.runtime.native.core import Core, LineJobs
+from translate_trt.runtime.options import SearchOptions, whole_number
 from translate_trt.runtime.process import LOADING_CONTEXT
-from translate_trt.runtime.reference import Reference, Sentence
+from translate_trt.runtime.reference import PlainTranslator, Reference
 from translate_trt.runtime.results import Hypothesis, TextHypothesis, Translation
-from translate_trt.runtime.terms import Terms
+from translate_trt.runtime.text.documents import TextSplitter
 from translate_trt.runtime.text.glossary import Glossary
+from translate_trt.runtime.text.sentences import chosen_rules
 from translate_trt.runtime.text.tokenizer import ModelFile, Tokenizer
-
-log = logging.getLogger("translate_trt")
-
-_EMPTY = Hypothesis((), 0.0)
 
 
 class Translator:
@@ -130,8 +120,7 @@ class Translator:
             "batch_tokens": batch_tokens, "device": device, "check_hashes": check_hashes,
             "trust_code": trust_code,
         }  # fmt: skip
-        self._warned_of_beams = False
-        self._reference: Reference | None = None
+        self._reference: PlainTranslator | None = None
         self.core: Core | None = None
         settings = Settings(threads, limited, device, trust_code=trust_code)
         if self.target.precision == "int8" and settings.gpu is not None:
@@ -143,9 +132,11 @@ class Translator:
         on_core = has_engines or self.target.backend == "onnxruntime"
         library = native.library() if on_core else None
         loaded: Core | Reference
+        self.workers = 1
         if library is not None:
             with LOADING_CONTEXT.get()():
                 self.core = loaded = self._load_core(library, settings)
+            self.workers = self.core.workers
         elif has_engines:
             raise BackendError(
                 f"{self.target.name} needs libtranslate_trt, and this process runs on "
@@ -154,8 +145,8 @@ class Translator:
         else:
             if on_core:
                 native.report_fallback()
-            self._reference = loaded = self._load_reference(settings)
-        self.workers: int = loaded.workers
+            self._reference = self._load_reference(settings)
+            loaded = self._reference.reference
         self.batch_tokens: int = loaded.batch_tokens
 
     def _load_core(self, library: Path, settings: Settings) -> Core:
@@ -204,7 +195,7 @@ class Translator:
         )
         return load_engines(self._files(), self.target.contract, settings, records)
 
-    def _load_reference(self, settings: Settings) -> Reference:
+    def _load_reference(self, settings: Settings) -> PlainTranslator:
         """Load the target with ONNX Runtime, for the search loop in Python."""
         self._verify_files()
         self._read_tokenizer()
@@ -219,10 +210,11 @@ class Translator:
                     "together. Export the bundle again."
                 )
         graphs = load_graphs(self.target.backend, self._files(), self.target.contract, settings)
-        return Reference(
+        search = Reference(
             graphs, self.target.contract, model.start_token, model.end_token, model.source_end,
-            self._arguments["batch_tokens"], settings.workers, model.vocabulary_size,
+            self._arguments["batch_tokens"],
         )  # fmt: skip
+        return PlainTranslator(search, self.manifest, self.target, self.tokenizer)
 
     def _verify_files(self) -> None:
         hashes = self._arguments["check_hashes"]
@@ -236,16 +228,6 @@ class Translator:
     def tokenizer(self) -> Tokenizer:
         """Tokenizer of the source and target vocabularies."""
         return Tokenizer(*self._models)
-
-    @cached_property
-    def terms(self) -> Terms:
-        """Glossaries applied to this bundle."""
-        return Terms(self.manifest, self.tokenizer)
-
-    @cached_property
-    def lines(self) -> LineTranslator:
-        """Translation of lines around the search, shared with `TranslationService`."""
-        return LineTranslator(self)
 
     @cached_property
     def calibration(self) -> Calibration | None:
@@ -267,7 +249,10 @@ class Translator:
             The words in order. Confidences are calibrated if `calibration` is not None; otherwise
             they are products of the token probabilities.
         """
-        return words_of(self.tokenizer, hypothesis, self.calibration)
+        self._check_open()
+        if (core := self.core) is None:
+            raise BackendError(missing_library("the confidence of words"))
+        return core.words(hypothesis)
 
     def close(self) -> None:
         """Free the model's memory as soon as the calls in progress have returned.
@@ -404,14 +389,12 @@ class Translator:
             if target_prefixes is not None:
                 prefixes = list(checked_texts("target_prefixes", "prefix", target_prefixes))
             phrases = constraints
-        self._check_open()
-        of_lines = _names(names, len(texts))
-        request = LineRequest(
-            texts, self.checked(options), prefixes, of_lines, alignments=alignments,
+        request = self.request(
+            texts, options, prefixes, names=_names(names, len(texts)), alignments=alignments,
             split_sentences=split_sentences, markup=markup, terminology=terminology,
-            constraints=self._phrases(phrases, of_lines), translate_all=translate_all,
+            constraints=phrases, translate_all=translate_all,
         )  # fmt: skip
-        found = self._run(self.lines.translate(request))
+        found = self._run(request)
         return found[0] if isinstance(lines, str) else found
 
     @overload
@@ -487,13 +470,13 @@ class Translator:
                 terminology=terminology, alignments=alignments, names=names,
             )[0]  # fmt: skip
         documents = list(checked_texts("texts", "text", texts))
-        self._check_open()
-        request = LineRequest(
-            documents, self.checked(options), None, _names(names, len(documents), "text"),
-            split_sentences=split_sentences, markup=markup, terminology=terminology,
-            alignments=alignments,
+        return self._run(
+            self.request(
+                documents, options, names=_names(names, len(documents), "text"), document=True,
+                split_sentences=split_sentences, unwrap=unwrap, markup=markup,
+                terminology=terminology, alignments=alignments,
+            )
         )  # fmt: skip
-        return self._run(self.lines.translate_documents(request, unwrap))
 
     def translate_iter(
         self,
@@ -534,12 +517,11 @@ class Translator:
         """
         if whole_number("chunk_lines", chunk_lines) < 1:
             raise OptionError(f"chunk_lines is {chunk_lines}; it must be at least 1.")
-        self._check_open()
-        request = LineRequest(
-            (), self.checked(options), alignments=alignments, split_sentences=split_sentences,
-            markup=markup, terminology=terminology, translate_all=translate_all,
+        request = self.request(
+            (), options, alignments=alignments, split_sentences=split_sentences, markup=markup,
+            terminology=terminology, translate_all=translate_all,
         )  # fmt: skip
-        self.lines.check(request)
+        self.check_request(request)
         if isinstance(lines, str):
             raise InputError("lines is one string; give several, or use translate.")
         texts, prefixes = checked_texts("lines", "line", lines), None
@@ -557,9 +539,10 @@ class Translator:
         first = 1
         while chunk := list(itertools.islice(lines, size)):
             begins = None if prefixes is None else list(itertools.islice(prefixes, len(chunk)))
-            self._check_open()
+            if begins is not None:
+                _check_count("target prefixes", begins, len(chunk))
             of_chunk = replace(request, lines=chunk, targets=begins, names=LineNames(first=first))
-            yield from self._run(self.lines.translate(of_chunk))
+            yield from self._run(of_chunk)
             first += len(chunk)
         if prefixes is not None and next(prefixes, None) is not None:
             raise InputError(f"there are more target prefixes than the {first - 1} lines.")
@@ -628,12 +611,11 @@ class Translator:
         else:
             texts = list(checked_texts("lines", "line", lines))
             targets = list(checked_texts("translations", "translation", translations))
-        self._check_open()
-        request = LineRequest(
-            texts, self.checked(options, score=True), targets, _names(names, len(texts)),
-            score=True, alignments=alignments,
+        request = self.request(
+            texts, options, targets, names=_names(names, len(texts)), score=True,
+            alignments=alignments,
         )  # fmt: skip
-        scored = [one.hypotheses[0] for one in self._run(self.lines.translate(request))]
+        scored = [one.hypotheses[0] for one in self._run(request)]
         return scored[0] if isinstance(lines, str) else scored
 
     def translate_ids(
@@ -663,15 +645,7 @@ class Translator:
             OptionError: The bundle was not compiled for an option, or its value is out of range.
             BackendError: The backend failed; libtranslate_trt has retried each sentence once.
         """
-        self._check_open()
-        sources = list(checked_iterable("sources", "token lists", sources))
-        prefixes: list[Sequence[int]] = [()] * len(sources)
-        if target_prefixes is not None:
-            prefixes = list(checked_iterable("target_prefixes", "token lists", target_prefixes))
-        phrases: list[Sequence[Sequence[int]]] = [()] * len(sources)
-        if constraints is not None:
-            phrases = list(checked_iterable("constraints", "lists of token lists", constraints))
-        return self._translate_ids(sources, options, prefixes, phrases)
+        return self._translate_ids(sources, options, target_prefixes, constraints)
 
     def score_ids(
         self,
@@ -695,45 +669,47 @@ class Translator:
             OptionError: The bundle was not compiled for an option, or its value is out of range.
             BackendError: The backend failed; libtranslate_trt has retried each sentence once.
         """
-        self._check_open()
-        sources = list(checked_iterable("sources", "token lists", sources))
-        targets = list(checked_iterable("translations", "token lists", translations))
-        none: list[Sequence[Sequence[int]]] = [()] * len(sources)
-        return [one for (one,) in self._translate_ids(sources, options, targets, none, score=True)]
+        found = self._translate_ids(sources, options, translations, score=True)
+        return [one for (one,) in found]
 
     def _translate_ids(
         self,
-        sources: Sequence[Sequence[int]],
+        sources: Iterable[Sequence[int]],
         options: SearchOptions | None,
-        targets: Sequence[Sequence[int]],
-        constraints: Sequence[Sequence[Sequence[int]]],
+        targets: Iterable[Sequence[int]] | None,
+        constraints: Iterable[Sequence[Sequence[int]]] | None = None,
         score: bool = False,
     ) -> list[list[Hypothesis]]:
+        self._check_open()
         kind = "translation" if score else "target prefix"
-        if len(targets) != len(sources):
+        tokens = [
+            token_ids(f"source {n}", one)
+            for n, one in enumerate(checked_iterable("sources", "token lists", sources))
+        ]
+        forced = phrases = None
+        if targets is not None:
+            name = "translations" if score else "target_prefixes"
+            forced = [
+                token_ids(f"the {kind} of source {n}", one)
+                for n, one in enumerate(checked_iterable(name, "token lists", targets))
+            ]
             plural = "translations" if score else "target prefixes"
-            raise InputError(f"{len(targets)} {plural} for {len(sources)} sources.")
-        if len(constraints) != len(sources):
-            raise InputError(f"{len(constraints)} lists of constraints for {len(sources)} sources.")
-        options = self.checked(options, score)
-        tokens = [token_ids(f"source {n}", one) for n, one in enumerate(sources)]
-        forced = [token_ids(f"the {kind} of source {n}", one) for n, one in enumerate(targets)]
-        phrases = [
-            [token_ids(f"a constraint of source {n}", phrase) for phrase in own]
-            for n, own in enumerate(constraints)
+            _check_count(plural, forced, len(tokens), "sources")
+        if constraints is not None:
+            phrases = [
+                [token_ids(f"a constraint of source {n}", phrase) for phrase in own]
+                for n, own in enumerate(
+                    checked_iterable("constraints", "lists of token lists", constraints)
+                )
+            ]
+            _check_count("lists of constraints", phrases, len(tokens), "sources")
+        request = LineRequest(
+            (), self._options(options), forced, score=score, constraints=phrases, tokens=tokens
+        )
+        return [
+            [one.segments[0] for one in translation.hypotheses]
+            for translation in self._run(request)
         ]
-        if (core := self.core) is not None:
-            found = core.submit_ids(
-                tokens, options, forced, score=score, constraints=phrases
-            ).result()
-            return [[one.segments[0] for one in line.hypotheses] for line in found]
-        if any(phrases):
-            check_constraints(self.target)
-        sentences = [
-            make_sentence(self.manifest, f"source {n}", source, target, options, score, own)
-            for n, (source, target, own) in enumerate(zip(tokens, forced, phrases, strict=True))
-        ]
-        return self._search(sentences)
 
     def check(
         self,
@@ -754,9 +730,12 @@ class Translator:
             InputError: A token is outside the vocabulary, or the source exceeds the bundle's limit.
             OptionError: The bundle was not compiled for an option, or its value is out of range.
         """
-        options = self.checked(options, score)
-        if source is not None:
-            make_sentence(self.manifest, name, token_ids(name, source), (), options)
+        tokens = None if source is None else [token_ids(name, source)]
+        self.check_request(
+            LineRequest(
+                (), self._options(options), names=LineNames([name]), score=score, tokens=tokens
+            )
+        )
 
     def annotate(self, line: str, terminology: Glossary) -> str:
         """Annotate a line as `translate` does, for a `TranslationService` or another runtime.
@@ -770,7 +749,15 @@ class Translator:
         Raises:
             OptionError: The model was not trained on annotated text.
         """
-        return self.terms.annotate(line, terminology)
+        if self.manifest.term_annotation is None:
+            raise OptionError(
+                "this model was not trained on annotated text: train one on the output of "
+                "translate-trt data prepare --terminology (docs/terminology.md), or make the terms "
+                "of a line constraints (Translator.required_phrases)."
+            )
+        code, text = self.manifest.prompt.split_language(line)
+        _check_glossary(terminology)
+        return code + self.manifest.term_annotation.annotate_source(text, terminology)
 
     def required_phrases(self, line: str, terminology: Glossary) -> list[str]:
         """Return the target phrases that a translation must have, as constraints.
@@ -781,124 +768,150 @@ class Translator:
             line: Text; a language code that it begins with is left out.
             terminology: Glossary; of each entry the first target phrase is required.
         """
-        return self.terms.required_phrases(line, terminology)
+        _check_glossary(terminology)
+        _, text = self.manifest.prompt.split_language(line)
+        return [match.entry.targets[0] for match in terminology.find(text)]
 
-    def _phrases(self, constraints: Any, names: LineNames) -> list[list[list[int]]] | None:
-        """Tokenize the phrases of each line."""
-        if constraints is None:
-            return None
-        return [
-            self.terms.phrase_tokens(phrases, f"the constraints of {names[index]}")
-            for index, phrases in enumerate(
-                checked_iterable("constraints", "lists of phrases", constraints)
-            )
-        ]
+    def request(
+        self,
+        lines: Sequence[str],
+        options: SearchOptions | None = None,
+        targets: Sequence[str] | Sequence[Sequence[int]] | None = None,
+        *,
+        names: LineNames = NUMBERED,
+        score: bool = False,
+        split_sentences: bool | str = False,
+        document: bool = False,
+        unwrap: bool = False,
+        constraints: Any = None,
+        **more: Any,
+    ) -> LineRequest:
+        """Make a request of lines of text; see `translate` and `translate_document`.
 
-    def _run(self, searches: Searches) -> list[Translation]:
-        """Run all searches of a translation of lines."""
-        step = advance(searches, None)
-        while isinstance(step, LineSearch):
-            step = advance(searches, self._found(step))
-        return step
-
-    def _found(self, search: LineSearch) -> list[Translation]:
-        if (core := self.core) is None:
-            return self.translate_prepared(self.prepare(search))
-        return core.search(search).result()
-
-    # ---- interface for `TranslationService` ----
-
-    def prepare(self, search: LineSearch) -> list[list[Sentence]]:
-        """Convert the lines of a search into sentences; a long line has several.
+        Args:
+            lines: Lines, or documents.
+            options: Search options; None uses the bundle's defaults.
+            targets: Text or tokens that each translation must begin with, or whole translations.
+            names: Names of the lines in error messages.
+            score: Whether the targets are whole translations.
+            split_sentences: As in `translate`.
+            document: Whether the lines are documents, whose structure is kept.
+            unwrap: As in `translate_document`.
+            constraints: Phrases of each line.
+            more: Other attributes of `LineRequest`.
 
         Raises:
-            InputError: A token is outside the vocabulary, or a line exceeds the bundle's limit.
+            InputError: The numbers of lines, targets and constraints differ.
+            OptionError: Arguments do not go together.
+        """
+        self._check_open()
+        options = self._options(options)
+        if targets is not None:
+            kind = "translations" if score else "target prefixes"
+            _check_count(kind, targets, len(lines))
+        if constraints is not None:
+            constraints = [
+                _phrases(f"the constraints of {names[n]}", phrases)
+                for n, phrases in enumerate(
+                    checked_iterable("constraints", "lists of phrases", constraints)
+                )
+            ]
+            _check_count("lists of constraints", constraints, len(lines))
+        _check_glossary(more.get("terminology"))
+        markup = more.get("markup")
+        if markup is not None and markup not in MARKUP:
+            raise OptionError(f"markup is {markup!r}; choose one of {', '.join(MARKUP)}.")
+        if markup is not None and (
+            targets is not None
+            or constraints is not None
+            or more.get("alignments")
+            or more.get("translate_all")
+            or unwrap
+        ):
+            raise OptionError(
+                "markup goes with neither target prefixes, constraints, alignments, unwrap nor "
+                "translate_all; leave them out."
+            )
+        if unwrap and more.get("alignments"):
+            raise OptionError("unwrap goes without alignments, which are of the text as it is.")
+        split = None
+        if split_sentences is not False or (document and markup is None):
+            splitter = self.splitter(split_sentences, options)
+            if document and markup is None:
+                split = partial(splitter.split_document, options=options, unwrap=unwrap)
+            else:
+                split = partial(splitter.split_line, options=options)
+        return LineRequest(
+            lines, options, targets, names, score, constraints, whole=document, split=split, **more
+        )
+
+    def tokens_request(
+        self,
+        source: Sequence[int],
+        options: SearchOptions | None,
+        target: str | Sequence[int],
+        score: bool,
+        constraints: Sequence[str] | Sequence[Sequence[int]],
+        name: str,
+    ) -> LineRequest:
+        """Make a request of a line that is given as tokens; see `TranslationService.submit`."""
+        self._check_open()
+        if isinstance(target, str):
+            target = self.tokenizer.encode_target(target)
+        phrases: Any = None
+        if len(constraints):
+            phrases = [_phrases("the constraints of the line", constraints)]
+        return LineRequest(
+            (), self._options(options), [token_ids(f"the target prefix of {name}", target)],
+            LineNames([name]), score, phrases, tokens=[token_ids(name, source)],
+        )  # fmt: skip
+
+    def splitter(self, split_sentences: bool | str, options: SearchOptions) -> TextSplitter:
+        """Return the splitter of the source language, or of the language named.
+
+        Raises:
+            OptionError: The language is unknown or a package is missing.
+        """
+        code = options.source_language or self.manifest.source_language
+        rules = chosen_rules(split_sentences, code)
+        return TextSplitter(self.manifest.prompt, rules, self.manifest.target_language)
+
+    def check_request(self, request: LineRequest) -> None:
+        """Check lines and options without translating.
+
+        Raises:
+            InputError: A line cannot be translated.
             OptionError: The bundle was not compiled for an option, or its value is out of range.
         """
         self._check_open()
-        if any(search.constraints):
-            check_constraints(self.target)
-        given: Sequence[Any] = search.lines if search.tokens is None else search.tokens
-        targets: Sequence[Any] = search.targets or [()] * len(given)
-        if all(isinstance(target, str) for target in targets):
-            targets = self.tokenizer.encode_target_batch(targets)
-        options, score = search.options, search.score
-        lines = zip(given, targets, search.constraints, strict=True)
-        prepared = []
-        for index, (line, target, constraints) in enumerate(lines):
-            name = search.names[index]
-            if isinstance(line, str):
-                sentences = make_segments(
-                    self.manifest, self.tokenizer, name, line, target, options, score, constraints
-                )
-            else:
-                sentence = make_sentence(
-                    self.manifest, name, line, target, options, score, constraints
-                )
-                sentences = [sentence]
-            prepared.append(sentences)
-        return prepared
+        if (core := self.core) is not None:
+            core.check_request(request)
+        elif (reference := self._reference) is not None:
+            reference.check(request)
 
-    def translate_prepared(self, lines: Sequence[Sequence[Sentence]]) -> list[Translation]:
-        """Translate the sentences of lines that `prepare` returned.
-
-        Raises:
-            BackendError: The backend failed, or the search found no hypothesis.
-        """
+    def _run(self, request: LineRequest) -> list[Translation]:
+        """Translate the lines of a request."""
         self._check_open()
-        found = iter(self._search(list(itertools.chain(*lines))))
-        return [self.join([next(found) for _ in line]) for line in lines]
-
-    def join(self, segments: list[list[Hypothesis]]) -> Translation:
-        """Join the hypotheses of a line's segments: the i-th best of each give the i-th best line.
-
-        Args:
-            segments: The n best hypotheses of each segment, in order. An empty list gives an empty
-                translation.
-        """
-        return join_segments(self.tokenizer, segments)
-
-    def _search(self, sentences: Sequence[Sentence]) -> list[list[Hypothesis]]:
-        """Return the n best of each sentence; an empty sentence has one empty hypothesis."""
+        if (core := self.core) is not None:
+            jobs = LineJobs(core, request)
+            while (job := jobs.submit()) is not None:
+                jobs.receive(job)
+            return jobs.translations
         if (reference := self._reference) is None:  # closed by another thread
             raise _closed_error()
-        found = iter(reference.translate([one for one in sentences if len(one.tokens)]))
-        return [next(found) if len(one.tokens) else [_EMPTY] for one in sentences]
+        return reference.translate(request)
 
-    def checked(self, options: SearchOptions | None, score: bool = False) -> SearchOptions:
-        """Check the options; those not given, and languages not named, are the bundle's.
-
-        A translation is scored with as few beams as the target allows.
-        """
-        defaults = self.default_options
+    def _options(self, options: SearchOptions | None) -> SearchOptions:
+        """Return the options of a call, whose languages are the bundle's if it names none."""
         if options is None:
-            options = defaults
-        elif not isinstance(options, SearchOptions):
+            return self.default_options
+        if not isinstance(options, SearchOptions):
             raise OptionError(f"options is {describe(options)}; write SearchOptions(...).")
-        languages = {
-            name: getattr(defaults, name)
-            for name in ("source_language", "target_language")
-            if getattr(options, name) is None and getattr(defaults, name) is not None
-        }
-        if languages:
-            options = replace(options, **languages)
-        if score:
-            beams = self.target.contract.beams or 1
-            options = replace(
-                options, beam_size=beams, num_hypotheses=1, max_length=None, max_extra_length=0,
-                min_length=0, alternatives=0,
-            )  # fmt: skip
-        check_options(self.manifest, self.target, options)
-        many = options.beam_size > WARN_BEAM_SIZE
-        if many and self.core is None and not self._warned_of_beams:  # the core warns itself
-            self._warned_of_beams = True
-            log.warning(
-                "beam_size %d takes at least %d times as long as 4 beams; more than %d beams "
-                "seldom find anything better.",
-                options.beam_size,
-                options.beam_size // 4,
-                WARN_BEAM_SIZE,
-            )
+        defaults = self.default_options
+        if options.source_language is None and defaults.source_language is not None:
+            options = replace(options, source_language=defaults.source_language)
+        if options.target_language is None and defaults.target_language is not None:
+            options = replace(options, target_language=defaults.target_language)
         return options
 
 
@@ -909,6 +922,26 @@ def _names(names: Sequence[str] | None, lines: int, noun: str = "line") -> LineN
         if len(names) != lines:
             raise InputError(f"{len(names)} names for {lines} {noun}s.")
     return LineNames(names, noun=noun)
+
+
+def _phrases(name: str, phrases: Any) -> list[str] | list[list[int]]:
+    """Check phrases that are given as texts, or all as token ids."""
+    phrases = list(checked_iterable(name, "phrases", phrases))
+    if phrases and not any(isinstance(phrase, str) for phrase in phrases):
+        return [token_ids(f"a phrase of {name}", phrase) for phrase in phrases]
+    return list(checked_texts(name, "phrase", phrases))
+
+
+def _check_count(kind: str, values: Sequence[object], count: int, what: str = "lines") -> None:
+    """Raise InputError unless there is one value per line."""
+    if len(values) != count:
+        raise InputError(f"{len(values)} {kind} for {count} {what}.")
+
+
+def _check_glossary(terminology: object) -> None:
+    """Raise OptionError if an argument is neither a glossary nor None."""
+    if terminology is not None and not isinstance(terminology, Glossary):
+        raise OptionError(f"terminology is {describe(terminology)}; write Glossary.read(PATH).")
 
 
 def _closed_error() -> TranslateTrtError:

@@ -2,10 +2,8 @@
 
     python scripts/unicode_tables.py [--check]
 
-The library matches glossaries and takes markup out of texts as Python's runtime does, which has its
-character classes, normalization and case folding from Python. The tables have the Unicode version
-of the Python that runs this script; characters that other versions of Python know are no letters in
-the library.
+The tables have the Unicode version of the Python that runs this script; characters that other
+versions know are no letters in the library.
 """
 
 from __future__ import annotations
@@ -17,12 +15,18 @@ from pathlib import Path
 
 from cpp_tables import table, write_or_check
 
-from translate_trt.runtime.text.glossary import is_unspaced, joins
+from translate_trt.runtime.text.sentences import is_unspaced
 
 TABLES = Path("runtime/cpp/src/text/unicode_tables.inc")
 
 _HANGUL = range(0xAC00, 0xD7A4)  # syllables, which are composed by arithmetic
 _SURROGATES = range(0xD800, 0xE000)  # which UTF-8 cannot contain
+
+
+def joins(character: str) -> bool:
+    """Return whether no word of a glossary ends between this character and another such one."""
+    in_word = character == "_" or unicodedata.category(character)[0] in "LMN"
+    return in_word and not is_unspaced(character)
 
 
 def _characters() -> Iterator[str]:
@@ -95,9 +99,9 @@ def tables() -> str:
             _table("Marks: first and last of each range.", "Range", "kMarks", is_mark),
             _table("Letters, likewise.", "Range", "kLetters", ranges(str.isalpha)),
             _table("`str.isalnum`, likewise.", "Range", "kAlphanumeric", ranges(str.isalnum)),
-            _table("`joins` of runtime/text/glossary.py, likewise.", "Range", "kJoining",
+            _table("`joins` of scripts/unicode_tables.py, likewise.", "Range", "kJoining",
                    ranges(joins)),
-            _table("`is_unspaced` of runtime/text/glossary.py, likewise.", "Range", "kUnspaced",
+            _table("`is_unspaced` of runtime/text/sentences.py, likewise.", "Range", "kUnspaced",
                    ranges(is_unspaced)),
             _table("Combining classes that are not 0: first, last, class.", "ClassRange",
                    "kCombiningClasses", runs(unicodedata.combining)),

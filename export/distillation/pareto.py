@@ -131,16 +131,17 @@ def _translate(
 ) -> tuple[list[str], Recall | None]:
     """Return the translations of the test set, and the recall of the terms in them."""
     translator = Translator(system.bundle, system.target, threads=options.cores)
-    found = translator.translate(source, system.search)
-    texts = [one.text for one in found]
+    texts = [one.text for one in translator.translate(source, system.search)]
     if glossary is None:
         return texts, None
+    of_terms = texts
     if translator.manifest.term_annotation is not None:
         found = translator.translate(source, system.search, terminology=glossary)
-    else:
-        found = translator.terms.look_up(source, found, glossary)
+        of_terms = [one.text for one in found]
     recall = Recall()
-    recall.add(term for one in found for term in one.hypotheses[0].terms or ())
+    for line, text in zip(source, of_terms, strict=True):
+        _, of_line = translator.manifest.prompt.split_language(line)
+        recall.add(glossary.terms(of_line, text))
     return texts, recall
 
 

@@ -264,6 +264,11 @@ class Manifest:
     members: tuple[MemberDescription, ...] = ()
     term_annotation: TermAnnotation | None = None
 
+    @property
+    def max_segment_length(self) -> int:
+        """Maximum tokens of a segment: the source limit less the end symbol and the prompt."""
+        return self.limits.max_source_length - 1 - self.prompt.source_length
+
     @classmethod
     def from_json(cls, fields: Fields) -> Manifest:
         """Read the manifest from its outermost object."""

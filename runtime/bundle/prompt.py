@@ -98,6 +98,12 @@ class Prompt:
             return found
         return found if _CODE.fullmatch(found[1]) else None
 
+    def split_language(self, line: str) -> tuple[str, str]:
+        """Return the language code that a line may begin with, and the rest."""
+        found = self.inline_language(line)
+        end = 0 if found is None else found.end()
+        return line[:end], line[end:]
+
     def of_line(
         self, line: str, options: SearchOptions, name: str = "the line"
     ) -> tuple[str, SearchOptions]:

@@ -7,14 +7,13 @@ symbols of the SentencePiece model, which are never split. docs/terminology.md h
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 from translate_trt.runtime.bundle.fields import Fields
 from translate_trt.runtime.errors import OptionError
-from translate_trt.runtime.text.glossary import Glossary, is_unspaced
+from translate_trt.runtime.text.glossary import Glossary
 
 APPEND, REPLACE = FORMS = ("append", "replace")
 
@@ -23,14 +22,6 @@ APPEND, REPLACE = FORMS = ("append", "replace")
 SYMBOLS = ("\u27e6", "\u27fc", "\u27e7")
 # What stands in place of the symbols in a text that has them.
 _ESCAPES = "[>]"
-
-
-class Annotation(NamedTuple):
-    """Target phrase for the characters `begin` to `end` of a source text."""
-
-    begin: int
-    end: int
-    target: str
 
 
 @dataclass(frozen=True)
@@ -75,35 +66,10 @@ class TermAnnotation:
         """Replace the symbols in a text by "[", ">" and "]"; other characters keep their places."""
         return text.translate(self._escapes)
 
-    def annotate(self, text: str, annotations: Iterable[Annotation]) -> str:
-        """Annotate a text, whose own symbols are escaped.
-
-        The space before a phrase stands after the symbol, where it belongs to the phrase's first
-        token, as it does without annotation.
-
-        Args:
-            text: Source text.
-            annotations: Target phrases in the order of the text, without overlaps.
-        """
-        text = self.escape(text)
-        opening, middle, closing = self.symbols
-        parts, at = [], 0
-        for begin, end, target in annotations:
-            before = text[at:begin].rstrip()
-            spaced = begin == 0 or text[begin - 1].isspace()
-            source = f"{' ' * spaced}{text[begin:end]}{middle}" if self.form == APPEND else ""
-            target = self.escape(target)
-            space = "" if is_unspaced(target[0]) else " "
-            parts.append(f"{before}{opening}{source}{space}{target}{closing}")
-            at = end
-        return "".join([*parts, text[at:]])
-
     def annotate_source(self, text: str, glossary: Glossary) -> str:
         """Annotate a text with the preferred target phrase of each source phrase in it."""
-        return self.annotate(
-            text,
-            (Annotation(begin, end, entry.targets[0]) for begin, end, entry in glossary.find(text)),
-        )
+        found = glossary.annotated(text, None, self.form == APPEND, "".join(self.symbols))
+        return self.escape(text) if found is None else found
 
     def annotate_pair(self, source: str, translation: str, glossary: Glossary) -> str | None:
         """Annotate a source text with the target phrases that its translation has.
@@ -111,12 +77,7 @@ class TermAnnotation:
         Returns:
             The annotated text; None if no phrase is found on both sides.
         """
-        found = [
-            Annotation(match.begin, match.end, term.translation)
-            for match, term in glossary.matched_terms(source, translation)
-            if term.translation is not None
-        ]
-        return self.annotate(source, found) if found else None
+        return glossary.annotated(source, translation, self.form == APPEND, "".join(self.symbols))
 
 
 def _is_symbol(text: str) -> bool:

@@ -13,7 +13,7 @@ from translate_trt.runtime.cli.command import Command
 from translate_trt.runtime.cli.loading import load_translator, loading_flags
 from translate_trt.runtime.cli.names import PATH
 from translate_trt.runtime.cli.search_flags import language_flags, replace_options
-from translate_trt.runtime.confidence import learn_calibration, occurrences, words_of
+from translate_trt.runtime.confidence import learn_calibration, occurrences
 from translate_trt.runtime.errors import BundleError
 from translate_trt.runtime.io.lines import read_parallel
 
@@ -60,7 +60,7 @@ def calibrate(
     lines = []
     found = translator.translate_iter((line for line, _ in pairs), options, chunk_lines=chunk_lines)
     for translation, (_, wanted) in zip(found, pairs, strict=True):
-        words = words_of(translator.tokenizer, translation.hypotheses[0], None)
+        words = translator.words(translation.hypotheses[0])
         lines.append((words, occurrences([word.text for word in words], wanted)))
     calibration = learn_calibration(lines)
     entry = translator.target

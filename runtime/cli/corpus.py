@@ -28,7 +28,7 @@ from translate_trt.runtime.cli.search_flags import (
 from translate_trt.runtime.cli.shard_progress import ShardProgress
 from translate_trt.runtime.cli.structured_files import check_suffixes
 from translate_trt.runtime.io.report import columns
-from translate_trt.runtime.text.markup_tokens import MARKUP
+from translate_trt.runtime.line_request import MARKUP
 
 if TYPE_CHECKING:
     from translate_trt.runtime.serve.corpus.job import InputRecord

@@ -49,11 +49,12 @@ from translate_trt.runtime.io.lines import (
     read_lines,
     read_text,
 )
+from translate_trt.runtime.line_request import MARKUP
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.record_formats import RecordFormat
 from translate_trt.runtime.results import Translation
+from translate_trt.runtime.text.encodings import check_encoding
 from translate_trt.runtime.text.glossary import Glossary, Recall
-from translate_trt.runtime.text.markup_tokens import MARKUP, check_encoding
 from translate_trt.runtime.version import version
 
 if TYPE_CHECKING:

@@ -51,6 +51,30 @@ def report_fallback() -> None:
     log.info("runtime: %s", status())
 
 
+def required_library(what: str) -> ctypes.CDLL:
+    """Load the library for what Python does not have.
+
+    Args:
+        what: Name of the feature in the error message.
+
+    Raises:
+        BackendError: The library is not built, or is disabled.
+    """
+    path = library()
+    if path is None:
+        raise BackendError(missing_library(what))
+    return open_library(path)
+
+
+def missing_library(what: str) -> str:
+    """Return the message for a feature that Python does not have."""
+    return (
+        f"{what}: this needs libtranslate_trt, and the process runs on {status()}. Build it: "
+        "bash scripts/build_library.sh"
+    )
+
+
+@functools.cache
 def open_library(path: Path) -> ctypes.CDLL:
     """Load the library and declare the types of its functions.
 

@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 import ctypes
-from ctypes import POINTER, c_char_p, c_double, c_int32, c_int64, c_size_t, c_uint64, c_void_p
+from ctypes import (
+    POINTER,
+    c_char_p,
+    c_double,
+    c_int32,
+    c_int64,
+    c_size_t,
+    c_uint32,
+    c_uint64,
+    c_void_p,
+)
 from typing import Any
 
 
@@ -23,6 +33,54 @@ class Tokens(ctypes.Structure):
     """`tt_tokens`."""
 
     _fields_ = (("data", POINTER(c_int32)), ("size", c_size_t))
+
+
+class Term(ctypes.Structure):
+    """`tt_term`."""
+
+    _fields_ = (
+        ("source", TextFound),
+        ("target", TextFound),
+        ("translation", TextFound),
+        ("found", c_int32),
+        ("entry", c_uint32),
+    )
+
+
+class Span(ctypes.Structure):
+    """`tt_span`."""
+
+    _fields_ = (("begin", c_size_t), ("end", c_size_t))
+
+
+class Segment(ctypes.Structure):
+    """`tt_segment`."""
+
+    _fields_ = (
+        ("source", POINTER(Span)),
+        ("target", POINTER(Span)),
+        ("source_size", c_size_t),
+        ("target_size", c_size_t),
+        ("weights", POINTER(ctypes.c_float)),
+    )
+
+
+class Segments(ctypes.Structure):
+    """`tt_segments`."""
+
+    _fields_ = (("data", POINTER(Segment)), ("size", c_size_t))
+
+
+class WordPairs(ctypes.Structure):
+    """`tt_word_pairs`, whose pairs are two integers each."""
+
+    _fields_ = (("data", POINTER(c_uint32 * 2)), ("size", c_size_t))
+
+
+class Word(ctypes.Structure):
+    """`tt_word`."""
+
+    _fields_ = (("text", TextFound), ("log_prob", c_double), ("confidence", c_double))
 
 
 class LogProbs(ctypes.Structure):
@@ -93,6 +151,46 @@ class LoadOptions(ctypes.Structure):
     )
 
 
+class Lines(ctypes.Structure):
+    """`tt_lines`."""
+
+    _fields_ = (("data", POINTER(TextFound)), ("size", c_size_t))
+
+
+class Split(ctypes.Structure):
+    """`tt_split`."""
+
+    _fields_ = (
+        ("parts", POINTER(Text)),
+        ("between", POINTER(Text)),
+        ("offsets", POINTER(c_int64)),
+        ("size", c_size_t),
+    )
+
+
+class ResultArrays(ctypes.Structure):
+    """`tt_result_arrays`."""
+
+    _fields_ = (
+        ("struct_size", c_size_t),
+        ("lines", c_size_t),
+        ("hypotheses", c_size_t),
+        ("pieces", c_size_t),
+        ("hypothesis_ends", POINTER(c_size_t)),
+        ("sentences", POINTER(c_size_t)),
+        ("piece_ends", POINTER(c_size_t)),
+        ("scores", POINTER(c_double)),
+        ("text_ends", POINTER(c_size_t)),
+        ("texts", c_void_p),
+        ("piece_scores", POINTER(c_double)),
+        ("flags", POINTER(ctypes.c_uint8)),
+        ("token_ends", POINTER(c_size_t)),
+        ("tokens", POINTER(c_int32)),
+        ("log_prob_ends", POINTER(c_size_t)),
+        ("log_probs", POINTER(c_double)),
+    )
+
+
 class SubmitOptions(ctypes.Structure):
     """`tt_submit_options`."""
 
@@ -116,6 +214,9 @@ class SubmitOptions(ctypes.Structure):
         ("terminology", c_void_p),
         ("markup", c_void_p),
         ("translate_all", c_int32),
+        ("splits", POINTER(Split)),
+        ("terms", c_int32),
+        ("segments", c_int32),
     )
 
 
@@ -188,14 +289,49 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "tt_job_free": (None, (_HANDLE,)),
     "tt_result_free": (None, (_HANDLE,)),
     "tt_result_size": (c_size_t, (_HANDLE,)),
-    "tt_result_hypotheses": (c_size_t, (_HANDLE, c_size_t)),
-    "tt_result_text": (TextFound, (_HANDLE, c_size_t, c_size_t)),
-    "tt_result_score": (c_double, (_HANDLE, c_size_t, c_size_t)),
-    "tt_result_pieces": (c_size_t, (_HANDLE, c_size_t, c_size_t)),
-    "tt_result_piece_score": (c_double, (_HANDLE, *[c_size_t] * 3)),
-    "tt_result_tokens": (Tokens, (_HANDLE, *[c_size_t] * 3)),
-    "tt_result_token_log_probs": (LogProbs, (_HANDLE, *[c_size_t] * 3)),
-    "tt_result_truncated": (c_int32, (_HANDLE, *[c_size_t] * 3)),
-    "tt_result_looped": (c_int32, (_HANDLE, *[c_size_t] * 3)),
+    "tt_result_as_arrays": (_STATUS, (_HANDLE, POINTER(ResultArrays), c_size_t)),
     "tt_result_attention": (Attention, (_HANDLE, *[c_size_t] * 3)),
+    "tt_result_segments": (Segments, (_HANDLE, c_size_t, c_size_t)),
+    "tt_result_alignment": (WordPairs, (_HANDLE, c_size_t, c_size_t)),
+    "tt_result_words": (c_size_t, (_HANDLE, c_size_t, c_size_t)),
+    "tt_result_word": (Word, (_HANDLE, *[c_size_t] * 3)),
+    "tt_result_terms": (c_size_t, (_HANDLE, c_size_t, c_size_t)),
+    "tt_result_term": (Term, (_HANDLE, *[c_size_t] * 3)),
+    "tt_translator_words": (
+        _STATUS, (_HANDLE, POINTER(Tokens), POINTER(LogProbs), c_size_t, POINTER(_HANDLE))
+    ),
+    "tt_align_words": (_STATUS, (Text, Text, Segments, c_double, POINTER(_HANDLE))),
+    "tt_check": (
+        _STATUS, (_HANDLE, POINTER(Text), c_size_t, POINTER(SubmitOptions), POINTER(Text))
+    ),
+    "tt_check_ids": (
+        _STATUS, (_HANDLE, POINTER(Tokens), c_size_t, POINTER(SubmitOptions), POINTER(Tokens))
+    ),
+    "tt_bundle_check": (_STATUS, (c_char_p, c_char_p, POINTER(SubmitOptions))),
+    "tt_markup_new_named": (
+        _STATUS,
+        (POINTER(Text), POINTER(Text), c_size_t, c_int32, c_int32, POINTER(_HANDLE)),
+    ),
+    "tt_markup_lines": (Lines, (_HANDLE,)),
+    "tt_markup_receive": (_STATUS, (_HANDLE, _HANDLE)),
+    "tt_markup_result": (_STATUS, (_HANDLE, POINTER(_HANDLE))),
+    "tt_markup_free": (None, (_HANDLE,)),
+    "tt_glossary_new": (
+        _STATUS, (POINTER(Text), POINTER(c_size_t), c_size_t, c_int32, POINTER(_HANDLE))
+    ),
+    "tt_glossary_parse": (_STATUS, (Text, c_char_p, c_int32, POINTER(_HANDLE))),
+    "tt_glossary_free": (None, (_HANDLE,)),
+    "tt_glossary_size": (c_size_t, (_HANDLE,)),
+    "tt_glossary_phrases": (c_size_t, (_HANDLE, c_size_t)),
+    "tt_glossary_phrase": (TextFound, (_HANDLE, c_size_t, c_size_t)),
+    "tt_glossary_terms": (_STATUS, (_HANDLE, Text, Text, POINTER(_HANDLE))),
+    "tt_glossary_annotate": (
+        _STATUS, (_HANDLE, Text, POINTER(Text), c_int32, Text, POINTER(_HANDLE))
+    ),
+    "tt_terms_size": (c_size_t, (_HANDLE,)),
+    "tt_terms_term": (Term, (_HANDLE, c_size_t)),
+    "tt_terms_span": (Span, (_HANDLE, c_size_t)),
+    "tt_terms_annotated": (TextFound, (_HANDLE,)),
+    "tt_terms_free": (None, (_HANDLE,)),
+    "tt_is_translatable": (_STATUS, (Text, POINTER(c_int32))),
 }  # fmt: skip

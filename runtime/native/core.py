@@ -7,33 +7,40 @@ import ctypes
 import importlib.util
 import logging
 import os
-import re
 import weakref
-from collections.abc import Sequence
-from ctypes import byref, c_int32, c_size_t, c_void_p
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from ctypes import byref, c_double, c_int32, c_int64, c_size_t, c_void_p
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from translate_trt.runtime import kernels
 from translate_trt.runtime.backends import NO_ONNXRUNTIME
 from translate_trt.runtime.backends.device import Engines
-from translate_trt.runtime.errors import (
-    BackendError,
-    BundleError,
-    CapacityError,
-    InputError,
-    OptionError,
-    TranslateTrtError,
-)
-from translate_trt.runtime.line_names import NUMBERED, LineNames
-from translate_trt.runtime.line_search import LineSearch
-from translate_trt.runtime.native import abi, open_library
+from translate_trt.runtime.confidence import Word
+from translate_trt.runtime.errors import BackendError
+from translate_trt.runtime.line_names import LineNames
+from translate_trt.runtime.line_request import MARKUP, LineRequest
+from translate_trt.runtime.native import abi, open_library, required_library
 from translate_trt.runtime.native.device_functions import DeviceFunctions
+from translate_trt.runtime.native.values import (
+    as_texts,
+    check,
+    handle,
+    phrase_texts,
+    phrase_tokens,
+    text_of,
+    token_lists,
+)
 from translate_trt.runtime.options import LENGTH_PENALTY_BETA, SearchOptions
 from translate_trt.runtime.results import Hypothesis, TextHypothesis, Translation
+from translate_trt.runtime.text.alignment import AlignedSegment, Alignment
+from translate_trt.runtime.text.documents import SplitText
 
 log = logging.getLogger("translate_trt")
 
@@ -43,18 +50,8 @@ _LARGEST = 2**31 - 1  # of a field of tt_load_options
 _SECONDS_BETWEEN_SIGNALS = 0.1
 _MOST_COMPLETIONS = 256
 
-_SURROGATES = re.compile("[\ud800-\udfff]")
-
-
-class JobEndedError(TranslateTrtError):
-    """The job was cancelled, or its timeout expired."""
-
-
-# Exception class by `tt_status`.
-_ERRORS: dict[int, type[TranslateTrtError]] = {
-    1: InputError, 2: OptionError, 3: BundleError, 4: BackendError, 5: BackendError,
-    7: JobEndedError, 8: JobEndedError, 9: CapacityError,
-}  # fmt: skip
+# Flags of tt_result_arrays.
+_TRUNCATED, _LOOPED = 1, 2
 
 
 class Job:
@@ -83,19 +80,79 @@ class Job:
             self.cancel()
             raise
 
-    def result(self) -> list[Translation]:
-        """Wait for the job and return its translations. Call this once.
+    @contextmanager
+    def result(self) -> Iterator[c_void_p]:
+        """Wait for the job and yield its result, which is freed afterwards. Call this once.
 
         Raises:
             TranslateTrtError: The job has failed.
         """
         self.wait()
-        handle = c_void_p()
-        self._core.check(self._core.calls.tt_job_result(self._handle, byref(handle)))
-        try:
-            return self._core.translations(handle)
-        finally:
-            self._core.calls.tt_result_free(handle)
+        calls = self._core.calls
+        with handle(calls, calls.tt_result_free, calls.tt_job_result, self._handle) as result:
+            yield result
+
+
+class LineJobs:
+    """Jobs that translate the lines of a request, one after another: one, or two with markup.
+
+    `submit` returns the next job, and `receive` takes its result; after the last, `translations`
+    has the translations of the lines. For one thread at a time.
+    """
+
+    def __init__(self, core: Core, request: LineRequest) -> None:
+        """Take the lines, and the tags out of texts with markup.
+
+        Raises:
+            TranslateTrtError: See `Translator.translate`.
+        """
+        self._core, self._request = core, request
+        self._markup: Markup | None = None
+        if request.markup is not None:
+            self._markup = Markup(core.calls, request.lines, request.markup, request.whole,
+                                  request.names)  # fmt: skip
+        self.translations: list[Translation] = []
+        self._left = True
+
+    def submit(
+        self, *, caller: int = 0, completions: Completions | None = None, key: int = 0
+    ) -> Job | None:
+        """Submit the next job; None if the lines are translated.
+
+        Args:
+            caller: Number shared by jobs that take scheduling turns together; 0 for none.
+            completions: Queue that receives `key` once the job has finished.
+            key: Positive number chosen by the caller.
+
+        Raises:
+            TranslateTrtError: See `Translator.translate`.
+        """
+        texts = None if self._markup is None else self._markup.lines()
+        if texts is not None and not len(texts):
+            assert self._markup is not None
+            with self._markup.result() as result:
+                self.translations = self._core.translations(result, self._request)
+            self._left = False
+        if not self._left:
+            return None
+        submit = submit_options(self._core.calls, self._request, self._markup, texts)
+        submit.caller = caller
+        if completions is not None:
+            submit.completions, submit.finished_context = completions.handle, key
+        return self._core.submit(self._request, submit, texts)
+
+    def receive(self, job: Job) -> None:
+        """Take the result of the job that was submitted last, and wait for it if necessary.
+
+        Raises:
+            TranslateTrtError: The job has failed.
+        """
+        with job.result() as result:
+            if self._markup is None:
+                self.translations = self._core.translations(result, self._request)
+                self._left = False
+            else:
+                self._markup.receive(result)
 
 
 # Cores are closed at exit: their threads must not run while the libraries they use are torn down.
@@ -148,7 +205,7 @@ def engine_memory(path: Path, bundle: Path, target: str) -> EngineMemory:
     status = calls.tt_bundle_engine_memory(
         os.fsencode(bundle), target.encode(), byref(found), ctypes.sizeof(found)
     )
-    _check(calls, status)
+    check(calls, status)
     return EngineMemory(found.device_bytes, found.pinned_bytes, found.workers, found.batches)
 
 
@@ -238,77 +295,62 @@ class Core:
             self.close()
 
     def submit(
-        self,
-        lines: Sequence[str],
-        options: SearchOptions,
-        prefixes: Sequence[str] | Sequence[Sequence[int]] | None = None,
-        *,
-        names: LineNames = NUMBERED,
-        caller: int = 0,
-        completions: Completions | None = None,
-        key: int = 0,
-        score: bool = False,
-        constraints: Sequence[Sequence[Sequence[int]]] | None = None,
+        self, request: LineRequest, submit: abi.SubmitOptions, texts: Texts | None = None
     ) -> Job:
-        """Submit lines of text.
+        """Submit the lines of a request.
 
         Args:
-            lines: Texts to translate.
-            options: Search options.
-            prefixes: Text or tokens that each translation must begin with, one per line.
-            names: Names of the lines in error messages.
-            caller: Number shared by jobs that take scheduling turns together; 0 for none.
-            completions: Queue that receives `key` once the job has finished.
-            key: Positive number chosen by the caller.
-            score: The prefixes are whole translations, which are scored.
-            constraints: Tokens of the phrases that each translation must have, one list per line.
+            request: The lines.
+            submit: Options of the job, of `submit_options`.
+            texts: Lines to submit instead; None: those of the request.
 
         Raises:
             TranslateTrtError: See `Translator.translate`.
         """
-        forced = None if prefixes is None else _prefixes(prefixes)
-        return self._submit(
-            self.calls.tt_submit, _texts(lines), forced, options, names, caller, completions, key,
-            score, constraints,
-        )  # fmt: skip
+        call = self.calls.tt_submit if request.tokens is None else self.calls.tt_submit_ids
+        made = c_void_p()
+        try:
+            self.check(call(self._handle, *_sources(request, submit, texts), byref(made)))
+            return Job(self, made)
+        except BaseException:  # such as Ctrl-C, as soon as the library has returned
+            self.free_job(made)
+            raise
 
-    def search(
-        self,
-        search: LineSearch,
-        *,
-        caller: int = 0,
-        completions: Completions | None = None,
-        key: int = 0,
-    ) -> Job:
-        """Submit the lines of a search; see `submit` for the other arguments."""
-        targets: Any = search.targets  # tokens if the lines are
-        shared: dict[str, Any] = {
-            "caller": caller, "completions": completions, "key": key, "score": search.score,
-            "constraints": search.constraints, "names": search.names,
-        }  # fmt: skip
-        if search.tokens is None:
-            return self.submit(search.lines, search.options, targets, **shared)
-        return self.submit_ids(search.tokens, search.options, targets, **shared)
+    def check_request(self, request: LineRequest) -> None:
+        """Check the lines and options of a request without translating.
 
-    def submit_ids(
-        self,
-        sources: Sequence[Sequence[int]],
-        options: SearchOptions,
-        prefixes: Sequence[Sequence[int]] | None = None,
-        *,
-        names: LineNames = NUMBERED,
-        caller: int = 0,
-        completions: Completions | None = None,
-        key: int = 0,
-        score: bool = False,
-        constraints: Sequence[Sequence[Sequence[int]]] | None = None,
-    ) -> Job:
-        """Submit token sequences; see `submit` for the arguments."""
-        forced = None if prefixes is None else _token_lists(prefixes)
-        return self._submit(
-            self.calls.tt_submit_ids, _token_lists(sources), forced, options, names, caller,
-            completions, key, score, constraints,
-        )  # fmt: skip
+        Raises:
+            TranslateTrtError: See `Translator.translate`.
+        """
+        call = self.calls.tt_check if request.tokens is None else self.calls.tt_check_ids
+        submit = submit_options(self.calls, request)
+        if request.markup is not None:  # of no texts
+            with handle(
+                self.calls, self.calls.tt_markup_free, self.calls.tt_markup_new_named, None, None,
+                0, MARKUP.index(request.markup), request.whole,
+            ) as markup:  # fmt: skip
+                submit.markup = markup
+                self.check(call(self._handle, None, 0, byref(submit), None))
+            return
+        *sources, _, prefixes = _sources(request, submit, None)
+        self.check(call(self._handle, *sources, byref(submit), prefixes))
+
+    def words(self, hypothesis: TextHypothesis) -> list[Word]:
+        """Return the words of a translation with their confidences; see `Translator.words`."""
+        segments = hypothesis.segments
+        tokens = token_lists([one.tokens for one in segments])
+        values = [(c_double * len(one.token_log_probs))(*one.token_log_probs) for one in segments]
+        log_probs = (abi.LogProbs * len(values))(*[abi.LogProbs(one, len(one)) for one in values])
+        calls = self.calls
+        with handle(
+            calls, calls.tt_result_free, calls.tt_translator_words, self._handle, tokens,
+            log_probs, len(segments),
+        ) as result:  # fmt: skip
+            found = (
+                calls.tt_result_word(result, 0, 0, index)
+                for index in range(calls.tt_result_words(result, 0, 0))
+            )
+            return [Word(text_of(one.text), one.log_prob, one.confidence) for one in found]
 
     def statistics(self) -> Statistics:
         """Return the current load, and the totals since the bundle was loaded."""
@@ -321,79 +363,128 @@ class Core:
 
     def check(self, status: int) -> None:
         """Raise the exception of a nonzero status, with the library's message."""
-        _check(self.calls, status)
+        check(self.calls, status)
 
     def free_job(self, handle: c_void_p) -> None:
         """Free a job and cancel its unfinished sentences; later calls do nothing."""
         value, handle.value = handle.value, None
         self.calls.tt_job_free(value)
 
-    def translations(self, result: c_void_p) -> list[Translation]:
-        """Convert a result handle."""
-        return [
-            Translation(
-                tuple(
-                    self._text_hypothesis(result, line, rank)
-                    for rank in range(self.calls.tt_result_hypotheses(result, line))
-                )
-            )
-            for line in range(self.calls.tt_result_size(result))
-        ]
-
-    def _text_hypothesis(self, result: c_void_p, line: int, rank: int) -> TextHypothesis:
-        text = self.calls.tt_result_text(result, line, rank)
-        segments = range(self.calls.tt_result_pieces(result, line, rank))
-        return TextHypothesis(
-            ctypes.string_at(text.data, text.size).decode(),
-            self.calls.tt_result_score(result, line, rank),
-            tuple(self._hypothesis(result, line, rank, segment) for segment in segments),
+    def translations(self, result: c_void_p, request: LineRequest) -> list[Translation]:
+        """Convert a result to the translations of the lines of a request."""
+        arrays = abi.ResultArrays()
+        self.check(self.calls.tt_result_as_arrays(result, byref(arrays), ctypes.sizeof(arrays)))
+        texts, pieces = _texts_of(arrays), _pieces_of(arrays)
+        scores, piece_ends = (
+            own[: arrays.hypotheses] for own in (arrays.scores, arrays.piece_ends)
         )
-
-    def _hypothesis(self, result: c_void_p, *index: int) -> Hypothesis:
-        calls = self.calls
-        tokens = calls.tt_result_tokens(result, *index)
-        log_probs = calls.tt_result_token_log_probs(result, *index)
-        found = calls.tt_result_attention(result, *index)
-        attention = None
-        if found.rows:
-            shape = (found.rows, found.columns)
-            attention = np.ctypeslib.as_array(found.data, shape).copy()
-        return Hypothesis(
-            tuple(tokens.data[: tokens.size]) if tokens.size else (),
-            calls.tt_result_piece_score(result, *index),
-            tuple(log_probs.data[: log_probs.size]) if log_probs.size else (),
-            bool(calls.tt_result_truncated(result, *index)),
-            attention,
-            bool(calls.tt_result_looped(result, *index)),
+        has_more = (
+            request.options.return_attention
+            or request.alignments
+            or request.terminology is not None
         )
+        found, first, begin = [], 0, 0
+        ends = zip(
+            arrays.hypothesis_ends[: arrays.lines], arrays.sentences[: arrays.lines], strict=True
+        )
+        for line, (last, sentences) in enumerate(ends):
+            hypotheses = []
+            for index in range(first, last):
+                end = piece_ends[index]
+                one = TextHypothesis(texts[index], scores[index], tuple(pieces[begin:end]))
+                if has_more:
+                    one = self._completed(result, request, line, index - first, one)
+                hypotheses.append(one)
+                begin = end
+            found.append(Translation(tuple(hypotheses), sentences))
+            first = last
+        return found
 
-    def _submit(
-        self, call: Any, sources: Any, prefixes: Any, options: SearchOptions, names: LineNames,
-        caller: int, completions: Completions | None, key: int, score: bool,
-        constraints: Sequence[Sequence[Sequence[int]]] | None,
-    ) -> Job:  # fmt: skip
-        search, submit, handle = _options(options), abi.SubmitOptions(), c_void_p()
-        submit.struct_size = ctypes.sizeof(submit)
-        submit.options = ctypes.pointer(search)
-        submit.caller, submit.first_line, submit.score = caller, names.first, score
-        submit.translate_all = True  # `LineTranslator` returns lines that are not translatable
-        if names.given is not None or names.noun != LineNames.noun:
-            submit.line_names = _texts([names[index] for index in range(len(sources))])
-        if completions is not None:
-            submit.completions, submit.finished_context = completions.handle, key
-        if call is self.calls.tt_submit and prefixes is not None and prefixes._type_ is abi.Tokens:
-            submit.prefix_tokens, prefixes = prefixes, None
-        if constraints is not None and any(constraints):
-            submit.constraint_tokens = _token_lists([_flat(phrases) for phrases in constraints])
-        try:
-            status = call(
-                self._handle, sources, len(sources), byref(submit), prefixes, byref(handle)
+    def _completed(
+        self, result: c_void_p, request: LineRequest, line: int, rank: int, one: TextHypothesis
+    ) -> TextHypothesis:
+        """Add attention, alignment and terms of a hypothesis, as far as they are requested."""
+        calls, more = self.calls, dict[str, Any]()
+        if request.options.return_attention:
+            more["segments"] = tuple(
+                replace(segment, attention=self._attention(result, line, rank, index))
+                for index, segment in enumerate(one.segments)
             )
-            self.check(status)
-            return Job(self, handle)
-        except BaseException:  # such as Ctrl-C, as soon as the library has returned
-            self.free_job(handle)
-            raise
+        if (glossary := request.terminology) is not None:
+            count = calls.tt_result_terms(result, line, rank)
+            terms = (calls.tt_result_term(result, line, rank, index) for index in range(count))
+            more["terms"] = tuple(glossary.term(term) for term in terms)
+        if request.alignments:
+            aligned = calls.tt_result_segments(result, line, rank)
+            segments = tuple(AlignedSegment.of(own) for own in aligned.data[: aligned.size])
+            more["alignment"] = Alignment(request.lines[line], one.text, segments)
+        return replace(one, **more)
+
+    def _attention(self, result: c_void_p, *index: int) -> NDArray[np.float32] | None:
+        found = self.calls.tt_result_attention(result, *index)
+        if not found.rows:
+            return None
+        shape = (found.rows, found.columns)
+        return np.ctypeslib.as_array(found.data, shape).copy()
+
+
+def submit_options(
+    calls: ctypes.CDLL,
+    request: LineRequest,
+    markup: Markup | None = None,
+    texts: Texts | None = None,
+) -> abi.SubmitOptions:
+    """Convert the options of a request.
+
+    Args:
+        calls: Functions of the library.
+        request: The request.
+        markup: Its texts with markup, if there are any.
+        texts: Their lines, which are submitted.
+    """
+    submit = abi.SubmitOptions()
+    check(calls, calls.tt_submit_options_default(byref(submit), ctypes.sizeof(submit)))
+    submit.options = ctypes.pointer(_options(request.options))
+    submit.first_line, submit.score = request.names.first, request.score
+    submit.translate_all = request.translate_all
+    submit.segments = request.alignments
+    if request.terminology is not None:
+        submit.terminology, submit.terms = request.terminology.handle, True
+    names = request.names
+    if markup is not None:
+        submit.markup = markup.handle
+    elif request.tokens is not None:
+        if names.given is not None:
+            submit.line_names = as_texts(names.given)
+    elif names.given is not None or names.noun != LineNames.noun:
+        submit.line_names = as_texts([names[index] for index in range(len(request.lines))])
+    if request.split is not None:
+        lines = request.lines if texts is None else [text_of(text) for text in texts]
+        submit.splits = _splits([request.split(line) for line in lines])
+    if request.constraints is not None and any(request.constraints):
+        given: Any = request.constraints
+        if any(isinstance(phrase, str) for phrases in given for phrase in phrases):
+            submit.constraints = as_texts([phrase_texts(phrases) for phrases in given])
+        else:
+            submit.constraint_tokens = token_lists([phrase_tokens(phrases) for phrases in given])
+    return submit
+
+
+def check_bundle(path: Path, bundle: Path, target: str, request: LineRequest) -> None:
+    """Check the options of a request for a target that is not loaded.
+
+    Args:
+        path: Path of the library.
+        bundle: Directory of the bundle.
+        target: Name of the target.
+        request: A request without lines.
+
+    Raises:
+        TranslateTrtError: The bundle is damaged, or was not compiled for an option.
+    """
+    calls = open_library(path)
+    submit = submit_options(calls, request)
+    check(calls, calls.tt_bundle_check(os.fsencode(bundle), target.encode(), byref(submit)))
 
 
 class Completions:
@@ -422,47 +513,134 @@ class Completions:
         self._core.calls.tt_completions_free(self.handle)
 
 
-def _check(calls: ctypes.CDLL, status: int) -> None:
-    if status:
-        message = calls.tt_last_error().decode(errors="replace")
-        raise _ERRORS.get(status, TranslateTrtError)(message)
+#: Lines of texts with markup, which belong to the library.
+Texts: TypeAlias = "Sequence[abi.TextFound]"
 
 
-def _texts(texts: Sequence[str]) -> ctypes.Array[abi.Text]:
-    encoded = []
-    for text in texts:
-        try:
-            encoded.append(text.encode())
-        except UnicodeEncodeError:  # lone surrogates are not valid text
-            encoded.append(_SURROGATES.sub(" ", text).encode())
-    return (abi.Text * len(encoded))(*(abi.Text(one, len(one)) for one in encoded))
+class Markup:
+    """Texts with markup, and the plain lines to translate for them.
+
+    Attributes:
+        handle: The library's.
+    """
+
+    def __init__(
+        self, calls: ctypes.CDLL, texts: Sequence[str], markup: str, whole: bool, names: LineNames
+    ) -> None:
+        """Take the tags out of texts.
+
+        Args:
+            calls: Functions of the library.
+            texts: Documents, or fragments of them.
+            markup: One of MARKUP.
+            whole: Texts are documents.
+            names: Names of the texts in error messages.
+
+        Raises:
+            InputError: A text is not well-formed XML.
+        """
+        self._calls, self.handle = calls, c_void_p()
+        given = as_texts([names[index] for index in range(len(texts))])
+        check(
+            calls,
+            calls.tt_markup_new_named(
+                as_texts(texts), given, len(texts), MARKUP.index(markup), whole, byref(self.handle)
+            ),
+        )
+
+    def lines(self) -> Texts:
+        """Return the lines to translate next; none once the texts are translated."""
+        found = self._calls.tt_markup_lines(self.handle)
+        lines: Texts = found.data[: found.size]
+        return lines
+
+    def receive(self, result: c_void_p) -> None:
+        """Receive the translations of the lines."""
+        check(self._calls, self._calls.tt_markup_receive(self.handle, result))
+
+    def result(self) -> AbstractContextManager[c_void_p]:
+        """Yield the result of the texts, which is freed afterwards."""
+        calls = self._calls
+        return handle(calls, calls.tt_result_free, calls.tt_markup_result, self.handle)
+
+    def __del__(self) -> None:
+        self._calls.tt_markup_free(self.handle)
 
 
-def _prefixes(
-    prefixes: Sequence[str] | Sequence[Sequence[int]],
-) -> ctypes.Array[abi.Text] | ctypes.Array[abi.Tokens]:
-    texts = [one for one in prefixes if isinstance(one, str)]
-    return _texts(texts) if len(texts) == len(prefixes) else _token_lists(prefixes)  # type: ignore[arg-type]
+def plain_lines(text: str, markup: str) -> list[str]:
+    """Return the lines that are translated for a text with markup.
+
+    Raises:
+        InputError: The text is not well-formed XML.
+        BackendError: libtranslate_trt is not built.
+    """
+    taken = Markup(required_library("markup"), [text], markup, True, LineNames(["the text"]))
+    return [text_of(line) for line in taken.lines()]
 
 
-def _token_lists(lists: Sequence[Sequence[int]]) -> ctypes.Array[abi.Tokens]:
-    # Larger numbers become -1, an invalid token; ctypes would silently keep their low 32 bits.
-    arrays = [
-        (c_int32 * len(tokens))(*(token if abs(token) < 2**31 else -1 for token in tokens))
-        for tokens in lists
-    ]
-    return (abi.Tokens * len(arrays))(*(abi.Tokens(one, len(one)) for one in arrays))
+def _sources(
+    request: LineRequest, submit: abi.SubmitOptions, texts: Texts | None
+) -> tuple[Any, int, Any, Any]:
+    """Return sources, their number, the options and the prefixes of a call that submits them."""
+    targets: Any = request.targets
+    if request.tokens is not None:
+        prefixes = None if targets is None else token_lists(targets)
+        return token_lists(request.tokens), len(request.tokens), byref(submit), prefixes
+    texts_of_targets = None
+    if targets is not None:
+        if all(isinstance(target, str) for target in targets):
+            texts_of_targets = as_texts(targets)
+        else:
+            submit.prefix_tokens = token_lists(targets)
+    if texts is None:
+        return as_texts(request.lines), len(request.lines), byref(submit), texts_of_targets
+    array = (abi.TextFound * len(texts))(*texts)  # of the same layout as tt_text as an argument
+    lines = ctypes.cast(array, ctypes.POINTER(abi.Text))
+    return lines, len(texts), byref(submit), texts_of_targets
 
 
-def _flat(phrases: Sequence[Sequence[int]]) -> list[int]:
-    """Return the tokens of phrases, with a -1 after each."""
-    # No vocabulary has as many tokens as the last number: the library reports it.
-    largest = 2**31 - 1
-    return [
-        token
-        for phrase in phrases
-        for token in (*(one if 0 <= one < largest else largest for one in phrase), -1)
-    ]
+def _splits(splits: Sequence[SplitText]) -> ctypes.Array[abi.Split]:
+    """Convert splits; texts whose offsets are unknown have none."""
+    converted = []
+    for split in splits:
+        count = len(split.sentences)
+        offsets = (c_int64 * count)(*split.offsets) if len(split.offsets) == count else None
+        converted.append(
+            abi.Split(as_texts(split.sentences), as_texts(split.separators), offsets, count)
+        )
+    return (abi.Split * len(converted))(*converted)
+
+
+def _texts_of(arrays: abi.ResultArrays) -> list[str]:
+    """Return the texts of all hypotheses."""
+    ends = arrays.text_ends[: arrays.hypotheses]
+    texts = ctypes.string_at(arrays.texts, ends[-1]) if ends else b""
+    return [texts[begin:end].decode() for begin, end in pairwise([0, *ends])]
+
+
+def _pieces_of(arrays: abi.ResultArrays) -> list[Hypothesis]:
+    """Return the pieces of all hypotheses."""
+    count = arrays.pieces
+    if not count:
+        return []
+    token_ends, log_prob_ends = arrays.token_ends[:count], arrays.log_prob_ends[:count]
+    tokens, log_probs = arrays.tokens[: token_ends[-1]], arrays.log_probs[: log_prob_ends[-1]]
+    found, first_token, first = [], 0, 0
+    for token_end, end, score, flags in zip(
+        token_ends, log_prob_ends, arrays.piece_scores[:count], arrays.flags[:count], strict=True
+    ):
+        found.append(
+            Hypothesis(
+                tuple(tokens[first_token:token_end]),
+                score,
+                tuple(log_probs[first:end]),
+                bool(flags & _TRUNCATED),
+                None,
+                bool(flags & _LOOPED),
+            )
+        )
+        first_token, first = token_end, end
+    return found
 
 
 def _options(options: SearchOptions) -> abi.Options:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from ctypes import c_float
 from dataclasses import dataclass
 from functools import cached_property
 from numbers import Real
-from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from translate_trt.runtime.errors import OptionError
+from translate_trt.runtime.native import abi, required_library
+from translate_trt.runtime.native.values import as_text, handle
 from translate_trt.runtime.text.tokenizer import Span
 
 _WORD = re.compile(r"\S+")
@@ -34,12 +34,26 @@ class AlignedSegment(NamedTuple):
     target: tuple[Span, ...]
     weights: NDArray[np.float32]
 
-    def shifted(self, source: int, target: int) -> AlignedSegment:
-        """Return the segment as part of longer texts, in which it begins at these offsets."""
-        return AlignedSegment(
-            tuple((begin + source, end + source) for begin, end in self.source),
-            tuple((begin + target, end + target) for begin, end in self.target),
-            self.weights,
+    @classmethod
+    def of(cls, found: abi.Segment) -> AlignedSegment:
+        """Copy a segment of the library."""
+        count = found.target_size * found.source_size
+        weights = np.array(found.weights[:count], np.float32)
+        return cls(
+            tuple((one.begin, one.end) for one in found.source[: found.source_size]),
+            tuple((one.begin, one.end) for one in found.target[: found.target_size]),
+            weights.reshape(found.target_size, found.source_size),
+        )
+
+    def in_c(self) -> abi.Segment:
+        """Convert the segment for the library."""
+        weights = np.ascontiguousarray(self.weights, np.float32)
+        return abi.Segment(
+            (abi.Span * len(self.source))(*(abi.Span(*one) for one in self.source)),
+            (abi.Span * len(self.target))(*(abi.Span(*one) for one in self.target)),
+            len(self.source),
+            len(self.target),
+            (c_float * weights.size)(*weights.ravel().tolist()),
         )
 
 
@@ -82,39 +96,19 @@ class Alignment:
         """
         if threshold is not None:
             check_threshold(threshold)
-        best: dict[int, tuple[float, int]] = {}
-        found = set[tuple[int, int]]()
-        for segment in self.segments:
-            source = _Words(segment.source, self.source_words)
-            target = _Words(segment.target, self.target_words)
-            if not source.shares.size or not target.shares.size:
-                continue
-            sums = target.shares.T @ segment.weights @ source.shares  # [target words, source words]
-            weights = sums / np.maximum(target.shares.sum(0), np.finfo(np.float32).tiny)[:, None]
-            if threshold is not None:
-                found |= {
-                    (source.first + int(column), target.first + int(row))
-                    for row, column in np.argwhere((weights >= threshold) & (weights > 0))
-                }
-                continue
-            for row, column in enumerate(weights.argmax(1)):
-                # Two segments may share a word of the target: the larger weight decides.
-                weight, word = float(weights[row, column]), target.first + row
-                if weight > best.get(word, (0.0, 0))[0]:
-                    best[word] = weight, source.first + int(column)
-        return sorted(found or {(source_word, word) for word, (_, source_word) in best.items()})
+        calls = required_library("alignments")
+        segments = (abi.Segment * len(self.segments))(*(one.in_c() for one in self.segments))
+        with handle(
+            calls, calls.tt_result_free, calls.tt_align_words, as_text(self.source),
+            as_text(self.target), abi.Segments(segments, len(segments)),
+            -1.0 if threshold is None else threshold,
+        ) as result:  # fmt: skip
+            found = calls.tt_result_alignment(result, 0, 0)
+            return [(pair[0], pair[1]) for pair in found.data[: found.size]]
 
     def pharaoh(self, threshold: float | None = None) -> str:
         """Return `pairs` in Pharaoh format: "0-0 1-2", the source word before the hyphen."""
         return " ".join(f"{source}-{target}" for source, target in self.pairs(threshold))
-
-
-def aligned_with_end(line: str, end: str) -> Alignment:
-    """Align a line that stays as it is: each word after the language code with itself."""
-    before, weights = len(line) - len(end), np.ones((1, 1), np.float32)
-    spans = (((word.start(), word.end()),) for word in _WORD.finditer(end))
-    segments = tuple(AlignedSegment(span, span, weights).shifted(before, 0) for span in spans)
-    return Alignment(line, end, segments)
 
 
 def check_threshold(threshold: Any) -> None:
@@ -128,38 +122,3 @@ def check_threshold(threshold: Any) -> None:
         raise OptionError(
             f"the threshold of alignments is {threshold!r}; it must be a number from 0 to 1."
         )
-
-
-def join_alignments(
-    source: str, target: str, parts: Iterable[tuple[Alignment, int, int]]
-) -> Alignment:
-    """Join the alignments of parts of a text, given with their offsets in source and target."""
-    segments = tuple(
-        segment.shifted(source_offset, target_offset)
-        for part, source_offset, target_offset in parts
-        for segment in part.segments
-    )
-    return Alignment(source, target, segments)
-
-
-class _Words:
-    """Words that the tokens of a segment belong to.
-
-    Attributes:
-        first: Index of the first word.
-        shares: [tokens, words] share of each token in each word, from the first word to the last; a
-            row sums to 1. Empty if the segment has no tokens or the text no words.
-    """
-
-    def __init__(self, spans: Sequence[Span], words: Sequence[Span]) -> None:
-        of_tokens = []
-        for begin, end in spans if words else ():
-            # A token without a character of its own belongs to the word that it is in or before.
-            first = min(bisect_right(words, begin, key=itemgetter(1)), len(words) - 1)
-            of_tokens.append((first, max(bisect_left(words, end, key=itemgetter(0)) - 1, first)))
-        self.first = min((first for first, _ in of_tokens), default=0)
-        count = max((last for _, last in of_tokens), default=-1) + 1 - self.first
-        self.shares = np.zeros((len(of_tokens), count), np.float32)
-        for row, (first, last) in enumerate(of_tokens):
-            share = 1 / (last + 1 - first)
-            self.shares[row, first - self.first : last + 1 - self.first] = share

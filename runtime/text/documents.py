@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from translate_trt.runtime.bundle.prompt import Prompt
 from translate_trt.runtime.options import SearchOptions
-from translate_trt.runtime.results import TextHypothesis, Translation
-from translate_trt.runtime.text.alignment import Alignment, join_alignments
 from translate_trt.runtime.text.sentences import SentenceRules, base_language, writes_spaces
 from translate_trt.runtime.text.translatable import is_translatable
 
@@ -43,43 +41,6 @@ class SplitText:
     sentences: tuple[str, ...]
     separators: tuple[str, ...]
     offsets: tuple[int, ...] = field(default=(), compare=False)
-
-    def join_texts(self, texts: Sequence[str]) -> str:
-        """Join the translations of the sentences with the text between them."""
-        pairs = zip(self.separators, [*texts, ""], strict=True)
-        return "".join(part for pair in pairs for part in pair)
-
-    def join(self, translations: Sequence[Translation], source: str | None = None) -> Translation:
-        """Join the translations of the sentences as those of segments are joined.
-
-        The i-th best of each give the i-th best of the text; its score is their sum. A sentence
-        with fewer hypotheses than requested repeats its last one.
-
-        Args:
-            translations: Translations of the sentences.
-            source: The text that was split, to join the alignments of the sentences as well.
-        """
-        ranks = max((len(one.hypotheses) for one in translations), default=1)
-        joined = []
-        for rank in range(ranks):
-            parts = [one.hypotheses[min(rank, len(one.hypotheses) - 1)] for one in translations]
-            text = self.join_texts([part.text for part in parts])
-            segments = tuple(segment for part in parts for segment in part.segments)
-            score = sum((part.score for part in parts), 0.0)
-            alignment = None if source is None else self._join_alignments(source, text, parts)
-            joined.append(TextHypothesis(text, score, segments, alignment))
-        return Translation(tuple(joined), len(translations))
-
-    def _join_alignments(
-        self, source: str, text: str, parts: Sequence[TextHypothesis]
-    ) -> Alignment:
-        placed, offset = [], 0
-        for separator, part, of_source in zip(self.separators, parts, self.offsets, strict=False):
-            offset += len(separator)
-            if part.alignment is not None:
-                placed.append((part.alignment, of_source, offset))
-            offset += len(part.text)
-        return join_alignments(source, text, placed)
 
 
 class TextSplitter:

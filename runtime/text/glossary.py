@@ -1,55 +1,23 @@
 """Glossaries: source phrases with their target phrases, found in texts and in translations.
 
-The rules are those of docs/terminology.md.
+The rules are those of docs/terminology.md; libtranslate_trt applies them.
 """
 
 from __future__ import annotations
 
-import bisect
-import itertools
 import os
-import re
-import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from ctypes import byref, c_size_t, c_void_p
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import cached_property
+from typing import Any, NamedTuple, Self
 
 from translate_trt.runtime.errors import InputError
-from translate_trt.runtime.io.lines import display_name, open_input, read_lines
-
-_REPLACEMENT = "\ufffd"  # what `read_lines` makes of bytes that are not UTF-8
-# Scripts that are written without spaces between words: Thai to Myanmar, Khmer, Tai scripts,
-# Balinese and Javanese, then Chinese and Japanese. Korean has spaces.
-_UNSPACED = re.compile(
-    "[\u0e00-\u109f\u1780-\u17ff\u1950-\u19ff\u1a20-\u1aaf\u1b00-\u1b7f\ua980-\ua9df"
-    "\u2e80-\u2fdf\u3005-\u3007\u3041-\u312f\u31a0-\u31bf\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
-    "\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff]"
-)
-_NOT_SINGLE_SPACES = re.compile(r"\s{2,}|[^\S ]")
-# Characters with more marks are rare; their marks are sorted here.
-_FEW_MARKS = 32
-
-
-class _JoiningCharacters(dict[str, bool]):
-    """Cache of the characters between which no word ends: letters, digits, marks and "_"."""
-
-    def __missing__(self, character: str) -> bool:
-        in_word = character == "_" or unicodedata.category(character)[0] in "LMN"
-        self[character] = found = in_word and not is_unspaced(character)
-        return found
-
-
-_JOINING = _JoiningCharacters()
-
-
-def joins(character: str) -> bool:
-    """Return True for a letter, digit, mark or "_", between two of which no word ends."""
-    return _JOINING[character]
-
-
-def is_unspaced(character: str) -> bool:
-    """Return True for a character of a script that is written without spaces between words."""
-    return _UNSPACED.match(character) is not None
+from translate_trt.runtime.io.compression import reading_compressed
+from translate_trt.runtime.io.lines import display_name, open_input
+from translate_trt.runtime.native import abi, required_library
+from translate_trt.runtime.native.values import as_text, as_texts, check, handle, text_of
 
 
 @dataclass(frozen=True)
@@ -112,8 +80,8 @@ class Glossary:
     """Phrases and their translations.
 
     Attributes:
-        entries: The entries; each source phrase has one.
         ignore_case: Whether phrases match in any case.
+        handle: The library's glossary.
     """
 
     def __init__(self, entries: Iterable[Entry], ignore_case: bool = False) -> None:
@@ -125,28 +93,28 @@ class Glossary:
 
         Raises:
             InputError: A phrase is blank, or an entry has no target phrase.
+            BackendError: libtranslate_trt is not built.
         """
-        self.ignore_case = ignore_case
-        sources: dict[str, str] = {}
-        targets: dict[str, dict[str, None]] = {}
-        for entry in entries:
-            if not (entry.targets and all(map(str.strip, (entry.source, *entry.targets)))):
-                raise InputError(f"{entry} has a blank phrase or no target phrase.")
-            key = _fold(entry.source.strip(), ignore_case).text
-            sources.setdefault(key, entry.source)
-            targets.setdefault(key, {}).update(dict.fromkeys(entry.targets))
-        self._by_phrase = {
-            key: Entry(source, tuple(targets[key])) for key, source in sources.items()
-        }
-        self.entries = [*self._by_phrase.values()]
-        by_word: dict[str, list[str]] = {}
-        for phrase in self._by_phrase:
-            by_word.setdefault(phrase[: _first_end(phrase, 0)], []).append(phrase)
-        # The phrases that begin with a word.
-        self._beginning_with = {word: _Phrases(found) for word, found in by_word.items()}
+        given = [(entry.source, *entry.targets) for entry in entries]
+        counts = (c_size_t * len(given))(*map(len, given))
+        phrases = as_texts([phrase for entry in given for phrase in entry])
+        self._make("tt_glossary_new", ignore_case, phrases, counts, len(given))
+
+    def _make(self, call: str, ignore_case: bool, *arguments: Any) -> None:
+        self.ignore_case, self.handle = ignore_case, c_void_p()
+        self._calls = required_library("glossaries")
+        make = getattr(self._calls, call)
+        check(self._calls, make(*arguments, bool(ignore_case), byref(self.handle)))
+
+    def __del__(self) -> None:
+        if getattr(self, "handle", None):
+            self._calls.tt_glossary_free(self.handle)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.entries, self.ignore_case)
 
     @classmethod
-    def read(cls, path: str | os.PathLike[str], ignore_case: bool = False) -> Glossary:
+    def read(cls, path: str | os.PathLike[str], ignore_case: bool = False) -> Self:
         """Read a glossary: a source phrase and its target phrases per line, separated by tabs.
 
         Args:
@@ -155,14 +123,19 @@ class Glossary:
 
         Raises:
             InputError: The file cannot be read, has no entries, or a line is no entry.
+            BackendError: libtranslate_trt is not built.
         """
         path = os.fspath(path)
         name = display_name(path)
-        with open_input(path) as stream:
-            return cls.parse(read_lines(stream, name), name, ignore_case)
+        with open_input(path) as stream, reading_compressed(name):
+            try:
+                content = stream.read()
+            except OSError as error:
+                raise InputError(f"cannot read {name}: {error.strerror or error}.") from error
+        return cls._parsed(content, name, ignore_case)
 
     @classmethod
-    def parse(cls, lines: Iterable[str], name: str, ignore_case: bool = False) -> Glossary:
+    def parse(cls, lines: Iterable[str], name: str, ignore_case: bool = False) -> Self:
         """Parse the lines of a glossary file; see `read`.
 
         Args:
@@ -172,36 +145,35 @@ class Glossary:
 
         Raises:
             InputError: There are no entries, or a line is no entry.
+            BackendError: libtranslate_trt is not built.
         """
-        entries = list(_parse(lines, name))
-        if not entries:
-            raise InputError(
-                f"{name} has no entries; write a source phrase, a tab and a target phrase per line."
+        return cls._parsed("\n".join(lines).encode(errors="replace"), name, ignore_case)
+
+    @classmethod
+    def _parsed(cls, content: bytes, name: str, ignore_case: bool) -> Self:
+        made = cls.__new__(cls)
+        text = abi.Text(content, len(content))
+        encoded = name.encode(errors="replace")
+        # The arguments of tt_glossary_parse: content, name, ignore_case.
+        made._make("tt_glossary_parse", ignore_case, text, encoded)
+        return made
+
+    @cached_property
+    def entries(self) -> list[Entry]:
+        """The entries, one of each source phrase."""
+        calls = self._calls
+        found = []
+        for entry in range(calls.tt_glossary_size(self.handle)):
+            source, *targets = (
+                text_of(calls.tt_glossary_phrase(self.handle, entry, index))
+                for index in range(calls.tt_glossary_phrases(self.handle, entry))
             )
-        return cls(entries, ignore_case)
+            found.append(Entry(source, tuple(targets)))
+        return found
 
     def find(self, text: str) -> list[Match]:
         """Return the source phrases in a text: the leftmost, longest ones, without overlaps."""
-        folded, at, matches = _fold(text, self.ignore_case), 0, []
-        while at < len(folded.text):
-            first_end = _first_end(folded.text, at)
-            match = self._longest(folded, at, folded.text[at:first_end])
-            if match is None:
-                at = first_end
-            else:
-                end, entry = match
-                matches.append(Match(folded.offsets[at], folded.offsets[end], entry))
-                at = end
-        return matches
-
-    def _longest(self, folded: _Folded, begin: int, first: str) -> tuple[int, Entry] | None:
-        """Return the end and the entry of the longest phrase at a position; None without one."""
-        if (phrases := self._beginning_with.get(first)) is None or not folded.is_edge(begin):
-            return None
-        for phrase in phrases.at(folded.text, begin):
-            if folded.is_edge(end := begin + len(phrase)):
-                return end, self._by_phrase[phrase]
-        return None
+        return [match for match, _ in self.matched_terms(text, "")]
 
     def terms(self, source: str, translation: str) -> list[Term]:
         """Return the terms of a source text, each with its target phrase in the translation."""
@@ -213,162 +185,48 @@ class Glossary:
         Every term has an occurrence of its own in the translation; terms of long target phrases
         come first, so that "York" is not found in the "New York" of another term.
         """
-        matches = self.find(source)
-        if not matches:
-            return []
-        folded = _fold(translation, self.ignore_case)
-        occurrences = _FreeOccurrences(folded)
-        found: list[str | None] = [None] * len(matches)
-        # By source phrase, which identifies an entry.
-        entries = {match.entry.source: match.entry for match in matches}
-        longest = {source: max(map(len, entry.targets)) for source, entry in entries.items()}
-        phrases = {
-            source: [_fold(target.strip(), self.ignore_case).text for target in entry.targets]
-            for source, entry in entries.items()
-        }
-        for n in sorted(range(len(matches)), key=lambda n: -longest[matches[n].entry.source]):
-            for phrase in phrases[matches[n].entry.source]:
-                if (begin := occurrences.take(phrase)) is not None:
-                    end = begin + len(phrase)
-                    found[n] = translation[folded.offsets[begin] : folded.offsets[end]]
-                    break
-        return [
-            (match, Term(source[match.begin : match.end], match.entry.targets, one))
-            for match, one in zip(matches, found, strict=True)
-        ]
+        calls = self._calls
+        with self._terms(calls.tt_glossary_terms, as_text(source), as_text(translation)) as terms:
+            found = []
+            for index in range(calls.tt_terms_size(terms)):
+                one, span = calls.tt_terms_term(terms, index), calls.tt_terms_span(terms, index)
+                match = Match(span.begin, span.end, self.entries[one.entry])
+                found.append((match, self.term(one)))
+            return found
 
+    def annotated(
+        self, text: str, translation: str | None, appends: bool, symbols: str
+    ) -> str | None:
+        """Annotate a text with target phrases (`TermAnnotation`).
 
-def _parse(lines: Iterable[str], name: str) -> Iterator[Entry]:
-    for number, line in enumerate(lines, start=1):
-        if not line.strip() or line.startswith("#"):
-            continue
-        where = f"{name}, line {number}"
-        if _REPLACEMENT in line:
-            raise InputError(f"{where} is not valid UTF-8; convert the file to UTF-8.")
-        source, *targets = (cell.strip() for cell in line.split("\t"))
-        if not source:
-            raise InputError(f"{where} has no source phrase before the first tab; add it.")
-        targets = list(filter(None, targets))  # spreadsheets end short rows with tabs
-        if not targets:
-            raise InputError(
-                f"{where} has no target phrase; write the source phrase, a tab and a target phrase "
-                "(further ones after further tabs), or begin a comment with #."
-            )
-        yield Entry(source, tuple(targets))
+        Args:
+            text: Source text.
+            translation: Its translation, of which only the phrases that it has are added; None
+                adds the preferred target phrase of each source phrase.
+            appends: Whether source phrases stay.
+            symbols: The three symbols of the annotation.
 
-
-class _Folded(NamedTuple):
-    """A text in which equivalent phrases are equal strings.
-
-    Attributes:
-        text: The folded text.
-        offsets: Position in the original of each character and of the end; -1 inside of what is
-            one character of the original with its marks.
-    """
-
-    text: str
-    offsets: Sequence[int]
-
-    def is_edge(self, at: int) -> bool:
-        """Return True if a phrase may begin or end at a position."""
-        if self.offsets[at] < 0:
-            return False
-        inside = 0 < at < len(self.text)
-        return not (inside and _JOINING[self.text[at - 1]] and _JOINING[self.text[at]])
-
-
-class _Phrases:
-    """Phrases with the same first word, found at a position of a text."""
-
-    def __init__(self, phrases: Iterable[str]) -> None:
-        self._sorted = sorted(phrases)
-        self._most = max(map(len, self._sorted))
-        # Index of the longest other phrase that begins each phrase; -1 without one.
-        self._beginnings: list[int] = []
-        for index, phrase in enumerate(self._sorted):
-            # A phrase that begins this one also begins the one before it, or is that one.
-            beginning = index - 1
-            while beginning >= 0 and not phrase.startswith(self._sorted[beginning]):
-                beginning = self._beginnings[beginning]
-            self._beginnings.append(beginning)
-
-    def at(self, text: str, begin: int) -> Iterator[str]:
-        """Iterate over the phrases that a text has at a position, the longest one first.
-
-        In sorted order, all phrases between one of these and the text begin with it.
+        Returns:
+            The annotated text; None if no phrase is annotated.
         """
-        rest = text[begin : begin + self._most]
-        index = bisect.bisect_right(self._sorted, rest) - 1
-        while index >= 0:
-            if rest.startswith(phrase := self._sorted[index]):
-                yield phrase
-            index = self._beginnings[index]
+        calls = self._calls
+        target = None if translation is None else byref(as_text(translation))
+        with self._terms(
+            calls.tt_glossary_annotate, as_text(text), target, appends, as_text(symbols)
+        ) as terms:
+            found = [
+                calls.tt_terms_term(terms, index) for index in range(calls.tt_terms_size(terms))
+            ]
+            if not any(translation is None or one.found for one in found):
+                return None
+            return text_of(calls.tt_terms_annotated(terms))
 
+    def term(self, found: abi.Term) -> Term:
+        """Convert a term of the library."""
+        translation = text_of(found.translation) if found.found else None
+        return Term(text_of(found.source), self.entries[found.entry].targets, translation)
 
-class _FreeOccurrences:
-    """Occurrences of phrases in a text, each of which is taken once, without overlaps."""
-
-    def __init__(self, text: _Folded) -> None:
-        self._text, self._taken = text, bytearray(len(text.text))
-        # Position after which each phrase occurs next, if at all; those before stay taken.
-        self._next: dict[str, int] = {}
-
-    def take(self, phrase: str) -> int | None:
-        """Return the first free occurrence of a phrase between edges, which is free no more."""
-        text, begin = self._text, self._next.get(phrase, 0)
-        while (begin := text.text.find(phrase, begin)) >= 0:
-            end = begin + len(phrase)
-            free = self._taken.find(1, begin, end) < 0
-            if free and text.is_edge(begin) and text.is_edge(end):
-                self._taken[begin:end] = b"\1" * len(phrase)
-                self._next[phrase] = end
-                return begin
-            begin += 1
-        self._next[phrase] = len(text.text)
-        return None
-
-
-def _fold(text: str, ignore_case: bool) -> _Folded:
-    """Fold white space to single spaces, composed characters to NFC, and optionally the case."""
-    if text.isascii() and not _NOT_SINGLE_SPACES.search(text):
-        return _Folded(text.lower() if ignore_case else text, range(len(text) + 1))
-    parts, offsets, at = [], [], 0
-    while at < len(text):
-        end = at + 1
-        if text[at].isspace():
-            while end < len(text) and text[end].isspace():
-                end += 1
-            part = " "
-        else:
-            while end < len(text) and unicodedata.category(text[end])[0] == "M":
-                end += 1
-            part = _nfc(text[at:end])
-            if ignore_case:
-                part = _nfc(part.casefold())
-        parts.append(part)
-        offsets += [at, *itertools.repeat(-1, len(part) - 1)]
-        at = end
-    return _Folded("".join(parts), [*offsets, len(text)])
-
-
-def _nfc(text: str) -> str:
-    """Normalize to NFC, in time that does not grow with the square of a run of marks.
-
-    Python sorts the marks of a character by insertion, which is fast if they are sorted.
-    """
-    if len(text) > _FEW_MARKS:
-        decomposed = itertools.chain.from_iterable(unicodedata.normalize("NFD", c) for c in text)
-        runs = itertools.groupby(decomposed, lambda c: unicodedata.combining(c) > 0)
-        text = "".join(
-            "".join(sorted(run, key=unicodedata.combining) if marks else run) for marks, run in runs
-        )
-    return unicodedata.normalize("NFC", text)
-
-
-def _first_end(text: str, at: int) -> int:
-    """Return the end of the word at a position, or of its character if no word is there."""
-    end = at + 1
-    if _JOINING[text[at]]:
-        while end < len(text) and _JOINING[text[end]]:
-            end += 1
-    return end
+    @contextmanager
+    def _terms(self, make: Any, *arguments: Any) -> Iterator[c_void_p]:
+        with handle(self._calls, self._calls.tt_terms_free, make, self.handle, *arguments) as terms:
+            yield terms

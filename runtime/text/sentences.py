@@ -35,6 +35,14 @@ _LANGUAGE = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]+)*")
 # Returns the offsets at which the sentences of a text begin.
 _Find = Callable[[str], list[int]]
 
+# Scripts that are written without spaces between words: Thai to Myanmar, Khmer, Tai scripts,
+# Balinese and Javanese, then Chinese and Japanese. Korean has spaces.
+_UNSPACED = re.compile(
+    "[\u0e00-\u109f\u1780-\u17ff\u1950-\u19ff\u1a20-\u1aaf\u1b00-\u1b7f\ua980-\ua9df"
+    "\u2e80-\u2fdf\u3005-\u3007\u3041-\u312f\u31a0-\u31bf\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
+    "\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff]"
+)
+
 
 @cache
 def base_language(code: str | None) -> str | None:
@@ -60,6 +68,11 @@ def base_language(code: str | None) -> str | None:
     # The region of mBART's "en_XX" is none; only the language must exist.
     language = langcodes.Language.make(language=tag.language)
     return str(tag.language) if tag.language and language.is_valid() else None
+
+
+def is_unspaced(character: str) -> bool:
+    """Return True for a character of a script that is written without spaces between words."""
+    return _UNSPACED.match(character) is not None
 
 
 def writes_spaces(language: str | None) -> bool:

@@ -1,26 +1,19 @@
-"""Text without anything to translate: numbers, dates, prices, time codes, addresses.
-
-The library does the same in runtime/cpp/src/text/translatable.cc.
-"""
+"""Text without anything to translate: numbers, dates, prices, time codes, addresses."""
 
 from __future__ import annotations
 
-import re
+from ctypes import byref, c_int32
 
-# ASCII only: text of a language without spaces may follow a URL.
-_ADDRESS = re.compile(
-    r"(?:(?:https?|ftp)://|www\.)[!-~]+ | (?:mailto:)?[\w.+-]+@[\w-]+(?:\.[\w-]+)+",
-    re.ASCII | re.IGNORECASE | re.VERBOSE,
-)
-# What would end a line of output, and surrogates, which UTF-8 cannot contain.
-_NOT_IN_A_LINE = re.compile("[\n\r\v\f\x1c-\x1e\x85\u2028\u2029\ud800-\udfff]")
+from translate_trt.runtime.native import required_library
+from translate_trt.runtime.native.values import as_text, check
 
 
 def is_translatable(text: str) -> bool:
-    """Return whether a text has a letter (Unicode category L), and is no URL or e-mail address."""
-    return any(map(str.isalpha, text)) and not _ADDRESS.fullmatch(text.strip())
+    """Return whether a text has a letter (Unicode category L), and is no URL or e-mail address.
 
-
-def untranslated(line: str) -> str:
-    """Return the translation of a line that is not translatable: itself, or nothing if blank."""
-    return _NOT_IN_A_LINE.sub(" ", line) if line.strip() else ""
+    Raises:
+        BackendError: libtranslate_trt is not built.
+    """
+    calls, found = required_library("this"), c_int32()
+    check(calls, calls.tt_is_translatable(as_text(text), byref(found)))
+    return bool(found.value)

@@ -18,7 +18,7 @@ import sacrebleu
 from numpy.typing import NDArray
 
 from translate_trt.runtime.text.bracketings import build_tree
-from translate_trt.runtime.text.glossary import is_unspaced
+from translate_trt.runtime.text.sentences import is_unspaced
 from translate_trt.train.evaluation.evalb import (
     COLLINS,
     Status,

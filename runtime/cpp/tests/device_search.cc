@@ -61,7 +61,8 @@ struct Comparison {
   }
 
   bool same(const Translation& one, const Translation& other) const {
-    return std::equal(one.begin(), one.end(), other.begin(), other.end(),
+    return std::equal(one.hypotheses.begin(), one.hypotheses.end(), other.hypotheses.begin(),
+                      other.hypotheses.end(),
                       [this](const auto& a, const auto& b) { return same(a, b); });
   }
 };
@@ -92,7 +93,7 @@ std::vector<Translation> translate(const Translator& translator,
   // Half of the lines force a prefix.
   std::vector<Tokens> prefixes(lines.size());
   for (std::size_t i = 0; i < lines.size(); i += 2) prefixes[i] = {5};
-  const auto job = translator.job(views, options, prefixes);
+  const auto job = translator.job({views, {prefixes}}, options);
   translator.service().submit(job);
   translator.service().wait(job, std::nullopt);
   return job->translations();

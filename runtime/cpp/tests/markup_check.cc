@@ -67,19 +67,19 @@ json tokens_of(const json& request) {
 Translation translation_of(const json& given) {
   Translation found;
   for (const json& hypothesis : given) {
-    TextHypothesis& one = found.emplace_back();
+    TextHypothesis& one = found.hypotheses.emplace_back();
     one.text = hypothesis.at("text");
     one.score = hypothesis.at("score");
-    one.aligned.target = decode_utf8(one.text);
+    one.aligned.emplace().target = decode_utf8(one.text);
     for (const json& segment : hypothesis.at("segments")) {
-      AlignedSegment& aligned = one.aligned.segments.emplace_back();
+      AlignedSegment& aligned = one.aligned->segments.emplace_back();
       aligned.source = segment.at("source").get<std::vector<Span>>();
       aligned.target = segment.at("target").get<std::vector<Span>>();
       for (const json& row : segment.at("weights")) {
         for (const float weight : row) aligned.weights.push_back(weight);
       }
     }
-    one.pieces.resize(one.aligned.segments.size());
+    one.pieces.resize(one.aligned->segments.size());
   }
   return found;
 }
@@ -105,7 +105,7 @@ json translations_of(const json& request) {
   json found = json::array();
   for (const Translation& translation : marked.translations()) {
     json& text = found.emplace_back(json::array());
-    for (const TextHypothesis& one : translation) text.push_back({one.text, one.score});
+    for (const TextHypothesis& one : translation.hypotheses) text.push_back({one.text, one.score});
   }
   return {{"rounds", rounds}, {"texts", found}};
 }

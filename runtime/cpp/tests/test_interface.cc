@@ -10,6 +10,7 @@
 
 #include "api/calls.h"
 #include "api/markup.h"
+#include "api/result.h"
 #include "base/options.h"
 #include "base/utf8.h"
 #include "check.h"
@@ -30,17 +31,17 @@ void test_options_of_other_sizes() {
   options.beam_size = 7, options.min_length = 99;
   tt_options defaults;
   tt_options_default(&defaults, sizeof(defaults));
-  const tt_options whole = complete(&options, defaults);
-  CHECK(whole.beam_size == 7 && whole.min_length == 0 && whole.struct_size == sizeof(options));
+  const SearchOptions whole = read_options(&options);
+  CHECK(whole.beam_size == 7 && whole.min_length == 0);
   // A caller with a newer header: unknown fields are accepted only if they are zero.
   struct {
     tt_options known;
     std::int64_t more;
   } newer = {defaults, 0};
   newer.known.struct_size = sizeof(newer);
-  CHECK(thrown([&] { complete(&newer.known, defaults); }).empty());
+  CHECK(thrown([&] { read_options(&newer.known); }).empty());
   newer.more = 1;
-  CHECK(contains(thrown([&] { complete(&newer.known, defaults); }), "does not know"));
+  CHECK(contains(thrown([&] { read_options(&newer.known); }), "does not know"));
 }
 
 // The options of callers that were compiled before the language fields existed.
@@ -64,11 +65,7 @@ void test_options_without_languages() {
   write_options(languages, options, sizeof(OlderOptions));
   CHECK(older->beam_size == 7);
   older->num_hypotheses = 3;
-  tt_options defaults;
-  tt_options_default(&defaults, sizeof(defaults));
-  const tt_options whole = complete(options, defaults);
-  CHECK(whole.source_language == nullptr && whole.target_language == nullptr);
-  const SearchOptions read = read_options(whole, languages);
+  const SearchOptions read = read_options(options, languages);
   CHECK(read.num_hypotheses == 3 && read.source_language == "en" && read.target_language == "de");
 }
 
@@ -78,7 +75,7 @@ void test_languages() {
   CHECK(options.source_language == nullptr && options.target_language == nullptr);
   std::string name = "d\xff";
   options.target_language = name.c_str();
-  const SearchOptions read = read_options(options);
+  const SearchOptions read = read_options(&options);
   name.clear();
   CHECK(!read.source_language && read.target_language == "d\uFFFD");
   write_options(read, &options, sizeof(options));
@@ -96,7 +93,7 @@ void test_options_out_of_range() {
     tt_options options;
     tt_options_default(&options, sizeof(options));
     change(options);
-    return thrown([&] { read_options(options); });
+    return thrown([&] { read_options(&options); });
   };
   CHECK(refused([](tt_options&) {}).empty());
   CHECK(
@@ -143,11 +140,11 @@ void test_null_and_empty() {
 }
 
 // A result without alignments, made by the caller.
-std::unique_ptr<tt_result, translate_trt::detail::Free> result_of(const std::string& text) {
+std::unique_ptr<tt_result> result_of(const std::string& text) {
   TextHypothesis one;
   one.text = text;
   one.pieces.resize(1);
-  return std::unique_ptr<tt_result, translate_trt::detail::Free>(as_result({{one}}));
+  return std::make_unique<tt_result>(std::vector<Translation>{Translation{{one}}});
 }
 
 void test_markup() {
@@ -173,15 +170,16 @@ void test_markup() {
   CHECK(contains(tt_last_error(), "not translated yet"));
   CHECK(tt_markup_receive(markup, result_of("x").get()) == TT_INPUT_ERROR);
   CHECK(contains(tt_last_error(), "not of the lines"));
-  const std::unique_ptr<tt_result, translate_trt::detail::Free> two(
-      as_result({result_of("x")->translations[0], result_of("y")->translations[0]}));
+  const auto two = std::make_unique<tt_result>(
+      std::vector<Translation>{result_of("x")->translations[0], result_of("y")->translations[0]});
   CHECK(tt_markup_receive(markup, two.get()) == TT_INPUT_ERROR);
   two->round = markup->round;
   CHECK(tt_markup_receive(markup, two.get()) == TT_INPUT_ERROR);
   CHECK(contains(tt_last_error(), "without tt_submit_options.markup"));
   // Alignments without tokens: tags stay at the ends.
   for (auto& translation : two->translations) {
-    translation[0].aligned = {decode_utf8(translation[0].text), {{}}};
+    TextHypothesis& one = translation.hypotheses[0];
+    one.aligned = {decode_utf8(one.text), {{}}};
   }
   CHECK(tt_markup_receive(markup, two.get()) == TT_OK);
   CHECK(tt_markup_lines(markup).size == 0);
@@ -222,7 +220,8 @@ void test_the_wrapper() {
   translate_trt::SearchOptions options;
   CHECK(options.beam_size == 4 && !options.max_length && options.to_c().max_length == 0);
   options.max_length = 0;  // invalid, and not the same as no value
-  CHECK(contains(thrown([&] { read_options(options.to_c()); }), "max_length is"));
+  const tt_options in_c = options.to_c();
+  CHECK(contains(thrown([&] { read_options(&in_c); }), "max_length is"));
 }
 
 }  // namespace

@@ -26,7 +26,7 @@ std::shared_ptr<Job> job_of(const std::vector<std::size_t>& lengths) {
         TextHypothesis line;
         for (const auto& found : sentences)
           line.text += std::to_string(found[0].tokens.size()) + " ";
-        return Translation{line};
+        return Translation{{line}};
       });
   for (Sentence& one : sentences_of(lengths)) job->add_line({std::move(one)});
   return job;
@@ -34,7 +34,7 @@ std::shared_ptr<Job> job_of(const std::vector<std::size_t>& lengths) {
 
 std::string texts(const std::shared_ptr<Job>& job) {
   std::string found;
-  for (const Translation& line : job->translations()) found += line[0].text;
+  for (const Translation& line : job->translations()) found += line.hypotheses[0].text;
   return found;
 }
 

@@ -16,6 +16,7 @@ from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.io.compression import decompressed, reading_compressed
 from translate_trt.runtime.io.lines import check_text, open_input, read_lines
 from translate_trt.runtime.json_lines import WordsOf, json_hypotheses
+from translate_trt.runtime.native.core import plain_lines
 from translate_trt.runtime.record_formats import JsonLinesFormat, TsvFormat, translation_columns
 from translate_trt.runtime.results import TextHypothesis, Translation
 from translate_trt.runtime.serve.corpus.plan import (
@@ -27,7 +28,6 @@ from translate_trt.runtime.serve.corpus.plan import (
     open_parquet,
 )
 from translate_trt.runtime.serve.corpus.run_options import JSON_LINES, TSV, CorpusOptions
-from translate_trt.runtime.text.markup_tokens import read_tokens
 
 INVALID_UTF8, TOO_LONG = "not valid UTF-8", "too long"
 NULL, EMPTY = "null", "empty"
@@ -193,7 +193,7 @@ def _fault(text: str, options: CorpusOptions) -> str | None:
         return TOO_LONG
     if options.markup == "xml":
         try:
-            read_tokens(text, options.markup)
+            plain_lines(text, options.markup)
         except InputError:
             return NOT_XML
     return None

@@ -8,15 +8,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from translate_trt.runtime.bundle.checks import check_options
 from translate_trt.runtime.bundle.manifest import read_manifest, verify_files
 from translate_trt.runtime.errors import BackendError, OptionError
 from translate_trt.runtime.io.outputs import check_apart
-from translate_trt.runtime.line_translation import (
-    check_attention,
-    check_constraints,
-    check_splitting,
-)
+from translate_trt.runtime.line_request import LineRequest
+from translate_trt.runtime.native import library as native_library
+from translate_trt.runtime.native import missing_library
+from translate_trt.runtime.native.core import check_bundle
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.serve.corpus.cluster import Work
 from translate_trt.runtime.serve.corpus.driver import translate_shards
@@ -37,7 +35,7 @@ from translate_trt.runtime.serve.corpus.run_options import (
     CorpusOptions,
     WorkerOptions,
 )
-from translate_trt.runtime.terms import check_positions
+from translate_trt.runtime.text.documents import SplitText
 from translate_trt.runtime.text.sentences import chosen_rules
 
 #: Called with the number of shards and the number of those finished before.
@@ -88,21 +86,27 @@ def prepare_work(
     options = dataclasses.replace(options, json=as_json)
     manifest = read_manifest(bundle)
     entry = manifest.target(target, shortlist)
-    if options.alignments or options.markup:
-        check_attention(entry)
-        if options.terminology:
-            check_positions(manifest)
     verify_files(bundle, manifest, entry.name)
-    check_options(manifest, entry, search)
-    check_splitting(search, options.split)
-    if options.terminology and manifest.term_annotation is None:
-        check_constraints(entry)
-        if search.beam_size < 2:
-            raise OptionError("beam_size is 1; terms of a glossary need at least 2.")
-    if options.constraints_field:
-        check_constraints(entry)
-        if search.beam_size < 2:
-            raise OptionError("beam_size is 1; the constraints of constraints_field need 2.")
+    library = native_library()
+    if library is None:
+        raise BackendError(missing_library("a corpus"))
+    splits = options.split is not False or options.document
+    of_lines = LineRequest(
+        (), search, alignments=options.alignments or options.markup is not None,
+        terminology=options.glossary, split=_not_split if splits else None,
+    )  # fmt: skip
+    check_bundle(library, bundle, entry.name, of_lines)
+    for name, given in (
+        ("terminology", options.terminology and manifest.term_annotation is None),
+        ("constraints_field", options.constraints_field),
+    ):
+        if given and not entry.contract.marks:
+            raise OptionError(
+                f"{name}: the step graph of {entry.name} cannot enforce constraints. Export the "
+                "bundle again with --all-options, or for an onnx target."
+            )
+        if given and search.beam_size < 2:
+            raise OptionError(f"beam_size is 1, and {name} needs at least 2.")
     chosen_rules(options.split, search.source_language or manifest.source_language)
     sources = find_inputs(inputs, options.column)
     for source in sources:
@@ -121,6 +125,10 @@ def prepare_work(
     check_apart(output, [bundle])
     job = Job(output.resolve(), make_settings(manifest, entry.name, search, options))
     return Work(str(bundle.resolve()), entry.name, search, options, workers, job), sources
+
+
+def _not_split(line: str) -> SplitText:
+    raise AssertionError("only options are checked")
 
 
 def translate_inputs(

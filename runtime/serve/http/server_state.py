@@ -14,6 +14,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from translate_trt.runtime.errors import InputError
+from translate_trt.runtime.native.core import plain_lines
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import Statistics
 from translate_trt.runtime.serve.admission import Admission, search_cost
@@ -36,7 +37,6 @@ from translate_trt.runtime.serve.http.routing import Route
 from translate_trt.runtime.serve.http.served_bundle import BundleSource
 from translate_trt.runtime.serve.http.text_translation import TextTranslation, Work
 from translate_trt.runtime.text.glossary import Entry, Glossary
-from translate_trt.runtime.text.markup import text_without_tags
 from translate_trt.runtime.text.translatable import is_translatable
 
 log = logging.getLogger("translate_trt")
@@ -144,7 +144,7 @@ class ServerState:
             HttpError: See `detect`; or the server does not know a text's language.
         """
         if query.format == "html":
-            texts = [text_without_tags(one) for one in texts]
+            texts = ["\n".join(plain_lines(one, "html")) for one in texts]
         together = self.detect("\n".join(texts))[0]
         found = [
             self.detect(one)[0]

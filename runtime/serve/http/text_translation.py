@@ -193,7 +193,7 @@ def _submit(
 
 
 def _split(hop: Hop, text: str, options: SearchOptions) -> SplitText:
-    splitter = hop.bundle.translator.lines.splitter(_rules(hop), options)
+    splitter = hop.bundle.translator.splitter(_rules(hop), options)
     return splitter.split_document(text, options, unwrap=False)
 
 

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from translate_trt.runtime.errors import InputError, OptionError
 from translate_trt.runtime.json_lines import WordsOf
-from translate_trt.runtime.line_translation import check_attention
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import TextHypothesis, Translation
 from translate_trt.runtime.serve.admission import search_cost
@@ -208,7 +207,7 @@ def _check_line(row: int, line: Line, translator: Translator, limits: Limits) ->
     source = None if isinstance(line.source, str) else line.source
     _check_text(row, line)
     if line.alignments or line.markup:
-        check_attention(translator.target)
+        translator.check_request(translator.request((), line.options, alignments=True))
     translator.check(line.options, source, f"sentence {row}", line.score)
 
 

@@ -331,11 +331,27 @@ TT_API tt_status tt_glossary_read(const char* path, int32_t ignore_case, tt_glos
 TT_API tt_status tt_glossary_parse(tt_text content, const char* name, int32_t ignore_case,
                                    tt_glossary** glossary);
 
-/* Frees a glossary; NULL is allowed. Terms that were found with it must be freed before. */
+/* Makes a glossary of entries in memory.
+ *
+ * phrases: the phrases of all entries, one after another: the source phrase of an entry, then its
+ * target phrases.
+ * counts: number of phrases of each entry, at least 2.
+ * size: number of entries, which may be 0.
+ *
+ * TT_INPUT_ERROR: a phrase is blank, or an entry has no target phrase. Otherwise as above. */
+TT_API tt_status tt_glossary_new(const tt_text* phrases, const size_t* counts, size_t size,
+                                 int32_t ignore_case, tt_glossary** glossary);
+
+/* Frees a glossary; NULL is allowed. Its phrases in tt_term are valid until then. */
 TT_API void tt_glossary_free(tt_glossary* glossary);
 
-/* Returns the number of different source phrases. */
+/* Returns the number of entries, each with another source phrase. */
 TT_API size_t tt_glossary_size(const tt_glossary* glossary);
+
+/* Return the number of phrases of an entry, and one of them, null-terminated: its source phrase
+ * (0), or one of its target phrases. An index out of range returns 0 or an empty text. */
+TT_API size_t tt_glossary_phrases(const tt_glossary* glossary, size_t entry);
+TT_API tt_text tt_glossary_phrase(const tt_glossary* glossary, size_t entry, size_t index);
 
 /* A phrase of a glossary in a line, looked for in the translation. The texts are
  * null-terminated. */
@@ -344,7 +360,13 @@ typedef struct tt_term {
   tt_text target;      /* its first target phrase */
   tt_text translation; /* the target phrase that the translation has; empty if it has none */
   int32_t found;       /* 1 if it has one */
+  uint32_t entry;      /* index of the entry in the glossary */
 } tt_term;
+
+/* A part of a text, in characters (code points). */
+typedef struct tt_span {
+  size_t begin, end;
+} tt_span;
 
 /* The terms of a line, in its order. */
 typedef struct tt_terms tt_terms;
@@ -360,12 +382,37 @@ typedef struct tt_terms tt_terms;
 TT_API tt_status tt_glossary_terms(const tt_glossary* glossary, tt_text line, tt_text translation,
                                    tt_terms** terms);
 
+/* Annotates a line with target phrases, for a model that was trained so.
+ *
+ * translation: NULL annotates each source phrase with its first target phrase; otherwise, phrases
+ * with the target phrase that this translation of the line has, as in training data.
+ * appends: 1: the source phrase stays; 0: the target phrase replaces it.
+ * symbols: three characters: before a phrase, between source and target, and after both.
+ * terms: set to a new handle, whose tt_terms_annotated is the line.
+ *
+ * TT_INPUT_ERROR: an argument is NULL, or the symbols are not three. TT_MEMORY_ERROR. */
+TT_API tt_status tt_glossary_annotate(const tt_glossary* glossary, tt_text line,
+                                      const tt_text* translation, int32_t appends, tt_text symbols,
+                                      tt_terms** terms);
+
 /* Return the number of terms, and one of them; its texts are empty if the index is out of range. */
 TT_API size_t tt_terms_size(const tt_terms* terms);
 TT_API tt_term tt_terms_term(const tt_terms* terms, size_t index);
 
+/* Returns where a term stands in the line. */
+TT_API tt_span tt_terms_span(const tt_terms* terms, size_t index);
+
+/* Returns the annotated line; "" unless tt_glossary_annotate made the terms. */
+TT_API tt_text tt_terms_annotated(const tt_terms* terms);
+
 /* Frees terms; NULL is allowed. */
 TT_API void tt_terms_free(tt_terms* terms);
+
+/* Sets `translatable` to 1 if a text has a letter and is no URL or e-mail address, and to 0
+ * otherwise (tt_submit_options.translate_all).
+ *
+ * TT_INPUT_ERROR: an argument is NULL. TT_MEMORY_ERROR. */
+TT_API tt_status tt_is_translatable(tt_text text, int32_t* translatable);
 
 /* Texts with markup; see tt_markup_new. */
 typedef struct tt_markup tt_markup;
@@ -410,6 +457,15 @@ TT_API tt_status tt_completions_add(tt_completions* completions, void* context);
 /* Frees a queue; NULL is allowed. tt_completions_wait must have returned every job that was
  * submitted with the queue. */
 TT_API void tt_completions_free(tt_completions* completions);
+
+/* A line whose parts, such as its sentences, are translated one by one and joined. */
+typedef struct tt_split {
+  const tt_text* parts;   /* each with the language code that the line begins with, if any */
+  const tt_text* between; /* size + 1 texts: before the first translation, between them, after */
+  const int64_t* offsets; /* characters of the line before each part, minus those of the part's
+                             language code; NULL: unknown, and parts are not aligned */
+  size_t size;            /* number of parts; may be 0 */
+} tt_split;
 
 /* Options of a job. */
 typedef struct tt_submit_options {
@@ -459,6 +515,13 @@ typedef struct tt_submit_options {
   /* 1: translate also lines without letters, and lines that are only a URL or an e-mail address;
    * 0: these are their own translations, unless they have a prefix, constraints or terms. */
   int32_t translate_all;
+  /* One split per line; NULL: no line is split. The prefix of a line is that of its first part.
+   * Goes with neither score, constraints nor alternatives, and belongs to lines of text. */
+  const tt_split* splits;
+  int32_t terms; /* 1: look up the terms of `terminology` in each translation (tt_result_term) */
+  /* 1: return the attention between the tokens of each line and its translations
+   * (tt_result_segments). Needs a bundle exported with --attention; not for token sequences. */
+  int32_t segments;
 } tt_submit_options;
 
 /* Sets the defaults, as tt_options_default does. */
@@ -475,6 +538,20 @@ TT_API tt_status tt_submit(const tt_translator* translator, const tt_text* lines
 TT_API tt_status tt_submit_ids(const tt_translator* translator, const tt_tokens* sources,
                                size_t count, const tt_submit_options* options,
                                const tt_tokens* prefixes, tt_job** job);
+
+/* Check lines or token sequences and options as tt_submit and tt_submit_ids do, and submit nothing.
+ * No lines check the options alone. */
+TT_API tt_status tt_check(const tt_translator* translator, const tt_text* lines, size_t count,
+                          const tt_submit_options* options, const tt_text* prefixes);
+TT_API tt_status tt_check_ids(const tt_translator* translator, const tt_tokens* sources,
+                              size_t count, const tt_submit_options* options,
+                              const tt_tokens* prefixes);
+
+/* Checks options as tt_check does, for a target that is not loaded.
+ *
+ * target: NULL takes the first target of the manifest. */
+TT_API tt_status tt_bundle_check(const char* bundle, const char* target,
+                                 const tt_submit_options* options);
 
 /* Returns 1 if the job has finished, and 0 otherwise, without waiting. */
 TT_API int32_t tt_job_finished(const tt_job* job);
@@ -538,6 +615,10 @@ enum { TT_MARKUP_HTML = 0, TT_MARKUP_XML = 1, TT_MARKUP_TEXT = 2 };
  * is neither 0 nor 1. TT_MEMORY_ERROR. */
 TT_API tt_status tt_markup_new(const tt_text* texts, size_t count, int32_t kind, int32_t whole,
                                tt_markup** markup);
+
+/* As tt_markup_new, with a name of each text for error messages. */
+TT_API tt_status tt_markup_new_named(const tt_text* texts, const tt_text* names, size_t count,
+                                     int32_t kind, int32_t whole, tt_markup** markup);
 
 typedef struct tt_lines {
   const tt_text* data;
@@ -647,6 +728,75 @@ typedef struct tt_word {
  * order. A confidence is a probability only of calibrated targets (tt_translator_calibrated). */
 TT_API size_t tt_result_words(const tt_result* result, size_t line, size_t rank);
 TT_API tt_word tt_result_word(const tt_result* result, size_t line, size_t rank, size_t word);
+
+/* Returns the words of a translation that consists of pieces, with their confidence, as
+ * tt_submit_options.words does: those of line 0 and rank 0 of the result.
+ *
+ * TT_INPUT_ERROR: a piece has fewer log-probabilities than tokens, or a token is outside the
+ * vocabulary. TT_BUNDLE_ERROR: the calibration is damaged. TT_MEMORY_ERROR. */
+TT_API tt_status tt_translator_words(const tt_translator* translator, const tt_tokens* pieces,
+                                     const tt_log_probs* log_probs, size_t count,
+                                     tt_result** result);
+
+/* Tokens of a segment and the attention between them. Tokens of different segments are not
+ * aligned. */
+typedef struct tt_segment {
+  const tt_span* source; /* the characters of each source token in the line, in order */
+  const tt_span* target; /* the characters of each target token in the translation, in order */
+  size_t source_size, target_size;
+  const float* weights; /* [target_size, source_size] */
+} tt_segment;
+
+typedef struct tt_segments {
+  const tt_segment* data;
+  size_t size;
+} tt_segments;
+
+/* Returns the aligned segments of a line and its translation, none unless
+ * tt_submit_options.segments was set. */
+TT_API tt_segments tt_result_segments(const tt_result* result, size_t line, size_t rank);
+
+/* Aligns the words of a line and its translation by segments, as tt_submit_options.alignments does:
+ * the pairs are those of line 0 and rank 0 of the result.
+ *
+ * threshold: see tt_submit_options.alignment_threshold.
+ *
+ * TT_INPUT_ERROR: an argument is NULL. TT_MEMORY_ERROR. */
+TT_API tt_status tt_align_words(tt_text line, tt_text translation, tt_segments segments,
+                                double threshold, tt_result** result);
+
+/* Return the number of terms of a translation, which is 0 unless tt_submit_options.terms was set,
+ * and one of them, in the order of the line. */
+TT_API size_t tt_result_terms(const tt_result* result, size_t line, size_t rank);
+TT_API tt_term tt_result_term(const tt_result* result, size_t line, size_t rank, size_t index);
+
+enum { TT_TRUNCATED = 1, TT_LOOPED = 2 };
+
+/* A whole result as arrays, for bindings, which need one call for it instead of one per value. An
+ * array of ends has one entry per line, hypothesis or piece: the index after the last of its
+ * entries in the array of what it contains. */
+typedef struct tt_result_arrays {
+  size_t struct_size;
+  size_t lines, hypotheses, pieces;
+  const size_t* hypothesis_ends;  /* [lines] */
+  const size_t* sentences;        /* [lines] number of parts that were translated one by one */
+  const size_t* piece_ends;       /* [hypotheses] */
+  const double* scores;           /* [hypotheses] */
+  const size_t* text_ends;        /* [hypotheses] in bytes */
+  const char* texts;              /* UTF-8 */
+  const double* piece_scores;     /* [pieces] */
+  const uint8_t* flags;           /* [pieces] TT_TRUNCATED, TT_LOOPED */
+  const size_t* token_ends;       /* [pieces] */
+  const int32_t* tokens;
+  const size_t* log_prob_ends; /* [pieces] */
+  const double* log_probs;
+} tt_result_arrays;
+
+/* Sets the first `struct_size` bytes of the arrays, which belong to the result.
+ *
+ * TT_OPTION_ERROR: as for tt_options_default. TT_MEMORY_ERROR. */
+TT_API tt_status tt_result_as_arrays(tt_result* result, tt_result_arrays* arrays,
+                                     size_t struct_size);
 
 /* Returns the cross-attention of a piece, which is empty unless return_attention was set. */
 TT_API tt_attention tt_result_attention(const tt_result* result, size_t line, size_t rank,

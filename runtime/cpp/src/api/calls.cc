@@ -1,8 +1,7 @@
 #include "api/calls.h"
 
-#include <memory>
+#include <cstdint>
 #include <string>
-#include <utility>
 
 #include "base/utf8.h"
 #include "translate_trt/device.h"
@@ -52,19 +51,15 @@ std::vector<std::string_view> texts(const tt_text* given, std::size_t count, con
   return found;
 }
 
-tt_result* as_result(std::vector<Translation> translations) {
-  auto result = std::make_unique<tt_result>();
-  for (const Translation& translation : translations) {
-    auto& of_line = result->tokens.emplace_back();
-    for (const TextHypothesis& hypothesis : translation) {
-      auto& of_hypothesis = of_line.emplace_back();
-      for (const Hypothesis& piece : hypothesis.pieces) {
-        of_hypothesis.emplace_back(piece.tokens.begin(), piece.tokens.end());
-      }
-    }
-  }
-  result->translations = std::move(translations);
-  return result.release();
+tt_text as_text(const std::string& text) { return {text.c_str(), text.size()}; }
+
+tt_term as_term(const Term& term) {
+  const GlossaryEntry* entry = term.match.entry;
+  if (entry == nullptr) return {{"", 0}, {"", 0}, {"", 0}, 0, 0};
+  const bool found = term.translation.has_value();
+  return {as_text(term.source), as_text(entry->targets.front()),
+          found ? as_text(*term.translation) : tt_text{"", 0}, found ? 1 : 0,
+          static_cast<std::uint32_t>(entry->index)};
 }
 
 }  // namespace translate_trt::runtime

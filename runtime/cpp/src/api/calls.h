@@ -1,27 +1,20 @@
-// What the functions of the C interface share: handles, arguments, and errors as statuses.
+// What the functions of the C interface share: arguments, and errors as statuses.
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <exception>
+#include <memory>
 #include <new>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/errors.h"
-#include "core/results.h"
 #include "text/glossary.h"
 #include "translate_trt/translate_trt.h"
 
-struct tt_result {
-  std::vector<translate_trt::runtime::Translation> translations;
-  // Tokens as int32_t, by line, hypothesis and piece.
-  std::vector<std::vector<std::vector<std::vector<std::int32_t>>>> tokens;
-  std::uint64_t round = 0;  // of texts with markup whose lines were translated (tt_markup)
-};
-
 struct tt_glossary {
-  translate_trt::runtime::Glossary glossary;
+  std::shared_ptr<const translate_trt::runtime::Glossary> glossary;
 };
 
 namespace translate_trt::runtime {
@@ -52,7 +45,10 @@ void require(bool given, const char* name);
 // The texts of an array. name: of a text in errors. Throws an input error if one has no data.
 std::vector<std::string_view> texts(const tt_text* given, std::size_t count, const char* name);
 
-// Returns a new handle.
-tt_result* as_result(std::vector<Translation> translations);
+// A null-terminated text that belongs to a handle.
+tt_text as_text(const std::string& text);
+
+// A term as C structure, whose texts belong to `term` and its glossary. Its entry may be null.
+tt_term as_term(const Term& term);
 
 }  // namespace translate_trt::runtime

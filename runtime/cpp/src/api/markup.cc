@@ -1,14 +1,15 @@
 // Texts with markup in the C interface.
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "api/calls.h"
 #include "api/markup.h"
+#include "api/result.h"
 #include "base/options.h"
 #include "base/utf8.h"
 
-using translate_trt::runtime::as_result;
 using translate_trt::runtime::guarded;
 using translate_trt::runtime::MarkedTexts;
 using translate_trt::runtime::Markup;
@@ -17,6 +18,11 @@ using translate_trt::runtime::texts;
 
 tt_status tt_markup_new(const tt_text* given, size_t count, int32_t kind, int32_t whole,
                         tt_markup** markup) {
+  return tt_markup_new_named(given, nullptr, count, kind, whole, markup);
+}
+
+tt_status tt_markup_new_named(const tt_text* given, const tt_text* names, size_t count,
+                              int32_t kind, int32_t whole, tt_markup** markup) {
   if (markup != nullptr) *markup = nullptr;
   return guarded([&] {
     require(markup != nullptr, "markup");
@@ -26,13 +32,19 @@ tt_status tt_markup_new(const tt_text* given, size_t count, int32_t kind, int32_
                                                  "; it must be one of TT_MARKUP_...");
     }
     std::vector<std::u32string> decoded;
-    std::vector<std::string> names;
-    for (const auto text : texts(given, count, "the text")) {
-      names.push_back(tt_markup::name(names.size()));
-      decoded.push_back(translate_trt::runtime::decode_utf8(text));
+    std::vector<std::string> names_of_texts;
+    for (const auto name : texts(names, names == nullptr ? 0 : count, "the text of a name")) {
+      names_of_texts.emplace_back(name);
     }
-    *markup = new tt_markup(MarkedTexts(decoded, names, static_cast<Markup>(kind),
-                                        translate_trt::runtime::is_true("whole", whole)));
+    for (const auto text : texts(given, count, "the text")) {
+      decoded.push_back(translate_trt::runtime::decode_utf8(text));
+      if (names == nullptr) {
+        names_of_texts.push_back("text " + std::to_string(decoded.size()) + " of this call");
+      }
+    }
+    MarkedTexts marked(decoded, names_of_texts, static_cast<Markup>(kind),
+                       translate_trt::runtime::is_true("whole", whole));
+    *markup = new tt_markup(std::move(marked), std::move(names_of_texts));
   });
 }
 
@@ -60,7 +72,7 @@ tt_status tt_markup_result(const tt_markup* markup, tt_result** result) {
   return guarded([&] {
     require(markup != nullptr, "markup");
     require(result != nullptr, "result");
-    *result = as_result(markup->marked.translations());
+    *result = new tt_result(markup->marked.translations());
   });
 }
 

@@ -13,16 +13,13 @@
 
 struct tt_markup {
   translate_trt::runtime::MarkedTexts marked;
-  std::vector<tt_text> lines;  // to translate next
-  std::uint64_t round = 0;     // number of these lines, of all that this process has made
+  std::vector<std::string> names;  // of the texts in error messages
+  std::vector<tt_text> lines;      // to translate next
+  std::uint64_t round = 0;         // number of these lines, of all that this process has made
 
-  explicit tt_markup(translate_trt::runtime::MarkedTexts texts) : marked(std::move(texts)) {
+  tt_markup(translate_trt::runtime::MarkedTexts texts, std::vector<std::string> names_of_texts)
+      : marked(std::move(texts)), names(std::move(names_of_texts)) {
     list_lines();
-  }
-
-  // The name of a text in error messages.
-  static std::string name(std::size_t text) {
-    return "text " + std::to_string(text + 1) + " of this call";
   }
 
   // Makes the array of the lines to translate next.
@@ -36,7 +33,7 @@ struct tt_markup {
   // The name of the text that each line is from.
   std::vector<std::string> names_of_lines() const {
     std::vector<std::string> found;
-    for (const std::size_t owner : marked.owners()) found.push_back(name(owner));
+    for (const std::size_t owner : marked.owners()) found.push_back(names[owner]);
     return found;
   }
 };

@@ -18,6 +18,7 @@
 
 #include "api/calls.h"
 #include "api/markup.h"
+#include "api/result.h"
 #include "base/errors.h"
 #include "base/options.h"
 #include "base/utf8.h"
@@ -28,23 +29,24 @@
 #endif
 
 using translate_trt::runtime::Additions;
-using translate_trt::runtime::as_result;
 using translate_trt::runtime::Clock;
 using translate_trt::runtime::Constraints;
 using translate_trt::runtime::Deadline;
 using translate_trt::runtime::Forced;
+using translate_trt::runtime::Glossary;
 using translate_trt::runtime::guarded;
 using translate_trt::runtime::Hypothesis;
 using translate_trt::runtime::Job;
+using translate_trt::runtime::Lines;
 using translate_trt::runtime::require;
 using translate_trt::runtime::SearchOptions;
 using translate_trt::runtime::SourceNames;
+using translate_trt::runtime::Split;
 using translate_trt::runtime::TextHypothesis;
 using translate_trt::runtime::texts;
 using translate_trt::runtime::Tokens;
 using translate_trt::runtime::Translation;
 using translate_trt::runtime::Translator;
-using translate_trt::runtime::Word;
 
 struct tt_translator {
   Translator translator;
@@ -73,6 +75,8 @@ struct tt_completions {
 
 namespace {
 
+using Splits = std::optional<std::vector<Split>>;
+
 std::vector<Tokens> token_lists(const tt_tokens* given, std::size_t count, const char* name) {
   std::vector<Tokens> found;
   for (std::size_t i = 0; i < count; ++i) {
@@ -83,11 +87,7 @@ std::vector<Tokens> token_lists(const tt_tokens* given, std::size_t count, const
 }
 
 SearchOptions options_for(const Translator& translator, const tt_options* given) {
-  if (given == nullptr) return translator.default_options();
-  tt_options defaults;
-  translate_trt::runtime::write_options({}, &defaults, sizeof(defaults));
-  return translate_trt::runtime::read_options(translate_trt::runtime::complete(given, defaults),
-                                              translator.default_options());
+  return translate_trt::runtime::read_options(given, translator.default_options());
 }
 
 const char* text_at(const std::vector<std::string>& texts, std::size_t index) {
@@ -144,8 +144,8 @@ Constraints constraints_of(const Translator& translator, const tt_submit_options
   }
   if (tokens != nullptr) return phrase_lists(tokens, count);
   if (lines == nullptr) return {};
-  return translator.encode_constraints(texts(lines, count, "the text of constraints"),
-                                       names_of(submitted, count));
+  return translator.jobs().encode_constraints(texts(lines, count, "the text of constraints"),
+                                              names_of(submitted, count));
 }
 
 // Checks a job of the lines of texts with markup.
@@ -153,10 +153,10 @@ void check_markup(const tt_submit_options& submitted, const tt_text* lines, std:
                   bool has_prefixes) {
   if (has_prefixes || submitted.prefix_tokens != nullptr || submitted.constraints != nullptr ||
       submitted.constraint_tokens != nullptr || submitted.score != 0 || submitted.alignments != 0 ||
-      submitted.words != 0 || submitted.line_names != nullptr) {
+      submitted.words != 0 || submitted.line_names != nullptr || submitted.segments != 0) {
     throw translate_trt::runtime::option_error(
-        "prefixes, constraints, score, alignments, words and line_names belong to lines, and the "
-        "lines are of texts with markup; leave them out.");
+        "prefixes, constraints, score, alignments, segments, words and line_names belong to lines, "
+        "and the lines are of texts with markup; leave them out.");
   }
   const std::vector<tt_text>& wanted = submitted.markup->lines;
   const auto is_same = [](const tt_text& a, const tt_text& b) {
@@ -167,36 +167,78 @@ void check_markup(const tt_submit_options& submitted, const tt_text* lines, std:
       "the lines are not those that tt_markup_lines returns; pass all of them as they are.");
 }
 
-std::shared_ptr<Job> job_of(const Translator& translator, const tt_text* lines, std::size_t count,
+Splits splits_of(const tt_submit_options& submitted, std::size_t count) {
+  if (submitted.splits == nullptr) return std::nullopt;
+  std::vector<Split> found;
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto& [parts, between, offsets, size] = submitted.splits[i];
+    require(parts != nullptr || size == 0, "parts of a split");
+    require(between != nullptr, "between of a split");
+    Split& split = found.emplace_back();
+    split.parts = texts(parts, size, "the text of a part");
+    for (const auto text : texts(between, size + 1, "the text between parts")) {
+      split.between.push_back(
+          translate_trt::runtime::encode_utf8(translate_trt::runtime::decode_utf8(text)));
+    }
+    if (offsets != nullptr) split.offsets.assign(offsets, offsets + size);
+  }
+  return found;
+}
+
+std::shared_ptr<const Glossary> glossary_of(const tt_submit_options& submitted) {
+  if (submitted.terminology != nullptr) return submitted.terminology->glossary;
+  if (submitted.terms == 0) return nullptr;
+  throw translate_trt::runtime::option_error("terms is 1, and no terminology is given.");
+}
+
+// Lines of text without their demands.
+Lines lines_of(const tt_text* lines, std::size_t count, const tt_submit_options& submitted) {
+  require(lines != nullptr || count == 0, "lines");
+  Lines made = {texts(lines, count, "the text of a line")};
+  Additions& additions = made.additions;
+  additions.alignments = submitted.alignments != 0;
+  additions.threshold = submitted.alignment_threshold;
+  additions.words = submitted.words != 0;
+  additions.aligned = submitted.segments != 0 || submitted.markup != nullptr;
+  additions.terms = submitted.terms != 0;
+  // A segment of a text with markup is translatable; its parts may not be.
+  const bool is_segment = submitted.markup != nullptr && submitted.splits == nullptr;
+  additions.translate_all = submitted.translate_all != 0 || is_segment;
+  made.terminology = glossary_of(submitted);
+  made.splits = splits_of(submitted, count);
+  return made;
+}
+
+std::shared_ptr<Job> job_of(const Translator& translator, const tt_text* given, std::size_t count,
                             const SearchOptions& options, const tt_text* prefixes,
                             const tt_submit_options& submitted) {
-  require(lines != nullptr || count == 0, "lines");
+  Lines lines = lines_of(given, count, submitted);
   const tt_tokens* tokens = submitted.prefix_tokens;
-  if (submitted.markup != nullptr) check_markup(submitted, lines, count, prefixes != nullptr);
+  if (submitted.markup != nullptr) check_markup(submitted, given, count, prefixes != nullptr);
   if (prefixes != nullptr && tokens != nullptr) {
     throw translate_trt::runtime::input_error(
         "prefixes and prefix_tokens are both given; leave one of them out.");
   }
-  const Forced forced = forced_by(submitted, prefixes != nullptr || tokens != nullptr, count);
-  const auto of_text = texts(prefixes, prefixes == nullptr ? 0 : count, "the text of a prefix");
-  auto of_tokens = token_lists(tokens, tokens == nullptr ? 0 : count, "the list of a prefix");
-  const Additions additions = {submitted.alignments != 0, submitted.alignment_threshold,
-                               submitted.words != 0, submitted.markup != nullptr,
-                               submitted.translate_all != 0};
-  return translator.job(
-      texts(lines, count, "the text of a line"), options,
-      prefixes == nullptr ? std::move(of_tokens) : translator.encode_prefixes(of_text), forced,
-      constraints_of(translator, submitted, count), names_of(submitted, count), additions,
-      submitted.terminology == nullptr ? nullptr : &submitted.terminology->glossary);
+  lines.demands.forced = forced_by(submitted, prefixes != nullptr || tokens != nullptr, count);
+  lines.demands.targets =
+      token_lists(tokens, tokens == nullptr ? 0 : count, "the list of a prefix");
+  if (prefixes != nullptr) {
+    const auto of_text = texts(prefixes, count, "the text of a prefix");
+    lines.demands.targets = translator.jobs().encode_prefixes(of_text);
+  }
+  lines.demands.names = names_of(submitted, count);
+  lines.demands.constraints = constraints_of(translator, submitted, count);
+  return translator.job(lines, options);
 }
 
 std::shared_ptr<Job> job_of(const Translator& translator, const tt_tokens* sources,
                             std::size_t count, const SearchOptions& options,
                             const tt_tokens* prefixes, const tt_submit_options& submitted) {
   require(sources != nullptr || count == 0, "sources");
-  if (submitted.alignments != 0) {
+  if (submitted.alignments != 0 || submitted.segments != 0) {
     throw translate_trt::runtime::input_error(
-        "alignments is 1, and the sources are tokens, which have no words; submit their text.");
+        "alignments or segments is 1, and the sources are tokens, which have no words; submit "
+        "their text.");
   }
   if (submitted.words != 0) {
     throw translate_trt::runtime::input_error(
@@ -212,11 +254,16 @@ std::shared_ptr<Job> job_of(const Translator& translator, const tt_tokens* sourc
         "terminology is given, and the sources are tokens, in which no phrases are found; submit "
         "their text.");
   }
-  return translator.job_of_ids(
-      token_lists(sources, count, "the list of a source"), options,
-      token_lists(prefixes, prefixes == nullptr ? 0 : count, "the list of a prefix"),
-      forced_by(submitted, prefixes != nullptr, count),
-      constraints_of(translator, submitted, count), names_of(submitted, count));
+  if (submitted.splits != nullptr) {
+    throw translate_trt::runtime::input_error(
+        "splits is given, and the sources are tokens; submit their text.");
+  }
+  return translator.job(
+      token_lists(sources, count, "the list of a source"),
+      {token_lists(prefixes, prefixes == nullptr ? 0 : count, "the list of a prefix"),
+       forced_by(submitted, prefixes != nullptr, count),
+       constraints_of(translator, submitted, count), names_of(submitted, count)},
+      options);
 }
 
 // The deadline in that many seconds; none if the number is too large for the clock.
@@ -238,7 +285,18 @@ tt_status translate(const tt_translator* translator, const Source* sources, std:
     const auto job = job_of(here, sources, count, options_for(here, options), prefixes, {});
     here.service().submit(job);
     here.service().wait(job, std::nullopt);
-    *result = as_result(std::move(job->translations()));
+    *result = new tt_result(std::move(job->translations()));
+  });
+}
+
+template <class Source>
+tt_status check(const tt_translator* translator, const Source* sources, std::size_t count,
+                const tt_submit_options* options, const Source* prefixes) {
+  return guarded([&] {
+    require(translator != nullptr, "translator");
+    const tt_submit_options given = translate_trt::runtime::complete(options);
+    const Translator& here = translator->translator;
+    job_of(here, sources, count, options_for(here, given.options), prefixes, given);
   });
 }
 
@@ -265,18 +323,6 @@ tt_status submit(const tt_translator* translator, const Source* sources, std::si
     here.service().submit(made->job, given.caller);
     *job = made.release();
   });
-}
-
-const TextHypothesis* hypothesis_at(const tt_result* result, std::size_t line, std::size_t rank) {
-  if (result == nullptr || line >= result->translations.size()) return nullptr;
-  const Translation& translation = result->translations[line];
-  return rank < translation.size() ? &translation[rank] : nullptr;
-}
-
-const Hypothesis* piece_at(const tt_result* result, std::size_t line, std::size_t rank,
-                           std::size_t piece) {
-  const TextHypothesis* found = hypothesis_at(result, line, rank);
-  return found != nullptr && piece < found->pieces.size() ? &found->pieces[piece] : nullptr;
 }
 
 }  // namespace
@@ -424,6 +470,49 @@ tt_status tt_submit_ids(const tt_translator* translator, const tt_tokens* source
   return submit(translator, sources, count, options, prefixes, job);
 }
 
+tt_status tt_check(const tt_translator* translator, const tt_text* lines, size_t count,
+                   const tt_submit_options* options, const tt_text* prefixes) {
+  return check(translator, lines, count, options, prefixes);
+}
+
+tt_status tt_check_ids(const tt_translator* translator, const tt_tokens* sources, size_t count,
+                       const tt_submit_options* options, const tt_tokens* prefixes) {
+  return check(translator, sources, count, options, prefixes);
+}
+
+tt_status tt_bundle_check(const char* bundle, const char* target,
+                          const tt_submit_options* options) {
+  return guarded([&] {
+    require(bundle != nullptr, "bundle");
+    std::optional<std::string> name;
+    if (target != nullptr) name = target;
+    const tt_submit_options given = translate_trt::runtime::complete(options);
+    translate_trt::runtime::check_for_bundle(bundle, name, lines_of(nullptr, 0, given),
+                                             given.options);
+  });
+}
+
+tt_status tt_translator_words(const tt_translator* translator, const tt_tokens* pieces,
+                              const tt_log_probs* log_probs, size_t count, tt_result** result) {
+  if (result != nullptr) *result = nullptr;
+  return guarded([&] {
+    require(result != nullptr, "result");
+    require(translator != nullptr, "translator");
+    require((pieces != nullptr && log_probs != nullptr) || count == 0, "pieces or log_probs");
+    std::vector<Hypothesis> given;
+    for (Tokens& tokens : token_lists(pieces, count, "the list of a piece")) {
+      const tt_log_probs& values = log_probs[given.size()];
+      require(values.data != nullptr || values.size == 0, "the log-probabilities of a piece");
+      Hypothesis& piece = given.emplace_back();
+      piece.tokens = std::move(tokens);
+      piece.token_log_probs.assign(values.data, values.data + values.size);
+    }
+    TextHypothesis found;
+    found.words = translator->translator.jobs().words(given);
+    *result = new tt_result({Translation{{std::move(found)}}});
+  });
+}
+
 tt_status tt_completions_new(tt_completions** completions) {
   if (completions != nullptr) *completions = nullptr;
   return guarded([&] {
@@ -494,7 +583,7 @@ tt_status tt_job_result(tt_job* job, tt_result** result) {
     if (job->is_taken.exchange(true)) {
       throw translate_trt::runtime::input_error("the job's result was handed over before.");
     }
-    *result = as_result(std::move(translations));
+    *result = new tt_result(std::move(translations));
     (*result)->round = job->round;
   });
 }
@@ -502,82 +591,4 @@ tt_status tt_job_result(tt_job* job, tt_result** result) {
 void tt_job_free(tt_job* job) {
   if (job == nullptr) return;
   if (tt_job_cancel(job) != TT_FORKED) delete job;
-}
-
-void tt_result_free(tt_result* result) { delete result; }
-
-size_t tt_result_size(const tt_result* result) {
-  return result == nullptr ? 0 : result->translations.size();
-}
-
-size_t tt_result_hypotheses(const tt_result* result, size_t line) {
-  return line < tt_result_size(result) ? result->translations[line].size() : 0;
-}
-
-tt_text tt_result_text(const tt_result* result, size_t line, size_t rank) {
-  const TextHypothesis* found = hypothesis_at(result, line, rank);
-  if (found == nullptr) return {"", 0};
-  return {found->text.c_str(), found->text.size()};
-}
-
-double tt_result_score(const tt_result* result, size_t line, size_t rank) {
-  const TextHypothesis* found = hypothesis_at(result, line, rank);
-  return found == nullptr ? 0 : found->score;
-}
-
-size_t tt_result_pieces(const tt_result* result, size_t line, size_t rank) {
-  const TextHypothesis* found = hypothesis_at(result, line, rank);
-  return found == nullptr ? 0 : found->pieces.size();
-}
-
-double tt_result_piece_score(const tt_result* result, size_t line, size_t rank, size_t piece) {
-  const Hypothesis* found = piece_at(result, line, rank, piece);
-  return found == nullptr ? 0 : found->score;
-}
-
-tt_tokens tt_result_tokens(const tt_result* result, size_t line, size_t rank, size_t piece) {
-  if (piece_at(result, line, rank, piece) == nullptr) return {nullptr, 0};
-  const auto& tokens = result->tokens[line][rank][piece];
-  return {tokens.data(), tokens.size()};
-}
-
-tt_log_probs tt_result_token_log_probs(const tt_result* result, size_t line, size_t rank,
-                                       size_t piece) {
-  const Hypothesis* found = piece_at(result, line, rank, piece);
-  if (found == nullptr) return {nullptr, 0};
-  return {found->token_log_probs.data(), found->token_log_probs.size()};
-}
-
-int32_t tt_result_looped(const tt_result* result, size_t line, size_t rank, size_t piece) {
-  const Hypothesis* found = piece_at(result, line, rank, piece);
-  return found != nullptr && found->looped ? 1 : 0;
-}
-
-int32_t tt_result_truncated(const tt_result* result, size_t line, size_t rank, size_t piece) {
-  const Hypothesis* found = piece_at(result, line, rank, piece);
-  return found != nullptr && found->truncated;
-}
-
-tt_word_pairs tt_result_alignment(const tt_result* result, size_t line, size_t rank) {
-  const TextHypothesis* found = hypothesis_at(result, line, rank);
-  if (found == nullptr) return {nullptr, 0};
-  return {found->alignment.data(), found->alignment.size()};
-}
-
-size_t tt_result_words(const tt_result* result, size_t line, size_t rank) {
-  const TextHypothesis* found = hypothesis_at(result, line, rank);
-  return found == nullptr ? 0 : found->words.size();
-}
-
-tt_word tt_result_word(const tt_result* result, size_t line, size_t rank, size_t word) {
-  if (word >= tt_result_words(result, line, rank)) return {{"", 0}, 0, 0};
-  const Word& found = hypothesis_at(result, line, rank)->words[word];
-  return {{found.text.c_str(), found.text.size()}, found.log_prob, found.confidence};
-}
-
-tt_attention tt_result_attention(const tt_result* result, size_t line, size_t rank, size_t piece) {
-  const Hypothesis* found = piece_at(result, line, rank, piece);
-  if (found == nullptr || found->attention.empty()) return {nullptr, 0, 0};
-  const std::size_t rows = found->token_log_probs.size();
-  return {found->attention.data(), rows, found->attention.size() / rows};
 }

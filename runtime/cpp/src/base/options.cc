@@ -234,12 +234,16 @@ std::int64_t SearchOptions::max_length_for(std::int64_t source_length) const {
   return max_length ? *max_length : source_length + max_extra_length;
 }
 
-SearchOptions read_options(const tt_options& given, const SearchOptions& languages) {
+SearchOptions read_options(const tt_options* given, const SearchOptions& defaults) {
+  if (given == nullptr) return defaults;
+  tt_options whole;
+  write_options({}, &whole, sizeof(whole));
+  whole = completed(given, whole, "tt_options");
   SearchOptions options;
-  options.source_language = languages.source_language;
-  options.target_language = languages.target_language;
+  options.source_language = defaults.source_language;
+  options.target_language = defaults.target_language;
   for_each_option(
-      [&](const auto& field) { read(field.name, given.*field.in_c, options.*field.value); });
+      [&](const auto& field) { read(field.name, whole.*field.in_c, options.*field.value); });
   options.check();
   return options;
 }
@@ -248,10 +252,6 @@ void write_options(const SearchOptions& options, tt_options* written, std::size_
   tt_options from = {};
   for_each_option([&](const auto& field) { from.*field.in_c = in_c(options.*field.value); });
   write(from, written, size, "tt_options");
-}
-
-tt_options complete(const tt_options* given, const tt_options& defaults) {
-  return completed(given, defaults, "tt_options");
 }
 
 tt_load_options complete(const tt_load_options* given) {
@@ -272,6 +272,8 @@ tt_submit_options complete(const tt_submit_options* given) {
   is_true("alignments", options.alignments);
   is_true("words", options.words);
   is_true("translate_all", options.translate_all);
+  is_true("terms", options.terms);
+  is_true("segments", options.segments);
   if (!(options.alignment_threshold <= 1)) {  // also true for NaN
     throw option_error("alignment_threshold is " + shown(options.alignment_threshold) +
                        "; it must be from 0 to 1, or negative.");
@@ -329,6 +331,10 @@ void write_memory(const tt_engine_memory& memory, tt_engine_memory* written, std
 
 void write_statistics(const tt_statistics& statistics, tt_statistics* written, std::size_t size) {
   write(statistics, written, size, "tt_statistics");
+}
+
+void write_arrays(const tt_result_arrays& arrays, tt_result_arrays* written, std::size_t size) {
+  write(arrays, written, size, "tt_result_arrays");
 }
 
 }  // namespace translate_trt::runtime

@@ -135,9 +135,9 @@ void for_each_option(const Visit& visit) {
   std::apply([&](const auto&... fields) { (visit(fields), ...); }, kOptionFields);
 }
 
-// Converts and checks options of the C interface. A language that is not set is taken from
-// `languages`.
-SearchOptions read_options(const tt_options& given, const SearchOptions& languages = {});
+// Converts and checks options of the C interface; null takes the defaults, which also give the
+// languages that are not set.
+SearchOptions read_options(const tt_options* given, const SearchOptions& defaults = {});
 
 // Writes the first `size` bytes of the options as a C structure, whose strings belong to `options`.
 void write_options(const SearchOptions& options, tt_options* written, std::size_t size);
@@ -148,7 +148,6 @@ bool is_true(const char* name, std::int32_t value);
 // Converts a caller's structure, which begins with its size, to this library's version of it:
 // fields that the caller's version lacks get their defaults. Throws an option error if the
 // structure has fields that this library does not know.
-tt_options complete(const tt_options* given, const tt_options& defaults);
 tt_load_options complete(const tt_load_options* given);
 tt_submit_options complete(const tt_submit_options* given);
 tt_engines complete(const tt_engines* given);
@@ -165,5 +164,8 @@ void write_memory(const tt_engine_memory& memory, tt_engine_memory* written, std
 
 // Writes the first `size` bytes of the statistics.
 void write_statistics(const tt_statistics& statistics, tt_statistics* written, std::size_t size);
+
+// Writes the first `size` bytes of the arrays.
+void write_arrays(const tt_result_arrays& arrays, tt_result_arrays* written, std::size_t size);
 
 }  // namespace translate_trt::runtime

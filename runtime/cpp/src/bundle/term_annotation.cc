@@ -1,6 +1,5 @@
 #include "bundle/term_annotation.h"
 
-#include <cstddef>
 #include <set>
 #include <vector>
 
@@ -18,12 +17,10 @@ constexpr std::u32string_view kEscapes = U"[>]";
 }  // namespace
 
 TermAnnotation TermAnnotation::read(const Fields& fields) {
-  TermAnnotation annotation;
   const std::string& form = fields.text("form");
   if (form != "append" && form != "replace") {
     fields.fail("form", "one of append, replace", fields.get("form"));
   }
-  annotation.appends_ = form == "append";
   const std::vector<std::string> symbols = fields.texts("symbols");
   std::u32string found;
   for (const std::string& symbol : symbols) {
@@ -31,11 +28,10 @@ TermAnnotation TermAnnotation::read(const Fields& fields) {
     if (characters.size() == 1 && !is_space(characters[0])) found += characters[0];
   }
   const std::set<char32_t> different(found.begin(), found.end());
-  if (symbols.size() != annotation.symbols_.size() || different.size() != symbols.size()) {
+  if (symbols.size() != 3 || different.size() != symbols.size()) {
     fields.fail("symbols", "three different characters", fields.get("symbols"));
   }
-  for (std::size_t i = 0; i < found.size(); ++i) annotation.symbols_.at(i) = found[i];
-  return annotation;
+  return TermAnnotation(form == "append", {found[0], found[1], found[2]});
 }
 
 std::u32string TermAnnotation::escape(std::u32string text) const {
@@ -51,27 +47,36 @@ std::u32string TermAnnotation::escape(std::u32string text) const {
 }
 
 std::u32string TermAnnotation::annotate(std::u32string_view text, const Glossary& glossary) const {
+  std::vector<Annotation> annotations;
+  for (const auto& [begin, end, entry] : glossary.find(text)) {
+    annotations.push_back({begin, end, entry->targets.front()});
+  }
+  return annotate(text, annotations);
+}
+
+std::u32string TermAnnotation::annotate(std::u32string_view text,
+                                        const std::vector<Annotation>& annotations) const {
   const auto [opening, middle, closing] = symbols_;
   const std::u32string escaped = escape(std::u32string(text));
   std::u32string annotated;
   std::size_t at = 0;
-  for (const GlossaryMatch& match : glossary.find(text)) {
+  for (const auto& [begin, end, phrase] : annotations) {
     // The space before a phrase stands after the symbol, where it belongs to the phrase's first
     // token, as it does without annotation.
-    std::size_t end = match.begin;
-    while (end > at && is_space(escaped[end - 1])) --end;
-    annotated.append(escaped, at, end - at);
+    std::size_t last = begin;
+    while (last > at && is_space(escaped[last - 1])) --last;
+    annotated.append(escaped, at, last - at);
     annotated += opening;
     if (appends_) {
-      if (match.begin == 0 || is_space(escaped[match.begin - 1])) annotated += U' ';
-      annotated.append(escaped, match.begin, match.end - match.begin);
+      if (begin == 0 || is_space(escaped[begin - 1])) annotated += U' ';
+      annotated.append(escaped, begin, end - begin);
       annotated += middle;
     }
-    const std::u32string target = escape(decode_utf8(match.entry->targets.front()));
+    const std::u32string target = escape(decode_utf8(phrase));
     if (!is_unspaced(target.front())) annotated += U' ';
     annotated += target;
     annotated += closing;
-    at = match.end;
+    at = end;
   }
   return annotated.append(escaped, at);
 }

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "text/glossary.h"
 
@@ -12,22 +14,35 @@ namespace translate_trt::runtime {
 
 class Fields;
 
+// Characters `begin` to `end` of a text, and the target phrase that annotates them.
+struct Annotation {
+  std::size_t begin, end;
+  std::string_view target;
+};
+
 class TermAnnotation {
  public:
+  // appends: the source phrase stays, and the target phrase is added. symbols: before a phrase,
+  // before an appended target phrase, and after both.
+  TermAnnotation(bool appends, const std::array<char32_t, 3>& symbols)
+      : appends_(appends), symbols_(symbols) {}
+
   // Reads the manifest's field. Throws a bundle error if it is invalid.
   static TermAnnotation read(const Fields& fields);
 
-  // Annotates a text with the preferred target phrase of each source phrase in it. The text's own
-  // symbols are escaped.
+  // Annotates a text, whose own symbols are escaped, with target phrases in its order that do not
+  // overlap.
+  std::u32string annotate(std::u32string_view text,
+                          const std::vector<Annotation>& annotations) const;
+
+  // Annotates a text with the preferred target phrase of each source phrase in it.
   std::u32string annotate(std::u32string_view text, const Glossary& glossary) const;
 
  private:
   std::u32string escape(std::u32string text) const;
 
-  // Whether the source phrase stays, and the target phrase is added.
-  bool appends_ = true;
-  // Before a phrase, before an appended target phrase, and after both.
-  std::array<char32_t, 3> symbols_{};
+  bool appends_;
+  std::array<char32_t, 3> symbols_;
 };
 
 }  // namespace translate_trt::runtime

@@ -710,25 +710,31 @@ class MarkedSegment {
 
   // Puts the tags back into the hypotheses that have no text yet.
   void receive(const Translation& translation) {
-    for (std::size_t rank = 0; rank < translation.size(); ++rank) {
-      const TextHypothesis& hypothesis = translation[rank];
+    const std::size_t ranks = translation.hypotheses.size();
+    sentences_ = plain_.text.empty() ? 0 : translation.sentences;
+    for (std::size_t rank = 0; rank < ranks; ++rank) {
+      const TextHypothesis& hypothesis = translation.hypotheses[rank];
       if (rank < hypotheses_.size() && hypotheses_[rank].first) continue;
       std::optional<std::u32string> text = fixed_;
       if (!plain_.text.empty()) {
-        text = with_tags(hypothesis.aligned);
+        text = with_tags(*hypothesis.aligned);
         if (text) text = before_ + *text + after_;
       }
       TextHypothesis kept;
       kept.score = hypothesis.score;
       kept.pieces = hypothesis.pieces;
+      kept.terms = hypothesis.terms;
       hypotheses_.resize(std::max(hypotheses_.size(), rank + 1));
       hypotheses_[rank] = {std::move(text), std::move(kept)};
     }
     // A second translation may have fewer hypotheses than the first.
-    hypotheses_.resize(std::min(hypotheses_.size(), std::max<std::size_t>(1, translation.size())));
+    hypotheses_.resize(std::min(hypotheses_.size(), std::max<std::size_t>(1, ranks)));
   }
 
   std::size_t ranks() const { return hypotheses_.size(); }
+
+  // Number of sentences of the text that were translated.
+  std::size_t sentences() const { return sentences_; }
 
   // Appends a hypothesis, or the last one, to that of a text.
   void append_to(TextHypothesis& whole, std::size_t rank) const {
@@ -736,6 +742,7 @@ class MarkedSegment {
     if (text) whole.text += encode_utf8(*text);
     whole.score += hypothesis.score;
     whole.pieces.insert(whole.pieces.end(), hypothesis.pieces.begin(), hypothesis.pieces.end());
+    whole.terms.insert(whole.terms.end(), hypothesis.terms.begin(), hypothesis.terms.end());
   }
 
  private:
@@ -778,6 +785,7 @@ class MarkedSegment {
   std::set<WordPair> no_break_pairs_;  // of the text, with kNoBreakSpace between them
   PlainSegment plain_;
   std::vector<std::pair<std::optional<std::u32string>, TextHypothesis>> hypotheses_;
+  std::size_t sentences_ = 0;
 };
 
 // Elements refer to strings of their segment.
@@ -837,14 +845,15 @@ void MarkedTexts::receive(const std::vector<Translation>& translations) {
                       std::to_string(lines_.size()) + " lines of texts with markup.");
   }
   for (const Translation& translation : translations) {
-    for (const TextHypothesis& one : translation) {
-      if (one.pieces.size() == one.aligned.segments.size()) continue;
+    if (translation.glossary) glossary_ = translation.glossary;
+    for (const TextHypothesis& one : translation.hypotheses) {
+      if (one.aligned) continue;
       throw input_error(
           "the lines were submitted without tt_submit_options.markup; submit them with it, so that "
           "the result has what places the tags.");
     }
   }
-  const Translation nothing(1);
+  const Translation nothing = {{TextHypothesis()}};
   auto next = translations.begin();
   for (const std::size_t segment : round_) {
     MarkedSegment& one = segments_[segment];
@@ -878,13 +887,18 @@ Translation MarkedTexts::joined(const std::vector<Part>& parts) const {
     ranks = any ? std::max(ranks, own) : own;
     any = true;
   }
-  Translation translation(ranks);
+  Translation translation = {std::vector<TextHypothesis>(ranks), 0, glossary_};
+  for (const Part& part : parts) {
+    if (part.segment) translation.sentences += segments_[*part.segment].sentences();
+  }
+  translation.sentences = std::max<std::size_t>(1, translation.sentences);
   for (std::size_t rank = 0; rank < ranks; ++rank) {
+    TextHypothesis& whole = translation.hypotheses[rank];
     for (const Part& part : parts) {
       if (part.segment) {
-        segments_[*part.segment].append_to(translation[rank], rank);
+        segments_[*part.segment].append_to(whole, rank);
       } else {
-        translation[rank].text += encode_utf8(part.between);
+        whole.text += encode_utf8(part.between);
       }
     }
   }

@@ -1,8 +1,8 @@
-// Translation of texts with markup: tags leave the text before translation and return after it
-// (runtime/text/markup.py).
+// Translation of texts with markup: tags leave the text before translation and return after it.
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -58,6 +58,7 @@ class MarkedTexts {
   std::vector<std::size_t> round_;  // the segments that are translated now
   std::vector<std::string> lines_;
   std::vector<std::size_t> owners_;
+  std::shared_ptr<const Glossary> glossary_;  // of the translations, if their terms were looked up
 };
 
 }  // namespace translate_trt::runtime

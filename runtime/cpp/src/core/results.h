@@ -2,10 +2,13 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "text/alignment.h"
+#include "text/glossary.h"
 #include "text/tokenizer.h"
 #include "translate_trt/translate_trt.h"
 
@@ -33,12 +36,17 @@ struct TextHypothesis {
   std::string text;
   double score = 0;
   std::vector<Hypothesis> pieces;
-  std::vector<tt_word_pair> alignment;  // of words of line and text, if requested
-  std::vector<Word> words = {};         // of the text, if requested
-  TextAlignment aligned = {};           // of line and text, if requested
+  std::vector<tt_word_pair> alignment = {};   // of words of line and text, if requested
+  std::vector<Word> words = {};               // of the text, if requested
+  std::optional<TextAlignment> aligned = {};  // of line and text, if requested
+  std::vector<Term> terms = {};               // of the glossary in the line, if requested
 };
 
 // The n best translations of one line, best first; a blank line has one, which is empty.
-using Translation = std::vector<TextHypothesis>;
+struct Translation {
+  std::vector<TextHypothesis> hypotheses;
+  std::size_t sentences = 1;                      // that were translated one by one
+  std::shared_ptr<const Glossary> glossary = {};  // that the terms refer to
+};
 
 }  // namespace translate_trt::runtime

@@ -204,6 +204,24 @@ Glossary::Glossary(std::string_view content, const std::string& name, bool ignor
   index();
 }
 
+Glossary::Glossary(const std::vector<GlossaryEntry>& entries, bool ignore_case)
+    : ignore_case_(ignore_case) {
+  KnownTargets known;
+  for (const GlossaryEntry& entry : entries) {
+    const std::u32string source = decode_utf8(entry.source);
+    std::vector<std::u32string> targets;
+    for (const std::string& target : entry.targets) targets.push_back(decode_utf8(target));
+    const auto is_blank = [](const std::u32string& phrase) { return stripped(phrase).empty(); };
+    if (is_blank(source) || targets.empty() ||
+        std::any_of(targets.begin(), targets.end(), is_blank)) {
+      throw input_error("the entry of " + in_quotes(entry.source) +
+                        " has a blank phrase or no target phrase.");
+    }
+    add(source, targets, known);
+  }
+  index();
+}
+
 Glossary Glossary::read(const std::filesystem::path& path, bool ignore_case) {
   const std::string name = path.string();
   std::error_code ignored;
@@ -226,10 +244,12 @@ Glossary Glossary::read(const std::filesystem::path& path, bool ignore_case) {
 // Adds an entry, or its target phrases to the entry of the same source phrase.
 void Glossary::add(const std::u32string& source, const std::vector<std::u32string>& targets,
                    KnownTargets& known) {
-  std::u32string phrase = fold(source).text;
+  std::u32string phrase = fold(stripped(source)).text;
   auto found = by_phrase_.find(phrase);
   if (found == by_phrase_.end()) {
-    Keyed& added = entries_.emplace_back(Keyed{std::move(phrase), {encode_utf8(source), {}}});
+    const std::size_t index = entries_.size();
+    Keyed& added =
+        entries_.emplace_back(Keyed{std::move(phrase), {encode_utf8(source), {}, index}});
     found = by_phrase_.emplace(added.phrase, &added.entry).first;
   }
   std::unordered_set<std::u32string>& of_entry = known[found->second];
@@ -292,7 +312,10 @@ std::vector<GlossaryMatch> Glossary::find(std::u32string_view text) const {
 std::vector<Term> Glossary::terms(std::u32string_view source,
                                   std::u32string_view translation) const {
   std::vector<Term> terms;
-  for (const GlossaryMatch& match : find(source)) terms.push_back({match, std::nullopt});
+  for (const GlossaryMatch& match : find(source)) {
+    const auto spelled = source.substr(match.begin, match.end - match.begin);
+    terms.push_back({match, encode_utf8(spelled), std::nullopt});
+  }
   if (terms.empty()) return terms;
   const Folded folded = fold(translation);
   struct Targets {
@@ -305,7 +328,7 @@ std::vector<Term> Glossary::terms(std::u32string_view source,
     if (!is_new) continue;
     for (const std::string& text : term.match.entry->targets) {
       const std::u32string target = decode_utf8(text);
-      found->second.phrases.push_back(fold(target).text);
+      found->second.phrases.push_back(fold(stripped(target)).text);
       found->second.longest = std::max(found->second.longest, target.size());
     }
   }

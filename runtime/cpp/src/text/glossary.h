@@ -18,6 +18,7 @@ namespace translate_trt::runtime {
 struct GlossaryEntry {
   std::string source;
   std::vector<std::string> targets;
+  std::size_t index = 0;  // in the glossary
 };
 
 // Characters `begin` to `end` of a text that an entry's source phrase matches.
@@ -26,9 +27,11 @@ struct GlossaryMatch {
   const GlossaryEntry* entry;
 };
 
-// A phrase of a glossary in a source text, and the target phrase that the translation has, if any.
+// A phrase of a glossary in a source text, as it is spelled there, and the target phrase that the
+// translation has, if any.
 struct Term {
   GlossaryMatch match;
+  std::string source;
   std::optional<std::string> translation;
 };
 
@@ -37,6 +40,10 @@ class Glossary {
   // Parses the content of a glossary file. Throws an input error that names the line.
   // name: of the content in errors. ignore_case: phrases match in any case, on both sides.
   Glossary(std::string_view content, const std::string& name, bool ignore_case);
+
+  // Makes a glossary of entries in memory. Throws an input error if a phrase is blank, or an entry
+  // has no target phrase.
+  Glossary(const std::vector<GlossaryEntry>& entries, bool ignore_case);
 
   Glossary(Glossary&&) = default;  // a copy's indices would refer to the original
 
@@ -50,8 +57,9 @@ class Glossary {
   // translation; long target phrases come first.
   std::vector<Term> terms(std::u32string_view source, std::u32string_view translation) const;
 
-  // Number of different source phrases.
+  // The entries, one of each source phrase, in the order in which these appeared first.
   std::size_t size() const { return entries_.size(); }
+  const GlossaryEntry& entry(std::size_t index) const { return entries_.at(index).entry; }
 
  private:
   struct Folded;

@@ -14,6 +14,10 @@ namespace translate_trt::runtime {
 
 using Tokens = std::vector<std::int64_t>;
 
+inline std::int64_t length(const Tokens& tokens) {
+  return static_cast<std::int64_t>(tokens.size());
+}
+
 // Begin and end of a part of a text, in characters.
 using Span = std::pair<std::size_t, std::size_t>;
 
