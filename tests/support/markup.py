@@ -1,37 +1,88 @@
-"""Random texts with markup, and their translation by a function."""
+"""Random texts with markup, and their translation by a function in place of a model."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
-from translate_trt.runtime.line_names import NUMBERED, LineNames
+from support.cpp_library import Probe
+from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.results import TextHypothesis, Translation
 from translate_trt.runtime.text.alignment import AlignedSegment, Alignment
-from translate_trt.runtime.text.markup import translate_markup
 
 Translate = Callable[[Sequence[str]], Sequence[Translation]]
 
 
-def translate_with(
-    translate: Translate,
-    texts: Sequence[str],
-    markup: str,
-    whole: bool,
-    names: LineNames = NUMBERED,
-) -> list[Translation]:
-    """Translate texts with markup by a function that translates plain texts."""
-    translating = translate_markup(texts, markup, whole, names)
-    try:
-        plain = next(translating)
+class MarkupCheck:
+    """The program runtime/cpp/tests/markup_check.cc, which uses the library's markup."""
+
+    def __init__(self, program: Probe) -> None:
+        self.program = program
+
+    def tokens(self, text: str, markup: str) -> list[Any]:
+        """Return the tokens of a text.
+
+        Raises:
+            InputError: XML is not well-formed.
+        """
+        found: list[Any] = self._ask(tokens=text, markup=markup)["tokens"]
+        return found
+
+    def translate(
+        self,
+        translate: Translate,
+        texts: Sequence[str],
+        markup: str,
+        whole: bool,
+        names: Sequence[str] | None = None,
+    ) -> list[Translation]:
+        """Translate texts with markup by a function that translates plain texts.
+
+        Raises:
+            InputError: A text is not well-formed XML.
+        """
+        rounds: list[list[Any]] = []
         while True:
-            plain = translating.send(translate(plain.texts))
-    except StopIteration as end:
-        translations: list[Translation] = end.value
-        return translations
+            answer = self._ask(
+                texts=list(texts), names=list(names or [f"text {n}" for n in range(len(texts))]),
+                markup=markup, whole=whole, rounds=rounds,
+            )  # fmt: skip
+            if "texts" in answer:
+                break
+            found = translate([line for line, _ in answer["lines"]])
+            rounds.append([_as_json(one) for one in found])
+        return [
+            Translation(tuple(TextHypothesis(*one) for one in hypotheses), sentences)
+            for sentences, hypotheses in answer["texts"]
+        ]
+
+    def _ask(self, **request: Any) -> Any:
+        answer = self.program.ask(**request)
+        if "error" in answer:
+            raise InputError(answer["error"])
+        return answer
+
+
+def _as_json(translation: Translation) -> list[dict[str, Any]]:
+    return [
+        {
+            "text": one.text,
+            "score": one.score,
+            "segments": [
+                {
+                    "source": segment.source,
+                    "target": segment.target,
+                    "weights": segment.weights.tolist(),
+                }
+                for segment in (one.alignment or Alignment("", one.text)).segments
+            ],
+        }
+        for one in translation.hypotheses
+    ]
 
 
 INLINE, BLOCK = ("b", "i", "a", "span"), ("p", "div", "ul", "li", "td")

@@ -3,8 +3,9 @@
 //
 //   {"tokens": text, "markup": "html", "xml" or "text"}
 //     -> {"tokens": [[kind, raw, name, text, {attributes}], ...]}
-//   {"texts": [...], "markup": ..., "whole": true, "rounds": [[translation, ...], ...]}
-//     -> {"rounds": [[[line, index of its text], ...], ...], "texts": [[[text, score], ...], ...]}
+//   {"texts": [...], "names": [...], "markup": ..., "whole": true, "rounds": [[translation, ...]]}
+//     -> {"lines": [[line, index of its text], ...]} after rounds that leave lines to translate
+//     -> {"texts": [[sentences, [[text, score], ...]], ...]} after the last round
 //     A translation is a list of {"text": ..., "score": ..., "segments": [segment, ...]}, and a
 //     segment {"source": [[begin, end], ...], "target": ..., "weights": [[weight, ...], ...]}.
 //   {"encode": text, "markup": ...} -> {"text": ...}
@@ -86,28 +87,27 @@ Translation translation_of(const json& given) {
 
 json translations_of(const json& request) {
   std::vector<std::u32string> texts;
-  std::vector<std::string> names;
-  for (const std::string text : request.at("texts")) {
-    texts.push_back(decode_utf8(text));
-    names.push_back("text " + std::to_string(texts.size()));
-  }
-  MarkedTexts marked(texts, names, markup_of(request), request.at("whole"));
-  json rounds = json::array();
+  for (const std::string text : request.at("texts")) texts.push_back(decode_utf8(text));
+  MarkedTexts marked(texts, request.at("names"), markup_of(request), request.at("whole"));
   for (const json& round : request.at("rounds")) {
-    json& lines = rounds.emplace_back(json::array());
-    for (std::size_t i = 0; i < marked.lines().size(); ++i) {
-      lines.push_back({marked.lines()[i], marked.owners()[i]});
-    }
     std::vector<Translation> translations;
     for (const json& translation : round) translations.push_back(translation_of(translation));
     marked.receive(translations);
   }
+  json lines = json::array();
+  for (std::size_t i = 0; i < marked.lines().size(); ++i) {
+    lines.push_back({marked.lines()[i], marked.owners()[i]});
+  }
+  if (!lines.empty()) return {{"lines", lines}};
   json found = json::array();
   for (const Translation& translation : marked.translations()) {
-    json& text = found.emplace_back(json::array());
-    for (const TextHypothesis& one : translation.hypotheses) text.push_back({one.text, one.score});
+    json hypotheses = json::array();
+    for (const TextHypothesis& one : translation.hypotheses) {
+      hypotheses.push_back({one.text, one.score});
+    }
+    found.push_back({translation.sentences, hypotheses});
   }
-  return {{"rounds", rounds}, {"texts", found}};
+  return {{"texts", found}};
 }
 
 json answer(const json& request) {
