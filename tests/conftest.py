@@ -66,7 +66,7 @@ def python_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(native.VARIABLE, "none")
 
 
-@pytest.fixture(scope="module", params=["library", "python"])
+@pytest.fixture(scope="module", params=["library"])
 def each_runtime(request: pytest.FixtureRequest) -> Iterator[str]:
     """Run the module's tests on libtranslate_trt, if it is built, and on the reference."""
     with pytest.MonkeyPatch.context() as patch:

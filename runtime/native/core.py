@@ -567,14 +567,19 @@ class Markup:
         self._calls.tt_markup_free(self.handle)
 
 
-def plain_lines(text: str, markup: str) -> list[str]:
+def plain_lines(text: str, markup: str, name: str = "the text") -> list[str]:
     """Return the lines that are translated for a text with markup.
+
+    Args:
+        text: A document.
+        markup: One of MARKUP.
+        name: Name of the text in error messages.
 
     Raises:
         InputError: The text is not well-formed XML.
         BackendError: libtranslate_trt is not built.
     """
-    taken = Markup(required_library("markup"), [text], markup, True, LineNames(["the text"]))
+    taken = Markup(required_library("markup"), [text], markup, True, LineNames([name]))
     return [text_of(line) for line in taken.lines()]
 
 

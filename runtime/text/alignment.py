@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.native import abi, required_library
 from translate_trt.runtime.native.values import as_text, handle
-from translate_trt.runtime.text.tokenizer import Span
+
+#: Begin and end of a part of a text, in characters.
+Span = tuple[int, int]
 
 _WORD = re.compile(r"\S+")
 

@@ -13,9 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, Self
 
-from translate_trt.runtime.errors import InputError
-from translate_trt.runtime.io.compression import reading_compressed
-from translate_trt.runtime.io.lines import display_name, open_input
+from translate_trt.runtime.io.lines import display_name, open_input, read_lines
 from translate_trt.runtime.native import abi, required_library
 from translate_trt.runtime.native.values import as_text, as_texts, check, handle, text_of
 
@@ -127,12 +125,8 @@ class Glossary:
         """
         path = os.fspath(path)
         name = display_name(path)
-        with open_input(path) as stream, reading_compressed(name):
-            try:
-                content = stream.read()
-            except OSError as error:
-                raise InputError(f"cannot read {name}: {error.strerror or error}.") from error
-        return cls._parsed(content, name, ignore_case)
+        with open_input(path) as stream:
+            return cls.parse(read_lines(stream, name), name, ignore_case)
 
     @classmethod
     def parse(cls, lines: Iterable[str], name: str, ignore_case: bool = False) -> Self:
@@ -147,15 +141,10 @@ class Glossary:
             InputError: There are no entries, or a line is no entry.
             BackendError: libtranslate_trt is not built.
         """
-        return cls._parsed("\n".join(lines).encode(errors="replace"), name, ignore_case)
-
-    @classmethod
-    def _parsed(cls, content: bytes, name: str, ignore_case: bool) -> Self:
+        content = "\n".join(lines).encode(errors="replace")
         made = cls.__new__(cls)
         text = abi.Text(content, len(content))
-        encoded = name.encode(errors="replace")
-        # The arguments of tt_glossary_parse: content, name, ignore_case.
-        made._make("tt_glossary_parse", ignore_case, text, encoded)
+        made._make("tt_glossary_parse", ignore_case, text, name.encode(errors="replace"))
         return made
 
     @cached_property

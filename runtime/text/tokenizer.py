@@ -7,11 +7,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import sentencepiece
 
-from translate_trt.runtime.errors import BundleError, OptionError
+from translate_trt.runtime.errors import BundleError
 from translate_trt.runtime.text.bracketings import is_label_vocabulary
 
 # Control characters (C0, DEL, C1), the Unicode line and paragraph separators, lone surrogates.
@@ -30,9 +29,6 @@ _WORD = re.compile("[^ ]+")  # of a vocabulary of words
 #: SentencePiece's symbol for a space, which also marks the start of a word.
 WORD_START = "\u2581"
 
-
-#: Begin and end of a part of a text, in characters.
-Span = tuple[int, int]
 
 _REMEDY = "Copy the directory again or make it again."
 
@@ -107,27 +103,6 @@ class Tokenizer:
             )
         return [without_controls(text) for text in texts]
 
-    def source_spans(self, text: str) -> list[Span]:
-        """Return the characters of a source text that each of its tokens stands for.
-
-        Spans ascend. The white space before a word belongs to its first token, and the span of a
-        token may be empty: several tokens of one character leave it to the last of them.
-
-        Raises:
-            OptionError: The package sentencepiece is too old.
-        """
-        return self._source.spans(text)
-
-    def target_spans(self, tokens: Sequence[int]) -> tuple[str, list[Span]]:
-        """Detokenize target tokens, and return the characters that each token became.
-
-        Raises:
-            OptionError: The package sentencepiece is too old.
-        """
-        with self._target.readable():
-            decoded = _with_spans(self._target.processor.decode, [int(token) for token in tokens])
-        return without_controls(decoded.text), _character_spans(decoded)
-
     @property
     def writes_trees(self) -> bool:
         """Whether the target vocabulary consists of labels of parse trees."""
@@ -177,26 +152,6 @@ def without_controls(text: str) -> str:
     return _NOT_TEXT.sub(" ", text)
 
 
-def _with_spans(call: Any, value: object) -> Any:
-    """Encode or decode with the position of each piece in the text."""
-    try:
-        return call(value, return_type="proto")
-    except TypeError as error:
-        raise OptionError(
-            "alignments need sentencepiece 0.2.3 or later, and this is version "
-            f"{sentencepiece.__version__}; run pip install -U sentencepiece."
-        ) from error
-
-
-def _character_spans(found: Any) -> list[Span]:
-    """Convert the positions of pieces from bytes of UTF-8 to characters."""
-    characters = []  # index of the character at each byte
-    for index, character in enumerate(found.text):
-        characters += [index] * len(character.encode())
-    characters.append(len(found.text))
-    return [(characters[piece.begin], characters[piece.end]) for piece in found.pieces]
-
-
 class _Model:
     """A SentencePiece model."""
 
@@ -226,13 +181,6 @@ class _Model:
         # The library's thread pool would use all cores, whatever `threads` is.
         tokens: list[list[int]] = self.processor.encode(clean, num_threads=1)
         return tokens
-
-    def spans(self, text: str) -> list[Span]:
-        """Return the characters of each token of a text."""
-        clean = without_controls(text)
-        if self._has_only_words:
-            return [word.span() for word in _WORD.finditer(clean)]
-        return _character_spans(_with_spans(self.processor.encode, clean))
 
 
 def _has_only_words(model: sentencepiece.SentencePieceProcessor) -> bool:

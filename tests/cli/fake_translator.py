@@ -6,7 +6,9 @@ It reverses each line's words. Run as a program it is `translate-trt` with this 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +16,9 @@ import numpy as np
 from translate_trt.runtime import translator
 from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.line_names import LineNames
+from translate_trt.runtime.native.core import plain_lines
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import Hypothesis, TextHypothesis, Translation
-from translate_trt.runtime.terms import with_terms
 from translate_trt.runtime.text.alignment import AlignedSegment, Alignment
 from translate_trt.runtime.text.documents import SplitText, TextSplitter
 from translate_trt.runtime.text.glossary import Glossary
@@ -68,7 +70,16 @@ class FakeTranslator:
         self.constraints.append(constraints)
         if terminology is not None:
             plain = self.translate(lines, options, target_prefixes, split_sentences=split_sentences)
-            return with_terms(lines, plain, terminology)
+            return [
+                replace(
+                    one,
+                    hypotheses=tuple(
+                        replace(h, terms=tuple(terminology.terms(line, h.text)))
+                        for h in one.hypotheses
+                    ),
+                )
+                for line, one in zip(lines, plain, strict=True)
+            ]
         if markup is not None:
             return self._with_markup(lines, markup, False, names)
         self.aligns = alignments
@@ -104,12 +115,13 @@ class FakeTranslator:
     def _with_markup(
         self, texts: Sequence[str], markup: str, whole: bool, names: Sequence[str] | None
     ) -> list[Translation]:
-        from support.markup import translate_with  # not found when this file is the program
-
-        return translate_with(
-            lambda plain: self.translate(plain, alignments=True), texts, markup, whole,
-            LineNames(names),
-        )  # fmt: skip
+        given = LineNames(names)
+        for index, text in enumerate(texts):
+            plain_lines(text, markup, given[index])  # refuses XML that is not well-formed
+        return [
+            Translation((TextHypothesis(re.sub(r"[^<>]+(?![^<]*>)", _reversed, text), 0.0),))
+            for text in texts
+        ]
 
     def _splitter(self, split_sentences: bool | str) -> TextSplitter:
         rules = chosen_rules(split_sentences, self.manifest.source_language)
@@ -119,7 +131,15 @@ class FakeTranslator:
         self, text: SplitText, options: SearchOptions, line: str | None = None
     ) -> Translation:
         parts = [self._translate(sentence, options) for sentence in text.sentences]
-        return text.join(parts, line if self.aligns else None)
+        joined = []
+        for several in zip(*(one.hypotheses for one in parts), strict=True) if parts else [()]:
+            texts = [*(one.text for one in several), ""]
+            whole = "".join(a + b for a, b in zip(text.separators, texts, strict=True))
+            segments = tuple(segment for one in several for segment in one.segments)
+            alignment = None if line is None or not self.aligns else self._alignment(line, whole)
+            score = sum(one.score for one in several)
+            joined.append(TextHypothesis(whole, score, segments, alignment))
+        return Translation(tuple(joined), len(parts))
 
     def _translate(self, line: str, options: SearchOptions) -> Translation:
         words = line.replace("\u2028", " ").split()
@@ -151,6 +171,13 @@ class FakeTranslator:
             token_log_probs=(*[-0.5] * (size - 1), float("-inf")),
             attention=np.eye(size, dtype=np.float32) if options.return_attention else None,
         )
+
+
+def _reversed(found: re.Match[str]) -> str:
+    """Reverse the words of a text between tags, whose white space stays."""
+    text = found[0]
+    words, start = " ".join(reversed(text.split())), len(text) - len(text.lstrip())
+    return f"{text[:start]}{words}{text[len(text.rstrip()) :]}" if words else text
 
 
 if __name__ == "__main__":

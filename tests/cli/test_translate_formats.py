@@ -270,9 +270,9 @@ def test_alignments_in_every_format(run: Callable[..., Result]) -> None:
     ]
     pytest.importorskip("sentencex")
     split = run("--alignments", "--split-language", "en", stdin=b" One two.  Three four.\n")
-    assert split.stdout == " two. One  four. Three\t0-1 1-0 2-3 3-2\n"
+    assert split.stdout == " two. One  four. Three\t0-3 1-2 2-1 3-0\n"
     split = run("--alignments", "--split-language", "en", stdin=b"One two.\tThree four.\n")
-    assert split.stdout == "two. One four. Three\t0-1 1-0 2-3 3-2\n"
+    assert split.stdout == "two. One four. Three\t0-3 1-2 2-1 3-0\n"
 
 
 def test_a_threshold_asks_for_alignments(run: Callable[..., Result]) -> None:
@@ -287,9 +287,9 @@ def test_a_threshold_asks_for_alignments(run: Callable[..., Result]) -> None:
 
 def test_markup_of_lines(run: Callable[..., Result]) -> None:
     html = run("--markup", "html", stdin=b"Go <b>on &amp; up</b> now\n\n<br>\n")
-    assert html.stdout == "now <b>up &amp; on</b> Go\n\n<br>\n"
+    assert html.stdout == "Go <b>up &amp; on</b> now\n\n<br>\n"
     xml = run("--markup", "xml", "--scores", stdin=b'a <x id="1"/> b\n')
-    assert xml.stdout == '0.000000\tb a <x id="1"/>\n'
+    assert xml.stdout == '0.000000\ta <x id="1"/> b\n'
     (found,) = objects(run("--markup", "text", *JSONL, stdin=b'{"text": ["Hi {0}", ""]}\n'))
     assert found["translation"] == ["{0} Hi", ""]
 
@@ -299,7 +299,7 @@ def test_markup_of_documents(run: Callable[..., Result], tmp_path: Path) -> None
     (tmp_path / "page.html").write_text(page, newline="")
     found = run("--markup", "html", "--document", tmp_path / "page.html")
     assert found.stdout_bytes.decode() == (
-        "<p>two One</p>\r\n <ul><li>five <i>four</i> three</ul>\n"
+        "<p>two One</p>\r\n <ul><li>three <i>four</i>\n five</ul>\n"
     )
 
 

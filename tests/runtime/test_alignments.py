@@ -1,4 +1,4 @@
-"""Alignments of a bundle's translations, on every runtime."""
+"""Alignments of a bundle's translations."""
 
 from __future__ import annotations
 
@@ -17,8 +17,6 @@ from translate_trt.runtime.results import TextHypothesis
 from translate_trt.runtime.service import TranslationService
 from translate_trt.runtime.text.alignment import Alignment
 from translate_trt.runtime.text.glossary import Entry, Glossary
-
-pytestmark = pytest.mark.usefixtures("each_runtime")
 
 LINES = ["the cat sleeps.", "", "  a big  dog\truns under the tree ", "日本 ½"]
 
@@ -40,13 +38,23 @@ def test_weights_are_the_attention_without_the_end_symbols(translator: Translato
             for segment, part in zip(alignment.segments, hypothesis.segments, strict=True):
                 assert part.attention is not None
                 tokens = translator.tokenizer.encode_source(line)
-                assert segment.source == tuple(translator.tokenizer.source_spans(line))
                 assert segment.weights.shape == (len(part.tokens), len(tokens))
                 np.testing.assert_array_equal(
                     segment.weights, part.attention[: len(part.tokens), :-1]
                 )
             words = {target for _, target in alignment.pairs()}
             assert words == set(range(len(hypothesis.text.split())))
+
+
+TEXTS = ["the cat sleeps.", "  Hi ﬁne  日本 😀x  ", "a\tb\x0bc", "½ e\u0301", "\ud800 x"]
+
+
+@pytest.mark.parametrize("text", TEXTS, ids=ascii)
+def test_tokens_cover_the_words_of_both_texts(translator: Translator, text: str) -> None:
+    found = translator.translate(text, SearchOptions(min_length=9), alignments=True)
+    check_segments(of(found.hypotheses[0]), found.text, text)
+    (segment,) = of(found.hypotheses[0]).segments
+    assert len(segment.source) == len(translator.tokenizer.encode_source(text))
 
 
 def test_attention_is_returned_only_on_request(translator: Translator) -> None:

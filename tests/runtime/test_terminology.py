@@ -1,4 +1,4 @@
-"""Translation with a glossary, on every runtime, of a bundle that reads annotations."""
+"""Translation with a glossary of a bundle that reads annotations."""
 
 from __future__ import annotations
 
@@ -9,14 +9,11 @@ import pytest
 from support.bad_bundles import edit
 
 from translate_trt.runtime import Glossary, SearchOptions, Term, TranslationService, Translator
-from translate_trt.runtime.bundle.checks import max_segment_length
 from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.bundle.prompt import Prompt
 from translate_trt.runtime.bundle.term_annotation import TermAnnotation
 from translate_trt.runtime.errors import BundleError, OptionError
 from translate_trt.runtime.text.glossary import Entry
-
-pytestmark = pytest.mark.usefixtures("each_runtime")
 
 ANNOTATION = TermAnnotation()
 GLOSSARY = Glossary([Entry("cat", ("Katze",)), Entry("big dog", ("Hund",))])
@@ -33,7 +30,7 @@ def annotated_bundle(compiled_bundle: Path, tmp_path_factory: pytest.TempPathFac
 
 
 @pytest.fixture(scope="module")
-def translator(annotated_bundle: Path, each_runtime: str) -> Translator:
+def translator(annotated_bundle: Path) -> Translator:
     return Translator(annotated_bundle, threads=1)
 
 
@@ -164,7 +161,7 @@ def test_terms_of_a_text_with_markup(looping_bundle: Path) -> None:
 def test_a_line_that_normalization_makes_longer_is_cut(looping_bundle: Path) -> None:
     """The number of bytes does not tell how many tokens a line has."""
     translator, options = Translator(looping_bundle, threads=1), SearchOptions(max_length=12)
-    longest = max_segment_length(translator.manifest)
+    longest = translator.manifest.max_segment_length
     line = "a cat " + "\u00bd " * (longest // 4)
     assert len(line.encode()) < longest < len(translator.tokenizer.encode_source(line))
     found = translator.translate(line, options, terminology=GLOSSARY)

@@ -1,4 +1,4 @@
-"""Text without letters, and addresses: unchanged through every front end, on every runtime."""
+"""Text without letters, and addresses: unchanged through every front end."""
 
 from __future__ import annotations
 
@@ -19,8 +19,6 @@ from translate_trt.runtime import (
 )
 from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.text.glossary import Entry
-
-pytestmark = pytest.mark.usefixtures("each_runtime")
 
 NUMBERS = ["244890", " 12:30 -\t14:00 ", "\u2060", "https://example.org/a.", "me@example.org"]
 CUES = "1\r\n00:00:02,830 --> 00:00:05,560\r\nThe cat runs.\r\n\r\n2\r\n00:00:05,700 --> 00:00:06"

@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
-import sentencepiece
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from translate_trt.export.importers.vocabulary import SpecialTokens, TokenMap, word_tokenizer
 from translate_trt.runtime.errors import OptionError
-from translate_trt.runtime.text.alignment import AlignedSegment, Alignment, join_alignments
-from translate_trt.runtime.text.tokenizer import Span, Tokenizer
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tokenizer_model: Path) -> Tokenizer:
-    return Tokenizer(tokenizer_model, tokenizer_model)
+from translate_trt.runtime.text.alignment import AlignedSegment, Alignment, Span
 
 
 def aligned(source: str, target: str, rows: list[list[float]]) -> Alignment:
@@ -93,16 +84,12 @@ def test_tokens_without_characters_belong_to_the_word_they_are_in_or_before() ->
     assert Alignment("a ", "x ", (segment,)).pairs() == [(0, 0)]
 
 
-def test_joined_alignments_have_the_words_of_the_whole() -> None:
-    one, two = aligned("a b", "x y", [[0, 1], [1, 0]]), aligned("c", "z", [[1]])
-    joined = join_alignments("- a b  c", "- x y z", [(one, 2, 2), (two, 7, 6)])
-    assert joined.pharaoh() == "1-2 2-1 3-3"
-
-
 def test_two_segments_may_share_a_word() -> None:
-    half = aligned("a", "x", [[0.4]])
-    joined = join_alignments("a b", "xx", [(half, 0, 0), (aligned("a", "x", [[0.6]]), 2, 1)])
-    assert joined.pairs() == [(1, 0)]
+    one, other = (np.full((1, 1), weight, np.float32) for weight in (0.4, 0.6))
+    segments = (
+        AlignedSegment(((0, 1),), ((0, 1),), one), AlignedSegment(((2, 3),), ((1, 2),), other)
+    )  # fmt: skip
+    assert Alignment("a b", "xx", segments).pairs() == [(1, 0)]
 
 
 WORDS = st.text(alphabet="ab ", max_size=12)
@@ -145,47 +132,3 @@ def words_of(span: Span, words: tuple[Span, ...]) -> list[int]:
     overlapping = [n for n, (begin, end) in enumerate(words) if begin < span[1] and span[0] < end]
     following = [n for n, (_, end) in enumerate(words) if span[0] < end]
     return overlapping or following[:1] or [len(words) - 1][: len(words)]
-
-
-TEXTS = ["the cat sleeps.", "  Hi ﬁne  日本 😀x  ", "a\tb\x0bc", "½ e\u0301", "\ud800 x", "", " "]
-
-
-@pytest.mark.parametrize("text", TEXTS, ids=ascii)
-def test_spans_cover_the_words_of_the_source(tokenizer: Tokenizer, text: str) -> None:
-    spans = tokenizer.source_spans(text)
-    assert len(spans) == len(tokenizer.encode_source(text))
-    assert all(end <= begin for (_, end), (begin, _) in pairwise(spans))
-    covered = {n for begin, end in spans for n in range(begin, end)}
-    assert {n for n, character in enumerate(text) if character.isalnum()} <= covered
-
-
-@pytest.mark.parametrize("text", TEXTS, ids=ascii)
-def test_spans_cover_the_translation(tokenizer: Tokenizer, text: str) -> None:
-    tokens = tokenizer.encode_target(text)
-    decoded, spans = tokenizer.target_spans(tokens)
-    assert decoded == tokenizer.decode(tokens)
-    assert [begin for begin, _ in spans] == [0, *(end for _, end in spans)][: len(spans)]
-    assert (spans[-1][1] if spans else 0) == len(decoded)
-    for count in range(len(tokens)):
-        begin = tokenizer.decode(tokens[:count])
-        if "\ufffd" not in begin:  # within the bytes of a character
-            assert decoded[: spans[count][0]].startswith(begin)
-
-
-def test_spans_of_a_vocabulary_of_words(tmp_path: Path) -> None:
-    names = ["<pad>", "<unk>", "<s>", "</s>", "the", "cat"]
-    model = word_tokenizer(TokenMap(names, SpecialTokens(0, 1, 2, 3)))
-    (tmp_path / "words.spm").write_bytes(model)
-    tokenizer = Tokenizer(tmp_path / "words.spm", tmp_path / "words.spm")
-    assert tokenizer.source_spans(" the  cat\tx ") == [(1, 4), (6, 9), (10, 11)]
-
-
-def test_an_old_sentencepiece_is_named(
-    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def encode(self: object, text: str) -> None:
-        raise AssertionError("called without return_type")
-
-    monkeypatch.setattr(sentencepiece.SentencePieceProcessor, "encode", encode)
-    with pytest.raises(OptionError, match="-U sentencepiece"):
-        tokenizer.source_spans("the cat")

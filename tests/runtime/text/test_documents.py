@@ -1,4 +1,4 @@
-"""Texts cut into sentences and joined: white space, structure, language codes, n-best lists."""
+"""Texts cut into sentences and joined: white space, structure, language codes."""
 
 from __future__ import annotations
 
@@ -57,7 +57,8 @@ def splitter(
 
 
 def untranslated(split: SplitText) -> str:
-    return split.join_texts(split.sentences)
+    pairs = zip(split.separators, [*split.sentences, ""], strict=True)
+    return "".join(part for pair in pairs for part in pair)
 
 
 @settings
@@ -174,22 +175,6 @@ def translation(*texts: str, score: float) -> Translation:
             for rank, text in enumerate(texts)
         )
     )
-
-
-def test_translations_are_joined_rank_by_rank() -> None:
-    split = SplitText(("a", "b"), ("<", "|", ">"))
-    found = split.join([translation("A", "AA", score=-1), translation("cut", score=-2)])
-    assert [one.text for one in found.hypotheses] == ["<A|cut>", "<AA|cut>"]
-    assert [one.score for one in found.hypotheses] == [-3, -4]
-    assert found.hypotheses[0].token_log_probs == (-1, -2)
-    assert found.hypotheses[0].truncated
-    assert (found.segment_count, found.sentence_count) == (2, 2)
-
-
-def test_a_blank_text_has_an_empty_hypothesis() -> None:
-    split = splitter().split_line("  \t", OPTIONS)
-    assert split.sentences == ()
-    assert split.join([]) == Translation((TextHypothesis("  \t", 0.0),), 0)
 
 
 @pytest.mark.parametrize("unwrap", [False, True])

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import gzip
 import itertools
+import pickle
 import random
 import unicodedata
 from pathlib import Path
 
 import pytest
+from support.paths import ROOT
+from support.scripts import load_script
 
 from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.text.glossary import Entry, Glossary, Match
@@ -61,14 +64,42 @@ def test_a_compressed_file_is_read(tmp_path: Path) -> None:
         (b"\tAuto\n", "line 1 has no source phrase"),
         (b"car\tAuto\ncaf\xe9\tcoffee\n", "line 2 is not valid UTF-8"),
         (b"# nothing\n", "has no entries"),
+        (b"", "has no entries"),
+        (b"\xef\xbb\xbf", "has no entries"),
+        ("car\tAuto\n".encode("utf-16"), "is not text in UTF-8"),
+        ("car\tAuto\n".encode("utf-16-le"), "is not text in UTF-8"),
+        ("car\tAuto\n".encode("utf-16-be"), "is not text in UTF-8"),
+        ("car\tAuto\n".encode("utf-32"), "is not text in UTF-8"),
+        (b"car\tAuto\n\0c\0a\0t\0\t\n", "is not text in UTF-8"),
+        (b"\xfd7zXZ\0", "is compressed with xz"),
     ],
-    ids=["no tab", "blank target", "blank source", "latin-1", "no entries"],
+    ids=range(13),
 )
 def test_errors_name_file_and_line(tmp_path: Path, content: bytes, message: str) -> None:
     path = tmp_path / "glossary.tsv"
     path.write_bytes(content)
     with pytest.raises(InputError, match=rf"glossary\.tsv,? {message}"):
         Glossary.read(path)
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    for path in (tmp_path / "none", tmp_path):
+        with pytest.raises(InputError):
+            Glossary.read(path)
+
+
+def test_a_pickled_one_has_the_same_entries() -> None:
+    own = Glossary([Entry("#car", ("Auto", "a\tb"))], ignore_case=True)
+    copy = pickle.loads(pickle.dumps(own))
+    assert (copy.entries, copy.ignore_case) == (own.entries, True)
+
+
+def test_the_tables_are_those_of_python() -> None:
+    module = load_script("unicode_tables")
+    written = (ROOT / module.TABLES).read_text(encoding="utf-8")
+    if f'"{unicodedata.unidata_version}"' not in written:
+        pytest.skip(f"the tables are not of Unicode {unicodedata.unidata_version}")
+    assert module.tables() == written
 
 
 @pytest.mark.parametrize(
@@ -207,6 +238,20 @@ def test_a_large_glossary_gives_the_matches_of_its_part_in_the_text() -> None:
 
 def terms(source: str, translation: str, *entries: Entry, ignore_case: bool = False) -> list[bool]:
     return [term.found for term in Glossary(entries, ignore_case).terms(source, translation)]
+
+
+def test_phrases_are_compared_in_nfc_and_folded() -> None:
+    """Each character, spelled otherwise, is found alone, with a mark, and not within a word."""
+    for ignore_case in (False, True):
+        spelled = {}
+        for character in map(chr, [*range(0x2C00), *range(0xA640, 0xABF0), *range(0xF900, 0xFB50)]):
+            own = character.upper() if ignore_case else unicodedata.normalize("NFD", character)
+            if own.strip() and not unicodedata.category(own[0]).startswith(("M", "C")):
+                spelled[character] = own
+        found = glossary(*spelled.values(), ignore_case=ignore_case)
+        for character in spelled:
+            (match, *_) = found.find(f"- {character} -")
+            assert (match.begin, match.end) in ((2, 3), (0, 1)), ascii(character)
 
 
 def test_each_term_needs_an_occurrence_of_its_own() -> None:

@@ -1,12 +1,10 @@
 from __future__ import annotations
 
-import unicodedata
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from translate_trt.runtime.text.translatable import is_translatable, untranslated
+from translate_trt.runtime.text.translatable import is_translatable
 
 LETTERS = ("Lu", "Ll", "Lt", "Lm", "Lo")
 
@@ -44,16 +42,3 @@ def test_nothing_to_translate(text: str) -> None:
 )  # fmt: skip
 def test_something_to_translate(text: str) -> None:
     assert is_translatable(text)
-
-
-@given(st.text())
-def test_an_untranslated_line_is_one_line(text: str) -> None:
-    found = untranslated(text)
-    found.encode()
-    assert len(found.splitlines()) <= 1
-    assert len(found) in (len(text), 0)
-    assert bool(found) == bool(text.strip())
-    assert all(
-        one == other or unicodedata.category(other) in ("Cc", "Cs", "Zl", "Zp")
-        for one, other in zip(found, text, strict=False)
-    )
