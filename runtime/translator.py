@@ -278,7 +278,7 @@ class Translator:
             f"workers={self.workers}",
             f"batch_tokens={self.batch_tokens}",
         )
-        closed = " (closed)" if self._is_closed() else ""
+        closed = " (closed)" if self._reference is None and self.core is None else ""
         name = type(self).__name__
         return f"{name}({str(self._path)!r}, {self.target.name!r}, {', '.join(numbers)}){closed}"
 
@@ -287,11 +287,8 @@ class Translator:
         opened = partial(type(self), target=self.target.name, **self._arguments)
         return opened, (str(self._absolute_path),)
 
-    def _is_closed(self) -> bool:
-        return self._reference is None and self.core is None
-
     def _check_open(self) -> None:
-        if self._is_closed():
+        if self._reference is None and self.core is None:
             raise _closed_error()
 
     # A string is also an iterable of strings; type checkers take the first signature that fits.
@@ -817,8 +814,15 @@ class Translator:
                 )
             ]
             _check_count("lists of constraints", constraints, len(lines))
-        _check_glossary(more.get("terminology"))
+        if (terminology := more.get("terminology")) is not None:
+            _check_glossary(terminology)
         markup = more.get("markup")
+        splits = split_sentences is not False
+        if score and (splits or markup is not None or more.get("terminology") is not None):
+            raise OptionError(
+                "a given translation is of a whole line; leave split_sentences, markup and "
+                "terminology out."
+            )
         if markup is not None and markup not in MARKUP:
             raise OptionError(f"markup is {markup!r}; choose one of {', '.join(MARKUP)}.")
         if markup is not None and (
@@ -832,10 +836,14 @@ class Translator:
                 "markup goes with neither target prefixes, constraints, alignments, unwrap nor "
                 "translate_all; leave them out."
             )
+        if constraints is not None and splits:
+            raise OptionError(
+                "constraints belong to one sentence; leave out constraints or split_sentences."
+            )
         if unwrap and more.get("alignments"):
             raise OptionError("unwrap goes without alignments, which are of the text as it is.")
         split = None
-        if split_sentences is not False or (document and markup is None):
+        if splits or (document and markup is None):
             splitter = self.splitter(split_sentences, options)
             if document and markup is None:
                 split = partial(splitter.split_document, options=options, unwrap=unwrap)
@@ -891,7 +899,6 @@ class Translator:
 
     def _run(self, request: LineRequest) -> list[Translation]:
         """Translate the lines of a request."""
-        self._check_open()
         if (core := self.core) is not None:
             jobs = LineJobs(core, request)
             while (job := jobs.submit()) is not None:

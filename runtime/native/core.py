@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import functools
 import importlib.util
 import logging
 import os
 import weakref
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from ctypes import byref, c_double, c_int32, c_int64, c_size_t, c_void_p
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -80,17 +80,15 @@ class Job:
             self.cancel()
             raise
 
-    @contextmanager
-    def result(self) -> Iterator[c_void_p]:
-        """Wait for the job and yield its result, which is freed afterwards. Call this once.
+    def result(self) -> AbstractContextManager[c_void_p]:
+        """Wait for the job and return its result, to be used in a `with` statement, once.
 
         Raises:
             TranslateTrtError: The job has failed.
         """
         self.wait()
         calls = self._core.calls
-        with handle(calls, calls.tt_result_free, calls.tt_job_result, self._handle) as result:
-            yield result
+        return handle(calls, calls.tt_result_free, calls.tt_job_result, self._handle)
 
 
 class LineJobs:
@@ -374,28 +372,29 @@ class Core:
         """Convert a result to the translations of the lines of a request."""
         arrays = abi.ResultArrays()
         self.check(self.calls.tt_result_as_arrays(result, byref(arrays), ctypes.sizeof(arrays)))
-        texts, pieces = _texts_of(arrays), _pieces_of(arrays)
-        scores, piece_ends = (
-            own[: arrays.hypotheses] for own in (arrays.scores, arrays.piece_ends)
-        )
+        count, pieces = arrays.hypotheses, _pieces_of(arrays)
+        scores, piece_ends = arrays.scores[:count], arrays.piece_ends[:count]
+        text_ends = arrays.text_ends[:count]
+        texts = ctypes.string_at(arrays.texts, text_ends[-1]) if count else b""
         has_more = (
             request.options.return_attention
             or request.alignments
             or request.terminology is not None
         )
-        found, first, begin = [], 0, 0
+        found, first, begin, text_begin = [], 0, 0, 0
         ends = zip(
             arrays.hypothesis_ends[: arrays.lines], arrays.sentences[: arrays.lines], strict=True
         )
         for line, (last, sentences) in enumerate(ends):
             hypotheses = []
             for index in range(first, last):
-                end = piece_ends[index]
-                one = TextHypothesis(texts[index], scores[index], tuple(pieces[begin:end]))
+                end, text_end = piece_ends[index], text_ends[index]
+                text = texts[text_begin:text_end].decode()
+                one = TextHypothesis(text, scores[index], tuple(pieces[begin:end]))
                 if has_more:
                     one = self._completed(result, request, line, index - first, one)
                 hypotheses.append(one)
-                begin = end
+                begin, text_begin = end, text_end
             found.append(Translation(tuple(hypotheses), sentences))
             first = last
         return found
@@ -616,13 +615,6 @@ def _splits(splits: Sequence[SplitText]) -> ctypes.Array[abi.Split]:
     return (abi.Split * len(converted))(*converted)
 
 
-def _texts_of(arrays: abi.ResultArrays) -> list[str]:
-    """Return the texts of all hypotheses."""
-    ends = arrays.text_ends[: arrays.hypotheses]
-    texts = ctypes.string_at(arrays.texts, ends[-1]) if ends else b""
-    return [texts[begin:end].decode() for begin, end in pairwise([0, *ends])]
-
-
 def _pieces_of(arrays: abi.ResultArrays) -> list[Hypothesis]:
     """Return the pieces of all hypotheses."""
     count = arrays.pieces
@@ -648,6 +640,7 @@ def _pieces_of(arrays: abi.ResultArrays) -> list[Hypothesis]:
     return found
 
 
+@functools.lru_cache(maxsize=64)
 def _options(options: SearchOptions) -> abi.Options:
     source, target = options.source_language, options.target_language
     return abi.Options(

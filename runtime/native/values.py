@@ -79,8 +79,11 @@ def as_text(text: str) -> abi.Text:
 
 def as_texts(texts: Sequence[str]) -> ctypes.Array[abi.Text]:
     """Convert texts to an array of `tt_text`."""
-    encoded = [as_bytes(text) for text in texts]
-    return (abi.Text * len(encoded))(*[abi.Text(one, len(one)) for one in encoded])
+    array = (abi.Text * len(texts))()
+    for index, text in enumerate(texts):
+        encoded = as_bytes(text)
+        array[index] = abi.Text(encoded, len(encoded))
+    return array
 
 
 def text_of(found: abi.TextFound) -> str:

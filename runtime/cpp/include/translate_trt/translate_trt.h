@@ -305,8 +305,8 @@ TT_API tt_status tt_translate(const tt_translator* translator, const tt_text* li
 /* Translates token sequences, each within the bundle's limits; otherwise like tt_translate.
  *
  * Sources and prefixes contain the tokens of the text alone: the library adds the tokens that name
- * languages. In the result, each source is a line, and each of its hypotheses has one piece and no
- * text. A hypothesis begins with its language token if the model expects one there.
+ * languages. In the result, each source is a line, and each of its hypotheses has one piece. A
+ * hypothesis begins with its language token if the model expects one there.
  *
  * TT_INPUT_ERROR: also for a token outside the vocabulary, or a source that is too long. */
 TT_API tt_status tt_translate_ids(const tt_translator* translator, const tt_tokens* sources,

@@ -566,7 +566,7 @@ class Translator {
   }
 
   // Translates token ids without start and end symbols. In the result, each source is a line whose
-  // hypotheses have one piece and no text.
+  // hypotheses have one piece.
   Result<std::vector<Translation>> try_translate_ids(
       const std::vector<std::vector<std::int32_t>>& sources,
       const std::optional<SearchOptions>& options = {},

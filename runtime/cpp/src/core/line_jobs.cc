@@ -16,17 +16,6 @@ namespace translate_trt::runtime {
 
 namespace {
 
-// Converts the n best hypotheses of a source to a line without text; an empty source has an empty
-// one.
-Translation without_text(std::size_t, const std::vector<std::vector<Hypothesis>>& sentences) {
-  Translation found;
-  const std::vector<Hypothesis> none(1);
-  for (const Hypothesis& one : sentences.empty() ? none : sentences.front()) {
-    found.hypotheses.push_back({"", one.score, {one}});
-  }
-  return found;
-}
-
 // The alignment of a text with its end, which is its translation: each word with itself.
 TextAlignment aligned_with_end(std::u32string_view text, std::u32string_view end) {
   const std::size_t before = text.size() - end.size();
@@ -239,7 +228,10 @@ std::shared_ptr<Job> LineJobs::job(const Lines& lines, const SearchOptions& opti
 std::shared_ptr<Job> LineJobs::job(const std::vector<Tokens>& sources, const Demands& demands,
                                    const SearchOptions& options) const {
   const SearchOptions of_sentences = checked(options, demands.forced);
-  auto made = std::make_shared<Job>(without_text);
+  auto made = std::make_shared<Job>([this](std::size_t, const auto& sentences_of_line) {
+    const std::vector<Hypothesis> empty(1);
+    return sentences_of_line.empty() ? join({empty}) : join(sentences_of_line);
+  });
   for (std::size_t i = 0; i < sources.size(); ++i) {
     Sentence one = sentence(
         demands.names.source(i), sources[i],

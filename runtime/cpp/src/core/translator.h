@@ -44,8 +44,7 @@ class Translator {
   // Creates a job that translates lines, or scores translations of them.
   std::shared_ptr<Job> job(const Lines& lines, const SearchOptions& options) const;
 
-  // Creates a job of token sequences, which exclude the end symbol and the prompt. Its translations
-  // have no text.
+  // Creates a job of token sequences, which exclude the end symbol and the prompt.
   std::shared_ptr<Job> job(const std::vector<Tokens>& sources, const Demands& demands,
                            const SearchOptions& options) const;
 
