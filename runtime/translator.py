@@ -356,7 +356,7 @@ class Translator:
                 `TextHypothesis.alignment`. Needs a bundle exported with --attention.
             markup: "html" or "xml": take tags out of the text, and put them back at the words that
                 they are aligned with; "text": do so with placeholders, such as {name} and %s, which
-                all kinds have (docs/translate.md). Needs a bundle exported with --attention.
+                all kinds have (docs/markup.md). Needs a bundle exported with --attention.
             terminology: Glossary whose target phrases the translations must have, or with which
                 lines are annotated, for a model that was trained so (docs/terminology.md).
                 `TextHypothesis.terms` tells which of them a translation has.

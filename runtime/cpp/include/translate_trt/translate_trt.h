@@ -581,7 +581,7 @@ TT_API tt_status tt_job_result(tt_job* job, tt_result** result);
  * have been freed before. */
 TT_API void tt_job_free(tt_job* job);
 
-/* ---- markup (docs/translate.md, "Tags and placeholders") ---- */
+/* ---- markup (docs/markup.md) ---- */
 
 /* HTML, XML, or text that has placeholders alone, such as {name}. */
 enum { TT_MARKUP_HTML = 0, TT_MARKUP_XML = 1, TT_MARKUP_TEXT = 2 };

@@ -12,7 +12,7 @@ namespace translate_trt::runtime {
 namespace {
 
 // ONNX Runtime's fusion of residual sum and LayerNormalization is slower on a CPU than the two
-// operators (docs/results.md, "residual norm").
+// operators (docs/adr/0006-operators-of-onnx-runtime.md).
 constexpr const char* kDisabledOptimizers = "SkipLayerNormFusion";
 
 ONNXTensorElementDataType element_type(Type type) {
