@@ -37,8 +37,8 @@ class PlatformWheel(bdist_wheel):
 def build_libraries() -> None:
     """Build libtranslate_trt and the compiled kernels, unless TRANSLATE_TRT_LIBRARY is "none".
 
-    If a requirement of the library is missing, only the kernels are built. A wheel without both
-    translates in Python, more slowly.
+    If a requirement of the library is missing, only the kernels are built. A wheel without the
+    library translates plain lines only.
     """
     if os.environ.get("TRANSLATE_TRT_LIBRARY") == "none":
         return
@@ -50,7 +50,8 @@ def build_libraries() -> None:
         if code == MISSING:
             code = subprocess.run(
                 ["bash", ROOT / "scripts" / name],
-                env={**os.environ, "TRANSLATE_TRT_VENV": "none"}, check=False,
+                env={**os.environ, "TRANSLATE_TRT_VENV": "none", "PYTHON": sys.executable},
+                check=False,
             ).returncode  # fmt: skip
     if code == MISSING:
         print("The wheel will contain no compiled libraries.", file=sys.stderr)
@@ -61,4 +62,10 @@ def build_libraries() -> None:
         )
 
 
-setup(distclass=PlatformDistribution, cmdclass={"bdist_wheel": PlatformWheel})
+# Where there is no compiler, Zig's wheel is one. An editable install builds nothing.
+compilers = (os.environ.get("CXX", "c++"), "g++", "clang++")
+setup(
+    distclass=PlatformDistribution,
+    cmdclass={"bdist_wheel": PlatformWheel},
+    setup_requires=[] if any(map(shutil.which, compilers)) else ["ziglang>=0.15"],
+)

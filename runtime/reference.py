@@ -76,16 +76,6 @@ class Sentence:
         return self.options.max_length_for(len(self.tokens))
 
 
-@dataclass(frozen=True)
-class Step:
-    """Live beams of a batch after one step."""
-
-    tokens: NDArray[np.int64]  # [N, K] last token of each beam
-    parents: NDArray[np.int64]  # [N, K] beam of the previous step that each beam continues
-    log_probs: NDArray[np.float32]  # [N, K] cumulative log-probability
-    attention: NDArray[np.float32] | None  # [N, K, S] of the previous beams, if requested
-
-
 class Batch:
     """Sentences that are translated together, one per row.
 
@@ -97,7 +87,9 @@ class Batch:
         end_token: The end symbol.
 
     Attributes:
-        history: All steps so far.
+        history: Of each step so far, the last token of each beam [N, K], the beam of the previous
+            step that it continues, its cumulative log-probability, and the attention [N, K, S] of
+            the previous beams, if requested.
         lengths: [N] number of steps of each sentence until it was done.
     """
 
@@ -106,9 +98,9 @@ class Batch:
         start_token: int, end_token: int,
     ) -> None:  # fmt: skip
         self._graphs, self._contract, self._sentences = graphs, contract, sentences
-        self.history: list[Step] = []
+        self.history: list[tuple[NDArray[Any], ...]] = []
+        self.lengths = np.zeros(len(sentences), dtype=np.int64)
         count, beams = len(sentences), sentences[0].options.beam_size
-        self.lengths = np.zeros(count, dtype=np.int64)
         self._inputs = graphs.encode(_padded([[*one.tokens, end_token] for one in sentences]))
         max_lengths = np.array([one.max_length for one in sentences], dtype=np.int64)
         marked_beams = beams if contract.marks else None
@@ -132,9 +124,9 @@ class Batch:
         outputs = self._graphs.step(inputs)
         for spec in self._contract.state:
             inputs[spec.name] = outputs[NEXT + spec.name]
-        beams = (inputs["tokens"], outputs["parents"], inputs["log_probs"])
+        step = inputs["tokens"], outputs["parents"], inputs["log_probs"]
         wants_attention = any(one.options.return_attention for one in self._sentences)
-        self.history.append(Step(*beams, outputs.get("attention") if wants_attention else None))
+        self.history.append((*step, outputs["attention"]) if wants_attention else step)
         full = outputs.get("full", np.False_) & ~inputs["done"]
         if full.any():
             self._grow(full)
@@ -150,16 +142,46 @@ class Batch:
             BackendError: The pool is empty (`check_found`).
         """
         sentence = self._sentences[row]
-        trace = _BackTrace(sentence, row, self.history[: self.lengths[row]])
         names = ("scores", "lengths", "parents", "truncated")
-        pool = (self._inputs[f"finished_{name}"][row].tolist() for name in names)
-        entries = [_PoolEntry(*entry) for entry in zip(*pool, strict=True) if entry[0] > -np.inf]
-        entries.sort(key=lambda entry: (entry.truncated, -entry.score))
+        pool = zip(*(self._inputs[f"finished_{name}"][row].tolist() for name in names), strict=True)
+        best = sorted((e for e in pool if e[0] > -np.inf), key=lambda e: (e[3], -e[0]))
         columns = len(sentence.tokens) + source_end
-        best = entries[: sentence.options.num_hypotheses]
-        return check_found(
-            [trace.hypothesis(entry, columns) for entry in best], len(sentence.tokens)
-        )
+        found = best[: sentence.options.num_hypotheses]
+        return check_found([self._trace(row, columns, *e) for e in found], len(sentence.tokens))
+
+    def _trace(
+        self, row: int, columns: int, score: float, length: int, beam: int, truncated: bool
+    ) -> Hypothesis:
+        """Trace a finished hypothesis back to its tokens.
+
+        Args:
+            row: Row of the sentence.
+            columns: Columns of its attention.
+            score: Score of the hypothesis.
+            length: Number of its tokens, with the end symbol unless it is truncated.
+            beam: Live beam that ended, or was cut off.
+            truncated: Whether it was cut off.
+        """
+        options = self._sentences[row].options
+        path, parent = [], beam
+        # The end symbol of a hypothesis that is not truncated is not the token of any live beam.
+        for tokens, parents, log_probs, *_ in reversed(self.history[: length - (not truncated)]):
+            token, total = int(tokens[row, parent]), float(log_probs[row, parent])
+            parent = int(parents[row, parent])  # the beam that the token was chosen from
+            path.append((token, total, parent))
+        path.reverse()
+        totals, beams = [0.0, *(one[1] for one in path)], [one[2] for one in path]
+        if not truncated:
+            totals.append(score * options.penalty(length))
+            beams.append(beam)
+        attention = None
+        if options.return_attention:
+            steps = zip(self.history, beams, strict=False)
+            attention = np.stack([step[3][row, beam, :columns] for step, beam in steps])
+        return Hypothesis(
+            tuple(one[0] for one in path), score,
+            tuple(after - before for before, after in pairwise(totals)), truncated, attention,
+        )  # fmt: skip
 
     def _grow(self, full: NDArray[np.bool_]) -> None:
         """Add cache slots; the full rows [N] write next to their lowest free slots."""
@@ -188,61 +210,6 @@ def _padded(sources: Sequence[Sequence[int]]) -> Arrays:
 def _slot_capacity(needed: int) -> int:
     """Round up to a multiple of 16, which suits the matmuls."""
     return -(-needed // 16) * 16
-
-
-# ---- back-trace ----
-
-
-@dataclass(frozen=True)
-class _PoolEntry:
-    """A finished hypothesis: live beam `parent` ended, or was cut off, after `length` tokens."""
-
-    score: float
-    length: int
-    parent: int
-    truncated: bool
-
-
-@dataclass(frozen=True)
-class _BackTrace:
-    """The steps of one sentence, in row `row` of each."""
-
-    sentence: Sentence
-    row: int
-    steps: Sequence[Step]
-
-    def hypothesis(self, entry: _PoolEntry, columns: int) -> Hypothesis:
-        """Trace a pool entry back to its tokens; its attention has `columns` columns."""
-        # The end symbol of a hypothesis that is not truncated is not the token of any live beam.
-        length = entry.length if entry.truncated else entry.length - 1
-        path = self.path(entry.parent, length)
-        beams = [parent for _, parent in path]  # beam that each token was chosen from
-        cumulative = [0.0]
-        for step, beam in enumerate([*beams[1:], entry.parent][:length]):
-            cumulative.append(float(self.steps[step].log_probs[self.row, beam]))
-        if not entry.truncated:
-            beams.append(entry.parent)
-            cumulative.append(entry.score * self.sentence.options.penalty(entry.length))
-        attention: NDArray[np.float32] | None = None
-        if self.sentence.options.return_attention:
-            matrices = [one.attention[self.row] for one in self.steps if one.attention is not None]
-            attention = np.stack([matrices[i][beam, :columns] for i, beam in enumerate(beams)])
-        return Hypothesis(
-            tokens=tuple(token for token, _ in path),
-            score=entry.score,
-            token_log_probs=tuple(after - before for before, after in pairwise(cumulative)),
-            truncated=entry.truncated,
-            attention=attention,
-        )
-
-    def path(self, beam: int, length: int) -> list[tuple[int, int]]:
-        """Return (token, parent) of each of the first `length` steps that led to a live beam."""
-        path: list[tuple[int, int]] = []
-        for step in reversed(self.steps[:length]):
-            parent = int(step.parents[self.row, beam])
-            path.append((int(step.tokens[self.row, beam]), parent))
-            beam = parent
-        return path[::-1]
 
 
 class Reference:

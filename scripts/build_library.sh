@@ -6,7 +6,7 @@
 #   PREFIX=/usr/local bash scripts/build_library.sh   # installs it as well
 #
 # Requirements are those of scripts/build_kernels.sh. CMake fetches SentencePiece, which is linked
-# statically, and nlohmann's JSON unless the system has it. Arguments are passed to cmake. The exit code is 3
+# statically, and nlohmann's JSON unless the system has it, with pip. Arguments are passed to cmake. The exit code is 3
 # if a requirement is missing, 1 if the build fails. Environment:
 #   CXX       compiler
 #   PREFIX    installation prefix
@@ -33,7 +33,7 @@ if [ -n "${SANITIZE:-}" ]; then
     build runtime/cpp build/native "${options[@]}"
     build runtime/cpp "$folder" "${options[@]}" -D "TRANSLATE_TRT_SANITIZE=$SANITIZE" \
         -D "SENTENCEPIECE_LIBRARY=$root/build/native/library/sentencepiece/src/libsentencepiece.a" \
-        -D "SENTENCEPIECE_INCLUDE_DIR=$root/build/native/_deps/sentencepiece-src/sentencepiece/src" "$@"
+        -D "SENTENCEPIECE_INCLUDE_DIR=$root/build/native/_deps/sentencepiece-src/sentencepiece-0.2.1/sentencepiece/src" "$@"
     say "$root/$folder/$name"
     exit
 fi

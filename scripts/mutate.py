@@ -56,8 +56,8 @@ MEMORY = 12 << 30  # bytes per process, for faults that allocate without end
 
 CPP_PROGRAMS = ("translate_trt_unit_tests", "translate_trt_kernel_tests")
 CPP_TESTS = [f"tests/runtime/{name}" for name in (
-    "kernels", "text/test_cpp_markup.py", "text/test_cpp_markup_tokens.py",
-    "text/test_glossary_library.py", "test_translator.py", "test_constraints.py",
+    "kernels", "text/test_markup.py", "text/test_markup_tokens.py",
+    "text/test_glossary.py", "test_translator.py", "test_constraints.py",
     "test_sampling.py", "test_alternatives.py", "test_score.py", "test_loops.py",
     "test_translate_markup.py", "test_service.py", "test_search_operators.py", "test_kernels.py",
     "test_native.py", "test_cpp_library.py", "test_cpp_jobs.py",
