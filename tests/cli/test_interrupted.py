@@ -187,7 +187,6 @@ main()
 """
 
 
-@pytest.mark.usefixtures("each_runtime")
 @ENDINGS
 def test_translate_stops_all_workers(
     compiled_bundle: Path, tmp_path: Path, start: Callable[..., subprocess.Popen[str]],

@@ -45,9 +45,6 @@ LINES = [
     "The cat sleeps under the big tree. A dog walks over the river! " * 8,
 ]  # fmt: skip
 
-# All tests of the module.
-pytestmark = pytest.mark.usefixtures("each_runtime")
-
 Start = Callable[..., TranslationService]
 
 

@@ -43,10 +43,6 @@ from translate_trt.train.search import beam_search
 LINES = ["the cat runs.", "", "a dog eats green", "   ", "Haus Hund läuft.", "the big tree sleeps"]
 
 
-# All tests of the module; those of the reference alone say so.
-pytestmark = pytest.mark.usefixtures("each_runtime")
-
-
 def test_one_translation_per_line_in_order(translator: Translator) -> None:
     together = translator.translate(LINES)
     assert len(together) == len(LINES)
@@ -371,7 +367,6 @@ def test_numbers_of_numpy_become_python_s() -> None:
     assert [type(x) for x in (options.beam_size, options.length_penalty)] == [int, float]
 
 
-@pytest.mark.usefixtures("each_runtime")
 def test_a_wide_beam_is_warned_of_once(
     compiled_bundle: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
