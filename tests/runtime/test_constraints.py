@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import random
+import shutil
 from pathlib import Path
 
 import pytest
+from sentencepiece import sentencepiece_model_pb2
 from support.translations import assert_same, random_sources
 
 from translate_trt.runtime import (
@@ -17,6 +19,7 @@ from translate_trt.runtime import (
     Translator,
 )
 from translate_trt.runtime.bundle.contract import unscored
+from translate_trt.runtime.bundle.manifest import hash_file, read_manifest, write_manifest
 from translate_trt.runtime.results import Hypothesis
 from translate_trt.train.checkpoint import Checkpoint
 from translate_trt.train.search import _constraints_in, beam_search
@@ -231,3 +234,17 @@ def test_what_lines_cannot_have(looping_bundle: Path) -> None:
     long = "a dog runs " * 400
     with pytest.raises(InputError, match="single sentence"):
         translator.translate(long, constraints=["Hund"])
+
+
+def test_phrases_that_the_vocabulary_cannot_spell(looping_bundle: Path, tmp_path: Path) -> None:
+    bundle = Path(shutil.copytree(looping_bundle, tmp_path / "bundle"))
+    model = sentencepiece_model_pb2.ModelProto.FromString((bundle / "shared.spm").read_bytes())
+    model.trainer_spec.byte_fallback = False
+    for piece in model.pieces:
+        if piece.type == piece.BYTE:
+            piece.type = piece.NORMAL
+    (bundle / "shared.spm").write_bytes(model.SerializeToString())
+    tokenizer = dict.fromkeys(("source", "target"), hash_file(bundle, "shared.spm"))
+    write_manifest(bundle, dataclasses.replace(read_manifest(bundle), tokenizer=tokenizer))
+    with pytest.raises(InputError, match=r"a\.txt.*\u732b"):
+        Translator(bundle, threads=1).translate(["a"], constraints=[["\u732b"]], names=["a.txt"])
