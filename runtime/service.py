@@ -8,7 +8,7 @@ import os
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
@@ -53,6 +53,7 @@ class _Line:
     future: _Future
     jobs: LineJobs
     request: int
+    tokens: Sequence[int] | None  # of a line that is given so
 
 
 class TranslationService:
@@ -227,7 +228,8 @@ class TranslationService:
         """Start the translation of one line."""
         check_process(self._process)
         jobs = LineJobs(self._core, lines)
-        line = _Line(_Future(), jobs, self.new_request() if request is None else request)
+        request = self.new_request() if request is None else request
+        line = _Line(_Future(), jobs, request, None if lines.tokens is None else lines.tokens[0])
         with self._changed:
             while self._is_full() and not (self._closed or self._ended):
                 if self._in_callback():
@@ -362,13 +364,29 @@ class TranslationService:
                 line.jobs.receive(job)
                 if self._start(key, line):
                     return
-                found += line.jobs.translations
+                found.append(self._with_text(line))
         except BaseException as error:
             work = partial(_fail, error)
         try:
             resolve(line.future, work)
         finally:
             self._forget(key)
+
+    def _with_text(self, line: _Line) -> Translation:
+        """Return the translation of a line; decode tokens, whose results have no text."""
+        (found,) = line.jobs.translations
+        if line.tokens is None:
+            return found
+        decode = self._translator.tokenizer.decode
+        hypotheses = [
+            replace(
+                one,
+                text=decode(one.segments[0].tokens),
+                segments=one.segments if line.tokens else (),
+            )
+            for one in found.hypotheses
+        ]
+        return replace(found, hypotheses=tuple(hypotheses))
 
     def __enter__(self) -> Self:
         return self
