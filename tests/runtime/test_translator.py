@@ -359,6 +359,12 @@ def test_translations_with_prefixes_as_they_are_asked_for(translator: Translator
             translator.translate_iter(lines, chunk_lines=size)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="string"):
         translator.translate_iter("the cat")
+    with pytest.raises(OptionError, match="line 3"):  # of the second chunk
+        list(
+            translator.translate_iter(
+                lines, SearchOptions(max_length=2), ["", "", "the cat runs"], chunk_lines=2
+            )
+        )
 
 
 def test_closing(compiled_bundle: Path) -> None:
