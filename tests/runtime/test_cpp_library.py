@@ -202,7 +202,7 @@ def test_constraints(probe: Probe, compiled_bundle: Path) -> None:
     assert_same_translations(found, expected)
     for wrong, status in (
         ({"constraints": [["a"]]}, "TT_INPUT_ERROR"),
-        ({"constraints": phrases, "constraint_tokens": tokens}, "TT_OPTION_ERROR"),
+        ({"constraints": phrases, "constraint_tokens": tokens}, "TT_INPUT_ERROR"),
         ({"constraint_tokens": [[[]]] * len(lines)}, "TT_INPUT_ERROR"),
         ({"constraints": phrases, "options": {"beam_size": 1}}, "TT_OPTION_ERROR"),
     ):
@@ -387,14 +387,6 @@ def test_languages(
         request = {"lines": lines, "prefixes": prefixes[: len(lines)]}
         right = translator.translate(lines, expected, request["prefixes"])
         assert_same_translations(probe.ask(**request, options=asked)["found"], right)
-        aligned = translator.translate(lines, expected, request["prefixes"], alignments=True)
-        assert [
-            [tuple(map(tuple, one["alignment"])) for one in line]
-            for line in probe.ask(**request, options=asked, alignments=True)["found"]
-        ] == [
-            [tuple(one.alignment.pairs()) if one.alignment else () for one in line.hypotheses]
-            for line in aligned
-        ]
         found = probe.ask(ids=sources, prefixes=beginnings, options=asked)["found"]
         for ours, theirs in zip(
             found, translator.translate_ids(sources, expected, beginnings), strict=True
@@ -402,6 +394,35 @@ def test_languages(
             for (piece,), one in zip((h["pieces"] for h in ours), theirs, strict=True):
                 assert_same_hypothesis(piece, one)
     assert max(one.segment_count for one in right) > 1
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        SOURCE,
+        # The segments of the library are those of the text without the prompt.
+        pytest.param(TARGET, marks=pytest.mark.xfail(strict=True)),
+    ],
+    ids=["before sources", "before translations"],
+)
+def test_alignments_beside_a_prompt(
+    prompt: Prompt, probe: Probe, compiled_bundle: Path, tmp_path: Path
+) -> None:
+    languages = {"source_language": "en", "target_language": "de"} if prompt == TARGET else {}
+    bundle = with_prompt(compiled_bundle, prompt, tmp_path / "bundle")
+    translator = Translator(bundle, threads=1)
+    probe.load(bundle, threads=1)
+    lines, prefixes = [LINES[2], ">>deu<< the cat"], ["the dog", ""]
+    expected = translator.translate(
+        lines, SearchOptions(num_hypotheses=4, **languages), prefixes, alignments=True
+    )
+    found = probe.ask(
+        lines=lines, prefixes=prefixes, options={"num_hypotheses": 4, **languages}, alignments=True
+    )["found"]
+    assert [[[tuple(pair) for pair in one["alignment"]] for one in line] for line in found] == [
+        [one.alignment.pairs() if one.alignment else [] for one in line.hypotheses]
+        for line in expected
+    ]
 
 
 def test_without_kernels(library: Library, compiled_bundle: Path) -> None:
