@@ -26,7 +26,7 @@ from support.scripted import (
     attention_of,
     random_script,
 )
-from support.translations import assert_same
+from support.translations import assert_same, bits, random_sources
 
 from translate_trt.export.contract import GraphLayout, make_contract
 from translate_trt.runtime import TranslationService, Translator, native, reference
@@ -611,6 +611,17 @@ def test_plain_lines_are_translated_as_by_the_library(
                 assert_same([list(one.segments)], [list(other.segments)])
     ids = [translator.tokenizer.encode_source(line) for line in LINES]
     assert_same(plain.translate_ids(ids, search), translator.translate_ids(ids, search))
+
+
+@pytest.mark.parametrize("target", ["onnx-fp32", "onnx-int8"])
+def test_many_sources_have_the_bits_of_the_library(
+    compiled_bundle: Path, monkeypatch: pytest.MonkeyPatch, compiled_kernels: str, target: str
+) -> None:
+    options, sources = SearchOptions(num_hypotheses=4), random_sources(80, seed=3)
+    expected = Translator(compiled_bundle, target, threads=1).translate_ids(sources, options)
+    monkeypatch.setenv(native.VARIABLE, "none")
+    found = Translator(compiled_bundle, target, threads=1).translate_ids(sources, options)
+    assert list(map(bits, found)) == list(map(bits, expected))
 
 
 def test_a_prompt_before_plain_lines(
