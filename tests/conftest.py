@@ -67,6 +67,12 @@ def without_library(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # Removed with its last user.
+@pytest.fixture
+def python_loop() -> None:
+    pass
+
+
+# Removed with its last user.
 @pytest.fixture(scope="module")
 def each_runtime() -> str:
     """Skip the module's tests where libtranslate_trt is not built."""
