@@ -615,6 +615,6 @@ def test_a_with_block_waits_for_all(
 
 def test_no_tokens_are_refused_once_it_is_closed(compiled_bundle: Path) -> None:
     with TranslationService(Translator(compiled_bundle, threads=1)) as service:
-        assert service.submit([]).result(60).segment_count == 0
+        assert service.submit([]).result(60).text == ""
     with pytest.raises(TranslateTrtError, match="closed"):
         service.submit([])
