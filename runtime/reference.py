@@ -309,7 +309,8 @@ class PlainTranslator:
             for index, (source, own) in enumerate(zip(sources, targets, strict=True))
         ]  # fmt: skip
         found = iter(self.reference.translate([one for one in given if one.tokens]))
-        return [self._joined(next(found) if one.tokens else []) for one in given]
+        empty = [] if request.tokens is None else [Hypothesis((), 0.0)]
+        return [self._joined(next(found) if one.tokens else empty) for one in given]
 
     def _sentence(
         self, name: str, source: Sequence[int], target: Sequence[int], options: SearchOptions

@@ -7,7 +7,7 @@ import os
 import random
 import shutil
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -61,20 +61,9 @@ def cache_home(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 @pytest.fixture
-def python_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run translators on the Python reference instead of libtranslate_trt."""
+def without_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let translators find no libtranslate_trt, as where it is not built."""
     monkeypatch.setenv(native.VARIABLE, "none")
-
-
-@pytest.fixture(scope="module", params=["library"])
-def each_runtime(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Run the module's tests on libtranslate_trt, if it is built, and on the reference."""
-    with pytest.MonkeyPatch.context() as patch:
-        if request.param == "python":
-            patch.setenv(native.VARIABLE, "none")
-        elif native.library() is None:
-            pytest.skip(native.status())
-        yield request.param
 
 
 @pytest.fixture(scope="session")

@@ -68,7 +68,7 @@ class Segment(ctypes.Structure):
 class Segments(ctypes.Structure):
     """`tt_segments`."""
 
-    _fields_ = (("data", POINTER(Segment)), ("size", c_size_t))
+    _fields_ = (("data", POINTER(Segment)), ("size", c_size_t), ("translation", TextFound))
 
 
 class WordPairs(ctypes.Structure):
@@ -300,7 +300,7 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "tt_translator_words": (
         _STATUS, (_HANDLE, POINTER(Tokens), POINTER(LogProbs), c_size_t, POINTER(_HANDLE))
     ),
-    "tt_align_words": (_STATUS, (Text, Text, Segments, c_double, POINTER(_HANDLE))),
+    "tt_align_words": (_STATUS, (Text, Segments, c_double, POINTER(_HANDLE))),
     "tt_check": (
         _STATUS, (_HANDLE, POINTER(Text), c_size_t, POINTER(SubmitOptions), POINTER(Text))
     ),

@@ -416,7 +416,8 @@ class Core:
         if request.alignments:
             aligned = calls.tt_result_segments(result, line, rank)
             segments = tuple(AlignedSegment.of(own) for own in aligned.data[: aligned.size])
-            more["alignment"] = Alignment(request.lines[line], one.text, segments)
+            translation = text_of(aligned.translation)
+            more["alignment"] = Alignment(request.lines[line], translation, segments)
         return replace(one, **more)
 
     def _attention(self, result: c_void_p, *index: int) -> NDArray[np.float32] | None:

@@ -98,12 +98,7 @@ def static(trio: list[Checkpoint], tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.mark.parametrize("beams", [1, 4])
-@pytest.mark.parametrize("loop", ["library", "python_loop"])
-def test_two_members_in_onnxruntime(
-    loop: str, beams: int, bundle: Bundle, pair: list[Checkpoint], request: pytest.FixtureRequest
-) -> None:
-    if loop == "python_loop":
-        request.getfixturevalue(loop)
+def test_two_members_in_onnxruntime(beams: int, bundle: Bundle, pair: list[Checkpoint]) -> None:
     sources = random_sources(24, seed=beams, longest=12)
     options = SearchOptions(beams, num_hypotheses=beams, return_attention=True)
     expected = beam_search(ensemble(pair), sources, options)

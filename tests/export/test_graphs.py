@@ -72,7 +72,7 @@ def test_equal_to_the_reference(
     assert_same(found, beam_search(model, sources, options))
 
 
-@pytest.mark.usefixtures("python_loop")
+@pytest.mark.usefixtures("without_library")
 @pytest.mark.parametrize("batch_tokens", [64, 2000])
 def test_options_of_one_beam_size_share_a_batch(
     batch_tokens: int, translator: Translator, compiled_bundle: Path
@@ -83,7 +83,7 @@ def test_options_of_one_beam_size_share_a_batch(
     own = [mixed[index % len(mixed)] for index in range(len(sources))]
     plain = Translator(compiled_bundle, "onnx-fp32", threads=1, batch_tokens=batch_tokens)
     assert plain._reference is not None
-    found = plain._reference.translate(
+    found = plain._reference.reference.translate(
         [Sentence(source, (), one) for source, one in zip(sources, own, strict=True)]
     )
     for together, source, one in zip(found, sources, own, strict=True):
@@ -233,7 +233,7 @@ def test_results_do_not_depend_on_the_batch(
     assert_same(found, beam_search(model, sources, options, unscored_prefixes(prefixes)))
 
 
-@pytest.mark.usefixtures("python_loop")
+@pytest.mark.usefixtures("without_library")
 @pytest.mark.parametrize("target", ["onnx-fp32", "onnx-int8"])
 def test_a_cache_that_grows_and_one_large_from_the_start(
     target: str, compiled_bundle: Path, monkeypatch: pytest.MonkeyPatch
@@ -268,7 +268,7 @@ def test_a_cache_that_grows_and_one_large_from_the_start(
     assert max(grown[12]) < 0.8 * 6 * 60  # beams of one model share their past
 
 
-@pytest.mark.usefixtures("python_loop")
+@pytest.mark.usefixtures("without_library")
 def test_a_sentence_that_is_done_waits_at_the_last_position_there_is(
     compiled_bundle: Path, model: Transformer
 ) -> None:
@@ -276,8 +276,8 @@ def test_a_sentence_that_is_done_waits_at_the_last_position_there_is(
     # that ended long before stay in the same batch.
     translator = Translator(compiled_bundle, "onnx-fp32", threads=1, batch_tokens=10_000)
     longest = translator.manifest.limits.max_target_length
-    plain = translator._reference
-    assert plain is not None
+    assert translator._reference is not None
+    plain = translator._reference.reference
     sources = random_sources(6, seed=3, longest=12)
     for minimum in (0, longest):
         options = SearchOptions(min_length=minimum, max_length=longest, num_hypotheses=2)

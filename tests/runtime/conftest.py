@@ -8,5 +8,5 @@ from translate_trt.runtime import Translator
 
 
 @pytest.fixture(scope="module")
-def translator(compiled_bundle: Path, each_runtime: str) -> Translator:
+def translator(compiled_bundle: Path) -> Translator:
     return Translator(compiled_bundle, threads=1)

@@ -333,7 +333,7 @@ def test_loading_changes_no_setting_of_the_process(
     assert calls == [0]
 
 
-@pytest.mark.usefixtures("python_loop")
+@pytest.mark.usefixtures("without_library")
 def test_an_onnxruntime_that_computes_wrongly_is_refused(
     compiled_bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

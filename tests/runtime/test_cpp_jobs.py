@@ -11,8 +11,7 @@ from support.translations import random_sources
 
 from translate_trt.runtime import SearchOptions, Translator
 
-# The library is compared with it.
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("python_loop")]
+pytestmark = pytest.mark.slow
 
 LINES = [
     "the cat runs.", "", "a dog eats green", "Haus Hund läuft.", "the big tree sleeps",

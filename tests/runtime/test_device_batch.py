@@ -407,15 +407,13 @@ def test_a_line_that_is_cancelled(machine: Machine, reference: Translator) -> No
     assert_same(found, reference.translate_ids(sources[1::2], long))
 
 
-def test_without_the_library(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRANSLATE_TRT_LIBRARY", "none")
+def test_without_the_library(machine: Machine, without_library: None) -> None:
     with pytest.raises(BackendError, match="libtranslate_trt"):
         machine.translator()
 
 
 def test_options_that_need_all_options_are_refused(machine: Machine) -> None:
-    message = "disable_unk: the step graph of tensorrt-rtx-fp32 can neither mark nor draw tokens"
-    with pytest.raises(OptionError, match=message):
+    with pytest.raises(OptionError, match="disable_unk"):
         machine.translator().translate_ids([[7]], SearchOptions(disable_unk=True))
 
 

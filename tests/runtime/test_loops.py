@@ -1,4 +1,4 @@
-"""The loop guard (rule 11), in the detector and in the search."""
+"""The loop guard (rule 11): the definition of a loop, and the search."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import cast
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from support.scripted import END, ScriptedGraphs, ScriptedModel, scripted_search
+from support.scripted import END, ScriptedModel
 from support.translations import assert_same, random_sources
 
 from translate_trt.runtime import SearchOptions, TranslationService, Translator
-from translate_trt.runtime.loops import LoopGuard
+from translate_trt.runtime.bundle.contract import unscored
 from translate_trt.runtime.results import Hypothesis
 from translate_trt.train.checkpoint import Checkpoint
 from translate_trt.train.model import Transformer
@@ -30,7 +30,7 @@ SOURCES = random_sources(12, seed=6, longest=30)  # some beams of sentences loop
 
 @pytest.fixture(scope="module")
 def reference(looping_model: Checkpoint) -> Callable[[SearchOptions], list[list[Hypothesis]]]:
-    """Search of SOURCES by PyTorch, once per options for all runtimes."""
+    """Search of SOURCES by PyTorch, once per options."""
     model = looping_model.load_model()
     return functools.cache(lambda options: beam_search(model, SOURCES, options))
 
@@ -54,24 +54,14 @@ def reference(looping_model: Checkpoint) -> Callable[[SearchOptions], list[list[
     ],
 )
 def test_what_a_loop_is(tokens: list[int], repeated: int) -> None:
-    assert LoopGuard([7, 8, 9]).loop_length(tokens) == repeated
+    assert _repeated(tokens, [7, 8, 9]) == repeated
 
 
 def test_a_source_with_repetitions_allows_twice_as_many() -> None:
-    guard = LoopGuard([7, *[8, 9] * 10, 7])
-    assert guard.loop_length([1, 2] * 19) == 0
-    assert guard.loop_length([1, 2] * 20) == 38
-    assert LoopGuard([7] * 30).loop_length([1] * 59) == 0
-
-
-def test_detector_and_reference_agree() -> None:
-    rng = random.Random(3)
-    for _ in range(300):
-        source = [rng.randrange(2) for _ in range(rng.randrange(12))]
-        phrase = [rng.randrange(3) for _ in range(rng.randrange(1, 8))]
-        tokens = [rng.randrange(3) for _ in range(rng.randrange(6))]
-        tokens += (phrase * 30)[: rng.randrange(60)] + [rng.randrange(3)] * rng.randrange(2)
-        assert LoopGuard(source).loop_length(tokens) == _repeated(tokens, source)
+    source = [7, *[8, 9] * 10, 7]
+    assert _repeated([1, 2] * 19, source) == 0
+    assert _repeated([1, 2] * 20, source) == 38
+    assert _repeated([1] * 59, [7] * 30) == 0
 
 
 def _repeats_or_ends(tokens: tuple[int, ...]) -> NDArray[np.float32]:
@@ -87,9 +77,7 @@ def _repeats_or_ends(tokens: tuple[int, ...]) -> NDArray[np.float32]:
 @pytest.mark.parametrize("beams", [1, 4])
 def test_the_search_goes_on_with_beams_that_do_not_loop(beams: int) -> None:
     options = SearchOptions(beam_size=beams, loop_guard=True)
-    (expected,) = beam_search(cast(Transformer, ScriptedModel([_repeats_or_ends])), [[4]], options)
-    (found,) = scripted_search(ScriptedGraphs([_repeats_or_ends]), options, [[4]])
-    assert_same([found], [expected])
+    (found,) = beam_search(cast(Transformer, ScriptedModel([_repeats_or_ends])), [[4]], options)
     assert found[0].looped == (beams == 1)
     assert found[0].truncated == (beams == 1)
 
@@ -107,16 +95,13 @@ def _continues_or_leaves(tokens: tuple[int, ...]) -> NDArray[np.float32]:
 
 def test_beams_that_leave_a_loop_of_the_prefix_live_on() -> None:
     options, prefix = SearchOptions(loop_guard=True), [5, 6] * 11
-    (expected,) = beam_search(
+    (found,) = beam_search(
         cast(Transformer, ScriptedModel([_continues_or_leaves])), [[4]], options, [prefix]
     )
-    (found,) = scripted_search(ScriptedGraphs([_continues_or_leaves]), options, [[4]], [prefix])
-    assert_same([found], [expected])
     assert found[0].tokens[: len(prefix)] == tuple(prefix)
     assert not found[0].truncated
 
 
-@pytest.mark.usefixtures("each_runtime")
 @pytest.mark.parametrize(
     "options",
     [
@@ -145,7 +130,24 @@ def test_the_same_as_the_reference(
     assert all(one.truncated and len(one.token_log_probs) == len(one.tokens) for one in cut)
 
 
-@pytest.mark.usefixtures("each_runtime")
+def test_loops_that_prefixes_begin(looping_bundle: Path, looping_model: Checkpoint) -> None:
+    """Phrases of all lengths, more and less often than needed, after sources that repeat or not."""
+    rng, sources, prefixes = random.Random(3), list[list[int]](), list[list[int]]()
+    for length in (1, *range(2, 35, 2)):
+        phrase = [rng.randrange(4, 60) for _ in range(length)]
+        prefixes.append([7, *phrase * 16][: rng.choice((17, 33, min(4 * length + 1, 85), 69))])
+        source = [rng.randrange(4, 60) for _ in range(rng.randint(1, 9))]
+        sources.append(source * rng.randint(1, 3))
+    options = SearchOptions(beam_size=3, num_hypotheses=3, loop_guard=True, max_length=98)
+    found = Translator(looping_bundle, threads=1).translate_ids(sources, options, prefixes)
+    forced = [[unscored(token) for token in prefix] for prefix in prefixes]
+    expected = beam_search(looping_model.load_model(), sources, options, forced)
+    assert_same(found, expected)
+    looped = [one.looped for line in found for one in line]
+    assert looped == [one.looped for line in expected for one in line]
+    assert len(set(looped)) == 2
+
+
 def test_a_loop_is_cut(looping_bundle: Path) -> None:
     options = dataclasses.replace(GUARD, max_length=98)
     translator = Translator(looping_bundle, threads=1)
@@ -157,7 +159,6 @@ def test_a_loop_is_cut(looping_bundle: Path) -> None:
     assert len(all_of_it[0].tokens) == 98
 
 
-@pytest.mark.usefixtures("each_runtime")
 def test_prefixes_are_not_cut(looping_bundle: Path) -> None:
     options = dataclasses.replace(GUARD, max_length=98)
     prefix = [5, 6] * 20
@@ -165,7 +166,6 @@ def test_prefixes_are_not_cut(looping_bundle: Path) -> None:
     assert all(one.tokens[:2] == (5, 6) for one in found)
 
 
-@pytest.mark.usefixtures("each_runtime")
 def test_neighbours_and_the_service(looping_bundle: Path) -> None:
     lines = ["the cat runs.", "a dog eats green", "Haus"]
     translator = Translator(looping_bundle, threads=1)

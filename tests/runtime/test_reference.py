@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import itertools
 import random
-import signal
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
+import onnxruntime as ort
 import pytest
 from numpy.typing import NDArray
+from support.prompts import SOURCE, TARGET, with_prompt
 from support.scripted import (
     END,
     START,
@@ -25,15 +26,17 @@ from support.scripted import (
     attention_of,
     random_script,
 )
-from support.translations import assert_same
+from support.translations import assert_same, bits, random_sources
 
 from translate_trt.export.contract import GraphLayout, make_contract
-from translate_trt.runtime import reference
+from translate_trt.runtime import TranslationService, Translator, native, reference
+from translate_trt.runtime.backends.onnxruntime import OnnxRuntimeGraphs
 from translate_trt.runtime.bundle.contract import FREE, NEXT, unscored
-from translate_trt.runtime.errors import BackendError
+from translate_trt.runtime.errors import BackendError, InputError, OptionError
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.reference import Arrays, Batch, Reference, Sentence
 from translate_trt.runtime.results import Hypothesis
+from translate_trt.runtime.text.glossary import Glossary
 from translate_trt.train.model import Transformer
 from translate_trt.train.search import beam_search
 
@@ -277,11 +280,8 @@ def translate(
     graphs: ScriptedGraphs,
     sentences: Sequence[Sentence],
     batch_tokens: int = 10_000,
-    workers: int = 1,
 ) -> list[list[Hypothesis]]:
-    search = Reference(
-        graphs, graphs.contract, START, END, batch_tokens=batch_tokens, workers=workers
-    )
+    search = Reference(graphs, graphs.contract, START, END, batch_tokens=batch_tokens)
     return search.translate(sentences)
 
 
@@ -315,13 +315,11 @@ def assert_right(
 
 
 @LAYOUTS
-@pytest.mark.parametrize(("batch_tokens", "workers"), [(1, 1), (40, 3), (100, 1), (400, 2)])
-def test_any_batches_and_workers_find_what_pytorch_finds(
-    layout: GraphLayout, batch_tokens: int, workers: int
-) -> None:
+@pytest.mark.parametrize("batch_tokens", [1, 40, 400])
+def test_any_batches_find_what_pytorch_finds(layout: GraphLayout, batch_tokens: int) -> None:
     scripts, sentences = scripts_of(24), sentences_of(24)
     graphs = ScriptedGraphs(scripts, layout=layout)
-    assert_right(translate(graphs, sentences, batch_tokens, workers), scripts, sentences)
+    assert_right(translate(graphs, sentences, batch_tokens), scripts, sentences)
     assert sum(count for count, _ in graphs.encoded) == 24
     assert all(n * s <= batch_tokens or n == 1 for n, s in graphs.encoded)
     assert (max(n for n, _ in graphs.encoded) > 1) == (batch_tokens > 1)
@@ -405,7 +403,7 @@ def test_who_is_done_waits_for_a_neighbour_however_long(layout: GraphLayout) -> 
 
 def test_nobody_at_all() -> None:
     graphs = ScriptedGraphs([])
-    assert translate(graphs, [], workers=2) == []
+    assert translate(graphs, []) == []
     assert graphs.encoded == []
 
 
@@ -544,90 +542,172 @@ def test_more_beams_than_first_slots() -> None:
     assert graphs.sizes[0][2] == 48
 
 
-# ---- several batches ----
+# ---- failures ----
 
 
-@pytest.fixture
-def nobody_left() -> Iterator[None]:
-    """No worker outlives its call, even after an error."""
-    yield
-    assert [x.name for x in threading.enumerate() if x.name.startswith("translate")] == []
+@pytest.mark.parametrize("error", [BackendError("out of memory"), KeyboardInterrupt()])
+def test_an_error_of_a_step_ends_the_call_with_it(error: BaseException) -> None:
+    class Failing(ScriptedGraphs):
+        def step(self, inputs: Arrays) -> Arrays:
+            if self.steps == 2:
+                raise error
+            return super().step(inputs)
+
+    graphs = Failing(scripts_of(9))
+    with pytest.raises(type(error)) as caught:
+        translate(graphs, sentences_of(9), 1)
+    assert caught.value is error
+    assert len(graphs.encoded) == 1  # no other batch begins
 
 
-#: Steps of `EndlessGraphs` within which a call ends that is told to.
-_MANY = 500
-
-
-class EndlessGraphs(ScriptedGraphs):
-    """Their steps end no sentence, and call `before` with their number first.
-
-    A call that is not stopped fails after _MANY of them.
-    """
-
-    def __init__(self, before: Callable[[int], None]) -> None:
-        super().__init__(scripts_of(1))
-        self._before, self.numbers = before, itertools.count()
-
-    def step(self, inputs: Arrays) -> Arrays:
-        number = next(self.numbers)  # without a lock for several threads
-        assert number < _MANY, "the call was not stopped"
-        threading.Event().wait(0.01)
-        self._before(number)
-        outputs = {NEXT + name: value for name, value in inputs.items()}
-        return outputs | {"parents": inputs["tokens"]}
-
-
-@pytest.mark.usefixtures("nobody_left")
-@pytest.mark.parametrize("workers", [1, 3])
-def test_an_error_of_one_batch_ends_the_call_with_it(workers: int) -> None:
-    def fail(number: int) -> None:
-        if number == 20:
-            raise BackendError("out of memory for 7 tensors")
-
-    graphs = EndlessGraphs(fail)
-    with pytest.raises(BackendError, match="7 tensors"):
-        translate(graphs, sentences_of(9), 1, workers)
-    assert len(graphs.encoded) <= workers  # whoever failed begins nothing more
-
-
-@pytest.mark.usefixtures("nobody_left")
-@pytest.mark.parametrize("workers", [1, 2])
-def test_probabilities_that_are_not_finite_are_an_error(workers: int) -> None:
+def test_probabilities_that_are_not_finite_are_an_error() -> None:
     def nothing(tokens: tuple[int, ...]) -> NDArray[np.float32]:
         return np.full(19, np.nan, np.float32)
 
     graphs = ScriptedGraphs([*scripts_of(2), nothing])
     sentences = [Sentence([4 + index, 9, 9], (), OPTIONS) for index in range(3)]
     with pytest.raises(BackendError, match=r"probabilities.*3 source"):
-        translate(graphs, sentences, 4, workers)
+        translate(graphs, sentences, 4)
 
 
-@pytest.mark.usefixtures("nobody_left")
-@pytest.mark.parametrize("workers", [1, 2])
-def test_ctrl_c_ends_the_call_before_the_next_step(workers: int) -> None:
-    def interrupt(number: int) -> None:
-        if number == 20:
-            signal.raise_signal(signal.SIGINT)  # the main thread hears of it
+# ---- plain lines without libtranslate_trt ----
 
-    graphs = EndlessGraphs(interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        translate(graphs, sentences_of(9), 1, workers)
-    assert next(graphs.numbers) < _MANY
+LINES = ["the cat runs.", "", "a dog eats green", "Haus Hund l\u00e4uft."]
 
 
-def test_calls_from_several_threads_do_not_mix() -> None:
-    scripts, sentences = scripts_of(24), sentences_of(24)
-    graphs = ScriptedGraphs(scripts)
-    search = Reference(graphs, graphs.contract, START, END, batch_tokens=60, workers=2)
-    found: dict[int, list[list[Hypothesis]]] = {}
+@pytest.fixture
+def plain(compiled_bundle: Path, without_library: None) -> Translator:
+    translator = Translator(compiled_bundle, threads=1)
+    assert translator.core is None
+    return translator
 
-    def call(number: int) -> None:
-        found[number] = search.translate(sentences[number::4])
 
-    threads = [threading.Thread(target=call, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(120)
-    for number in range(4):
-        assert_right(found[number], scripts, sentences[number::4])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {}, {"beam_size": 1}, {"num_hypotheses": 4, "length_penalty": 1.0},
+        {"early_stopping": True, "min_length": 6, "max_length": 9},
+    ],
+)  # fmt: skip
+def test_plain_lines_are_translated_as_by_the_library(
+    compiled_bundle: Path, plain: Translator, monkeypatch: pytest.MonkeyPatch, options: Any
+) -> None:
+    monkeypatch.delenv(native.VARIABLE)
+    translator = Translator(compiled_bundle, threads=1)
+    assert translator.core is not None
+    search = SearchOptions(**options)
+    prefixes = ["Haus", "", "der Hund", ""]
+    for give in (
+        lambda one: one.translate(LINES, search),
+        lambda one: one.translate(LINES, search, prefixes),
+        lambda one: list(one.translate_iter(LINES * 3, search, chunk_lines=5)),
+    ):
+        for found, expected in zip(give(plain), give(translator), strict=True):
+            assert [one.text for one in found.hypotheses] == [
+                one.text for one in expected.hypotheses
+            ]
+            pairs = zip(found.hypotheses, expected.hypotheses, strict=True)
+            for one, other in pairs:
+                assert_same([list(one.segments)], [list(other.segments)])
+    ids = [translator.tokenizer.encode_source(line) for line in LINES]
+    assert_same(plain.translate_ids(ids, search), translator.translate_ids(ids, search))
+
+
+@pytest.mark.parametrize("target", ["onnx-fp32", "onnx-int8"])
+def test_many_sources_have_the_bits_of_the_library(
+    compiled_bundle: Path, monkeypatch: pytest.MonkeyPatch, compiled_kernels: str, target: str
+) -> None:
+    options, sources = SearchOptions(num_hypotheses=4), random_sources(80, seed=3)
+    expected = Translator(compiled_bundle, target, threads=1).translate_ids(sources, options)
+    monkeypatch.setenv(native.VARIABLE, "none")
+    found = Translator(compiled_bundle, target, threads=1).translate_ids(sources, options)
+    assert list(map(bits, found)) == list(map(bits, expected))
+
+
+def test_a_prompt_before_plain_lines(
+    compiled_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = SearchOptions(source_language="en", target_language="nl")
+    for name, prompt in (("target", TARGET), ("source", SOURCE)):
+        bundle = with_prompt(compiled_bundle, prompt, tmp_path / name)
+        wanted = options if name == "target" else SearchOptions(target_language="nld")
+        expected = Translator(bundle, threads=1).translate(LINES, wanted)
+        with monkeypatch.context() as patch:
+            patch.setenv(native.VARIABLE, "none")
+            found = Translator(bundle, threads=1).translate(LINES, wanted)
+        assert [one.text for one in found] == [one.text for one in expected]
+
+
+REFUSED: dict[str, Callable[[Translator], object]] = {
+    "sampling": lambda t: t.translate("a", SearchOptions(beam_size=1, sampling_top_k=5)),
+    "alternatives": lambda t: t.translate("a", SearchOptions(alternatives=3)),
+    "loop guard": lambda t: t.translate("a", SearchOptions(loop_guard=True)),
+    "marked tokens": lambda t: t.translate("a", SearchOptions(disable_unk=True)),
+    "attention": lambda t: t.translate("a", SearchOptions(return_attention=True)),
+    "tokens": lambda t: t.translate_ids([[7]], SearchOptions(loop_guard=True)),
+    "constraints": lambda t: t.translate("a", constraints=["b"]),
+    "markup": lambda t: t.translate("<b>a</b>", markup="html"),
+    "alignments": lambda t: t.translate("a", alignments=True),
+    "split": lambda t: t.translate("a", split_sentences="en"),
+    "document": lambda t: t.translate_document("a", split_sentences=False),
+    "stream": lambda t: t.translate_iter([], alignments=True),
+    "long line": lambda t: t.translate("the cat runs. " * 60),
+    "scores": lambda t: t.score("a", "b"),
+    "check": lambda t: t.check(SearchOptions(disable_unk=True)),
+    "words": lambda t: t.words(t.translate("a").hypotheses[0]),
+    "service": TranslationService,
+    "terminology": lambda t: t.translate("a", terminology=Glossary.parse(["a\tb"], "terms")),
+}
+
+
+@pytest.mark.parametrize("feature", REFUSED)
+def test_what_needs_the_library_names_the_command_that_builds_it(
+    plain: Translator, feature: str
+) -> None:
+    with pytest.raises(BackendError, match=r"scripts/build_library\.sh"):
+        REFUSED[feature](plain)
+
+
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        (lambda t: t.translate_ids([[9999]]), InputError),
+        (lambda t: t.translate_ids([[5]], None, [[9999]]), InputError),
+        (lambda t: t.translate("a", SearchOptions(beam_size=200)), OptionError),
+        (lambda t: t.translate("a", SearchOptions(target_language="xx")), OptionError),
+        (lambda t: t.translate("a", SearchOptions(max_length=2), "the cat runs"), OptionError),
+    ],
+)
+def test_wrong_calls(
+    plain: Translator, call: Callable[[Translator], object], error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        call(plain)
+
+
+def test_an_error_of_onnxruntime_ends_the_call_and_not_the_translator(
+    plain: Translator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = plain.translate(LINES)
+
+    def failing(*_: object) -> None:
+        raise RuntimeError("out of memory for 7 tensors")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ort.InferenceSession, "run_with_iobinding", failing)
+        with pytest.raises(BackendError, match=r"7 tensors.*batch_tok") as caught:
+            plain.translate(LINES)
+    assert isinstance(caught.value.__cause__, RuntimeError)
+    assert plain.translate(LINES) == right
+
+
+def test_blank_lines_do_not_run_the_model(
+    plain: Translator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(*_: object) -> None:
+        raise AssertionError("the model ran")
+
+    monkeypatch.setattr(OnnxRuntimeGraphs, "encode", run)
+    assert plain.translate([]) == []
+    assert plain.translate_ids([[], []])[1][0].tokens == ()
+    assert [t.text for t in plain.translate(["", " ", "\u2028"])] == ["", "", ""]

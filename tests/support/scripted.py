@@ -346,11 +346,8 @@ def scripted_search(
     sources: Sequence[Sequence[int]],
     prefixes: Sequence[Sequence[int]] | None = None,
     batch_tokens: int = 10_000,
-    workers: int = 1,
 ) -> list[list[Hypothesis]]:
     """Return the hypotheses of `Reference` for each source."""
     given = zip(sources, prefixes or [()] * len(sources), strict=True)
-    search = Reference(
-        graphs, graphs.contract, START, END, batch_tokens=batch_tokens, workers=workers
-    )
+    search = Reference(graphs, graphs.contract, START, END, batch_tokens=batch_tokens)
     return search.translate([Sentence(*one, options) for one in given])

@@ -213,6 +213,29 @@ void test_rows_have_options_of_their_own() {
   CHECK(batch.rows() == 2 && has(0, own, 5) && has(1, options, 6));
 }
 
+void test_options_that_no_row_has_add_no_columns() {
+  DecoderShape shape = {1, 1, 1, 1, false, {}};
+  shape.form.cache_type = Type::kFloat16;
+  Contract contract = shape;
+  contract.request.push_back({kMarkedTokens, Type::kInt64, {kN, kK, kB}});
+  contract.request.push_back({kMarkedFactors, Type::kFloat32, {kN, kK, kB}});
+  SearchOptions options;
+  options.beam_size = 1;
+  Arrays seen;
+  HostBatch batch(std::make_unique<WatchingGraphs>(seen), contract, options, 2,
+                  ArrayPlace{nullptr, {0}});
+  const auto columns = [&] { return seen.at(kMarkedTokens)->axis(2); };
+  batch.update({}, {{{11, 3}, {12, 3}}, {7, 8}});
+  batch.step({});
+  CHECK(columns() == 0);
+  StepInputs inputs;
+  inputs.marked = {1, {5, 6}, {2, 3}};
+  batch.step(inputs);
+  CHECK(columns() == 1 && seen.at(kMarkedTokens)->row<std::int64_t>(1)[0] == 6);
+  batch.step({});
+  CHECK(columns() == 0);
+}
+
 }  // namespace
 
 void test_host_batch() {
@@ -220,6 +243,7 @@ void test_host_batch() {
   test_a_batch_shrinks_in_its_arrays();
   test_slots_keep_their_places();
   test_rows_have_options_of_their_own();
+  test_options_that_no_row_has_add_no_columns();
 }
 
 }  // namespace translate_trt::runtime

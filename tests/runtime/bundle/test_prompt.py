@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import pickle
 import re
 import shutil
 from pathlib import Path
@@ -124,18 +123,6 @@ def test_sources_leave_room_for_the_prompt(several: Translator) -> None:
     assert all(segment.tokens[:2] == (6, 31) for segment in found.hypotheses[0].segments)
     with pytest.raises(OptionError, match=r"prefix.*source 0"):
         several.translate_ids([[7]], dataclasses.replace(ENGLISH, max_length=3), [[8]])
-
-
-@pytest.mark.usefixtures("python_loop")
-def test_languages_of_lines_in_plain_python(several: Translator) -> None:
-    several = pickle.loads(pickle.dumps(several))  # on the reference
-    lines, codes = ["the cat", "a big dog runs", "Haus"] * 4, ["de", "nl"] * 6
-    asked = [dataclasses.replace(ENGLISH, target_language=code) for code in codes]
-    with TranslationService(several) as service:
-        futures = [service.submit(*one) for one in zip(lines, asked, strict=True)]
-        found = [future.result() for future in futures]
-    alone = [several.translate([line], one)[0] for line, one in zip(lines, asked, strict=True)]
-    assert said(found) == said(alone)
 
 
 def test_a_line_with_an_unknown_language(opus: Translator) -> None:

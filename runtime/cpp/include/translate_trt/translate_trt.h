@@ -750,20 +750,21 @@ typedef struct tt_segment {
 typedef struct tt_segments {
   const tt_segment* data;
   size_t size;
+  tt_text translation; /* text that target spans refer to: without tokens of the prompt */
 } tt_segments;
 
 /* Returns the aligned segments of a line and its translation, none unless
  * tt_submit_options.segments was set. */
 TT_API tt_segments tt_result_segments(const tt_result* result, size_t line, size_t rank);
 
-/* Aligns the words of a line and its translation by segments, as tt_submit_options.alignments does:
+/* Aligns the words of a line and a translation by segments, as tt_submit_options.alignments does:
  * the pairs are those of line 0 and rank 0 of the result.
  *
  * threshold: see tt_submit_options.alignment_threshold.
  *
  * TT_INPUT_ERROR: an argument is NULL. TT_MEMORY_ERROR. */
-TT_API tt_status tt_align_words(tt_text line, tt_text translation, tt_segments segments,
-                                double threshold, tt_result** result);
+TT_API tt_status tt_align_words(tt_text line, tt_segments segments, double threshold,
+                                tt_result** result);
 
 /* Return the number of terms of a translation, which is 0 unless tt_submit_options.terms was set,
  * and one of them, in the order of the line. */

@@ -15,6 +15,7 @@ using translate_trt::runtime::AlignedSegment;
 using translate_trt::runtime::as_term;
 using translate_trt::runtime::as_text;
 using translate_trt::runtime::decode_utf8;
+using translate_trt::runtime::encode_utf8;
 using translate_trt::runtime::guarded;
 using translate_trt::runtime::Hypothesis;
 using translate_trt::runtime::require;
@@ -82,6 +83,7 @@ tt_result::tt_result(std::vector<Translation> found) : translations(std::move(fo
       if (!hypothesis.aligned) continue;
       segments.resize(piece_ends.size());
       Segments& made = segments.back();
+      made.translation = encode_utf8(hypothesis.aligned->target);
       for (const AlignedSegment& segment : hypothesis.aligned->segments) {
         const auto& source = made.spans.emplace_back(as_spans(segment.source));
         const tt_span* source_spans = source.data();
@@ -193,14 +195,15 @@ tt_attention tt_result_attention(const tt_result* result, size_t line, size_t ra
 }
 
 tt_segments tt_result_segments(const tt_result* result, size_t line, size_t rank) {
-  if (hypothesis_at(result, line, rank) == nullptr || result->segments.empty()) return {nullptr, 0};
+  if (hypothesis_at(result, line, rank) == nullptr || result->segments.empty()) {
+    return {nullptr, 0, {"", 0}};
+  }
   const std::size_t first = line == 0 ? 0 : result->hypothesis_ends[line - 1];
-  const auto& found = result->segments[first + rank].segments;
-  return {found.data(), found.size()};
+  const auto& [spans, found, translation] = result->segments[first + rank];
+  return {found.data(), found.size(), as_text(translation)};
 }
 
-tt_status tt_align_words(tt_text line, tt_text translation, tt_segments segments, double threshold,
-                         tt_result** result) {
+tt_status tt_align_words(tt_text line, tt_segments segments, double threshold, tt_result** result) {
   if (result != nullptr) *result = nullptr;
   return guarded([&] {
     require(result != nullptr, "result");
@@ -215,10 +218,9 @@ tt_status tt_align_words(tt_text line, tt_text translation, tt_segments segments
                        {one.weights, one.weights + count}});
     }
     TextHypothesis found;
-    found.alignment =
-        aligned_words(decode_utf8(texts(&line, 1, "the text of the line").front()),
-                      decode_utf8(texts(&translation, 1, "the text of the translation").front()),
-                      given, threshold);
+    found.alignment = aligned_words(
+        decode_utf8(texts(&line, 1, "the text of the line").front()),
+        decode_utf8(texts(&segments.translation, 1, "the translation").front()), given, threshold);
     *result = new tt_result({Translation{{std::move(found)}}});
   });
 }

@@ -33,6 +33,7 @@ struct tt_result {
   struct Segments {
     std::vector<std::vector<tt_span>> spans;
     std::vector<tt_segment> segments;
+    std::string translation;
   };
 
   std::vector<translate_trt::runtime::Translation> translations;
