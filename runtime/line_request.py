@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
+from translate_trt.runtime.errors import InputError, OptionError
 from translate_trt.runtime.line_names import NUMBERED, LineNames
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.text.documents import SplitText
@@ -12,6 +14,21 @@ from translate_trt.runtime.text.glossary import Glossary
 
 #: Kinds of markup, in the order of TT_MARKUP_...; "text" has placeholders alone.
 MARKUP = ("html", "xml", "text")
+
+
+#: Phrases that a translation must have, as text or as token ids.
+Phrases: TypeAlias = Sequence[str] | Sequence[Sequence[int]]
+
+#: Names of attributes of a request in error messages, where they differ.
+_NAMES = {"targets": "target prefixes", "split": "split_sentences"}
+
+#: What does not go together, and why.
+_APART = (
+    ("score", ("split", "markup", "terminology"), "a given translation is of a whole line"),
+    ("markup", ("targets", "constraints", "alignments", "translate_all"),
+     "tags leave the text before it is translated"),
+    ("constraints", ("split",), "constraints belong to one sentence"),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -40,7 +57,7 @@ class LineRequest:
     targets: Sequence[str] | Sequence[Sequence[int]] | None = None
     names: LineNames = NUMBERED
     score: bool = False
-    constraints: Sequence[Sequence[str]] | Sequence[Sequence[Sequence[int]]] | None = None
+    constraints: Sequence[Phrases] | None = None
     alignments: bool = False
     markup: str | None = None
     whole: bool = False
@@ -48,3 +65,27 @@ class LineRequest:
     translate_all: bool = False
     split: Callable[[str], SplitText] | None = None
     tokens: Sequence[Sequence[int]] | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what does not go together, whatever the bundle.
+
+        Raises:
+            InputError: There is not one target, or list of constraints, per line.
+            OptionError: There is no such markup, or two attributes exclude each other.
+        """
+        count = len(self.lines if self.tokens is None else self.tokens)
+        kind = "translations" if self.score else "target prefixes"
+        for what, values in ((kind, self.targets), ("lists of constraints", self.constraints)):
+            if values is not None and len(values) != count:
+                of = "lines" if self.tokens is None else "sources"
+                raise InputError(f"{len(values)} {what} for {count} {of}.")
+        if self.markup is not None and self.markup not in MARKUP:
+            raise OptionError(f"markup is {self.markup!r}; choose one of {', '.join(MARKUP)}.")
+        for name, others, why in _APART:
+            for other in others if self._has(name) else ():
+                if self._has(other):
+                    both = " and ".join(_NAMES.get(one, one) for one in (name, other))
+                    raise OptionError(f"{both} do not go together: {why}. Leave one of them out.")
+
+    def _has(self, name: str) -> bool:
+        return getattr(self, name) not in (None, False)

@@ -35,9 +35,6 @@ MAX_COUNT = MAX_SEED = 2**31 - 1
 #: Default of `max_extra_length`: the maximum length is that of the source plus 50 (section 6.1).
 MAX_EXTRA_LENGTH = 50
 
-#: Largest beam size without a warning: the cost of a step grows with its square.
-WARN_BEAM_SIZE = 64
-
 
 def whole_number(name: str, value: object) -> int:
     """Convert an integer option, which may be a NumPy integer, to a Python int.
@@ -272,25 +269,14 @@ class SearchOptions:
                 raise OptionError(f"{name} is {value!r}; it must be a string.")
 
     @property
-    def marking_option(self) -> str | None:
-        """Name of the first option that marks tokens (rule 13), if any."""
-        defaults = {
-            "repetition_penalty": 1,
-            "no_repeat_ngram_size": 0,
-            "suppress_sequences": None,
-            "disable_unk": False,
-        }
-        return next((name for name, no in defaults.items() if getattr(self, name) != no), None)
-
-    @property
     def marks_tokens(self) -> bool:
         """Whether log-probabilities of some tokens are changed (rule 13)."""
-        return self.marking_option is not None
-
-    @property
-    def changing_option(self) -> str | None:
-        """Name of the first option that marks or draws tokens (rules 13 and 14), if any."""
-        return self.marking_option or ("sampling_top_k" if self.samples else None)
+        return (
+            self.repetition_penalty != 1
+            or self.no_repeat_ngram_size > 0
+            or self.suppress_sequences is not None
+            or self.disable_unk
+        )
 
     @property
     def samples(self) -> bool:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
@@ -14,8 +15,13 @@ from types import TracebackType
 from typing import Any, Self
 
 from translate_trt.runtime.arguments import checked_texts, token_ids
-from translate_trt.runtime.errors import BackendError, InputError, OptionError
-from translate_trt.runtime.futures import check_process, closed_error, full_error, resolve
+from translate_trt.runtime.errors import (
+    BackendError,
+    CapacityError,
+    InputError,
+    OptionError,
+    TranslateTrtError,
+)
 from translate_trt.runtime.line_names import LineNames
 from translate_trt.runtime.line_request import LineRequest
 from translate_trt.runtime.native import missing_library
@@ -225,16 +231,16 @@ class TranslationService:
 
     def _submit(self, lines: LineRequest, request: int | None) -> Future[Translation]:
         """Start the translation of one line."""
-        check_process(self._process)
+        _check_process(self._process)
         jobs = LineJobs(self._core, lines)
         line = _Line(_Future(), jobs, self.new_request() if request is None else request)
         with self._changed:
             while self._is_full() and not (self._closed or self._ended):
                 if self._in_callback():
-                    raise full_error(self._capacity)
+                    raise _full_error(self._capacity)
                 self._changed.wait()
             if self._closed:
-                raise closed_error()
+                raise _closed_error()
             if self._ended:
                 raise _ended_error()
             key = next(self._keys)
@@ -254,7 +260,7 @@ class TranslationService:
 
     def cancel(self, request: int) -> None:
         """Cancel the unfinished lines of a request."""
-        check_process(self._process)
+        _check_process(self._process)
         with self._changed:
             futures = [one.future for one in self._lines.values() if one.request == request]
         for future in futures:
@@ -349,7 +355,7 @@ class TranslationService:
                 left = list(self._lines.values())
                 self._changed.notify_all()
             for line in left:  # empty unless the thread has failed
-                resolve(line.future, partial(_fail, _ended_error()))
+                _resolve(line.future, partial(_fail, _ended_error()))
 
     def _finish(self, key: int, line: _Line) -> None:
         """Continue a line after a job: start the next one, or resolve its future."""
@@ -366,7 +372,7 @@ class TranslationService:
         except BaseException as error:
             work = partial(_fail, error)
         try:
-            resolve(line.future, work)
+            _resolve(line.future, work)
         finally:
             self._forget(key)
 
@@ -384,6 +390,57 @@ class TranslationService:
 
 def _names(name: str | None, noun: str = "line") -> LineNames:
     return LineNames(None if name is None else [name], noun=noun)
+
+
+def _resolve(future: Future[Translation], work: Callable[[], Translation]) -> None:
+    """Run a function and resolve a future with its result or exception, unless it was cancelled.
+
+    Exceptions of the future's callbacks are logged; neither they nor a failing log handler
+    propagate.
+    """
+    try:
+        if not future.set_running_or_notify_cancel():
+            return
+        try:
+            found = work()
+        except BaseException as error:
+            future.set_exception(error)
+        else:
+            future.set_result(found)
+    except BaseException as error:  # raised by a callback
+        with contextlib.suppress(BaseException):
+            log.error("a callback of a translation raised %r", error)
+
+
+def _check_process(process: int) -> None:
+    """Refuse to use a service in a forked child process.
+
+    Args:
+        process: Id of the process that created the service.
+
+    Raises:
+        TranslateTrtError: This process is not the one that created the service.
+    """
+    if os.getpid() != process:
+        raise TranslateTrtError(
+            f"this translation service was made by process {process}, whose threads this "
+            f"process ({os.getpid()}), forked from it, does not have. Make translator and "
+            "service after the fork."
+        )
+
+
+def _closed_error() -> TranslateTrtError:
+    """Return the error for lines that are submitted to a closed service."""
+    return TranslateTrtError("the translation service is closed; make another one.")
+
+
+def _full_error(capacity: int | None) -> CapacityError:
+    """Return the error for lines that a callback submits to a full service."""
+    return CapacityError(
+        f"the translation service has reached its capacity of {capacity} lines, and a callback "
+        "cannot wait for more, because callbacks run in the thread that frees it: submit one line "
+        "per callback, or submit from another thread."
+    )
 
 
 def _ended_error() -> BackendError:

@@ -29,7 +29,7 @@ from translate_trt.runtime.errors import (
     TranslateTrtError,
 )
 from translate_trt.runtime.line_names import NUMBERED, LineNames
-from translate_trt.runtime.line_request import MARKUP, LineRequest
+from translate_trt.runtime.line_request import LineRequest, Phrases
 from translate_trt.runtime.native import missing_library
 from translate_trt.runtime.native.core import Core, LineJobs
 from translate_trt.runtime.options import SearchOptions, whole_number
@@ -536,8 +536,6 @@ class Translator:
         first = 1
         while chunk := list(itertools.islice(lines, size)):
             begins = None if prefixes is None else list(itertools.islice(prefixes, len(chunk)))
-            if begins is not None:
-                _check_count("target prefixes", begins, len(chunk))
             of_chunk = replace(request, lines=chunk, targets=begins, names=LineNames(first=first))
             yield from self._run(of_chunk)
             first += len(chunk)
@@ -690,8 +688,6 @@ class Translator:
                 token_ids(f"the {kind} of source {n}", one)
                 for n, one in enumerate(checked_iterable(name, "token lists", targets))
             ]
-            plural = "translations" if score else "target prefixes"
-            _check_count(plural, forced, len(tokens), "sources")
         if constraints is not None:
             phrases = [
                 [token_ids(f"a constraint of source {n}", phrase) for phrase in own]
@@ -699,7 +695,6 @@ class Translator:
                     checked_iterable("constraints", "lists of token lists", constraints)
                 )
             ]
-            _check_count("lists of constraints", phrases, len(tokens), "sources")
         request = LineRequest(
             (), self._options(options), forced, score=score, constraints=phrases, tokens=tokens
         )
@@ -780,10 +775,13 @@ class Translator:
         split_sentences: bool | str = False,
         document: bool = False,
         unwrap: bool = False,
-        constraints: Any = None,
-        **more: Any,
+        constraints: Iterable[Phrases] | None = None,
+        alignments: bool = False,
+        markup: str | None = None,
+        terminology: Glossary | None = None,
+        translate_all: bool = False,
     ) -> LineRequest:
-        """Make a request of lines of text; see `translate` and `translate_document`.
+        """Make a request of lines of text.
 
         Args:
             lines: Lines, or documents.
@@ -794,8 +792,11 @@ class Translator:
             split_sentences: As in `translate`.
             document: Whether the lines are documents, whose structure is kept.
             unwrap: As in `translate_document`.
-            constraints: Phrases of each line.
-            more: Other attributes of `LineRequest`.
+            constraints: As in `translate`; the phrases of a line may also be token ids.
+            alignments: As in `translate`.
+            markup: As in `translate`.
+            terminology: As in `translate`.
+            translate_all: As in `translate`.
 
         Raises:
             InputError: The numbers of lines, targets and constraints differ.
@@ -803,55 +804,33 @@ class Translator:
         """
         self._check_open()
         options = self._options(options)
-        if targets is not None:
-            kind = "translations" if score else "target prefixes"
-            _check_count(kind, targets, len(lines))
+        phrases = None
         if constraints is not None:
-            constraints = [
-                _phrases(f"the constraints of {names[n]}", phrases)
-                for n, phrases in enumerate(
+            phrases = [
+                _phrases(f"the constraints of {names[n]}", own)
+                for n, own in enumerate(
                     checked_iterable("constraints", "lists of phrases", constraints)
                 )
             ]
-            _check_count("lists of constraints", constraints, len(lines))
-        if (terminology := more.get("terminology")) is not None:
+        if terminology is not None:
             _check_glossary(terminology)
-        markup = more.get("markup")
-        splits = split_sentences is not False
-        if score and (splits or markup is not None or more.get("terminology") is not None):
+        if unwrap and (alignments or markup is not None):
             raise OptionError(
-                "a given translation is of a whole line; leave split_sentences, markup and "
-                "terminology out."
+                "unwrap goes with neither alignments, which are of the text as it is, nor markup."
             )
-        if markup is not None and markup not in MARKUP:
-            raise OptionError(f"markup is {markup!r}; choose one of {', '.join(MARKUP)}.")
-        if markup is not None and (
-            targets is not None
-            or constraints is not None
-            or more.get("alignments")
-            or more.get("translate_all")
-            or unwrap
-        ):
-            raise OptionError(
-                "markup goes with neither target prefixes, constraints, alignments, unwrap nor "
-                "translate_all; leave them out."
-            )
-        if constraints is not None and splits:
-            raise OptionError(
-                "constraints belong to one sentence; leave out constraints or split_sentences."
-            )
-        if unwrap and more.get("alignments"):
-            raise OptionError("unwrap goes without alignments, which are of the text as it is.")
         split = None
-        if splits or (document and markup is None):
+        is_plain_document = document and markup is None
+        if split_sentences is not False or is_plain_document:
             splitter = self.splitter(split_sentences, options)
-            if document and markup is None:
-                split = partial(splitter.split_document, options=options, unwrap=unwrap)
-            else:
-                split = partial(splitter.split_line, options=options)
+            split = (
+                partial(splitter.split_document, options=options, unwrap=unwrap)
+                if is_plain_document
+                else partial(splitter.split_line, options=options)
+            )
         return LineRequest(
-            lines, options, targets, names, score, constraints, whole=document, split=split, **more
-        )
+            lines, options, targets, names, score, phrases, alignments, markup, document,
+            terminology, translate_all, split,
+        )  # fmt: skip
 
     def tokens_request(
         self,
@@ -931,18 +910,12 @@ def _names(names: Sequence[str] | None, lines: int, noun: str = "line") -> LineN
     return LineNames(names, noun=noun)
 
 
-def _phrases(name: str, phrases: Any) -> list[str] | list[list[int]]:
+def _phrases(name: str, phrases: Any) -> Phrases:
     """Check phrases that are given as texts, or all as token ids."""
     phrases = list(checked_iterable(name, "phrases", phrases))
     if phrases and not any(isinstance(phrase, str) for phrase in phrases):
         return [token_ids(f"a phrase of {name}", phrase) for phrase in phrases]
     return list(checked_texts(name, "phrase", phrases))
-
-
-def _check_count(kind: str, values: Sequence[object], count: int, what: str = "lines") -> None:
-    """Raise InputError unless there is one value per line."""
-    if len(values) != count:
-        raise InputError(f"{len(values)} {kind} for {count} {what}.")
 
 
 def _check_glossary(terminology: object) -> None:

@@ -33,7 +33,7 @@ if [ -n "${SANITIZE:-}" ]; then
     build runtime/cpp build/native "${options[@]}"
     build runtime/cpp "$folder" "${options[@]}" -D "TRANSLATE_TRT_SANITIZE=$SANITIZE" \
         -D "SENTENCEPIECE_LIBRARY=$root/build/native/library/sentencepiece/src/libsentencepiece.a" \
-        -D "SENTENCEPIECE_INCLUDE_DIR=$root/build/native/_deps/sentencepiece-src/sentencepiece-0.2.1/sentencepiece/src" "$@"
+        -D "SENTENCEPIECE_INCLUDE_DIR=$root/build/native/third-party/sentencepiece/sentencepiece-0.2.1/sentencepiece/src" "$@"
     say "$root/$folder/$name"
     exit
 fi

@@ -211,7 +211,7 @@ configure_cpp() { # folder, more options of cmake
     find_headers
     if [ -e "$sentencepiece" ]; then # it takes longer to build than everything else
         options=(-D "SENTENCEPIECE_LIBRARY=$root/$sentencepiece" -D
-            "SENTENCEPIECE_INCLUDE_DIR=$root/build/native/_deps/sentencepiece-src/sentencepiece-0.2.1/sentencepiece/src")
+            "SENTENCEPIECE_INCLUDE_DIR=$root/build/native/third-party/sentencepiece/sentencepiece-0.2.1/sentencepiece/src")
     fi
     # shellcheck disable=SC2154  # find_headers sets it
     cmake -S runtime/cpp -B "$folder" -D TRANSLATE_TRT_BUILD_KERNELS=OFF \
