@@ -114,7 +114,7 @@ def test_a_glossary_is_that_of_translate(
     (found,) = json.loads(line)["hypotheses"]
     assert found["terms"] == [{"source": "f", "targets": ["F"], "found": True}]
     refused = corpus(text / "b.txt", *flags, "--beam-size", 1)
-    assert (refused.exit_code, "glossary" in refused.stderr) == (2, True)
+    assert (refused.exit_code, "terminology" in refused.stderr) == (2, True)
 
 
 def test_another_form_is_another_run(
