@@ -245,7 +245,7 @@ def crossing(report: Report) -> str:
 #: Systems of benchmarks/gpu.py that each report compares its others with.
 BASELINES = ("engines", "graphs")
 #: Inputs of an estimate on a GPU, where its data sheet differs from the H100's.
-DATA_SHEETS = {"NVIDIA H200": {"terabytes_per_second": 4.8}}
+DATA_SHEETS: dict[str, dict[str, Any]] = {"NVIDIA H200": {"terabytes_per_second": 4.8}}
 REST = "shorter kernels"
 
 

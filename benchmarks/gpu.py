@@ -474,11 +474,13 @@ def gpu(given: Namespace) -> Iterator[Report]:
                 yield report
             print(json.dumps(found))
             return
-        for report in measure_all(given, in_process, time.monotonic):
-            yield report
+        results: dict[str, Any] = {}
+        for one in measure_all(given, in_process, time.monotonic):
+            results = one.results
+            yield one
     failed = [
         f"{group} {system} ({one['failed']})"
-        for group, systems in report.results.items()
+        for group, systems in results.items()
         for system, one in systems.items()
         if "failed" in one
     ]

@@ -274,7 +274,7 @@ def _norm_of(name: str, residual: Any, pre: bool) -> dict[str, NDArray[np.float3
 
 
 def _attention(name: str, attention: Any) -> dict[str, NDArray[np.float32]]:
-    found = {}
+    found: dict[str, NDArray[np.float32]] = {}
     for letter, part in zip("qkvo", ("query", "key", "value", "output"), strict=True):
         found |= _linear(name, letter, getattr(attention, part))
     return found

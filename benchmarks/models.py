@@ -43,6 +43,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 import torch
@@ -325,7 +326,7 @@ LONG, LONG_LINES = 24, 200
 #: added row of average length changes by a few units, and above that of banned tokens.
 ADDED_BIAS = -60.0
 
-COMMON = {
+COMMON: dict[str, Any] = {
     "vocabulary_size": PIECES, "dropout": 0.1, "layer_norm_epsilon": 1e-6, "output_bias": True,
     "sinusoid": "tensor2tensor", "heads": 8,
 }  # fmt: skip

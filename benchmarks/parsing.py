@@ -125,7 +125,7 @@ def measure(given: Namespace) -> Report:
 
 def merge(paths: Iterable[Path], note: str) -> dict[str, Any]:
     """Merge reports of parsers into one, by the number of training trees."""
-    reports = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+    reports: list[dict[str, Any]] = [json.loads(path.read_text()) for path in paths]
     if not reports:
         raise SystemExit("there is no report of a parser; scripts/parsing_craft.sh writes them.")
     reports.sort(key=lambda report: report["results"]["trees"])

@@ -51,7 +51,7 @@ def read_json(path: Path) -> Any:
 def median_speed(run: Path) -> float:
     """Return the median of a run's target tokens per second."""
     entries = (entry for entry in read_metrics(run) if "loss" in entry)
-    return statistics.median(entry["target_tokens_per_second"] for entry in entries)
+    return float(statistics.median(one["target_tokens_per_second"] for one in entries))
 
 
 @benchmark(
@@ -202,7 +202,8 @@ def merge(paths: Iterable[Path], note: str) -> dict[str, Any]:
         if runs:
             rows[name] = {"runs": sorted(runs, key=lambda run: run["seed"])}
     name, precision = (reports[0]["settings"][one] for one in ("preset", "precision"))
-    devices, machines = set(), set()
+    devices: set[str] = set()
+    machines: set[str] = set()
     for one in reports:  # those of an earlier table may have several of each
         settings = one["settings"]
         devices.update(settings["devices"] if "devices" in settings else [settings["device"]])

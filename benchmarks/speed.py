@@ -333,7 +333,8 @@ def speed_ratios(
 
 def throughputs(samples: Mapping[str, Any]) -> dict[str, Any]:
     """Return speed, memory and BLEU of each system, and ratios to the first of its precision."""
-    found, first = {}, {}
+    found: dict[str, Any] = {}
+    first: dict[str, Any] = {}
     for label, one in samples["systems"].items():
         ours = first.setdefault(one["setting"]["precision"], one)
         found[label] = {
@@ -424,7 +425,8 @@ def pair_ratios(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[floa
 
 def latencies(samples: Mapping[str, Any]) -> dict[str, Any]:
     """Return percentiles, and the median ratio to the first system with its 5th and 95th."""
-    found, first = {}, {}
+    found: dict[str, Any] = {}
+    first: dict[str, Any] = {}
     for label, one in samples["systems"].items():
         ratios = pair_ratios(first.setdefault(one["setting"]["precision"], one), one)
         ends = (ratios[round(share * (len(ratios) - 1))] for share in (0.05, 0.95))

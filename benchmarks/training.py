@@ -15,10 +15,10 @@ import statistics
 import tempfile
 import time
 from argparse import Namespace
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from harness import Report, benchmark, kernels_of, main, option, seconds_of
 
@@ -70,8 +70,8 @@ def epoch_padding(data: ParallelData, config: TrainConfig) -> float:
     return 1 - int(source.sum() + target.sum()) / positions
 
 
-def measure_steps(given: Namespace) -> dict[str, Any]:
-    """Measure the speed of a preset's optimizer steps on prepared data."""
+def measure_steps(given: Namespace) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Measure a preset's optimizer steps on prepared data; return figures and all rounds."""
     device = choose_device(given.device)
     overrides = {"validate_every": 0, "seed": 1, **dict(given.set or [])}
     with tempfile.TemporaryDirectory() as name:
@@ -98,8 +98,8 @@ def measure_steps(given: Namespace) -> dict[str, Any]:
             waiting += time.perf_counter() - before
             trainer._optimizer_step(taken[-1])
         wait()
-        seconds = time.perf_counter() - begin
-        rounds.append({"seconds": seconds, "waiting": waiting, **_work(job.settings.model, taken)})
+        times = {"seconds": time.perf_counter() - begin, "waiting": waiting}
+        rounds.append(times | _work(job.settings.model, taken))
     profile: dict[str, Any] = {}
     if given.profile:
         kept = next(steps)
@@ -113,56 +113,31 @@ def measure_steps(given: Namespace) -> dict[str, Any]:
     input_speed = tokens / (time.perf_counter() - begin)
     alone.close()
     peak = given.peak_tflops * 1e12 if given.peak_tflops else peak_flops(device, trainer.dtype)
-    return {
-        "rounds": rounds,
-        "steps_a_round": given.steps,
-        "padding_of_an_epoch": epoch_padding(job.data.train, trainer.config),
-        "schedule_steps": trainer.config.steps,
-        "micro_batch_tokens": trainer.config.micro_batch_tokens,
-        "input_target_tokens_per_second": input_speed,
+    of_rounds = {name: np.array([one[name] for one in rounds]) for name in rounds[0]}
+    seconds, target, flops = (of_rounds[name] for name in ("seconds", "target", "flops"))
+    schedule = trainer.config.steps / given.steps
+    figures = {
+        "target tokens per second": np.median(target / seconds),
+        "source and target tokens per second": np.median((of_rounds["source"] + target) / seconds),
+        "padding of a whole epoch, %": 100 * epoch_padding(job.data.train, trainer.config),
+        "waiting for input, % of the time": 100 * np.median(of_rounds["waiting"] / seconds),
+        "input pipeline alone, target tokens per second": input_speed,
+        "model-FLOPs utilization, %": 100 * np.median(flops / seconds) / peak,
+        "hours for the schedule": schedule * np.median(seconds) / 3600,
+        "FLOPs for the schedule": schedule * np.median(flops),
+    }
+    results = {
+        "figures": {name: float(value) for name, value in figures.items()},
         "peak_flops": peak,
         "peak_is": "given" if given.peak_tflops else "a large matmul in this run",
         "device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu",
         "precision": str(trainer.dtype).removeprefix("torch."),
+        "micro_batch_tokens": trainer.config.micro_batch_tokens,
         "vocabulary_size": job.settings.model.vocabulary_size,
         "pairs": len(job.data.train),
-        "profile": profile,
+        **profile,
     }
-
-
-def figures(samples: dict[str, Any]) -> dict[str, float]:
-    """Return medians over the rounds of `measure_steps`, in the units of the report."""
-
-    def median(of: Callable[[dict[str, float]], float]) -> float:
-        return statistics.median(of(one) for one in samples["rounds"])
-
-    steps, schedule = samples["steps_a_round"], samples["schedule_steps"]
-    return {
-        "target tokens per second": median(lambda one: one["target"] / one["seconds"]),
-        "source and target tokens per second": median(
-            lambda one: (one["source"] + one["target"]) / one["seconds"]
-        ),
-        "padding of a whole epoch, %": 100 * samples["padding_of_an_epoch"],
-        "waiting for input, % of the time": 100
-        * median(lambda one: one["waiting"] / one["seconds"]),
-        "input pipeline alone, target tokens per second": samples["input_target_tokens_per_second"],
-        "model-FLOPs utilization, %": 100
-        * median(lambda one: one["flops"] / one["seconds"])
-        / samples["peak_flops"],
-        "hours for the schedule": schedule * median(lambda one: one["seconds"]) / steps / 3600,
-        "FLOPs for the schedule": schedule * median(lambda one: one["flops"]) / steps,
-    }
-
-
-def summarize_steps(samples: dict[str, Any]) -> dict[str, Any]:
-    """Return the figures of `measure_steps` and the peak they are relative to."""
-    kept = ("peak_flops", "peak_is", "device", "precision", "micro_batch_tokens",
-            "vocabulary_size", "pairs")  # fmt: skip
-    return {
-        "figures": figures(samples),
-        **{name: samples[name] for name in kept},
-        **samples["profile"],
-    }
+    return results, rounds
 
 
 def _setting(text: str) -> tuple[str, int | float | str]:
@@ -191,14 +166,13 @@ def _setting(text: str) -> tuple[str, int | float | str]:
 def training(given: Namespace) -> Report:
     """Measure steps of a preset."""
     torch.set_num_threads(given.threads)
-    samples = measure_steps(given)
-    results = summarize_steps(samples)
+    results, rounds = measure_steps(given)
     for figure, value in results["figures"].items():
         print(f"{figure:48} {value:12.4g}")
     settings = {"preset": given.preset, "set": given.set}
     # The newest report of a name is shown: one of a GPU must not replace one of a CPU.
     suffix = "" if results["device"] == "cpu" else "-cuda"
-    return Report(results, settings, samples["rounds"], f"training-{given.preset}{suffix}")
+    return Report(results, settings, rounds, f"training-{given.preset}{suffix}")
 
 
 if __name__ == "__main__":

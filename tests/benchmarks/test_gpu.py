@@ -99,24 +99,3 @@ def test_the_search_in_pytorch_runs_on_the_cpu(checkpoint: Checkpoint) -> None:
     assert search.inputs["ancestry"].shape[2] in (2 * 32, 2 * 66)
     written = search.inputs["self_key_0"].abs().sum((0, 1, 3)) > 0
     assert written.tolist() == [slot < 2 * steps for slot in range(2 * 66)]
-
-
-@pytest.mark.nightly
-def test_the_bundles_of_all_systems_are_built(tmp_path: Path) -> None:
-    pytest.importorskip("tensorrt_rtx", reason="tensorrt-rtx is not installed")
-    from gpu import SYSTEMS, bundle_of, run_case, target_of
-
-    from translate_trt.runtime.bundle.manifest import read_manifest
-
-    given = options(
-        "--work", str(tmp_path), "--preset", "tiny", "--vocabulary", "40", "--source-length", "16",
-        "--batches", "2,1", "--precision", "fp32",
-    )  # fmt: skip
-    for system in SYSTEMS:
-        assert run_case(given, "build", system)[0]["seconds"][0] > 0
-    bundles = {bundle_of(given, system) for system in SYSTEMS}
-    assert len(bundles) == 2
-    for bundle in bundles:
-        manifest = read_manifest(bundle)
-        assert manifest.limits == Limits(16, 66)
-        assert target_of(given) in manifest.targets
