@@ -15,6 +15,7 @@ from typing import Any
 
 import derived
 import plots
+from expressions import evaluate
 from harness import ROOT, machines_of, read_reports, shown
 
 END = "<!-- end -->"
@@ -85,7 +86,7 @@ def where(report: Mapping[str, Any]) -> str:
 
 
 FUNCTIONS: dict[str, Any] = {
-    **vars(derived),
+    **{name: one for name, one in vars(derived).items() if not name.startswith("_")},
     "commas": lambda numbers: ", ".join(f"{number:,}" for number in numbers),
     "first": lambda values: next(iter(values)),
     "last": lambda values: list(values.values())[-1],
@@ -96,12 +97,6 @@ FUNCTIONS: dict[str, Any] = {
 }
 
 # ---- layouts ----
-
-
-def evaluate(expression: str, names: Mapping[str, Any]) -> Any:
-    """Evaluate an expression of tables.toml with those names and FUNCTIONS."""
-    # One dictionary: comprehensions do not see the names of a separate local one.
-    return eval(expression, {**FUNCTIONS, **names})
 
 
 def _template(text: str, clause: str = "") -> str:
@@ -128,7 +123,7 @@ def render(layout: Mapping[str, Any], reports: Sequence[Mapping[str, Any]]) -> s
     shown = [view(one) for one in reports]
     report = shown[0]
     note = report.get("settings", {}).get("note")
-    names: dict[str, Any] = {
+    names: dict[str, Any] = FUNCTIONS | {
         "layout": view(layout), "report": report, "reports": shown,
         "settings": report.get("settings"), "results": report.get("results"),
         "note": f" {note}" if note else "",

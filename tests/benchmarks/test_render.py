@@ -50,3 +50,22 @@ def test_errors_of_differences_are_those_of_independent_samples() -> None:
     # Deviations 1, -1 and 2, -2, 0: a variance of 10 / 3 with three degrees of freedom.
     expected = 2 * (10 / 3 * (1 / 2 + 1 / 3)) ** 0.5
     assert error_of_differences([[1.0, 3.0], [7.0, 3.0, 5.0]]) == pytest.approx(expected)
+
+
+def test_expressions_are_a_subset_of_python() -> None:
+    from expressions import evaluate
+
+    names = {"one": {"a": [3, 1]}, "text": "abc", "total": 4}
+    for expression, expected in {
+        "[x * y for x in one['a'] if x > 1 for y in (1, 2)]": [3, 6],
+        "f'{total / 3:.2f} {text.upper() if total in (4, 5) else 0}'": "1.33 ABC",
+        "[*one['a'], *sorted(one['a'], key=lambda x: -x)][1:]": [1, 3, 1],
+        "{key: not value for key, value in one.items()}": {"a": False},
+        "total and '' or -total ** 2": -16,
+    }.items():
+        assert evaluate(expression, names) == expected
+    for refused in ("text.__class__", "(total := 1)"):
+        with pytest.raises(ValueError, match="cannot have"):
+            evaluate(refused, names)
+    with pytest.raises(KeyError):
+        evaluate("open('file')", names)
