@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from argparse import Namespace
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from harness import alternate, parser, ratios, spread, write
+from harness import Report, alternate, benchmark, main, option, ratios, read_text, spread
 
 from translate_trt.runtime import Translator
 from translate_trt.runtime.bundle.manifest import read_manifest
@@ -65,7 +66,7 @@ def by_one_process(bundle: Path, target: str, source: Input) -> dict[str, Any]:
     """Translate in one process, with a worker on each core."""
     begun = monotonic()
     translator = Translator(bundle, target, threads=1, workers=available_cores())
-    text = Path(source.path).read_text(encoding="utf-8").split("\n")[:-1]
+    text = read_text(Path(source.path))
     loaded = monotonic()
     found = translator.translate(text)
     return {
@@ -92,22 +93,19 @@ def summarize(samples: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    """Measure, and write the report."""
-    options = parser(__doc__)
-    options.set_defaults(rounds=3)
-    options.add_argument("--bundle", type=Path, required=True)
-    options.add_argument("--target", default="onnx-int8")
-    options.add_argument("--source", type=Path, required=True)
-    options.add_argument(
-        "--lines", type=int, default=2000, help="number of lines; a short source is repeated"
-    )
-    options.add_argument("--shard-lines", type=int, default=100)
-    options.add_argument("--workers", type=int, nargs="+", default=[1, 2])
-    options.add_argument("--note", default="", help="conditions of the measurement")
-    given = options.parse_args()
+@benchmark(
+    "corpus",
+    "bundle source",
+    option("--target", default="onnx-int8", help="target of the bundle"),
+    option("--lines", type=int, default=2000, help="lines; a short source is repeated"),
+    option("--shard-lines", type=int, default=100, help="lines of a shard"),
+    option("--workers", type=int, nargs="+", default=[1, 2], help="numbers of workers"),
+    rounds=3,
+)
+def corpus(given: Namespace) -> Report:
+    """Translate a corpus on clusters of several sizes and in one process, in turn."""
     with tempfile.TemporaryDirectory() as directory:
-        lines = given.source.read_text(encoding="utf-8").split("\n")[:-1]
+        lines = read_text(given.source)
         lines = (lines * (1 + given.lines // len(lines)))[: given.lines]
         path = Path(directory, "text")
         path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
@@ -120,12 +118,9 @@ def main() -> None:
         }
         systems["one process"] = lambda: by_one_process(given.bundle, given.target, source)
         samples = alternate(systems, given.rounds, warmup=0)
-    settings = {
-        "target": given.target, "lines": given.lines, "shard_lines": given.shard_lines,
-        "note": given.note, "rounds": given.rounds,
-    }  # fmt: skip
-    print(write("corpus", settings, summarize(samples), given, samples))
+    settings = {"target": given.target, "lines": given.lines, "shard_lines": given.shard_lines}
+    return Report(summarize(samples), settings, samples)
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__)

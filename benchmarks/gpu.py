@@ -14,20 +14,17 @@ from sources to the last step, for which torch.compile has an encoder that is no
 A case is a batch size and a system: engines whose attention is sums over the live slots, engines
 with TensorRT's attention operator, the former without CUDA graphs, and PyTorch's step compiled by
 torch.compile for static shapes and captured as a CUDA graph, with caches that are written in place.
-With --package torch, the graphs of a `torch` target take the place of the engines: each operator is
-a call of PyTorch, captured or not. They are compared with `transformers`, too: its Marian model of
-the same shape, with as many beams and steps.
+With --package torch, the graphs of a `torch` target replace the engines, and `transformers` is
+compared, too: its Marian model of the same shape, with as many beams and steps.
 
-Each case runs in a process of its own with a time limit. The report is replaced after each case: if
-the benchmark is interrupted, it contains everything measured until then. torch.compile tries dozens
-of kernels for each matmul of the step, about a minute for each batch size on an H200. If --seconds
-are too few for that, its cases and those after them end as "not finished" or "not run"; the exit
-code is then 1, and the last line names them.
+Each case runs in a process of its own with a time limit, and the report is replaced after each.
+torch.compile tries dozens of kernels for each matmul: a minute for each batch size on an H200.
+Cases for which --seconds are too few end as "not finished" or "not run"; the exit code is then 1,
+and the last line names them.
 """
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import functools
 import json
@@ -36,14 +33,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from argparse import Namespace
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
-from harness import alternate, kernel_times, kernels_of, parser, spread, write
-from sentencepiece import sentencepiece_model_pb2
+from harness import Report, alternate, benchmark, kernels_of, main, option, spread
+from models import random_checkpoint
 from torch import Tensor
 
 from translate_trt.export.build_options import BuildOptions
@@ -58,8 +55,8 @@ from translate_trt.runtime.bundle.contract import NEXT, Contract, request_values
 from translate_trt.runtime.bundle.manifest import Limits, read_manifest
 from translate_trt.runtime.native.core import Core
 from translate_trt.runtime.options import SearchOptions
-from translate_trt.train.checkpoint import DecodingDefaults, open_checkpoint, save_checkpoint
-from translate_trt.train.config import END, PAD, START, UNKNOWN, TrainConfig, preset
+from translate_trt.train.checkpoint import open_checkpoint
+from translate_trt.train.config import END, PAD, START, preset
 from translate_trt.train.model import Transformer
 
 NO_GPU = 3  # exit code
@@ -134,7 +131,9 @@ class TorchSearch:
         values = dict(zip(names, encoded, strict=True))
         most = torch.full((rows,), steps, dtype=torch.int64).numpy()
         host = request_values([options] * rows, most)
-        slots = options.beam_size * self._live_tokens(steps)
+        longest = self.limits.max_target_length
+        fitting = (length for length in TARGET_LENGTHS if steps <= length < longest)
+        slots = options.beam_size * min(fitting, default=longest)
         host |= contract.initial_state(rows, options.beam_size, START, slots)
         values |= {name: torch.from_numpy(value).to(self.device) for name, value in host.items()}
         types = {spec.name: getattr(torch, spec.dtype) for spec in contract.step_inputs}
@@ -145,12 +144,6 @@ class TorchSearch:
             self.inputs = values
         for name, value in values.items():
             self.inputs[name].copy_(value)
-
-    def _live_tokens(self, steps: int) -> int:
-        longest = self.limits.max_target_length
-        return min(
-            (length for length in TARGET_LENGTHS if steps <= length < longest), default=longest
-        )
 
     def advance(self) -> None:
         """Run a step, by replay if possible."""
@@ -207,7 +200,28 @@ class TorchSearch:
             torch.cuda.synchronize()
 
 
-class EngineSearch:
+class TwoCalls:
+    """Search that is timed by two calls, whose difference consists of steps alone."""
+
+    def translate(self, sources: list[list[int]], options: SearchOptions) -> None:
+        """Search for exactly `max_length` steps."""
+        raise NotImplementedError
+
+    def run(self, sources: list[list[int]], options: SearchOptions, steps: int) -> dict[str, float]:
+        """Time a search of that many steps."""
+        few, times = steps // 4, [time.perf_counter()]
+        for length in (few, steps):
+            changed = dataclasses.replace(options, min_length=length, max_length=length)
+            self.translate(sources, changed)
+            times.append(time.perf_counter())
+        short, long = times[1] - times[0], times[2] - times[1]
+        return {
+            "microseconds_per_step": 1e6 * (long - short) / (steps - few),
+            "tokens_per_second": len(sources) * steps / long,
+        }
+
+
+class EngineSearch(TwoCalls):
     """Search of libtranslate_trt on a bundle's engines."""
 
     def __init__(self, bundle: Path, target: str, batch_tokens: int, cuda_graphs: bool) -> None:
@@ -224,24 +238,15 @@ class EngineSearch:
             engines=engines,
         )  # fmt: skip
 
-    def run(self, sources: list[list[int]], steps: int) -> dict[str, float]:
-        """Time two calls whose difference consists of steps alone."""
-        few, begin = steps // 4, time.perf_counter()
-        self._translate(sources, few)
-        middle = time.perf_counter()
-        self._translate(sources, steps)
-        end = time.perf_counter()
-        return _of_two_calls(len(sources), few, steps, middle - begin, end - middle)
-
-    def _translate(self, sources: list[list[int]], steps: int) -> None:
-        options = SearchOptions(min_length=steps, max_length=steps)
+    def translate(self, sources: list[list[int]], options: SearchOptions) -> None:
+        """See `TwoCalls`."""
         self.core.submit_ids(sources, options).result()
 
 
-class TransformersSearch:
+class TransformersSearch(TwoCalls):
     """Beam search of `transformers`: a Marian model with random weights of the same shape."""
 
-    def __init__(self, given: argparse.Namespace, dtype: torch.dtype, device: str = "cuda") -> None:
+    def __init__(self, given: Namespace, dtype: torch.dtype, device: str = "cuda") -> None:
         import transformers
 
         shape = preset(given.preset).model
@@ -256,82 +261,42 @@ class TransformersSearch:
         self.device = torch.device(device)
         self.model = transformers.MarianMTModel(config).to(self.device, dtype).eval()
 
-    def run(self, sources: list[list[int]], options: SearchOptions, steps: int) -> dict[str, float]:
-        """Time two searches whose difference consists of steps alone."""
-        few, begin = steps // 4, time.perf_counter()
-        self._translate(sources, options, few)
-        middle = time.perf_counter()
-        self._translate(sources, options, steps)
-        end = time.perf_counter()
-        return _of_two_calls(len(sources), few, steps, middle - begin, end - middle)
-
-    def _translate(self, sources: list[list[int]], options: SearchOptions, steps: int) -> None:
+    def translate(self, sources: list[list[int]], options: SearchOptions) -> None:
+        """See `TwoCalls`."""
         ids = torch.tensor([[*row, END] for row in sources], device=self.device)
         found = self.model.generate(
             ids, attention_mask=torch.ones_like(ids), num_beams=options.beam_size,
-            min_new_tokens=steps, max_new_tokens=steps, do_sample=False,
+            min_new_tokens=options.min_length, max_new_tokens=options.max_length, do_sample=False,
         )  # fmt: skip
         found.cpu()
-
-
-def _of_two_calls(batch: int, few: int, steps: int, short: float, long: float) -> dict[str, float]:
-    """Figures from the times of a call of few steps and one of more."""
-    return {
-        "microseconds_per_step": 1e6 * (long - short) / (steps - few),
-        "tokens_per_second": batch * steps / long,
-    }
 
 
 # ---- what the cases share: a model and bundles ----
 
 
-def _tokenizer(path: Path, size: int) -> Path:
-    """Write a SentencePiece model of that many pieces, which never sees text."""
-    model = sentencepiece_model_pb2.ModelProto()
-    kinds = model.SentencePiece
-    specials = (("<pad>", kinds.CONTROL), ("<unk>", kinds.UNKNOWN), ("<s>", kinds.CONTROL),
-                ("</s>", kinds.CONTROL))  # fmt: skip
-    for piece, kind in specials:
-        model.pieces.add(piece=piece, score=0.0, type=kind)
-    for number in range(len(specials), size):
-        model.pieces.add(piece=f"<{number}>", score=-float(number), type=kinds.NORMAL)
-    spec = model.trainer_spec
-    spec.vocab_size, spec.pad_id, spec.unk_id = size, PAD, UNKNOWN
-    spec.bos_id, spec.eos_id = START, END
-    path.write_bytes(model.SerializeToString())
-    return path
-
-
-def limits_of(given: argparse.Namespace) -> Limits:
+def limits_of(given: Namespace) -> Limits:
     """Return the limits of the bundles."""
     return Limits(given.source_length, given.source_length + 50)
 
 
-def target_of(given: argparse.Namespace) -> str:
+def target_of(given: Namespace) -> str:
     """Return the target of the bundles."""
     return f"{given.package.replace('_', '-')}-{given.precision}"
 
 
-def bundle_of(given: argparse.Namespace, system: str) -> Path:
+def bundle_of(given: Namespace, system: str) -> Path:
     """Return the path of a system's bundle."""
     disabled = "-".join(DISABLED.get(system, ()))
     return Path(given.work, f"bundle-without-{disabled}" if disabled else "bundle")
 
 
-def build(given: argparse.Namespace, system: str) -> Path:
+def build(given: Namespace, system: str) -> Path:
     """Build the bundle of a system with both engines, unless it exists, and return its path."""
     bundle, checkpoint = bundle_of(given, system), Path(given.work, "checkpoint")
     if bundle.exists():
         return bundle
     if not checkpoint.exists():
-        torch.manual_seed(0)
-        model = preset(given.preset).model
-        config = dataclasses.replace(model, vocabulary_size=given.vocabulary)
-        tokenizer = _tokenizer(Path(given.work, "tokenizer.model"), given.vocabulary)
-        save_checkpoint(
-            checkpoint, Transformer(config).state_dict(), config, TrainConfig(),
-            (tokenizer, tokenizer), DecodingDefaults("en", "de"),
-        )  # fmt: skip
+        random_checkpoint(checkpoint, given.preset, given.vocabulary)
     limits = limits_of(given)
     profiles = tuple(Profile(count, limits.max_source_length) for count in given.batches)
     options = BuildOptions(
@@ -343,133 +308,62 @@ def build(given: argparse.Namespace, system: str) -> Path:
     return bundle
 
 
-# ---- one case ----
+# ---- cases ----
 
-
-def run_case(given: argparse.Namespace, what: str, system: str) -> dict[str, list[float]]:
-    """Run a case in this process and return the samples of every figure.
-
-    Args:
-        given: Options.
-        what: A batch size, or "build".
-        system: One of `SYSTEMS`.
-    """
-    begin = time.perf_counter()
-    bundle = build(given, system)
-    if what == BUILD:
-        return {"seconds": [time.perf_counter() - begin]}
-    batch = int(what)
-    torch.backends.cuda.matmul.allow_tf32 = False
-    sources = _sources(batch, given.source_length, given.vocabulary)
-    dtype = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}[given.precision]
-    options = SearchOptions(min_length=given.steps, max_length=given.steps)
-    search: TorchSearch | TransformersSearch
-    if system == "torch.compile":
-        contract = read_manifest(bundle).target(target_of(given)).contract
-        model = open_checkpoint(Path(given.work, "checkpoint")).load_model().eval()
-        search = TorchSearch(model, contract, limits_of(given), dtype)
-        run = functools.partial(search.run, sources, options, given.steps)
-    elif system == "transformers":
-        search = TransformersSearch(given, dtype)
-        run = functools.partial(search.run, sources, options, given.steps)
-    else:
-        engines = EngineSearch(
-            bundle, target_of(given), batch * given.source_length, "without" not in system
-        )
-        run = functools.partial(engines.run, sources, given.steps)
-
-    if given.profile:
-        run()
-        run()
-        kernels = kernels_of(run)
-        print(kernel_times(kernels), file=sys.stderr)
-        name = f"kernels-{given.preset}-{given.precision}-{batch}-{system.replace(' ', '-')}"
-        # A run of engines is a short search and a long one, each with its encoder.
-        searches = [given.steps] if system == "torch.compile" else [given.steps // 4, given.steps]
-        settings = {**settings_of(given), "batch": batch, "system": system, "searches": searches}
-        print(write(name, settings, kernels, given), file=sys.stderr)
-    rounds = alternate({system: run}, given.rounds, warmup=2)[system]
-    return {unit: [one[unit] for one in rounds] for unit in rounds[0]}
-
-
-def _sources(count: int, length: int, vocabulary: int) -> list[list[int]]:
-    """Return sources of that length with the end symbol, which the search adds."""
-    generator = torch.Generator().manual_seed(1)
-    tokens = torch.randint(4, vocabulary, (count, length - 1), generator=generator)
-    rows: list[list[int]] = tokens.tolist()
-    return rows
-
-
-# ---- all cases ----
-
-
-Run = Callable[[str, float], dict[str, list[float]]]
-Save = Callable[[dict[str, Any], dict[str, Any]], None]
-
-
-class Schedule:
-    """Cases one after another within a time limit.
-
-    Args:
-        given: Options.
-        run: Runs a case within a number of seconds and returns its samples.
-        save: Writes the report; called after each case with results and samples.
-        clock: Seconds, for the time limit.
-    """
-
-    def __init__(
-        self,
-        given: argparse.Namespace,
-        run: Run,
-        save: Save,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._given, self._run, self._save, self._clock = given, run, save, clock
-        self._begin = clock()
-        self._results: dict[str, Any] = {}
-        self._samples: dict[str, Any] = {}
-        self._missing: list[str] = []
-
-    def measure(self) -> list[str]:
-        """Build all bundles and measure every case; return those not measured, and why."""
-        systems = self._given.systems
-        bundles: dict[Path, str] = {}
-        for system in systems:
-            bundles.setdefault(bundle_of(self._given, system), system)
-        missing = [path for path, system in bundles.items() if not self._case(BUILD, system)]
-        for batch in self._given.batches_in_order:
-            for system in systems:
-                reason = "the build failed" if bundle_of(self._given, system) in missing else None
-                self._case(str(batch), system, reason)
-        return self._missing
-
-    def _case(self, what: str, system: str, reason: str | None = None) -> bool:
-        """Run a case, unless there is a reason against it; return whether it was measured."""
-        group = BUILD if what == BUILD else f"batch {what}"
-        longest = BUILD_SECONDS if what == BUILD else CASE_SECONDS
-        left = self._given.seconds - (self._clock() - self._begin)
-        found: dict[str, Any]
-        try:
-            if reason or left < 1:
-                raise CaseError(f"not run: {reason or 'the time is up'}")
-            samples = self._run(f"{what} {system}", min(left, longest))
-            self._samples.setdefault(group, {})[system] = samples
-            found = {unit: spread(values) for unit, values in samples.items()}
-            shown = "  ".join(f"{value[0]:10.1f} {unit}" for unit, value in found.items())
-        except CaseError as error:
-            found, shown = {"failed": str(error)}, str(error)
-            self._missing.append(f"{group} {system} ({error})")
-        print(f"{group:10} {system:32} {shown}", flush=True)
-        self._results.setdefault(group, {})[system] = found
-        self._save(self._results, self._samples)
-        return "failed" not in found
+Samples = dict[str, list[float]]
 
 
 class CaseError(Exception):
     """A case that was not measured; the message says why."""
 
 
-def in_process(case: str, limit: float) -> dict[str, list[float]]:
+def run_case(given: Namespace, what: str, system: str) -> tuple[Samples, Report | None]:
+    """Run a case in this process.
+
+    Args:
+        given: Options.
+        what: A batch size, or "build".
+        system: One of the systems.
+
+    Returns:
+        The samples of every figure, and the report of `--profile`.
+    """
+    begin = time.perf_counter()
+    bundle = build(given, system)
+    if what == BUILD:
+        return {"seconds": [time.perf_counter() - begin]}, None
+    batch = int(what)
+    torch.backends.cuda.matmul.allow_tf32 = False
+    generator = torch.Generator().manual_seed(1)
+    shape = (batch, given.source_length - 1)  # the search adds the end symbol
+    sources = torch.randint(4, given.vocabulary, shape, generator=generator).tolist()
+    dtype = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}[given.precision]
+    search: TorchSearch | TwoCalls
+    if system == "torch.compile":
+        contract = read_manifest(bundle).target(target_of(given)).contract
+        model = open_checkpoint(Path(given.work, "checkpoint")).load_model().eval()
+        search = TorchSearch(model, contract, limits_of(given), dtype)
+    elif system == "transformers":
+        search = TransformersSearch(given, dtype)
+    else:
+        tokens, captured = batch * given.source_length, "without" not in system
+        search = EngineSearch(bundle, target_of(given), tokens, captured)
+    options = SearchOptions(min_length=given.steps, max_length=given.steps)
+    run = functools.partial(search.run, sources, options, given.steps)
+    report = None
+    if given.profile:
+        run()
+        run()
+        # A run by two calls is a short search and a long one, each with its encoder.
+        searches = [given.steps] if system == "torch.compile" else [given.steps // 4, given.steps]
+        settings = {**settings_of(given), "batch": batch, "system": system, "searches": searches}
+        name = f"kernels-{given.preset}-{given.precision}-{batch}-{system.replace(' ', '-')}"
+        report = Report(kernels_of(run), settings, name=name)
+    rounds = alternate({system: run}, given.rounds, warmup=2)[system]
+    return {unit: [one[unit] for one in rounds] for unit in rounds[0]}, report
+
+
+def in_process(case: str, limit: float) -> Samples:
     """Measure a case by this program in a process of its own.
 
     Raises:
@@ -486,84 +380,114 @@ def in_process(case: str, limit: float) -> dict[str, list[float]]:
     lines = done.stdout.splitlines()
     if done.returncode != 0 or not lines:
         raise CaseError(f"failed: exit code {done.returncode}")
-    samples: dict[str, list[float]] = json.loads(lines[-1])
+    samples: Samples = json.loads(lines[-1])
     return samples
 
 
-@contextmanager
-def working_directory(given: argparse.Namespace) -> Iterator[None]:
-    """Provide --work, a temporary directory by default, to this process and its children."""
-    if given.work is not None:
-        Path(given.work).mkdir(parents=True, exist_ok=True)
-        yield
-        return
-    with tempfile.TemporaryDirectory() as name:
-        given.work = name
-        sys.argv += ["--work", name]
-        yield
+def measure_all(
+    given: Namespace, run: Callable[[str, float], Samples], clock: Callable[[], float]
+) -> Iterator[Report]:
+    """Build all bundles and measure every case within a time limit; report after each case."""
+    begin = clock()
+    results: dict[str, Any] = {}
+    samples: dict[str, Any] = {}
+    bundles: dict[Path, str] = {}
+    for system in given.systems:
+        bundles.setdefault(bundle_of(given, system), system)
+    missing: set[Path] = set()
+    for what in (BUILD, *given.batches_in_order):
+        group = BUILD if what == BUILD else f"batch {what}"
+        for system in bundles.values() if what == BUILD else given.systems:
+            left = given.seconds - (clock() - begin)
+            found: dict[str, Any]
+            try:
+                if bundle_of(given, system) in missing:
+                    raise CaseError("not run: the build failed")
+                if left < 1:
+                    raise CaseError("not run: the time is up")
+                longest = BUILD_SECONDS if what == BUILD else CASE_SECONDS
+                measured = run(f"{what} {system}", min(left, longest))
+                samples.setdefault(group, {})[system] = measured
+                found = {unit: spread(values) for unit, values in measured.items()}
+                shown = "  ".join(f"{value[0]:10.1f} {unit}" for unit, value in found.items())
+            except CaseError as error:
+                found, shown = {"failed": str(error)}, str(error)
+                if what == BUILD:
+                    missing.add(bundle_of(given, system))
+            print(f"{group:10} {system:32} {shown}", flush=True)
+            results.setdefault(group, {})[system] = found
+            name = f"gpu-{given.preset}-{given.precision}"
+            yield Report(results, settings_of(given), samples, name)
 
 
-def settings_of(given: argparse.Namespace) -> dict[str, Any]:
+def settings_of(given: Namespace) -> dict[str, Any]:
     """Return the settings of a report."""
     names = ("package", "precision", "preset", "vocabulary", "source_length", "steps", "batches")
     settings = {name: getattr(given, name) for name in names}
     return {**settings, "gpu": torch.cuda.get_device_name()}
 
 
-def report(given: argparse.Namespace) -> Callable[[dict[str, Any], dict[str, Any]], None]:
-    """Return a function that replaces the report."""
-    settings = settings_of(given)
-
-    def save(results: dict[str, Any], samples: dict[str, Any]) -> None:
-        write(f"gpu-{given.preset}-{given.precision}", settings, results, given, samples)
-
-    return save
-
-
-def arguments(options: Sequence[str] | None = None) -> argparse.Namespace:
-    """Parse the command line."""
-    parsed = parser(__doc__)
-    parsed.add_argument(
-        "--package", default="tensorrt_rtx", choices=("tensorrt", "tensorrt_rtx", TORCH)
-    )
-    parsed.add_argument("--precision", default="fp16", choices=("fp32", "fp16", "bf16"))
-    parsed.add_argument("--preset", default="base")
-    parsed.add_argument("--vocabulary", type=int, default=37_000)
-    parsed.add_argument("--source-length", type=int, default=256, help="tokens of every source")
-    parsed.add_argument("--steps", type=int, default=48, help="steps of each search")
-    parsed.add_argument("--batches", default="64,1", help="batch sizes, in that order")
-    parsed.add_argument("--systems", help="systems, in that order; default: all of the package")
-    parsed.add_argument("--seconds", type=float, default=1800, help="longest time in all")
-    parsed.add_argument("--work", help="directory that keeps the bundles, to run cases again")
-    parsed.add_argument("--case", help='measure one case only, such as "64 engines"')
-    parsed.add_argument("--profile", action="store_true", help="with --case: report its kernels")
-    given = parsed.parse_args(options)
+def complete(given: Namespace) -> Namespace:
+    """Split the lists of the options, and check them."""
     given.batches_in_order = list(dict.fromkeys(int(part) for part in given.batches.split(",")))
     given.batches = sorted(given.batches_in_order)
     known = TORCH_SYSTEMS if given.package == TORCH else SYSTEMS
     given.systems = given.systems.split(",") if given.systems else list(known)
     if given.profile and given.case is None:
-        parsed.error("--profile is of one case; name it with --case.")
+        raise SystemExit("--profile is of one case; name it with --case.")
     if unknown := set(given.systems) - set(known):
-        parsed.error(f"no system {', '.join(unknown)}; choose from {', '.join(known)}.")
+        raise SystemExit(f"no system {', '.join(unknown)}; choose from {', '.join(known)}.")
     return given
 
 
-def main() -> None:
-    given = arguments()
+@benchmark(
+    "gpu",
+    option("--package", default="tensorrt_rtx", choices=("tensorrt", "tensorrt_rtx", TORCH)),
+    option("--precision", default="fp16", choices=("fp32", "fp16", "bf16")),
+    option("--preset", default="base"),
+    option("--vocabulary", type=int, default=37_000),
+    option("--source-length", type=int, default=256, help="tokens of every source"),
+    option("--steps", type=int, default=48, help="steps of each search"),
+    option("--batches", default="64,1", help="batch sizes, in that order"),
+    option("--systems", help="systems, in that order; default: all of the package"),
+    option("--seconds", type=float, default=1800, help="longest time in all"),
+    option("--work", help="directory that keeps the bundles, to run cases again"),
+    option("--case", help='measure one case only, such as "64 engines"'),
+    option("--profile", action="store_true", help="with --case: report its kernels"),
+    timed=False,  # --case is a process for each case
+)
+def gpu(given: Namespace) -> Iterator[Report]:
+    """Measure every case, or print the samples of one."""
+    given = complete(given)
     if not torch.cuda.is_available():
         print("no GPU: torch.cuda.is_available() is False", file=sys.stderr)
         raise SystemExit(NO_GPU)
-    with working_directory(given):
+    with tempfile.TemporaryDirectory() as name:
+        if given.work is None:
+            given.work = name
+            sys.argv += ["--work", name]  # for the processes of cases
+        Path(given.work).mkdir(parents=True, exist_ok=True)
         if given.case is not None:
             what, _, system = given.case.partition(" ")
-            print(json.dumps(run_case(given, what, system)))
+            found, report = run_case(given, what, system)
+            if report is not None:
+                yield report
+            print(json.dumps(found))
             return
-        missing = Schedule(given, in_process, report(given)).measure()
-    if missing:
-        print(f"not measured: {'; '.join(missing)}", file=sys.stderr)
+        results: dict[str, Any] = {}
+        for one in measure_all(given, in_process, time.monotonic):
+            results = one.results
+            yield one
+    failed = [
+        f"{group} {system} ({one['failed']})"
+        for group, systems in results.items()
+        for system, one in systems.items()
+        if "failed" in one
+    ]
+    if failed:
+        print(f"not measured: {'; '.join(failed)}", file=sys.stderr)
         raise SystemExit(1)
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__)

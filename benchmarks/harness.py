@@ -1,59 +1,53 @@
 """Skeleton of a benchmark: options, systems run in turn, medians with extremes, one JSON file.
 
-A new benchmark begins as a copy of this:
-
-    '''Time two ways to sort.
-
-        python benchmarks/sorting.py [--rounds 9]
-    '''
-    from harness import alternate, compared, parser, seconds_of, write
-
-    def main() -> None:
-        args = parser(__doc__).parse_args()
-        numbers = [random.random() for _ in range(10**6)]
+    @benchmark("sorting", option("--numbers", type=int, default=10**6, help="numbers to sort"))
+    def sorting(given: Namespace) -> Report:
+        numbers = [random.random() for _ in range(given.numbers)]
         ways = {"sorted": lambda: sorted(numbers), "numpy": lambda: np.sort(numbers)}
-        samples = alternate({name: seconds_of(way) for name, way in ways.items()}, args.rounds)
+        samples = alternate({name: seconds_of(way) for name, way in ways.items()}, given.rounds)
         results = {"seconds": compared(samples, "sorted")}
-        print(write("sorting", {"numbers": len(numbers)}, results, args, samples))
+        return Report(results, {"numbers": given.numbers}, samples)
 
-Figures in the repository are medians and extremes, `[median, least, most]`. `--samples` keeps the
-raw measurements in a file beside them, which git ignores. To show a report in the docs, add a
-function to `results_tables.py` or `performance_tables.py` and its name to `render.py`.
+    if __name__ == "__main__":
+        main(__doc__)
+
+A script with several benchmarks has a subcommand for each. Figures in `benchmarks/results/` are
+medians and extremes, `[median, least, most]`; `--samples` keeps the raw measurements in a file
+beside them, which git ignores. To show a report in the docs, declare a section in `tables.toml`.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime
 import importlib.metadata
 import json
 import os
 import platform
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import sys
+from argparse import Namespace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from time import perf_counter, process_time
+from time import perf_counter, process_time, sleep
 from typing import Any, TypeVar
 
-from translate_trt.runtime import kernels
+from translate_trt.runtime import TranslateTrtError, kernels
 
 Sample = TypeVar("Sample")  # of one run: seconds, or whatever else it returns
+Option = Callable[[argparse.ArgumentParser], object]
 
-RESULTS = Path(__file__).resolve().parent / "results"
-PACKAGES = (
-    "translate-trt",
-    "torch",
-    "numpy",
-    "onnx",
-    "onnxruntime",
-    "ctranslate2",
-    "pymarian",
-    "joeynmt",
-    "ray",
-    "transformers",
-)
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "benchmarks/results"
+PACKAGES = ("translate-trt", "torch", "numpy", "onnx", "onnxruntime", "ctranslate2", "pymarian",
+            "joeynmt", "ray", "transformers")  # fmt: skip
 # Variables that limit the instructions a peer's library may use; "kernels" names our own.
 LIMITS = ("MKL_ENABLE_INSTRUCTIONS", "ONEDNN_MAX_CPU_ISA")
+CORES = os.cpu_count() or 1
+#: Share of the cores' time, in percent, above which other processes disturb a measurement.
+BUSY = 5.0
 
 #: Columns of a JSON file; longer objects are broken, lists of numbers are not.
 _WIDTH = 120
@@ -63,16 +57,154 @@ _DIGITS = 7
 _KERNELS, _NAME = 40, 110
 
 
-def parser(description: str | None) -> argparse.ArgumentParser:
-    """Return a parser with the options that every benchmark has."""
-    options = argparse.ArgumentParser(
-        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    options.add_argument("--out", type=Path, help="JSON file; default: benchmarks/results/...")
-    options.add_argument("--samples", action="store_true", help="keep raw samples beside --out")
-    options.add_argument("--rounds", type=int, default=5, help="rounds measured after a warm-up")
-    options.add_argument("--threads", type=int, default=os.cpu_count(), help="CPU threads")
-    return options
+# ---- declaration and command line ----
+
+
+@dataclass(frozen=True)
+class Report:
+    """Figures of a benchmark, which tables and plots are made from."""
+
+    results: dict[str, Any]
+    settings: dict[str, Any] = field(default_factory=dict)  # beyond rounds, threads and note
+    samples: Any = None  # raw measurements, for --samples
+    name: str = ""  # of the report, if it differs from the benchmark's
+
+
+#: A function that measures. It returns a report, or yields one whenever there are more results; or
+#: it returns a whole report as JSON values, or None.
+Measure = Callable[[Namespace], Report | Iterator[Report] | dict[str, Any] | None]
+
+
+@dataclass(frozen=True)
+class _Benchmark:
+    name: str
+    measure: Measure
+    options: tuple[Option, ...]
+    timed: bool
+    defaults: dict[str, Any]
+
+    def add_to(self, parser: argparse.ArgumentParser) -> None:
+        for add in (*(COMMON if self.name else ()), *self.options):
+            add(parser)
+        parser.set_defaults(benchmark=self, **self.defaults)
+
+    def run(self, given: Namespace) -> None:
+        """Measure, and write every report."""
+        busy = busy_percent() if self.timed else 0.0
+        if busy > BUSY:
+            print(f"other processes take {busy:.0f} % of the cores' time", file=sys.stderr)
+        found, out = self.measure(given), None
+        for report in [found] if isinstance(found, Report | dict) else found or ():
+            if isinstance(report, dict):
+                out = save(report, given.out)
+                continue
+            common = {name: getattr(given, name) for name in ("rounds", "threads", "note")}
+            whole = {
+                "benchmark": "-".join(filter(None, (report.name or self.name, given.name))),
+                "date": datetime.date.today().isoformat(),
+                "machine": machine() | {"busy_percent": busy},
+                "versions": versions(),
+                "settings": common | report.settings,
+                "results": report.results,
+            }
+            out = save(whole, given.out)
+            if report.samples is not None and given.samples:
+                out.with_suffix(".samples.json").write_text(json.dumps(report.samples) + "\n")
+        if out is not None:
+            print(out)
+
+
+_BENCHMARKS: list[_Benchmark] = []
+
+
+def option(*names: str, **settings: Any) -> Option:
+    """Return an option of a benchmark, as for `argparse.ArgumentParser.add_argument`."""
+    return lambda parser: parser.add_argument(*names, **settings)
+
+
+#: Options of every benchmark.
+COMMON = (
+    option("--out", type=Path, help="JSON file; default: benchmarks/results/..."),
+    option("--samples", action="store_true", help="keep raw samples beside --out"),
+    option("--rounds", type=int, default=5, help="rounds measured after a warm-up"),
+    option("--threads", type=int, default=CORES, help="CPU threads"),
+    option("--name", default="", help="suffix of the report's name"),
+    option("--note", default="", help="conditions of the measurement, as a sentence"),
+)
+#: Options that several benchmarks have, by name.
+SHARED = {
+    "bundle": option("--bundle", type=Path, required=True, help="bundle that translates"),
+    "source": option("--source", type=Path, required=True, help="text to translate"),
+    "reference": option("--reference", type=Path, required=True, help="its translation"),
+    "target": option("--target", help="target of the bundle; default: the first"),
+    "targets": option("--target", action="append", required=True, help="target of the bundle"),
+}
+
+
+def benchmark(
+    name: str, *options: Option | str, timed: bool = True, **defaults: Any
+) -> Callable[[Measure], Measure]:
+    """Declare a function as a benchmark.
+
+    Args:
+        name: Name of its reports.
+        options: Options beyond COMMON; a string has names of SHARED ones.
+        timed: Whether other processes on the machine disturb it.
+        defaults: Other defaults of options.
+    """
+
+    found: tuple[Option, ...] = ()
+    for one in options:
+        found += tuple(SHARED[n] for n in one.split()) if isinstance(one, str) else (one,)
+
+    def declare(measure: Measure) -> Measure:
+        _BENCHMARKS.append(_Benchmark(name, measure, found, timed, defaults))
+        return measure
+
+    return declare
+
+
+def command(*options: Option | str) -> Callable[[Measure], Measure]:
+    """Declare a function as a subcommand that makes no report."""
+    return benchmark("", *options, timed=False)
+
+
+def parse(measure: Measure, arguments: Iterable[object]) -> Namespace:
+    """Return the options of a declared function."""
+    (declared,) = (one for one in _BENCHMARKS if one.measure is measure)
+    parser = argparse.ArgumentParser()
+    declared.add_to(parser)
+    return parser.parse_args([*map(str, arguments)])
+
+
+def run(measure: Measure, arguments: Iterable[object]) -> None:
+    """Run a declared function with command-line arguments."""
+    given = parse(measure, arguments)
+    given.benchmark.run(given)
+
+
+def main(description: str | None) -> None:
+    """Run the benchmark of the running script that the command line names."""
+    formatter = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=description, formatter_class=formatter)
+    own = [one for one in _BENCHMARKS if one.measure.__module__ == "__main__"]
+    if len(own) == 1:
+        own[0].add_to(parser)
+    else:
+        commands = parser.add_subparsers(required=True, metavar="COMMAND")
+        for one in own:
+            command = one.measure.__name__.replace("_", "-")
+            first = (one.measure.__doc__ or "").partition("\n")[0]
+            one.add_to(commands.add_parser(command, help=first, description=one.measure.__doc__,
+                                           formatter_class=formatter))  # fmt: skip
+    given = parser.parse_args()
+    try:
+        given.benchmark.run(given)
+    except TranslateTrtError as error:
+        raise SystemExit(f"error: {error}") from error
+
+
+# ---- measuring ----
 
 
 def alternate(
@@ -89,26 +221,22 @@ def alternate(
     return samples
 
 
-def seconds_of(run: Callable[[], object]) -> Callable[[], float]:
+def seconds_of(
+    run: Callable[[], object], clock: Callable[[], float] = perf_counter
+) -> Callable[[], float]:
     """Wrap a callable in one that returns the seconds of a run."""
 
     def timed() -> float:
-        begin = perf_counter()
+        begin = clock()
         run()
-        return perf_counter() - begin
+        return clock() - begin
 
     return timed
 
 
 def cpu_seconds_of(run: Callable[[], object]) -> Callable[[], float]:
     """Wrap a callable in one that returns the CPU seconds of a run, of all its threads."""
-
-    def timed() -> float:
-        begin = process_time()
-        run()
-        return process_time() - begin
-
-    return timed
+    return seconds_of(run, process_time)
 
 
 def spread(values: Iterable[float]) -> list[float]:
@@ -130,21 +258,67 @@ def compared(samples: Mapping[str, Sequence[float]], over: str) -> dict[str, lis
     }
 
 
+def shown(values: Sequence[float], digits: int = 2) -> str:
+    """Format a median with its extremes in brackets."""
+    middle, least, most = (f"{value:.{digits}f}" for value in values)
+    return f"{middle} [{least}, {most}]"
+
+
+def read_text(path: Path) -> list[str]:
+    """Return the lines of a text."""
+    return path.read_text(encoding="utf-8").split("\n")[:-1]
+
+
+def evenly(lines: Sequence[Sample], count: int) -> list[Sample]:
+    """Return that many lines, spread evenly; all lines if there are fewer."""
+    count = min(count, len(lines))
+    return [lines[index * len(lines) // count] for index in range(count)]
+
+
+def kernels_of(run: Callable[[], object]) -> dict[str, Any]:
+    """Print and return the kernels of a run on PyTorch's GPU and their time, the longest first."""
+    import torch  # other benchmarks run without it
+
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        run()
+        torch.cuda.synchronize()
+    found = [
+        {"name": event.key[:_NAME], "launches": event.count,
+         "milliseconds": event.self_device_time_total / 1000}
+        for event in profile.key_averages()
+        if event.self_device_time_total > 0
+    ]  # fmt: skip
+    found.sort(key=lambda kernel: -kernel["milliseconds"])
+    totals = {unit: sum(one[unit] for one in found) for unit in ("launches", "milliseconds")}
+    for row in [{**totals, "name": "all kernels and copies"}, *found[:_KERNELS]]:
+        share = row["milliseconds"] / totals["milliseconds"]
+        print(f"{row['milliseconds']:10.3f} ms {share:6.1%} {row['launches']:7} {row['name']}",
+              file=sys.stderr)  # fmt: skip
+    return {**totals, "longest": found[:_KERNELS]}
+
+
+# ---- the machine ----
+
+
+def busy_percent(seconds: float = 0.5) -> float:
+    """Return the share of all cores' time that processes take while this one sleeps (Linux)."""
+    times = []
+    for pause in (seconds, 0):
+        fields = Path("/proc/stat").read_text().partition("\n")[0].split()[1:9]
+        times.append((sum(map(int, fields)), int(fields[3]) + int(fields[4])))  # idle, waiting
+        sleep(pause)
+    total, idle = (b - a for a, b in zip(*times, strict=True))
+    return 100 * (1 - idle / max(total, 1))
+
+
 def machine() -> dict[str, Any]:
     """Describe this machine: processor, cores, memory, and the compiled kernels in use."""
-    model = platform.processor()
-    flags: set[str] = set()
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        for line in cpuinfo.read_text().splitlines():
-            key, _, value = line.partition(":")
-            if key.strip() == "model name":
-                model = value.strip()
-            elif key.strip() == "flags":
-                flags = set(value.split())
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    fields = {key.strip(): value.strip() for key, _, value in (one.partition(":") for one in lines)}
+    flags = fields.get("flags", "").split()
     wanted = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8")
     return {
-        "cpu": model,
+        "cpu": fields.get("model name", platform.processor()),
         "cores": os.cpu_count(),
         "instructions": [name for name in wanted if name in flags],
         "kernels": kernels.status(),
@@ -155,48 +329,24 @@ def machine() -> dict[str, Any]:
     }
 
 
+def machines_of(report: Mapping[str, Any]) -> list[str]:
+    """Describe the processors of the machines that a report is from."""
+    one = report["machine"]
+    name = f"{one['cores']} cores of {one['cpu']} ({', '.join(one['instructions'])})"
+    machines: list[str] = report.get("machines", [name])
+    return machines
+
+
 def versions() -> dict[str, str]:
     """Return the versions of the installed packages that matter."""
     found = {}
     for package in PACKAGES:
-        try:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
     return found
 
 
-def write(
-    name: str,
-    settings: dict[str, Any],
-    results: dict[str, Any],
-    args: argparse.Namespace,
-    samples: Any = None,
-) -> Path:
-    """Write a report; the default file name has the date and the class of the processor.
-
-    Args:
-        name: Name of the benchmark, or of one of its configurations.
-        settings: How it ran.
-        results: Figures that tables and plots are made from.
-        args: Options of `parser`.
-        samples: Raw measurements, for `--samples`.
-
-    Returns:
-        The path of the report.
-    """
-    report = {
-        "benchmark": name,
-        "date": datetime.date.today().isoformat(),
-        "machine": machine(),
-        "versions": versions(),
-        "settings": settings,
-        "results": results,
-    }
-    out = save(report, args.out)
-    if samples is not None and args.samples:
-        out.with_suffix(".samples.json").write_text(json.dumps(samples) + "\n")
-    return out
+# ---- JSON ----
 
 
 def save(report: dict[str, Any], out: Path | None) -> Path:
@@ -243,63 +393,3 @@ def dumps(value: Any, indent: str = "") -> str:
         return "[\n" + ",\n".join(deeper + dumps(one, deeper) for one in inner) + f"\n{indent}]"
     lines = (f"{deeper}{json.dumps(key)}: {dumps(one, deeper)}" for key, one in value.items())
     return "{\n" + ",\n".join(lines) + f"\n{indent}}}"
-
-
-def kernels_of(run: Callable[[], object]) -> dict[str, Any]:
-    """Return the kernels of a run and their time on the GPU, the longest first.
-
-    Args:
-        run: Enqueues the work on the current GPU of PyTorch.
-
-    Returns:
-        Totals of all kernels and copies, and a list of those with most time.
-    """
-    import torch  # other benchmarks run without it
-
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
-        run()
-        torch.cuda.synchronize()
-    kernels = [
-        {"name": event.key[:_NAME], "launches": event.count,
-         "milliseconds": event.self_device_time_total / 1000}
-        for event in profile.key_averages()
-        if event.self_device_time_total > 0
-    ]  # fmt: skip
-    kernels.sort(key=lambda kernel: -kernel["milliseconds"])
-    return {
-        "launches": sum(kernel["launches"] for kernel in kernels),
-        "milliseconds": sum(kernel["milliseconds"] for kernel in kernels),
-        "longest": kernels[:_KERNELS],
-    }
-
-
-def peak_bytes(run: Callable[[], object], device: str) -> int:
-    """Return the peak of memory that a run allocates on a device of PyTorch."""
-    import torch  # other benchmarks run without it
-
-    if device == "cuda":
-        torch.cuda.synchronize()
-        before = torch.cuda.memory_allocated()
-        torch.cuda.reset_peak_memory_stats()
-        run()
-        torch.cuda.synchronize()
-        return torch.cuda.max_memory_allocated() - before
-    with torch.profiler.profile(profile_memory=True) as profile:
-        run()
-    events = [e for e in profile.profiler.kineto_results.events() if e.name() == "[memory]"]
-    total = peak = 0
-    for event in sorted(events, key=lambda event: event.start_ns()):
-        total += event.nbytes()
-        peak = max(peak, total)
-    return peak
-
-
-def kernel_times(kernels: Mapping[str, Any]) -> str:
-    """Format what `kernels_of` has found as a table of text."""
-    total = kernels["milliseconds"]
-    rows = [{**kernels, "name": "all kernels and copies"}, *kernels["longest"]]
-    return "\n".join(
-        f"{row['milliseconds']:10.3f} ms {row['milliseconds'] / total:6.1%} "
-        f"{row['launches']:7} {row['name']}"
-        for row in rows
-    )

@@ -18,6 +18,7 @@ import json
 import subprocess
 import sys
 import threading
+from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -29,7 +30,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 import psutil
-from harness import alternate, parser, ratios, spread, write
+from harness import Report, alternate, benchmark, main, option, ratios, spread
 
 from translate_trt.runtime import TranslationService, Translator
 from translate_trt.runtime.cores import available_cores
@@ -182,23 +183,18 @@ def summarize(
     return found | {f"{HTTP} / {ALONE}": ratios(speeds, HTTP, ALONE)}
 
 
-def main() -> None:
-    """Measure, and write the report."""
-    if sys.argv[1:] == ["--as-clients"]:
-        json.dump(run_clients(json.load(sys.stdin)), sys.stdout)
-        return
-    options = parser(__doc__)
-    options.set_defaults(rounds=3)
-    options.add_argument("--bundle", type=Path, required=True)
-    options.add_argument("--target", help="target of the bundle; default: the first")
-    options.add_argument("--source", type=Path, required=True)
-    options.add_argument("--clients", type=int, default=200)
-    options.add_argument("--requests", type=int, default=10_000, help="requests per round")
-    options.add_argument("--note", default="", help="conditions of the measurement")
-    given = options.parse_args()
+@benchmark(
+    "http-load",
+    "bundle target source",
+    option("--clients", type=int, default=200, help="clients at the same time"),
+    option("--requests", type=int, default=10_000, help="requests per round"),
+    rounds=3,
+)
+def load(given: Namespace) -> Report:
+    """Measure the HTTP server and the service alone in turn."""
     text = [one for one in given.source.read_text(encoding="utf-8").splitlines() if one.strip()]
     if not text:
-        options.error(f"{given.source} has no text")
+        raise SystemExit(f"{given.source} has no text")
     lines = list(islice(cycle(text), given.requests))
     workers = available_cores()
     translator = Translator(given.bundle, given.target, threads=1, workers=workers)
@@ -221,11 +217,13 @@ def main() -> None:
     }
     settings = {
         "target": translator.target.name, "workers": workers, "clients": given.clients,
-        "requests": given.requests, "rounds": given.rounds, "source": given.source.name,
-        "note": given.note,
+        "requests": given.requests, "source": given.source.name,
     }  # fmt: skip
-    print(write("http-load", settings, summarize(samples, expected, speeds), given, speeds))
+    return Report(summarize(samples, expected, speeds), settings, speeds)
 
 
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:] == ["--as-clients"]:
+        json.dump(run_clients(json.load(sys.stdin)), sys.stdout)
+    else:
+        main(__doc__)

@@ -11,13 +11,13 @@ machine may be busy.
 
 from __future__ import annotations
 
-import argparse
 import random
+from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from harness import parser, write
+from harness import Report, benchmark, main, option, read_text
 
 from translate_trt.runtime import SearchOptions, Translator
 from translate_trt.runtime.results import TextHypothesis, Translation
@@ -67,29 +67,25 @@ def compare(
     return {"lines": len(lines), "batches": found}
 
 
-def arguments() -> argparse.Namespace:
-    """Parse the command line."""
-    options = parser(__doc__)
-    options.add_argument("--bundle", type=Path, required=True)
-    options.add_argument("--source", type=Path, required=True)
-    options.add_argument("--target", action="append", required=True)
-    options.add_argument("--lines", type=int, default=5000)
-    options.add_argument("--batches", type=int, default=8)
-    options.add_argument("--beam-size", type=int, default=4)
-    return options.parse_args()
-
-
-def main() -> None:
-    """Compare, and write the report."""
-    args = arguments()
-    lines = args.source.read_text(encoding="utf-8").splitlines()[: args.lines]
-    options = SearchOptions(beam_size=args.beam_size, num_hypotheses=args.beam_size)
-    samples = {
-        target: compare(args.bundle, target, lines, args.batches, options) for target in args.target
+@benchmark(
+    "independence",
+    "bundle source targets",
+    option("--lines", type=int, default=5000, help="number of lines"),
+    option("--batches", type=int, default=8, help="times that all lines are translated together"),
+    option("--beam-size", type=int, default=4, help="beam size"),
+    timed=False,
+)
+def independence(given: Namespace) -> Report:
+    """Compare translations alone and in random batches."""
+    lines = read_text(given.source)[: given.lines]
+    options = SearchOptions(beam_size=given.beam_size, num_hypotheses=given.beam_size)
+    results = {
+        target: compare(given.bundle, target, lines, given.batches, options)
+        for target in given.target
     }
-    settings = {"beam_size": args.beam_size, "lines": len(lines), "batches": args.batches}
-    print(write("independence", settings, samples, args))
+    settings = {"beam_size": given.beam_size, "lines": len(lines), "batches": given.batches}
+    return Report(results, settings)
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__)

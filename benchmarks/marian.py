@@ -48,10 +48,9 @@ _EPSILON = 1e-6  # layerNorm in src/layers/generic.h
 
 
 def locate(folder: Path | None = None) -> bool:
-    """Make the package importable here and in child processes; return whether it is.
+    """Make the package importable here and in child processes, and return whether it is.
 
-    Args:
-        folder: Folder that contains it; default: the variable PYMARIAN, then this environment.
+    The folder that contains it is by default that of PYMARIAN, or else this environment.
     """
     if folder is not None:
         os.environ[VARIABLE] = str(folder.resolve())
@@ -112,12 +111,7 @@ class Marian:
 
 
 def convert(checkpoint: Path, out: Path, precision: str, shortlist: Path | None = None) -> None:
-    """Write a checkpoint, and a shortlist if there is one, in Marian's formats.
-
-    Raises:
-        OptionError: Marian has no model of that kind.
-        TranslateTrtError: A conversion by Marian has failed.
-    """
+    """Write a checkpoint, and a shortlist if there is one, in Marian's formats."""
     from translate_trt.train.checkpoint import open_checkpoint
     from translate_trt.train.shortlist.table import Shortlist
 
@@ -169,16 +163,7 @@ def write_lexicon(table: Any, path: Path) -> None:
 
 
 def write_model(model: Any, order: NDArray[np.int64], path: Path) -> None:
-    """Write a `Transformer` as Marian's model.npz.
-
-    Args:
-        model: The model.
-        order: Our token of each of Marian's numbers.
-        path: Path of the file.
-
-    Raises:
-        OptionError: Marian has no such model.
-    """
+    """Write a `Transformer` as Marian's model.npz; `order` is that of `marian_order`."""
     _check(model)
     config = model.config
     embedding = _array(model.embedding.weight)
@@ -188,25 +173,28 @@ def write_model(model: Any, order: NDArray[np.int64], path: Path) -> None:
     bias[[PAD, START]] = BANNED_BIAS
     arrays = {"Wemb": embedding[order], "decoder_ff_logit_out_b": bias[None, order]}
     pre = config.norm == "pre"
-    if pre:
-        for stack, norm in (("encoder", model.encoder_norm), ("decoder", model.decoder_norm)):
+    stacks = {
+        "encoder": (range(1, 1 + config.encoder_layers), model.encoder_layers, model.encoder_norm),
+        "decoder": (_tied_layers(config), model.decoder_layers, model.decoder_norm),
+    }
+    for stack, (numbers, layers, norm) in stacks.items():
+        if pre:
             arrays |= _norm(f"{stack}_top", norm, "")
-    for number, layer in enumerate(model.encoder_layers, 1):
-        name = f"encoder_l{number}"
-        arrays |= _attention(f"{name}_self", layer.self_attention)
-        arrays |= _norm_of(f"{name}_self_Wo", layer.self_attention_norm, pre)
-        arrays |= _feed_forward(name, layer, pre)
-    for number, layer in zip(_tied_layers(config), model.decoder_layers, strict=True):
-        name = f"decoder_l{number}"
-        if config.decoder_mixer == "ssru":
-            arrays |= _ssru(name, layer)
-            arrays |= _norm_of(f"{name}_rnn{'' if pre else '_ffn'}", layer.ssru_norm, pre)
-        else:
-            arrays |= _attention(f"{name}_self", layer.self_attention)
-            arrays |= _norm_of(f"{name}_self_Wo", layer.self_attention_norm, pre)
-        arrays |= _attention(f"{name}_context", layer.cross_attention)
-        arrays |= _norm_of(f"{name}_context_Wo", layer.cross_attention_norm, pre)
-        arrays |= _feed_forward(name, layer, pre)
+        for number, layer in zip(numbers, layers, strict=True):
+            name = f"{stack}_l{number}"
+            if stack == "decoder":
+                arrays |= _attention(f"{name}_context", layer.cross_attention)
+                arrays |= _norm_of(f"{name}_context_Wo", layer.cross_attention_norm, pre)
+            if stack == "decoder" and config.decoder_mixer == "ssru":
+                arrays |= _linear(f"{name}_rnn", "f", layer.ssru.forget)
+                arrays |= _linear(f"{name}_rnn", "", layer.ssru.input)
+                arrays |= _norm_of(f"{name}_rnn{'' if pre else '_ffn'}", layer.ssru_norm, pre)
+            else:
+                arrays |= _attention(f"{name}_self", layer.self_attention)
+                arrays |= _norm_of(f"{name}_self_Wo", layer.self_attention_norm, pre)
+            arrays |= _norm_of(f"{name}_ffn_ffn", layer.feed_forward_norm, pre)
+            arrays |= _linear(f"{name}_ffn", "1", layer.feed_forward.inner)
+            arrays |= _linear(f"{name}_ffn", "2", layer.feed_forward.outer)
     settings = "\n".join(f"{key}: {value}" for key, value in _settings(config).items())
     content = np.frombuffer(f"{settings}\n\0".encode(), np.int8)
     np.savez(path, **{"special:model.yml": content}, **arrays)
@@ -225,13 +213,12 @@ def _check(model: Any) -> None:
         if getattr(config, name) not in allowed:
             raise OptionError(
                 f"Marian cannot run this model: {name} is {getattr(config, name)!r}, and must be "
-                f"{' or '.join(map(repr, allowed))}. benchmarks/peer_models.py makes models that "
-                "it can."
+                f"{' or '.join(map(repr, allowed))}. `benchmarks/models.py peers` makes others."
             )
     if model.embedding.weight[START].any():
         raise OptionError(
             "Marian cannot run this model: the embedding of its start token is not zero. "
-            "benchmarks/peer_models.py makes models that it can."
+            "`benchmarks/models.py peers` makes others."
         )
 
 
@@ -287,23 +274,10 @@ def _norm_of(name: str, residual: Any, pre: bool) -> dict[str, NDArray[np.float3
 
 
 def _attention(name: str, attention: Any) -> dict[str, NDArray[np.float32]]:
-    found = {}
+    found: dict[str, NDArray[np.float32]] = {}
     for letter, part in zip("qkvo", ("query", "key", "value", "output"), strict=True):
         found |= _linear(name, letter, getattr(attention, part))
     return found
-
-
-def _ssru(name: str, layer: Any) -> dict[str, NDArray[np.float32]]:
-    ssru = layer.ssru
-    return _linear(f"{name}_rnn", "f", ssru.forget) | _linear(f"{name}_rnn", "", ssru.input)
-
-
-def _feed_forward(name: str, layer: Any, pre: bool) -> dict[str, NDArray[np.float32]]:
-    return (
-        _norm_of(f"{name}_ffn_ffn", layer.feed_forward_norm, pre)
-        | _linear(f"{name}_ffn", "1", layer.feed_forward.inner)
-        | _linear(f"{name}_ffn", "2", layer.feed_forward.outer)
-    )
 
 
 def word(token: int) -> str:

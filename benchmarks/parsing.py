@@ -4,23 +4,24 @@
     python benchmarks/parsing.py table DIR [--note TEXT] [--out FILE]
 
 `measure` exports the better checkpoint of PLACE/run to PLACE/bundle, parses the dev and test
-sentences of PLACE/data and scores the trees. `table` prints the scores of the files in DIR, one per
-number of training trees, and writes one report.
+sentences of PLACE/data and scores the trees. PLACE/scores.json has the scores so far, from which an
+interrupted run continues. `table` prints the scores of the files in DIR, one per number of training
+trees, and writes one report.
 """
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import itertools
 import json
+from argparse import Namespace
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from harness import machine, save, write
-from parsing_table import scores_of
+from harness import Report, benchmark, main, option
+from render import text_of
 
 from translate_trt.export.build_options import BuildOptions
 from translate_trt.export.compile import compile_bundle
@@ -47,14 +48,6 @@ def is_tree_of(tree: str, words: Sequence[str]) -> bool:
     return words_of(events) == list(words) and clean(events) == events
 
 
-def kept_scores(path: Path, weights: str) -> list[dict[str, Any]]:
-    """Return the scores of these weights that an interrupted run has left."""
-    if not path.exists():
-        return []
-    kept = json.loads(path.read_text(encoding="utf-8"))
-    return list(kept["scores"]) if kept["weights"] == weights else []
-
-
 def score(
     parser: Parser, options: SearchOptions, lines: Sequence[tuple[str, str]]
 ) -> dict[str, Any]:
@@ -63,40 +56,39 @@ def score(
     parses = parser.parse(sentences, options)
     trees = [one.tree for one in parses]
     found = make_metric("evalb", [tree for _, tree in lines])(trees)
+    wrong = (not is_tree_of(a, b) for a, b in zip(trees, sentences, strict=True))
     return {
         "sentences": len(trees),
         "F1": found.score,
         **found.details,
         "repaired": sum(one.repaired for one in parses),
         "truncated": sum(one.truncated for one in parses),
-        "malformed": sum(
-            not is_tree_of(tree, words) for tree, words in zip(trees, sentences, strict=True)
-        ),
+        "malformed": sum(wrong),
         "signature": found.signature,
     }
 
 
-def measure(given: argparse.Namespace) -> None:
-    """Export, parse and score; write the report of one parser.
-
-    PLACE/scores.json has the scores so far, from which an interrupted run continues.
-    """
+@benchmark(
+    "parsing-craft-run",
+    option("place", type=Path, help="directory with data and run"),
+    option("--beams", type=int, nargs="+", default=[4], help="beam sizes"),
+    timed=False,
+)
+def measure(given: Namespace) -> Report:
+    """Export, parse and score one parser."""
     place: Path = given.place
     checkpoint = open_checkpoint(best_checkpoint(place / "run"))
     prepared = open_prepared(place / "data")
-    bundle = place / "bundle"
+    bundle, kept = place / "bundle", place / "scores.json"
     if not bundle.exists():
         compile_bundle(checkpoint, bundle, BuildOptions(targets=TARGETS))
-    texts = {
-        split: list(
-            read_parallel(
-                prepared.path / f"{split}.source.txt", prepared.path / f"{split}.trees.txt"
-            )
-        )
-        for split in SPLITS
-    }
-    kept = place / "scores.json"
-    scores = kept_scores(kept, checkpoint.weights_sha256)
+    files = {split: [prepared.path / f"{split}.{kind}.txt" for kind in ("source", "trees")]
+             for split in SPLITS}  # fmt: skip
+    texts = {split: list(read_parallel(*pair)) for split, pair in files.items()}
+    scores: list[dict[str, Any]] = []
+    if kept.exists():
+        found = json.loads(kept.read_text(encoding="utf-8"))
+        scores = found["scores"] if found["weights"] == checkpoint.weights_sha256 else []
     wanted = []
     for target in TARGETS:
         translator = Translator(bundle, target, threads=1, workers=given.threads)
@@ -105,43 +97,35 @@ def measure(given: argparse.Namespace) -> None:
         if parser.by_attention and target == TARGETS[0]:
             searches.insert(0, (Parser(translator, by_attention=False), given.beams[0]))
         for (own, beams), split in itertools.product(searches, SPLITS):
-            key = {
-                "target": target, "beam_size": beams, "by_attention": own.by_attention,
-                "split": split,
-            }  # fmt: skip
+            key = {"target": target, "beam_size": beams, "by_attention": own.by_attention,
+                   "split": split}  # fmt: skip
             wanted.append(key)
             if not any(key.items() <= one.items() for one in scores):
                 options = dataclasses.replace(translator.default_options, beam_size=beams)
                 scores.append(key | score(own, options, texts[split]))
                 write_json(kept, {"weights": checkpoint.weights_sha256, "scores": scores})
-    scores = [next(one for one in scores if key.items() <= one.items()) for key in wanted]
-    model = checkpoint.load_model()
-    validations = [
-        {"step": entry["step"], **entry["validation"]}
-        for entry in read_metrics(place / "run")
-        if "validation" in entry
-    ]
+    parameters = checkpoint.load_model().parameters()
     results = {
         "size": place.name,
         "trees": prepared.splits["train"]["pairs"],
         "checkpoint": checkpoint.path.name,
-        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "parameters": sum(parameter.numel() for parameter in parameters),
         "model": dataclasses.asdict(checkpoint.model),
         "train": {k: v for k, v in checkpoint.train.items() if k != "selected"},
-        "validations": validations,
-        "scores": scores,
+        "validations": [
+            {"step": entry["step"], **entry["validation"]}
+            for entry in read_metrics(place / "run")
+            if "validation" in entry
+        ],
+        "scores": [next(s for s in scores if key.items() <= s.items()) for key in wanted],
     }
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
-    write("parsing-craft-run", {"device": device}, results, given)
+    return Report(results, {"device": device})
 
 
 def merge(paths: Iterable[Path], note: str) -> dict[str, Any]:
-    """Merge reports of parsers into one, by the number of training trees.
-
-    Raises:
-        SystemExit: There are no reports.
-    """
-    reports = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+    """Merge reports of parsers into one, by the number of training trees."""
+    reports: list[dict[str, Any]] = [json.loads(path.read_text()) for path in paths]
     if not reports:
         raise SystemExit("there is no report of a parser; scripts/parsing_craft.sh writes them.")
     reports.sort(key=lambda report: report["results"]["trees"])
@@ -153,31 +137,13 @@ def merge(paths: Iterable[Path], note: str) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    """Measure a parser, or make the table."""
-    options = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    commands = options.add_subparsers(dest="command", required=True)
-    measured = commands.add_parser("measure", help="write the report of one parser")
-    measured.add_argument("place", type=Path, help="directory with data and run")
-    measured.add_argument("--beams", type=int, nargs="+", default=[4], help="beam sizes")
-    measured.add_argument("--threads", type=int, default=machine()["cores"], help="workers")
-    measured.add_argument("--out", type=Path, required=True, help="JSON file")
-    measured.set_defaults(samples=False)
-    tables = commands.add_parser("table", help="print the table, and write it as one report")
-    tables.add_argument("reports", type=Path, help="directory of the reports of parsers")
-    tables.add_argument("--note", default="", help="conditions of the training")
-    tables.add_argument("--out", type=Path, help="JSON file; default: benchmarks/results/...")
-    given = options.parse_args()
-    if given.command == "measure":
-        measure(given)
-        return
+@benchmark("parsing-craft", option("reports", type=Path, help="directory of reports"), timed=False)
+def table(given: Namespace) -> dict[str, Any]:
+    """Merge the reports of parsers, and print their scores."""
     report = merge(given.reports.glob("*.json"), given.note)
-    for row in scores_of(report):
-        print("  ".join(f"{cell:>12}" for cell in row))
-    print(save(report, given.out))
+    print(text_of("parsing", [report]))
+    return report
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__)

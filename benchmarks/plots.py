@@ -1,4 +1,4 @@
-"""Plots (SVG), from reports of scaling, serving, front, table3, layer_complexity and parsing."""
+"""Plots of docs/plots (SVG), each from one report."""
 
 from __future__ import annotations
 
@@ -6,74 +6,45 @@ import io
 import itertools
 import re
 import statistics
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
-from harness import RESULTS
-from layer_growth import TABLE1, curve
-from serving import RUNTIME
-from table3_rows import TableRow, error_of_differences, table3_rows
+from derived import TableRow, error_of_differences, has_table3, table3_rows
+from harness import ROOT
 
 from translate_trt.train.evaluation.pictures import INK, PALETTE, plain_axes
 
-PLOT_DIRECTORY = RESULTS.parent.parent / "docs" / "plots"
-
+DIRECTORY = ROOT / "docs/plots"
 _FONTS = "system-ui, 'Segoe UI', Helvetica, Arial, sans-serif"
 #: Inches between the labels of two lines that end at the same height.
 _LINE_HEIGHT = 0.17
 
+Report = Mapping[str, Any]
 
-class Plot(NamedTuple):
-    """A plot of one growth.
-
-    Attributes:
-        growth: Part of the report.
-        title: Title.
-        across: Quantity on the x-axis.
-        up: Quantity on the y-axis, with its unit.
-    """
-
-    growth: str
-    title: str
-    across: str
-    up: str
-
-
-PLOTS = {
-    "throughput-batch": Plot(
-        "batch", "Throughput by batch size: higher is better",
-        "sentences in the batch", "target tokens/s",
-    ),
-    "latency-length": Plot(
-        "length", "Latency of one sentence by its length: lower is better",
-        "source tokens", "ms per sentence",
-    ),
-    "throughput-threads": Plot(
-        "threads", "Throughput of a batch of 32 by threads: higher is better",
-        "threads", "target tokens/s",
-    ),
-    "memory-batch": Plot(
-        "batch", "Peak memory by batch size: lower is better",
-        "sentences in the batch", "peak memory, MiB",
-    ),
-    "memory-length": Plot(
-        "length", "Peak memory by the length of one sentence: lower is better",
-        "source tokens", "peak memory, MiB",
-    ),
+#: Plots of a scaling report by file: part of the report, title, quantities across and up.
+SCALING = {
+    "throughput-batch": ("batch", "Throughput by batch size: higher is better",
+                         "sentences in the batch", "target tokens/s"),
+    "latency-length": ("length", "Latency of one sentence by its length: lower is better",
+                       "source tokens", "ms per sentence"),
+    "throughput-threads": ("threads", "Throughput of a batch of 32 by threads: higher is better",
+                           "threads", "target tokens/s"),
+    "memory-batch": ("batch", "Peak memory by batch size: lower is better",
+                     "sentences in the batch", "peak memory, MiB"),
+    "memory-length": ("length", "Peak memory by the length of one sentence: lower is better",
+                      "source tokens", "peak memory, MiB"),
 }  # fmt: skip
 
 
-def height(unit: str, point: dict[str, Any], seconds: float) -> float:
-    """Return a point's value on the y-axis, if it took that long."""
-    if unit.startswith("peak"):
-        return float(point["memory"]) / 2**20
-    return float(point["target_tokens"] / seconds if "/s" in unit else 1e3 * seconds)
+def scaling(report: Report) -> None:
+    """Draw one SVG for each of SCALING; dotted: the least time that the work can take."""
 
+    def height(unit: str, point: Report, seconds: float) -> float:
+        if unit.startswith("peak"):
+            return float(point["memory"]) / 2**20
+        return float(point["target_tokens"] / seconds if "/s" in unit else 1e3 * seconds)
 
-def plot_scaling(report: dict[str, Any], directory: Path) -> None:
-    """Draw one SVG for each of PLOTS; dotted: the least time that the work can take."""
-    for name, (growth, title, across, up) in PLOTS.items():
+    for name, (growth, title, across, up) in SCALING.items():
         figure = _figure(report, 6.6, 3.6)
         axes = figure.subplots()
         systems = report["results"][growth]
@@ -100,13 +71,13 @@ def plot_scaling(report: dict[str, Any], directory: Path) -> None:
             axes.set_ylim(0, 1.05 * axes.get_ylim()[1])
             axes.yaxis.set_major_formatter("{x:,.0f}")
         _label_ends(axes, numbers[-1], ends)
-        _save(figure, directory / f"{name}.svg")
+        _save(figure, name)
 
 
-def plot_serving(report: dict[str, Any], directory: Path) -> None:
+def serving(report: Report) -> None:
     """Draw throughput and latency of a server against the number of clients."""
     results = dict(report["results"])
-    alone = results.pop(RUNTIME)["sentences_per_second"][0]
+    alone = results.pop("runtime alone")["sentences_per_second"][0]
     clients = [int(count) for count in results]
     figure = _figure(report, 10, 3.6)
     speed, latency = figure.subplots(1, 2)
@@ -132,10 +103,10 @@ def plot_serving(report: dict[str, Any], directory: Path) -> None:
     _label_ends(latency, clients[-1], ends)
     for axes in (speed, latency):
         axes.set(xlabel="clients")
-    _save(figure, directory / "serving-clients.svg")
+    _save(figure, "serving-clients")
 
 
-def plot_front(report: dict[str, Any], path: Path) -> None:
+def front(report: Report) -> None:
     """Draw BLEU and chrF against throughput and latency of a teacher and its students.
 
     A line joins the beam sizes of a target. Colours are sizes; of the markers, circles are SSRU
@@ -151,10 +122,9 @@ def plot_front(report: dict[str, Any], path: Path) -> None:
     grid = figure.subplots(2, 2, sharey="row")
     for row, (quality, name) in enumerate((("bleu", "BLEU"), ("chrf", "chrF"))):
         for axes, (speed, unit) in zip(
-            grid[row],
-            (("words_per_second", "words/s"), ("milliseconds", "ms per sentence")),
+            grid[row], (("words_per_second", "words/s"), ("milliseconds", "ms per sentence")),
             strict=True,
-        ):
+        ):  # fmt: skip
             for (system, target), rows in targets.items():
                 points = sorted((one[speed], one[quality]) for one in rows)
                 colour = PALETTE[sizes.index(systems[system]["size"])]
@@ -163,37 +133,25 @@ def plot_front(report: dict[str, Any], path: Path) -> None:
                     marker="o" if systems[system]["decoder"] == "ssru" else "s",
                     markerfacecolor=colour if target.endswith("shortlist") else "none",
                 )  # fmt: skip
-            plain_axes(axes, INK)
-            axes.set_facecolor("none")
+            _plain(axes)
             _logarithmic(axes, "x")
             if row == 1:
                 axes.set_xlabel(unit)
         grid[row][0].set_ylabel(name)
-    figure.legend(
-        handles=list(_legend(sizes)), loc="outside lower center", ncols=4, frameon=False,
-        labelcolor=INK, fontsize="small",
-    )  # fmt: skip
-    _save(figure, path)
+    lines = [_line(color=colour, linewidth=2, label=size)
+             for colour, size in zip(PALETTE, sizes, strict=False)]  # fmt: skip
+    for marker, decoder in (("o", "SSRU"), ("s", "self-attention")):
+        for face, ending in ((INK, ", shortlist"), ("none", "")):
+            lines.append(_line(color=INK, linestyle="", marker=marker, label=decoder + ending,
+                               markerfacecolor=face))  # fmt: skip
+    _legend(figure, lines, 4)
+    _save(figure, "front")
 
 
-def _legend(sizes: Sequence[str]) -> Iterator[Any]:
-    """Create the samples of the legend."""
-    from matplotlib.lines import Line2D
-
-    for colour, size in zip(PALETTE, sizes, strict=False):
-        yield Line2D([], [], color=colour, linewidth=2, label=size)
-    for marker, filled, label in (
-        ("o", True, "SSRU, shortlist"), ("o", False, "SSRU"),
-        ("s", True, "self-attention, shortlist"), ("s", False, "self-attention"),
-    ):  # fmt: skip
-        yield Line2D(
-            [], [], color=INK, linestyle="", marker=marker, label=label,
-            markerfacecolor=INK if filled else "none",
-        )  # fmt: skip
-
-
-def plot_table3(report: dict[str, Any], path: Path) -> None:
+def table3(report: Report) -> None:
     """Draw the differences of Table 3's rows from base, ours beside the paper's."""
+    if not has_table3(report):
+        return
     plain, *rows = table3_rows(report)
     figure = _figure(report, 10, 5.6)
     bleu, perplexity = figure.subplots(1, 2, sharey=True)
@@ -212,8 +170,7 @@ def plot_table3(report: dict[str, Any], path: Path) -> None:
     ):  # fmt: skip
         _draw_differences(axes, scaled, [plain, *rows], ours)
         axes.plot(papers, range(len(rows)), "D", color=PALETTE[1], markerfacecolor="none")
-        plain_axes(axes, INK)
-        axes.set_facecolor("none")
+        _plain(axes)
         axes.axvline(0, color=INK, linewidth=1)
     names = [f"({row.paper.group}) {row.name}" for row in rows]
     bleu.set(
@@ -221,11 +178,16 @@ def plot_table3(report: dict[str, Any], path: Path) -> None:
     )
     bleu.set_yticks(range(len(rows)), names)
     perplexity.set(xlabel="perplexity relative to that of base, %: lower is better")
-    figure.legend(
-        handles=list(_table3_legend()), loc="outside lower center", ncols=3, frameon=False,
-        labelcolor=INK, fontsize="small",
+    from matplotlib.patches import Patch
+
+    _legend(
+        figure,
+        [_line(color=PALETTE[0], marker="o", label="ours: mean and range of the seeds"),
+         _line(color=PALETTE[1], linestyle="", marker="D", markerfacecolor="none",
+               label="the paper's"),
+         Patch(color=INK, alpha=0.2, label="ours: two standard errors")],
     )  # fmt: skip
-    _save(figure, path)
+    _save(figure, report["benchmark"])
 
 
 def _draw_differences(
@@ -240,57 +202,7 @@ def _draw_differences(
         axes.plot(statistics.mean(values), height, "o", color=PALETTE[0], markersize=5)
 
 
-def _table3_legend() -> Iterator[Any]:
-    """Create the samples of the legend of `plot_table3`."""
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
-
-    yield Line2D([], [], color=PALETTE[0], marker="o", label="ours: mean and range of the seeds")
-    yield Line2D(
-        [], [], color=PALETTE[1], linestyle="", marker="D", markerfacecolor="none",
-        label="the paper's",
-    )  # fmt: skip
-    yield Patch(color=INK, alpha=0.2, label="ours: two standard errors")
-
-
-def plot_layers(report: dict[str, Any], path: Path) -> None:
-    """Draw time and memory of layers by length and width; dotted: the orders of Table 1."""
-    settings = report["settings"]
-    figure = _figure(report, 10, 7)
-    grid = figure.subplots(2, 2, sharex="col", sharey="row")
-    for column, (growth, across) in enumerate(
-        (
-            ("length", f"n, positions (d = {settings['width']})"),
-            ("width", f"d, columns (n = {settings['length']:,})"),
-        )
-    ):
-        for row, (figures, unit) in enumerate((("seconds", 1e3), ("peak_bytes", 2**-20))):
-            axes = grid[row][column]
-            for (layer, order), colour in zip(TABLE1.items(), PALETTE, strict=False):
-                values = curve(report, growth, layer, "training", figures)
-                sizes, heights = list(values), [unit * value for value in values.values()]
-                axes.plot(sizes, heights, marker="o", markersize=3.5, color=colour)
-                if figures == "seconds":
-                    power = order.length if growth == "length" else order.width
-                    expected = [heights[-1] * (size / sizes[-1]) ** power for size in sizes]
-                    axes.plot(sizes, expected, ":", color=colour, linewidth=1.2)
-            plain_axes(axes, INK)
-            axes.set_facecolor("none")
-            _doubling(axes, sizes)
-            if row == 1:
-                axes.set_xlabel(across)
-        for axes in grid[:, column]:
-            axes.set_yscale("log")
-    grid[0][0].set_ylabel("ms, forward and backward")
-    grid[1][0].set_ylabel("peak memory, MiB")
-    figure.legend(
-        handles=list(_layers_legend()), loc="outside lower center", ncols=3, frameon=False,
-        labelcolor=INK, fontsize="small",
-    )  # fmt: skip
-    _save(figure, path)
-
-
-def plot_parsers(report: dict[str, Any], path: Path) -> None:
+def parsers(report: Report) -> None:
     """Draw the F1 of greedy search on dev by steps of training, for each number of trees."""
     figure = _figure(report, 7, 4)
     axes = figure.subplots()
@@ -304,19 +216,13 @@ def plot_parsers(report: dict[str, Any], path: Path) -> None:
     axes.set_xlabel("steps")
     axes.set_ylabel("F1 with gold tags, dev")
     _label_ends(axes, max(axes.get_xlim()), ends)
-    _save(figure, path)
+    _save(figure, "parsing-craft")
 
 
-def _layers_legend() -> Iterator[Any]:
-    """Create the samples of the legend of `plot_layers`."""
-    from matplotlib.lines import Line2D
-
-    for layer, colour in zip(TABLE1, PALETTE, strict=False):
-        yield Line2D([], [], color=colour, marker="o", markersize=3.5, label=layer)
-    yield Line2D([], [], color=INK, linestyle=":", label="order of growth in Table 1")
+# ---- parts ----
 
 
-def _figure(report: dict[str, Any], width: float, height: float) -> Any:
+def _figure(report: Report, width: float, height: float) -> Any:
     """Return an empty figure on a transparent background."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
@@ -324,6 +230,25 @@ def _figure(report: dict[str, Any], width: float, height: float) -> Any:
     mpl.rcParams["svg.hashsalt"] = report["date"]  # the same file from the same numbers
     mpl.rcParams["svg.fonttype"] = "none"
     return Figure(figsize=(width, height), layout="constrained", facecolor="none")
+
+
+def _plain(axes: Any) -> None:
+    plain_axes(axes, INK)
+    axes.set_facecolor("none")
+
+
+def _line(**style: Any) -> Any:
+    """Return a sample of a legend."""
+    from matplotlib.lines import Line2D
+
+    return Line2D([], [], **style)
+
+
+def _legend(figure: Any, samples: Iterable[Any], columns: int = 3) -> None:
+    figure.legend(
+        handles=list(samples), loc="outside lower center", ncols=columns, frameon=False,
+        labelcolor=INK, fontsize="small",
+    )  # fmt: skip
 
 
 def _doubling(axes: Any, numbers: Sequence[float]) -> None:
@@ -346,8 +271,7 @@ def _logarithmic(axes: Any, name: str = "y") -> None:
 
 def _label_ends(axes: Any, x: float, ends: Sequence[tuple[float, str, str]]) -> None:
     """Write the name of each line beside its last point, apart from the other names."""
-    plain_axes(axes, INK)
-    axes.set_facecolor("none")
+    _plain(axes)
     figure = axes.figure
     figure.draw_without_rendering()  # the layout decides how far apart the ends are
     inches = axes.get_window_extent().height / figure.dpi
@@ -368,12 +292,17 @@ def _label_ends(axes: Any, x: float, ends: Sequence[tuple[float, str, str]]) -> 
         )  # fmt: skip
 
 
-def _save(figure: Any, path: Path) -> None:
+def _save(figure: Any, name: str) -> None:
     """Write the figure with fonts that every browser has, and without a date."""
     content = io.StringIO()
     figure.savefig(
         content, format="svg", metadata={"Date": None, "Creator": None}, transparent=True
     )
     text = re.sub(r"font-family: [^;\"]*", f"font-family: {_FONTS}", content.getvalue())
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
+    (DIRECTORY / f"{name}.svg").write_text(text, encoding="utf-8")
+
+
+#: Drawings by their name in tables.toml.
+DRAWINGS: dict[str, Callable[[Report], None]] = {
+    one.__name__: one for one in (scaling, serving, front, table3, parsers)
+}

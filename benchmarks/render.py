@@ -1,222 +1,197 @@
-"""Make docs/results.md, and the generated parts of other pages, from benchmarks/results/.
+"""Write docs/results.md, and the generated parts of other pages, from benchmarks/results/.
 
     python benchmarks/render.py
 
-Every run overwrites them: to change a number, measure again.
+`tables.toml` declares the tables. Every run overwrites them: to change a number, measure again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-import engine_options
-import engine_plan
-import gpu_tables
-import layer_growth
-import parsing_table
-import plan
-import training_estimates
-from harness import RESULTS, read_reports
-from performance_tables import PARTS_OF_PAGE, render_first_translation, render_readme
-from plots import (
-    PLOT_DIRECTORY,
-    plot_front,
-    plot_layers,
-    plot_parsers,
-    plot_scaling,
-    plot_serving,
-    plot_table3,
-)
-from results_tables import (
-    render_compiling,
-    render_constraints,
-    render_corpus,
-    render_cpp_library,
-    render_device_rows,
-    render_exact,
-    render_front,
-    render_front_summary,
-    render_graph_choices,
-    render_http_load,
-    render_independence,
-    render_loss,
-    render_run,
-    render_sentence_splitting,
-    render_serving,
-    render_serving_attack,
-    render_table3,
-    render_tracing,
-    render_training,
-    render_training_steps,
-    render_versions,
-)
-from table3_rows import has_table3
-from tables import fill
+import derived
+import plots
+from expressions import evaluate
+from harness import ROOT, machines_of, read_reports, shown
 
-ROOT = RESULTS.parent.parent
-PAGE = ROOT / "docs" / "results.md"
-README = ROOT / "README.md"
-PERFORMANCE = ROOT / "docs" / "performance.md"
-SCALE = ROOT / "docs" / "scale.md"
-SERVE = ROOT / "docs" / "serve.md"
-THOUSAND_GPUS = ROOT / "docs" / "thousand-gpus.md"
-GPU = ROOT / "docs" / "gpu.md"
-ENGINES = ROOT / "docs" / "engines.md"
-TERMINOLOGY = ROOT / "docs" / "terminology.md"
-TRAIN = ROOT / "docs" / "train.md"
-EMBED = ROOT / "docs" / "embed-cpp.md"
-HEAD = """# Results
+END = "<!-- end -->"
+#: Packages whose versions stand beside figures.
+_PACKAGES = ("torch", "onnxruntime", "joeynmt", "ctranslate2", "pymarian", "ray", "transformers")
 
-`python benchmarks/render.py` makes this page from the JSON files in `benchmarks/results/`, which
-hold the machine, the versions, the settings, and medians with extremes (`--samples` of each script
-keeps all measurements). Ratios compare systems that ran in turn, in one run: the median, and in
-brackets the smallest and largest. Absolute times are those of the machine named.
 
-In the tables of trained models, *difference* is BLEU minus PyTorch's BLEU with a 95 % interval,
-*identical* counts sentences that are translated as by PyTorch, token for token, and *gate* tells
-whether a target meets the thresholds of `translate-trt verify`.
-"""
+class View(dict[str, Any]):
+    """JSON object whose entries are attributes, too."""
 
-#: Sections of docs/results.md by the report's name: title, and what renders it.
-SECTIONS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
-    "run-multi30k": ("Multi30k English-German, test_2016_flickr", render_run),
-    "run-multi30k-fr": ("Multi30k English-French, test_2016_flickr", render_run),
-    "run-quickstart": ("The quickstart's generated corpus", render_run),
-    "front-multi30k": ("Students of a Multi30k English-German teacher", render_front),
-    "front-multi30k-wide": (
-        "A student of a wide Multi30k teacher, trained on a CPU",
-        render_front,
-    ),
-    "front-multi30k-small": (
-        "Students of a small Multi30k teacher, trained on a CPU",
-        render_front,
-    ),
-    "front-mixed": ("Students of a mixed English-German corpus, trained on a CPU", render_front),
-    "training": ("Training speed beside JoeyNMT", render_training),
-    "training-without-bf16": (
-        "Training speed beside JoeyNMT, on a processor without bf16 instructions",
-        render_training,
-    ),
-    "training-base": ("Training steps of `base`", render_training_steps),
-    "training-big": ("Training steps of `big`", render_training_steps),
-    "loss-bf16": ("Loss over the vocabulary of `base`, bf16", render_loss),
-    "loss-fp32": ("Loss over the vocabulary of `base`, fp32", render_loss),
-    "table3-base": ("Table 3", render_table3),
-    "table3-miniature": ("Table 3 in miniature", render_table3),
-    "table3-tiny": ("Rows of Table 3 with `tiny`", render_table3),
-    "parsing-craft": ("Constituency parsing on CRAFT", parsing_table.render),
-    "layer-complexity": ("Table 1 measured, on a CPU", layer_growth.render),
-    "layer-complexity-cuda": ("Table 1 measured, on a GPU", layer_growth.render),
-    "compiling": ("Compiling", render_compiling),
-    "tracing": ("Tracing", render_tracing),
-    "graph-choices": ("Gain of each graph pass", render_graph_choices),
-    "independence": ("Sentences in random batches and alone", render_independence),
-    "versions-base": (
-        "Cost of batch-independent results, a model of the shape of `base`",
-        render_versions,
-    ),
-    "versions-small": ("Cost of batch-independent results, `small`", render_versions),
-    "versions-library-base": (
-        "libtranslate_trt against the loop in Python, a model of the shape of `base`",
-        render_versions,
-    ),
-    "versions-library-small": (
-        "libtranslate_trt against the loop in Python, `small`",
-        render_versions,
-    ),
-    "exact-library": ("Identical translations before and after: libtranslate_trt", render_exact),
-    "exact-reference": (
-        "Identical translations before and after: the loop in Python and `runtime/reference.py`",
-        render_exact,
-    ),
-    "exact-rule-6": (
-        "Identical translations before and after: hypotheses cut off in the step graph",
-        render_exact,
-    ),
-    "sentence-splitting": ("Sentence splitting", render_sentence_splitting),
-    "serving-attack": ("A server under attack", render_serving_attack),
-    "http-load-base": (
-        "The HTTP server under load, a model of the shape of `base`",
-        render_http_load,
-    ),
-    "http-load-tiny": ("The HTTP server under load, `tiny`", render_http_load),
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+
+def view(value: Any) -> Any:
+    """Return JSON values with objects as `View`."""
+    if isinstance(value, Mapping):
+        return View({name: view(one) for name, one in value.items()})
+    return [view(one) for one in value] if isinstance(value, list) else value
+
+
+# ---- functions of the declarations ----
+
+
+def mib(count: float) -> str:
+    """Format a number of bytes."""
+    return f"{count / 2**20:,.0f} MiB"
+
+
+def optional(shape: str, value: Any) -> str:
+    """Format a value; nothing for None and for False."""
+    return "" if value is None or value is False else shape.format(value)
+
+
+def plural(count: int, noun: str) -> str:
+    """Format a number of things."""
+    return f"{count:,} {noun}{'s' * (int(count) != 1)}"
+
+
+def model(shape: Any) -> str:
+    """Describe the shape of a model."""
+    return (
+        f"{shape.encoder_layers}+{shape.decoder_layers} layers, d_model {shape.d_model}, "
+        f"d_ff {shape.d_ff}, {shape.heads} heads, vocabulary {shape.vocabulary_size:,}"
+    )
+
+
+def peaks(found: Any) -> str:
+    """Describe the measured peaks of a machine."""
+    return (
+        f"Peaks in that run: {found.int8 / 1e9:.0f} billion operations/s in 8 bits, "
+        f"{found.fp32 / 1e9:.0f} in fp32, {found['copy'] / 1e9:.1f} GB/s copied."
+    )
+
+
+def where(report: Mapping[str, Any]) -> str:
+    """Describe date, machine and versions in a sentence."""
+    machine, versions = report["machine"], report["versions"]
+    packages = ", ".join(f"{name} {versions[name]}" for name in _PACKAGES if name in versions)
+    kernels = machine.get("kernels", "none")  # old reports lack the entry
+    # The reason after "none" is left out.
+    compiled = "" if kernels.startswith("none") else f", compiled kernels {kernels}"
+    limited = "".join(f", {name}={value}" for name, value in machine.get("limits", {}).items())
+    return f"{report['date']}, {' and '.join(machines_of(report))}, {packages}{compiled}{limited}."
+
+
+FUNCTIONS: dict[str, Any] = {
+    **{name: one for name, one in vars(derived).items() if not name.startswith("_")},
+    "commas": lambda numbers: ", ".join(f"{number:,}" for number in numbers),
+    "first": lambda values: next(iter(values)),
+    "last": lambda values: list(values.values())[-1],
+    "lines": "\n".join,
+    "slashes": lambda values: " / ".join(map(str, values)),
+    "ratio": shown,
+    **{one.__name__: one for one in (mib, model, optional, peaks, plural)},
 }
 
-Parts = dict[str, tuple[Callable[[list[dict[str, Any]]], str], tuple[str, ...]]]
-#: Parts of docs/gpu.md by name: what renders them, and the reports that it takes if they exist.
-PARTS_OF_GPU: Parts = {
-    "gpu-search": (gpu_tables.render_search, ("gpu-base-fp16", "gpu-base-fp16-uncaptured")),
-    "gpu-kernels": (
-        gpu_tables.render_search_kernels,
-        ("kernels-base-fp16-64-graphs", "kernels-base-fp16-1-graphs"),
-    ),
-}
-#: The same of docs/train.md.
-PARTS_OF_TRAIN: Parts = {
-    "training-gpu": (
-        gpu_tables.render_training,
-        ("training-base-cuda", "training-base-cuda-eager", "training-big-cuda"),
-    ),
-    "training-gpu-kernels": (gpu_tables.render_training_kernels, ("training-base-cuda",)),
-}
+# ---- layouts ----
+
+
+def _template(text: str, clause: str = "") -> str:
+    """Return the expression of an f-string, which a clause may repeat or leave out."""
+    if clause.startswith("if "):
+        clause = f"for _ in (0,) {clause}"
+    return f"*(f'''{text}''' {clause})" if clause else f"f'''{text}'''"
+
+
+def table(declared: Mapping[str, Any], names: Mapping[str, Any], **more: Any) -> str:
+    """Render a declared table in Markdown."""
+    names = {**names, **more}
+    columns = [(header, cell, *clause) for header, cell, *clause in declared["columns"]]
+    header = ", ".join(_template(header, *clause) for header, _, *clause in columns)
+    cells = ", ".join(_template(cell, *clause) for _, cell, *clause in columns)
+    heads = evaluate(f"[{header}]", names)
+    rows = evaluate(f"[[{cells}] {declared['rows']}]", names)
+    found = [heads, ["---"] * len(heads), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in found)
+
+
+def render(layout: Mapping[str, Any], reports: Sequence[Mapping[str, Any]]) -> str:
+    """Render reports by a layout."""
+    shown = [view(one) for one in reports]
+    report = shown[0]
+    note = report.get("settings", {}).get("note")
+    names: dict[str, Any] = FUNCTIONS | {
+        "layout": view(layout), "report": report, "reports": shown,
+        "settings": report.get("settings"), "results": report.get("results"),
+        "note": f" {note}" if note else "",
+        "where": where(report) if "versions" in report else "",
+    }  # fmt: skip
+    for name, expression in layout.get("let", {}).items():
+        names[name] = evaluate(expression, names)
+    tables = {"table": layout, **layout.get("tables", {})}
+    names |= {name: functools.partial(table, one, {**names}) for name, one in tables.items()}
+
+    def text(name: str = "text") -> str:
+        return str(evaluate(_template(layout[name].strip("\n")), names)).rstrip()
+
+    names["text"] = text
+    return f"{text()}\n"
+
+
+def page_of_results(declared: Mapping[str, Any], reports: Mapping[str, Any]) -> str:
+    """Render the page of all results."""
+    parts = [declared["head"].strip() + "\n"]
+    for section in declared["pages"]["sections"]:
+        if "group" in section:
+            parts.append(f"## {section['group']}\n")
+        if section["reports"][0] in reports:
+            intro = f"{section['intro'].strip()}\n\n" if "intro" in section else ""
+            found = [reports[name] for name in section["reports"] if name in reports]
+            shown = render(declared["layouts"][section["layout"]], found)
+            parts.append(f"### {section['title']}\n\n{intro}{shown}")
+    return "\n".join(parts)
+
+
+def fill(page: Path, mark: str, content: str) -> None:
+    """Replace the part of a page between the marks of that name.
+
+    Raises:
+        ValueError: The page has no such marks.
+    """
+    begin = f"<!-- {mark}, made by benchmarks/render.py -->"
+    text = page.read_text(encoding="utf-8")
+    before, found, rest = text.partition(begin)
+    _, ended, after = rest.partition(END)
+    if not (found and ended):
+        raise ValueError(f"{page} has no part between {begin} and {END}; put both there.")
+    page.write_text(f"{before}{begin}\n{content}{END}{after}", encoding="utf-8")
+
+
+def declarations() -> dict[str, Any]:
+    """Read tables.toml."""
+    return tomllib.loads(Path(__file__).with_name("tables.toml").read_text(encoding="utf-8"))
+
+
+def text_of(name: str, reports: Iterable[Mapping[str, Any]]) -> str:
+    """Render reports by the layout of that name."""
+    return render(declarations()["layouts"][name], list(reports))
 
 
 def main() -> None:
     """Render the newest report of every kind."""
-    reports = read_reports()
-    sections = [
-        f"## {title}\n\n{render(reports[name])}"
-        for name, (title, render) in SECTIONS.items()
-        if name in reports
-    ]
-    PAGE.write_text("\n".join([HEAD, *sections]), encoding="utf-8")
-    if {"throughput", "latency"} <= reports.keys():
-        fill(README, "performance", render_readme(reports["throughput"], reports["latency"]))
-    if "first-translation" in reports:
-        found = reports["first-translation"]
-        fill(README, "first-translation", render_first_translation(found))
-    for name, render in PARTS_OF_PAGE.items():
-        if name in reports:
-            fill(PERFORMANCE, name, render(reports[name]))
-    if "scaling" in reports:
-        plot_scaling(reports["scaling"], PLOT_DIRECTORY)
-    if "front-multi30k" in reports:
-        fill(README, "front-multi30k", render_front_summary(reports["front-multi30k"]))
-        plot_front(reports["front-multi30k"], PLOT_DIRECTORY / "front.svg")
-    for name in ("table3-miniature", "table3-base"):
-        if name in reports and has_table3(reports[name]):
-            plot_table3(reports[name], PLOT_DIRECTORY / f"{name}.svg")
-    for name in ("layer-complexity", "layer-complexity-cuda"):
-        if name in reports:
-            plot_layers(reports[name], PLOT_DIRECTORY / f"{name}.svg")
-    if "parsing-craft" in reports:
-        plot_parsers(reports["parsing-craft"], PLOT_DIRECTORY / "parsing-craft.svg")
-    if "corpus" in reports:
-        fill(SCALE, "corpus", render_corpus(reports["corpus"]))
-    if "serving" in reports:
-        found = [reports[name] for name in ("serving", "serving-2-instances") if name in reports]
-        fill(SERVE, "triton", "\n".join(map(render_serving, found)))
-        plot_serving(reports["serving"], PLOT_DIRECTORY)
-    if "constraints" in reports:
-        fill(TERMINOLOGY, "constraints", render_constraints(reports["constraints"]))
-    if "device-rows" in reports:
-        fill(GPU, "device-rows", render_device_rows(reports["device-rows"]))
-    for shape in ("base", "small", "tiny"):
-        if (name := f"cpp-library-{shape}") in reports:
-            fill(EMBED, name, render_cpp_library(reports[name]))
-    if (name := "engine-plan") in reports:
-        fill(GPU, name, engine_plan.render(reports[name]))
-        fill(GPU, f"{name}-kernels", engine_plan.render_kernels(reports[name]))
-    if (name := "engine-options") in reports:
-        fill(ENGINES, name, engine_options.render(reports[name]))
-    for page, parts in ((GPU, PARTS_OF_GPU), (TRAIN, PARTS_OF_TRAIN)):
-        for name, (render_parts, wanted) in parts.items():
-            if wanted[0] in reports:
-                fill(page, name, render_parts([reports[one] for one in wanted if one in reports]))
-    fill(THOUSAND_GPUS, "plan", plan.text(plan.Inputs()))
-    estimates = training_estimates.text(training_estimates.Inputs())
-    fill(TRAIN, "training-estimates", estimates)
+    declared, reports = declarations(), read_reports()
+    (ROOT / "docs/results.md").write_text(page_of_results(declared, reports), encoding="utf-8")
+    for part in declared["pages"]["parts"]:
+        if all(name in reports for name in part["reports"]):
+            layout = declared["layouts"][part["layout"]]
+            shown = render(layout, [reports[name] for name in part["reports"]])
+            fill(ROOT / part["page"], part["mark"], shown)
+    for section in declared["pages"]["sections"]:
+        if "plot" in section and section["reports"][0] in reports:
+            plots.DRAWINGS[section["plot"]](reports[section["reports"][0]])
 
 
 if __name__ == "__main__":

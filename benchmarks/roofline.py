@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from time import perf_counter
 from typing import Any
 
 import numpy as np
-import onnx
 import onnxruntime as ort
+from harness import seconds_of
 from onnx import TensorProto, helper, numpy_helper
 
 from translate_trt.runtime.batching import length_sorted_batches
@@ -27,10 +26,10 @@ COPIED = 2**28  # bytes
 
 @dataclass(frozen=True)
 class Peaks:
-    """Peaks of all cores together: operations and bytes per second.
+    """Peaks of all cores together, per second.
 
-    `int8` and `fp32` count a multiplication and an addition as two. `copy` counts bytes read and
-    bytes written.
+    `int8` and `fp32` count a multiplication and an addition as two operations. `copy` counts bytes
+    read and bytes written.
     """
 
     int8: float
@@ -54,75 +53,57 @@ class Work:
 
 def measure_peaks(cores: int, repeats: int = 5) -> Peaks:
     """Measure the peaks: the best of several attempts."""
-
-    def best(run: Callable[[], object]) -> float:
-        times = []
-        for _ in range(repeats + 1):
-            begin = perf_counter()
-            run()
-            times.append(perf_counter() - begin)
-        return min(times[1:])
-
-    operations = 2 * SIZE**3
-    random = np.random.default_rng(0)
+    operations, random = 2 * SIZE**3, np.random.default_rng(0)
     real = random.standard_normal((SIZE, SIZE), dtype=np.float32)
     whole = random.integers(0, 256, (SIZE, SIZE), dtype=np.uint8)
-    fp32, int8 = (
-        _matmul("MatMul", real, cores),
-        _matmul("MatMulInteger", random.integers(-127, 128, (SIZE, SIZE), dtype=np.int8), cores),
-    )
-    return Peaks(
-        operations / best(lambda: int8.run(None, {"x": whole})),
-        operations / best(lambda: fp32.run(None, {"x": real})),
-        2 * COPIED / best(_copy(cores)),
-    )
+    signed = random.integers(-127, 128, (SIZE, SIZE), dtype=np.int8)
+    found = []
+    for run in (_matmul(whole, signed, cores), _matmul(real, real, cores), _copy(cores)):
+        timed = seconds_of(run)
+        found.append(min([timed() for _ in range(repeats + 1)][1:]))
+    return Peaks(operations / found[0], operations / found[1], 2 * COPIED / found[2])
 
 
-def _matmul(operator: str, weight: np.ndarray, cores: int) -> Any:
-    """Load a graph of one matmul."""
-    whole = operator == "MatMulInteger"
-    given = TensorProto.UINT8 if whole else TensorProto.FLOAT
-    result = TensorProto.INT32 if whole else TensorProto.FLOAT
+def _matmul(x: np.ndarray, weight: np.ndarray, cores: int) -> Callable[[], object]:
+    """Return a matmul of ONNX Runtime."""
+    is_float = x.dtype == np.float32
+    given, result = TensorProto.UINT8, TensorProto.INT32
+    if is_float:
+        given = result = TensorProto.FLOAT
     graph = helper.make_graph(
-        [helper.make_node(operator, ["x", "w"], ["y"])],
-        operator,
+        [helper.make_node("MatMul" if is_float else "MatMulInteger", ["x", "w"], ["y"])],
+        "matmul",
         [helper.make_tensor_value_info("x", given, ["M", SIZE])],
         [helper.make_tensor_value_info("y", result, ["M", SIZE])],
         [numpy_helper.from_array(weight, "w")],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)])
     model.ir_version = 10
-    onnx.checker.check_model(model)
     settings = ort.SessionOptions()
     settings.intra_op_num_threads = cores
-    content = model.SerializeToString()
-    return ort.InferenceSession(content, settings, providers=["CPUExecutionProvider"])
+    content, providers = model.SerializeToString(), ["CPUExecutionProvider"]
+    session: Any = ort.InferenceSession(content, settings, providers=providers)
+    return lambda: session.run(None, {"x": x})
 
 
 def _copy(cores: int) -> Callable[[], object]:
     """Return a copy by all cores, a part each (numpy releases the interpreter lock)."""
-    source = np.zeros(COPIED, dtype=np.uint8)
-    begins = np.arange(0, COPIED, 2**20)
-    parts = np.array_split(begins, min(cores, len(begins)))
-    target = np.empty_like(source)
+    # All pages exist: those of zeros would all be the same one.
+    source, target = (np.ones(COPIED, dtype=np.uint8) for _ in range(2))
+    parts = np.array_split(np.arange(0, COPIED, 2**20), cores)
 
     def copy(part: np.ndarray) -> None:
         begin, end = int(part[0]), int(part[-1]) + 2**20
         target[begin:end] = source[begin:end]
 
-    copy(np.array([0, COPIED - 2**20]))  # touch all pages first
     pool = ThreadPoolExecutor(cores)
     return lambda: list(pool.map(copy, parts))
 
 
 def work(
-    config: ModelConfig,
-    precision: str,
-    sources: Sequence[int],
-    targets: Sequence[int],
-    beams: int,
-    batch_tokens: int,
-) -> Work:
+    config: ModelConfig, precision: str, sources: Sequence[int], targets: Sequence[int],
+    beams: int, batch_tokens: int,
+) -> Work:  # fmt: skip
     """Count the work of translating sentences of these lengths.
 
     Args:
@@ -136,20 +117,19 @@ def work(
     matmuls = attention = moved = 0.0
     weight_bytes = {"int8": 1, "fp32": 4}[precision]
     encoder, cross, decoder = _parameters(config)
+    columns = config.heads * (config.d_k + config.d_v)
     for batch in length_sorted_batches([length + 1 for length in sources], batch_tokens):
         moved += weight_bytes * (encoder + cross)
         moved += weight_bytes * decoder * (1 + max(targets[row] for row in batch))
         for row in batch:
             source, steps = sources[row] + 1, targets[row] + 1
             matmuls += 2 * source * (encoder + cross) + 2 * beams * steps * decoder
-            columns = config.heads * (config.d_k + config.d_v)
             own = 0 if config.is_recurrent else steps * (steps + 1) / 2
             looked_at = own + steps * source  # positions, by one beam
             attention += 2 * columns * config.encoder_layers * source**2
             attention += 2 * columns * config.decoder_layers * beams * looked_at
             # Caches: of the beams' own tokens, and once per sentence of the source's.
-            seen = beams * own + steps * source
-            moved += 4 * columns * config.decoder_layers * seen
+            moved += 4 * columns * config.decoder_layers * (beams * own + steps * source)
     return Work(matmuls, attention, moved)
 
 
@@ -157,11 +137,9 @@ def _parameters(config: ModelConfig) -> tuple[int, int, int]:
     """Count weights: of the encoder, of cross-attention keys and values, of the decoder."""
     width, keys = config.d_model, config.heads * config.d_k
     attention = 2 * width * keys + 2 * width * width
-    feed_forward = 2 * width * config.d_ff
-    decoder_feed_forward = 2 * width * config.decoder_inner
     mixer = 2 * width * width if config.is_recurrent else attention
-    encoder = config.encoder_layers * (attention + feed_forward)
+    encoder = config.encoder_layers * (attention + 2 * width * config.d_ff)
     cross = config.decoder_layers * (width * keys + width * width)
-    per_layer = mixer + width * keys + width * width + decoder_feed_forward
+    per_layer = mixer + width * keys + width * width + 2 * width * config.decoder_inner
     decoder = config.decoder_layers * per_layer + width * config.vocabulary_size
     return encoder, cross, decoder

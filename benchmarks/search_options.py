@@ -5,21 +5,20 @@
 
 An option changes translations, and so their lengths. The figure to compare is therefore the time of
 a row, which is one sentence in one decoding step (`Statistics.rows`). Every round also translates
-the lines up to their first token, which takes the encoder and one step. The time of a row is that
+the lines up to their first token, which costs the encoder and one step. The time of a row is that
 of a call beyond this one, results included, divided by the rows beyond its rows.
 
 Each search is compared with the first one of its beam size in the same round. The first one runs
 twice in every round: the ratio of the two is noise. All searches run in one process with one
-worker, so that the batches of all rounds are alike.
-
-`--with-attention` is the same model exported with `--attention`, whose graphs compute the attention
-in every step. A search that the bundle refuses is left out, and the report says why.
+worker, so that the batches of all rounds are alike. `--with-attention` is the same model exported
+with `--attention`, whose graphs compute the attention in every step. A search that the bundle
+refuses is left out, and the report says why.
 """
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
+from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -28,16 +27,9 @@ from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any
 
-from harness import alternate, parser, ratios, spread, write
+from harness import Report, alternate, benchmark, main, option, ratios, shown, spread
 
-from translate_trt.runtime import (
-    InputError,
-    OptionError,
-    SearchOptions,
-    TranslateTrtError,
-    Translator,
-)
-from translate_trt.runtime.bundle.checks import max_segment_length
+from translate_trt.runtime import InputError, OptionError, SearchOptions, Translator
 from translate_trt.runtime.io.lines import open_input, read_lines
 
 
@@ -51,11 +43,6 @@ def longest_words(translations: Sequence[str], count: int) -> dict[str, Any]:
     return {"constraints": [sorted(text.split(), key=len)[-count:] for text in translations]}
 
 
-def no_arguments(translations: Sequence[str]) -> dict[str, Any]:
-    """Return no arguments."""
-    return {}
-
-
 @dataclass(frozen=True)
 class Search:
     """Search that is timed.
@@ -63,19 +50,20 @@ class Search:
     Attributes:
         name: Name in the table.
         options: Search options that differ from the bundle's defaults.
-        arguments: Make further arguments of `Translator.translate` from the translations of the
+        arguments: Makes further arguments of `Translator.translate` from the translations of the
             first search.
-        scores: Score the translations of the first search instead.
-        on_attention: Use the bundle that is exported with `--attention`.
+        scores: Whether it scores the translations of the first search instead.
+        on_attention: Whether it needs the bundle that is exported with `--attention`.
     """
 
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)
-    arguments: Callable[[Sequence[str]], dict[str, Any]] = no_arguments
+    arguments: Callable[[Sequence[str]], dict[str, Any]] = lambda translations: {}
     scores: bool = False
     on_attention: bool = False
 
 
+_TEN = ", ".join(map(str, range(10, 20)))
 #: Searches by beam size; the first one of a size is the one that the others are compared with.
 SEARCHES: dict[int, tuple[Search, ...]] = {
     4: (
@@ -88,10 +76,7 @@ SEARCHES: dict[int, tuple[Search, ...]] = {
         Search("alternatives 4", {"alternatives": 4}),
         Search("repetition_penalty 1.2", {"repetition_penalty": 1.2}),
         Search("no_repeat_ngram_size 3", {"no_repeat_ngram_size": 3}),
-        Search(
-            "suppress_sequences, 10 tokens",
-            {"suppress_sequences": ", ".join(map(str, range(10, 20)))},
-        ),
+        Search("suppress_sequences, 10 tokens", {"suppress_sequences": _TEN}),
         Search("disable_unk", {"disable_unk": True}),
         Search("constraints, 1 word", arguments=partial(longest_words, count=1)),
         Search("constraints, 3 words", arguments=partial(longest_words, count=3)),
@@ -111,11 +96,6 @@ SEARCHES: dict[int, tuple[Search, ...]] = {
 }
 #: Name of the search that ends after the first token.
 FIRST_TOKEN = "the first token"
-#: Options without a search of their own: the work of a step does not depend on their values.
-SAME_WORK = frozenset({
-    "length_penalty", "length_penalty_form", "max_extra_length", "max_length",
-    "min_alternative_prob", "sampling_temperature", "seed", "source_language", "target_language",
-})  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -138,26 +118,13 @@ def measured(translator: Translator, call: Callable[[], object]) -> Callable[[],
     def run() -> Run:
         before, processor_begin, begin = core.statistics(), process_time(), perf_counter()
         call()
-        seconds, processor_seconds = perf_counter() - begin, process_time() - processor_begin
+        times = perf_counter() - begin, process_time() - processor_begin
         after = core.statistics()
-        return Run(
-            seconds, processor_seconds, after.steps - before.steps, after.rows - before.rows,
-            after.target_tokens - before.target_tokens,
-        )  # fmt: skip
+        counts = ((getattr(after, name) - getattr(before, name))
+                  for name in ("steps", "rows", "target_tokens"))  # fmt: skip
+        return Run(*times, *counts)
 
     return run
-
-
-def call_of(
-    search: Search, translator: Translator, options: SearchOptions, lines: Sequence[str],
-    translations: Sequence[str],
-) -> Callable[[], object]:  # fmt: skip
-    """Return the call of a search; `options` are those of the first search."""
-    changed = dataclasses.replace(options, **search.options)
-    if search.scores:
-        return lambda: translator.score(lines, translations, changed)
-    arguments = search.arguments(translations)
-    return lambda: translator.translate(lines, changed, **arguments)
 
 
 def compare(
@@ -191,27 +158,18 @@ def compare(
             continue
         translator = translators[search.on_attention]
         try:
-            call = call_of(search, translator, options, lines, translations)
+            changed = dataclasses.replace(options, **search.options)
+            call: Callable[[], object] = partial(
+                translator.translate, lines, changed, **search.arguments(translations)
+            )
+            if search.scores:
+                call = partial(translator.score, lines, translations, changed)
             call()  # the warm-up
         except (InputError, OptionError) as error:
             left_out[search.name] = str(error)
             continue
         runs[search.name] = measured(translator, call)
     return alternate(runs, rounds, warmup=0), left_out
-
-
-def row_times(runs: Sequence[Run], first_token: Sequence[Run], clock: str) -> list[float]:
-    """Return the seconds of a row in each round.
-
-    Args:
-        runs: Runs of a search.
-        first_token: Those of FIRST_TOKEN.
-        clock: Attribute of `Run`.
-    """
-    return [
-        (getattr(run, clock) - getattr(one, clock)) / max(run.rows - one.rows, 1)
-        for run, one in zip(runs, first_token, strict=True)
-    ]
 
 
 def summarize(samples: Mapping[str, Sequence[Run]], lines: int) -> dict[str, Any]:
@@ -223,7 +181,13 @@ def summarize(samples: Mapping[str, Sequence[Run]], lines: int) -> dict[str, Any
     """
     searches = {name: runs for name, runs in samples.items() if name != FIRST_TOKEN}
     wall, processor = (
-        {name: row_times(runs, samples[FIRST_TOKEN], clock) for name, runs in searches.items()}
+        {
+            name: [
+                (getattr(run, clock) - getattr(one, clock)) / max(run.rows - one.rows, 1)
+                for run, one in zip(runs, samples[FIRST_TOKEN], strict=True)
+            ]
+            for name, runs in searches.items()
+        }
         for clock in ("seconds", "processor_seconds")
     )
     first = next(iter(searches), "")
@@ -241,39 +205,41 @@ def summarize(samples: Mapping[str, Sequence[Run]], lines: int) -> dict[str, Any
     }
 
 
-def read_text(path: Path, translator: Translator, count: int) -> list[str]:
+def whole_lines(path: Path, translator: Translator, count: int) -> list[str]:
     """Read the first lines that are neither blank nor cut into segments."""
-    most = max_segment_length(translator.manifest)
+    most = translator.manifest.max_segment_length
+    encode = translator.tokenizer.encode_source
     with open_input(str(path)) as stream:
-        whole = (
-            line
-            for line in read_lines(stream, str(path))
-            if 0 < len(translator.tokenizer.encode_source(line)) <= most
-        )
+        whole = (one for one in read_lines(stream, str(path)) if 0 < len(encode(one)) <= most)
         lines = list(islice(whole, count))
     if not lines:
         raise SystemExit(f"{path} has no line of 1 to {most} tokens.")
     return lines
 
 
-def measure(given: argparse.Namespace) -> None:
-    """Time the searches of every beam size, and write the report."""
+@benchmark(
+    "search-options",
+    "bundle source target",
+    option("--with-attention", type=Path, help="bundle exported with --attention"),
+    option("--lines", type=int, default=60, help="number of lines"),
+    option("--max-length", type=int, help="limit of the translations, in tokens"),
+    rounds=9,
+    threads=1,
+)
+def cost(given: Namespace) -> Report:
+    """Time the searches of every beam size."""
     bundles = {False: given.bundle} | ({True: given.with_attention} if given.with_attention else {})
     translators = {
         on_attention: Translator(bundle, given.target, threads=given.threads, workers=1)
         for on_attention, bundle in bundles.items()
     }
     plain = translators[False]
-    lines = read_text(given.source, plain, given.lines)
+    lines = whole_lines(given.source, plain, given.lines)
     results: dict[str, Any] = {"beams": {}, "left_out": {}}
     samples: dict[str, Any] = {}
     for beam_size, searches in SEARCHES.items():
-        options = dataclasses.replace(
-            plain.default_options,
-            beam_size=beam_size,
-            num_hypotheses=1,
-            max_length=given.max_length,
-        )
+        changes = {"beam_size": beam_size, "num_hypotheses": 1, "max_length": given.max_length}
+        options = dataclasses.replace(plain.default_options, **changes)
         runs, left_out = compare(translators, searches, options, lines, given.rounds)
         results["beams"][str(beam_size)] = summarize(runs, len(lines))
         results["left_out"] |= left_out
@@ -281,36 +247,16 @@ def measure(given: argparse.Namespace) -> None:
             name: [dataclasses.asdict(run) for run in all_] for name, all_ in runs.items()
         }
         for name, found in results["beams"][str(beam_size)].items():
-            median, least, most = found["this / first"]
-            print(f"{name:36} {median:6.2f} [{least:.2f}, {most:.2f}]")
-    for name, reason in results["left_out"].items():
-        print(f"{name} is left out: {reason}")
+            print(f"{name:36} {shown(found['this / first'])}")
     settings = {
         "target": plain.target.name,
         "model": plain.manifest.to_json()["model"],
         "source": given.source.name,
         "lines": len(lines),
-        "rounds": given.rounds,
-        "threads": given.threads,
         "max_length": given.max_length,
     }
-    print(write("search-options", settings, results, given, samples))
-
-
-def main() -> None:
-    options = parser(__doc__)
-    options.add_argument("--bundle", type=Path, required=True)
-    options.add_argument("--source", type=Path, required=True, help="text to translate")
-    options.add_argument("--target", help="target of the bundle; default: the first")
-    options.add_argument("--with-attention", type=Path, help="bundle exported with --attention")
-    options.add_argument("--lines", type=int, default=60)
-    options.add_argument("--max-length", type=int, help="limit of the translations, in tokens")
-    options.set_defaults(rounds=9, threads=1)
-    try:
-        measure(options.parse_args())
-    except TranslateTrtError as error:
-        raise SystemExit(f"error: {error}") from error
+    return Report(results, settings, samples)
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__)

@@ -11,60 +11,60 @@ the runtime translates the same lines in this process, all at once, by a worker 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import subprocess
 import tempfile
 import urllib.request
+from argparse import Namespace
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from itertools import cycle, islice
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
 import numpy as np
-from harness import alternate, parser, spread, write
+from harness import ROOT, Report, alternate, benchmark, evenly, main, option, read_text, spread
 
 from translate_trt.runtime import Translator
 from translate_trt.runtime.cores import available_cores
 from translate_trt.runtime.serve.triton.repository import write_repository
 from translate_trt.runtime.serve.triton.serving_options import ServerOptions
 
-ROOT = Path(__file__).resolve().parent.parent
 PLACE = ROOT / ".cache/triton-server"
+CLIENT = (PLACE / "bin/python", Path(__file__).with_name("triton_client.py"))
 RUNTIME = "runtime alone"
 _MOST_SECONDS_TO_START = 120
 
 
-@contextmanager
-def server(repository: Path, log: Path) -> Iterator[tuple[str, str, str]]:
-    """Run a server on the loopback interface until the block ends.
-
-    Yields:
-        Its gRPC address, its version, and the page of its metrics.
-    """
+@contextlib.contextmanager
+def server(given: Namespace, served: ServerOptions) -> Iterator[tuple[str, str]]:
+    """Serve a bundle on the loopback interface until the block ends; yield address and version."""
     http, grpc, metrics = free_port(), free_port(), free_port()
-    with log.open("wb") as output:
+    with tempfile.TemporaryDirectory() as directory, Path(directory, "log").open("w+b") as log:
+        repository = Path(directory, "repository")
+        write_repository(given.bundle, given.target, repository, served)
         process = subprocess.Popen(
             [PLACE / "bin/tritonserver", "--model-repository", repository,
              "--http-address", "127.0.0.1", "--http-port", str(http),
              "--grpc-address", "127.0.0.1", "--grpc-port", str(grpc),
              "--metrics-address", "127.0.0.1", "--metrics-port", str(metrics)],
-            stdout=output, stderr=output,
+            stdout=log, stderr=log,
         )  # fmt: skip
-    try:
-        end = monotonic() + _MOST_SECONDS_TO_START
-        while not is_ready(http):
-            if process.poll() is not None or monotonic() > end:
-                raise SystemExit(f"the server does not start:\n{log.read_text()}")
-            sleep(0.1)
-        with urllib.request.urlopen(f"http://127.0.0.1:{http}/v2") as answer:
-            version = json.load(answer)["version"]
-        yield f"127.0.0.1:{grpc}", version, f"http://127.0.0.1:{metrics}/metrics"
-    finally:
-        process.terminate()
-        process.wait()
+        try:
+            end = monotonic() + _MOST_SECONDS_TO_START
+            while not is_ready(http):
+                if process.poll() is not None or monotonic() > end:
+                    text = Path(directory, "log").read_text()
+                    raise SystemExit(f"the server does not start:\n{text}")
+                sleep(0.1)
+            with urllib.request.urlopen(f"http://127.0.0.1:{http}/v2") as answer:
+                version = json.load(answer)["version"]
+            yield f"127.0.0.1:{grpc}", version
+        finally:
+            process.terminate()
+            process.wait()
 
 
 def free_port() -> int:
@@ -89,16 +89,19 @@ def request(line: str) -> dict[str, Any]:
     }
 
 
-def by_clients(address: str, model: str, lines: Sequence[str], clients: int) -> dict[str, Any]:
+def repeated(lines: Sequence[str], count: int) -> list[str]:
+    """Return that many lines, spread evenly over the text, which is repeated if it is short."""
+    return list(islice(cycle(evenly(lines, count)), count))
+
+
+def by_clients(address: str, lines: Sequence[str], clients: int) -> dict[str, Any]:
     """Run that many clients once; return the seconds of the round and of each request."""
     job = {
-        "protocol": "grpc", "address": address, "model": model, "clients": clients,
+        "protocol": "grpc", "address": address, "model": "translation", "clients": clients,
         "requests": [request(line) for line in lines],
     }  # fmt: skip
-    done = subprocess.run(
-        [PLACE / "bin/python", Path(__file__).with_name("triton_client.py")],
-        input=json.dumps(job).encode(), stdout=subprocess.PIPE, check=True,
-    )  # fmt: skip
+    sent = json.dumps(job).encode()
+    done = subprocess.run(CLIENT, input=sent, stdout=subprocess.PIPE, check=True)
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     wrong = [one["error"] for one in answers if "error" in one]
     if wrong:
@@ -136,54 +139,38 @@ def summarize(samples: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
     return found
 
 
-def main() -> None:
-    """Measure, and write the report."""
-    options = parser(__doc__)
-    options.set_defaults(rounds=3)
-    options.add_argument("--bundle", type=Path, required=True)
-    options.add_argument("--target", default="onnx-int8")
-    options.add_argument("--source", type=Path, required=True)
-    options.add_argument("--clients", type=int, nargs="+", default=[1, 2, 4, 8, 16, 32, 64])
-    options.add_argument(
-        "--requests", type=int, default=100, help="requests per round, at least 8 per client"
-    )
-    options.add_argument("--instances", type=int, default=1)
-    options.add_argument(
-        "--queue-delay", type=int, default=0, help="Triton's queue delay, microseconds"
-    )
-    options.add_argument("--note", default="", help="conditions of the measurement")
-    given = options.parse_args()
-    text = given.source.read_text(encoding="utf-8").split("\n")[:-1]
+@benchmark(
+    "serving",
+    "bundle source",
+    option("--target", default="onnx-int8", help="target of the bundle"),
+    option("--clients", type=int, nargs="+", default=[1, 2, 4, 8, 16, 32, 64], help="clients"),
+    option("--requests", type=int, default=100, help="requests per round, at least 8 per client"),
+    option("--instances", type=int, default=1, help="instances of the model"),
+    option("--queue-delay", type=int, default=0, help="Triton's queue delay, microseconds"),
+    rounds=3,
+)
+def load(given: Namespace) -> Report:
+    """Measure throughput and latency against the number of clients."""
+    text = read_text(given.source)
     served = ServerOptions(instances=given.instances, queue_delay=given.queue_delay)
-    with tempfile.TemporaryDirectory() as directory:
-        repository = Path(directory, "repository")
-        write_repository(given.bundle, given.target, repository, served)
-        translator = Translator(
-            given.bundle, given.target, threads=1, workers=available_cores()
-        )  # fmt: skip
-        with server(repository, Path(directory, "log")) as (address, version, _):
-            systems = {
-                str(count): lambda count=count: by_clients(
-                    address, served.name, evenly(text, max(given.requests, 8 * count)), count
-                )
-                for count in given.clients
-            }
-            most = max(given.requests, 8 * max(given.clients))
-            systems[RUNTIME] = lambda: by_runtime(translator, evenly(text, most))
-            samples = alternate(systems, given.rounds, warmup=0)
+    translator = Translator(given.bundle, given.target, threads=1, workers=available_cores())
+    with server(given, served) as (address, version):
+        systems = {
+            str(count): lambda count=count: by_clients(
+                address, repeated(text, max(given.requests, 8 * count)), count
+            )
+            for count in given.clients
+        }
+        most = repeated(text, max(given.requests, 8 * max(given.clients)))
+        systems[RUNTIME] = lambda: by_runtime(translator, most)
+        samples = alternate(systems, given.rounds, warmup=0)
     settings = {
         "target": given.target, "instances": given.instances, "queue_delay": given.queue_delay,
-        "triton": version, "source": given.source.name, "note": given.note, "rounds": given.rounds,
+        "triton": version, "source": given.source.name,
     }  # fmt: skip
     several = "" if given.instances == 1 else f"-{given.instances}-instances"
-    print(write(f"serving{several}", settings, summarize(samples), given, samples))
-
-
-def evenly(lines: Sequence[str], count: int) -> list[str]:
-    """Return that many lines, spread evenly over the text."""
-    step = max(1, len(lines) // count)
-    return list(islice(cycle(lines[::step]), count))
+    return Report(summarize(samples), settings, samples, f"serving{several}")
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__)

@@ -93,10 +93,10 @@ class Sender:
             except InferenceServerException as error:
                 found = {"error": error.message(), "status": error.status()}
                 gone = any(word in f"{error.status()} {error.message()}" for word in _NO_SERVER)
-            except (TimeoutError, OSError) as error:
-                found, gone = {"error": repr(error), "status": None}, True
-            except Exception as error:  # aiohttp's own, of a connection that is lost
-                if type(error).__module__.partition(".")[0] != "aiohttp":
+            except Exception as error:
+                # aiohttp's own are of a connection that is lost.
+                lost = type(error).__module__.partition(".")[0] == "aiohttp"
+                if not isinstance(error, TimeoutError | OSError) and not lost:
                     raise
                 found, gone = {"error": repr(error), "status": None}, True
             if not gone or monotonic() > end:

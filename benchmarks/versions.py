@@ -21,16 +21,16 @@ made of the same checkpoint.
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
+from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from harness import alternate, compared, parser, write
+from harness import Report, alternate, benchmark, compared, main, option, read_text, shown
 
 ONE_BY_ONE = 50  # lines
 
@@ -77,7 +77,7 @@ for line in sys.stdin:
     print(json.dumps({"seconds": seconds, "texts": [one.text for one in found]}), flush=True)
 """
 
-# Program of a process that translates one line.
+# In a process of its own: translates one line.
 START = """
 import json, resource, sys
 from translate_trt.runtime import Translator
@@ -89,11 +89,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 
 
 class Version:
-    """Process of one version.
-
-    Attributes:
-        kernels: Name of the kernels in use.
-    """
+    """Process of one version, and the name of the kernels that it uses."""
 
     def __init__(self, python: Path | str, **given: Any) -> None:
         self._process = subprocess.Popen(
@@ -102,26 +98,12 @@ class Version:
         )  # fmt: skip
         self.kernels: str = self._answer()["kernels"]
 
-    def translate(self, lines: Sequence[str], together: bool) -> dict[str, Any]:
-        """Translate the lines; return the seconds and the translations."""
-        return self._ask(lines=lines, together=together)
-
-    def search(
-        self, lines: Sequence[str], options: dict[str, Any], prefixes: Sequence[str] | None
-    ) -> tuple[list[str], list[str]]:
-        """Return hashes of all results of each line, and of the texts alone."""
-        found = self._ask(lines=lines, options=options, prefixes=prefixes)
-        return found["hashes"], found["texts"]
-
-    def _ask(self, **what: Any) -> Any:
+    def ask(self, **request: Any) -> Any:
+        """Return the answer of CHILD."""
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(what) + "\n")
+        self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
         return self._answer()
-
-    def close(self) -> None:
-        """End the process."""
-        self._process.communicate()
 
     def _answer(self) -> Any:
         assert self._process.stdout is not None
@@ -129,6 +111,10 @@ class Version:
         if not line:
             raise SystemExit("a version ended; see its message above.")
         return json.loads(line)
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.communicate()
 
 
 def compare(
@@ -139,7 +125,7 @@ def compare(
     for way, some in (("batches", lines), ("one by one", lines[:ONE_BY_ONE])):
         answers = alternate(
             {
-                name: lambda one=one: one.translate(some, way == "batches")  # noqa: B023  # at once
+                name: lambda one=one: one.ask(lines=some, together=way == "batches")  # noqa: B023
                 for name, one in versions.items()
             },
             rounds,
@@ -148,10 +134,9 @@ def compare(
         texts = [all_[-1]["texts"] for all_ in answers.values()]
         differing = sum(a != b for a, b in zip(*texts, strict=True))
         found[way] = {"seconds": seconds, "lines": len(some), "differing": differing}
-        median, least, most = compared(seconds, "before")["before / this"]
+        ratio = shown(compared(seconds, "before")["before / this"], 3)
         print(
-            f"{target:22} {way:12} before / this {median:.3f} "
-            f"[{least:.3f}, {most:.3f}]  {differing} of {len(some)} lines differ"
+            f"{target:22} {way:12} before / this {ratio}  {differing} of {len(some)} lines differ"
         )
     return found
 
@@ -181,8 +166,8 @@ def compare_starts(
     found: dict[str, Any] = {}
     for what in ("seconds", "peak_mib"):
         found[what] = {name: [one[what] for one in all_] for name, all_ in answers.items()}
-        median, least, most = compared(found[what], "before")["before / this"]
-        print(f"{target:22} start, {what} before / this {median:.3f} [{least:.3f}, {most:.3f}]")
+        ratio = shown(compared(found[what], "before")["before / this"], 3)
+        print(f"{target:22} start, {what} before / this {ratio}")
     return found
 
 
@@ -194,10 +179,12 @@ def compare_exactly(
     begins = [" ".join(line.split()[:2]) for line in lines]
     for name, (options, has_prefixes) in SEARCHES.items():
         prefixes = begins if has_prefixes else None
-        ours, theirs = (one.search(lines, options, prefixes) for one in versions.values())
+        answers = [
+            one.ask(lines=lines, options=options, prefixes=prefixes) for one in versions.values()
+        ]
         differing, in_texts = (
-            sum(a != b for a, b in zip(*both, strict=True))
-            for both in zip(ours, theirs, strict=True)
+            sum(a != b for a, b in zip(*(one[part] for one in answers), strict=True))
+            for part in ("hashes", "texts")
         )
         found[name] = {"lines": len(lines), "differing": differing, "texts": in_texts}
         print(f"{target:22} {name:24} {differing} of {len(lines)} lines differ, {in_texts} in text")
@@ -213,48 +200,38 @@ def summarize(samples: Any) -> Any:
     return {name: summarize(one) for name, one in samples.items()}
 
 
-def arguments() -> argparse.Namespace:
-    """Parse the command line."""
-    options = parser(__doc__)
-    options.add_argument("--before", required=True, help="Python of the other version")
-    options.add_argument("--bundle", type=Path, required=True)
-    options.add_argument(
-        "--bundle-before", type=Path, help="bundle of the other version, if formats differ"
-    )
-    options.add_argument("--source", type=Path, required=True)
-    options.add_argument("--target", action="append", required=True)
-    options.add_argument("--lines", type=int, default=300)
-    options.add_argument("--exact", action="store_true", help="compare results instead of times")
-    return options.parse_args()
-
-
-def main() -> None:
-    """Measure, and write the report."""
-    args = arguments()
-    lines = args.source.read_text(encoding="utf-8").splitlines()[: args.lines]
-    pythons: dict[str, Path | str] = {"this": sys.executable, "before": args.before}
+@benchmark(
+    "versions",
+    option("--before", required=True, help="Python of the other version"),
+    "bundle source targets",
+    option("--bundle-before", type=Path, help="bundle of the other version, if formats differ"),
+    option("--lines", type=int, default=300, help="number of lines"),
+    option("--exact", action="store_true", help="compare results instead of times"),
+)
+def versions(given: Namespace) -> Report:
+    """Compare two versions on the same bundle and lines."""
+    lines = read_text(given.source)[: given.lines]
+    pythons: dict[str, Path | str] = {"this": sys.executable, "before": given.before}
+    bundles = {"this": given.bundle, "before": given.bundle_before or given.bundle}
     samples = {}
-    for target in args.target:
-        given = {"target": target, "cores": args.threads}
-        bundles = {"this": args.bundle, "before": args.bundle_before or args.bundle}
-        versions = {
-            name: Version(python, bundle=str(bundles[name]), **given)
+    for target in given.target:
+        opened = {
+            name: Version(python, bundle=str(bundles[name]), target=target, cores=given.threads)
             for name, python in pythons.items()
         }
-        samples[target] = (
-            compare_exactly(versions, lines, target)
-            if args.exact
-            else compare(versions, lines, args.rounds, target)
-        )
-        for one in versions.values():
+        if given.exact:
+            samples[target] = compare_exactly(opened, lines, target)
+        else:
+            samples[target] = compare(opened, lines, given.rounds, target)
+        for one in opened.values():
             one.close()
-        if not args.exact:
+        if not given.exact:
             samples[target]["start"] = compare_starts(
-                pythons, bundles, target, lines[0], args.rounds
+                pythons, bundles, target, lines[0], given.rounds
             )
-    settings = {"lines": len(lines), "one by one": ONE_BY_ONE, "rounds": args.rounds}
-    print(write("versions", settings, summarize(samples), args, samples))
+    settings = {"lines": len(lines), "one by one": ONE_BY_ONE}
+    return Report(summarize(samples), settings, samples)
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__)

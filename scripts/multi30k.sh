@@ -36,5 +36,5 @@ translate-trt verify "$out/bundle" --checkpoint "$out/run" \
 
 name=multi30k command="bash scripts/multi30k.sh DATA"
 [ "$language" = de ] || { name=multi30k-$language; command+=" OUT $language"; }
-python benchmarks/record_run.py "$name" --run "$out/run" --bundle "$out/bundle" \
+python benchmarks/record.py run --name "$name" --run "$out/run" --bundle "$out/bundle" \
     --command "$command" --out "$out/result.json"

@@ -7,7 +7,7 @@
 # are measured on its validation text with the last checkpoint, as in the paper. The rows vary PRESET
 # (default: base); ROW is `plain` for the preset itself, or a row's name (default: all; docs/train.md
 # lists them). A second run resumes the first. OUT/results has a file for each finished run, from which
-# benchmarks/table3.py makes the table. Environment:
+# benchmarks/record.py makes the table. Environment:
 #   SEEDS     seeds; every row is trained with each (default 1)
 #   PARALLEL  runs at a time (default 1); several share a GPU
 #   DEVICE    auto, cpu or cuda (default auto: a GPU if there is one)
@@ -22,7 +22,7 @@ rows=("${@:4}")
 [ ${#rows[@]} -gt 0 ] || mapfile -t rows < <(python -c '
 from translate_trt.train.config import TABLE3
 print("plain", *TABLE3, sep="\n")')
-python benchmarks/table3.py check "$preset" "${rows[@]}"
+python benchmarks/record.py table3-check "$preset" "${rows[@]}"
 mkdir -p "$out/results"
 
 train_row() { # row seed
@@ -41,7 +41,7 @@ train_row() { # row seed
         mv "$run/scores.partial" "$run/scores.json"
     fi
     [ -e "$out/results/$1-seed$2.json" ] ||
-        python benchmarks/table3.py measure "$run" --row "$1" --preset "$preset" --device "$device" \
+        python benchmarks/record.py table3-run "$run" --row "$1" --preset "$preset" --device "$device" \
             --out "$out/results/$1-seed$2.json"
     say "$1 with seed $2 is done"
 }
@@ -52,4 +52,4 @@ export data out preset device
 for seed in ${SEEDS:-1}; do
     printf "%s $seed\n" "${rows[@]}"
 done | xargs -P "${PARALLEL:-1}" -L 1 bash -c 'set -euo pipefail; train_row "$1" "$2"' _
-python benchmarks/table3.py table "$out/results" --out "$out/table3.json"
+python benchmarks/record.py table3 "$out/results" --out "$out/table3.json"

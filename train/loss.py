@@ -29,7 +29,7 @@ BYTES_AT_ONCE_ACCELERATOR = 2**28
 #: Columns per block of the online log-sum-exp.
 COLUMNS_AT_ONCE = 4_096
 
-#: Implementation of the operators between the matmuls; benchmarks/loss.py compares them.
+#: Implementation of the operators between the matmuls; docs/adr/0010 compares them.
 #:
 #: rows: in float32, in place; for chunks that fit into the cache of a CPU, and for float32.
 #: online: a log-sum-exp over blocks of columns, for logits of lower precision.

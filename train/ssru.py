@@ -94,7 +94,8 @@ def _solve(factor: Tensor, added: Tensor) -> Tensor:
     """Compute the recurrence with the method that suits the device.
 
     On a CPU, one pass over the positions takes a fraction of the time of `_scan`
-    (benchmarks/ssru.py); on a GPU it would be several kernel launches per position.
+    (benchmarks/ssru.py of revision 2a9197c7); on a GPU it would be several kernel launches per
+    position.
     """
     return (_loop if factor.device.type == "cpu" else _scan)(factor, added)
 

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -21,9 +18,10 @@ pytestmark = pytest.mark.slow
 
 
 def options(*given: str) -> argparse.Namespace:
-    from gpu import arguments
+    from gpu import complete, gpu
+    from harness import parse
 
-    return arguments(given)
+    return complete(parse(gpu, given))
 
 
 def samples(*microseconds: float) -> dict[str, list[float]]:
@@ -33,43 +31,24 @@ def samples(*microseconds: float) -> dict[str, list[float]]:
     }
 
 
-@pytest.fixture
-def saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
-    """Run the schedule with a function that replaces processes, and return the report."""
-    from gpu import Schedule, report
+def test_a_case_that_fails_stops_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from gpu import CaseError, measure_all
 
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Some GPU")
-
-    def run(case: Callable[[str, float], dict[str, list[float]]]) -> dict[str, Any]:
-        out = tmp_path / "report.json"
-        parsed = options("--work", str(tmp_path), "--out", str(out))
-        missing = Schedule(parsed, case, report(parsed), time.monotonic).measure()
-        content: dict[str, Any] = json.loads(out.read_text())
-        return {**content, "missing": missing}
-
-    return run
-
-
-def test_a_case_that_fails_stops_no_other(saved: Callable[..., dict[str, Any]]) -> None:
-    from gpu import CaseError
 
     def case(name: str, limit: float) -> dict[str, list[float]]:
         if name in ("build engines with attention operator", "64 torch.compile"):
             raise CaseError("failed: exit code 1")
         return samples(1.0)
 
-    report = saved(case)
-    found = report["results"]["batch 64"]
-    assert report["missing"] == [
-        "build engines with attention operator (failed: exit code 1)",
-        "batch 64 engines with attention operator (not run: the build failed)",
-        "batch 64 torch.compile (failed: exit code 1)",
-        "batch 1 engines with attention operator (not run: the build failed)",
-    ]
+    *_, report = measure_all(options("--work", str(tmp_path)), case, time.monotonic)
+    found = report.results["batch 64"]
     assert found["torch.compile"] == {"failed": "failed: exit code 1"}
-    assert found["engines with attention operator"] == {"failed": "not run: the build failed"}
-    assert "microseconds_per_step" in found["engines without CUDA graphs"]
-    assert "microseconds_per_step" in report["results"]["batch 1"]["torch.compile"]
+    for batch in ("batch 64", "batch 1"):
+        engines = report.results[batch]
+        assert engines["engines with attention operator"] == {"failed": "not run: the build failed"}
+        assert "microseconds_per_step" in engines["engines without CUDA graphs"]
+    assert "microseconds_per_step" in report.results["batch 1"]["torch.compile"]
 
 
 @pytest.mark.parametrize(
@@ -120,24 +99,3 @@ def test_the_search_in_pytorch_runs_on_the_cpu(checkpoint: Checkpoint) -> None:
     assert search.inputs["ancestry"].shape[2] in (2 * 32, 2 * 66)
     written = search.inputs["self_key_0"].abs().sum((0, 1, 3)) > 0
     assert written.tolist() == [slot < 2 * steps for slot in range(2 * 66)]
-
-
-@pytest.mark.nightly
-def test_the_bundles_of_all_systems_are_built(tmp_path: Path) -> None:
-    pytest.importorskip("tensorrt_rtx", reason="tensorrt-rtx is not installed")
-    from gpu import SYSTEMS, bundle_of, run_case, target_of
-
-    from translate_trt.runtime.bundle.manifest import read_manifest
-
-    given = options(
-        "--work", str(tmp_path), "--preset", "tiny", "--vocabulary", "40", "--source-length", "16",
-        "--batches", "2,1", "--precision", "fp32",
-    )  # fmt: skip
-    for system in SYSTEMS:
-        assert run_case(given, "build", system)["seconds"][0] > 0
-    bundles = {bundle_of(given, system) for system in SYSTEMS}
-    assert len(bundles) == 2
-    for bundle in bundles:
-        manifest = read_manifest(bundle)
-        assert manifest.limits == Limits(16, 66)
-        assert target_of(given) in manifest.targets

@@ -1,0 +1,382 @@
+"""Figures of tables and plots that are computed from reports: fits, errors, kinds of kernels."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+import re
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import estimates
+
+from translate_trt.train.config import PRESETS, TABLE3, TABLE3_MODELS, Preset, Table3Row, preset
+
+Report = Mapping[str, Any]
+
+# ---- comparisons with peers ----
+
+
+def by_precision(systems: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the systems of each precision; ours is the first of each."""
+    found: dict[str, dict[str, Any]] = {}
+    for label, system in systems.items():
+        found.setdefault(system["setting"]["precision"], {})[label] = system
+    return list(found.values())
+
+
+def share_of_vnni(system: Mapping[str, Any], limit: float | None) -> str:
+    """Format operations per processor second and, in int8, their share of the processor's limit."""
+    speed = system["operations"] / system["processor_seconds"][0]
+    share = limit is not None and system["setting"]["precision"] == "int8"
+    return f"{speed / 1e9:.0f}" + (f" ({100 * speed / limit:.0f} %)" if share and limit else "")
+
+
+def by_sentences(results: Mapping[str, Any]) -> dict[tuple[str, str], dict[int, list[float]]]:
+    """Return ratios by precision and variant of the graph, then by number of sentences."""
+    found: dict[tuple[str, str], dict[int, list[float]]] = {}
+    for name, one in results.items():
+        precision, part, sentences = re.split(r", (?=\d+ sent|.*, \d+ sent)", name, maxsplit=2)
+        sizes = found.setdefault((precision, part), {})
+        sizes[int(sentences.split()[0])] = one["other / shipped"]
+    return found
+
+
+def version_rows(results: Mapping[str, Any]) -> Iterator[tuple[str, str, int, list[float], Any]]:
+    """Iterate over target, measurement, lines, ratio and differing translations."""
+    for target, found in results.items():
+        for way in ("batches", "one by one"):
+            one = found[way]
+            yield target, way, one["lines"], one["seconds"]["before / this"], one["differing"]
+        for what, name in (("seconds", "time"), ("peak_mib", "peak memory")):
+            # Reports of older versions lack it.
+            if (measured := found.get("start", {}).get(what)) is not None:
+                yield (
+                    target,
+                    f"start to first translation, {name}",
+                    1,
+                    measured["before / this"],
+                    "",
+                )
+
+
+# ---- Table 3 ----
+
+PLAIN = "plain"  # row of the preset itself
+
+
+@dataclass(frozen=True)
+class TableRow:
+    """Row of Table 3 as trained here, with figures by seed; older reports lack some."""
+
+    name: str
+    paper: Table3Row  # base for `plain`
+    changes: str  # settings that differ from the preset
+    perplexity: Sequence[float]  # per token
+    bleu: Sequence[float]  # sacrebleu's
+    tokenized: Sequence[float]
+    difference: float | None  # of mean tokenized BLEU from that of `plain`
+    parameters: int
+
+    @property
+    def papers_difference(self) -> float:
+        """Difference of the paper's BLEU from that of base."""
+        return round(self.paper.bleu - TABLE3_MODELS["base"].bleu, 1)
+
+    @property
+    def papers_relative_perplexity(self) -> float:
+        """The paper's perplexity relative to that of base."""
+        return self.paper.perplexity / TABLE3_MODELS["base"].perplexity
+
+
+def table3_rows(report: Report) -> list[TableRow]:
+    """Return the rows of a report, whose first is `plain`."""
+    name, results = report["settings"]["preset"], report["results"]
+    figures = {
+        row: [[run[figure] for run in found["runs"] if figure in run]
+              for figure in ("perplexity", "bleu", "tokenized_bleu")]
+        for row, found in results.items()
+    }  # fmt: skip
+    plain = figures[PLAIN][2]
+    rows = []
+    for row, (perplexity, bleu, tokenized) in figures.items():
+        has_both = row != PLAIN and tokenized and plain
+        difference = statistics.mean(tokenized) - statistics.mean(plain) if has_both else None
+        paper = TABLE3_MODELS["base"] if row == PLAIN else TABLE3[row]
+        changes = "" if row == PLAIN else _changes(preset(name), preset(f"{name}-{row}"))
+        parameters = results[row]["runs"][0]["parameters"]
+        rows.append(
+            TableRow(row, paper, changes, perplexity, bleu, tokenized, difference, parameters)
+        )
+    return rows
+
+
+def _changes(plain: Preset, varied: Preset) -> str:
+    """Describe the settings in which a variation differs from its preset."""
+    before, after = (
+        {**dataclasses.asdict(one.model), **dataclasses.asdict(one.train)}
+        for one in (plain, varied)
+    )
+    return ", ".join(f"{name} {after[name]}" for name in after if after[name] != before[name])
+
+
+def has_table3(report: Report) -> bool:
+    """Return whether every row was trained with several seeds and scored as in the paper."""
+    rows = table3_rows(report)
+    return len(rows) == 1 + len(TABLE3) and all(len(row.tokenized) > 1 for row in rows)
+
+
+def of_seeds(values: Sequence[float]) -> str:
+    """Format the mean of the seeds with their extremes."""
+    if not values:
+        return ""
+    mean = f"{statistics.mean(values):.2f}"
+    return mean if len(values) == 1 else f"{mean} [{min(values):.2f}, {max(values):.2f}]"
+
+
+def seeds_of(report: Report) -> list[str]:
+    """Return the seeds that all rows have."""
+    runs = min((one["runs"] for one in report["results"].values()), key=len)
+    return [str(run["seed"]) for run in runs]
+
+
+def conclusions(report: Report) -> SimpleNamespace | None:
+    """Count rows that differ from `plain` by more than the error, by the sign of the paper's.
+
+    None, if not all rows have several seeds. `noisiest` is the row that contributes most to the
+    variance over seeds.
+    """
+    rows = table3_rows(report)
+    if not has_table3(report):
+        return None
+    error = error_of_differences([row.tokenized for row in rows])
+    moved = [row for row in rows if abs(row.difference or 0) > error]
+    signs: dict[str, list[str]] = {"same": [], "opposite": [], "none": []}
+    for row in moved:
+        agreement = (row.difference or 0) * row.papers_difference
+        sign = "same" if agreement > 0 else "opposite" if agreement < 0 else "none"
+        signs[sign].append(f"`{row.name}`")
+    named = {
+        sign: f"{len(found)} ({', '.join(found)})" if found else "0"
+        for sign, found in signs.items()
+    }
+    variances = {row.name: squares(row.tokenized) for row in rows}
+    noisiest = max(variances, key=variances.__getitem__)
+    percent = 100 * variances[noisiest] / (sum(variances.values()) or 1)
+    return SimpleNamespace(
+        error=error, rows=len(rows) - 1, moved=len(moved), **named, noisiest=noisiest,
+        percent=percent,
+    )  # fmt: skip
+
+
+def error_of_differences(values: Sequence[Sequence[float]]) -> float:
+    """Return two standard errors of the difference between a row's mean and that of `plain`.
+
+    The variance over seeds is pooled over the rows; the error is that of a row with fewest seeds.
+
+    Args:
+        values: Figures by row and seed; the first row is `plain`, and rows have two seeds or more.
+    """
+    freedom = sum(len(row) - 1 for row in values)
+    plain, *others = map(len, values)
+    return 2 * math.sqrt(sum(map(squares, values)) / freedom * (1 / plain + 1 / min(others)))
+
+
+def squares(values: Sequence[float]) -> float:
+    """Return the sum of squared deviations from the mean."""
+    mean = statistics.mean(values)
+    return sum((value - mean) ** 2 for value in values)
+
+
+# ---- Table 1 ----
+
+
+class Order(NamedTuple):
+    """Complexity per layer in Table 1: formula, exponent of n, exponent of d."""
+
+    written: str
+    length: int
+    width: int
+
+
+TABLE1 = {
+    "self-attention": Order("n² d", 2, 1),
+    "self-attention, weights stored": Order("n² d", 2, 1),
+    "restricted self-attention": Order("r n d", 1, 1),
+    "recurrent": Order("n d²", 1, 2),
+    "convolutional": Order("k n d²", 1, 2),
+}
+#: Number of largest sizes that exponents are fitted to; small ones measure the cost of calls.
+FITTED = 3
+
+
+def curve(report: Report, growth: str, layer: str, run: str, figure: str) -> dict[int, float]:
+    """Return a layer's median "seconds", or "peak_bytes", by "length" or "width"."""
+    sizes = report["results"][growth]
+    found = {int(size): layers[layer][run][figure] for size, layers in sizes.items()}
+    return {size: value[0] if figure == "seconds" else value for size, value in found.items()}
+
+
+def exponent(values: Mapping[int, float]) -> float:
+    """Fit the exponent of growth at the largest sizes by least squares of logarithms."""
+    sizes = sorted(values)[-FITTED:]
+    fitted = statistics.linear_regression(
+        [math.log(size) for size in sizes], [math.log(values[size]) for size in sizes]
+    )
+    return fitted.slope
+
+
+def crossing(report: Report) -> str:
+    """Compare self-attention with the recurrent layer by length (section 4 of the paper)."""
+    attention, recurrent = (
+        curve(report, "length", layer, "training", "seconds")
+        for layer in ("self-attention", "recurrent")
+    )
+    faster = list(itertools.takewhile(lambda n: attention[n] < recurrent[n], sorted(attention)))
+    return f"here it is up to n = {faster[-1]:,}" if faster else "here it is for none of these n"
+
+
+# ---- GPUs ----
+
+#: Systems of benchmarks/gpu.py that each report compares its others with.
+BASELINES = ("engines", "graphs")
+#: Inputs of an estimate on a GPU, where its data sheet differs from the H100's.
+DATA_SHEETS: dict[str, dict[str, Any]] = {"NVIDIA H200": {"terabytes_per_second": 4.8}}
+REST = "shorter kernels"
+
+
+def search_baseline(report: Report) -> str:
+    """Return the system that the others of a report are compared with."""
+    systems = next(found for name, found in report["results"].items() if name.startswith("batch"))
+    return next(name for name in BASELINES if name in systems)
+
+
+def other_runs(reports: Sequence[Report]) -> str:
+    """Return sentences on the systems that only later reports have measured."""
+    text, known = "", set(reports[0]["results"][_batches(reports)[0]])
+    for report in reports[1:]:
+        results, baseline = report["results"], search_baseline(report)
+        systems = results[_batches(reports)[0]]
+        times = [
+            f"{results[batch][baseline]['microseconds_per_step'][0]:.0f}"
+            for batch in _batches(reports)
+        ]
+        text += (
+            f" The rows of {', '.join(name for name in systems if name not in known)} are of "
+            f"another run, in which those of {baseline} were {' and '.join(times)} us."
+        )
+        known |= set(systems)
+    return text
+
+
+def _batches(reports: Sequence[Report]) -> list[str]:
+    sizes = sorted(reports[0]["settings"]["batches"], reverse=True)
+    return [f"batch {size}" for size in sizes]
+
+
+def search_rows(reports: Sequence[Report]) -> Iterator[tuple[str, str, list[str]]]:
+    """Iterate over batch, system and cells; a later report adds what earlier ones lack."""
+    from harness import shown
+
+    for batch in _batches(reports):
+        found: dict[str, list[str]] = {}
+        failed: dict[str, list[str]] = {}
+        for report in reports:
+            systems = report["results"][batch]
+            base = systems[search_baseline(report)]["microseconds_per_step"][0]
+            for name, one in systems.items():
+                if "failed" in one:
+                    failed.setdefault(name, [one["failed"], "", ""])
+                    continue
+                steps = one["microseconds_per_step"]
+                cells = [shown(steps, 0), shown(one["tokens_per_second"], 0)]
+                found.setdefault(name, [*cells, f"{steps[0] / base:.2f}"])
+        missing = {name: cells for name, cells in failed.items() if name not in found}
+        for name, cells in (found | missing).items():
+            yield batch.removeprefix("batch "), name, cells
+
+
+def kinds(
+    profiles: Sequence[Mapping[str, Any]], patterns: Mapping[str, str]
+) -> list[tuple[str, list[SimpleNamespace]]]:
+    """Return launches, us of each and share of time of kinds, the longest first, by profile."""
+    sums = [sums_of_kinds(profile, patterns) for profile in profiles]
+    names = [*patterns, REST]
+    names.sort(key=lambda name: (name == REST, -sums[0].get(name, (0, 0.0))[1]))
+    rows = []
+    for name in names:
+        row = []
+        for profile, found in zip(profiles, sums, strict=True):
+            launches, milliseconds = found.get(name, (0, 0.0))
+            each = f"{1e3 * milliseconds / launches:.1f}" if launches else ""
+            share = 100 * milliseconds / profile["milliseconds"]
+            row.append(SimpleNamespace(launches=launches, each=each, share=share))
+        rows.append((name, row))
+    return rows
+
+
+def sums_of_kinds(
+    profile: Mapping[str, Any], kinds: Mapping[str, str]
+) -> dict[str, tuple[int, float]]:
+    """Return launches and milliseconds by kind; kernels that are not listed are the rest.
+
+    Raises:
+        ValueError: A kernel of the profile is of no kind.
+    """
+    sums: dict[str, tuple[int, float]] = {}
+    for kernel in profile["longest"]:
+        kind = next((kind for kind, names in kinds.items() if re.search(names, kernel["name"])), "")
+        if not kind:
+            raise ValueError(f"no kind of kernels has {kernel['name']}; add its pattern to one.")
+        launches, milliseconds = sums.get(kind, (0, 0.0))
+        sums[kind] = (launches + kernel["launches"], milliseconds + kernel["milliseconds"])
+    listed = [sum(one[part] for one in sums.values()) for part in (0, 1)]
+    sums[REST] = (profile["launches"] - int(listed[0]), profile["milliseconds"] - listed[1])
+    return sums
+
+
+def step_milliseconds(report: Report) -> float:
+    """Return the time of an optimizer step, from the hours of the schedule."""
+    steps = PRESETS[report["settings"]["preset"]].train.steps
+    return float(report["results"]["figures"]["hours for the schedule"] * 3.6e6 / steps)
+
+
+def estimate_of(report: Report) -> estimates.TrainingStep:
+    """Estimate a step of the recipe on the GPU of a report, with the vocabulary of its data."""
+    results = report["results"]
+    given = estimates.TrainingInputs(
+        vocabulary_size=results["vocabulary_size"], **DATA_SHEETS.get(results["device"], {})
+    )
+    return estimates.training_step(report["settings"]["preset"], 1, given)
+
+
+def step_parts(report: Report, patterns: Mapping[str, str]) -> SimpleNamespace:
+    """Return the parts of a profiled training step beside their estimates, and its speed."""
+    results, name = report["results"], report["settings"]["preset"]
+    profile = results["kernels of a step"]
+    sums = sums_of_kinds(profile, patterns)
+    step, estimate, given = (
+        step_milliseconds(report),
+        estimate_of(report),
+        estimates.TrainingInputs(),
+    )
+    gemms = sums["GEMMs"][1]
+    attention = sum(time for kind, (_, time) in sums.items() if kind.startswith("attention"))
+    others = 1e3 * (estimate.activations + estimate.loss + estimate.optimizer)
+    flops = results["figures"]["FLOPs for the schedule"] / PRESETS[name].train.steps
+    parts = (
+        ("matmuls; their GEMMs", 1e3 * estimate.matmuls, gemms),
+        ("attention (its few operations are among the matmuls)", None, attention),
+        ("activations, loss, optimizer; all other kernels", others,
+         profile["milliseconds"] - gemms - attention),
+        ("GPU idle", None, step - profile["milliseconds"]),
+        ("step", 1e3 * estimate.step, step),
+    )  # fmt: skip
+    return SimpleNamespace(
+        parts=parts, speed=flops / gemms / 1e9, peak=given.peak_tflops, share=given.matmul_share,
+        operators=given.fused_share * estimates.operators(name),
+    )  # fmt: skip

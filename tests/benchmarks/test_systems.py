@@ -1,0 +1,193 @@
+"""Systems of the comparisons translate like the reference, each in its own process."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import psutil
+import pytest
+import torch
+from support.marian_peer import needs_marian
+from support.models import lively_model, save_model
+from support.processor import saturates
+
+from translate_trt.export.build_options import BuildOptions
+from translate_trt.export.compile import compile_bundle
+from translate_trt.runtime.options import SearchOptions
+from translate_trt.runtime.text.tokenizer import Tokenizer
+from translate_trt.train.checkpoint import open_checkpoint
+from translate_trt.train.config import END, START, UNKNOWN
+from translate_trt.train.model import Transformer
+from translate_trt.train.search import beam_search
+from translate_trt.train.shortlist.table import Shortlist, shared_copies, tokenizer_hash
+
+if TYPE_CHECKING:
+    from systems import Models, Setting
+
+pytestmark = pytest.mark.slow
+
+SOURCES = [[5, 9, 11, 30, 8, 14], [7, 7, 21], [33, 12, 4, 6], [35, 5]]
+ORDER = [2, 0, 1, 3]
+#: Tokens of every list, and those that every source token brings.
+FREQUENT, BROUGHT = range(22, 40), range(8, 12)
+#: Marian's int8 matmuls need multiples of 64.
+MARIAN: dict[str, Any] = {
+    "layer_norm_epsilon": 1e-6, "sinusoid": "tensor2tensor", "output_bias": True, "d_model": 64,
+    "d_ff": 128,
+}  # fmt: skip
+
+
+def models_with(directory: Path, tokenizer: Path, **changes: Any) -> Models:
+    """Return a model that has learned something, with no files of the systems yet."""
+    from systems import Models
+
+    model = lively_model(Tokenizer(tokenizer, tokenizer).vocabulary_size, **changes)
+    if changes:
+        with torch.no_grad():
+            model.embedding.weight[START] = 0
+    return Models(save_model(model, directory / "run", tokenizer), directory / "bundle", directory)
+
+
+def table_of(models: Models) -> Path:
+    """Write a shortlist in which every source token brings the same, as peers list by batch."""
+    checkpoint = open_checkpoint(models.checkpoint)
+    size, frequent = checkpoint.model.vocabulary_size, np.array([END, *FREQUENT], np.int32)
+    brought = np.tile(np.array(BROUGHT, np.int32), (size, 1))
+    brought[: END + 1] = 0
+    path, count = models.converted / "table.safetensors", len(frequent)
+    Shortlist(
+        frequent, np.ones(count, np.int64), np.zeros((size, count), np.float32), brought,
+        np.tile(np.float32([0.5, 0.2, 0.1, 0.0]), (size, 1)), shared_copies(size), size,
+        tokenizer_hash(*checkpoint.tokenizers), 1, 1,
+    ).save(path)  # fmt: skip
+    return path
+
+
+def translate(setting: Setting, models: Models, table: Path | None = None) -> list[list[int]]:
+    """Return the translations of the sources by a process of the system."""
+    from systems import OURS, Process, convert
+
+    if setting.system == OURS:
+        ending = "-shortlist" if setting.shortlist else ""
+        options = BuildOptions((f"onnx-{setting.precision}{ending}",), shortlist=table)
+        compile_bundle(open_checkpoint(models.checkpoint), models.bundle, options)
+    convert(setting, models, table)
+    with Process(setting, models) as process:
+        process.ask("sources", sources=SOURCES)
+        answer = process.translate(ORDER)
+        found = process.ask("last")["ids"]
+        assert answer["tokens"] == [len(tokens) for tokens in found]
+        assert min(answer["translate"], answer["processor"]) > 0
+        assert min(process.memory()["peak"], process.memory()["share"]) > 10_000_000
+    return [found[ORDER.index(row)] for row in range(len(SOURCES))]
+
+
+def expected(model: Transformer, times: int | None = None) -> list[list[int]]:
+    """Return the reference's; Marian's limit is three times the source, with the end symbol."""
+    found = []
+    for source in SOURCES:
+        longest = None if times is None else times * (len(source) + 1)
+        options = SearchOptions(beam_size=1, max_length=longest)
+        found.append([*beam_search(model, [source], options)[0][0].tokens])
+    return found
+
+
+_NIGHTLY = (("translate-trt", "fp32"), ("ctranslate2", "int8"), ("torch", "fp32"))
+
+
+@pytest.mark.parametrize(
+    ("system", "precision"),
+    [("translate-trt", "int8"), ("ctranslate2", "fp32"),
+     *(pytest.param(*one, marks=pytest.mark.nightly) for one in _NIGHTLY)],
+)  # fmt: skip
+def test_a_system_translates_as_the_reference(
+    system: str, precision: str, tmp_path: Path, tokenizer_model: Path
+) -> None:
+    from systems import Setting
+
+    if (system, precision) == ("ctranslate2", "int8") and saturates():
+        pytest.skip("int8 translations of CTranslate2 differ on processors without VNNI")
+    models = models_with(tmp_path, tokenizer_model)
+    # Greedy: early stopping changes nothing.
+    found = translate(Setting(system, precision, beam_size=1), models)
+    assert found == expected(open_checkpoint(models.checkpoint).load_model())
+
+
+@pytest.mark.parametrize(
+    "mixer", ["self-attention", pytest.param("ssru", marks=pytest.mark.nightly)]
+)
+def test_marian_translates_as_the_reference(
+    mixer: str, tmp_path: Path, tokenizer_model: Path
+) -> None:
+    needs_marian()
+    from systems import Setting
+
+    models = models_with(tmp_path, tokenizer_model, **MARIAN, decoder_mixer=mixer)
+    found = translate(Setting("marian", "fp32", beam_size=1), models)
+    assert found == expected(open_checkpoint(models.checkpoint).load_model(), times=3)
+
+
+@pytest.mark.nightly
+def test_peers_have_the_same_shortlist(tmp_path: Path, tokenizer_model: Path) -> None:
+    from systems import Setting
+
+    models = models_with(tmp_path, tokenizer_model)
+    table = table_of(models)
+    setting = Setting("translate-trt", "fp32", beam_size=1, shortlist=True)
+    found = translate(setting, models, table)
+    assert found == translate(replace(setting, system="ctranslate2"), models, table)
+    assert {token for tokens in found for token in tokens} <= {*FREQUENT, *BROUGHT}
+    assert found != expected(open_checkpoint(models.checkpoint).load_model())
+
+
+@pytest.mark.nightly
+def test_marian_has_the_same_shortlist(tmp_path: Path, tokenizer_model: Path) -> None:
+    needs_marian()
+    from marian import int8_weights
+    from systems import Setting
+
+    models = models_with(tmp_path, tokenizer_model, **MARIAN, decoder_mixer="ssru")
+    setting, table = Setting("marian", "int8", beam_size=1, shortlist=True), table_of(models)
+    # The tokens of the sources are candidates of both engines; a list is filled up to 24.
+    candidates = {*FREQUENT, *BROUGHT, 4, 5, 6, 7, *(token for one in SOURCES for token in one)}
+    for weights in int8_weights():
+        found = translate(replace(setting, weights=weights), models, table)
+        assert {token for tokens in found for token in tokens} <= candidates
+
+
+@pytest.mark.parametrize(("mixer", "norm"), [("self-attention", "post"), ("ssru", "pre")])
+def test_the_importer_reads_what_is_written(mixer: str, norm: str, tmp_path: Path) -> None:
+    from marian import marian_order, write_model, write_vocabulary
+
+    from translate_trt.export.importers.marian.model import import_marian_model
+
+    model = lively_model(320, **MARIAN, decoder_mixer=mixer, norm=norm)
+    with torch.no_grad():
+        model.embedding.weight[START] = 0
+    order = marian_order(320, [END, UNKNOWN])
+    write_model(model, order, tmp_path / "model.npz")
+    write_vocabulary(order, tmp_path / "vocab.yml")
+    imported = import_marian_model(tmp_path / "model.npz", tmp_path / "vocab.yml")
+    found = dict(imported.model.state_dict())
+    for name, tensor in model.state_dict().items():
+        if name.startswith(("encoder", "decoder")):
+            torch.testing.assert_close(found[name], tensor, rtol=0, atol=0)
+
+
+def test_a_stopped_process_takes_no_turn(tmp_path: Path, tokenizer_model: Path) -> None:
+    from systems import Process, Setting
+
+    models = models_with(tmp_path, tokenizer_model)
+    with Process(Setting("torch", "fp32", beam_size=2), models) as process:
+        assert len(process.ask("texts", texts=["the dog runs", "a cat sleeps"])) == 2
+        assert len(process.translate([1])["tokens"]) == 1
+        seen = psutil.Process(process._process.pid)
+        begin = monotonic()
+        while seen.status() != psutil.STATUS_STOPPED and monotonic() < begin + 30:
+            sleep(0.01)  # signals take a moment
+        assert seen.status() == psutil.STATUS_STOPPED
+    assert not seen.is_running()
