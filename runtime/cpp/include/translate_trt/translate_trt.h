@@ -779,15 +779,15 @@ enum { TT_TRUNCATED = 1, TT_LOOPED = 2 };
 typedef struct tt_result_arrays {
   size_t struct_size;
   size_t lines, hypotheses, pieces;
-  const size_t* hypothesis_ends;  /* [lines] */
-  const size_t* sentences;        /* [lines] number of parts that were translated one by one */
-  const size_t* piece_ends;       /* [hypotheses] */
-  const double* scores;           /* [hypotheses] */
-  const size_t* text_ends;        /* [hypotheses] in bytes */
-  const char* texts;              /* UTF-8 */
-  const double* piece_scores;     /* [pieces] */
-  const uint8_t* flags;           /* [pieces] TT_TRUNCATED, TT_LOOPED */
-  const size_t* token_ends;       /* [pieces] */
+  const size_t* hypothesis_ends; /* [lines] */
+  const size_t* sentences;       /* [lines] number of parts that were translated one by one */
+  const size_t* piece_ends;      /* [hypotheses] */
+  const double* scores;          /* [hypotheses] */
+  const size_t* text_ends;       /* [hypotheses] in bytes */
+  const char* texts;             /* UTF-8 */
+  const double* piece_scores;    /* [pieces] */
+  const uint8_t* flags;          /* [pieces] TT_TRUNCATED, TT_LOOPED */
+  const size_t* token_ends;      /* [pieces] */
   const int32_t* tokens;
   const size_t* log_prob_ends; /* [pieces] */
   const double* log_probs;
