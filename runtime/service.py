@@ -146,11 +146,10 @@ class TranslationService:
                 call".
 
         Returns:
-            A future of the translation. It can be cancelled until the line is finished; without
-            libtranslate_trt, until a worker has started the line. Its callbacks run in the thread
-            that resolves futures: they must be short and must not wait for another line;
-            exceptions they raise are logged. `exception()` is a `BackendError` if the backend
-            failed on this line or a worker has ended.
+            A future of the translation. It can be cancelled until the line is finished. Its
+            callbacks run in the thread that resolves futures: they must be short and must not wait
+            for another line; exceptions they raise are logged. `exception()` is a `BackendError` if
+            the backend failed on this line or a worker has ended.
 
         Raises:
             InputError: A token is outside the vocabulary, or the line exceeds the bundle's limit.

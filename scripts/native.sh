@@ -24,8 +24,8 @@ find_tools() {
         missing "there is no cmake" "Install it, for example: apt-get install cmake ninja-build"
     command -v ninja >/dev/null || command -v make >/dev/null ||
         missing "there is neither ninja nor make" "Install one: apt-get install ninja-build"
-    python=${PYTHON:-$(command -v python || command -v python3)} ||
-        missing "there is no Python" "Install Python 3.11 or later"
+    python=${PYTHON:-$(command -v python || command -v python3 || true)}
+    [ -z "$python" ] || more+=(-D "Python3_EXECUTABLE=$python")
     command -v "${CXX:-c++}" >/dev/null || command -v g++ >/dev/null ||
         command -v clang++ >/dev/null || use_zig ||
         missing "there is no C++ compiler" "Install one: apt-get install g++, or pip install ziglang"
@@ -34,16 +34,16 @@ find_tools() {
 # Zig is Clang with all that it needs, in a wheel.
 use_zig() {
     local name
-    "$python" -c 'import ziglang' 2>/dev/null || return
+    [ -n "$python" ] && "$python" -c 'import ziglang' 2>/dev/null || return
     mkdir -p build/zig
     for name in cc c++ ar ranlib; do
         printf '#!/bin/sh\nexec "%s" -m ziglang %s "$@"\n' "$python" "$name" >"build/zig/$name"
         chmod +x "build/zig/$name"
     done
     export CC=$root/build/zig/cc CXX=$root/build/zig/c++ AR=$root/build/zig/ar RANLIB=$root/build/zig/ranlib
-    zig=(-D "CMAKE_AR=$AR" -D "CMAKE_RANLIB=$RANLIB")
+    more+=(-D "CMAKE_AR=$AR" -D "CMAKE_RANLIB=$RANLIB")
 }
-zig=()
+more=() # options of cmake
 
 # Downloads and unpacks Debian packages without changing the system: apt uses the system's mirrors and keys,
 # but its own lists and caches.
@@ -107,8 +107,7 @@ build() { # sources, folder, more options of cmake
     jobs=$(getconf _NPROCESSORS_ONLN 2>/dev/null) || jobs=  # make would start all at once
     cmake -S "$sources" -B "$folder" -G "$generator" -D "CMAKE_MAKE_PROGRAM=$program" \
         -D "CMAKE_C_COMPILER_LAUNCHER=$launcher" -D "CMAKE_CXX_COMPILER_LAUNCHER=$launcher" \
-        -D "ONNXRUNTIME_INCLUDE_DIR=$headers" -D "Python3_EXECUTABLE=$(command -v "$python")" "${zig[@]}" \
-        "$@" >"$folder.log" 2>&1 &&
+        -D "ONNXRUNTIME_INCLUDE_DIR=$headers" "${more[@]}" "$@" >"$folder.log" 2>&1 &&
         cmake --build "$folder" --parallel ${jobs:+"$jobs"} >>"$folder.log" 2>&1 || {
         cat "$folder.log" >&2
         ! grep -q "error: downloading '" "$folder.log" ||

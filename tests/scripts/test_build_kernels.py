@@ -79,7 +79,7 @@ def test_it_says_which_tool_is_missing(checkout: Checkout) -> None:
     for message, programs in (
         ("there is no cmake. Install it, for example: apt-get install", {"cmake": CMAKE}),
         ("there is neither ninja nor make. Install one", {"make": ""}),
-        ("there is no C++ compiler. Install one, for example: apt-get install g++", {"cxx": ""}),
+        ("there is no C++ compiler. Install one: apt-get install g++", {"cxx": ""}),
     ):
         done = checkout.build(ONNXRUNTIME_INCLUDE_DIR="/nowhere")
         assert done.returncode == 3
