@@ -368,7 +368,7 @@ def test_a_signal_in_a_message_of_a_loading_library_ends_the_command(
     arguments = {
         "translate": ["--bundle", compiled_bundle, text],
         "evaluate": [compiled_bundle, "--source", text, "--reference", text],
-        "verify": ["--bundle", compiled_bundle, "--checkpoint", checkpoint.path, "--source", text,
+        "verify": [compiled_bundle, "--checkpoint", checkpoint.path, "--source", text,
                    "--reference", text],
     }  # fmt: skip
     handler, log = Terminating(), logging.getLogger("translate_trt")

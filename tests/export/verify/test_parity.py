@@ -96,7 +96,7 @@ def test_a_good_bundle_passes(bundle: Path, checkpoint: Checkpoint) -> None:
     text = "".join(f"{line}\n" for line in SOURCE)
     assert recorded["source_sha256"] == hashlib.sha256(text.encode()).hexdigest()
     assert re.fullmatch(r"20\d\d-\d\d-\d\d", recorded["date"])
-    shown = CliRunner().invoke(main, ["info", "--bundle", str(bundle)]).output
+    shown = CliRunner().invoke(main, ["info", str(bundle)]).output
     assert "passed: at least 99.9 % identical" in shown
     words = " ".join(shown.split())
     assert f"test source SHA-256 {recorded['source_sha256']}" in words
@@ -114,7 +114,7 @@ def test_a_model_of_several_languages(bundle: Path, checkpoint: Checkpoint, tmp_
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     done = CliRunner().invoke(
         main,
-        ["verify", "--bundle", str(bundle), "--checkpoint", str(checkpoint.path), "--source",
+        ["verify", str(bundle), "--checkpoint", str(checkpoint.path), "--source",
          str(tmp_path / "s.en"), "--reference", str(tmp_path / "r.de"), "--target", "onnx-fp32",
          "--threads", "1", "--source-language", "en", "--target-language", "nl"],
     )  # fmt: skip
@@ -130,7 +130,7 @@ def test_a_wrong_graph_misses_the_thresholds(
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     done = CliRunner().invoke(
         main,
-        ["verify", "--bundle", str(bundle), "--checkpoint", str(checkpoint.path), "--target",
+        ["verify", str(bundle), "--checkpoint", str(checkpoint.path), "--target",
          "onnx-fp32", "--source", str(tmp_path / "s.en"), "--reference", str(tmp_path / "r.de")],
     )  # fmt: skip
     assert done.exit_code == 1
@@ -177,7 +177,7 @@ def test_another_checkpoint_of_the_same_shape_is_refused(
     assert not found.passed
     assert found.score_error is not None
     assert found.score_error > 1e-3
-    shown = CliRunner().invoke(main, ["info", "--bundle", str(bundle)]).output
+    shown = CliRunner().invoke(main, ["info", str(bundle)]).output
     assert "unknown weights" in shown
 
 
@@ -318,7 +318,7 @@ def engines(engine_bundle: Path, tmp_path: Path) -> Path:
 def test_engines_are_emulated_and_reported_so(engines: Path, checkpoint: Checkpoint) -> None:
     found = verify(engines, checkpoint, SOURCE, REFERENCE, threads=1)
     assert list(found) == ["tensorrt-rtx-fp16", "tensorrt-rtx-bf16"]
-    shown = CliRunner().invoke(main, ["info", "--bundle", str(engines)]).output
+    shown = CliRunner().invoke(main, ["info", str(engines)]).output
     words = " ".join(shown.split())
     for name, evidence in found.items():
         assert evidence.passed
@@ -359,7 +359,7 @@ def test_engines_can_be_required(
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     done = CliRunner().invoke(
         main,
-        ["verify", "--bundle", str(engines), "--checkpoint", str(checkpoint.path), "--target",
+        ["verify", str(engines), "--checkpoint", str(checkpoint.path), "--target",
          "tensorrt-rtx-fp16", "--source", str(tmp_path / "s.en"), "--reference",
          str(tmp_path / "r.de"), "--threads", "1", *(["--require-engines"] if required else [])],
     )  # fmt: skip

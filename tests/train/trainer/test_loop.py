@@ -109,7 +109,7 @@ def command(text: Text, out: Path, settings: Settings, *more: str) -> list[str]:
     files = ["--train", *map(str, vars(text[0]).values())]
     files += ["--valid", *map(str, vars(text[1]).values())]
     return [sys.executable, "-c", program, "train", "--config", "tiny", "--threads", "1",
-            "--device", "cpu", "--out", str(out), *files, *flags, *more]  # fmt: skip
+            "--device", "cpu", "--output", str(out), *files, *flags, *more]  # fmt: skip
 
 
 def train_until(
