@@ -14,7 +14,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 from onnx import numpy_helper
-from support.models import forget_hashes, lively_model, save_model
+from support.models import lively_model, record_hashes, save_model
 
 from translate_trt.export.cli.verify_tables import parity_table
 from translate_trt.export.hub.sample_languages import sample
@@ -185,7 +185,7 @@ def test_another_tokenizer_is_refused(bundle: Path, checkpoint: Checkpoint, tmp_
     path = Path(shutil.copytree(checkpoint.path, tmp_path / "other"))
     with (path / "tokenizer.spm").open("ab") as file:
         file.write(b"\x12\x00")  # an empty trainer_spec
-    forget_hashes(path / "config.json")
+    record_hashes(path / "config.json")
     with pytest.raises(BundleError, match="the tokenizers differ"):
         verify(bundle, open_checkpoint(path), SOURCE, REFERENCE)
 

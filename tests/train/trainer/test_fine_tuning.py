@@ -20,7 +20,7 @@ from support.models import (
     EVERYTHING_ELSE,
     LEARNED_POSITIONS,
     NO_PROMPT,
-    forget_hashes,
+    record_hashes,
     save_imported_model,
     save_model,
 )
@@ -362,7 +362,7 @@ def test_paths_without_a_checkpoint(
 
 def test_tokenizers_of_another_model(text: Text, start: Path, tmp_path: Path) -> None:
     shutil.copyfile(start / "source.spm", start / "target.spm")
-    forget_hashes(start / "config.json")
+    record_hashes(start / "config.json")
     with pytest.raises(CheckpointError, match=r"target\.spm.*300 tokens"):
         prepare_job(text, tmp_path / "run", "fine-tune", QUICK, start=start)
 
