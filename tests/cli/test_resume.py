@@ -289,7 +289,7 @@ def test_resume_without_a_partial_output_begins(run: Run, text: Path, tmp_path: 
     assert run(text, "--resume").exit_code == 0
     assert run(text, "--resume").exit_code == 1  # the output is complete
     left = tmp_path / "new.0123abcd.partial"
-    left.write_text("of an older version\n")
+    left.write_text("of another program\n")
     refused = run(text, "--resume", out="new")
     assert refused.exit_code == 1
     assert f"move {left} away" in refused.stderr
