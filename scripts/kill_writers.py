@@ -76,7 +76,7 @@ def sha256(path: Path) -> str:
 
 
 def check_bundle(path: Path) -> str:
-    call("info", "--bundle", path)  # reads and hashes every file
+    call("info", path)  # reads and hashes every file
     manifest = json.loads((path / "manifest.json").read_text())
     # Only evidence that is the same in every run, unlike measured speeds.
     evidence = [
@@ -200,9 +200,9 @@ def make_parser(home: Path) -> None:
     """Train and export a parser."""
     text, data, run = home / "text", home / "trees", home / "parser-run"
     trees = ["--trees", text / "a.mrg", "--valid-trees", text / "b.mrg"]
-    call("data", "prepare", *trees, "--source-vocabulary-size", "290", "--out", data)
-    call("train", "--config", "tiny", "--data", data, *TINY, "--steps", "20", "--out", run)
-    call("export", run, "--out", home / "parser")
+    call("data", "prepare", *trees, "--source-vocabulary-size", "290", "--output", data)
+    call("train", "--config", "tiny", "--data", data, *TINY, "--steps", "20", "--output", run)
+    call("export", run, "--output", home / "parser")
 
 
 @contextlib.contextmanager
@@ -275,7 +275,7 @@ def commands(home: Path) -> dict[str, Command]:
         return ["verify", "--checkpoint", run, "--source", files[0], "--reference", files[1]]
 
     def triton(version: str) -> list[str]:
-        return ["triton", "--bundle", bundle, "--name", version, "--force"]
+        return ["triton", bundle, "--name", version, "--force"]
 
     def get(version: str) -> list[str]:
         given = ["get", "someone/model", "--languages", "en", "de", "--force"]
@@ -299,42 +299,43 @@ def commands(home: Path) -> dict[str, Command]:
         given = ["parse", "--bundle", str(home / "parser"), "--tokenized", "--force"]
         return [*given, "--chunk-lines", "8", str(text / f"{name}.en")]
 
-    def to(
-        option: str, arguments: Callable[[str], list[str]], output: Path
-    ) -> Callable[[str], list[str]]:
-        return lambda version: [*arguments(version), option, str(output)]
+    def to(arguments: Callable[[str], list[str]], output: Path) -> Callable[[str], list[str]]:
+        return lambda version: [*arguments(version), "--output", str(output)]
+
+    def inside(arguments: Callable[[str], list[str]], bundle: Path) -> Callable[[str], list[str]]:
+        return lambda version: [*arguments(version), str(bundle)]
 
     out = home / "out"
     models = out / "models"
     return {
-        "data prepare": Command(to("--out", data, out / "data"), out / "data", check_data),
-        "train": Command(to("--out", train, out / "run"), out / "run", check_run),
+        "data prepare": Command(to(data, out / "data"), out / "data", check_data),
+        "train": Command(to(train, out / "run"), out / "run", check_run),
         "import": Command(
-            to("--out", import_, out / "checkpoint"), out / "checkpoint", check_checkpoint
+            to(import_, out / "checkpoint"), out / "checkpoint", check_checkpoint
         ),
-        "export": Command(to("--out", export, out / "bundle"), out / "bundle", check_bundle),
+        "export": Command(to(export, out / "bundle"), out / "bundle", check_bundle),
         "triton": Command(
-            to("--out", triton, out / "repository"), out / "repository", check_repository
+            to(triton, out / "repository"), out / "repository", check_repository
         ),
         "verify": Command(
-            to("--bundle", verify, out / "verified"), out / "verified", check_bundle
+            inside(verify, out / "verified"), out / "verified", check_bundle
         ),
-        "translate": Command(to("--output", translate, out / "a.txt"), out / "a.txt", check_lines),
-        "score": Command(to("--output", score, out / "scores"), out / "scores", check_lines),
+        "translate": Command(to(translate, out / "a.txt"), out / "a.txt", check_lines),
+        "score": Command(to(score, out / "scores"), out / "scores", check_lines),
         "shortlist": Command(
-            to("--output", shortlist, out / "shortlist"), out / "shortlist", sha256
+            to(shortlist, out / "shortlist"), out / "shortlist", sha256
         ),
-        "corpus": Command(to("--output", corpus, out / "corpus"), out / "corpus", check_corpus),
+        "corpus": Command(to(corpus, out / "corpus"), out / "corpus", check_corpus),
         "get": Command(
             get, models / "someone--model", check_model, cache=models / ".downloads"
         ),
         "distill": Command(
-            to("--output", distill, out / "distilled"), out / "distilled", check_distilled
+            to(distill, out / "distilled"), out / "distilled", check_distilled
         ),
         "calibrate": Command(
-            to("--bundle", calibrate, out / "calibrated"), out / "calibrated", check_calibration
+            inside(calibrate, out / "calibrated"), out / "calibrated", check_calibration
         ),
-        "parse": Command(to("--output", parse, out / "trees"), out / "trees", check_lines),
+        "parse": Command(to(parse, out / "trees"), out / "trees", check_lines),
     }  # fmt: skip
 
 
@@ -441,8 +442,8 @@ def main() -> None:
     made = commands(home)
     chosen = given.only or list(made)
     # After 300 steps some words are right and others wrong, from which `calibrate` learns.
-    call(*train_arguments(home / "text", seed=1, steps=300), "--out", home / "run")
-    call("export", home / "run", "--out", home / "bundle")
+    call(*train_arguments(home / "text", seed=1, steps=300), "--output", home / "run")
+    call("export", home / "run", "--output", home / "bundle")
     if {"import", "get"} & {*chosen}:
         save_foreign(home / "run" / "checkpoint-averaged", home / "foreign")
     rng, sent = random.Random(given.seed), signal.Signals[f"SIG{given.signal}"]

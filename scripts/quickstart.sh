@@ -54,7 +54,7 @@ translate-trt export "$out/run" --output "$out/bundle" --force \
 
 say "verifying on held-out sentences"
 # The table is printed at the end; a target that fails its gate stops the script here.
-translate-trt --verbose verify --bundle "$out/bundle" --checkpoint "$out/run" \
+translate-trt --verbose verify "$out/bundle" --checkpoint "$out/run" \
     --source "$data/test.$source_language" --reference "$data/test.$target_language" \
     >"$out/verify.txt" || { cat "$out/verify.txt"; exit 1; }
 

@@ -144,6 +144,7 @@ def make_bundle(tmp_path: Path, tokenizer_model: Path) -> Callable[..., Path]:
             search={"beam_size": 4, "length_penalty": 0.6, "length_penalty_form": "gnmt"},
             tokenizer={"source": tokenizer, "target": tokenizer},
             targets=entries,
+            weights_sha256="ab" * 32,
         )
         write_manifest(bundle, manifest)
         return bundle

@@ -53,14 +53,14 @@ def parse_activation_scales(
         The largest magnitudes by the names of `matmul_weights`.
 
     Raises:
-        CheckpointError: The file is of a newer format, a name is missing or unknown, or a magnitude
+        CheckpointError: The file is of another format, a name is missing or unknown, or a magnitude
             is no positive, finite number.
     """
     version = values.get("format_version")
-    if not isinstance(version, int) or isinstance(version, bool) or version > FORMAT_VERSION:
+    if isinstance(version, bool) or version != FORMAT_VERSION:
         raise CheckpointError(
-            f"{path} has format {version}; this version reads up to {FORMAT_VERSION}. "
-            "Upgrade translate-trt."
+            f"{path} has format {version}; this version reads {FORMAT_VERSION}. Import "
+            "the model again, or upgrade translate-trt."
         )
     magnitudes = values.get("largest_magnitudes")
     if not isinstance(magnitudes, dict):

@@ -72,7 +72,7 @@ def _recipe(directory: Path) -> dict[str, Any] | None:
     try:
         values = json.loads((directory / "config.json").read_bytes())
         if isinstance(values["format_version"], int) and isinstance(values["model"], dict):
-            return dict(values.get("train", {}))
+            return dict(values["train"])
     except (OSError, ValueError, RecursionError, TypeError, KeyError):
         pass
     return None
@@ -121,23 +121,25 @@ class DecodingDefaults:
 
     @classmethod
     def read(cls, path: Path, values: dict[str, Any]) -> DecodingDefaults:
-        """Read the fields from the values of a config.json or run.json; missing ones are default.
+        """Read the fields from the values of a config.json or run.json.
 
         Raises:
-            CheckpointError: The prompt, the alignment heads or the annotation are damaged.
+            CheckpointError: A field is missing, or the prompt, the alignment heads or the
+                annotation are damaged.
         """
-        names = [field.name for field in dataclasses.fields(cls)]
-        found = {name: values[name] for name in names if name in values}
         try:
+            found = {field.name: values[field.name] for field in dataclasses.fields(cls)}
             for name, kind in (
                 ("prompt", Prompt),
                 ("alignment_heads", AttentionHeads),
                 ("term_annotation", TermAnnotation),
             ):
-                if found.get(name) is not None:
+                if found[name] is not None:
                     found[name] = kind.from_json(Fields(found[name], path, name))
         except BundleError as error:
             raise CheckpointError(f"{path} is damaged: {error}") from error
+        except KeyError as error:
+            raise CheckpointError(f"{path} lacks the field {error}; it is damaged.") from error
         return cls(**found)
 
     @property
@@ -267,8 +269,8 @@ def read_weights(checkpoint: Path) -> dict[str, Tensor]:
         CheckpointError: The weights are missing, damaged or non-finite.
     """
     config = checkpoint / CONFIG
-    hashes = recorded_hashes(config, read_json(config))
-    return read_tensors(checkpoint / WEIGHTS, hashes.get(WEIGHTS))
+    hashes = recorded_hashes(config, read_json(config), WEIGHTS)
+    return read_tensors(checkpoint / WEIGHTS, hashes[WEIGHTS])
 
 
 def load_weights(model: Transformer, checkpoint: Path) -> None:
@@ -331,7 +333,7 @@ def open_checkpoint(path: Path) -> Checkpoint:
     """Open a checkpoint, or the averaged or latest one of a run, without loading its weights.
 
     Raises:
-        CheckpointError: The path holds no checkpoint, or one of a newer format.
+        CheckpointError: The path holds no checkpoint, or one of another format.
     """
     path = find_checkpoint(path)
     values = read_json(path / CONFIG)
@@ -341,17 +343,17 @@ def open_checkpoint(path: Path) -> Checkpoint:
             "Convert such a model with: translate-trt import"
         )
     version = values["format_version"]
-    if not isinstance(version, int) or version > FORMAT_VERSION:
+    if version != FORMAT_VERSION:
         raise CheckpointError(
-            f"{path} has checkpoint format {version}; this version reads up to {FORMAT_VERSION}. "
-            "Upgrade translate-trt."
+            f"{path} has checkpoint format {version}; this version reads {FORMAT_VERSION}. Upgrade "
+            "translate-trt, or train or import the model again."
         )
     file = path / CONFIG
     return Checkpoint(
         **vars(DecodingDefaults.read(file, values)),
         path=path,
         model=config_from_json(ModelConfig, values.get("model"), file),
-        train=values.get("train", {}),
+        train=values["train"],
         tokenizers=named_tokenizers(file, values),
     )
 
@@ -361,13 +363,13 @@ def named_tokenizers(path: Path, values: Mapping[str, Any]) -> tuple[Path, Path]
 
     Args:
         path: Path of the JSON file, in the directory of the tokenizers.
-        values: Its content. Files of older versions name no tokenizers and mean tokenizer.spm.
+        values: Its content.
 
     Raises:
         CheckpointError: A tokenizer is not named, missing or damaged.
     """
-    names = values.get("tokenizers", {"source": TOKENIZER, "target": TOKENIZER})
     try:
+        names = values["tokenizers"]
         source, target = str(names["source"]), str(names["target"])
     except (TypeError, KeyError) as error:
         raise CheckpointError(
@@ -375,12 +377,13 @@ def named_tokenizers(path: Path, values: Mapping[str, Any]) -> tuple[Path, Path]
         ) from error
     if {Path(name).name for name in (source, target)} != {source, target}:
         raise CheckpointError(f"{path} names tokenizers outside its directory.")
+    hashes = recorded_hashes(path, values, source, target)
     for name in (source, target):
         if not path.with_name(name).is_file():
             raise CheckpointError(
                 f"{path.with_name(name)} is missing; the checkpoint is incomplete."
             )
-        check_hash(path.with_name(name), recorded_hashes(path, values).get(name))
+        check_hash(path.with_name(name), hashes[name])
     return path.with_name(source), path.with_name(target)
 
 

@@ -30,7 +30,6 @@ def _setting(
     description: str,
     choices: tuple[str, ...] = (),
     imported: bool = False,
-    added: bool = False,
     flag: str | None = None,
 ) -> Any:
     """Define a field and its help text in `translate-trt train --help`.
@@ -40,11 +39,9 @@ def _setting(
         description: Help text.
         choices: Allowed values; empty for any.
         imported: Only imported models (docs/import.md) may differ from the default.
-        added: Runs and checkpoints of older versions may lack the field; it is then the default.
         flag: Command-line flag, if not named after the field.
     """
     metadata = {"help": description, "choices": choices, "imported": imported, "flag": flag}
-    metadata["added"] = added or imported
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -102,19 +99,17 @@ class ModelConfig:
     decoder_layers: int = _setting(6, "N: layers of the decoder.")
     d_model: int = _setting(512, "Width of every layer's input and output.")
     d_ff: int = _setting(2048, "Inner width of the feed-forward layers.")
-    decoder_d_ff: int = _setting(
-        0, "Inner width of the decoder's feed-forward layers; 0: d_ff.", added=True
-    )
+    decoder_d_ff: int = _setting(0, "Inner width of the decoder's feed-forward layers; 0: d_ff.")
     heads: int = _setting(8, "h: attention heads, with values of d_v = d_model / h columns.")
     key_size: int = _setting(0, "d_k: columns of a head's queries and keys; 0: d_v.")
     dropout: float = _setting(0.1, "P_drop: dropout of sub-layer outputs and embedding sums.")
     attention_dropout: float = _setting(
         0.0, "Dropout of attention weights; the paper has none (tensor2tensor, fairseq: "
-        "attention_dropout).", added=True,
+        "attention_dropout).",
     )  # fmt: skip
     activation_dropout: float = _setting(
         0.0, "Dropout between the two matmuls of feed-forward layers; the paper has none "
-        "(tensor2tensor: relu_dropout; fairseq: activation_dropout).", added=True,
+        "(tensor2tensor: relu_dropout; fairseq: activation_dropout).",
     )  # fmt: skip
     norm: str = _setting(
         "post", "LayerNorm after each residual sum (post, the paper) or before each sub-layer "
@@ -130,19 +125,19 @@ class ModelConfig:
     decoder_mixer: str = _setting(
         "self-attention", "First sub-layer of decoder layers: self-attention (the paper), or ssru, "
         "a recurrent unit whose state is one vector (Kim et al. 2019).",
-        ("self-attention", "ssru"), added=True,
+        ("self-attention", "ssru"),
     )  # fmt: skip
     decoder_ties: str = _setting(
         "", "A number for each decoder layer, such as 1,1,2,2: layers of the same number share "
-        "their weights; empty: none do.", added=True,
+        "their weights; empty: none do.",
     )  # fmt: skip
     source_vocabulary_size: int = _setting(
-        0, "Size of a separate source vocabulary; 0: source and target share one.", added=True
+        0, "Size of a separate source vocabulary; 0: source and target share one."
     )
     tied: str = _setting(
         "all", "Shared matrices among the three of section 3.4: all (the paper); output: target "
         "and output (fairseq's share_decoder_input_output_embed); input: source and target; none.",
-        ("all", "output", "input", "none"), added=True,
+        ("all", "output", "input", "none"),
     )  # fmt: skip
 
     # ---- settings of imported models only ----
@@ -295,7 +290,7 @@ class TrainConfig:
     seed: int = _setting(1, "Seed of the initial weights, the order of batches, and dropout.")
     corpus_weights: str = _setting(
         "", "How often an epoch has each pair of the corpora of --data, in their order, such as "
-        "10,1 or 1,0.25; a quarter is another one in each epoch. Empty: once.", added=True,
+        "10,1 or 1,0.25; a quarter is another one in each epoch. Empty: once.",
     )  # fmt: skip
 
     # ---- optimizer: Adam with the schedule of equation 3 ----
@@ -303,29 +298,26 @@ class TrainConfig:
     warmup_steps: int = _setting(4_000, "Steps of learning-rate warm-up.")
     learning_rate: float = _setting(
         0.0, "Learning rate at the end of warm-up; 0: that of equation 3, "
-        "(d_model * warmup_steps)^-0.5.", added=True,
+        "(d_model * warmup_steps)^-0.5.",
     )  # fmt: skip
     learning_rate_scale: float = _setting(1.0, "Factor of the learning rate.")
-    cooldown_steps: int = _setting(
-        0, "Last steps, in which the learning rate falls linearly to 0.", added=True
-    )
+    cooldown_steps: int = _setting(0, "Last steps, in which the learning rate falls linearly to 0.")
     adam_beta1: float = _setting(0.9, "Adam's beta_1.")
     adam_beta2: float = _setting(0.98, "Adam's beta_2.")
     adam_epsilon: float = _setting(1e-9, "Adam's epsilon.")
     clip_norm: float = _setting(
         0.0, "Largest L2 norm of the gradients of a step, over all weights; larger gradients are "
-        "scaled down to it. 0: no limit.", added=True,
+        "scaled down to it. 0: no limit.",
     )  # fmt: skip
     label_smoothing: float = _setting(
         0.1, "Label smoothing: share of the target distribution spread over the vocabulary."
     )
     guided_alignment: float = _setting(
         0.0, "Weight of the loss of guided alignment, which trains a head of cross-attention on "
-        "the alignments of --data (Chen et al. 2016). 0: none.", added=True,
+        "the alignments of --data (Chen et al. 2016). 0: none.",
     )  # fmt: skip
     guided_alignment_layer: int = _setting(
         -1, "Decoder layer of that head, its first, from 0; -1: the last, -2: the one before.",
-        added=True,
     )  # fmt: skip
     precision: str = _setting(
         "auto", "Precision of matmuls; auto: bf16 where the processor has instructions for it, "
@@ -339,7 +331,7 @@ class TrainConfig:
     cudnn_attention: str = _setting(
         "off", "cuDNN's attention on a GPU; it makes a plan for every new shape of a batch, which "
         "takes longer than a step (docs/train.md).",
-        ("off", "on"), added=True,
+        ("off", "on"),
     )  # fmt: skip
 
     # ---- checkpoints, validation and logging ----
@@ -352,11 +344,10 @@ class TrainConfig:
     best_metric: str = _setting(
         "bleu", "Validation metric that selects checkpoint-best: loss, or the BLEU or chrF of "
         "greedy search; for trees, the F1 of their brackets.",
-        tuple(METRICS), added=True,
+        tuple(METRICS),
     )  # fmt: skip
     patience: int = _setting(
         0, "Stop after this many validations in a row without a better best_metric. 0: never.",
-        added=True,
     )  # fmt: skip
     log_every: int = _setting(50, "Steps between lines of metrics.jsonl.")
 
@@ -684,12 +675,12 @@ def config_from_json(kind: type[Config], values: object, path: Path) -> Config:
     if not isinstance(values, dict):
         raise CheckpointError(f"{path}: the {kind.__name__} is damaged: it is not a JSON object.")
     known = {field.name for field in dataclasses.fields(kind)}
-    added = {field.name for field in dataclasses.fields(kind) if field.metadata["added"]}
-    lacking = known - set(values) - added
+    lacking = known - set(values)
     if lacking or set(values) - known:
         raise CheckpointError(
             f"{path}: the {kind.__name__} has unknown fields {sorted(set(values) - known)} and "
-            f"lacks {sorted(lacking)}; the checkpoint was made by another version."
+            f"lacks {sorted(lacking)}; another version made it. "
+            "Train or import the model again."
         )
     try:
         return kind(**values)

@@ -18,12 +18,12 @@ from translate_trt.runtime.io.hashing import sha256_of_file
 _USE_ANOTHER = "Use another checkpoint of the run."
 
 
-def read_tensors(path: Path, sha256: str | None) -> dict[str, Tensor]:
+def read_tensors(path: Path, sha256: str) -> dict[str, Tensor]:
     """Read the tensors of a safetensors file.
 
     Args:
         path: Path of the file.
-        sha256: Recorded hash; None for checkpoints of older versions.
+        sha256: Recorded hash.
 
     Raises:
         CheckpointError: The file is missing or damaged, or holds a non-finite value.
@@ -52,13 +52,13 @@ def file_hashes(*paths: Path) -> dict[str, str]:
     return {path.name: hash_file(path) for path in paths}
 
 
-def check_hash(path: Path, sha256: str | None) -> None:
-    """Compare a file with its recorded hash; None: older versions recorded none.
+def check_hash(path: Path, sha256: str) -> None:
+    """Compare a file with its recorded hash.
 
     Raises:
         CheckpointError: The hashes differ, or the file cannot be read.
     """
-    if sha256 is not None and (found := hash_file(path)) != sha256:
+    if (found := hash_file(path)) != sha256:
         raise CheckpointError(
             f"{path} is damaged or was changed: its SHA-256 is {found}, but was {sha256} when the "
             f"file was saved. {_USE_ANOTHER}"
@@ -79,13 +79,25 @@ def hash_file(path: Path) -> str:
         raise CheckpointError(f"cannot read {path}: {error.strerror}. {_USE_ANOTHER}") from error
 
 
-def recorded_hashes(path: Path, values: Mapping[str, Any]) -> dict[str, str]:
-    """Return the hashes that `values` of a JSON file record; none in files of older versions."""
-    hashes = values.get("sha256", {})
+def recorded_hashes(path: Path, values: Mapping[str, Any], *names: str) -> dict[str, str]:
+    """Return the hashes that a config.json, state.json or run.json records, by file name.
+
+    Args:
+        path: Path of the JSON file.
+        values: Its content.
+        names: Files that must have a hash.
+
+    Raises:
+        CheckpointError: The field is damaged, or lacks one of the files.
+    """
+    hashes = values.get("sha256")
     if not isinstance(hashes, dict) or not all(isinstance(x, str) for x in hashes.values()):
         raise CheckpointError(
             f"{path} is damaged: its field 'sha256' is not a JSON object of strings."
         )
+    for name in names:
+        if name not in hashes:
+            raise CheckpointError(f"{path} is damaged: its field 'sha256' lacks {name}.")
     return hashes
 
 

@@ -58,7 +58,7 @@ class Selection:
 
     @classmethod
     def from_json(cls, values: Any) -> Selection:
-        """Read the fields; none in states of older versions.
+        """Read the fields that `to_json` returned.
 
         Raises:
             TypeError: The fields are not those of `to_json`.

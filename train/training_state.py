@@ -50,12 +50,13 @@ class TrainingState:
         """
         file = directory / "state.json"
         values = read_json(file)
-        tensors = read_tensors(directory / OPTIMIZER, recorded_hashes(file, values).get(OPTIMIZER))
-        values.pop("sha256", None)
+        hashes = recorded_hashes(file, values, OPTIMIZER)
+        tensors = read_tensors(directory / OPTIMIZER, hashes[OPTIMIZER])
+        del values["sha256"]
         try:
-            selection = Selection.from_json(values.pop("selection", {}))
+            selection = Selection.from_json(values.pop("selection"))
             return cls(**values, optimizer=tensors, selection=selection)
-        except TypeError as error:
+        except (KeyError, TypeError) as error:
             raise CheckpointError(
                 f"{directory} lacks part of the training state ({error}); use another checkpoint."
             ) from error

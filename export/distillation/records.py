@@ -135,7 +135,7 @@ class Records:
             try:
                 found = path.stat()
                 changed = found.st_size != entry["bytes"]
-                if not changed and found.st_mtime_ns != entry.get("modified"):  # written or copied
+                if not changed and found.st_mtime_ns != entry["modified"]:  # written or copied
                     changed = sha256_of_file(path)[0] != entry["sha256"]
             except OSError:
                 changed = True
@@ -178,7 +178,7 @@ def _read(path: Path) -> dict[str, Any] | None:
             for _ in (*identity["inputs"].items(), *identity["settings"].items()):
                 pass
             for entry in (value["outputs"] or {}).values():
-                entry["bytes"] + 0, entry.get("modified", 0) + 0, entry["sha256"] + ""
+                entry["bytes"] + 0, entry["modified"] + 0, entry["sha256"] + ""
             return dict(value)
     except FileNotFoundError:
         return None

@@ -79,7 +79,7 @@ def describe(evidence: Mapping[str, Any]) -> str:
 
 
 def _agrees(parity: Parity) -> bool:
-    share = parity.identical_percent + (parity.tied_percent or 0.0)
+    share = parity.identical_percent + parity.tied_percent
     return share >= LEAST_AGREEMENT_PERCENT
 
 

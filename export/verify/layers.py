@@ -276,8 +276,7 @@ class _Session:
         self.taps = _expose(model.graph, names)
         if not self.taps:
             raise BundleError(
-                f"{path} has no named layers: an older version exported it. Export the bundle "
-                "again to compare layers."
+                f"{path} has no named layers. Export the bundle again to compare layers."
             )
         options = ort.SessionOptions()
         options.log_severity_level = 3

@@ -21,7 +21,6 @@ from translate_trt.export.verify.thresholds import SHORTLIST_THRESHOLDS, THRESHO
 from translate_trt.runtime.backends.packages import TORCH
 from translate_trt.runtime.bundle.manifest import (
     Manifest,
-    ModelDescription,
     TargetEntry,
     locked_manifest,
     read_manifest,
@@ -69,11 +68,11 @@ class Parity:
         gate: Acceptance thresholds as text.
         passed: Whether the target passed them.
         missed: The checks that it failed, with the measured values.
-        engine_not_run: Why the target did not run on a GPU, but on the CPU (an engine in CPU
-            emulation, a torch target in PyTorch); None if the target itself ran.
         score_error: Largest `score_error` of the identical sentences.
         tied_percent: Share of near ties: other tokens, but a score within the acceptance
-            threshold of the reference's. None in older bundles.
+            threshold of the reference's.
+        engine_not_run: Why the target did not run on a GPU, but on the CPU (an engine in CPU
+            emulation, a torch target in PyTorch); None if the target itself ran.
         source_sha256: SHA-256 of the source lines in UTF-8, each with a newline. For a plain text
             file, `sha256sum` prints the same value.
         reference_sha256: SHA-256 of the human translations.
@@ -94,10 +93,10 @@ class Parity:
     length_penalty: float
     gate: str
     passed: bool
-    missed: tuple[str, ...] = ()
+    missed: tuple[str, ...]
+    score_error: float
+    tied_percent: float
     engine_not_run: str | None = None
-    score_error: float | None = None
-    tied_percent: float | None = None
     source_sha256: str | None = None
     reference_sha256: str | None = None
     date: str | None = None
@@ -270,16 +269,11 @@ def load_origin(
 ) -> Transformer | Ensemble:
     """Load the model or ensemble that a bundle was exported from.
 
-    Bundles of older versions do not record the hash of their weights. For these, only shape and
-    tokenizers are compared, with a warning.
-
     Raises:
         BundleError: The bundle was not exported from the checkpoints.
         CheckpointError: A checkpoint is damaged.
     """
-    recorded: list[tuple[ModelDescription, str | None]] = [
-        (manifest.model, manifest.weights_sha256)
-    ]
+    recorded = [(manifest.model, manifest.weights_sha256)]
     if manifest.members:
         recorded = [(one.model, one.weights_sha256) for one in manifest.members]
     if len(checkpoints) != len(recorded):
@@ -297,7 +291,7 @@ def load_origin(
 
 
 def _check_origin(
-    bundle: Path, manifest: Manifest, checkpoint: Checkpoint, fits: bool, weights: str | None
+    bundle: Path, manifest: Manifest, checkpoint: Checkpoint, fits: bool, weights: str
 ) -> None:
     """Raise a BundleError if the bundle was not exported from the checkpoint.
 
@@ -306,20 +300,13 @@ def _check_origin(
         manifest: Manifest of the bundle.
         checkpoint: The checkpoint.
         fits: Whether its model has the shape that the manifest records.
-        weights: SHA-256 of the weights that the manifest records, if it does.
+        weights: SHA-256 of the weights that the manifest records.
     """
     pairs = zip(("source", "target"), checkpoint.tokenizers, strict=True)
     if not fits:
         difference = "the models differ in shape"
     elif any(manifest.tokenizer[side].sha256 != sha256_of_file(path)[0] for side, path in pairs):
         difference = "the tokenizers differ"
-    elif weights is None:
-        log.warning(
-            "%s was exported by an older version, which did not record the hash of the weights: "
-            "whether %s has the same weights was not checked; export it again",
-            bundle, checkpoint.path,
-        )  # fmt: skip
-        return
     elif weights != checkpoint.weights_sha256:
         difference = "the weights differ"
     else:

@@ -21,7 +21,6 @@ from translate_trt.runtime.backends.packages import (
     extra,
     import_package,
     install_command,
-    portable_capabilities,
     supports,
     unsupported,
 )
@@ -114,8 +113,7 @@ class EngineRecord:
         package: Package that built the engine, one of `PACKAGES`, or `TORCH`.
         version: Version of the package.
         system: Operating system and processor, such as "linux-x86_64".
-        compute_capabilities: Compute capabilities of the supported GPUs, such as "8.6". Portable
-            TensorRT-RTX engines of older bundles have none; see `portable_capabilities`.
+        compute_capabilities: Compute capabilities of the supported GPUs, such as "8.6".
         hardware_compatibility: One of `HARDWARE_LEVELS`.
         version_compatible: Later versions with the same major version can load the engine.
         weights_stripped: The weights must be refitted from the ONNX file after loading.
@@ -123,8 +121,8 @@ class EngineRecord:
         layers: Number of layers of the parsed network, by TensorRT layer type.
         tensors: Type and axes of the inputs and outputs as parsed.
         options: Other builder options, for information.
-        gpu: The only GPU model that the engine supports; None for TensorRT-RTX, for a level of
-            hardware compatibility, and in older bundles.
+        gpu: The only GPU model that the engine supports; None for TensorRT-RTX, and for a
+            level of hardware compatibility.
     """
 
     package: str
@@ -327,11 +325,7 @@ def _gpu_fits(record: EngineRecord, gpu: Gpu) -> bool:
         return version_numbers(gpu.compute_capability) >= _AMPERE
     # TensorRT does not support engines of another model of the same compute capability.
     same_model = record.gpu is None or record.gpu == gpu
-    return gpu.compute_capability in _capabilities(record) and same_model
-
-
-def _capabilities(record: EngineRecord) -> tuple[str, ...]:
-    return record.compute_capabilities or portable_capabilities()
+    return gpu.compute_capability in record.compute_capabilities and same_model
 
 
 def supported_gpus(record: EngineRecord) -> str:
@@ -342,7 +336,7 @@ def supported_gpus(record: EngineRecord) -> str:
         return str(record.gpu)
     if record.hardware_compatibility == "ampere_plus":
         return "compute capability 8.0 and later"
-    return f"compute capability {', '.join(_capabilities(record))}"
+    return f"compute capability {', '.join(record.compute_capabilities)}"
 
 
 def load_engine(

@@ -241,10 +241,9 @@ class Manifest:
         search: Default values for fields of `SearchOptions`.
         tokenizer: SentencePiece models "source" and "target", one file if the vocabulary is shared.
         targets: Targets by name, at least one; the first is the default.
-        weights_sha256: SHA-256 of the checkpoint's weights, or of the first member's; None if
-            unknown.
+        weights_sha256: SHA-256 of the checkpoint's weights, or of the first member's.
         attention: Cross-attention that the step graphs return, of an ensemble that of its first
-            member; None if they return none, or for bundles that do not name it.
+            member; None if they return none.
         members: Members of an ensemble, at least two; empty for a model alone.
         term_annotation: Annotation of source text that the model was trained with; None for none.
     """
@@ -259,7 +258,7 @@ class Manifest:
     search: dict[str, Any]
     tokenizer: dict[str, FileEntry]
     targets: dict[str, TargetEntry]
-    weights_sha256: str | None = None
+    weights_sha256: str
     attention: AttentionHeads | None = None
     members: tuple[MemberDescription, ...] = ()
     term_annotation: TermAnnotation | None = None
@@ -290,7 +289,7 @@ class Manifest:
                 name: TargetEntry.from_json(name, entry)
                 for name, entry in targets.objects(at_least_one=True)
             },
-            weights_sha256=fields.optional_text("weights_sha256"),
+            weights_sha256=fields.text("weights_sha256"),
             attention=_attention(fields),
             members=_members(fields),
             term_annotation=_term_annotation(fields),
@@ -300,7 +299,7 @@ class Manifest:
         """Convert the manifest to JSON values, which `from_json` reads back."""
         value = asdict(self)
         value["prompt"] = self.prompt.to_json()
-        # As in manifests of versions without these fields.
+        # Absent rather than empty.
         if not self.members:
             del value["members"]
         if self.attention is None:
@@ -387,17 +386,10 @@ def read_manifest(bundle: Path) -> Manifest:
         raise BundleError(_why_no_manifest(bundle, error)) from error
     fields = Fields(_parse(path, content), path)
     version = fields.integer("format_version", 1)
-    if version > FORMAT_VERSION:
+    if version != FORMAT_VERSION:
         raise BundleError(
-            f"{path} has format version {version}, this translate-trt reads "
-            f"{FORMAT_VERSION}: it was made by a newer translate-trt. "
-            "Upgrade translate-trt, or export the model again."
-        )
-    if version < FORMAT_VERSION:
-        raise BundleError(
-            f"{path} has format version {version}, this translate-trt reads {FORMAT_VERSION}: it "
-            "was made by an older translate-trt, whose graphs had other inputs. "
-            "Export the model again."
+            f"{path} has format version {version}, this translate-trt reads {FORMAT_VERSION}. "
+            "Export the model again, or upgrade translate-trt."
         )
     return Manifest.from_json(fields)
 
@@ -528,8 +520,8 @@ def _languages(known: Mapping[str, int], own: str | None) -> tuple[str, ...]:
 
 
 def _attention(fields: Fields) -> AttentionHeads | None:
-    """Read the cross-attention that step graphs return, which older bundles do not name."""
-    if "attention" not in fields.values or fields.is_null("attention"):
+    """Read the cross-attention that step graphs return; None if the field is missing."""
+    if "attention" not in fields.values:
         return None
     heads = AttentionHeads.from_json(fields.object("attention"))
     model = ModelDescription.from_json(fields.object("model"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -39,27 +38,7 @@ bundle_flag = click.option(
     required=True,
     help="Directory written by translate-trt export, or name of a model of translate-trt get.",
 )
-
-
-def bundle_argument(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the argument BUNDLE, a path or an installed model, formerly --bundle, to a command."""
-
-    @functools.wraps(command)
-    def resolved(
-        *arguments: Any, bundle: Path | None, former_bundle: Path | None, **others: Any
-    ) -> None:
-        if bundle is not None and former_bundle is not None:
-            raise click.UsageError("--bundle is now the argument BUNDLE; give only one of them.")
-        found = former_bundle if bundle is None else bundle
-        if found is None:
-            raise click.UsageError(
-                "Missing argument 'BUNDLE': a directory written by translate-trt export, or the "
-                "name of a model that translate-trt get has installed."
-            )
-        command(*arguments, bundle=found, **others)
-
-    former = click.option("--bundle", "former_bundle", type=BUNDLE, hidden=True)
-    return click.argument("bundle", type=BUNDLE, required=False)(former(resolved))
+bundle_argument = click.argument("bundle", type=BUNDLE)
 
 
 def target_flags(command: Callable[..., None]) -> Callable[..., None]:

@@ -39,10 +39,7 @@ log = logging.getLogger("translate_trt")
 @click.command(cls=Command)
 @bundle_flag
 @target_flags
-@click.option(
-    "--input", "named", multiple=True, hidden=True,
-)  # fmt: skip
-@click.argument("more", nargs=-1, metavar="[INPUT]...")
+@click.argument("inputs", nargs=-1, metavar="[INPUT]...")
 @output_option("Directory for the translations, one file per input under the same name.")
 @click.option("--force", is_flag=True, help="Replace the results of a run with other settings.")
 @click.option("--workers", type=int, help="Number of workers. [all cores, or all GPUs]")
@@ -138,8 +135,7 @@ def corpus(
     bundle: Path,
     target: str | None,
     shortlist: bool,
-    named: tuple[str, ...],
-    more: tuple[str, ...],
+    inputs: tuple[str, ...],
     out: Path,
     force: bool,
     address: str | None,
@@ -159,7 +155,7 @@ def corpus(
     After Ctrl-C, SIGTERM or the loss of a machine, the same command continues where the run
     stopped. Lines that cannot be translated are left empty, counted, and listed in NAME.bad.jsonl.
     """
-    if not (named or more):
+    if not inputs:
         raise click.UsageError("nothing to translate; name inputs, such as 'data/*.txt'.")
     from translate_trt.runtime.serve.corpus.run import prepare_work, translate_inputs
     from translate_trt.runtime.serve.corpus.run_options import CorpusOptions, WorkerOptions
@@ -170,9 +166,7 @@ def corpus(
     options = CorpusOptions(**_take(flags, CorpusOptions))
     workers = WorkerOptions(**_take(flags, WorkerOptions))
     search = replace_options(read_manifest(bundle).search_options(), flags)
-    work, sources = prepare_work(
-        bundle, target, shortlist, (*named, *more), out, search, options, workers
-    )
+    work, sources = prepare_work(bundle, target, shortlist, inputs, out, search, options, workers)
     check_suffixes(
         [source.path for source in sources],
         {"input_format": options.input_format, "markup": options.markup},

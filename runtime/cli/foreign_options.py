@@ -73,22 +73,19 @@ FLAGS: dict[str, str] = {
 
 
 def explained(error: click.NoSuchOption) -> click.NoSuchOption:
-    """Return an error that names the flag for an option of another toolkit, or similar flags.
-
-    Former names and hidden options, which the help does not show, are not suggested.
-    """
+    """Return an error that names the flag for an option of another toolkit, or similar flags."""
     if error.ctx is None:
         return error
     given = error.option_name.lstrip("-").replace("_", "-")
-    params = [
-        one for one in error.ctx.command.get_params(error.ctx) if isinstance(one, click.Option)
-    ]
-    flag = "--bundle" if given in ("model", "models", "model-path") else FLAGS.get(given)
-    if flag is not None and (named := [one for one in params if flag in one.opts]):
-        use = f"the argument {flag[2:].upper()}" if named[0].hidden else flag
+    params = error.ctx.command.get_params(error.ctx)
+    shown = [name for one in params for name in (*one.opts, *one.secondary_opts)]
+    use = FLAGS.get(given)
+    if given in ("model", "models", "model-path"):
+        argument = any(isinstance(one, click.Argument) and one.name == "bundle" for one in params)
+        use = "the argument BUNDLE" if argument else "--bundle"
+    if use is not None and (use in shown or use.startswith("the ")):
         message = f"No such option '{error.option_name}'; use {use} (docs/coming-from.md)."
         return click.NoSuchOption(error.option_name, message, ctx=error.ctx)
-    shown = [name for one in params if not one.hidden for name in (*one.opts, *one.secondary_opts)]
     names = {name.lstrip("-"): name for name in shown if name.startswith("--")}
     near = [names[name] for name in difflib.get_close_matches(given, names)]
     return click.NoSuchOption(error.option_name, possibilities=near, ctx=error.ctx)

@@ -121,8 +121,6 @@ def _bundle_rows(manifest: Manifest) -> Rows:
 def _origin(manifest: Manifest) -> str:
     if manifest.members:
         return f"an ensemble of {len(manifest.members)} models"
-    if manifest.weights_sha256 is None:
-        return "unknown weights (an older version made the bundle)"
     return f"weights of SHA-256 {manifest.weights_sha256}"
 
 
@@ -264,9 +262,9 @@ def _parity_rows(parity: dict[str, Any]) -> Rows:
     try:
         low, high = parity["bleu_difference_interval"]
         verdict = f"passed: {parity['gate']}"
-        if not parity["passed"]:  # bundles of older versions have no "missed"
-            verdict = f"FAILED: {'; '.join(parity.get('missed') or [parity['gate']])}"
-        reason = parity.get("engine_not_run")
+        if not parity["passed"]:
+            verdict = f"FAILED: {'; '.join(parity['missed'])}"
+        reason = parity["engine_not_run"]
         return [
             ("parity", f"{verdict}, over {parity['sentences']} sentences"),
             *([] if reason is None else [("measured", engine_not_run_note(reason))]),
@@ -278,7 +276,9 @@ def _parity_rows(parity: dict[str, Any]) -> Rows:
                 f"{parity['bleu_difference']:+.2f} (95 %: {low:+.2f} to {high:+.2f})",
             ),
             ("signature", parity["signature"]),
-            *_test_set_rows(parity),
+            ("test source", f"SHA-256 {parity['source_sha256']}"),
+            ("test reference", f"SHA-256 {parity['reference_sha256']}"),
+            ("verified on", parity["date"]),
             (
                 "speed",
                 f"{parity['sentences_per_second']:.1f} sentences/s, "
@@ -287,13 +287,6 @@ def _parity_rows(parity: dict[str, Any]) -> Rows:
         ]
     except (KeyError, TypeError, ValueError):
         return [("parity", _pairs(parity))]
-
-
-def _test_set_rows(parity: dict[str, Any]) -> Rows:
-    """Format the test set and the date; results of older versions lack them."""
-    names = {"test source": "source_sha256", "test reference": "reference_sha256"}
-    rows = [(row, f"SHA-256 {parity[name]}") for row, name in names.items() if parity.get(name)]
-    return [*rows, *([("verified on", parity["date"])] if parity.get("date") else [])]
 
 
 def _pairs(values: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Names of arguments in all commands; former names are still accepted.
+"""Names of arguments in all commands.
 
 - A command's main input is a positional argument: BUNDLE (`info`, `verify`, `triton`), CHECKPOINT
   (`export`), INPUT (`translate`, `corpus`, `bench`). If that input is text, `--bundle` or
@@ -21,28 +21,6 @@ import click
 from translate_trt.runtime.io.lines import STDIN
 
 PATH = click.Path(path_type=Path)
-
-
-class Renamed(click.Option):
-    """Option that is also accepted under its former names, which the help does not show.
-
-    Args:
-        former: The former names.
-    """
-
-    def __init__(self, *arguments: Any, former: tuple[str, ...] = (), **settings: Any) -> None:
-        super().__init__(*arguments, **settings)
-        self._former = former
-
-    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
-        """Register the option under all its names."""
-        shown = self.opts
-        self.opts = [*shown, *self._former]
-        try:
-            super().add_to_parser(parser, ctx)
-        finally:
-            self.opts = shown
-
 
 _TYPES: dict[str, type] = {"int": int, "float": float, "str": str}
 
@@ -67,47 +45,26 @@ def field_options(
     Args:
         fields: Fields in the order of the help.
         default: Returns the note on a field's default, which ends its help text.
-        prefix: See `field_option`.
+        prefix: Prefix of the parameters, for commands with other parameters of such names.
     """
 
     def add(command: Callable[..., Any]) -> Callable[..., Any]:
         for field in reversed(list(fields)):
             text = str(field.metadata["help"])
-            if field.type == "bool":
-                option = field_option(field, prefix, is_flag=True, help=text)
-            else:
+            settings: dict[str, Any] = {"is_flag": True, "help": text}
+            if field.type != "bool":
                 choices = field.metadata.get("choices")
                 kind = click.Choice(choices) if choices else _TYPES[str(field.type)]
-                option = field_option(field, prefix, type=kind, help=f"{text} {default(field)}")
-            command = option(command)
+                settings = {"type": kind, "help": f"{text} {default(field)}"}
+            name = prefix + field.name
+            command = click.option(flag_of(field), name, default=None, **settings)(command)
         return command
 
     return add
 
 
-def field_option(
-    field: dataclasses.Field[Any], prefix: str = "", **settings: Any
-) -> Callable[..., Any]:
-    """Create the option that sets a field of a configuration.
-
-    The option is named after the field unless the field's metadata has another name under "flag";
-    the field's own name is then a former name.
-
-    Args:
-        field: Field of a dataclass.
-        prefix: Prefix of the parameter, for commands with other parameters of such names; former
-            names of options are then not accepted.
-        settings: Arguments of `click.option`.
-    """
-    flag, own = flag_of(field), "--" + field.name.replace("_", "-")
-    name = prefix + field.name
-    if flag == own or prefix:
-        return click.option(flag, name, default=None, **settings)
-    return click.option(flag, name, cls=Renamed, former=(own,), default=None, **settings)
-
-
 def output_option(help: str, required: bool = True, stdout: bool = False) -> Callable[..., Any]:
-    """Create the option for the result of a command: -o or --output, formerly --out.
+    """Create the option for the result of a command: -o or --output.
 
     Args:
         help: Help text.
@@ -125,9 +82,8 @@ def output_option(help: str, required: bool = True, stdout: bool = False) -> Cal
         return None
 
     return click.option(
-        "-o", "--output", "out", cls=Renamed, former=("--out",), type=PATH, required=required,
-        callback=path, help=help,
-    )  # fmt: skip
+        "-o", "--output", "out", type=PATH, required=required, callback=path, help=help
+    )
 
 
 def lines_output_options(command: Callable[..., Any]) -> Callable[..., Any]:

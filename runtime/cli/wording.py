@@ -34,5 +34,5 @@ def _flags(command: click.Command) -> Iterator[tuple[str, str]]:
         for subcommand in command.commands.values():
             yield from _flags(subcommand)
     for parameter in command.params:
-        if isinstance(parameter, click.Option) and parameter.name and not parameter.hidden:
+        if isinstance(parameter, click.Option) and parameter.name:
             yield parameter.name, max(parameter.opts, key=len)

@@ -47,18 +47,15 @@ def describe() -> str:
     )
     try:
         opened = ctypes.CDLL(str(path))
-        ask = opened.translate_trt_kernels
-    except (OSError, AttributeError) as error:  # not a library, or without that function
+        ask, ask_format = opened.translate_trt_kernels, opened.translate_trt_kernels_format
+    except (OSError, AttributeError) as error:  # not a library, or without these functions
         raise BackendError(
             f"{path} is no library of compiled kernels that loads here: {error}. {remedy}"
         ) from error
-    # Libraries built before format 7 do not have the function.
-    ask_format = getattr(opened, "translate_trt_kernels_format", None)
-    if ask_format is None or ask_format() != FORMAT_VERSION:
-        built_for = "an older format" if ask_format is None else f"format {ask_format()}"
+    if ask_format() != FORMAT_VERSION:
         raise BackendError(
-            f"{path} was built for bundles of {built_for}, and this translate-trt reads format "
-            f"{FORMAT_VERSION}. {remedy}"
+            f"{path} was built for bundles of format {ask_format()}, and this translate-trt reads "
+            f"format {FORMAT_VERSION}. {remedy}"
         )
     ask.restype = ctypes.c_char_p
     found: bytes = ask()

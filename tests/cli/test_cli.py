@@ -18,9 +18,7 @@ from click.testing import CliRunner, Result
 
 from translate_trt.runtime import cli
 from translate_trt.runtime.cli import SUBCOMMANDS, Subcommand, main
-from translate_trt.runtime.cli.bundle_flags import bundle_argument
 from translate_trt.runtime.cli.command import Command, Group
-from translate_trt.runtime.cli.names import output_option
 from translate_trt.runtime.errors import InputError, OptionError
 
 HEAVY = ("torch", "onnx", "onnxscript", "translate_trt.train", "translate_trt.export")
@@ -133,7 +131,7 @@ def options_of(command: click.Command) -> Iterator[tuple[str, list[click.Paramet
     [
         "translate --target a --target b",
         "score --device a --device a",
-        "data prepare --out a --output b",
+        "data prepare -o a --output b",
     ],
 )
 def test_an_option_with_one_value_is_given_once(given: str) -> None:
@@ -153,7 +151,7 @@ def test_no_two_options_of_a_command_share_a_name(name: str) -> None:
         flags = [
             flag
             for param in params
-            for flag in (*param.opts, *param.secondary_opts, *getattr(param, "_former", ()))
+            for flag in (*param.opts, *param.secondary_opts)
             if isinstance(param, click.Option)
         ]
         for one in (names, flags):
@@ -164,7 +162,7 @@ def test_suggestions_are_what_the_help_shows() -> None:
     flags = {
         "translate --model x": "--bundle",  # of another toolkit
         "info --model x": "BUNDLE",
-        "export --outpt x": "--output",  # and not the former name
+        "export --outpt x": "--output",
         "translate --bundel x": "--bundle",
     }
     for given, expected in flags.items():
@@ -172,7 +170,6 @@ def test_suggestions_are_what_the_help_shows() -> None:
             pytest.importorskip("torch", reason="the training packages are needed")
         message = run(*given.split()).stderr.splitlines()[-1]
         assert expected in message, given
-        assert "--out'" not in message
 
 
 INTERRUPTED = """
@@ -283,36 +280,6 @@ def test_verbosity_stands_before_or_after_the_subcommand(
         assert result.exit_code == 0
         assert [line.split(": ")[-1] for line in result.stderr.splitlines()] == shown
     assert log.level == level
-
-
-def test_former_names_are_accepted_and_not_shown() -> None:
-    @click.command()
-    @output_option("The file.")
-    def command(out: Path) -> None:
-        click.echo(out)
-
-    for name in ("-o", "--output", "--out"):
-        assert CliRunner().invoke(command, [name, "a"]).output == "a\n"
-    assert "--out " not in CliRunner().invoke(command, ["--help"]).output
-    assert "'--output'" in CliRunner().invoke(command, []).stderr
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code"),
-    [(["b"], 0), (["--bundle", "b"], 0), ([], 2), (["b", "--bundle", "b"], 2)],
-    ids=["argument", "former", "missing", "twice"],
-)
-def test_a_bundle_is_an_argument(arguments: list[str], code: int) -> None:
-    @click.command()
-    @bundle_argument
-    @click.option("--flag", is_flag=True)
-    def command(bundle: Path, flag: bool) -> None:
-        click.echo(f"{bundle} {flag}")
-
-    done = CliRunner().invoke(command, [*arguments, "--flag"])
-    assert done.exit_code == code
-    assert done.stdout == ("b True\n" if code == 0 else "")
-    assert "--bundle" not in CliRunner().invoke(command, ["--help"]).output
 
 
 def test_subcommands_of_a_group_take_verbosity() -> None:

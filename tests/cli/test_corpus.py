@@ -65,7 +65,7 @@ def text(tmp_path: Path) -> Path:
 def test_files_and_a_table_of_them(
     corpus: Callable[..., Result], shards: list[Any], text: Path
 ) -> None:
-    result = corpus("--input", text / "*.txt", "--shard-lines", 3)
+    result = corpus(text / "*.txt", "--shard-lines", 3)
     assert result.exit_code == 0, result.output
     assert (text / "out/a.txt").read_text() == "b a\n\n\ne d c\n" * 5
     assert (text / "out/b.txt").read_text() == "g f\n"
@@ -79,7 +79,7 @@ def test_files_and_a_table_of_them(
     assert lines[4].startswith("21 lines translated in ")
     assert str(text / "out/a.txt.bad.jsonl") in result.stderr
     # As a shell expands it.
-    again = corpus("--input", text / "a.txt", text / "b.txt", "--shard-lines", 3)
+    again = corpus(text / "a.txt", text / "b.txt", "--shard-lines", 3)
     assert again.stdout.splitlines() == [*lines[:4], "all shards were already finished"]
     assert len(shards) == 1
 
@@ -172,7 +172,7 @@ def test_progress_without_a_terminal(
     monkeypatch.setattr(shard_progress.ShardProgress, "line", note)
     monkeypatch.setattr(shard_progress, "_SECONDS_BETWEEN_LINES", 0.01)
     timeout = 60.0
-    result = corpus("--input", text / "b.txt")
+    result = corpus(text / "b.txt")
     assert "0 of 1 shards" in result.stderr
     told.clear()
     timeout = 0.1
@@ -209,7 +209,7 @@ def test_sigterm_tells_how_far_the_run_is(
 
     before = signal.getsignal(signal.SIGTERM)
     monkeypatch.setattr(run, "translate_shards", lambda *_: signal.raise_signal(signal.SIGTERM))
-    result = corpus("--input", text / "b.txt")
+    result = corpus(text / "b.txt")
     assert result.exit_code == 143
     assert "0 of 1 shards" in result.stderr
     assert signal.getsignal(signal.SIGTERM) is before

@@ -31,7 +31,7 @@ def local(text: Path, *arguments: object) -> Result:
         [text / f"{name}.{language}" for language in ("en", "de")] for name in ("train", "val")
     ]
     return data(
-        "prepare", "--from", *files[0], "--valid", *files[1], "--out", text / "out",
+        "prepare", "--from", *files[0], "--valid", *files[1], "--output", text / "out",
         "--vocabulary-size", 320, "--workers", 1, *arguments,
     )  # fmt: skip
 
@@ -96,19 +96,18 @@ def test_the_table_of_info(text: Path) -> None:
         (["--from", "a.en", "a.de"], "--from needs --valid"),
         (["wmt14-en-de", "--test", "a.en", "a.de"], "--valid and --test need --from"),
         (["wmt14-en-de", "--max-pair-length", "1"], "--max-pair-length is 1"),
-        (["wmt14-en-de", "--max-length", "1"], "--max-pair-length is 1"),  # its former name
         (["wmt14-en-de", "--mirror", "ftp://x"], "http"),
         (["--from", "a.en", "a.de", "--valid", "v.en", "v.de"], "there is no file a.en"),
     ],
 )
 def test_what_cannot_be(tmp_path: Path, arguments: list[str], message: str) -> None:
-    result = data("prepare", *arguments, "--out", tmp_path / "out", "--workers", 1)
+    result = data("prepare", *arguments, "--output", tmp_path / "out", "--workers", 1)
     assert result.exit_code == (1 if message.startswith("there is no file") else 2)
     assert message in result.stderr
 
 
 def test_an_unknown_corpus_is_a_usage_error(tmp_path: Path) -> None:
-    result = data("prepare", "wmt15", "--out", tmp_path / "out")
+    result = data("prepare", "wmt15", "--output", tmp_path / "out")
     assert result.exit_code == 2
     assert "wmt14-en-de" in result.stderr
 

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.slow
 
 
 def export(checkpoint: Checkpoint, out: Path, *flags: object) -> Result:
-    arguments = ["export", str(checkpoint.path), "--out", str(out), *map(str, flags)]
+    arguments = ["export", str(checkpoint.path), "--output", str(out), *map(str, flags)]
     return CliRunner().invoke(main, arguments)
 
 

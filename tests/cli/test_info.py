@@ -27,7 +27,7 @@ def bundle(make_bundle: Callable[..., Path]) -> Path:
 
 
 def test_table(bundle: Path) -> None:
-    result = info("--bundle", bundle)
+    result = info(bundle)
     assert result.exit_code == 0
     assert result.stderr == ""
     table = " ".join(result.stdout.split())
@@ -70,8 +70,8 @@ def test_the_gpu_and_its_package(
     gpu: Gpu | None, text: str, bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(info_module, "find_gpu", lambda: gpu)
-    assert f"GPU {text}" in " ".join(info("--bundle", bundle).stdout.split())
-    assert json.loads(info("--bundle", bundle, "--json").stdout)["gpu"] == (gpu and text)
+    assert f"GPU {text}" in " ".join(info(bundle).stdout.split())
+    assert json.loads(info(bundle, "--json").stdout)["gpu"] == (gpu and text)
 
 
 def test_the_gpus_of_engines(bundle: Path) -> None:
@@ -83,7 +83,7 @@ def test_the_gpus_of_engines(bundle: Path) -> None:
 
     def table() -> str:
         write_manifest(bundle, replace(manifest, targets={"tensorrt-rtx-fp16": entry}))
-        return " ".join(info("--bundle", bundle).stdout.split())
+        return " ".join(info(bundle).stdout.split())
 
     assert "engines for compute capability 8.6, 8.9 memory of a batch unknown" in table()
     del records["step"]["version"]
@@ -93,15 +93,15 @@ def test_the_gpus_of_engines(bundle: Path) -> None:
 def test_languages_of_a_model_of_several(bundle: Path) -> None:
     prompt = Prompt((), (), {f"l{n:03}": n for n in range(100)}, {"nl": 7, "de": 8})
     write_manifest(bundle, replace(read_manifest(bundle), prompt=prompt))
-    table = " ".join(info("--bundle", bundle).stdout.split())
+    table = " ".join(info(bundle).stdout.split())
     assert "languages any of 100 to any of 2 source languages l000, l001, l002," in table
     assert "l011 and 88 more target languages de, nl created by" in table
-    value = json.loads(info("--bundle", bundle, "--json").stdout)
+    value = json.loads(info(bundle, "--json").stdout)
     assert value["prompt"]["source_languages"]["l099"] == 99
 
 
 def test_json_is_the_manifest_and_the_check(bundle: Path) -> None:
-    value = json.loads(info("--bundle", bundle, "--json").stdout)
+    value = json.loads(info(bundle, "--json").stdout)
     assert value.pop("files") == {"onnx-fp32": "ok", "onnx-int8": "ok"}
     assert value.pop("kernels") == kernels.status()
     assert value.pop("runtime") == native.status()
@@ -114,7 +114,7 @@ def test_json_is_the_manifest_and_the_check(bundle: Path) -> None:
 def test_changed_byte_fails_after_the_table(bundle: Path, flags: list[str]) -> None:
     path = bundle / "targets/onnx-int8/step.onnx"
     path.write_text("Step of onnx-int8")
-    result = info("--bundle", bundle, *flags)
+    result = info(bundle, *flags)
     assert result.exit_code == 1
     assert result.stderr.startswith(f"translate-trt: error: {path} has SHA-256 ")
     if flags:
@@ -129,13 +129,13 @@ def test_changed_byte_fails_after_the_table(bundle: Path, flags: list[str]) -> N
 
 def test_one_problem_of_all_targets_is_told_once(bundle: Path) -> None:
     (bundle / "shared.spm").unlink()
-    result = info("--bundle", bundle)
+    result = info(bundle)
     assert result.exit_code == 1
     assert result.stderr.count("is missing") == 1
 
 
 def test_no_bundle(tmp_path: Path) -> None:
-    result = info("--bundle", tmp_path)
+    result = info(tmp_path)
     assert result.exit_code == 1
     assert result.stdout == ""
     assert "bundle" in result.stderr

@@ -96,7 +96,7 @@ def test_data_prepare_stops_at_once(
     number: signal.Signals, status: int, workers: str,
 ) -> None:  # fmt: skip
     process = start(
-        "data", "prepare", "--from", *text[:2], "--valid", *text[2:], "--out", f"{tmp_path}/out",
+        "data", "prepare", "--from", *text[:2], "--valid", *text[2:], "--output", f"{tmp_path}/out",
         "--vocabulary-type", "unigram", "--vocabulary-size", "2000", "--workers", workers,
     )  # fmt: skip
     assert interrupt(process, number) == (status, "")
@@ -118,7 +118,7 @@ def test_train_stops_at_once_and_leaves_the_run_in_out(
     (out / "run.json").write_text(before)
     process = start(
         "train", "--config", "tiny", "--train", *text[:2], "--valid", *text[2:],
-        "--out", str(out), "--force", "--device", "cpu", "--threads", "1",
+        "--output", str(out), "--force", "--device", "cpu", "--threads", "1",
     )  # fmt: skip
     assert interrupt(process, number) == (status, "")
     assert [path.read_text() for path in out.iterdir()] == [before]

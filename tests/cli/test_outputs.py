@@ -58,7 +58,7 @@ def thesis(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("place", [".", "bundle", "../ck/./bundle", "training/bundle"])
 def test_export_keeps_its_checkpoint(checkpoint_copy: Path, place: str) -> None:
     before = contents(checkpoint_copy)
-    done = run("export", checkpoint_copy, "--out", checkpoint_copy / place, "--force")
+    done = run("export", checkpoint_copy, "--output", checkpoint_copy / place, "--force")
     assert done.exit_code == 1
     assert "the input" in done.stderr
     assert contents(checkpoint_copy) == before
@@ -69,7 +69,7 @@ def test_export_keeps_a_run_that_it_would_replace(checkpoint_copy: Path, tmp_pat
     shutil.copytree(checkpoint_copy, run_directory / "checkpoint-averaged")
     before = contents(run_directory)
     for out in (run_directory, run_directory / "bundle"):
-        done = run("export", run_directory, "--out", out, "--force")
+        done = run("export", run_directory, "--output", out, "--force")
         assert done.exit_code == 1
         assert "the input" in done.stderr
     assert contents(run_directory) == before
@@ -82,18 +82,18 @@ def test_import_keeps_its_model(tmp_path: Path, place: str) -> None:
     (model / "model.bin").write_bytes(b"weights")
     (model / "config.json").write_text("{}")
     (tmp_path / "m2").symlink_to(model)
-    done = run("import", "ctranslate2", model, "--out", model / place, "--force")
+    done = run("import", "ctranslate2", model, "--output", model / place, "--force")
     assert done.exit_code == 1
     assert "the input" in done.stderr
     assert contents(model) == {"model.bin": b"weights", "config.json": b"{}"}
 
 
 COMMANDS = {
-    "export": ("export", "{ck}", "--out"),
-    "triton": ("triton", "--bundle", "{bundle}", "--out"),
-    "train": ("train", "--train", "{text}", "{text}", "--valid", "{text}", "{text}", "--out"),
+    "export": ("export", "{ck}", "--output"),
+    "triton": ("triton", "{bundle}", "--output"),
+    "train": ("train", "--train", "{text}", "{text}", "--valid", "{text}", "{text}", "--output"),
     "data prepare": ("data", "prepare", "--from", "{text}", "{text}", "--valid", "{text}",
-                     "{text}", "--out"),
+                     "{text}", "--output"),
 }  # fmt: skip
 
 

@@ -60,16 +60,16 @@ def metrics(tmp_path: Path) -> Path:
 
 def test_plot_draws_runs(metrics: Path, tmp_path: Path) -> None:
     out = tmp_path / "curves.png"
-    done = run("plot", metrics, metrics, "--out", out)
+    done = run("plot", metrics, metrics, "--output", out)
     assert (done.exit_code, done.output) == (0, "")
     width, height = png_size(out)
     assert width == 1200
     assert height >= 800
-    refused = run("plot", metrics, "--out", out)
+    refused = run("plot", metrics, "--output", out)
     assert refused.exit_code == 1
     assert "--force" in refused.stderr
     before = out.read_bytes()
-    assert run("plot", metrics, "--out", out, "--force").exit_code == 0
+    assert run("plot", metrics, "--output", out, "--force").exit_code == 0
     assert out.read_bytes() != before  # one run instead of two
 
 
@@ -84,7 +84,7 @@ def test_plot_draws_runs(metrics: Path, tmp_path: Path) -> None:
 def test_plot_says_what_is_wrong(
     metrics: Path, tmp_path: Path, name: str, out: str, code: int, message: str
 ) -> None:
-    done = run("plot", tmp_path / name, "--out", tmp_path / out)
+    done = run("plot", tmp_path / name, "--output", tmp_path / out)
     assert done.exit_code == code
     assert message in done.stderr
     assert list(tmp_path.iterdir()) == [metrics]
@@ -115,7 +115,7 @@ def test_attention_draws_every_kind(
     for layer in ("1", "all"):
         out = tmp_path / f"{layer}.png"
         arguments = ("--kind", kind, "--style", style, "--layer", layer, "--head", "2")
-        done = run("attention", "--checkpoint", checkpoint, SENTENCE, *arguments, "--out", out)
+        done = run("attention", "--checkpoint", checkpoint, SENTENCE, *arguments, "--output", out)
         assert (done.exit_code, done.output) == (0, "")
         sizes.append(png_size(out))
     assert sizes[0][0] == sizes[1][0]
@@ -145,7 +145,7 @@ def test_attention_as_json(
 
 
 def test_attention_of_a_given_translation(checkpoint: Path) -> None:
-    arguments = ("--target", "der Hund", "--layer", "all", "--head", "3", "--kind", "decoder")
+    arguments = ("--translation", "der Hund", "--layer", "all", "--head", "3", "--kind", "decoder")
     done = run("attention", "--checkpoint", checkpoint, SENTENCE, *arguments, "--json")
     value = json.loads(done.stdout)
     decoder = expected(checkpoint, "der Hund", SearchOptions()).maps["decoder"]
@@ -193,9 +193,9 @@ def test_attention_of_a_parsed_sentence(parser_run: Path, tmp_path: Path) -> Non
         ),
         ((SENTENCE, "--head", "5"), "--head"),
         (("  ",), "sentence is empty"),
-        ((SENTENCE, "--target", ""), "translation is empty"),
-        ((SENTENCE, "--out", "a.gif"), "must end in one of .png"),
-        (("cat " * 200, "--target", "Hund"), "drawn legibly"),
+        ((SENTENCE, "--translation", ""), "translation is empty"),
+        ((SENTENCE, "--output", "a.gif"), "must end in one of .png"),
+        (("cat " * 200, "--translation", "Hund"), "drawn legibly"),
     ],
 )
 def test_attention_says_what_is_wrong(
@@ -213,7 +213,7 @@ def test_attention_says_what_is_wrong(
 
 
 def test_a_sentence_too_long_to_draw_still_has_numbers(checkpoint: Path) -> None:
-    arguments = ("cat " * 200, "--target", "Hund", "--head", "1", "--json")
+    arguments = ("cat " * 200, "--translation", "Hund", "--head", "1", "--json")
     value = json.loads(run("attention", "--checkpoint", checkpoint, *arguments).stdout)
     assert len(value["key"]) > 128
     assert len(value["layers"][0]["heads"][0]["weights"][0]) == len(value["key"])

@@ -289,7 +289,7 @@ def test_resume_without_a_partial_output_begins(run: Run, text: Path, tmp_path: 
     assert run(text, "--resume").exit_code == 0
     assert run(text, "--resume").exit_code == 1  # the output is complete
     left = tmp_path / "new.0123abcd.partial"
-    left.write_text("of an older version\n")
+    left.write_text("of another program\n")
     refused = run(text, "--resume", out="new")
     assert refused.exit_code == 1
     assert f"move {left} away" in refused.stderr
@@ -368,7 +368,7 @@ def test_a_signal_in_a_message_of_a_loading_library_ends_the_command(
     arguments = {
         "translate": ["--bundle", compiled_bundle, text],
         "evaluate": [compiled_bundle, "--source", text, "--reference", text],
-        "verify": ["--bundle", compiled_bundle, "--checkpoint", checkpoint.path, "--source", text,
+        "verify": [compiled_bundle, "--checkpoint", checkpoint.path, "--source", text,
                    "--reference", text],
     }  # fmt: skip
     handler, log = Terminating(), logging.getLogger("translate_trt")

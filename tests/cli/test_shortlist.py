@@ -29,7 +29,7 @@ def text(tmp_path: Path) -> list[object]:
     for name, words in (("train.en", ENGLISH), ("train.de", GERMAN)):
         lines = (" ".join(random.choice(words, random.integers(2, 6))) + "\n" for _ in range(60))
         (tmp_path / name).write_text("".join(lines))
-    return ["--source", tmp_path / "train.en", "--target", tmp_path / "train.de"]
+    return ["--text", tmp_path / "train.en", tmp_path / "train.de"]
 
 
 def test_text_and_a_tokenizer(
@@ -39,7 +39,7 @@ def test_text_and_a_tokenizer(
 
     out = tmp_path / "s.safetensors"
     result = shortlist(
-        *text, "--tokenizer", make_bundle(), "--out", out, "--frequent", 7, "--best", 4,
+        *text, "--tokenizer", make_bundle(), "--output", out, "--frequent", 7, "--best", 4,
         "--iterations", 2, "--pairs", 50,
     )  # fmt: skip
     assert result.exit_code == 0, result.output
@@ -53,14 +53,14 @@ def test_text_and_a_tokenizer(
 
 def test_prepared_data_gives_what_its_text_gives(text: list[object], tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="prepared data needs it")
-    files = [str(text[1]), str(text[3])]
+    files = [str(text[1]), str(text[2])]
     prepare = ["data", "prepare", "--from", *files, "--valid", *files, "--keep-duplicates"]
     prepare += ["--max-length-ratio", "99"]  # drop nothing
-    prepare += ["--out", str(tmp_path / "data"), "--vocabulary-size", "320", "--workers", "1"]
+    prepare += ["--output", str(tmp_path / "data"), "--vocabulary-size", "320", "--workers", "1"]
     assert CliRunner().invoke(main, prepare).exit_code == 0
-    assert shortlist("--data", tmp_path / "data", "--out", tmp_path / "one").exit_code == 0
+    assert shortlist("--data", tmp_path / "data", "--output", tmp_path / "one").exit_code == 0
     given = [*text, "--tokenizer", tmp_path / "data"]
-    assert shortlist(*given, "--out", tmp_path / "other").exit_code == 0
+    assert shortlist(*given, "--output", tmp_path / "other").exit_code == 0
     assert (tmp_path / "one").read_bytes() == (tmp_path / "other").read_bytes()
 
 
@@ -68,7 +68,7 @@ def test_what_stands_at_out_stays_without_force(
     text: list[object], tokenizer_model: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "s").write_text("mine")
-    given = [*text, "--tokenizer", tokenizer_model, "--out", tmp_path / "s"]
+    given = [*text, "--tokenizer", tokenizer_model, "--output", tmp_path / "s"]
     refused = shortlist(*given)
     assert refused.exit_code == 1
     assert "--force" in refused.stderr
@@ -89,16 +89,16 @@ def test_what_stands_at_out_stays_without_force(
     ("arguments", "message"),
     [
         ([], "give --data, a directory of `translate-trt data prepare`, or both --text"),
-        (["--source", "a", "--target", "b"], "both --text and --tokenizer"),
-        (["--data", "d", "--source", "a"], "--data includes text and tokenizer"),
+        (["--text", "a", "b"], "both --text and --tokenizer"),
+        (["--data", "d", "--text", "a", "b"], "--data includes text and tokenizer"),
         (["--data", "nowhere"], "has no data.json"),
-        (["--source", "a", "--target", "b", "--tokenizer", "c"], "there is no tokenizer c"),
+        (["--text", "a", "b", "--tokenizer", "c"], "there is no tokenizer c"),
         (["--data", "d", "--coverage", "a", "b"], "there is no file a"),
         (["--data", "d", "--min-probability", "2"], "--min-probability is 2.0"),
     ],
 )
 def test_errors(arguments: list[str], message: str, tmp_path: Path) -> None:
-    result = shortlist(*arguments, "--out", tmp_path / "s")
+    result = shortlist(*arguments, "--output", tmp_path / "s")
     assert result.exit_code == (1 if message.startswith(("there is no", "has no")) else 2)
     assert message in result.stderr
     assert os.listdir(tmp_path) == []
@@ -113,7 +113,7 @@ def test_help_and_text_need_no_torch(
         "from translate_trt.runtime.cli import main\n"
         "main(sys.argv[1:], standalone_mode=False)\n"
     )
-    given = ["shortlist", *text, "--tokenizer", tokenizer_model, "--out", tmp_path / "s"]
+    given = ["shortlist", *text, "--tokenizer", tokenizer_model, "--output", tmp_path / "s"]
     for arguments in (["shortlist", "--help"], [*given, "--workers", 1]):
         subprocess.run([sys.executable, "-c", code, *map(str, arguments)], check=True)
     assert (tmp_path / "s").is_file()

@@ -27,7 +27,7 @@ def source(tmp_path: Path) -> Path:
 
 
 def verify(bundle: Path, checkpoint: Checkpoint, source: Path, *more: str) -> Result:
-    arguments = ["--bundle", bundle, "--checkpoint", checkpoint.path, "--source", source]
+    arguments = [bundle, "--checkpoint", checkpoint.path, "--source", source]
     return CliRunner().invoke(main, ["verify", "--threads", "1", *map(str, arguments), *more])
 
 

@@ -182,7 +182,7 @@ def test_a_failure_at_the_last_graph_leaves_the_old_bundle(
 @pytest.mark.slow
 def test_no_room_for_the_graphs(checkpoint: Checkpoint, tmp_path: Path) -> None:
     out = tmp_path / "bundle"
-    command = ["export", str(checkpoint.path), "--attention", "--out", str(out)]
+    command = ["export", str(checkpoint.path), "--attention", "--output", str(out)]
     done = CliRunner().invoke(main, command)  # traces are in their files from here on
     assert done.exit_code == 0, done.output
     shutil.rmtree(out)

@@ -223,7 +223,7 @@ def test_translate_and_info(bundle: Path) -> None:
     done = CliRunner().invoke(main, flags, input="\n".join(lines) + "\n")
     assert done.exit_code == 0, done.output
     assert done.stdout.splitlines() == expected
-    shown = CliRunner().invoke(main, ["info", "--bundle", str(bundle)]).output
+    shown = CliRunner().invoke(main, ["info", str(bundle)]).output
     assert shown.count("19 tokens, and up to 4 for each source token") == 2
 
 

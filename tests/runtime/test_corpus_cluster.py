@@ -95,7 +95,7 @@ class Run:
         program = "from translate_trt.runtime.cli import main; main()"
         self.process = subprocess.Popen(
             [*prefix, sys.executable, "-c", program, "corpus", "--bundle", bundle,
-             "--input", f"{text}/*.txt", "--output", out, "--shard-lines", "30", *flags],
+             f"{text}/*.txt", "--output", out, "--shard-lines", "30", *flags],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
 

@@ -106,22 +106,15 @@ def test_a_file_that_is_no_such_library(
             kernels.describe()
 
 
-@pytest.mark.parametrize(
-    ("version", "built_for"),
-    [(None, "an older format"), (FORMAT_VERSION - 1, f"format {FORMAT_VERSION - 1}")],
-)
 def test_a_library_for_bundles_of_another_format(
-    make_library: Callable[..., Path],
-    monkeypatch: pytest.MonkeyPatch,
-    version: int | None,
-    built_for: str,
+    make_library: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    version = FORMAT_VERSION - 1
     source = 'const char* translate_trt_kernels(void) {{ return "{name}"; }}\n'
-    if version is not None:
-        source += f"int translate_trt_kernels_format(void) {{{{ return {version}; }}}}\n"
+    source += f"int translate_trt_kernels_format(void) {{{{ return {version}; }}}}\n"
     path = make_library("old", source=source)
     monkeypatch.setenv(kernels.VARIABLE, str(path))
-    with pytest.raises(BackendError, match=f"{path} was built for bundles of {built_for}, "):
+    with pytest.raises(BackendError, match=f"{path} was built for bundles of format {version}, "):
         kernels.describe()
 
 

@@ -129,7 +129,7 @@ def test_an_unknown_name_is_reported_with_near_misses(install: Callable[..., Pat
     assert "check the path" in run("info", "/a/b").stderr
 
 
-@pytest.mark.parametrize("arguments", [("info",), ("info", "--json"), ("info", "--bundle")])
+@pytest.mark.parametrize("arguments", [("info",), ("info", "--json")])
 def test_commands_take_names(arguments: tuple[str, ...], install: Callable[..., Path]) -> None:
     install(OPUS)
     result = run(*arguments, "opus-mt-en-de")

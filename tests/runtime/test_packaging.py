@@ -182,7 +182,7 @@ def test_it_runs_where_torch_cannot_be_imported(compiled_bundle: Path, tmp_path:
     lines = done.stdout.split("\n")
     assert lines[0] == lines[1] != ""
     refused = run_without_torch(
-        compiled_bundle, "export", str(tmp_path / "run"), "--out", str(tmp_path / "b")
+        compiled_bundle, "export", str(tmp_path / "run"), "--output", str(tmp_path / "b")
     )
     assert refused.returncode == 1
     assert "'translate-trt[export]'" in refused.stderr
@@ -383,7 +383,7 @@ def test_an_installation_without_torch_translates(
     assert lines[0]
     assert lines[1] == ""
     refused = subprocess.run(
-        [binaries / "translate-trt", "verify", "--bundle", compiled_bundle, "--checkpoint", "x",
+        [binaries / "translate-trt", "verify", compiled_bundle, "--checkpoint", "x",
          "--source", "x", "--reference", "x"],
         capture_output=True, text=True, check=False, cwd=tmp_path, env=environment,
     )  # fmt: skip

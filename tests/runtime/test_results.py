@@ -1,4 +1,4 @@
-"""Translations, and the former names of their properties."""
+"""Translations of several segments."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def triton(make_bundle: Callable[..., Path], tmp_path: Path) -> Callable[..., Re
     bundle = make_bundle()
 
     def run(*arguments: object) -> Result:
-        given = ["triton", "--bundle", bundle, "--out", tmp_path / "repo", *arguments]
+        given = ["triton", bundle, "--output", tmp_path / "repo", *arguments]
         return CliRunner().invoke(main, list(map(str, given)))
 
     return run
@@ -180,7 +180,7 @@ def test_a_bundle_is_not_linked_from_where_it_goes_away(tmp_path: Path, make_bun
     inside = tmp_path / "repo/bundle"
     inside.parent.mkdir()
     (tmp_path / "bundle").rename(inside)
-    given = ["triton", "--bundle", inside, "--out", tmp_path / "repo", "--link", "--force"]
+    given = ["triton", inside, "--output", tmp_path / "repo", "--link", "--force"]
     result = CliRunner().invoke(main, list(map(str, given)))
     assert result.exit_code == 1
     assert "would replace" in result.stderr
@@ -230,7 +230,7 @@ def test_a_bundle_is_not_replaced_by_its_repository(
 ) -> None:
     bundle = make_bundle("bundle")
     (tmp_path / "link").symlink_to(bundle)
-    given = ["triton", "--bundle", bundle, "--out", bundle / place, "--force"]
+    given = ["triton", bundle, "--output", bundle / place, "--force"]
     result = CliRunner().invoke(main, list(map(str, given)))
     assert result.exit_code == 1
     assert "the output" in result.stderr
@@ -294,10 +294,10 @@ def test_strings_are_quoted_for_any_reader(text: str) -> None:
 def test_flags_are_the_fields_of_the_options() -> None:
     from translate_trt.runtime.cli.triton import triton
 
-    defaults = triton.make_context("triton", ["--bundle", "b", "--out", "o"]).params
+    defaults = triton.make_context("triton", ["b", "--output", "o"]).params
     for name, value in dataclasses.asdict(ServerOptions()).items():
         assert defaults[name] == value, name
-    others = {"bundle", "former_bundle", "target", "shortlist", "out", "force", "link"}
+    others = {"bundle", "target", "shortlist", "out", "force", "link"}
     assert defaults.keys() == {*dataclasses.asdict(ServerOptions()), *others}
 
 

@@ -46,7 +46,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
         flags += [option, directory / f"{name}.en", directory / f"{name}.de"]
     out = directory / "prepared"
     program = [sys.executable, "-m", "translate_trt.runtime.cli"]
-    options = ["--out", out, "--vocabulary-size", "300", "--workers", "1"]
+    options = ["--output", out, "--vocabulary-size", "300", "--workers", "1"]
     subprocess.run([*program, "data", "prepare", *flags, *options], check=True)
     return out
 

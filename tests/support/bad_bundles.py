@@ -267,12 +267,12 @@ BAD_BUNDLES = (
     _written(
         "a newer format",  # which is told before any field
         json.dumps({"format_version": FORMAT_VERSION + 1}).encode(),
-        r"newer translate-trt.*[Uu]pgrade",
+        r"has format version .*[Uu]pgrade",
     ),
     _written(
         "an older format",
         json.dumps({"format_version": FORMAT_VERSION - 1}).encode(),
-        r"older translate-trt.*Export the model again",
+        r"has format version .*Export the model again",
     ),
     *(
         _edited(f"search {search}", lambda m, s=search: m.update(search=s), r"the field 'search\.")

@@ -146,7 +146,7 @@ class Pair:
         self.directory, self.theirs = directory, theirs
         theirs.save_pretrained(directory)
         path = directory.parent / f"{directory.name}-checkpoint"
-        arguments = ["import", command, str(directory), "--out", str(path)]
+        arguments = ["import", command, str(directory), "--output", str(path)]
         done = CliRunner().invoke(main, arguments)
         assert done.exit_code == 0, done.output
         self.checkpoint: Checkpoint = open_checkpoint(path)

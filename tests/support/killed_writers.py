@@ -244,7 +244,23 @@ def verify(tokenizer: Path, checkpoint: Path, bundle: Path) -> Writer:
         entry = read_manifest(out).target("onnx-fp32")
         sentences = {"old": 1, "new": 2}[version]  # more of them are stronger evidence
         found = parity.Parity(
-            sentences, 100.0, 0.0, 1.0, 1.0, 0.0, (0.0, 0.0), "", 1.0, 1.0, 4, 0.6, "", True
+            sentences,
+            100.0,
+            0.0,
+            1.0,
+            1.0,
+            0.0,
+            (0.0, 0.0),
+            "",
+            1.0,
+            1.0,
+            4,
+            0.6,
+            "",
+            True,
+            (),
+            0.0,
+            0.0,
         )
         with locked_manifest(out):
             parity._record(out, [entry], {"onnx-fp32": found})

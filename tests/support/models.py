@@ -19,6 +19,7 @@ from translate_trt.runtime.bundle.prompt import Prompt
 from translate_trt.train.checkpoint import DecodingDefaults, save_checkpoint, save_imported
 from translate_trt.train.config import ModelConfig, TrainConfig
 from translate_trt.train.data.batches import encode_parallel
+from translate_trt.train.hashed_files import file_hashes
 from translate_trt.train.model import Transformer
 from translate_trt.train.trainer.objective import Objective
 
@@ -144,12 +145,11 @@ def save_imported_model(
     return path
 
 
-def forget_hashes(*files: Path) -> None:
-    """Remove the hashes from a config.json, state.json or run.json, as older versions wrote it."""
-    for file in files:
-        values = json.loads(file.read_text(encoding="utf-8"))
-        del values["sha256"]
-        file.write_text(json.dumps(values), encoding="utf-8")
+def record_hashes(file: Path) -> None:
+    """Record the hashes of changed files in the config.json, state.json or run.json beside them."""
+    values = json.loads(file.read_text(encoding="utf-8"))
+    values["sha256"] = file_hashes(*(file.with_name(name) for name in values["sha256"]))
+    file.write_text(json.dumps(values), encoding="utf-8")
 
 
 def flip_bit(file: Path, place: float = 0.9) -> None:

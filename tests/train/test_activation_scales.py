@@ -79,7 +79,7 @@ def test_missing_and_changed_files(tmp_path: Path, tokenizer_model: Path) -> Non
 
 
 REFUSED: dict[str, Any] = {
-    "has format 2; this version reads up to 1": {"format_version": 2},
+    "has format 2; this version reads 1": {"format_version": 2},
     "has format None": {"format_version": None},
     "has format True": {"format_version": True},
     "its field 'largest_magnitudes' is not a JSON object": {"largest_magnitudes": [1.0]},

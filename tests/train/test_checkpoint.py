@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from support.models import flip_bit, forget_hashes, save_model
+from support.models import flip_bit, record_hashes, save_model
 
 from translate_trt.runtime.errors import CheckpointError, OutputError
 from translate_trt.train import checkpoint as checkpoint_module
@@ -181,14 +181,16 @@ def test_weights_that_are_not_finite(saved: Path, value: float) -> None:
     weights = load_file(path)
     weights["embedding.weight"][3, 2] = value
     save_file(weights, path)
-    forget_hashes(saved / "config.json")
+    record_hashes(saved / "config.json")
     with pytest.raises(CheckpointError, match=r"embedding\.weight"):
         open_checkpoint(saved).load_model()
     with pytest.raises(CheckpointError, match="non-finite"):
         average_weights([saved])
 
 
-@pytest.mark.parametrize("hashes", ["[]", '{"model.safetensors": 5}'], ids=["list", "number"])
+@pytest.mark.parametrize(
+    "hashes", ["[]", "{}", '{"model.safetensors": 5}'], ids=["list", "missing", "number"]
+)
 def test_hashes_that_are_none(saved: Path, hashes: str) -> None:
     path = saved / "config.json"
     values = json.loads(path.read_text(encoding="utf-8"))
@@ -208,6 +210,7 @@ def test_truncated_weights(saved: Path) -> None:
     ("change", "message"),
     [
         ({"format_version": 2}, "checkpoint-00000010 .*Upgrade"),
+        ({"format_version": 0}, "checkpoint-00000010 .*format 0; .*again"),
         ({"format_version": "1"}, "checkpoint-00000010 "),
         ({"model": {"vocabulary_size": 5}}, r"config\.json.*lacks"),
         (

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from translate_trt.runtime.cli.command import Command
-from translate_trt.runtime.cli.names import Renamed, output_option
+from translate_trt.runtime.cli.names import output_option
 from translate_trt.runtime.cli.output import open_output
 from translate_trt.runtime.cli.search_flags import check_flags, replace_options, search_flags
 from translate_trt.runtime.errors import OptionError
@@ -32,8 +32,6 @@ _DEFAULT_OUT = Path("attention.png")
 @click.option(
     "--translation",
     "target",
-    cls=Renamed,
-    former=("--target",),
     help="Translation of SENTENCE; for a parser its tree, in brackets or as labels. Default: the "
     "result of beam search.",
 )

@@ -296,7 +296,7 @@ def info(directory: Path, check: bool, as_json: bool) -> None:
 
 def _vocabulary(index: dict[str, Any]) -> str:
     sizes = f"{index['vocabulary_size']:,}"
-    if source := index.get("source_vocabulary_size"):
+    if source := index["source_vocabulary_size"]:
         sizes = f"{source:,} source and {sizes} target"
     return f"{sizes} tokens, {index['token_type']}"
 

@@ -38,8 +38,6 @@ _DEFAULT = ShortlistSize()
     metavar="SOURCE TARGET",
     help="Text to learn from and its translations, line by line, instead of --data.",
 )
-@click.option("--source", type=_PATH, hidden=True)  # former names of --text
-@click.option("--target", type=_PATH, hidden=True)
 @click.option(
     "--tokenizer",
     type=_PATH,
@@ -89,8 +87,6 @@ _DEFAULT = ShortlistSize()
 def shortlist(
     prepared: Path | None,
     text: tuple[Path, Path] | None,
-    source: Path | None,
-    target: Path | None,
     tokenizer: Path | None,
     out: Path,
     frequent: int,
@@ -122,16 +118,15 @@ def shortlist(
     from translate_trt.train.worker_processes import WorkerPool, available_cores
 
     size = ShortlistSize(frequent, best, min_probability)
-    files = text or (source, target)
-    if prepared is not None and (any(files) or tokenizer):
+    if prepared is not None and (text or tokenizer):
         raise OptionError(
             "--data includes text and tokenizer; leave out --text and --tokenizer, or --data."
         )
-    inputs = (prepared, *files, tokenizer, *(coverage or ()))
+    inputs = (prepared, *(text or ()), tokenizer, *(coverage or ()))
     held_out = list(read_parallel(*coverage)) if coverage else None  # errors before hours of work
     with claimed_file(out, force, is_shortlist, "a shortlist", inputs):
         with WorkerPool(workers or available_cores()) as pool:
-            pairs_of_text, models = _text(prepared, files, tokenizer, pool)
+            pairs_of_text, models = _text(prepared, text, tokenizer, pool)
             some = pairs_of_text.spread(pairs or len(pairs_of_text))
             made = build_shortlist(some, Vocabularies.of(*models), size, iterations, pool)
         made.save(out)
@@ -142,7 +137,7 @@ def shortlist(
 
 def _text(
     prepared: Path | None,
-    files: tuple[Path | None, Path | None],
+    text: tuple[Path, Path] | None,
     tokenizer: Path | None,
     pool: WorkerPool,
 ) -> tuple[TokenPairs, tuple[Path, Path]]:
@@ -154,14 +149,13 @@ def _text(
 
         opened = open_prepared(prepared)
         return prepared_pairs(opened), opened.tokenizers
-    source, target = files
-    if source is None or target is None or tokenizer is None:
+    if text is None or tokenizer is None:
         raise OptionError(
             "give --data, a directory of `translate-trt data prepare`, or both --text and "
             "--tokenizer."
         )
     models = find_tokenizers(tokenizer)
-    return read_pairs(source, target, models, pool), models
+    return read_pairs(*text, models, pool), models
 
 
 def _rows(made: Shortlist, found: Coverage | None) -> list[tuple[str, str]]:

@@ -205,15 +205,15 @@ def open_prepared(path: Path) -> PreparedData:
     """Open a directory of `translate-trt data prepare`.
 
     Raises:
-        InputError: The directory is missing, unfinished, damaged, or of a newer format.
+        InputError: The directory is missing, unfinished, damaged, or of another format.
         OutputError: The files of an interrupted `data prepare` cannot be moved into place.
     """
     index = _read_index(path)
     version = index.get("format_version")
-    if not isinstance(version, int) or version > FORMAT_VERSION:
+    if version != FORMAT_VERSION:
         raise InputError(
-            f"{path} has data format {version}; this version reads up to {FORMAT_VERSION}. "
-            "Upgrade translate-trt."
+            f"{path} has data format {version}; this version reads {FORMAT_VERSION}. "
+            f"{_MAKE_AGAIN}, or upgrade translate-trt."
         )
     try:
         prepared = PreparedData(
@@ -222,13 +222,12 @@ def open_prepared(path: Path) -> PreparedData:
             source_language=index["source_language"],
             target_language=index["target_language"],
             vocabulary_size=index["vocabulary_size"],
-            source_vocabulary_size=index.get("source_vocabulary_size", 0),
+            source_vocabulary_size=index["source_vocabulary_size"],
             token_type=index["token_type"],
             splits=dict(index["splits"]),
             index=index,
         )
-        target = index["tokenizer_sha256"]
-        hashes = index.get("source_tokenizer_sha256", target), target
+        hashes = index["source_tokenizer_sha256"], index["tokenizer_sha256"]
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"{path / INDEX} is damaged ({error!r}). {_MAKE_AGAIN}") from error
     for path, right in zip(prepared.tokenizers, hashes, strict=True):

@@ -64,10 +64,8 @@ def check_picture(path: Path, force: bool, inputs: Iterable[Path] = ()) -> None:
 
 
 def _is_picture(sample: bytes) -> bool:
-    """Recognize our pictures by their creator; those of earlier versions name matplotlib only."""
-    return sample.startswith((b"\x89PNG", b"<?xml", b"%PDF-")) and (
-        _CREATOR.encode() in sample or b"Matplotlib" in sample
-    )
+    """Recognize our pictures by their creator."""
+    return sample.startswith((b"\x89PNG", b"<?xml", b"%PDF-")) and _CREATOR.encode() in sample
 
 
 def save_picture(figure: Figure, path: Path) -> None:

@@ -143,18 +143,16 @@ class Shortlist:
             tokenizer_sha256: Hash of the model's tokenizers; None skips the check.
 
         Raises:
-            InputError: The file is missing, damaged, not a shortlist, of a newer format, or made
+            InputError: The file is missing, damaged, not a shortlist, of another format, or made
                 with another tokenizer.
         """
         description, arrays = _read(path)
         version = description.get("format_version")
-        if not isinstance(version, int) or version > FORMAT_VERSION:
+        if version != FORMAT_VERSION:
             raise InputError(
-                f"{path} has shortlist format {version}; this version reads up to "
-                f"{FORMAT_VERSION}. Upgrade translate-trt."
+                f"{path} has shortlist format {version}; this version reads {FORMAT_VERSION}. "
+                f"{_MAKE_AGAIN}, or upgrade translate-trt."
             )
-        if version == 1 and "translations" in arrays:  # format 1: shared vocabularies only
-            arrays["copies"] = shared_copies(len(arrays["translations"]))
         try:
             shortlist = cls(
                 **{name: arrays[name] for name in _TYPES},

@@ -169,7 +169,7 @@ def _check_prepared(prepared: PreparedData, settings: Settings, asked: Mapping[s
     split, weights = prepared.splits["train"], settings.train.weights_of_corpora
     if settings.train.guided_alignment and "link_elements" not in split:
         raise OptionError(f"{prepared.path} has no alignments. {_NEEDS_ALIGNMENTS}")
-    count = len(split.get("corpora", [0]))
+    count = len(split["corpora"])
     if weights and len(weights) != count:
         raise OptionError(
             f"corpus_weights {settings.train.corpus_weights} has {len(weights)} weights, but "

@@ -251,8 +251,8 @@ def _differences(asked: dict[str, Any], kept: dict[str, Any], model: ModelConfig
 
 
 def _check_origin(out: Path, origin: dict[str, Any] | None, start: Path) -> None:
-    if origin is None or open_checkpoint(start).weights_sha256 != origin.get("sha256"):
-        began = "random weights" if origin is None else origin.get("path")
+    if origin is None or open_checkpoint(start).weights_sha256 != origin["sha256"]:
+        began = "random weights" if origin is None else origin["path"]
         raise OptionError(
             f"the run in {out} began with {began}, not with --from {start}. Leave --from out to "
             "continue it, or choose another --output."

@@ -22,7 +22,7 @@ PARITY = Parity(
     sentences=24, identical_percent=50.0, largest_score_difference=0.1, bleu=29.0,
     reference_bleu=30.0, bleu_difference=-1.0, bleu_difference_interval=(-2.0, -0.5), signature="",
     sentences_per_second=1.0, reference_sentences_per_second=1.0, beam_size=4, length_penalty=1.0,
-    gate="", passed=False, tied_percent=0.0,
+    gate="", passed=False, missed=(), score_error=0.0, tied_percent=0.0,
 )  # fmt: skip
 
 

@@ -63,7 +63,7 @@ def trained() -> Path:
 @pytest.fixture(scope="module")
 def checkpoint(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
     path = tmp_path_factory.mktemp("imported") / "checkpoint"
-    arguments = ["import", "ctranslate2", str(trained), "--out", str(path)]
+    arguments = ["import", "ctranslate2", str(trained), "--output", str(path)]
     done = CliRunner().invoke(main, [*arguments, "--languages", "ar", "en"])
     assert done.exit_code == 0, done.output
     assert done.stdout == f"{path}: 6 + 6 layers, 182,731 parameters\n"
@@ -434,7 +434,7 @@ def test_a_model_like_barthez(tmp_path: Path) -> None:
     out = tmp_path / "checkpoint"
     done = CliRunner().invoke(main, [
         "import", "ctranslate2", str(directory), "--source-format", "<s> {text} </s>",
-        "--target-prefix", "<s>", "--out", str(out),
+        "--target-prefix", "<s>", "--output", str(out),
     ])  # fmt: skip
     assert done.exit_code == 0, done.output
     assert len(open_checkpoint(out).prompt.target) == 1

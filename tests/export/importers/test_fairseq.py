@@ -291,7 +291,7 @@ def test_one_dictionary_by_the_command(tmp_path: Path) -> None:
     nested["_name"] = nested.pop("arch")
     path, dictionary, _ = save(tmp_path, {}, weights, cfg={"model": nested})
     out = tmp_path / "checkpoint"
-    arguments = ["import", "fairseq", str(path), "--dict", str(dictionary), "--out", str(out)]
+    arguments = ["import", "fairseq", str(path), "--dict", str(dictionary), "--output", str(out)]
     done = CliRunner().invoke(main, arguments)
     assert done.exit_code == 0, done.output
     assert done.stdout.startswith(f"{out}: 2 + 1 layers, ")

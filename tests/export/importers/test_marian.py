@@ -44,7 +44,7 @@ class Pair:
         self.theirs = save_random_marian(self.directory, tokenizer_model, tokenizer_model)
         make_lively(self.theirs, self.directory)
         path = directory / "checkpoint"
-        arguments = ["import", "marian-hf", str(self.directory), "--out", str(path)]
+        arguments = ["import", "marian-hf", str(self.directory), "--output", str(path)]
         done = CliRunner().invoke(main, arguments)
         assert done.exit_code == 0, done.output
         self.checkpoint: Checkpoint = open_checkpoint(path)

@@ -128,7 +128,7 @@ def test_a_sentencepiece_vocabulary_by_the_command(tokenizer_model: Path, tmp_pa
     path, *_ = save(tmp_path, OPTIONS, weights)
     out = tmp_path / "checkpoint"
     done = CliRunner().invoke(
-        main, ["import", "marian", str(path), "--vocab", str(spm), "--out", str(out)]
+        main, ["import", "marian", str(path), "--vocab", str(spm), "--output", str(out)]
     )
     assert done.exit_code == 0, done.output
     checkpoint = open_checkpoint(out)

@@ -255,7 +255,7 @@ def test_one_vocabulary_by_the_command(tmp_path: Path) -> None:
         old[changed] = tensor
     path = save(tmp_path, OPTIONS, old, vocab={"src": TARGET, "tgt": TARGET})
     out = tmp_path / "checkpoint"
-    done = CliRunner().invoke(main, ["import", "opennmt-py", str(path), "--out", str(out)])
+    done = CliRunner().invoke(main, ["import", "opennmt-py", str(path), "--output", str(out)])
     assert done.exit_code == 0, done.output
     checkpoint = open_checkpoint(out)
     model = checkpoint.load_model()

@@ -55,7 +55,7 @@ def test_search_defaults(bundle: Path) -> None:
 
 def test_it_says_how_to_read_a_newer_one(bundle: Path) -> None:
     edit(bundle, lambda m: m.update(format_version=m["format_version"] + 1))
-    with pytest.raises(BundleError, match="Upgrade translate-trt"):
+    with pytest.raises(BundleError, match="upgrade translate-trt"):
         read_manifest(bundle)
 
 

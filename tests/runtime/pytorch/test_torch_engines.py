@@ -212,7 +212,7 @@ def test_all_options_are_the_same_as_with_onnx_runtime(
         assert one.text == other.text
         assert one.hypotheses[0].score == pytest.approx(other.hypotheses[0].score, abs=1e-4)
     assert counts["replay"] > 0  # in steps without these inputs
-    shown = CliRunner().invoke(main, ["info", "--bundle", str(all_options_bundle)]).stdout
+    shown = CliRunner().invoke(main, ["info", str(all_options_bundle)]).stdout
     assert shown.count("attention, all options") == 1
 
 
@@ -288,12 +288,12 @@ def test_the_command_line(
     flags = ("--target", "torch-fp32", "--device", "cpu")
     shown = run("translate", "--bundle", str(bundle), *flags, "--workers", "1", str(text))
     assert shown.splitlines() == [line.text for line in reference.translate(lines)]
-    assert "torch, bf16" in run("info", "--bundle", str(bundle))
+    assert "torch, bf16" in run("info", str(bundle))
     repository = tmp_path / "repository"
-    run("triton", "--bundle", str(bundle), "--target", "torch-fp16", "--out", str(repository))
+    run("triton", str(bundle), "--target", "torch-fp16", "--output", str(repository))
     (config,) = repository.glob("*/config.pbtxt")
     assert "KIND_GPU" in config.read_text(encoding="utf-8")
-    run("triton", "--bundle", str(bundle), *flags, "--out", str(repository), "--force")
+    run("triton", str(bundle), *flags, "--output", str(repository), "--force")
     assert "KIND_CPU" in config.read_text(encoding="utf-8")
 
 
@@ -319,7 +319,7 @@ def test_verify_runs_it_on_the_cpu_and_says_so(
     assert found.passed
     assert found.identical_percent == 100
     assert found.engine_not_run == "PyTorch finds no GPU"
-    shown = CliRunner().invoke(main, ["info", "--bundle", str(copy)]).stdout
+    shown = CliRunner().invoke(main, ["info", str(copy)]).stdout
     note = "on a CPU, because the target did not run on a GPU: PyTorch finds no GPU"
     assert note in " ".join(shown.split())
 

@@ -108,7 +108,7 @@ def site(archives: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> Iterato
 @pytest.fixture
 def prepare(site: Site, tmp_path: Path) -> Callable[..., Result]:
     def run(*arguments: str, vocabulary: str = "330") -> Result:
-        command = ["data", "prepare", *arguments, "--out", str(tmp_path / "out"), "--workers", "1"]
+        command = ["data", "prepare", *arguments, "-o", str(tmp_path / "out"), "--workers", "1"]
         flags = ["--mirror", f"{site.url}/wmt/", "--vocabulary-size", vocabulary]
         return CliRunner().invoke(main, [*command, *flags])
 

@@ -320,7 +320,8 @@ def test_validation_text_without_a_pair(
         ("data.json", lambda _: b"[]", "JSON"),
         ("data.json", lambda old: old.replace(b'"splits"', b'"split"'), "'splits'"),
         ("data.json", lambda old: old.replace(b'"pairs"', b'"pair"'), "'pairs'"),
-        ("data.json", lambda old: old.replace(b'version": 3', b'version": 4'), "Upgrade"),
+        ("data.json", lambda old: old.replace(b'version": 3', b'version": 4'), "upgrade"),
+        ("data.json", lambda old: old.replace(b'version": 3', b'version": 2'), "prepare --force"),
     ],
 )
 def test_damage_is_reported(

@@ -39,7 +39,7 @@ def flags(text: Text, out: Path, settings: Settings, *more: str) -> list[str]:
     files += ["--valid", *map(str, vars(text[1]).values())]
     options = [x.replace("_", "-") if x.startswith("--") else x for x in options]
     return ["train", "--config", "tiny", "--device", "cpu", "--threads", "1",
-            "--out", str(out), *files, *options, *more]  # fmt: skip
+            "--output", str(out), *files, *options, *more]  # fmt: skip
 
 
 def torchrun(processes: int, *arguments: str) -> list[str]:

@@ -20,7 +20,7 @@ from support.models import (
     EVERYTHING_ELSE,
     LEARNED_POSITIONS,
     NO_PROMPT,
-    forget_hashes,
+    record_hashes,
     save_imported_model,
     save_model,
 )
@@ -89,7 +89,7 @@ def marian(directory: Path, tokenizer_model: Path) -> Path:
     pytest.importorskip("transformers", reason="transformers, which makes the model, is missing")
     save_random_marian(directory / "marian", tokenizer_model, tokenizer_model, lacking=2)
     arguments = ["import", "marian-hf", str(directory / "marian"), "--languages", "de", "en"]
-    done = CliRunner().invoke(main, [*arguments, "--out", str(directory / "checkpoint")])
+    done = CliRunner().invoke(main, [*arguments, "--output", str(directory / "checkpoint")])
     assert done.exit_code == 0, done.output
     return directory / "checkpoint"
 
@@ -362,7 +362,7 @@ def test_paths_without_a_checkpoint(
 
 def test_tokenizers_of_another_model(text: Text, start: Path, tmp_path: Path) -> None:
     shutil.copyfile(start / "source.spm", start / "target.spm")
-    forget_hashes(start / "config.json")
+    record_hashes(start / "config.json")
     with pytest.raises(CheckpointError, match=r"target\.spm.*300 tokens"):
         prepare_job(text, tmp_path / "run", "fine-tune", QUICK, start=start)
 
@@ -388,7 +388,7 @@ def test_the_checkpoint_of_a_resumed_run(
 def test_prepared_data(text: Text, start: Path, tmp_path: Path) -> None:
     files = ["--from", *map(str, vars(text[0]).values()), "--workers", "1"]
     files += ["--valid", *map(str, vars(text[1]).values()), "--vocabulary-size", "330"]
-    done = CliRunner().invoke(main, ["data", "prepare", "--out", str(tmp_path / "data"), *files])
+    done = CliRunner().invoke(main, ["data", "prepare", "--output", str(tmp_path / "data"), *files])
     assert done.exit_code == 0, done.output
     with pytest.raises(OptionError, match=r"--train.*--val"):
         prepare_job(
@@ -403,7 +403,7 @@ def test_prepared_data(text: Text, start: Path, tmp_path: Path) -> None:
 
 
 def test_the_command(text: Text, start: Path, tmp_path: Path) -> None:
-    command = ["train", "--from", str(start), "--out", str(tmp_path / "run"), "--steps", "2"]
+    command = ["train", "--from", str(start), "--output", str(tmp_path / "run"), "--steps", "2"]
     for name, pair in zip(("--train", "--valid"), text, strict=True):
         command += [name, *map(str, vars(pair).values())]
     done = CliRunner().invoke(main, [*command, "--learning-rate", "1e-3"])

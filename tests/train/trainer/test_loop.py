@@ -23,7 +23,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from support.models import flip_bit, forget_hashes
+from support.models import flip_bit, record_hashes
 
 from translate_trt.runtime.errors import (
     CheckpointError,
@@ -109,7 +109,7 @@ def command(text: Text, out: Path, settings: Settings, *more: str) -> list[str]:
     files = ["--train", *map(str, vars(text[0]).values())]
     files += ["--valid", *map(str, vars(text[1]).values())]
     return [sys.executable, "-c", program, "train", "--config", "tiny", "--threads", "1",
-            "--device", "cpu", "--out", str(out), *files, *flags, *more]  # fmt: skip
+            "--device", "cpu", "--output", str(out), *files, *flags, *more]  # fmt: skip
 
 
 def train_until(
@@ -323,7 +323,7 @@ def test_a_damaged_checkpoint_is_skipped_on_resume(
         if name == "missing tensor":
             del tensors["embedding.weight.exp_avg"]
         save_file(tensors, path)
-        forget_hashes(last / "training/state.json")
+        record_hashes(last / "training/state.json")
     else:
         os.truncate(last / name, (last / name).stat().st_size // 2)
     shutil.copytree(last, tmp_path / "damaged")

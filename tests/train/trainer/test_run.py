@@ -275,7 +275,7 @@ def test_cuda_without_a_gpu_is_refused() -> None:
 @pytest.fixture
 def prepared(text: Text, tmp_path: Path) -> Path:
     """Directory of the text, prepared with a vocabulary of 330 tokens."""
-    command = ["data", "prepare", "--out", str(tmp_path / "data"), "--vocabulary-size", "330"]
+    command = ["data", "prepare", "--output", str(tmp_path / "data"), "--vocabulary-size", "330"]
     command += ["--from", str(text[0].source), str(text[0].target), "--workers", "1"]
     command += ["--valid", str(text[1].source), str(text[1].target)]
     done = CliRunner().invoke(main, command)
@@ -315,7 +315,7 @@ def test_a_model_of_annotated_data_says_so(
     source, target = (side.read_text().splitlines() for side in (text[0].source, text[0].target))
     glossary = tmp_path / "glossary.tsv"
     glossary.write_text(f"{source[0].split()[0]}\t{target[0].split()[0]}\n")
-    command = ["data", "prepare", "--out", str(tmp_path / "terms"), "--vocabulary-size", "330"]
+    command = ["data", "prepare", "--output", str(tmp_path / "terms"), "--vocabulary-size", "330"]
     command += ["--from", str(text[0].source), str(text[0].target), "--workers", "1"]
     command += ["--valid", str(text[1].source), str(text[1].target)]
     command += ["--terminology", str(glossary), "--terminology-form", "replace"]
@@ -384,6 +384,6 @@ def test_the_papers_recipe_for_a_corpus(prepared: Path, settings: Settings, tmp_
 def test_text_and_prepared_data_exclude_each_other(text: Text, tmp_path: Path) -> None:
     train = ["--train", str(text[0].source), str(text[0].target)]
     for arguments in ([], train, [*train, "--data", str(tmp_path)]):
-        done = CliRunner().invoke(main, ["train", "--out", str(tmp_path / "run"), *arguments])
+        done = CliRunner().invoke(main, ["train", "--output", str(tmp_path / "run"), *arguments])
         assert done.exit_code == 2
         assert "give --train and --valid, or --data alone" in done.output
