@@ -291,7 +291,7 @@ def test_a_sentence_that_is_done_waits_at_the_last_position_there_is(
         batch = Batch(plain._graphs, plain._contract, sentences, START, END)
         for _ in range(longest + 3):
             batch.step()
-            assert not np.isnan(batch.history[-1].log_probs).any()
+            assert not np.isnan(batch.history[-1][2]).any()
         assert batch.is_done
         assert (batch.lengths <= limits).all()
         assert all(batch.hypotheses(row) for row in range(6))

@@ -20,9 +20,9 @@ from translate_trt.runtime import (
     Translation,
     TranslationService,
     Translator,
-    futures,
     kernels,
 )
+from translate_trt.runtime import service as service_module
 from translate_trt.runtime.errors import (
     BackendError,
     CapacityError,
@@ -51,6 +51,9 @@ def expected(translator: Translator) -> dict[str, Translation]:
     return {line: translator.translate(line) for line in LINES}
 
 
+RESOLVE = service_module._resolve
+
+
 class Held:
     """Block the services' threads before they resolve futures, until `release`.
 
@@ -61,7 +64,7 @@ class Held:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.worked: list[Future[Translation]] = []
         self._begun, self._submitted, self._free = (threading.Event() for _ in range(3))
-        monkeypatch.setattr("translate_trt.runtime.service.resolve", self._resolve)
+        monkeypatch.setattr("translate_trt.runtime.service._resolve", self._resolve)
         finished = core.Completions.wait
 
         def wait(completions: core.Completions) -> list[int]:
@@ -92,7 +95,7 @@ class Held:
             assert self._free.wait(60)
             return work()
 
-        futures.resolve(future, held)
+        RESOLVE(future, held)
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ import pytest
 from translate_trt.export.distillation import pareto
 from translate_trt.export.distillation.pareto import Row, System, mark_front, measure, table
 from translate_trt.runtime.benchmark import BenchOptions
+from translate_trt.runtime.bundle.prompt import Prompt
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import TextHypothesis, Translation
-from translate_trt.runtime.terms import with_terms
 from translate_trt.runtime.text.glossary import Entry, Glossary, Recall
 
 
@@ -48,8 +48,9 @@ def test_terms_of_the_test_set(reads_annotations: bool, monkeypatch: pytest.Monk
     class Student:
         """Copies its source; the terms of a glossary take the place of their source phrases."""
 
-        manifest = SimpleNamespace(term_annotation="replace" if reads_annotations else None)
-        terms = SimpleNamespace(look_up=with_terms)
+        manifest = SimpleNamespace(
+            term_annotation="replace" if reads_annotations else None, prompt=Prompt()
+        )
 
         def __init__(self, *_: object, **__: object) -> None: ...
 
@@ -58,8 +59,7 @@ def test_terms_of_the_test_set(reads_annotations: bool, monkeypatch: pytest.Monk
         ) -> list[Translation]:
             word = "cat" if terminology is None else "Katze"
             texts = [line.replace("cat", word) for line in lines]
-            found = [Translation((TextHypothesis(text, 0.0),)) for text in texts]
-            return with_terms(lines, found, terminology)
+            return [Translation((TextHypothesis(text, 0.0),)) for text in texts]
 
     monkeypatch.setattr(pareto, "Translator", Student)
     lines = ["the cat and the dog", "a cat", ""]
