@@ -50,7 +50,12 @@ def attention_of(
             AttentionHeads(1, (0,)),
             AttentionHeads(0, (1,)),
         ),
-        ({"attention": True}, AttentionHeads(1, (1, 0)), AttentionHeads(1, (0, 1))),
+        pytest.param(
+            {"attention": True},
+            AttentionHeads(1, (1, 0)),
+            AttentionHeads(1, (0, 1)),
+            marks=pytest.mark.nightly,
+        ),
     ],
 )
 def test_the_step_returns_the_chosen_attention(
@@ -109,4 +114,3 @@ def test_checkpoints_keep_their_heads(checkpoint: Checkpoint, tmp_path: Path) ->
     heads = AttentionHeads(1, (0,))
     decoding = dataclasses.replace(checkpoint.decoding, alignment_heads=heads)
     assert type(decoding).read(tmp_path / "config.json", decoding.to_json()) == decoding
-    assert type(decoding).read(tmp_path / "config.json", {}).alignment_heads is None

@@ -131,6 +131,7 @@ def test_tokens_are_scored_and_forced(bundle: Bundle, pair: list[Checkpoint]) ->
     assert_same(translator.translate_ids(sources, SearchOptions(1), given), forced)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("target", ["onnx-int8", "onnx-fp16"])
 def test_other_precisions(target: str, bundle: Bundle, pair: list[Checkpoint]) -> None:
     sources = random_sources(24, seed=4, longest=12)
@@ -210,7 +211,7 @@ def test_the_contract_of_members_with_and_without_caches(trio: list[Checkpoint])
     assert contract_fields.from_json(Fields(contract_fields.to_json(dynamic), Path())) == dynamic
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_members_that_differ_in_the_decoder_alone(checkpoint: Checkpoint, tmp_path: Path) -> None:
     """Keys and values of both are the same tensors, but outputs of the encoder's graph each."""
     # Passes match less often, because everything up to the first different weights is merged.

@@ -135,6 +135,7 @@ def test_each_side_has_its_vocabulary(everything_else: Checkpoint, bundle: Path)
         _ = everything_else.tokenizer
 
 
+@pytest.mark.nightly
 def test_learned_positions_and_a_shortlist(
     shared: SharedFiles, tokenizer_model: Path, tmp_path: Path
 ) -> None:

@@ -83,7 +83,7 @@ def test_a_small_vocabulary_has_ranks_alone() -> None:
     assert not noise.tail_tokens
 
 
-@pytest.mark.parametrize("temperature", [1.0, 3.0])
+@pytest.mark.parametrize("temperature", [3.0, pytest.param(1.0, marks=pytest.mark.nightly)])
 def test_tokens_are_drawn_from_the_whole_vocabulary(temperature: float) -> None:
     """Shares of groups of tokens in 4,000 draws; half of the probability is the tail's."""
     count, vocabulary = 4000, 3000

@@ -65,7 +65,7 @@ class Case:
         fields: of `ModelConfig`.
         end: added to the end symbol's logit, for translations of several lengths.
         may_be_unknown: banned tokens keep their probabilities.
-        slow: takes more than ten seconds.
+        nightly: its parts are in other cases as well.
     """
 
     options: list[str]
@@ -73,7 +73,7 @@ class Case:
     fields: dict[str, Any]
     end: float = 3.0
     may_be_unknown: bool = False
-    slow: bool = True
+    nightly: bool = True
 
 
 def depth(encoder: int, decoder: int) -> list[str]:
@@ -97,7 +97,7 @@ CASES = {
          "--transformer-ffn-activation", "swish", *depth(6, 1), *sizes(0)],
         ("source.yml", "target.yml"),
         {"norm": "pre", "activation": "swish", "tied": "none", "encoder_layers": 6,
-         "decoder_layers": 1}, end=1.5, slow=False,
+         "decoder_layers": 1}, end=1.5, nightly=False,
     ),
     "SSRU, tied layers, 2+4, relu, one spm": Case(
         ["--task", "transformer-base", "--tied-embeddings-all", "--transformer-ffn-activation",
@@ -112,7 +112,7 @@ CASES = {
          "--transformer-ffn-activation", "swish", *depth(6, 2), *sizes(0), *_SSRU],
         ("source.yml", "target.yml"),
         {"norm": "pre", "activation": "swish", "tied": "none", "decoder_mixer": "ssru",
-         "decoder_layers": 2}, end=1.5, slow=False,
+         "decoder_layers": 2}, end=1.5, nightly=False,
     ),
     "tied output, post-norm, 6+1, swish, two spm": Case(
         ["--task", "transformer-base", "--tied-embeddings-all=false", "--tied-embeddings",
@@ -215,7 +215,7 @@ def check_greedy_search(pair: Pair, theirs: list[list[Found]]) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] if case.slow else [], id=name)
+    "name", [pytest.param(name, marks=[pytest.mark.nightly] if case.nightly else [], id=name)
              for name, case in CASES.items()],
 )  # fmt: skip
 def test_lists_and_scores(name: str, tmp_path: Path) -> None:

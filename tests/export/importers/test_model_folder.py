@@ -82,7 +82,7 @@ def test_import_and_export_with_the_shortlist(folder: Path, tmp_path: Path) -> N
     assert open_checkpoint(checkpoint).shortlist is None
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_recorded_activation_scales(folder: Path, tmp_path: Path) -> None:
     """From the directory to verified translations with the scales that the model contains."""
     checkpoint, bundle = tmp_path / "checkpoint", tmp_path / "bundle"

@@ -83,7 +83,9 @@ def rename(old: str, new: str) -> object:
     return edit
 
 
-@pytest.mark.parametrize("fixture", ["compiled_bundle", "engine_bundle"])
+@pytest.mark.parametrize(
+    "fixture", ["compiled_bundle", pytest.param("engine_bundle", marks=pytest.mark.nightly)]
+)
 def test_sound_targets_stay_within_their_tolerance(
     fixture: str, checkpoint: Checkpoint, request: pytest.FixtureRequest
 ) -> None:
@@ -145,7 +147,7 @@ def test_the_first_wrong_layer_is_named(
     assert [report.target for report in others if report.first] == [target]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_large_activations_show_in_fp16(
     checkpoint: Checkpoint, tokenizer_model: Path, shared: SharedFiles, tmp_path: Path
 ) -> None:

@@ -340,7 +340,13 @@ def metric_of_wmt17(name: str, tokenize: str = "13a") -> Metric:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", SYSTEMS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name == "online-A.0" else pytest.param(name, marks=pytest.mark.nightly)
+        for name in SYSTEMS
+    ],
+)
 def test_the_systems_of_wmt17_have_their_published_scores(name: str) -> None:
     folder = folder_of("wmt17-en-de-systems")
     with (folder / "scores.tsv").open(encoding="utf-8") as file:
