@@ -65,7 +65,7 @@ class Job:
 
     def cancel(self) -> None:
         """Cancel the unfinished sentences of the job."""
-        self._core.check(self._core.calls.tt_job_cancel(self._handle))
+        check(self._core.calls, self._core.calls.tt_job_cancel(self._handle))
 
     def wait(self) -> None:
         """Wait until the job has finished; cancel it if a signal handler raises."""
@@ -75,7 +75,7 @@ class Job:
                 status = self._core.calls.tt_job_wait(
                     self._handle, _SECONDS_BETWEEN_SIGNALS, byref(finished)
                 )
-                self._core.check(status)
+                check(self._core.calls, status)
         except BaseException:
             self.cancel()
             raise
@@ -256,7 +256,9 @@ class Core:
         self._log = abi.LogFunction(tell)  # lives as long as the library may call it
         kernels_here = kernels.library()
         options = abi.LoadOptions()
-        self.check(self.calls.tt_load_options_default(byref(options), ctypes.sizeof(options)))
+        check(
+            self.calls, self.calls.tt_load_options_default(byref(options), ctypes.sizeof(options))
+        )
         options.target = target.encode()
         # The library lowers what the machine lacks; a larger integer would be cut to 32 bits first.
         options.threads = min(threads, _LARGEST)
@@ -272,8 +274,9 @@ class Core:
             options.engines = ctypes.addressof(self._device_functions.engines)
         options.kernels = b"none" if kernels_here is None else os.fsencode(kernels_here)
         options.log = self._log
-        self.check(
-            self.calls.tt_translator_load(os.fsencode(bundle), byref(options), byref(self._handle))
+        check(
+            self.calls,
+            self.calls.tt_translator_load(os.fsencode(bundle), byref(options), byref(self._handle)),
         )
         level[0] = logging.WARNING
         self.workers = int(self.calls.tt_translator_workers(self._handle))
@@ -308,7 +311,7 @@ class Core:
         call = self.calls.tt_submit if request.tokens is None else self.calls.tt_submit_ids
         made = c_void_p()
         try:
-            self.check(call(self._handle, *_sources(request, submit, texts), byref(made)))
+            check(self.calls, call(self._handle, *_sources(request, submit, texts), byref(made)))
             return Job(self, made)
         except BaseException:  # such as Ctrl-C, as soon as the library has returned
             self.free_job(made)
@@ -328,10 +331,10 @@ class Core:
                 0, MARKUP.index(request.markup), request.whole,
             ) as markup:  # fmt: skip
                 submit.markup = markup
-                self.check(call(self._handle, None, 0, byref(submit), None))
+                check(self.calls, call(self._handle, None, 0, byref(submit), None))
             return
         *sources, _, prefixes = _sources(request, submit, None)
-        self.check(call(self._handle, *sources, byref(submit), prefixes))
+        check(self.calls, call(self._handle, *sources, byref(submit), prefixes))
 
     def words(self, hypothesis: TextHypothesis) -> list[Word]:
         """Return the words of a translation with their confidences; see `Translator.words`."""
@@ -353,15 +356,12 @@ class Core:
     def statistics(self) -> Statistics:
         """Return the current load, and the totals since the bundle was loaded."""
         found = abi.Statistics()
-        self.check(
-            self.calls.tt_translator_statistics(self._handle, byref(found), ctypes.sizeof(found))
+        check(
+            self.calls,
+            self.calls.tt_translator_statistics(self._handle, byref(found), ctypes.sizeof(found)),
         )
         names = [name for name, _ in abi.Statistics._fields_[1:]]
         return Statistics(**{name: getattr(found, name) for name in names})
-
-    def check(self, status: int) -> None:
-        """Raise the exception of a nonzero status, with the library's message."""
-        check(self.calls, status)
 
     def free_job(self, handle: c_void_p) -> None:
         """Free a job and cancel its unfinished sentences; later calls do nothing."""
@@ -371,7 +371,9 @@ class Core:
     def translations(self, result: c_void_p, request: LineRequest) -> list[Translation]:
         """Convert a result to the translations of the lines of a request."""
         arrays = abi.ResultArrays()
-        self.check(self.calls.tt_result_as_arrays(result, byref(arrays), ctypes.sizeof(arrays)))
+        check(
+            self.calls, self.calls.tt_result_as_arrays(result, byref(arrays), ctypes.sizeof(arrays))
+        )
         count, pieces = arrays.hypotheses, _pieces_of(arrays)
         scores, piece_ends = arrays.scores[:count], arrays.piece_ends[:count]
         text_ends = arrays.text_ends[:count]
@@ -492,7 +494,7 @@ class Completions:
 
     def __init__(self, core: Core) -> None:
         self._core, self.handle = core, c_void_p()
-        core.check(core.calls.tt_completions_new(byref(self.handle)))
+        check(core.calls, core.calls.tt_completions_new(byref(self.handle)))
         self._keys = (c_void_p * _MOST_COMPLETIONS)()
 
     def wait(self) -> list[int]:
@@ -501,12 +503,12 @@ class Completions:
         status = self._core.calls.tt_completions_wait(
             self.handle, -1.0, self._keys, _MOST_COMPLETIONS, byref(count)
         )
-        self._core.check(status)
+        check(self._core.calls, status)
         return [int(key or 0) for key in self._keys[: count.value]]
 
     def add(self, key: int) -> None:
         """Add a key, which wakes up the waiting thread. Thread-safe."""
-        self._core.check(self._core.calls.tt_completions_add(self.handle, key))
+        check(self._core.calls, self._core.calls.tt_completions_add(self.handle, key))
 
     def __del__(self) -> None:
         # The waiting thread holds a reference until it has received the keys of all jobs.
