@@ -9,7 +9,7 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -203,40 +203,19 @@ def translate(
     for path in (*inputs, *(str(path) for path in others.values() if path)):
         check_input(path)
     check_suffixes(inputs, {"input_format": input_format, "document": document, "markup": markup})
-    if document and (target_prefix or input_format == "tsv"):
-        raise OptionError("--document goes with neither --target-prefix nor --input-format tsv.")
-    if document and scores and input_format == "text":
-        raise OptionError("--document has no lines for --scores; --json writes the score.")
-    if document and formats.alignments:
-        raise OptionError("--alignments are of lines; leave --document out.")
-    if markup and (target_prefix or formats.alignments or unwrap or words):
-        raise OptionError(
-            "--markup goes with none of --target-prefix, --alignments, --unwrap and --words."
-        )
-    if constraints and constraints_field:
-        raise OptionError(
-            "--constraints and --constraints-field both give the phrases of each line; leave one "
-            "of them out."
-        )
-    if (constraints or constraints_field) and (
-        markup or document or split_sentences or split_language
-    ):
-        raise OptionError(
-            f"{'--constraints' if constraints else '--constraints-field'}: constraints are of "
-            "whole texts; they go with none of --markup, --document and --split-sentences."
-        )
-    if translate_all and (document or markup):
-        raise OptionError(
-            "--translate-all goes with neither --document nor --markup, which keep text without "
-            "letters."
-        )
-    if unwrap and not document:
-        raise OptionError("--unwrap needs --document: lines of the input are translated alone.")
+    _check_flags(
+        {
+            **others, "--output": out, "--resume": resume, "--document": document,
+            "--unwrap": unwrap, "--markup": markup, "--words": words,
+            "--split-sentences": split_sentences or split_language,
+            "--alignments": formats.alignments, "--constraints-field": constraints_field,
+            "--translate-all": translate_all, "--input-format tsv": input_format == "tsv",
+            "--scores of text": scores and input_format == "text",
+        }
+    )  # fmt: skip
     for flag, file in others.items():
         if str(file) in inputs:
             raise OptionError(f"{flag} and an input are both {file}; use different files.")
-    if resume and out is None:
-        raise OptionError("--resume needs --output: it continues a file.")
     glossary = read_glossary(terminology, terminology_ignore_case)
     sentences = split_choice(split_sentences or document, split_language)
     how = _How(sentences, document, unwrap, formats.alignments, markup, glossary, translate_all)
@@ -257,8 +236,7 @@ def translate(
             bundle, target, shortlist, inputs, threads=threads, workers=workers,
             batch_tokens=batch_tokens, device=device, trust_code=trust_code,
         )  # fmt: skip
-        begin = time.perf_counter()
-        recall = Recall()
+        summary = _Summary(options)
         if words and translator.calibration is None:
             log.warning(
                 "%s is not calibrated: confidences are the model's own probabilities; run "
@@ -281,7 +259,6 @@ def translate(
         bar = stack.enter_context(
             _progress(inputs, no_progress or is_text, out is not None, results.done.records)
         )
-        count = cut = looped = 0
         for task in _tasks(chunks, prefixes, phrases, results.done):
             chunk = task.chunk
             required = task.constraints if constraints_field is None else chunk.constraints
@@ -290,32 +267,10 @@ def translate(
             results.write(chunk.render(translations), end)
             results.note(task.records, task.digest)
             bar.update(len(chunk.records))
-            count += len(translations)
-            best = [translation.hypotheses[0] for translation in translations]
-            recall.add(term for one in best for term in one.terms or ())
-            looped += sum(one.looped for one in best)
-            cut += sum(one.truncated and not one.looped for one in best)
+            summary.add(translations)
         prefixes.check_used_up()
         phrases.check_used_up()
-    seconds = time.perf_counter() - begin
-    log.info("%d lines in %.2f s, %.1f lines/s", count, seconds, count / seconds)
-    if glossary and not is_quiet(click.get_current_context()):
-        click.echo(f"terminology: {recall}", err=True)
-    if looped:
-        log.warning(
-            "%d of %d translations repeated one phrase without end and were cut; --json marks them",
-            looped,
-            count,
-        )
-    if cut:
-        log.warning(
-            "%d of %d translations were cut off at the maximum length (%s); --json marks them",
-            cut,
-            count,
-            f"source + {options.max_extra_length} tokens"
-            if options.max_length is None
-            else f"{options.max_length} tokens",
-        )
+    summary.report(with_terms=bool(glossary))
 
 
 def _read_documents(
@@ -326,6 +281,86 @@ def _read_documents(
         if markup is not None:
             check_encoding(text, markup, name)
         yield Chunk(name, None, list(record_format.read([text], name)), [text])
+
+
+#: Flags that exclude others, and why.
+_APART = (
+    ("--document", ("--target-prefix", "--input-format tsv", "--alignments", "--scores of text"),
+     "they are of lines"),
+    ("--markup", ("--target-prefix", "--alignments", "--unwrap", "--words"),
+     "tags leave the text before it is translated"),
+    ("--constraints", ("--constraints-field",), "both give the phrases of each line"),
+    *((flag, ("--markup", "--document", "--split-sentences"), "constraints are of whole texts")
+      for flag in ("--constraints", "--constraints-field")),
+    ("--translate-all", ("--document", "--markup"), "those keep text without letters"),
+)  # fmt: skip
+
+#: Flags that need another, and why.
+_NEEDS = (
+    ("--unwrap", "--document", "lines of the input are translated alone"),
+    ("--resume", "--output", "it continues a file"),
+)
+
+
+def _check_flags(given: Mapping[str, object]) -> None:
+    """Refuse flags that exclude each other or lack another.
+
+    Args:
+        given: Value of each flag; a false one is not given.
+
+    Raises:
+        OptionError: A flag excludes or needs another.
+    """
+    for flag, others, why in _APART:
+        for other in others:
+            if given[flag] and given[other]:
+                raise OptionError(
+                    f"{flag} and {other} do not go together: {why}. Leave one of them out."
+                )
+    for flag, other, why in _NEEDS:
+        if given[flag] and not given[other]:
+            raise OptionError(f"{flag} needs {other}: {why}.")
+
+
+class _Summary:
+    """Counts of a run that are reported at its end."""
+
+    def __init__(self, options: SearchOptions) -> None:
+        self._options = options
+        self._begin = time.perf_counter()
+        self._recall = Recall()
+        self._count = self._cut = self._looped = 0
+
+    def add(self, translations: Sequence[Translation]) -> None:
+        """Count translations."""
+        best = [translation.hypotheses[0] for translation in translations]
+        self._count += len(best)
+        self._recall.add(term for one in best for term in one.terms or ())
+        self._looped += sum(one.looped for one in best)
+        self._cut += sum(one.truncated and not one.looped for one in best)
+
+    def report(self, with_terms: bool) -> None:
+        """Log speed, recall of terms, and translations that were cut."""
+        seconds, maximum = time.perf_counter() - self._begin, self._options.max_length
+        log.info("%d lines in %.2f s, %.1f lines/s", self._count, seconds, self._count / seconds)
+        if with_terms and not is_quiet(click.get_current_context()):
+            click.echo(f"terminology: {self._recall}", err=True)
+        if self._looped:
+            log.warning(
+                "%d of %d translations repeated one phrase without end and were cut; --json marks "
+                "them",
+                self._looped,
+                self._count,
+            )
+        if self._cut:
+            log.warning(
+                "%d of %d translations were cut off at the maximum length (%s); --json marks them",
+                self._cut,
+                self._count,
+                f"source + {self._options.max_extra_length} tokens"
+                if maximum is None
+                else f"{maximum} tokens",
+            )
 
 
 class _How(NamedTuple):

@@ -135,8 +135,8 @@ def test_what_a_field_of_constraints_goes_with(run: Callable[..., Result], tmp_p
         ((), "--constraints-field is given, but --input-format is text; it must be"),
         ((*TSV, "--column", 1), "--constraints-field is given, but --input-format is tsv"),
         ((*JSONL, "--constraints", tmp_path / "phrases"), "them out"),
-        ((*JSONL, "--document"), "--constraints-field: constraints are of whole texts"),
-        ((*JSONL, "--markup", "html"), "--constraints-field: constraints are of whole texts"),
+        ((*JSONL, "--document"), "--constraints-field and --document"),
+        ((*JSONL, "--markup", "html"), "--constraints-field and --markup"),
     ):
         result = run("--constraints-field", "must", *flags, stdin=b"{}\n")
         assert (result.exit_code, message in result.stderr) == (2, True), result.stderr
