@@ -84,9 +84,10 @@ ConstraintProgress ProgressBuilder::build() const {
     const auto at = static_cast<std::size_t>(row);
     std::copy(added.tokens.begin(), added.tokens.end(),
               built.tokens.begin() + static_cast<std::ptrdiff_t>(at * count));
-    for (std::size_t beam = 0; beam < added.readings.size(); ++beam) {
+    const auto& readings = added.readings;
+    for (std::size_t beam = 0; beam < readings.size(); ++beam) {
       const auto progress_with = [&](std::int64_t token) {
-        return static_cast<std::int64_t>(added.readings[beam].progress_with(token));
+        return static_cast<std::int64_t>(readings[beam].progress_with(token));
       };
       const std::size_t place = at * beams + beam;
       built.with_other[place] = progress_with(kUnmarked);

@@ -501,7 +501,8 @@ void Units::cut_copies(const std::vector<std::size_t>& cuts) {
     ++found.there;
     found.translated = word;
   }
-  for (const auto& [begin, end] : source_words) {
+  for (const Span& word : source_words) {
+    const std::size_t begin = word.first, end = word.second;
     const auto first = std::upper_bound(wanted.begin(), wanted.end(), begin);
     const auto last = std::lower_bound(first, wanted.end(), end);
     if (first == last) continue;
