@@ -33,6 +33,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -200,12 +201,12 @@ class TorchSearch:
             torch.cuda.synchronize()
 
 
-class TwoCalls:
+class TwoCalls(ABC):
     """Search that is timed by two calls, whose difference consists of steps alone."""
 
+    @abstractmethod
     def translate(self, sources: list[list[int]], options: SearchOptions) -> None:
         """Search for exactly `max_length` steps."""
-        raise NotImplementedError
 
     def run(self, sources: list[list[int]], options: SearchOptions, steps: int) -> dict[str, float]:
         """Time a search of that many steps."""

@@ -324,16 +324,13 @@ class Core:
             TranslateTrtError: See `Translator.translate`.
         """
         call = self.calls.tt_check if request.tokens is None else self.calls.tt_check_ids
-        submit = submit_options(self.calls, request)
+        markup: Markup | None = None
+        texts: Texts | None = None
         if request.markup is not None:  # of no texts
-            with handle(
-                self.calls, self.calls.tt_markup_free, self.calls.tt_markup_new_named, None, None,
-                0, MARKUP.index(request.markup), request.whole,
-            ) as markup:  # fmt: skip
-                submit.markup = markup
-                check(self.calls, call(self._handle, None, 0, byref(submit), None))
-            return
-        *sources, _, prefixes = _sources(request, submit, None)
+            markup = Markup(self.calls, (), request.markup, request.whole, request.names)
+            texts = ()
+        submit = submit_options(self.calls, request, markup, texts)
+        *sources, _, prefixes = _sources(request, submit, texts)
         check(self.calls, call(self._handle, *sources, byref(submit), prefixes))
 
     def words(self, hypothesis: TextHypothesis) -> list[Word]:

@@ -128,8 +128,7 @@ SearchOptions LineJobs::checked(const Lines& lines, const SearchOptions& options
   if (lines.demands.forced == Forced::kTranslation && (lines.terminology || lines.splits)) {
     throw option_error(
         "a given translation is of a whole line; leave terminology and the splitting into "
-        "sentences "
-        "out.");
+        "sentences out.");
   }
   if (lines.splits && options.alternatives > 0) {
     throw option_error(
