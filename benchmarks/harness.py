@@ -31,7 +31,7 @@ from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from time import perf_counter, process_time, sleep
+from time import perf_counter, sleep
 from typing import Any, TypeVar
 
 from translate_trt.runtime import TranslateTrtError, kernels
@@ -232,11 +232,6 @@ def seconds_of(
         return clock() - begin
 
     return timed
-
-
-def cpu_seconds_of(run: Callable[[], object]) -> Callable[[], float]:
-    """Wrap a callable in one that returns the CPU seconds of a run, of all its threads."""
-    return seconds_of(run, process_time)
 
 
 def spread(values: Iterable[float]) -> list[float]:
