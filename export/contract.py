@@ -5,24 +5,11 @@ Letters as in `translate_trt.runtime.bundle.contract`, and L decoder layers, H h
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from translate_trt.runtime.bundle.contract import (
-    CONSTRAINT_PROGRESS,
-    CONSTRAINT_TOKENS,
-    MARKED_FACTORS,
-    MARKED_TOKENS,
-    OTHER_PROGRESS,
-    SAMPLING_NOISE,
-    SAMPLING_TEMPERATURE,
-    SAMPLING_TOP_P,
-    TAIL_NOISE,
-    TAIL_TOKENS,
-    Contract,
-    ShortlistForm,
-    TensorSpec,
-)
+from translate_trt.runtime.bundle.contract import Contract, ShortlistForm, TensorSpec
+from translate_trt.runtime.interface.tensors import TENSORS, Tensor
 from translate_trt.train.config import ModelConfig
 
 
@@ -133,90 +120,38 @@ def make_contract(
         recurrent_size: Size of the state of layers that are recurrent; 0: they have self-attention.
         member: Label of the model in an ensemble (`member_label`).
     """
-    k: str | int = layout.beams or "K"
-    marks = (
-        TensorSpec(MARKED_TOKENS, "int64", ("N", k, "B")),
-        TensorSpec(MARKED_FACTORS, "float32", ("N", k, "B")),
-        TensorSpec(SAMPLING_NOISE, "float32", ("N", "R")),
-        TensorSpec(SAMPLING_TEMPERATURE, "float32", ("N",)),
-        TensorSpec(SAMPLING_TOP_P, "float32", ("N",)),
-        TensorSpec(TAIL_TOKENS, "int64", ("N", "D")),
-        TensorSpec(TAIL_NOISE, "float32", ("N", "D")),
-        TensorSpec(CONSTRAINT_TOKENS, "int64", ("N", "U")),
-        TensorSpec(CONSTRAINT_PROGRESS, "int64", ("N", k, "U")),
-        TensorSpec(OTHER_PROGRESS, "int64", ("N", k)),
-    )
-    kinds = (("key", key_size), ("value", value_size))
-    shortlist = (TensorSpec("shortlist", "int64", ("N", "W")),)
-    full: tuple[TensorSpec, ...] = ()
-    if recurrent_size:
-        past: tuple[TensorSpec, ...] = tuple(
-            TensorSpec(f"ssru_state_{member}{layer}", "float32", ("N", k, recurrent_size))
-            for layer in range(decoder_layers)
+    holds = {
+        "": True,
+        "shortlist": layout.shortlist is not None,
+        "marks": layout.marks,
+        "recurrent": recurrent_size > 0,
+        "caches": recurrent_size == 0,
+        "free_slots": recurrent_size == 0 and layout.slots is None,
+        "attention": attention,
+    }
+    sizes = {"heads": heads, "key": key_size, "value": value_size, "width": recurrent_size}
+    fixed = {"K": layout.beams} if layout.beams else {}
+
+    def specs(tensor: Tensor, layers: int) -> Iterator[TensorSpec]:
+        kinds = ("key", "value") if "{kind}" in tensor.name else ("",)
+        for layer in range(layers if tensor.of_layers else 1):
+            for kind in kinds:
+                known = {**sizes, **fixed, "size": sizes.get(kind, 0)}
+                if tensor.in_place and layout.slots:
+                    known["P"] = layout.slots
+                axes = (int(x) if x.isdigit() else known.get(x, x) for x in tensor.axes.split())
+                name = tensor.name.format(kind=kind, member=member, layer=layer)
+                dtype = layout.cache_type if tensor.dtype == "cache" else tensor.dtype
+                yield TensorSpec(name, dtype, tuple(axes), tensor.initial, tensor.in_place)
+
+    layers = {"encoder_outputs": cross_layers or decoder_layers}
+    groups = {
+        group: tuple(
+            spec
+            for tensor in tensors
+            if holds[tensor.when]
+            for spec in specs(tensor, layers.get(group, decoder_layers))
         )
-    else:
-        # 0 for slots in a beam's past, MASKED for all others.
-        past = (TensorSpec("ancestry", "float32", ("N", k, "P"), "masked"),)
-        if layout.slots is None:
-            # Cache slots for the tokens of the live beams: K free ones.
-            past += (TensorSpec("slots", "int64", ("N", k), "ascending"),)
-            # Whether fewer than K slots are free, so that the next step needs a larger P.
-            full = (TensorSpec("full", "bool", ("N",)),)
-        past += tuple(
-            TensorSpec(
-                f"self_{kind}_{member}{layer}",
-                layout.cache_type,
-                ("N", heads, layout.slots or "P", size),
-                in_place=True,
-            )
-            for layer in range(decoder_layers)
-            for kind, size in kinds
-        )
-    return Contract(
-        encoder_inputs=(
-            TensorSpec("source_ids", "int64", ("N", "S")),
-            TensorSpec("source_lengths", "int64", ("N",)),
-        ),
-        encoder_outputs=(
-            TensorSpec("source_bias", "float32", ("N", 1, 1, "S")),
-            *(shortlist if layout.shortlist is not None else ()),
-            *(
-                TensorSpec(
-                    f"cross_{kind}_{member}{layer}", layout.cache_type, ("N", heads, "S", size)
-                )
-                for layer in range(cross_layers or decoder_layers)
-                for kind, size in kinds
-            ),
-        ),
-        request=(
-            TensorSpec("forced_tokens", "int64", ("N",)),  # or FREE, or `unscored` of a token
-            TensorSpec("min_lengths", "int64", ("N",)),
-            TensorSpec("max_lengths", "int64", ("N",)),
-            TensorSpec("length_penalty_alpha", "float32", ("N",)),
-            TensorSpec("length_penalty_beta", "float32", ("N",)),
-            TensorSpec("early_stopping", "bool", ("N",)),  # whether a full pool ends the search
-            *(marks if layout.marks else ()),
-        ),
-        state=(
-            # Last token of each live beam.
-            TensorSpec("tokens", "int64", ("N", k), "start_token"),
-            # Cumulative log-probabilities of the live beams.
-            TensorSpec("log_probs", "float32", ("N", k), "first_lives"),
-            TensorSpec("positions", "int64", ("N",)),  # tokens generated so far, until done
-            TensorSpec("done", "bool", ("N",)),
-            # The pool of finished hypotheses, best first, then those that were cut off (rule 6);
-            # empty entries score minus infinity.
-            TensorSpec("finished_scores", "float32", ("N", k), "minus_infinity"),
-            TensorSpec("finished_lengths", "int64", ("N", k)),  # including the end symbol
-            # The live beam that each hypothesis ended from or, if it was cut off, is.
-            TensorSpec("finished_parents", "int64", ("N", k)),
-            TensorSpec("finished_truncated", "bool", ("N", k)),  # whether it was cut off
-            *past,
-        ),
-        results=(
-            TensorSpec("parents", "int64", ("N", k)),
-            *full,
-            *((TensorSpec("attention", "float32", ("N", k, "S")),) if attention else ()),
-        ),
-        shortlist=layout.shortlist,
-    )
+        for group, tensors in TENSORS.items()
+    }
+    return Contract(**groups, shortlist=layout.shortlist)

@@ -28,9 +28,10 @@ from translate_trt.runtime.bundle.fields import Fields
 from translate_trt.runtime.bundle.prompt import Prompt
 from translate_trt.runtime.bundle.term_annotation import TermAnnotation
 from translate_trt.runtime.errors import BundleError, CheckpointError, OptionError
+from translate_trt.runtime.interface.options import MAX_EXTRA_LENGTH
 from translate_trt.runtime.io.atomic_files import new_directory
 from translate_trt.runtime.io.outputs import Kind
-from translate_trt.runtime.options import MAX_EXTRA_LENGTH, SearchOptions
+from translate_trt.runtime.options import SearchOptions
 from translate_trt.train.activation_scales import parse_activation_scales, write_activation_scales
 from translate_trt.train.config import ModelConfig, TrainConfig, config_from_json
 from translate_trt.train.hashed_files import (

@@ -4,7 +4,7 @@ A fused operator is an ONNX function. Its body consists of standard operators an
 own, so a graph that uses it runs anywhere: ONNX Runtime inlines the body before it optimizes the
 graph. Where a kernel is registered under the operator's name, ONNX Runtime runs the kernel instead.
 Names, inputs, outputs and attributes are therefore an interface with compiled code. `OPERATORS`
-declares this interface once; scripts/declare_fused_ops.py generates the C++ declarations and the
+declares this interface once; scripts/declare.py generates the C++ declarations and the
 table in docs/kernels.md.
 
 Bodies are in ONNX's text format, one file per operator in `bodies/`, without the signature. The
@@ -27,10 +27,12 @@ import functools
 import importlib.resources
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import onnx.parser
 import onnx_ir as ir
+
+from translate_trt.runtime.interface.tensors import TENSORS, Tensor
 
 DOMAIN = "translate_trt"
 VERSION = 1
@@ -65,6 +67,8 @@ class FusedOp:
         body: File of the body; None if the body is traced (subgraph.py).
         tags: Tags of the body's lines that belong to this variant.
         portable: Whether the kernel runs on every processor.
+        axes: Sizes of the inputs by name, with spaces between them: letters, each of which stands
+            for one size; {} if the kernel checks its shapes itself.
     """
 
     name: str
@@ -76,6 +80,7 @@ class FusedOp:
     body: str | None = None
     tags: Collection[str] = ()
     portable: bool = False
+    axes: Mapping[str, str] = field(default_factory=dict)
 
 
 def _floats(*names: str) -> dict[str, str]:
@@ -298,40 +303,19 @@ def _norm_and_embedding() -> Iterator[FusedOp]:
     )
 
 
-#: Types of the request, changes and state of `BeamSearchStep` that SelectBeams takes; its outputs,
-#: except the parents and tokens, are the next values of the state.
-_REQUEST = {
-    "forced_tokens": _INT64,
-    "min_lengths": _INT64,
-    "max_lengths": _INT64,
-    "length_penalty_alpha": _FLOAT,
-    "length_penalty_beta": _FLOAT,
-    "early_stopping": _BOOL,
-}
-_CHANGES = {
-    "marked_tokens": _INT64,
-    "marked_factors": _FLOAT,
-    "sampling_noise": _FLOAT,
-    "sampling_temperature": _FLOAT,
-    "sampling_top_p": _FLOAT,
-    "tail_tokens": _INT64,
-    "tail_noise": _FLOAT,
-    "constraint_tokens": _INT64,
-    "constraint_progress": _INT64,
-    "other_progress": _INT64,
-}
-_STATE = {
-    "log_probs": _FLOAT,
-    "positions": _INT64,
-    "done": _BOOL,
-    "finished_scores": _FLOAT,
-    "finished_lengths": _INT64,
-    "finished_parents": _INT64,
-    "finished_truncated": _BOOL,
-}
+def _of_search() -> tuple[Tensor, ...]:
+    """Tensors of the contract that SelectBeams takes: request, state, and rules 13 to 15."""
+    request, state = TENSORS["request"], TENSORS["state"]
+    return (
+        *(tensor for tensor in request if not tensor.when),
+        *(tensor for tensor in state if not tensor.when and tensor.name != "tokens"),
+        *(tensor for tensor in request if tensor.when == "marks"),
+    )
 
 
 def _search() -> Iterator[FusedOp]:
+    tensors = _of_search()
+    axes = {tensor.name: tensor.axes for tensor in tensors}
     yield FusedOp(
         name="ForcedColumns",
         summary="the `columns` and `count` that candidates are requested for: the forced token, "
@@ -345,7 +329,9 @@ def _search() -> Iterator[FusedOp]:
         },
         outputs=_LOOKUPS,
         portable=True,
+        axes={**axes, "tokens": "N K", "choices": ""},
     )  # fmt: skip
+    state = {tensor.name for tensor in TENSORS["state"]}
     yield FusedOp(
         name="SelectBeams",
         summary="rules 2 to 6 and 13 to 15 of the [search](beam-search.md): from candidates to the "
@@ -353,13 +339,17 @@ def _search() -> Iterator[FusedOp]:
         rule="select_beams",
         inputs={
             "log_probabilities": _FLOAT, "choices": _INT64, "looked_up": _FLOAT,
-            "end_token": _INT64, **_REQUEST, **_STATE, **_CHANGES,
+            "end_token": _INT64, **{tensor.name: tensor.dtype for tensor in tensors},
         },
         outputs={
             "parents": _INT64, "next_tokens": _INT64,
-            **{f"next_{name}": kind for name, kind in _STATE.items()},
+            **{f"next_{tensor.name}": tensor.dtype for tensor in tensors if tensor.name in state},
         },
         portable=True,
+        axes={
+            "log_probabilities": "N K C", "choices": "N K C", "looked_up": "N K L",
+            "end_token": "", **axes,
+        },
     )  # fmt: skip
     yield FusedOp(
         name="ExtendAncestry",
@@ -368,6 +358,7 @@ def _search() -> Iterator[FusedOp]:
         inputs={"ancestry": _FLOAT, "slots": _INT64},
         outputs=_floats("extended"),
         portable=True,
+        axes={"ancestry": "N K P", "slots": "N K"},
     )
     yield FusedOp(
         name="FollowAncestry",
@@ -377,6 +368,7 @@ def _search() -> Iterator[FusedOp]:
         inputs={"ancestry": _FLOAT, "parents": _INT64},
         outputs={"next_ancestry": _FLOAT, "next_slots": _INT64, "full": _BOOL},
         portable=True,
+        axes={"ancestry": "N K P", "parents": "N K"},
     )
     yield FusedOp(
         name="FollowParents",
@@ -386,6 +378,7 @@ def _search() -> Iterator[FusedOp]:
         outputs=_floats("next_state"),
         body="follow_parents",
         portable=True,
+        axes={"state": "N K D", "parents": "N K"},
     )
 
 

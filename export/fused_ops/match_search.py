@@ -12,14 +12,10 @@ from translate_trt.export.fused_ops.declarations import OPERATORS
 from translate_trt.export.fused_ops.matching import FusedNode, operand
 from translate_trt.export.fused_ops.subgraph import Subgraph
 from translate_trt.export.passes.base import constant
-from translate_trt.runtime.bundle.contract import (
-    CONSTRAINT_TOKENS,
-    MARKED_TOKENS,
-    NEXT,
-    SAMPLING_NOISE,
-    TAIL_TOKENS,
-)
+from translate_trt.runtime.bundle.contract import NEXT
 
+# The last input is a constant, the others are inputs of the graph.
+_COLUMNS = OPERATORS["ForcedColumns"]
 _SELECT = OPERATORS["SelectBeams"]
 # The first four inputs are candidates and a constant, the others inputs of the graph.
 _FROM_CANDIDATES = 4
@@ -27,8 +23,7 @@ _FROM_CANDIDATES = 4
 
 def forced_columns(node: ir.Node) -> FusedNode | str | None:
     """Match what candidates are requested for: columns to look up, and a count."""
-    changes = (MARKED_TOKENS, SAMPLING_NOISE, CONSTRAINT_TOKENS, TAIL_TOKENS)
-    inputs = _values(node, "inputs", "forced_tokens", "tokens", *changes)
+    inputs = _values(node, "inputs", *[*_COLUMNS.inputs][:-1])
     columns, count = node.inputs[-2:]
     if inputs is None or columns is None or count is None or _is_fused(columns):
         return None

@@ -39,6 +39,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from translate_trt.runtime.interface.tensors import TENSORS
 from translate_trt.runtime.options import SearchOptions
 
 #: Bias of masked attention scores. A finite value keeps rows from becoming NaN; its exponential is
@@ -49,23 +50,6 @@ NEXT = "next_"
 
 #: Value of `forced_tokens` that allows any token.
 FREE = -1
-
-#: Step inputs [N, K, B] that change log-probabilities (rule 13): tokens of each beam, and factors
-#: of their log-probabilities. A factor of infinity bans its token.
-MARKED_TOKENS, MARKED_FACTORS = "marked_tokens", "marked_factors"
-
-#: Step inputs that draw the next token of a sentence (rule 14): the noise [N, R] of its candidates
-#: by rank, minus infinity for those that cannot be drawn, two options [N], and tokens [N, D] that
-#: may be drawn, too, with their noise [N, D].
-SAMPLING_NOISE = "sampling_noise"
-SAMPLING_TEMPERATURE, SAMPLING_TOP_P = "sampling_temperature", "sampling_top_p"
-TAIL_TOKENS, TAIL_NOISE = "tail_tokens", "tail_noise"
-
-#: Step inputs that divide the beams among hypotheses by the progress that they have made with their
-#: sentence's constraints (rule 15): the different tokens of the constraints [N, U], the progress
-#: [N, K, U] of each beam if it is continued by each of these, and [N, K] if by any other token.
-CONSTRAINT_TOKENS = "constraint_tokens"
-CONSTRAINT_PROGRESS, OTHER_PROGRESS = "constraint_progress", "other_progress"
 
 #: Value of unused entries of `marked_tokens`, and of those at the end of `tail_tokens` and
 #: `constraint_tokens`.
@@ -212,7 +196,7 @@ class Contract:
     @property
     def marks(self) -> bool:
         """True if the step graph has the inputs of rules 13 to 15: marks, samples, constraints."""
-        return any(spec.name == MARKED_TOKENS for spec in self.request)
+        return any(spec.name == "marked_tokens" for spec in self.request)
 
     @property
     def caches(self) -> tuple[TensorSpec, ...]:
@@ -302,31 +286,15 @@ def request_values(
         max_lengths: [N] maximum lengths.
         marked_beams: Beam size K of graphs with `Contract.marks`; None for others.
     """
-
-    def values(name: str, dtype: Any) -> NDArray[Any]:
-        return np.array([getattr(one, name) for one in options], dtype=dtype)
-
-    marks: dict[str, NDArray[Any]] = {}
-    if marked_beams is not None:
-        none = (len(options), marked_beams, 0)
-        marks = {
-            MARKED_TOKENS: np.zeros(none, np.int64),
-            MARKED_FACTORS: np.zeros(none, np.float32),
-            SAMPLING_NOISE: np.zeros((len(options), 0), np.float32),
-            SAMPLING_TEMPERATURE: values("sampling_temperature", np.float32),
-            SAMPLING_TOP_P: values("sampling_top_p", np.float32),
-            TAIL_TOKENS: np.zeros((len(options), 0), np.int64),
-            TAIL_NOISE: np.zeros((len(options), 0), np.float32),
-            CONSTRAINT_TOKENS: np.zeros((len(options), 0), np.int64),
-            CONSTRAINT_PROGRESS: np.zeros(none, np.int64),
-            OTHER_PROGRESS: np.zeros((len(options), marked_beams), np.int64),
-        }
-    return {
-        "forced_tokens": np.full(len(options), FREE, dtype=np.int64),
-        "min_lengths": values("min_length", np.int64),
-        "max_lengths": max_lengths,
-        "length_penalty_alpha": values("length_penalty", np.float32),
-        "length_penalty_beta": values("length_penalty_beta", np.float32),
-        "early_stopping": values("early_stopping", np.bool_),
-        **marks,
-    }
+    sizes = {"N": len(options), "K": marked_beams or 0}
+    request: dict[str, NDArray[Any]] = {}
+    for tensor in TENSORS["request"]:
+        if tensor.when and marked_beams is None:
+            continue
+        values = np.zeros([sizes.get(axis, 0) for axis in tensor.axes.split()], tensor.dtype)
+        if tensor.option:
+            values[:] = [getattr(one, tensor.option) for one in options]
+        request[tensor.name] = values
+    request["forced_tokens"].fill(FREE)
+    request["max_lengths"] = max_lengths
+    return request

@@ -10,28 +10,14 @@ from collections.abc import Callable
 from typing import Any
 
 from translate_trt.runtime.bundle.contract import (
-    CONSTRAINT_PROGRESS,
-    CONSTRAINT_TOKENS,
     INITIAL,
-    MARKED_FACTORS,
-    MARKED_TOKENS,
-    OTHER_PROGRESS,
-    SAMPLING_NOISE,
-    SAMPLING_TEMPERATURE,
-    SAMPLING_TOP_P,
-    TAIL_NOISE,
-    TAIL_TOKENS,
     TYPES,
     Contract,
     ShortlistForm,
     TensorSpec,
 )
 from translate_trt.runtime.bundle.fields import Fields
-
-#: Groups of tensors: field names of `Contract` and keys in the manifest.
-_GROUPS = ("encoder_inputs", "encoder_outputs", "request", "state", "results")
-
-_LETTERS = ("N", "K", "S", "P", "W", "B", "R", "D", "U")
+from translate_trt.runtime.interface.tensors import LETTERS, STATIC, TENSORS, Tensor
 
 # Element types of the initial values; "zeros" fits any type.
 _INITIAL_TYPES = {
@@ -49,7 +35,7 @@ def to_json(contract: Contract) -> dict[str, Any]:
     value: dict[str, Any] = {
         "shortlist": None if form is None else {"always": form.always, "each": form.each}
     }
-    for group in _GROUPS:
+    for group in TENSORS:
         value[group] = {
             spec.name: {"dtype": spec.dtype, "axes": list(spec.axes)}
             | ({"initial": spec.initial, "in_place": spec.in_place} if group == "state" else {})
@@ -74,48 +60,45 @@ def from_json(fields: Fields) -> Contract:
             name: _read_spec(name, tensor, group == "state")
             for name, tensor in fields.object(group).objects()
         }
-        for group in _GROUPS
+        for group in TENSORS
     }
-    beams = _size(fields.object("state"), groups["state"], "tokens", 1, "K")
     caches = [x for x in groups["state"].values() if x.in_place]
     slots = next((x.axes[2] for x in caches if len(x.axes) > 2), "P" if caches else 0)
-    attention = "attention" in groups["results"]
-    expected = _expected(beams, slots, attention, shortlist)
-    of_changes = (MARKED_TOKENS, MARKED_FACTORS, SAMPLING_NOISE, SAMPLING_TEMPERATURE,
-                  SAMPLING_TOP_P, TAIL_TOKENS, TAIL_NOISE, CONSTRAINT_TOKENS,
-                  CONSTRAINT_PROGRESS, OTHER_PROGRESS)  # fmt: skip
-    if groups["request"].keys() & set(of_changes):
-        request = fields.object("request")
-        marked = _size(request, groups["request"], MARKED_TOKENS, 2, "B")
-        drawn = _size(request, groups["request"], SAMPLING_NOISE, 1, "R")
-        tail = _size(request, groups["request"], TAIL_TOKENS, 1, "D")
-        wanted = _size(request, groups["request"], CONSTRAINT_TOKENS, 1, "U")
-        described = (f"int64 [N, {beams}, {marked}]", f"float32 [N, {beams}, {marked}]",
-                     f"float32 [N, {drawn}]", "float32 [N]", "float32 [N]",
-                     f"int64 [N, {tail}]", f"float32 [N, {tail}]",
-                     f"int64 [N, {wanted}]", f"int64 [N, {beams}, {wanted}]",
-                     f"int64 [N, {beams}]")  # fmt: skip
-        expected["request"][0].update(zip(of_changes, described, strict=True))
-    for group, (required, accepts) in expected.items():
-        inside = fields.object(group)
-        for name, wanted in required.items():
-            inside.object(name)  # raises if the tensor is missing
-            if (found := _described(groups[group][name])) != wanted:
-                inside.fail(name, wanted, found)
-            if groups[group][name].in_place:
-                inside.fail(name, "a tensor that is not changed in place", found)
-        for name, spec in groups[group].items():
-            if name not in required and not accepts(spec):
-                inside.fail(name, "a tensor that this version knows", _described(spec))
+    marks = {tensor.name for tensor in TENSORS["request"] if tensor.when == "marks"}
+    holds = {
+        "": True,
+        "shortlist": shortlist is not None,
+        "marks": bool(groups["request"].keys() & marks),
+        "attention": "attention" in groups["results"],
+        "caches": slots != 0,
+        "free_slots": slots == "P",
+    }
+    letters: dict[str, str | int] = {}
+    for group, tensors in TENSORS.items():
+        inside, specs = fields.object(group), groups[group]
+        declared = [x for x in tensors if not x.of_layers and holds[x.when]]
+        for tensor in declared:
+            inside.object(tensor.name)  # raises if it is missing
+            spec = specs[tensor.name]
+            wanted = f"{tensor.dtype} [{', '.join(_axes(tensor, spec, letters))}]"
+            if (found := _described(spec)) != wanted:
+                inside.fail(tensor.name, wanted, found)
+            if spec.in_place:
+                inside.fail(tensor.name, "a tensor that is not changed in place", found)
+        others = specs.keys() - {tensor.name for tensor in declared}
+        for spec in (specs[name] for name in specs if name in others):
+            if group not in _OTHERS or not _OTHERS[group](spec, slots):
+                inside.fail(spec.name, "a tensor that this version knows", _described(spec))
     for name in groups["encoder_outputs"].keys() & groups["state"].keys():
         fields.fail("state", "tensors of other names than the encoder's", name)
-    specs = {group: tuple(named.values()) for group, named in groups.items()}
-    return Contract(**specs, shortlist=shortlist)
+    return Contract(
+        **{group: tuple(named.values()) for group, named in groups.items()}, shortlist=shortlist
+    )
 
 
 def _read_spec(name: str, fields: Fields, is_state: bool) -> TensorSpec:
     dtype = fields.choice("dtype", TYPES)
-    axes = tuple(fields.axes("axes", _LETTERS))
+    axes = tuple(fields.axes("axes", tuple(LETTERS)))
     if not is_state:
         return TensorSpec(name, dtype, axes)
     initial = fields.choice("initial", INITIAL)
@@ -124,15 +107,16 @@ def _read_spec(name: str, fields: Fields, is_state: bool) -> TensorSpec:
     return TensorSpec(name, dtype, axes, initial, fields.boolean("in_place"))
 
 
-def _size(
-    fields: Fields, specs: dict[str, TensorSpec], name: str, axis: int, letter: str
-) -> str | int:
-    """Size or letter of one axis of a required tensor."""
-    fields.object(name)
-    axes = specs[name].axes
-    if axis >= len(axes) or (isinstance(axes[axis], str) and axes[axis] != letter):
-        fields.object(name).fail("axes", f"axes of which number {axis} is {letter}", list(axes))
-    return axes[axis]
+def _axes(tensor: Tensor, spec: TensorSpec, sizes: dict[str, str | int]) -> list[str]:
+    """Axes of a declared tensor; where a target may have a size, that of the first tensor holds."""
+    axes = []
+    for index, axis in enumerate(tensor.axes.split()):
+        if axis in STATIC and index < len(spec.axes):
+            found = spec.axes[index]
+            if found == axis or isinstance(found, int):
+                sizes.setdefault(axis, found)
+        axes.append(str(sizes.get(axis, axis)))
+    return axes
 
 
 def _described(spec: TensorSpec) -> str:
@@ -140,63 +124,26 @@ def _described(spec: TensorSpec) -> str:
     return f"{spec.dtype} [{', '.join(map(str, spec.axes))}]"
 
 
-def _expected(
-    k: str | int, capacity: str | int, attention: bool, shortlist: ShortlistForm | None
-) -> dict[str, tuple[dict[str, str], Callable[[TensorSpec], bool]]]:
-    """Return the required tensors of each group, and the predicate that others must satisfy."""
-    beams = f"[N, {k}]"
-    state = {
-        "tokens": f"int64 {beams}",
-        "log_probs": f"float32 {beams}",
-        "positions": "int64 [N]",
-        "done": "bool [N]",
-        "finished_scores": f"float32 {beams}",
-        "finished_lengths": f"int64 {beams}",
-        "finished_parents": f"int64 {beams}",
-        "finished_truncated": f"bool {beams}",
-    }
-    outputs, results = {"source_bias": "float32 [N, 1, 1, S]"}, {"parents": f"int64 {beams}"}
-    if capacity:  # 0 without caches
-        state["ancestry"] = f"float32 [N, {k}, P]"
-    if capacity == "P":
-        state["slots"], results["full"] = f"int64 {beams}", "bool [N]"
-    if attention:
-        results["attention"] = f"float32 [N, {k}, S]"
-    if shortlist is not None:
-        outputs["shortlist"] = "int64 [N, W]"
-    inputs = {"source_ids": "int64 [N, S]", "source_lengths": "int64 [N]"}
-    request = {
-        "forced_tokens": "int64 [N]",
-        "min_lengths": "int64 [N]",
-        "max_lengths": "int64 [N]",
-        "length_penalty_alpha": "float32 [N]",
-        "length_penalty_beta": "float32 [N]",
-        "early_stopping": "bool [N]",
-    }
+def _is_of_source(spec: TensorSpec, slots: str | int) -> bool:
+    return spec.axes[:1] == ("N",) and _letters(spec) == ["N", "S"]
 
-    def is_of_source(spec: TensorSpec) -> bool:
-        return spec.axes[:1] == ("N",) and _letters(spec) == ["N", "S"]
 
-    def is_state(spec: TensorSpec) -> bool:
-        """Return True for caches [N, H, P, D] and tensors with one entry per sentence or beam."""
-        others = _letters(spec)[1:]
-        if spec.in_place:
-            fits = len(spec.axes) == 4 and spec.axes[2] == capacity and others in ([], ["P"])
-        else:
-            fits = others in ([], ["K"])
-        return fits and spec.axes[0] == "N"
-
-    def nothing(spec: TensorSpec) -> bool:
-        return False
-
-    return {
-        "encoder_inputs": (inputs, nothing),
-        "encoder_outputs": (outputs, is_of_source),
-        "request": (request, nothing),
-        "state": (state, is_state),
-        "results": (results, nothing),
-    }
+def _is_state(spec: TensorSpec, slots: str | int) -> bool:
+    """Return True for caches [N, H, P, D] and tensors with one entry per sentence or beam."""
+    others = _letters(spec)[1:]
+    if spec.in_place:
+        fits = len(spec.axes) == 4 and spec.axes[2] == slots and others in ([], ["P"])
+    else:
+        fits = others in ([], ["K"])
+    return fits and spec.axes[0] == "N"
 
 
 def _letters(spec: TensorSpec) -> list[str]:
     return [axis for axis in spec.axes if isinstance(axis, str)]
+
+
+# What tensors must be that the table does not name, by group; other groups have none.
+_OTHERS: dict[str, Callable[[TensorSpec, str | int], bool]] = {
+    "encoder_outputs": _is_of_source,
+    "state": _is_state,
+}

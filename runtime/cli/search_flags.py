@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,170 +12,59 @@ import click
 
 from translate_trt.runtime.cli.command import section
 from translate_trt.runtime.errors import OptionError
-from translate_trt.runtime.options import LENGTH_PENALTY_BETA, SearchOptions
+from translate_trt.runtime.interface.options import OPTIONS, Option
+from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.text.glossary import Glossary
 
 
-@section("Search")
-def search_flags(command: Callable[..., None]) -> Callable[..., None]:
-    """Add an option for each field of `SearchOptions` that affects the search itself."""
-    flags = (
-        click.option("--beam-size", type=int, help="Number of beams; 1 is greedy search."),
-        length_penalty_flags,
-        click.option(
-            "--early-stopping/--no-early-stopping",
-            default=None,
-            help="Stop when as many hypotheses as beams have finished, even if others may improve.",
-        ),
-        click.option(
-            "--max-length", type=int, help="Maximum output length in tokens, end symbol included."
-        ),
-        click.option(
-            "--max-extra-length",
-            type=int,
-            metavar="N",
-            help="Without --max-length: maximum output length beyond that of the source. [50, or "
-            "that of the bundle]",
-        ),
-        click.option(
-            "--min-length", type=int, help="Minimum output length, counted in the same way."
-        ),
-        click.option(
-            "--loop-guard/--no-loop-guard",
-            default=None,
-            help="Cut a translation that repeats one phrase without end.",
-        ),
-        click.option(
-            "--alternatives",
-            type=int,
-            metavar="N",
-            help="Find a translation for each of the N most likely tokens after the target prefix; "
-            "where translations are written, more than 1 implies --json, but for TSV.",
-        ),
-        click.option(
-            "--min-alternative-prob",
-            type=float,
-            metavar="P",
-            help="Leave out alternatives whose token has a probability below P.",
-        ),
-        marking_flags,
-        sampling_flags,
-        language_flags,
-    )
-    for flag in reversed(flags):
-        command = flag(command)
-    return command
+def _flags(title: str, *names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return a decorator that adds the flags of search options, in a section of the help."""
+    flags = [_flag(OPTIONS[name]) for name in names]
+
+    @section(title)
+    def add(command: Callable[..., None]) -> Callable[..., None]:
+        for flag in reversed(flags):
+            command = flag(command)
+        return command
+
+    return add
 
 
-def marking_flags(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that change log-probabilities of tokens (rule 13 of docs/beam-search.md)."""
-    flags = (
-        click.option(
-            "--repetition-penalty",
-            type=float,
-            help="Factor from 1 to 1000 of the log-probabilities of tokens that a translation "
-            "already has.",
-        ),
-        click.option(
-            "--no-repeat-ngram-size",
-            type=int,
-            help="Let no sequence of so many tokens occur twice in a translation; 0 allows it.",
-        ),
-        click.option(
-            "--suppress-sequences",
-            metavar="TOKENS",
-            help='Token sequences that no translation has, such as "12 40, 7".',
-        ),
-        click.option(
-            "--disable-unk/--no-disable-unk",
-            default=None,
-            help="Let no translation have the unknown symbol.",
-        ),
-    )
-    for flag in reversed(flags):
-        command = flag(command)
-    return command
-
-
-def sampling_flags(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that draw tokens at random (rule 14 of docs/beam-search.md)."""
-    flags = (
-        click.option(
-            "--sampling-top-k",
-            type=int,
-            metavar="K",
-            help="Draw each token at random from the K most likely ones, or with 0 from the whole "
-            "vocabulary; needs --beam-size 1.",
-        ),
-        click.option(
-            "--sampling-top-p",
-            type=float,
-            metavar="P",
-            help="Of these, draw from the fewest that have a share of P of the probability.",
-        ),
-        click.option(
-            "--sampling-temperature",
-            type=float,
-            metavar="T",
-            help="Divide log-probabilities by T before drawing; less than 1 favours likely tokens.",
-        ),
-        click.option(
-            "--sampling-seed",
-            "seed",
-            type=int,
-            metavar="N",
-            help="Draw other translations; the same seed repeats them. [0]",
-        ),
-    )
-    for flag in reversed(flags):
-        command = flag(command)
-    return command
-
-
-@section("Search")
-def length_penalty_flags(command: Callable[..., None]) -> Callable[..., None]:
-    """Add alpha and the form of the length penalty."""
-    form = click.option(
-        "--length-penalty-form",
-        type=click.Choice(list(LENGTH_PENALTY_BETA)),
-        help="gnmt: ((5 + n) / 6) ** alpha, as in the paper; length: n ** alpha.",
-    )
-    alpha = click.option(
-        "--length-penalty", type=float, help="Length penalty alpha; 0 favours short output."
-    )
-    return alpha(form(command))
-
-
-@section("Results")
-def n_best_flag(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the number of hypotheses to write."""
+def _flag(option: Option) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Make the flag of an option; without it, the value is None."""
+    name = option.on_command_line
+    if option.kind == "flag" and not option.flag:
+        name += f"/--no-{name.removeprefix('--')}"
+    about = "; ".join(filter(None, (option.meaning, option.help)))
+    about = re.sub("`([a-z_]+)`", lambda found: OPTIONS[found[1]].on_command_line, about)
+    kinds = {"count": int, "number": float, "text": str, "choice": click.Choice(option.choices)}
     return click.option(
-        "--n-best",
-        "num_hypotheses",
-        type=int,
-        help="Number of best hypotheses to write; more than 1 implies --json, but for TSV.",
-    )(command)
-
-
-@section("Search")
-def language_flags(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the language options of multilingual models."""
-    for side in ("target", "source"):
-        help = f"{side.capitalize()} language of a multilingual model, such as de or deu_Latn."
-        command = click.option(f"--{side}-language", metavar="CODE", help=help)(command)
-    return command
-
-
-@section("Results")
-def attention_flag(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the cross-attention of the results."""
-    return click.option(
-        "--attention",
-        "return_attention",
-        is_flag=True,
+        name,
+        option.name,
+        type=kinds.get(option.kind),
+        is_flag=option.kind == "flag",
         default=None,
-        help="Add cross-attention; implies --json and needs a bundle exported with --attention.",
-    )(command)
+        metavar=option.metavar or None,
+        help=f"{about[0].upper()}{about[1:]}.",
+    )
+
+
+#: The search options of all commands that translate.
+search_flags = _flags(
+    "Search", *(name for name in OPTIONS if name not in ("num_hypotheses", "return_attention"))
+)
+
+#: Alpha and the form of the length penalty.
+length_penalty_flags = _flags("Search", "length_penalty", "length_penalty_form")
+
+#: The languages of multilingual models.
+language_flags = _flags("Search", "source_language", "target_language")
+
+#: The number of hypotheses to write.
+n_best_flag = _flags("Results", "num_hypotheses")
+
+#: The cross-attention of the results.
+attention_flag = _flags("Results", "return_attention")
 
 
 @section("Results")

@@ -16,6 +16,13 @@ from ctypes import (
 )
 from typing import Any
 
+from translate_trt.runtime.interface.options import OPTIONS
+
+#: Types of search options by their kind.
+IN_C: dict[str, Any] = {
+    "count": c_int32, "number": c_double, "flag": c_int32, "text": c_char_p, "choice": c_int32,
+}  # fmt: skip
+
 
 class Text(ctypes.Structure):
     """`tt_text`, input."""
@@ -100,28 +107,7 @@ class Options(ctypes.Structure):
 
     _fields_ = (
         ("struct_size", c_size_t),
-        ("beam_size", c_int32),
-        ("length_penalty", c_double),
-        ("length_penalty_form", c_int32),
-        ("early_stopping", c_int32),
-        ("max_length", c_int32),
-        ("min_length", c_int32),
-        ("num_hypotheses", c_int32),
-        ("return_attention", c_int32),
-        ("source_language", c_char_p),
-        ("target_language", c_char_p),
-        ("loop_guard", c_int32),
-        ("alternatives", c_int32),
-        ("min_alternative_prob", c_double),
-        ("repetition_penalty", c_double),
-        ("no_repeat_ngram_size", c_int32),
-        ("suppress_sequences", c_char_p),
-        ("disable_unk", c_int32),
-        ("sampling_top_k", c_int32),
-        ("sampling_top_p", c_double),
-        ("sampling_temperature", c_double),
-        ("seed", c_int32),
-        ("max_extra_length", c_int32),
+        *((name, IN_C[option.kind]) for name, option in OPTIONS.items()),
     )
 
 

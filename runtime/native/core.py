@@ -24,6 +24,7 @@ from translate_trt.runtime.backends import NO_ONNXRUNTIME
 from translate_trt.runtime.backends.device import Engines
 from translate_trt.runtime.confidence import Word
 from translate_trt.runtime.errors import BackendError
+from translate_trt.runtime.interface.options import OPTIONS, Option
 from translate_trt.runtime.line_names import LineNames
 from translate_trt.runtime.line_request import MARKUP, LineRequest
 from translate_trt.runtime.native import abi, open_library, required_library
@@ -37,7 +38,7 @@ from translate_trt.runtime.native.values import (
     text_of,
     token_lists,
 )
-from translate_trt.runtime.options import LENGTH_PENALTY_BETA, SearchOptions
+from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import Hypothesis, TextHypothesis, Translation
 from translate_trt.runtime.text.alignment import AlignedSegment, Alignment
 from translate_trt.runtime.text.documents import SplitText
@@ -642,32 +643,15 @@ def _pieces_of(arrays: abi.ResultArrays) -> list[Hypothesis]:
 
 @functools.lru_cache(maxsize=64)
 def _options(options: SearchOptions) -> abi.Options:
-    source, target = options.source_language, options.target_language
-    return abi.Options(
-        ctypes.sizeof(abi.Options),
-        options.beam_size,
-        options.length_penalty,
-        tuple(LENGTH_PENALTY_BETA).index(options.length_penalty_form),
-        options.early_stopping,
-        options.max_length or 0,
-        options.min_length,
-        options.num_hypotheses,
-        options.return_attention,
-        None if source is None else source.encode(errors="replace"),
-        None if target is None else target.encode(errors="replace"),
-        options.loop_guard,
-        options.alternatives,
-        options.min_alternative_prob,
-        options.repetition_penalty,
-        options.no_repeat_ngram_size,
-        None if options.suppress_sequences is None else options.suppress_sequences.encode(),
-        options.disable_unk,
-        options.sampling_top_k,
-        options.sampling_top_p,
-        options.sampling_temperature,
-        options.seed,
-        options.max_extra_length,
-    )
+    values = (_in_c(option, getattr(options, name)) for name, option in OPTIONS.items())
+    return abi.Options(ctypes.sizeof(abi.Options), *values)
+
+
+def _in_c(option: Option, value: Any) -> Any:
+    """Convert the value of a search option."""
+    if option.kind == "text":
+        return None if value is None else value.encode(errors="replace")
+    return option.choices.index(value) if option.choices else value or 0
 
 
 def _onnxruntime() -> bytes:

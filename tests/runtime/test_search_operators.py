@@ -367,33 +367,33 @@ def test_a_sentence_is_selected_for_as_it_is_alone(both: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "shape", "message"),
+    ("name", "shape"),
     [
-        ("choices", (24, 4, 8), "candidates"),
-        ("log_probs", (24, 3), "candidates"),
-        ("done", (23,), "each sentence"),
-        ("length_penalty_alpha", (), "each sentence"),
-        ("early_stopping", (1,), "each sentence"),
-        ("finished_parents", (24, 5), "same shape"),
-        ("marked_tokens", (24, 4), "marked tokens"),
-        ("marked_factors", (24, 4, 1), "marked tokens"),
-        ("sampling_noise", (23, 2), r"\[N, R\]"),
-        ("sampling_noise", (24,), r"\[N, R\]"),
-        ("sampling_temperature", (), "temperatures"),
-        ("sampling_top_p", (23,), "temperatures"),
-        ("tail_tokens", (23, 0), r"\[N, D\]"),
-        ("tail_noise", (24, 1), r"\[N, D\]"),
-        ("constraint_tokens", (23, 0), r"\[N, U\]"),
-        ("constraint_progress", (24, 4, 1), r"\[N, U\]"),
-        ("other_progress", (24, 3), r"\[N, U\]"),
+        ("choices", (24, 4, 8)),
+        ("log_probs", (24, 3)),
+        ("done", (23,)),
+        ("length_penalty_alpha", ()),
+        ("early_stopping", (1,)),
+        ("finished_parents", (24, 5)),
+        ("marked_tokens", (24, 4)),
+        ("marked_factors", (24, 4, 1)),
+        ("sampling_noise", (23, 2)),
+        ("sampling_noise", (24,)),
+        ("sampling_temperature", ()),
+        ("sampling_top_p", (23,)),
+        ("tail_tokens", (23, 0)),
+        ("tail_noise", (24, 1)),
+        ("constraint_tokens", (23, 0)),
+        ("constraint_progress", (24, 4, 1)),
+        ("other_progress", (24, 3)),
     ],
 )
 def test_selection_refuses_what_does_not_fit(
-    kernel: Any, name: str, shape: tuple[int, ...], message: str
+    kernel: Any, name: str, shape: tuple[int, ...]
 ) -> None:
     inputs = selection("random", 4, 0.6, 5)
     kernel("SelectBeams", inputs)
-    with pytest.raises(Exception, match=message):
+    with pytest.raises(Exception, match="shape"):
         kernel("SelectBeams", {**inputs, name: np.zeros(shape, inputs[name].dtype)})
 
 
@@ -476,7 +476,7 @@ def test_each_beam_sees_its_own_slot(both: Any, n: int, k: int, p: int, seen: fl
     [
         ("ExtendAncestry", {"slots": [[0, 5]]}, "range"),
         ("ExtendAncestry", {"slots": [[-1, 0]]}, "range"),
-        ("ExtendAncestry", {"slots": [[0, 1, 2]]}, "do not match"),
+        ("ExtendAncestry", {"slots": [[0, 1, 2]]}, "shape"),
         ("FollowAncestry", {"parents": [[0, 2]]}, "parent"),
         ("FollowAncestry", {"parents": [[0, -1]]}, "parent"),
         ("FollowAncestry", {"ancestry": np.zeros((1, 2, 1), np.float32)}, "each beam"),
@@ -502,7 +502,7 @@ def test_state_follows_the_beams(both: Any, n: int, k: int, size: int) -> None:
 
 @pytest.mark.parametrize(
     ("parents", "message"),
-    [([[0, 2]], "out of range"), ([[-1, 0]], "out of range"), ([[0, 1, 1]], "do not match")],
+    [([[0, 2]], "out of range"), ([[-1, 0]], "out of range"), ([[0, 1, 1]], "shape")],
 )
 def test_state_refuses_what_is_out_of_range(
     kernel: Any, parents: list[list[int]], message: str
@@ -565,5 +565,5 @@ def test_embedding_refuses_what_does_not_fit(kernel: Any) -> None:
     with pytest.raises(Exception, match="each row"):
         kernel("Embed8", inputs | {"scales": inputs["scales"][:28]})
     for name, width in (("position_table", 20), ("table", 20)):
-        with pytest.raises(Exception, match="do not match"):
+        with pytest.raises(Exception, match="shape"):
             kernel("Embed8", inputs | {name: inputs[name][:, :width]})

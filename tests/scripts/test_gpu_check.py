@@ -156,11 +156,10 @@ def test_training_on_the_cpu_replaces_training_that_fails(pretending: Path) -> N
 
 @pytest.mark.nightly
 def test_a_check_that_hangs_is_stopped(pretending: Path) -> None:
-    # 12 s are left in all: the check that hangs gets them, and the rest is too late.
-    done = run(pretending, HANGING="--target tensorrt-rtx-fp16 --profiles", GPU_CHECK_SECONDS="14")
+    # The check that hangs gets the rest of the time, and the checks after it are too late.
+    done = run(pretending, HANGING="--target tensorrt-rtx-fp16 --profiles", GPU_CHECK_SECONDS="40")
     found = rows(done)
     assert found["exporting ONNX graphs"] == "passed"
-    assert found["tensorrt-rtx-fp16: building engines"].startswith("FAILED: not finished after 1")
-    assert found["training base: tokens per second"].startswith(("not run", "NOT RUN"))
-    assert "RUN" in found.values()
+    assert found["tensorrt-rtx-fp16: building engines"].startswith("FAILED: not finished after")
+    assert any(result.startswith("NOT RUN") for result in found.values())
     assert done.returncode == 1

@@ -17,11 +17,12 @@ from translate_trt.runtime.cli.command import Command
 from translate_trt.runtime.cli.output import open_output
 from translate_trt.runtime.cli.search_flags import check_flags, replace_options, search_flags
 from translate_trt.runtime.errors import InputError, OptionError
+from translate_trt.runtime.interface.options import MAX_EXTRA_LENGTH
 from translate_trt.runtime.io.compression import uncompressed_name
 from translate_trt.runtime.io.lines import chunks, display_name, open_input, read_lines
 from translate_trt.runtime.io.report import columns
 from translate_trt.runtime.model_store import resolve_bundle
-from translate_trt.runtime.options import MAX_EXTRA_LENGTH, SearchOptions
+from translate_trt.runtime.options import SearchOptions
 
 if TYPE_CHECKING:
     from tqdm import tqdm

@@ -397,49 +397,37 @@ void measure_search(Benchmark& benchmark) {
   std::vector<std::int64_t> found_parents(kRows), found_tokens(kRows), found_positions(kSentences),
       found_lengths(kRows), pool_parents(kRows);
   std::vector<float> found_log_probs(kRows), found_scores(kRows);
-  const Selection selection{kSentences,
-                            kBeams,
-                            kCandidates,
-                            values.data(),
-                            choices.data(),
-                            forced.data(),
-                            3,
-                            forced_tokens.data(),
-                            least.data(),
-                            most.data(),
-                            alphas.data(),
-                            betas.data(),
-                            no,
-                            log_probs.data(),
-                            positions.data(),
-                            no,
-                            scores.data(),
-                            lengths.data(),
-                            finished_parents.data(),
-                            no,
-                            0,
-                            nullptr,
-                            nullptr,
-                            0,
-                            nullptr,
-                            nullptr,
-                            nullptr,
-                            0,
-                            nullptr,
-                            nullptr,
-                            0,
-                            nullptr,
-                            nullptr,
-                            progress.data(),
-                            found_parents.data(),
-                            found_tokens.data(),
-                            found_log_probs.data(),
-                            found_positions.data(),
-                            done,
-                            found_scores.data(),
-                            found_lengths.data(),
-                            pool_parents.data(),
-                            truncated};
+  Selection selection = {};
+  selection.sentences = kSentences;
+  selection.beams = kBeams;
+  selection.candidates = kCandidates;
+  selection.log_probabilities = values.data();
+  selection.choices = choices.data();
+  selection.looked_up = forced.data();
+  selection.end_token = 3;
+  selection.forced_tokens = forced_tokens.data();
+  selection.min_lengths = least.data();
+  selection.max_lengths = most.data();
+  selection.alphas = alphas.data();
+  selection.betas = betas.data();
+  selection.early_stopping = no;
+  selection.log_probs = log_probs.data();
+  selection.positions = positions.data();
+  selection.done = no;
+  selection.finished_scores = scores.data();
+  selection.finished_lengths = lengths.data();
+  selection.finished_parents = finished_parents.data();
+  selection.finished_truncated = no;
+  selection.other_progress = progress.data();
+  selection.parents = found_parents.data();
+  selection.next_tokens = found_tokens.data();
+  selection.next_log_probs = found_log_probs.data();
+  selection.next_positions = found_positions.data();
+  selection.next_done = done;
+  selection.next_finished_scores = found_scores.data();
+  selection.next_finished_lengths = found_lengths.data();
+  selection.next_finished_parents = pool_parents.data();
+  selection.next_finished_truncated = truncated;
   benchmark.measure(
       "select_beams",
       sizes({{"sentences", kSentences}, {"beams", kBeams}, {"candidates", kCandidates}}), 12 * kAll,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -26,11 +27,62 @@ constexpr auto kBool = ONNX_TENSOR_ELEMENT_DATA_TYPE_BOOL;
 using Types = std::vector<ONNXTensorElementDataType>;
 using Shape = std::vector<std::int64_t>;
 
+// The declaration of an operator. declarations.cc, which is generated, has all of them.
+struct Declaration {
+  std::string name;
+  Types inputs, outputs;
+  std::vector<std::string> attributes;
+  std::vector<std::string> axes;  // letters of each input's sizes; none if the kernel checks them
+};
+
+// An input or output by the name that ports.h, which is generated, gives to it.
+template <class T>
+struct Port {
+  std::size_t index;
+};
+
+// Sizes by the letters of a declaration.
+class Sizes {
+ public:
+  Sizes() { sizes_.fill(-1); }
+
+  std::int64_t operator[](char letter) const {
+    return sizes_.at(static_cast<std::size_t>(letter - 'A'));
+  }
+  std::size_t count(char letter) const { return static_cast<std::size_t>((*this)[letter]); }
+
+  // Takes the sizes of a shape. Returns whether each letter has one size.
+  bool match(const std::string& letters, const Shape& shape) {
+    if (letters.size() != shape.size()) return false;
+    for (std::size_t i = 0; i < shape.size(); ++i) {
+      std::int64_t& size = sizes_.at(static_cast<std::size_t>(letters[i] - 'A'));
+      if (size >= 0 && size != shape[i]) return false;
+      size = shape[i];
+    }
+    return true;
+  }
+
+ private:
+  std::array<std::int64_t, 26> sizes_;
+};
+
 // A running operator: its inputs and outputs, and the executor of its kernel.
 class OperatorContext final : public Executor {
  public:
-  OperatorContext(OrtKernelContext* raw, WorkspacePool& workspaces)
-      : context_(raw), workspaces_(workspaces) {}
+  OperatorContext(OrtKernelContext* raw, WorkspacePool& workspaces, const Declaration& declaration)
+      : context_(raw), workspaces_(workspaces), declaration_(declaration) {}
+
+  // Checks the shapes of the inputs against the declaration.
+  Sizes sizes() const {
+    Sizes sizes;
+    for (std::size_t i = 0; i < declaration_.axes.size(); ++i) {
+      if (sizes.match(declaration_.axes[i], shape(i))) continue;
+      throw std::invalid_argument("translate_trt: the shape of input " + std::to_string(i) +
+                                  " of " + declaration_.name + " is not " + declaration_.axes[i] +
+                                  " with the sizes of the inputs before it");
+    }
+    return sizes;
+  }
 
   Shape shape(std::size_t input) const {
     return context_.GetInput(input).GetTensorTypeAndShapeInfo().GetShape();
@@ -42,8 +94,18 @@ class OperatorContext final : public Executor {
   }
 
   template <class T>
+  const T* input(Port<T> port) const {
+    return input<T>(port.index);
+  }
+
+  template <class T>
   T* output(std::size_t index, const Shape& shape) {
     return context_.GetOutput(index, shape).GetTensorMutableData<T>();
+  }
+
+  template <class T>
+  T* output(Port<T> port, const Shape& shape) {
+    return output<T>(port.index, shape);
   }
 
   // Runs tasks in the threads of the session. Rethrows the first exception once all tasks have
@@ -73,6 +135,7 @@ class OperatorContext final : public Executor {
 
   Ort::KernelContext context_;
   WorkspacePool& workspaces_;
+  const Declaration& declaration_;
 };
 
 inline void require(bool holds, const char* what) {
@@ -89,13 +152,6 @@ inline std::size_t element_count(const Shape& shape, std::size_t first, std::siz
   return result;
 }
 
-// The declaration of an operator. declarations.cc, which is generated, has all of them.
-struct Declaration {
-  std::string name;
-  Types inputs, outputs;
-  std::vector<std::string> attributes;
-};
-
 const std::vector<Declaration>& declarations();
 
 // Looks up a declaration by name; throws if it is missing.
@@ -106,6 +162,8 @@ class NodeInfo {
  public:
   NodeInfo(const OrtKernelInfo* info, const Declaration& declaration)
       : info_(info), declaration_(declaration) {}
+
+  const Declaration& declaration() const { return declaration_; }
 
   template <class T>
   T attribute(const std::string& name) const {
@@ -146,11 +204,11 @@ template <class Node>
 class Compiled {
  public:
   Compiled(const Kernels& kernels, const typename Node::Variant& variant, const NodeInfo& info)
-      : node_(kernels, variant, info) {}
+      : node_(kernels, variant, info), declaration_(info.declaration()) {}
 
   OrtStatusPtr ComputeV2(OrtKernelContext* raw) noexcept {
     try {
-      OperatorContext context(raw, *workspaces_);
+      OperatorContext context(raw, *workspaces_, declaration_);
       node_.run(context);
       return nullptr;
     } catch (const std::exception& error) {
@@ -160,6 +218,7 @@ class Compiled {
 
  private:
   const Node node_;
+  const Declaration& declaration_;
   const std::shared_ptr<WorkspacePool> workspaces_ = WorkspacePool::shared();
 };
 

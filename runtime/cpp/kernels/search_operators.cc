@@ -4,6 +4,7 @@
 
 #include "beam_search.h"
 #include "operator.h"
+#include "ports.h"
 
 namespace translate_trt {
 namespace {
@@ -65,32 +66,27 @@ class ForcedColumnsNode : public PortableNode {
   using PortableNode::PortableNode;
 
   void run(OperatorContext& context) const {
-    const auto beams = context.shape(1);
-    require(beams.size() == 2 && context.shape(0) == Shape{beams[0]},
-            "the shapes of forced tokens and beams do not match");
-    const auto marks = context.shape(2);
-    const auto noise = context.shape(3), wanted = context.shape(4), tail = context.shape(5);
-    require(marks.size() == 3 && noise.size() == 2 && context.shape(6).empty(),
-            "marked tokens must be [N, K, B], noise [N, R], and the number of tokens a scalar");
-    require(wanted.size() == 2 && wanted[0] == beams[0], "tokens of constraints must be [N, U]");
-    require(tail.size() == 2 && tail[0] == beams[0], "tokens of the tail must be [N, D]");
-    const auto* forced = context.input<std::int64_t>(0);
-    const auto* tokens = context.input<std::int64_t>(4);
-    const auto* tail_tokens = context.input<std::int64_t>(5);
-    auto* columns = context.output<std::int64_t>(0, {beams[0], beams[1], 1 + wanted[1] + tail[1]});
+    using In = ForcedColumnsInputs;
+    using Out = ForcedColumnsOutputs;
+    const Sizes sizes = context.sizes();
+    const auto constraints = sizes['U'], tails = sizes['D'];
+    const auto* forced = context.input(In::forced_tokens);
+    const auto* tokens = context.input(In::constraint_tokens);
+    const auto* tail_tokens = context.input(In::tail_tokens);
+    auto* columns = context.output(Out::columns, {sizes['N'], sizes['K'], 1 + constraints + tails});
     const auto append = [&](const std::int64_t* begin, std::int64_t count) {
       columns = std::transform(begin, begin + count, columns,
                                [](auto token) { return std::max<std::int64_t>(token, 0); });
     };
-    for (std::int64_t n = 0; n < beams[0]; ++n) {
-      for (std::int64_t k = 0; k < beams[1]; ++k) {
+    for (std::int64_t n = 0; n < sizes['N']; ++n) {
+      for (std::int64_t k = 0; k < sizes['K']; ++k) {
         *columns++ = forced_column(forced[n]);
-        append(tokens + n * wanted[1], wanted[1]);
-        append(tail_tokens + n * tail[1], tail[1]);
+        append(tokens + n * constraints, constraints);
+        append(tail_tokens + n * tails, tails);
       }
     }
-    *context.output<std::int64_t>(1, {1}) = std::min(
-        2 * beams[1] + 1 + marks[2] + noise[1] + wanted[1], *context.input<std::int64_t>(6));
+    *context.output(Out::count, {1}) = std::min(
+        2 * sizes['K'] + 1 + sizes['B'] + sizes['R'] + constraints, *context.input(In::choices));
   }
 };
 
@@ -99,92 +95,63 @@ class SelectBeamsNode : public PortableNode {
   using PortableNode::PortableNode;
 
   void run(OperatorContext& context) const {
-    const auto shape = context.shape(0), beams = context.shape(10), marks = context.shape(17);
-    require(shape.size() == 3 && beams.size() == 2,
-            "candidates must be [N, K, C], and beams [N, K]");
-    const Shape rows = {shape[0]};
-    const auto looked_up = context.shape(2), tail = context.shape(22), wanted = context.shape(24);
-    require(looked_up.size() == 3, "the tokens that are looked up must be [N, K, 1 + U + D]");
-    require(beams == Shape{shape[0], shape[1]} && context.shape(1) == shape &&
-                Shape{looked_up[0], looked_up[1]} == beams,
-            "the shapes of candidates and beams do not match");
-    for (const std::size_t input : {4, 5, 6, 7, 8, 9, 11, 12}) {
-      require(context.shape(input) == rows, "there must be one value for each sentence");
-    }
-    for (const std::size_t input : {13, 14, 15, 16}) {
-      require(context.shape(input) == beams, "the pool and the beams must have the same shape");
-    }
-    require(marks.size() == 3 && Shape{marks[0], marks[1]} == beams && context.shape(18) == marks,
-            "marked tokens and their factors must be [N, K, B]");
-    const auto noise = context.shape(19);
-    require(noise.size() == 2 && noise[0] == shape[0] && context.shape(20) == rows &&
-                context.shape(21) == rows,
-            "noise must be [N, R], and temperatures and top shares [N]");
-    require(tail.size() == 2 && tail[0] == shape[0] && context.shape(23) == tail,
-            "tokens of the tail and their noise must be [N, D]");
-    require(wanted.size() == 2 && wanted[0] == shape[0] && context.shape(26) == beams &&
-                context.shape(25) == Shape{shape[0], shape[1], wanted[1]},
-            "tokens of constraints must be [N, U], and their progress [N, K, U] and [N, K]");
-    require(looked_up[2] == 1 + wanted[1] + tail[1],
+    using In = SelectBeamsInputs;
+    using Out = SelectBeamsOutputs;
+    const Sizes sizes = context.sizes();
+    require(sizes['L'] == 1 + sizes['U'] + sizes['D'],
             "the tokens that are looked up must be [N, K, 1 + U + D]");
-    require(shape[2] >= 1 && shape[1] >= 1, "there must be a candidate for each beam");
-    const Selection selection{
-        element_count(shape, 0, 1),
-        element_count(shape, 1, 2),
-        element_count(shape, 2, 3),
-        context.input<float>(0),
-        context.input<std::int64_t>(1),
-        context.input<float>(2),
-        *context.input<std::int64_t>(3),
-        context.input<std::int64_t>(4),
-        context.input<std::int64_t>(5),
-        context.input<std::int64_t>(6),
-        context.input<float>(7),
-        context.input<float>(8),
-        context.input<bool>(9),
-        context.input<float>(10),
-        context.input<std::int64_t>(11),
-        context.input<bool>(12),
-        context.input<float>(13),
-        context.input<std::int64_t>(14),
-        context.input<std::int64_t>(15),
-        context.input<bool>(16),
-        element_count(marks, 2, 3),
-        context.input<std::int64_t>(17),
-        context.input<float>(18),
-        element_count(noise, 1, 2),
-        context.input<float>(19),
-        context.input<float>(20),
-        context.input<float>(21),
-        element_count(tail, 1, 2),
-        context.input<std::int64_t>(22),
-        context.input<float>(23),
-        element_count(wanted, 1, 2),
-        context.input<std::int64_t>(24),
-        context.input<std::int64_t>(25),
-        context.input<std::int64_t>(26),
-        context.output<std::int64_t>(0, beams),
-        context.output<std::int64_t>(1, beams),
-        context.output<float>(2, beams),
-        context.output<std::int64_t>(3, rows),
-        context.output<bool>(4, rows),
-        context.output<float>(5, beams),
-        context.output<std::int64_t>(6, beams),
-        context.output<std::int64_t>(7, beams),
-        context.output<bool>(8, beams),
-    };
-    select_beams(selection);
+    require(sizes['C'] >= 1 && sizes['K'] >= 1, "there must be a candidate for each beam");
+    const Shape rows = {sizes['N']}, beams = {sizes['N'], sizes['K']};
+    Selection s = {};
+    s.sentences = sizes.count('N');
+    s.beams = sizes.count('K');
+    s.candidates = sizes.count('C');
+    s.marks = sizes.count('B');
+    s.ranks = sizes.count('R');
+    s.tails = sizes.count('D');
+    s.constraints = sizes.count('U');
+    s.log_probabilities = context.input(In::log_probabilities);
+    s.choices = context.input(In::choices);
+    s.looked_up = context.input(In::looked_up);
+    s.end_token = *context.input(In::end_token);
+    s.forced_tokens = context.input(In::forced_tokens);
+    s.min_lengths = context.input(In::min_lengths);
+    s.max_lengths = context.input(In::max_lengths);
+    s.alphas = context.input(In::length_penalty_alpha);
+    s.betas = context.input(In::length_penalty_beta);
+    s.early_stopping = context.input(In::early_stopping);
+    s.log_probs = context.input(In::log_probs);
+    s.positions = context.input(In::positions);
+    s.done = context.input(In::done);
+    s.finished_scores = context.input(In::finished_scores);
+    s.finished_lengths = context.input(In::finished_lengths);
+    s.finished_parents = context.input(In::finished_parents);
+    s.finished_truncated = context.input(In::finished_truncated);
+    s.marked_tokens = context.input(In::marked_tokens);
+    s.marked_factors = context.input(In::marked_factors);
+    s.noise = context.input(In::sampling_noise);
+    s.temperatures = context.input(In::sampling_temperature);
+    s.top_shares = context.input(In::sampling_top_p);
+    s.tail_tokens = context.input(In::tail_tokens);
+    s.tail_noise = context.input(In::tail_noise);
+    s.constraint_tokens = context.input(In::constraint_tokens);
+    s.constraint_progress = context.input(In::constraint_progress);
+    s.other_progress = context.input(In::other_progress);
+    s.parents = context.output(Out::parents, beams);
+    s.next_tokens = context.output(Out::next_tokens, beams);
+    s.next_log_probs = context.output(Out::next_log_probs, beams);
+    s.next_positions = context.output(Out::next_positions, rows);
+    s.next_done = context.output(Out::next_done, rows);
+    s.next_finished_scores = context.output(Out::next_finished_scores, beams);
+    s.next_finished_lengths = context.output(Out::next_finished_lengths, beams);
+    s.next_finished_parents = context.output(Out::next_finished_parents, beams);
+    s.next_finished_truncated = context.output(Out::next_finished_truncated, beams);
+    select_beams(s);
   }
 };
 
-// Reads ancestry [N, K, P], and checks that input 1 is [N, K] with values below `end`.
-Ancestry ancestry(OperatorContext& context, const Shape& shape, std::int64_t end,
-                  const char* what) {
-  require(context.shape(1) == Shape{shape[0], shape[1]},
-          "the shapes of ancestry and beams do not match");
-  require(within(context.input<std::int64_t>(1), element_count(shape, 0, 2), end), what);
-  return {element_count(shape, 0, 1), element_count(shape, 1, 2), element_count(shape, 2, 3),
-          context.input<float>(0), context.output<float>(0, shape)};
+Ancestry ancestry(const Sizes& sizes, const float* now, float* next) {
+  return {sizes.count('N'), sizes.count('K'), sizes.count('P'), now, next};
 }
 
 class ExtendAncestryNode : public PortableNode {
@@ -192,10 +159,14 @@ class ExtendAncestryNode : public PortableNode {
   using PortableNode::PortableNode;
 
   void run(OperatorContext& context) const {
-    const auto shape = context.shape(0);
-    require(shape.size() == 3, "ancestry must be [N, K, P]");
-    extend_ancestry(ancestry(context, shape, shape[2], "a slot is out of range"),
-                    context.input<std::int64_t>(1));
+    using In = ExtendAncestryInputs;
+    const Sizes sizes = context.sizes();
+    const auto* slots = context.input(In::slots);
+    require(within(slots, sizes.count('N') * sizes.count('K'), sizes['P']),
+            "a slot is out of range");
+    auto* extended =
+        context.output(ExtendAncestryOutputs::extended, {sizes['N'], sizes['K'], sizes['P']});
+    extend_ancestry(ancestry(sizes, context.input(In::ancestry), extended), slots);
   }
 };
 
@@ -204,13 +175,17 @@ class FollowAncestryNode : public PortableNode {
   using PortableNode::PortableNode;
 
   void run(OperatorContext& context) const {
-    const auto shape = context.shape(0);
-    require(shape.size() == 3, "ancestry must be [N, K, P]");
-    require(shape[2] >= shape[1], "there must be a slot for each beam");
-    follow_ancestry(ancestry(context, shape, shape[1], "a parent is out of range"),
-                    context.input<std::int64_t>(1),
-                    context.output<std::int64_t>(1, {shape[0], shape[1]}),
-                    context.output<bool>(2, {shape[0]}));
+    using In = FollowAncestryInputs;
+    using Out = FollowAncestryOutputs;
+    const Sizes sizes = context.sizes();
+    const auto* parents = context.input(In::parents);
+    require(sizes['P'] >= sizes['K'], "there must be a slot for each beam");
+    require(within(parents, sizes.count('N') * sizes.count('K'), sizes['K']),
+            "a parent is out of range");
+    auto* next = context.output(Out::next_ancestry, {sizes['N'], sizes['K'], sizes['P']});
+    follow_ancestry(ancestry(sizes, context.input(In::ancestry), next), parents,
+                    context.output(Out::next_slots, {sizes['N'], sizes['K']}),
+                    context.output(Out::full, {sizes['N']}));
   }
 };
 
@@ -219,16 +194,15 @@ class FollowParentsNode : public PortableNode {
   using PortableNode::PortableNode;
 
   void run(OperatorContext& context) const {
-    const auto shape = context.shape(0);
-    require(shape.size() == 3, "the state must be [N, K, columns]");
-    require(context.shape(1) == Shape{shape[0], shape[1]},
-            "the shapes of the state and of the parents do not match");
-    const auto beams = element_count(shape, 1, 2), columns = element_count(shape, 2, 3);
-    const auto rows = element_count(shape, 0, 2);
-    const auto* parents = context.input<std::int64_t>(1);
-    require(within(parents, rows, shape[1]), "a parent is out of range");
-    const auto* state = context.input<float>(0);
-    auto* next = context.output<float>(0, shape);
+    using In = FollowParentsInputs;
+    const Sizes sizes = context.sizes();
+    const auto beams = sizes.count('K'), columns = sizes.count('D');
+    const auto rows = sizes.count('N') * beams;
+    const auto* parents = context.input(In::parents);
+    require(within(parents, rows, sizes['K']), "a parent is out of range");
+    const auto* state = context.input(In::state);
+    auto* next =
+        context.output(FollowParentsOutputs::next_state, {sizes['N'], sizes['K'], sizes['D']});
     for (std::size_t row = 0; row < rows; ++row) {
       const auto parent = row / beams * beams + static_cast<std::size_t>(parents[row]);
       std::copy_n(state + parent * columns, columns, next + row * columns);

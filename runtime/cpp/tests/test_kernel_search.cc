@@ -222,49 +222,51 @@ struct Result {
 Result selected(const Step& step, const bool* early, const bool* done) {
   Result found(step);
   std::vector<char> next_done(step.sentences), truncated(found.truncated.size());
-  select_beams({step.sentences,
-                step.beams,
-                step.candidates,
-                step.values.data(),
-                step.choices.data(),
-                step.looked_up.data(),
-                kEnd,
-                step.forced_tokens.data(),
-                step.min_lengths.data(),
-                step.max_lengths.data(),
-                step.alphas.data(),
-                step.betas.data(),
-                early,
-                step.log_probs.data(),
-                step.positions.data(),
-                done,
-                step.scores.data(),
-                step.lengths.data(),
-                step.pool_parents.data(),
-                reinterpret_cast<const bool*>(step.truncated.data()),
-                step.marks,
-                step.marked_tokens.data(),
-                step.marked_factors.data(),
-                step.ranks,
-                step.noise.data(),
-                step.temperatures.data(),
-                step.top_shares.data(),
-                step.tails,
-                step.tail_tokens.data(),
-                step.tail_noise.data(),
-                step.constraints,
-                step.constraint_tokens.data(),
-                step.constraint_progress.data(),
-                step.other_progress.data(),
-                found.parents.data(),
-                found.tokens.data(),
-                found.log_probs.data(),
-                found.positions.data(),
-                reinterpret_cast<bool*>(next_done.data()),
-                found.scores.data(),
-                found.lengths.data(),
-                found.pool_parents.data(),
-                reinterpret_cast<bool*>(truncated.data())});
+  Selection s = {};
+  s.sentences = step.sentences;
+  s.beams = step.beams;
+  s.candidates = step.candidates;
+  s.log_probabilities = step.values.data();
+  s.choices = step.choices.data();
+  s.looked_up = step.looked_up.data();
+  s.end_token = kEnd;
+  s.forced_tokens = step.forced_tokens.data();
+  s.min_lengths = step.min_lengths.data();
+  s.max_lengths = step.max_lengths.data();
+  s.alphas = step.alphas.data();
+  s.betas = step.betas.data();
+  s.early_stopping = early;
+  s.log_probs = step.log_probs.data();
+  s.positions = step.positions.data();
+  s.done = done;
+  s.finished_scores = step.scores.data();
+  s.finished_lengths = step.lengths.data();
+  s.finished_parents = step.pool_parents.data();
+  s.finished_truncated = reinterpret_cast<const bool*>(step.truncated.data());
+  s.marks = step.marks;
+  s.marked_tokens = step.marked_tokens.data();
+  s.marked_factors = step.marked_factors.data();
+  s.ranks = step.ranks;
+  s.noise = step.noise.data();
+  s.temperatures = step.temperatures.data();
+  s.top_shares = step.top_shares.data();
+  s.tails = step.tails;
+  s.tail_tokens = step.tail_tokens.data();
+  s.tail_noise = step.tail_noise.data();
+  s.constraints = step.constraints;
+  s.constraint_tokens = step.constraint_tokens.data();
+  s.constraint_progress = step.constraint_progress.data();
+  s.other_progress = step.other_progress.data();
+  s.parents = found.parents.data();
+  s.next_tokens = found.tokens.data();
+  s.next_log_probs = found.log_probs.data();
+  s.next_positions = found.positions.data();
+  s.next_done = reinterpret_cast<bool*>(next_done.data());
+  s.next_finished_scores = found.scores.data();
+  s.next_finished_lengths = found.lengths.data();
+  s.next_finished_parents = found.pool_parents.data();
+  s.next_finished_truncated = reinterpret_cast<bool*>(truncated.data());
+  select_beams(s);
   found.truncated.assign(truncated.begin(), truncated.end());
   found.done.assign(next_done.begin(), next_done.end());
   return found;

@@ -26,7 +26,7 @@ BODIES = Path(declarations.__file__).parent / "bodies"
 
 def test_generated_files_are_up_to_date() -> None:
     done = subprocess.run(
-        [sys.executable, ROOT / "scripts/declare_fused_ops.py", "--check"],
+        [sys.executable, ROOT / "scripts/declare.py", "--check"],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

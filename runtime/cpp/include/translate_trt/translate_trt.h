@@ -84,46 +84,63 @@ typedef struct tt_tokens {
 /* Length penalty of a hypothesis of n tokens: ((5 + n) / 6) ** alpha, or n ** alpha. */
 enum { TT_LENGTH_PENALTY_GNMT = 0, TT_LENGTH_PENALTY_LENGTH = 1 };
 
-/* Search options: the fields of Python's SearchOptions, in the same order (docs/beam-search.md). */
+/* Search options: the fields of Python's SearchOptions, in the same order (docs/beam-search.md).
+ * Flags are 0 or 1. max_length is unset if it is 0, and a string if it is NULL; strings are UTF-8,
+ * and copied by the function that takes the options. */
 typedef struct tt_options {
   size_t struct_size;
-  int32_t beam_size;           /* live hypotheses per sentence; 1 is greedy search */
-  double length_penalty;       /* alpha; 0 favours short output */
-  int32_t length_penalty_form; /* TT_LENGTH_PENALTY_... */
-  int32_t early_stopping;      /* 1: a sentence ends once beam_size hypotheses are finished */
-  int32_t max_length;          /* generated tokens with the end symbol; 0: source length +
-                                  max_extra_length */
-  int32_t min_length;          /* minimum generated tokens with the end symbol */
-  int32_t num_hypotheses;      /* hypotheses returned per line, at most beam_size */
-  int32_t return_attention;    /* 1: return the cross-attention that the export chose */
-  /* Languages of a multilingual model, by the model's own names, such as "en" or "eng_Latn". NULL
-   * takes the bundle's default, if the bundle has one. UTF-8, copied by the function that takes the
-   * options. */
+  /* ---- fields, made by scripts/declare.py ---- */
+  /* Live hypotheses per sentence; 1 is greedy search. */
+  int32_t beam_size;
+  /* Alpha of the length penalty; 0 favours short output. */
+  double length_penalty;
+  /* Form of the length penalty: gnmt is ((5 + n) / 6) ** alpha, as in the paper; length is n **
+   * alpha. TT_LENGTH_PENALTY_GNMT TT_LENGTH_PENALTY_LENGTH */
+  int32_t length_penalty_form;
+  /* Stop once beam_size hypotheses have finished, even if others may improve. */
+  int32_t early_stopping;
+  /* Longest translation in tokens, the end symbol included; unset: the length of the source +
+   * max_extra_length. */
+  int32_t max_length;
+  /* The end symbol is no candidate before so many tokens. */
+  int32_t min_length;
+  /* Best hypotheses to return, at most beam_size. */
+  int32_t num_hypotheses;
+  /* Return the cross-attention of the layer and heads that the export chose. */
+  int32_t return_attention;
+  /* Language of the source, by the model's own code, such as en or eng_Latn; unset: the bundle's
+   * default. */
   const char* source_language;
+  /* Language to translate into, likewise. */
   const char* target_language;
-  int32_t loop_guard; /* 1: cut a translation that repeats one phrase without end */
-  /* n > 0: return n translations that differ in the token after the prefix: one for each of the n
-   * most likely tokens, most likely first. Needs num_hypotheses = 1. */
+  /* End a translation that repeats one phrase without end, and keep the phrase once. */
+  int32_t loop_guard;
+  /* A translation for each of the n most likely tokens after the target prefix, the most likely
+   * first; needs num_hypotheses 1. */
   int32_t alternatives;
-  double min_alternative_prob; /* leave out alternatives whose token is less likely, except the
-                                  most likely one */
-  /* Factor from 1 to 1000 of the log-probabilities of tokens that a hypothesis already has; 1: no
-   * penalty */
+  /* Leave out alternatives whose token is less likely, except the most likely one. */
+  double min_alternative_prob;
+  /* Factor from 1 to 1000 of the log-probabilities of tokens that the hypothesis has. */
   double repetition_penalty;
-  int32_t no_repeat_ngram_size; /* no sequence of so many tokens twice; 0: allowed */
-  /* Up to 256 token sequences that no translation has, such as "12 40, 7": tokens apart by spaces,
-   * sequences by commas. NULL: none. Copied by the function that takes the options. */
+  /* No sequence of so many tokens occurs twice in a translation; 0: allowed. */
+  int32_t no_repeat_ngram_size;
+  /* Up to 256 token sequences that no translation has, apart by commas, such as 12 40, 7. */
   const char* suppress_sequences;
-  int32_t disable_unk; /* 1: no translation has the unknown symbol */
-  /* Sampling, with beam_size = 1: each token is drawn from the sampling_top_k best candidates, from
-   * 1 (the best is taken) to 1024, and of these from the fewest that have the share sampling_top_p
-   * of the probability; 0: from the whole vocabulary. The temperature divides log-probabilities.
-   * The same seed and source have the same translation in any batch. */
+  /* No translation has the unknown symbol. */
+  int32_t disable_unk;
+  /* Draw each token from the k most likely ones, up to 1024; 1: take the best, 0: draw from the
+   * whole vocabulary; needs beam_size 1 and no alternatives. */
   int32_t sampling_top_k;
+  /* Of these, draw from the fewest that have this share of the probability. */
   double sampling_top_p;
+  /* Divides log-probabilities before drawing; less than 1 favours likely tokens. */
   double sampling_temperature;
+  /* Another seed draws another translation of the same source; the same seed repeats one in any
+   * batch, order and shard. */
   int32_t seed;
-  int32_t max_extra_length; /* where max_length is 0: tokens beyond the length of the source */
+  /* Where max_length is unset: tokens beyond the length of the source. */
+  int32_t max_extra_length;
+  /* ---- end ---- */
 } tt_options;
 
 /* Sets the first `struct_size` bytes of the options to their defaults. Pass sizeof(tt_options), so

@@ -76,35 +76,40 @@ enum class LengthPenalty { gnmt = TT_LENGTH_PENALTY_GNMT, length = TT_LENGTH_PEN
 // Search options; the fields are those of tt_options. A new object has the library's defaults;
 // languages without a value take the bundle's defaults.
 struct SearchOptions {
+  // ---- fields, made by scripts/declare.py ----
   int beam_size;
   double length_penalty;
   LengthPenalty length_penalty_form;
   bool early_stopping;
-  std::optional<int> max_length;  // nullopt: source length + max_extra_length
+  std::optional<int> max_length;
   int min_length;
   int num_hypotheses;
   bool return_attention;
-  std::optional<std::string> source_language, target_language;
+  std::optional<std::string> source_language;
+  std::optional<std::string> target_language;
   bool loop_guard;
   int alternatives;
   double min_alternative_prob;
   double repetition_penalty;
   int no_repeat_ngram_size;
-  std::optional<std::string> suppress_sequences;  // such as "12 40, 7", see tt_options
+  std::optional<std::string> suppress_sequences;
   bool disable_unk;
   int sampling_top_k;
-  double sampling_top_p, sampling_temperature;
+  double sampling_top_p;
+  double sampling_temperature;
   int seed;
   int max_extra_length;
+  // ---- end ----
 
   SearchOptions() : SearchOptions(defaults()) {}
 
   explicit SearchOptions(const tt_options& options)
+      // ---- from C, made by scripts/declare.py ----
       : beam_size(options.beam_size),
         length_penalty(options.length_penalty),
         length_penalty_form(static_cast<LengthPenalty>(options.length_penalty_form)),
         early_stopping(options.early_stopping != 0),
-        max_length(options.max_length == 0 ? std::nullopt : std::optional(options.max_length)),
+        max_length(count_or_none(options.max_length)),
         min_length(options.min_length),
         num_hypotheses(options.num_hypotheses),
         return_attention(options.return_attention != 0),
@@ -122,40 +127,55 @@ struct SearchOptions {
         sampling_temperature(options.sampling_temperature),
         seed(options.seed),
         max_extra_length(options.max_extra_length) {}
+  // ---- end ----
 
   // The strings of the result belong to this object, which must outlive it unchanged.
   tt_options to_c() && = delete;
   tt_options to_c() const& {
     tt_options options = defaults();
+    // ---- to C, made by scripts/declare.py ----
     options.beam_size = beam_size;
     options.length_penalty = length_penalty;
     options.length_penalty_form = static_cast<std::int32_t>(length_penalty_form);
     options.early_stopping = early_stopping;
-    // In C, 0 means "not set"; pass an explicit 0 as an invalid value, so that it is an error.
-    options.max_length = max_length ? (*max_length == 0 ? -1 : *max_length) : 0;
+    options.max_length = or_unset(max_length);
     options.min_length = min_length;
     options.num_hypotheses = num_hypotheses;
     options.return_attention = return_attention;
-    options.source_language = source_language ? source_language->c_str() : nullptr;
-    options.target_language = target_language ? target_language->c_str() : nullptr;
+    options.source_language = or_unset(source_language);
+    options.target_language = or_unset(target_language);
     options.loop_guard = loop_guard;
     options.alternatives = alternatives;
     options.min_alternative_prob = min_alternative_prob;
     options.repetition_penalty = repetition_penalty;
     options.no_repeat_ngram_size = no_repeat_ngram_size;
-    options.suppress_sequences = suppress_sequences ? suppress_sequences->c_str() : nullptr;
+    options.suppress_sequences = or_unset(suppress_sequences);
     options.disable_unk = disable_unk;
     options.sampling_top_k = sampling_top_k;
     options.sampling_top_p = sampling_top_p;
     options.sampling_temperature = sampling_temperature;
     options.seed = seed;
     options.max_extra_length = max_extra_length;
+    // ---- end ----
     return options;
   }
 
  private:
   static std::optional<std::string> text_or_none(const char* text) {
     return text == nullptr ? std::nullopt : std::optional<std::string>(text);
+  }
+
+  static std::optional<int> count_or_none(std::int32_t count) {
+    return count == 0 ? std::nullopt : std::optional<int>(count);
+  }
+
+  static const char* or_unset(const std::optional<std::string>& text) {
+    return text ? text->c_str() : nullptr;
+  }
+
+  // In C, 0 means "not set"; an explicit 0 becomes an invalid value, so that it is an error.
+  static std::int32_t or_unset(const std::optional<int>& count) {
+    return count ? (*count == 0 ? -1 : *count) : 0;
   }
 
   static tt_options defaults() {

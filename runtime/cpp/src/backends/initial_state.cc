@@ -56,9 +56,9 @@ void write_request(const TensorSpec& spec, std::byte* row, const SearchOptions& 
     *as<float>(row) = static_cast<float>(options.length_penalty_beta());
   } else if (name == "early_stopping") {
     *as<bool>(row) = options.early_stopping;
-  } else if (name == kSamplingTemperature) {
+  } else if (name == "sampling_temperature") {
     *as<float>(row) = static_cast<float>(options.sampling_temperature);
-  } else if (name == kSamplingTopP) {
+  } else if (name == "sampling_top_p") {
     *as<float>(row) = static_cast<float>(options.sampling_top_p);
   }
 }

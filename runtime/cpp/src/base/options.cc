@@ -75,50 +75,20 @@ void write(Options from, Options* written, std::size_t size, const char* name) {
   std::memcpy(written, &from, size);
 }
 
-void check_sampling(const SearchOptions& options) {
-  const int top_k = options.sampling_top_k;
-  const double top_p = options.sampling_top_p, temperature = options.sampling_temperature;
-  if (top_k < 0 || top_k > kMaxTopK) {
-    throw option_error(is("sampling_top_k", top_k) + "it must be from 1 (no sampling) to " +
-                       std::to_string(kMaxTopK) + ", or 0 for the whole vocabulary.");
-  }
-  if (!(top_p > 0 && top_p <= 1)) {  // also true for NaN
-    throw option_error("sampling_top_p is " + shown(top_p) +
-                       "; it must be more than 0, and at most 1.");
-  }
-  if (!(temperature > 0 && temperature <= kMaxTemperature)) {
-    throw option_error("sampling_temperature is " + shown(temperature) +
-                       "; it must be more than 0, and at most " + std::to_string(kMaxTemperature) +
-                       ".");
-  }
-  if (options.seed < 0) {
-    throw option_error(is("seed", options.seed) + "it must be from 0 to 2147483647.");
-  }
-  if (options.samples()) {
-    const auto demand = [](const char* name, int value, int wanted) {
-      if (value == wanted) return;
-      throw option_error(is(name, value) + "to draw tokens (sampling_top_k), set it to " +
-                         std::to_string(wanted) + ".");
-    };
-    demand("beam_size", options.beam_size, 1);
-    demand("alternatives", options.alternatives, 0);
-    if (top_k == 0 && top_p < 1) {
-      // The sum of the probabilities is not known at other temperatures than 1.
-      throw option_error("sampling_top_p is " + shown(top_p) +
-                         ", and sampling_top_k is 0, the whole vocabulary; set sampling_top_k to " +
-                         std::to_string(kMaxTopK) + " at most.");
-    }
-    return;
-  }
-  const auto refuse = [](const char* name, double value) {
-    if (value == 1) return;
-    throw option_error(
-        std::string(name) + " is " + shown(value) +
-        ", but no token is drawn; set sampling_top_k to more than 1, or to 0 for the "
-        "whole vocabulary.");
-  };
-  refuse("sampling_top_p", top_p);
-  refuse("sampling_temperature", temperature);
+std::string text_of(std::int32_t value) { return std::to_string(value); }
+std::string text_of(double value) { return shown(value); }
+std::string text_of(const char* value) { return value; }
+
+bool fits(const Range& range, double value) { return range.holds(value); }
+bool fits(const Range&, const char*) { return true; }
+
+template <class T>
+bool is_set(const T&) {
+  return true;
+}
+template <class T>
+bool is_set(const std::optional<T>& value) {
+  return value.has_value();
 }
 
 }  // namespace
@@ -129,55 +99,18 @@ bool is_true(const char* name, std::int32_t value) {
 }
 
 void SearchOptions::check() const {
-  if (beam_size < 1) throw option_error(is("beam_size", beam_size) + "it must be at least 1.");
-  if (!(length_penalty >= 0 && length_penalty <= kMaxLengthPenalty)) {  // also true for NaN
-    // A negative alpha would break the early stop, whose bound needs lp(n) to grow with n.
-    throw option_error("length_penalty is " + shown(length_penalty) +
-                       "; it must be a number from 0 to " + std::to_string(kMaxLengthPenalty) +
-                       ".");
-  }
-  if (length_penalty_form != LengthPenaltyForm::kGnmt &&
-      length_penalty_form != LengthPenaltyForm::kLength) {
-    throw option_error(is("length_penalty_form", in_c(length_penalty_form)) +
-                       "choose one of TT_LENGTH_PENALTY_GNMT, TT_LENGTH_PENALTY_LENGTH.");
-  }
-  if (max_length && *max_length < 1) {
-    throw option_error(is("max_length", *max_length) + "it must be at least 1.");
-  }
-  if (min_length < 0) throw option_error(is("min_length", min_length) + "it must be at least 0.");
-  if (max_extra_length < 0) {
-    throw option_error(is("max_extra_length", max_extra_length) + "it must be at least 0.");
-  }
-  if (max_length && min_length > *max_length) {
-    throw option_error("min_length " + std::to_string(min_length) + " is more than max_length " +
-                       std::to_string(*max_length) + ".");
-  }
-  if (!(repetition_penalty >= 1 && repetition_penalty <= kMaxRepetitionPenalty)) {
-    throw option_error("repetition_penalty is " + shown(repetition_penalty) +
-                       "; it must be a number from 1 to " + std::to_string(kMaxRepetitionPenalty) +
-                       ".");
-  }
-  if (no_repeat_ngram_size < 0) {
-    throw option_error(is("no_repeat_ngram_size", no_repeat_ngram_size) + "it must be at least 0.");
-  }
+  const auto fail = [](const char* name, const std::string& value, const std::string& demand) {
+    throw option_error(std::string(name) + " is " + value + "; " + demand + ".");
+  };
+  for_each_option([&](const auto& field) {
+    const auto& value = this->*field.value;
+    if (!is_set(value) || fits(field.range, in_c(value))) return;
+    fail(field.name, text_of(in_c(value)), field.demand);
+  });
   if (suppress_sequences) read_sequences(*suppress_sequences);
-  check_sampling(*this);
-  if (num_hypotheses < 1 || num_hypotheses > beam_size) {
-    throw option_error(is("num_hypotheses", num_hypotheses) +
-                       "it must be between 1 and beam_size (" + std::to_string(beam_size) +
-                       "). Raise beam_size to get more hypotheses.");
-  }
-  if (alternatives < 0) {
-    throw option_error(is("alternatives", alternatives) + "it must be at least 0.");
-  }
-  if (alternatives > 0 && num_hypotheses > 1) {
-    throw option_error(is("num_hypotheses", num_hypotheses) +
-                       "each of the alternatives has one; set it to 1.");
-  }
-  if (!(min_alternative_prob >= 0 && min_alternative_prob <= 1)) {  // also true for NaN
-    throw option_error("min_alternative_prob is " + shown(min_alternative_prob) +
-                       "; it must be a number from 0 to 1.");
-  }
+#define TT_RULE(name, refused, demand) \
+  if (refused) fail(#name, text_of(name), demand);
+#include "base/search_options.inc"
 }
 
 const char* SearchOptions::marking_option() const {

@@ -1,4 +1,4 @@
-// Search options (runtime/options.py), and conversions of the C option structures.
+// Search options (runtime/interface/options.py), and conversions of the C option structures.
 #pragma once
 
 #include <cstddef>
@@ -13,18 +13,11 @@
 
 namespace translate_trt::runtime {
 
-// Maximum alpha: with n ** 10, the penalty of the longest possible hypothesis is finite in float32.
-inline constexpr int kMaxLengthPenalty = 10;
-
-// Largest factor of repetition_penalty.
-inline constexpr int kMaxRepetitionPenalty = 1000;
-
 // Most sequences of suppress_sequences; a step selects one more candidate for each.
 inline constexpr std::size_t kMaxSuppressed = 256;
 
-// Most candidates that a token is drawn from by rank, and largest temperature of samples.
+// Most candidates that a token is drawn from by rank.
 inline constexpr int kMaxTopK = 1024;
-inline constexpr int kMaxTemperature = 100;
 
 // Beam size above which a message is logged: the cost of a step grows with its square.
 inline constexpr int kManyBeams = 64;
@@ -38,27 +31,8 @@ enum class LengthPenaltyForm : std::int32_t {
 
 // Search options; docs/beam-search.md is the specification.
 struct SearchOptions {
-  int beam_size = 4;
-  double length_penalty = 0.6;
-  LengthPenaltyForm length_penalty_form = LengthPenaltyForm::kGnmt;
-  bool early_stopping = false;
-  std::optional<int> max_length;
-  int min_length = 0;
-  int num_hypotheses = 1;
-  bool return_attention = false;
-  std::optional<std::string> source_language, target_language;  // of a multilingual model
-  bool loop_guard = false;
-  int alternatives = 0;  // see rule 12
-  double min_alternative_prob = 0;
-  double repetition_penalty = 1;
-  int no_repeat_ngram_size = 0;
-  std::optional<std::string> suppress_sequences;  // see `read_sequences`
-  bool disable_unk = false;
-  int sampling_top_k = 1;  // see rule 14; 0: the whole vocabulary
-  double sampling_top_p = 1;
-  double sampling_temperature = 1;
-  int seed = 0;
-  int max_extra_length = 50;  // without max_length; section 6.1 of the paper
+#define TT_OPTION(type, name, value, range, demand) type name = value;
+#include "base/search_options.inc"
 
   // Throws an option error that names the first option out of range, or that is not well-formed.
   void check() const;
@@ -87,52 +61,50 @@ struct SearchOptions {
 // an option error.
 std::vector<std::vector<std::int64_t>> read_sequences(const std::string& text);
 
-// A field of the search options: its name and its members in C and C++. The type of the C++ member
-// selects the conversion.
+// Numbers that an option may be.
+struct Range {
+  double least, most;
+  bool above = false;  // whether `least` itself is too small
+
+  bool holds(double value) const {  // false for NaN
+    return value >= least && value <= most && !(above && value == least);
+  }
+};
+
+// A field of the search options: its name, its members in C and C++, its values, and the end of the
+// message about others. The type of the C++ member selects the conversion.
 template <class InC, class Value>
 struct OptionField {
   const char* name;
   InC tt_options::* in_c;
   Value SearchOptions::* value;
+  Range range;
+  const char* demand;
 
   constexpr OptionField(const char* its_name, InC tt_options::* its_c,
-                        Value SearchOptions::* its_value)
-      : name(its_name), in_c(its_c), value(its_value) {}
+                        Value SearchOptions::* its_value, Range its_range, const char* its_demand)
+      : name(its_name), in_c(its_c), value(its_value), range(its_range), demand(its_demand) {}
 };
 
+namespace option_ranges {
+
+constexpr Range within(double least, double most) { return {least, most}; }
+constexpr Range above(double least, double most) { return {least, most, true}; }
+constexpr Range kAny = within(0, 1);
+
 // All search options, in the order of tt_options.
-#define TT_OPTION(name) \
-  OptionField { #name, &tt_options::name, &SearchOptions::name }
 inline constexpr std::tuple kOptionFields = {
-    TT_OPTION(beam_size),
-    TT_OPTION(length_penalty),
-    TT_OPTION(length_penalty_form),
-    TT_OPTION(early_stopping),
-    TT_OPTION(max_length),
-    TT_OPTION(min_length),
-    TT_OPTION(num_hypotheses),
-    TT_OPTION(return_attention),
-    TT_OPTION(source_language),
-    TT_OPTION(target_language),
-    TT_OPTION(loop_guard),
-    TT_OPTION(alternatives),
-    TT_OPTION(min_alternative_prob),
-    TT_OPTION(repetition_penalty),
-    TT_OPTION(no_repeat_ngram_size),
-    TT_OPTION(suppress_sequences),
-    TT_OPTION(disable_unk),
-    TT_OPTION(sampling_top_k),
-    TT_OPTION(sampling_top_p),
-    TT_OPTION(sampling_temperature),
-    TT_OPTION(seed),
-    TT_OPTION(max_extra_length),
+#define TT_OPTION(type, name, value, range, demand) \
+  OptionField{#name, &tt_options::name, &SearchOptions::name, range, demand},
+#include "base/search_options.inc"
 };
-#undef TT_OPTION
+
+}  // namespace option_ranges
 
 // Calls visit(field) for every search option.
 template <class Visit>
 void for_each_option(const Visit& visit) {
-  std::apply([&](const auto&... fields) { (visit(fields), ...); }, kOptionFields);
+  std::apply([&](const auto&... fields) { (visit(fields), ...); }, option_ranges::kOptionFields);
 }
 
 // Converts and checks options of the C interface; null takes the defaults, which also give the

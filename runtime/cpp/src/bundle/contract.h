@@ -16,24 +16,18 @@ inline constexpr std::int64_t kEmpty = 0;  // an unused entry of a shortlist
 inline constexpr std::int64_t kFree = -1;
 inline constexpr std::int64_t unscored(std::int64_t token) { return -2 - token; }
 inline constexpr const char* kNext = "next_";
-// Step inputs [N, K, B] that change log-probabilities, and the value of unused entries of the
-// first.
+// Names of the request that hosts fill anew for each step; runtime/interface/tensors.py explains
+// them.
 inline constexpr const char* kMarkedTokens = "marked_tokens";
 inline constexpr const char* kMarkedFactors = "marked_factors";
-inline constexpr std::int64_t kUnmarked = -1;
-// Step inputs that draw the next token of a sentence: noise [N, R], two options [N], and tokens
-// that may be drawn, too [N, D] (kUnmarked in unused entries), with their noise [N, D].
 inline constexpr const char* kSamplingNoise = "sampling_noise";
-inline constexpr const char* kSamplingTemperature = "sampling_temperature";
-inline constexpr const char* kSamplingTopP = "sampling_top_p";
 inline constexpr const char* kTailTokens = "tail_tokens";
 inline constexpr const char* kTailNoise = "tail_noise";
-// Step inputs that divide the beams by their progress with constraints: the tokens of these [N, U]
-// (kUnmarked in unused entries), the progress with each of them [N, K, U] and with any other token
-// [N, K].
 inline constexpr const char* kConstraintTokens = "constraint_tokens";
 inline constexpr const char* kConstraintProgress = "constraint_progress";
 inline constexpr const char* kOtherProgress = "other_progress";
+// Value of unused entries of the tokens among them.
+inline constexpr std::int64_t kUnmarked = -1;
 
 enum class Type { kInt64, kFloat32, kFloat16, kBFloat16, kBool };
 
@@ -42,17 +36,17 @@ std::size_t size_of(Type type);  // bytes
 // The name that ONNX Runtime uses, such as "tensor(float)".
 std::string name_of(Type type);
 
-// A symbolic size, known only when a batch runs.
+// A symbolic size, known only when a batch runs: minus the letter.
 enum Letter : std::int64_t {
-  kN = -1,
-  kK = -2,
-  kS = -3,
-  kP = -4,
-  kW = -5,
-  kB = -6,
-  kR = -7,
-  kU = -8,
-  kD = -9
+  kN = -'N',
+  kK = -'K',
+  kS = -'S',
+  kP = -'P',
+  kW = -'W',
+  kB = -'B',
+  kR = -'R',
+  kU = -'U',
+  kD = -'D'
 };
 
 struct Sizes {

@@ -1,8 +1,10 @@
 #include "bundle/contract_fields.h"
 
 #include <algorithm>
-#include <array>
+#include <cstring>
 #include <map>
+#include <set>
+#include <sstream>
 #include <utility>
 
 #include "base/utf8.h"
@@ -33,15 +35,21 @@ const Named<Initial>& initials() {
   return all;
 }
 
-constexpr std::array<std::pair<char, Letter>, 9> kLetters = {{{'N', kN},
-                                                              {'K', kK},
-                                                              {'S', kS},
-                                                              {'P', kP},
-                                                              {'W', kW},
-                                                              {'B', kB},
-                                                              {'R', kR},
-                                                              {'U', kU},
-                                                              {'D', kD}}};
+// A tensor that the host uses, as runtime/interface/tensors.py declares it.
+struct Declared {
+  const char *group, *name;
+  Type type;
+  const char *axes, *when;
+};
+
+// ---- letters, made by scripts/declare.py ----
+constexpr const char* kLetters = "NKSPWBRUD";
+constexpr const char* kStatic = "KBRUD";
+// ---- end ----
+
+constexpr Declared kTensors[] = {
+#include "bundle/tensors.inc"
+};
 
 template <class T>
 T choice(const Fields& fields, const std::string& field, const Named<T>& choices) {
@@ -57,24 +65,19 @@ T choice(const Fields& fields, const std::string& field, const Named<T>& choices
 std::vector<std::int64_t> read_axes(const Fields& fields) {
   const Json& value = fields.get("axes");
   if (!value.is_array() || value.empty()) {
-    fields.fail("axes", "a list of sizes and of N, K, S, P, W, B, R", value);
+    fields.fail("axes", std::string("a list of sizes and of letters of ") + kLetters, value);
   }
   std::vector<std::int64_t> axes;
   for (const Json& item : value) {
     const std::string text = item.is_string() ? item.get<std::string>() : "";
-    const auto letter = std::find_if(kLetters.begin(), kLetters.end(), [&](const auto& one) {
-      return text == std::string(1, one.first);
-    });
-    axes.push_back(letter == kLetters.end() ? fields.integer("axes", item, 1) : letter->second);
+    const bool is_letter = text.size() == 1 && std::strchr(kLetters, text[0]) != nullptr;
+    axes.push_back(is_letter ? -text[0] : fields.integer("axes", item, 1));
   }
   return axes;
 }
 
 std::string axis_name(std::int64_t axis) {
-  for (const auto& [name, letter] : kLetters) {
-    if (axis == letter) return std::string(1, name);
-  }
-  return std::to_string(axis);
+  return axis < 0 ? std::string(1, static_cast<char>(-axis)) : std::to_string(axis);
 }
 
 std::string type_name(Type type) {
@@ -131,18 +134,6 @@ const TensorSpec* find(const Specs& specs, const std::string& name) {
   return found == specs.end() ? nullptr : &*found;
 }
 
-// The size of an axis of a required tensor: a number, or the given letter.
-std::int64_t size_of_axis(const Fields& group, const Specs& specs, const char* name,
-                          std::size_t axis, Letter letter) {
-  const Fields fields = group.object(name);
-  const auto& axes = find(specs, name)->axes;
-  if (axis >= axes.size() || (axes[axis] < 0 && axes[axis] != letter)) {
-    fields.fail("axes", "axes of which number " + std::to_string(axis) + " is " + axis_name(letter),
-                fields.get("axes"));
-  }
-  return axes[axis];
-}
-
 std::vector<std::int64_t> letters_of(const TensorSpec& spec) {
   std::vector<std::int64_t> letters;
   std::copy_if(spec.axes.begin(), spec.axes.end(), std::back_inserter(letters),
@@ -176,21 +167,57 @@ bool is_state(const TensorSpec& spec, std::int64_t slots) {
          (letters == Axes({kN}) || letters == Axes({kN, kP}));
 }
 
+// What the conditions of the table depend on.
+struct Conditions {
+  bool shortlist, marks, attention;
+  std::int64_t slots;
+
+  bool hold(const std::string& when) const {
+    return when.empty() || (when == "shortlist" && shortlist) || (when == "marks" && marks) ||
+           (when == "attention" && attention) || (when == "caches" && slots != 0) ||
+           (when == "free_slots" && slots == kP);
+  }
+};
+
+// The axes of a declared tensor. Where a target may have a size of its own in place of a letter,
+// that of the first tensor with the letter is the size of all.
+Axes declared_axes(const Declared& declared, const Axes& found,
+                   std::map<char, std::int64_t>& sizes) {
+  Axes axes;
+  std::istringstream words(declared.axes);
+  for (std::string word; words >> word;) {
+    const std::size_t i = axes.size();
+    const char letter = word[0];
+    std::int64_t axis = letter == '1' ? 1 : -letter;
+    if (std::strchr(kStatic, letter) != nullptr) {
+      if (i < found.size() && (found[i] > 0 || found[i] == axis)) sizes.emplace(letter, found[i]);
+      if (sizes.count(letter) != 0) axis = sizes[letter];
+    }
+    axes.push_back(axis);
+  }
+  return axes;
+}
+
 // Checks that a group has the tensors that the host uses, and no others that accepts(spec) rejects.
 template <class Accepts>
-void check(const Fields& group, const Specs& specs, const Specs& required, const Accepts& accepts) {
-  for (const TensorSpec& wanted : required) {
-    group.object(wanted.name);  // throws if it is missing
-    const TensorSpec& found = *find(specs, wanted.name);
-    if (described(found) != described(wanted)) {
-      group.fail(wanted.name, described(wanted), Json(described(found)));
-    }
+void check(const Fields& contract, const char* name, const Specs& specs,
+           const Conditions& conditions, std::map<char, std::int64_t>& sizes,
+           const Accepts& accepts) {
+  const Fields group = contract.object(name);
+  std::set<std::string> known;
+  for (const Declared& declared : kTensors) {
+    if (declared.group != std::string(name) || !conditions.hold(declared.when)) continue;
+    known.insert(declared.name);
+    group.object(declared.name);  // throws if it is missing
+    const TensorSpec& found = *find(specs, declared.name);
+    const auto wanted = described(declared.type, declared_axes(declared, found.axes, sizes));
+    if (described(found) != wanted) group.fail(declared.name, wanted, Json(described(found)));
     if (found.in_place) {
-      group.fail(wanted.name, "a tensor that is not changed in place", Json(described(found)));
+      group.fail(declared.name, "a tensor that is not changed in place", Json(described(found)));
     }
   }
   for (const TensorSpec& spec : specs) {
-    if (find(required, spec.name) == nullptr && !accepts(spec)) {
+    if (known.count(spec.name) == 0 && !accepts(spec)) {
       group.fail(spec.name, "a tensor that this version knows", Json(described(spec)));
     }
   }
@@ -204,65 +231,24 @@ Contract read_contract(const Fields& fields) {
     const Fields sizes = fields.object("shortlist");
     contract.shortlist = ShortlistSize{sizes.integer("always", 1), sizes.integer("each", 1)};
   }
-  const Fields inputs = fields.object("encoder_inputs"), outputs = fields.object("encoder_outputs"),
-               request = fields.object("request"), state = fields.object("state"),
-               results = fields.object("results");
-  contract.encoder_inputs = read_specs(inputs, false);
-  contract.encoder_outputs = read_specs(outputs, false);
-  contract.request = read_specs(request, false);
-  contract.state = read_specs(state, true);
-  contract.results = read_specs(results, false);
-  const std::int64_t k = size_of_axis(state, contract.state, "tokens", 1, kK);
-  const std::int64_t capacity = slots_of_caches(contract.state);
-  Specs of_outputs = {{"source_bias", Type::kFloat32, {kN, 1, 1, kS}}};
-  Specs of_state = {{"tokens", Type::kInt64, {kN, k}},
-                    {"log_probs", Type::kFloat32, {kN, k}},
-                    {"positions", Type::kInt64, {kN}},
-                    {"done", Type::kBool, {kN}},
-                    {"finished_scores", Type::kFloat32, {kN, k}},
-                    {"finished_lengths", Type::kInt64, {kN, k}},
-                    {"finished_parents", Type::kInt64, {kN, k}},
-                    {"finished_truncated", Type::kBool, {kN, k}}};
-  Specs of_results = {{"parents", Type::kInt64, {kN, k}}};
-  if (capacity != 0) of_state.push_back({"ancestry", Type::kFloat32, {kN, k, kP}});
-  if (capacity == kP) {
-    of_state.push_back({"slots", Type::kInt64, {kN, k}});
-    of_results.push_back({"full", Type::kBool, {kN}});
-  }
-  if (contract.attention()) of_results.push_back({"attention", Type::kFloat32, {kN, k, kS}});
-  if (contract.shortlist) of_outputs.push_back({"shortlist", Type::kInt64, {kN, kW}});
+  contract.encoder_inputs = read_specs(fields.object("encoder_inputs"), false);
+  contract.encoder_outputs = read_specs(fields.object("encoder_outputs"), false);
+  contract.request = read_specs(fields.object("request"), false);
+  contract.state = read_specs(fields.object("state"), true);
+  contract.results = read_specs(fields.object("results"), false);
+  const std::int64_t slots = slots_of_caches(contract.state);
+  const bool marks = std::any_of(std::begin(kTensors), std::end(kTensors), [&](const auto& one) {
+    return std::string(one.when) == "marks" && find(contract.request, one.name) != nullptr;
+  });
+  const Conditions given = {contract.shortlist.has_value(), marks, contract.attention(), slots};
+  std::map<char, std::int64_t> sizes;
   const auto nothing = [](const TensorSpec&) { return false; };
-  check(inputs, contract.encoder_inputs,
-        {{"source_ids", Type::kInt64, {kN, kS}}, {"source_lengths", Type::kInt64, {kN}}}, nothing);
-  check(outputs, contract.encoder_outputs, of_outputs, is_of_source);
-  Specs of_request = {
-      {"forced_tokens", Type::kInt64, {kN}},         {"min_lengths", Type::kInt64, {kN}},
-      {"max_lengths", Type::kInt64, {kN}},           {"length_penalty_alpha", Type::kFloat32, {kN}},
-      {"length_penalty_beta", Type::kFloat32, {kN}}, {"early_stopping", Type::kBool, {kN}}};
-  constexpr const char* kOfChanges[] = {
-      kMarkedTokens, kMarkedFactors, kSamplingNoise,    kSamplingTemperature, kSamplingTopP,
-      kTailTokens,   kTailNoise,     kConstraintTokens, kConstraintProgress,  kOtherProgress};
-  if (std::any_of(std::begin(kOfChanges), std::end(kOfChanges),
-                  [&](const char* name) { return find(contract.request, name) != nullptr; })) {
-    const std::int64_t b = size_of_axis(request, contract.request, kMarkedTokens, 2, kB);
-    const std::int64_t r = size_of_axis(request, contract.request, kSamplingNoise, 1, kR);
-    const std::int64_t d = size_of_axis(request, contract.request, kTailTokens, 1, kD);
-    const std::int64_t u = size_of_axis(request, contract.request, kConstraintTokens, 1, kU);
-    of_request.push_back({kMarkedTokens, Type::kInt64, {kN, k, b}});
-    of_request.push_back({kMarkedFactors, Type::kFloat32, {kN, k, b}});
-    of_request.push_back({kSamplingNoise, Type::kFloat32, {kN, r}});
-    of_request.push_back({kSamplingTemperature, Type::kFloat32, {kN}});
-    of_request.push_back({kSamplingTopP, Type::kFloat32, {kN}});
-    of_request.push_back({kTailTokens, Type::kInt64, {kN, d}});
-    of_request.push_back({kTailNoise, Type::kFloat32, {kN, d}});
-    of_request.push_back({kConstraintTokens, Type::kInt64, {kN, u}});
-    of_request.push_back({kConstraintProgress, Type::kInt64, {kN, k, u}});
-    of_request.push_back({kOtherProgress, Type::kInt64, {kN, k}});
-  }
-  check(request, contract.request, of_request, nothing);
-  check(state, contract.state, of_state,
-        [&](const TensorSpec& spec) { return is_state(spec, capacity); });
-  check(results, contract.results, of_results, nothing);
+  check(fields, "encoder_inputs", contract.encoder_inputs, given, sizes, nothing);
+  check(fields, "encoder_outputs", contract.encoder_outputs, given, sizes, is_of_source);
+  check(fields, "request", contract.request, given, sizes, nothing);
+  check(fields, "state", contract.state, given, sizes,
+        [&](const TensorSpec& spec) { return is_state(spec, slots); });
+  check(fields, "results", contract.results, given, sizes, nothing);
   for (const TensorSpec& spec : contract.encoder_outputs) {
     if (find(contract.state, spec.name) != nullptr) {
       fields.fail("state", "tensors of other names than the encoder's", Json(spec.name));
