@@ -50,9 +50,16 @@ def runs(value: Callable[[str], int]) -> list[tuple[int, int, int]]:
     return found
 
 
-def ranges(holds: Callable[[str], bool]) -> list[tuple[int, int]]:
-    """Return the first and last code point of each run of characters that a condition holds for."""
-    return [(first, last) for first, last, _ in runs(holds)]
+def properties(character: str) -> int:
+    """Return the properties of a character, one per bit, as unicode.cc numbers them."""
+    held = (
+        unicodedata.category(character)[0] == "M",
+        character.isalpha(),
+        character.isalnum(),
+        joins(character),
+        is_unspaced(character),
+    )
+    return sum(holds << bit for bit, holds in enumerate(held))
 
 
 def decompositions() -> list[tuple[int, int, int, int]]:
@@ -73,15 +80,29 @@ def decompositions() -> list[tuple[int, int, int, int]]:
     return found
 
 
-def foldings() -> list[tuple[int, int, int, int]]:
-    """Return each character that str.casefold changes, with the up to three of its folding."""
-    found = []
+def foldings() -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
+    """Return what str.casefold changes.
+
+    Returns:
+        First and last of each run of characters 1 or 2 apart that are replaced by the characters as
+        far from them, the distance within the run, and how far; and each character that becomes two
+        or three, with these.
+    """
+    found: list[tuple[int, ...]] = []
+    longer = []
     for character in _characters():
-        if (folded := character.casefold()) != character:
-            first, second, third = (*map(ord, folded), 0, 0)[:3]
+        folded, code = character.casefold(), ord(character)
+        if len(folded) > 1:
             assert len(folded) <= 3
-            found.append((ord(character), first, second, third))
-    return found
+            longer.append((code, *(*map(ord, folded), 0)[:3]))
+        elif folded != character:
+            far = ord(folded) - code
+            first, last, step, before = found[-1] if found else (0, -9, 1, 0)
+            if before == far and code - last in ((1, 2) if first == last else (step,)):
+                found[-1] = first, code, code - last, far
+            else:
+                found.append((code, code, 1, far))
+    return found, longer
 
 
 def _table(comment: str, kind: str, name: str, rows: Iterable[tuple[int, ...]]) -> str:
@@ -91,24 +112,20 @@ def _table(comment: str, kind: str, name: str, rows: Iterable[tuple[int, ...]]) 
 def tables() -> str:
     """Return the content of the file."""
     version = unicodedata.unidata_version
-    is_mark = ranges(lambda character: unicodedata.category(character)[0] == "M")
+    runs_of_foldings, longer = foldings()
     return "\n\n".join(
         [
             f"// Unicode {version}, made by scripts/unicode_tables.py.",
             f'constexpr const char* kUnicodeVersion = "{version}";',
-            _table("Marks: first and last of each range.", "Range", "kMarks", is_mark),
-            _table("Letters, likewise.", "Range", "kLetters", ranges(str.isalpha)),
-            _table("`str.isalnum`, likewise.", "Range", "kAlphanumeric", ranges(str.isalnum)),
-            _table("`joins` of scripts/unicode_tables.py, likewise.", "Range", "kJoining",
-                   ranges(joins)),
-            _table("`is_unspaced` of runtime/text/sentences.py, likewise.", "Range", "kUnspaced",
-                   ranges(is_unspaced)),
+            _table("Properties: first, last, bits.", "Properties", "kProperties", runs(properties)),
             _table("Combining classes that are not 0: first, last, class.", "ClassRange",
                    "kCombiningClasses", runs(unicodedata.combining)),
             _table("Canonical decompositions: character, its one or two parts, whether they "
                    "compose.", "Decomposition", "kDecompositions", decompositions()),
-            _table("Full case folding: character, and the up to three that replace it.", "Folding",
-                   "kFoldings", foldings()),
+            _table("Case folding by distance: first, last, the distance within the run, how far.",
+                   "FoldingRun", "kFoldingRuns", runs_of_foldings),
+            _table("Case folding: character, and the two or three that replace it.", "Folding",
+                   "kFoldings", longer),
         ]
     ) + "\n"  # fmt: skip
 

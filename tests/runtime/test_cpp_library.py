@@ -666,14 +666,6 @@ def test_it_reads_the_format_that_python_writes() -> None:
     assert f"kFormatVersion = {FORMAT_VERSION};" in header
 
 
-def test_options_are_those_of_python_field_for_field() -> None:
-    header = HEADER.read_text()
-    struct = re.search(r"typedef struct tt_options \{(.*?)\} tt_options;", header, re.DOTALL)
-    assert struct is not None
-    fields = re.findall(r"^\s+[\w ]+?[ *]+(\w+);", struct[1], re.MULTILINE)
-    assert fields == ["struct_size", *(one.name for one in dataclasses.fields(SearchOptions))]
-
-
 def test_defaults_are_those_of_python(library: Library, compiled_bundle: Path) -> None:
     code = """
     #include <stdio.h>

@@ -52,11 +52,10 @@ std::string ask_name(const std::string& path) {
   }
   const auto ask_format =
       reinterpret_cast<std::int32_t (*)()>(find_function(library, "translate_trt_kernels_format"));
-  if (ask_format == nullptr || ask_format() != kFormatVersion) {
-    const std::string built_for =
-        ask_format == nullptr ? "an older format" : "format " + std::to_string(ask_format());
+  const std::int32_t built_for = ask_format == nullptr ? 0 : ask_format();
+  if (built_for != kFormatVersion) {
     dlclose(library);
-    throw backend_error(path + " was built for bundles of " + built_for +
+    throw backend_error(path + " was built for bundles of format " + std::to_string(built_for) +
                         ", and this libtranslate_trt reads format " +
                         std::to_string(kFormatVersion) + remedy);
   }

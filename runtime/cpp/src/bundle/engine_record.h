@@ -33,7 +33,6 @@ struct EngineRecord {
   bool weights_stripped;               // needs its weights refitted from the ONNX file
   Profiles profiles;                   // by index of the optimization profile
   // The only model that the engine supports, unless a level of hardware compatibility was chosen.
-  // Older bundles lack it.
   std::optional<GpuModel> gpu;
 };
 

@@ -259,14 +259,9 @@ Manifest read_manifest(const fs::path& bundle) {
   const Fields fields(value, path);
   const std::int64_t version = fields.integer("format_version", 1);
   if (version != kFormatVersion) {
-    throw bundle_error(
-        path.string() + " has format version " + std::to_string(version) +
-        ", this libtranslate_trt reads " + std::to_string(kFormatVersion) +
-        (version > kFormatVersion
-             ? ": it was made by a newer translate-trt. Upgrade the library, or export the model "
-               "again."
-             : ": it was made by an older translate-trt, whose graphs had other inputs. Export the "
-               "model again."));
+    throw bundle_error(path.string() + " has format version " + std::to_string(version) +
+                       ", this libtranslate_trt reads " + std::to_string(kFormatVersion) +
+                       ". Export the model again with the translate-trt of this library.");
   }
   fields.text("created_by");
   fields.optional_text("weights_sha256");

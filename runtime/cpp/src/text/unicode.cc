@@ -10,8 +10,18 @@ namespace translate_trt::runtime {
 
 namespace {
 
-struct Range {
+struct Properties {
   char32_t first, last;
+  unsigned bits;  // see Property
+};
+
+// The order of `properties` of scripts/unicode_tables.py.
+enum Property : unsigned {
+  kMark = 1,
+  kLetter = 2,
+  kAlphanumeric = 4,
+  kJoining = 8,
+  kUnspaced = 16
 };
 
 struct ClassRange {
@@ -22,6 +32,11 @@ struct ClassRange {
 struct Decomposition {
   char32_t character, first, second;  // second: 0 if there is one part
   int composes;
+};
+
+struct FoldingRun {
+  char32_t first, last, step;
+  std::int32_t distance;
 };
 
 struct Folding {
@@ -54,6 +69,11 @@ const Entry* entry_of(const Entry (&table)[size], char32_t character) {
       std::lower_bound(std::begin(table), std::end(table), character,
                        [](const Entry& entry, char32_t value) { return entry.character < value; });
   return found != std::end(table) && found->character == character ? found : nullptr;
+}
+
+bool has(char32_t character, Property property) {
+  const Properties* found = range_of(kProperties, character);
+  return found != nullptr && (found->bits & property) != 0;
 }
 
 int combining_class(char32_t character) {
@@ -118,17 +138,17 @@ void order_marks(std::u32string& text) {
 
 const char* unicode_version() { return kUnicodeVersion; }
 
-bool is_letter(char32_t character) { return range_of(kLetters, character) != nullptr; }
+bool is_letter(char32_t character) { return has(character, kLetter); }
 
-bool is_alphanumeric(char32_t character) { return range_of(kAlphanumeric, character) != nullptr; }
+bool is_alphanumeric(char32_t character) { return has(character, kAlphanumeric); }
 
 bool is_word(char32_t character) { return character == U'_' || is_alphanumeric(character); }
 
-bool is_mark(char32_t character) { return range_of(kMarks, character) != nullptr; }
+bool is_mark(char32_t character) { return has(character, kMark); }
 
-bool joins(char32_t character) { return range_of(kJoining, character) != nullptr; }
+bool joins(char32_t character) { return has(character, kJoining); }
 
-bool is_unspaced(char32_t character) { return range_of(kUnspaced, character) != nullptr; }
+bool is_unspaced(char32_t character) { return has(character, kUnspaced); }
 
 std::u32string nfc(std::u32string_view text) {
   std::u32string decomposed;
@@ -159,14 +179,16 @@ std::u32string nfc(std::u32string_view text) {
 std::u32string casefold(std::u32string_view text) {
   std::u32string folded;
   for (const char32_t character : text) {
-    const Folding* found = entry_of(kFoldings, character);
-    if (found == nullptr) {
-      folded += character;
+    if (const Folding* found = entry_of(kFoldings, character)) {
+      for (const char32_t part : found->parts) {
+        if (part != 0) folded += part;
+      }
       continue;
     }
-    for (const char32_t part : found->parts) {
-      if (part != 0) folded += part;
-    }
+    const FoldingRun* run = range_of(kFoldingRuns, character);
+    const bool folds = run != nullptr && (character - run->first) % run->step == 0;
+    folded += folds ? static_cast<char32_t>(static_cast<std::int32_t>(character) + run->distance)
+                    : character;
   }
   return folded;
 }
