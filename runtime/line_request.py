@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -22,8 +22,8 @@ Phrases: TypeAlias = Sequence[str] | Sequence[Sequence[int]]
 #: Names of attributes of a request in error messages, where they differ.
 _NAMES = {"targets": "target prefixes", "split": "split_sentences"}
 
-#: What does not go together, and why.
-_APART = (
+#: Attributes of a request that exclude others, and why.
+APART = (
     ("score", ("split", "markup", "terminology"), "a given translation is of a whole line"),
     ("markup", ("targets", "constraints", "alignments", "translate_all"),
      "tags leave the text before it is translated"),
@@ -81,11 +81,30 @@ class LineRequest:
                 raise InputError(f"{len(values)} {what} for {count} {of}.")
         if self.markup is not None and self.markup not in MARKUP:
             raise OptionError(f"markup is {self.markup!r}; choose one of {', '.join(MARKUP)}.")
-        for name, others, why in _APART:
-            for other in others if self._has(name) else ():
-                if self._has(other):
-                    both = " and ".join(_NAMES.get(one, one) for one in (name, other))
-                    raise OptionError(f"{both} do not go together: {why}. Leave one of them out.")
+        check_apart(APART, vars(self), _NAMES)
 
-    def _has(self, name: str) -> bool:
-        return getattr(self, name) not in (None, False)
+
+def check_apart(
+    rules: Iterable[tuple[str, Sequence[str], str]],
+    values: Mapping[str, object],
+    names: Mapping[str, str],
+) -> None:
+    """Refuse values that exclude each other.
+
+    Args:
+        rules: Name of a value, names of those that exclude it, and why.
+        values: Values by name; None and False are not given.
+        names: Names in error messages, where they differ.
+
+    Raises:
+        OptionError: A rule refuses two of the values.
+    """
+
+    def is_given(name: str) -> bool:
+        return values.get(name) not in (None, False)
+
+    for name, others, why in rules:
+        for other in others if is_given(name) else ():
+            if is_given(other):
+                both = " and ".join(names.get(one, one) for one in (name, other))
+                raise OptionError(f"{both} do not go together: {why}. Leave one of them out.")

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from translate_trt.runtime.bundle.manifest import read_manifest
-from translate_trt.runtime.cli.bundle_flags import BATCH_TOKENS_HELP, bundle_flag
-from translate_trt.runtime.cli.command import Command
+from translate_trt.runtime.cli.bundle_flags import batch_tokens_flag, bundle_flag, device_flag
+from translate_trt.runtime.cli.command import Command, take
 from translate_trt.runtime.cli.output import open_output
 from translate_trt.runtime.cli.search_flags import replace_options, search_flags
 from translate_trt.runtime.errors import InputError
@@ -40,10 +40,8 @@ if TYPE_CHECKING:
     help="Lines translated one at a time.",
 )  # fmt: skip
 @click.option("--cores", type=click.IntRange(min=1), help="CPU cores to use. [all]")
-@click.option(
-    "--batch-tokens", type=click.IntRange(min=1), help=BATCH_TOKENS_HELP,
-)  # fmt: skip
-@click.option("--device", help="cpu, cuda, cuda:1 or xpu. [a GPU if the target is made for one]")
+@batch_tokens_flag
+@device_flag
 @search_flags
 @click.option("--json", "as_json", is_flag=True, help="Print the results of every round as JSON.")
 def bench(
@@ -64,16 +62,9 @@ def bench(
 
     manifest = read_manifest(bundle)
     names = [manifest.target(name).name for name in targets or tuple(manifest.targets)]
-    names_of_options = {field.name for field in dataclasses.fields(BenchOptions)}
-    settings = {name: flags.pop(name) for name in list(flags) if name in names_of_options}
-    text = _read(source, lines)
-    results = measure(
-        bundle,
-        text,
-        names,
-        replace_options(manifest.search_options(), flags),
-        BenchOptions(**settings),
-    )
+    settings, text = take(flags, BenchOptions), _read(source, lines)
+    options = replace_options(manifest.search_options(), flags)
+    results = measure(bundle, text, names, options, settings)
     shown = (
         json.dumps([dataclasses.asdict(result) for result in results], indent=1)
         if as_json

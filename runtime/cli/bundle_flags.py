@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
+from translate_trt.runtime.cli.command import together
 from translate_trt.runtime.model_store import resolve_bundle
 
 
@@ -27,11 +27,6 @@ class BundleType(click.Path):
 
 BUNDLE = BundleType()
 
-#: Help of --batch-tokens, whose default depends on the target.
-BATCH_TOKENS_HELP = (
-    "Source tokens per batch, padding included. [512; for engines those of the largest profile]"
-)
-
 bundle_flag = click.option(
     "--bundle",
     type=BUNDLE,
@@ -40,17 +35,26 @@ bundle_flag = click.option(
 )
 bundle_argument = click.argument("bundle", type=BUNDLE)
 
-
-def target_flags(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that select a target: --target and --shortlist."""
-    flags = (
-        click.option("--target", help="Target, such as onnx-int8. [the first of the bundle]"),
-        click.option(
-            "--shortlist",
-            is_flag=True,
-            help="Use the target's shortlist variant, which only considers likely tokens.",
-        ),
-    )
-    for flag in reversed(flags):
-        command = flag(command)
-    return command
+#: --target and --shortlist.
+target_flags = together(
+    click.option("--target", help="Target, such as onnx-int8. [the first of the bundle]"),
+    click.option(
+        "--shortlist",
+        is_flag=True,
+        help="Use the target's shortlist variant, which only considers likely tokens.",
+    ),
+)
+batch_tokens_flag = click.option(
+    "--batch-tokens",
+    type=click.IntRange(min=1),
+    help="Source tokens per batch, padding included. [512; for engines those of the largest "
+    "profile]",
+)
+device_flag = click.option(
+    "--device", help="cpu, cuda, cuda:1 or xpu. [a GPU if the target is made for one]"
+)
+trust_code_flag = click.option(
+    "--trust-code",
+    is_flag=True,
+    help="Allow version-compatible engines to run the machine code that they contain.",
+)

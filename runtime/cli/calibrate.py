@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
 
 from translate_trt.runtime.bundle.manifest import locked_manifest, read_manifest, write_manifest
 from translate_trt.runtime.cli.bundle_flags import bundle_argument, target_flags
-from translate_trt.runtime.cli.command import Command
-from translate_trt.runtime.cli.loading import load_translator, loading_flags
+from translate_trt.runtime.cli.command import Command, take
+from translate_trt.runtime.cli.loading import Loading, load_translator, loading_flags
 from translate_trt.runtime.cli.names import PATH
 from translate_trt.runtime.cli.search_flags import language_flags, replace_options
 from translate_trt.runtime.confidence import learn_calibration, occurrences
@@ -25,21 +26,7 @@ from translate_trt.runtime.io.lines import read_parallel
 @click.option("--reference", type=PATH, required=True, help="Reference translations of --source.")
 @language_flags
 @loading_flags
-def calibrate(
-    bundle: Path,
-    target: str | None,
-    shortlist: bool,
-    source: Path,
-    reference: Path,
-    source_language: str | None,
-    target_language: str | None,
-    batch_tokens: int | None,
-    threads: int | None,
-    workers: int | None,
-    device: str | None,
-    trust_code: bool,
-    chunk_lines: int,
-) -> None:
+def calibrate(source: Path, reference: Path, chunk_lines: int, **flags: Any) -> None:
     """Calibrate the confidence that `translate --words` gives to the words of a target.
 
     The lines are translated with the bundle's options. A word is right if it stands in the
@@ -48,14 +35,11 @@ def calibrate(
     manifest, in place of an earlier one. Use text like that to be translated, and none that the
     model was trained on.
     """
+    loading = take(flags, Loading)
     pairs = list(read_parallel(source, reference))
-    translator = load_translator(
-        bundle, target, shortlist, [str(source)], threads=threads, workers=workers,
-        batch_tokens=batch_tokens, device=device, trust_code=trust_code,
-    )  # fmt: skip
-    languages = {"source_language": source_language, "target_language": target_language}
+    translator = load_translator(loading, [str(source)])
     options = replace(
-        replace_options(translator.default_options, languages), num_hypotheses=1, alternatives=0
+        replace_options(translator.default_options, flags), num_hypotheses=1, alternatives=0
     )
     lines = []
     found = translator.translate_iter((line for line, _ in pairs), options, chunk_lines=chunk_lines)
@@ -63,7 +47,7 @@ def calibrate(
         words = translator.words(translation.hypotheses[0])
         lines.append((words, occurrences([word.text for word in words], wanted)))
     calibration = learn_calibration(lines)
-    entry = translator.target
+    entry, bundle = translator.target, loading.bundle
     with locked_manifest(bundle):
         manifest = read_manifest(bundle)
         now = manifest.targets.get(entry.name)

@@ -1,10 +1,11 @@
-"""Rules of all commands: repeated options, -v and -q, sections of the help."""
+"""Rules of all commands: repeated options, -v and -q, sections of the help, values of flags."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import click
@@ -12,6 +13,7 @@ import click
 from translate_trt.runtime.cli.verbosity import verbosity_flags
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+_Options = TypeVar("_Options")
 
 
 class Command(click.Command):
@@ -73,3 +75,25 @@ def section(title: str) -> Callable[[Callable[[_Function], Any]], Callable[[_Fun
         return decorate
 
     return sectioned
+
+
+def together(*flags: Callable[[_Function], Any]) -> Callable[[_Function], Any]:
+    """Join decorators that add options to one; the help lists the options in this order."""
+
+    def decorate(command: _Function) -> Any:
+        for flag in reversed(flags):
+            command = flag(command)
+        return command
+
+    return decorate
+
+
+def take(flags: dict[str, Any], options: type[_Options]) -> _Options:
+    """Remove the flags that are fields of a dataclass, and make an instance of them."""
+    fields = dataclasses.fields(options)  # type: ignore[arg-type]
+    return options(**{field.name: flags.pop(field.name) for field in fields})
+
+
+def given(flags: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the flags that are not left at None."""
+    return {name: value for name, value in flags.items() if value is not None}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+import functools
 import logging
 from collections import Counter
 from collections.abc import Iterable
@@ -12,9 +12,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from translate_trt.runtime.bundle.manifest import read_manifest
-from translate_trt.runtime.cli.bundle_flags import BATCH_TOKENS_HELP, bundle_flag, target_flags
-from translate_trt.runtime.cli.command import Command
-from translate_trt.runtime.cli.names import output_option
+from translate_trt.runtime.cli.bundle_flags import (
+    batch_tokens_flag,
+    bundle_flag,
+    target_flags,
+    trust_code_flag,
+)
+from translate_trt.runtime.cli.command import Command, take
+from translate_trt.runtime.cli.format_flags import constraints_field_flag
+from translate_trt.runtime.cli.line_flags import markup_flag, unwrap_flag, words_flag
+from translate_trt.runtime.cli.names import output_option, setting
 from translate_trt.runtime.cli.output import open_output
 from translate_trt.runtime.cli.search_flags import (
     n_best_flag,
@@ -28,12 +35,20 @@ from translate_trt.runtime.cli.search_flags import (
 from translate_trt.runtime.cli.shard_progress import ShardProgress
 from translate_trt.runtime.cli.structured_files import check_suffixes
 from translate_trt.runtime.io.report import columns
-from translate_trt.runtime.line_request import MARKUP
+from translate_trt.runtime.serve.corpus.run_options import (
+    INPUT_FORMATS,
+    CorpusOptions,
+    WorkerOptions,
+)
 
 if TYPE_CHECKING:
     from translate_trt.runtime.serve.corpus.job import InputRecord
 
 log = logging.getLogger("translate_trt")
+
+
+_setting = functools.partial(setting, CorpusOptions)
+_worker_setting = functools.partial(setting, WorkerOptions)
 
 
 @click.command(cls=Command)
@@ -42,94 +57,51 @@ log = logging.getLogger("translate_trt")
 @click.argument("inputs", nargs=-1, metavar="[INPUT]...")
 @output_option("Directory for the translations, one file per input under the same name.")
 @click.option("--force", is_flag=True, help="Replace the results of a run with other settings.")
-@click.option("--workers", type=int, help="Number of workers. [all cores, or all GPUs]")
-@click.option(
-    "--cores", type=int, default=1, show_default=True,
-    help="Cores per worker; they share one copy of the weights.",
-)  # fmt: skip
+@_worker_setting("workers", "Number of workers. [all cores, or all GPUs]")
+@_worker_setting("cores", "Cores per worker; they share one copy of the weights.")
 @click.option(
     "--address", help="Address of a Ray cluster, host:port or auto. [a cluster on this machine]"
 )
-@click.option(
-    "--column", default="text", show_default=True,
-    help="Column to translate: its name in Parquet files; in TSV its number from 1, or its name.",
-)  # fmt: skip
-@click.option(
-    "--input-format", type=click.Choice(["text", "jsonl", "tsv"]), default="text",
-    show_default=True,
-    help="Format of the lines of other files, which the output keeps: text, an object of JSON, or "
+@_setting(
+    "column",
+    "Column to translate: its name in Parquet files; in TSV its number from 1, or its name.",
+)
+@_setting(
+    "input_format",
+    "Format of the lines of other files, which the output keeps: text, an object of JSON, or "
     "columns separated by tabs.",
-)  # fmt: skip
-@click.option(
-    "--header", is_flag=True, help="The first line of each TSV file has the names of the columns."
+    type=click.Choice(INPUT_FORMATS),
 )
-@click.option(
-    "--field", default="text", show_default=True, help="Field of JSON lines to translate."
-)
-@click.option(
-    "--constraints-field",
-    help="Field of JSON lines with the phrases that each translation must have, a list.",
-)
-@click.option(
-    "--shard-lines", type=int, default=10_000, show_default=True,
-    help="Approximate number of lines per shard.",
-)  # fmt: skip
-@click.option(
-    "--max-characters", type=int, default=10_000, show_default=True,
-    help="Maximum length of a line; longer lines are reported and left empty.",
-)  # fmt: skip
-@click.option(
-    "--attempts", type=int, default=3, show_default=True,
-    help="Attempts per shard before the run gives it up.",
-)  # fmt: skip
-@click.option(
-    "--batch-tokens", type=int, help=BATCH_TOKENS_HELP,
-)  # fmt: skip
-@click.option("--device", help="cpu or cuda. [a GPU if the target is made for one]")
-@click.option(
-    "--trust-code",
-    is_flag=True,
-    help="Allow version-compatible engines to run the machine code that they contain.",
-)
+@_setting("header", "The first line of each TSV file has the names of the columns.")
+@_setting("field", "Field of JSON lines to translate.")
+@constraints_field_flag
+@_setting("shard_lines", "Approximate number of lines per shard.")
+@_setting("max_characters", "Maximum length of a line; longer lines are reported and left empty.")
+@_worker_setting("attempts", "Attempts per shard before the run gives it up.")
+@batch_tokens_flag
+@_worker_setting("device", "cpu or cuda. [a GPU if the target is made for one]")
+@trust_code_flag
 @search_flags
 @n_best_flag
 @translate_all_flag
 @split_flags
-@click.option(
-    "--document",
-    is_flag=True,
-    help="Translate each text of JSON lines or Parquet as a whole, and keep its structure. Implies "
+@_setting(
+    "document",
+    "Translate each text of JSON lines or Parquet as a whole, and keep its structure. Implies "
     "--split-sentences.",
 )
-@click.option(
-    "--unwrap",
-    is_flag=True,
-    help="With --document: join the lines of each paragraph first, where they were broken at a "
-    "fixed width.",
-)
+@unwrap_flag
 @terminology_flags
-@click.option(
-    "--json",
-    is_flag=True,
-    help="Write one JSON object per line, with all hypotheses, as `translate --json` does.",
+@_setting(
+    "json", "Write one JSON object per line, with all hypotheses, as `translate --json` does."
 )
-@click.option(
-    "--alignments",
-    is_flag=True,
-    help="Add word alignments in Pharaoh format, to JSON lines or columns of TSV. Needs a bundle "
+@_setting(
+    "alignments",
+    "Add word alignments in Pharaoh format, to JSON lines or columns of TSV. Needs a bundle "
     "exported with --attention.",
 )
-@click.option(
-    "--markup",
-    type=click.Choice(MARKUP),
-    help="Keep the tags and placeholders of html or xml, or the placeholders of text, in each "
-    "line. Needs a bundle exported with --attention.",
-)
-@click.option(
-    "--words",
-    is_flag=True,
-    help="Add the words of each translation with their confidence; implies --json.",
-)
+@markup_flag
+@words_flag
 @click.option("--no-progress", is_flag=True, help="Show no progress.")
 def corpus(
     bundle: Path,
@@ -158,13 +130,12 @@ def corpus(
     if not inputs:
         raise click.UsageError("nothing to translate; name inputs, such as 'data/*.txt'.")
     from translate_trt.runtime.serve.corpus.run import prepare_work, translate_inputs
-    from translate_trt.runtime.serve.corpus.run_options import CorpusOptions, WorkerOptions
 
     glossary = read_glossary(flags["terminology"], flags["terminology_ignore_case"])
     if glossary is not None:
         flags["terminology"] = tuple((one.source, *one.targets) for one in glossary.entries)
-    options = CorpusOptions(**_take(flags, CorpusOptions))
-    workers = WorkerOptions(**_take(flags, WorkerOptions))
+    options = take(flags, CorpusOptions)
+    workers = take(flags, WorkerOptions)
     search = replace_options(read_manifest(bundle).search_options(), flags)
     work, sources = prepare_work(bundle, target, shortlist, inputs, out, search, options, workers)
     check_suffixes(
@@ -188,11 +159,6 @@ def corpus(
         if record.bad:
             reasons = ", ".join(f"{count} {reason}" for reason, count in record.bad.items())
             log.warning("%s: %s; see %s", name, reasons, out / f"{name}.bad.jsonl")
-
-
-def _take(flags: dict[str, Any], options: type[Any]) -> dict[str, Any]:
-    """Remove the flags that are fields of an options class and return them."""
-    return {field.name: flags.pop(field.name) for field in dataclasses.fields(options)}
 
 
 def _table(complete: dict[str, InputRecord]) -> list[str]:

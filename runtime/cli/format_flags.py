@@ -6,11 +6,11 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
-from translate_trt.runtime.cli.command import section
+from translate_trt.runtime.cli.command import section, take, together
 from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.json_lines import (
     UNTRANSLATED,
@@ -43,35 +43,46 @@ _FLAGS = dict.fromkeys(flag for flags in _FORMATS.values() for flag in flags)
 _NOT_IN_A_NAME = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 
 
-@section("Format of the lines")
-def format_flags(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options of the input format and its fields or columns."""
-    flags = (
+_input_format_flag = click.option(
+    "--input-format",
+    type=click.Choice(list(_FORMATS)),
+    default="text",
+    show_default=True,
+    help="Format of the lines, which the output keeps: text, an object of JSON per line, or "
+    "columns separated by tabs.",
+)
+_header_flag = click.option(
+    "--header", is_flag=True, help="The first line of TSV has the names of the columns."
+)
+_replace_flag = click.option(
+    "--replace-field",
+    is_flag=True,
+    help="Replace fields or columns of the input that have the names of the added ones.",
+)
+constraints_field_flag = click.option(
+    "--constraints-field",
+    help="Field of JSON lines with the phrases that each translation must have, a list.",
+)
+#: Options of the input format and its fields or columns.
+format_flags = section("Format of the lines")(
+    together(
         _input_format_flag,
         click.option("--field", help="Field of JSON lines to translate. [text]"),
         click.option(
             "--column", help="Column of TSV to translate: its number from 1, or its name."
         ),
         _header_flag,
-        click.option(
-            "--constraints-field",
-            help="Field of JSON lines with the phrases that each translation must have, a list.",
-        ),
+        constraints_field_flag,
         click.option(
             "--output-field",
             help=f"Name of the added field or column of translations. [{_TRANSLATION}]",
         ),
         _replace_flag,
     )
-    for flag in reversed(flags):
-        command = flag(command)
-    return command
-
-
-@section("Format of the lines")
-def score_format_flags(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options of the input format for lines that have their translations."""
-    flags = (
+)
+#: Options of the input format for lines that have their translations.
+score_format_flags = section("Format of the lines")(
+    together(
         _input_format_flag,
         click.option("--field", help="Field of JSON lines with the source. [text]"),
         click.option(
@@ -90,26 +101,6 @@ def score_format_flags(command: Callable[..., None]) -> Callable[..., None]:
         ),
         _replace_flag,
     )
-    for flag in reversed(flags):
-        command = flag(command)
-    return command
-
-
-_input_format_flag = click.option(
-    "--input-format",
-    type=click.Choice(list(_FORMATS)),
-    default="text",
-    show_default=True,
-    help="Format of the lines, which the output keeps: text, an object of JSON per line, or "
-    "columns separated by tabs.",
-)
-_header_flag = click.option(
-    "--header", is_flag=True, help="The first line of TSV has the names of the columns."
-)
-_replace_flag = click.option(
-    "--replace-field",
-    is_flag=True,
-    help="Replace fields or columns of the input that have the names of the added ones.",
 )
 
 
@@ -165,6 +156,16 @@ class _LineFormat:
     def _pharaoh(self, hypothesis: TextHypothesis) -> str:
         alignment = hypothesis.alignment
         return "" if alignment is None else alignment.pharaoh(self.alignment_threshold)
+
+
+_Formats = TypeVar("_Formats", bound=_LineFormat)
+
+
+def take_format(flags: dict[str, Any], kind: type[_Formats]) -> _Formats:
+    """Take the options of a format from the flags of a command, some of which imply others."""
+    flags["as_json"] |= bool(flags["return_attention"] or flags.get("words"))
+    flags["alignments"] |= flags["alignment_threshold"] is not None
+    return take(flags, kind)
 
 
 @dataclass(frozen=True)

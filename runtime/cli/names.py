@@ -18,11 +18,12 @@ from typing import Any
 
 import click
 
-from translate_trt.runtime.io.lines import STDIN
+from translate_trt.runtime.cli.command import together
+from translate_trt.runtime.io.lines import STDIN, check_input
 
 PATH = click.Path(path_type=Path)
 
-_TYPES: dict[str, type] = {"int": int, "float": float, "str": str}
+_TYPES: dict[str, Any] = {"int": int, "float": float, "str": str, "Path": PATH}
 
 
 def flag_of(field: dataclasses.Field[Any]) -> str:
@@ -63,6 +64,23 @@ def field_options(
     return add
 
 
+def setting(options: type[Any], name: str, help: str, **settings: Any) -> Callable[..., Any]:
+    """Create the option that sets a field of a dataclass, with the field's type and default.
+
+    Args:
+        options: The dataclass.
+        name: Name of the field; that of the option is like it.
+        help: Help text.
+        settings: Arguments of `click.option` that differ.
+    """
+    field = options.__dataclass_fields__[name]
+    kind = str(field.type).removesuffix(" | None")
+    usual: dict[str, Any] = {"is_flag": True}
+    if kind != "bool":
+        usual = {"type": _TYPES[kind], "default": field.default, "show_default": True}
+    return click.option(f"--{name.replace('_', '-')}", name, help=help, **usual | settings)
+
+
 def output_option(help: str, required: bool = True, stdout: bool = False) -> Callable[..., Any]:
     """Create the option for the result of a command: -o or --output.
 
@@ -86,11 +104,24 @@ def output_option(help: str, required: bool = True, stdout: bool = False) -> Cal
     )
 
 
-def lines_output_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --output and --force of a command that writes lines."""
-    command = click.option("--force", is_flag=True, help="Replace an existing output file.")(
-        command
-    )
-    add = output_option("File to write. [standard output, also -]", required=False, stdout=True)
-    decorated: Callable[..., Any] = add(command)
-    return decorated
+#: --output and --force of a command that writes lines.
+lines_output_options = together(
+    output_option("File to write. [standard output, also -]", required=False, stdout=True),
+    click.option("--force", is_flag=True, help="Replace an existing output file."),
+)
+
+
+def checked_inputs(inputs: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the inputs of a command that reads lines, by default standard input.
+
+    Raises:
+        InputError: An input is not readable.
+    """
+    for path in inputs:
+        check_input(path)
+    return inputs or (STDIN,)
+
+
+inputs_argument = click.argument(
+    "inputs", nargs=-1, metavar="[INPUT]...", callback=lambda _, __, inputs: checked_inputs(inputs)
+)

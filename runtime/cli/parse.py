@@ -11,12 +11,12 @@ from typing import Any
 import click
 
 from translate_trt.runtime.cli.bundle_flags import bundle_flag, target_flags
-from translate_trt.runtime.cli.command import Command
-from translate_trt.runtime.cli.loading import load_translator, loading_flags
-from translate_trt.runtime.cli.names import lines_output_options
+from translate_trt.runtime.cli.command import Command, take
+from translate_trt.runtime.cli.loading import Loading, load_translator, loading_flags
+from translate_trt.runtime.cli.names import inputs_argument, lines_output_options
 from translate_trt.runtime.cli.output import open_output
 from translate_trt.runtime.cli.search_flags import check_flags, replace_options, search_flags
-from translate_trt.runtime.io.lines import STDIN, check_input, display_name, read_chunks
+from translate_trt.runtime.io.lines import display_name, read_chunks
 from translate_trt.runtime.text.tokenizer import without_controls
 
 log = logging.getLogger("translate_trt")
@@ -25,7 +25,7 @@ log = logging.getLogger("translate_trt")
 @click.command(cls=Command)
 @bundle_flag
 @target_flags
-@click.argument("inputs", nargs=-1, metavar="[INPUT]...")
+@inputs_argument
 @lines_output_options
 @click.option(
     "--tokenized",
@@ -39,21 +39,13 @@ log = logging.getLogger("translate_trt")
 )
 @loading_flags
 def parse(
-    bundle: Path,
-    target: str | None,
-    shortlist: bool,
     inputs: tuple[str, ...],
     out: Path | None,
     force: bool,
     tokenized: bool,
     as_json: bool,
-    batch_tokens: int | None,
-    threads: int | None,
-    workers: int | None,
-    device: str | None,
-    trust_code: bool,
     chunk_lines: int,
-    **search: Any,
+    **flags: Any,
 ) -> None:
     """Parse sentences, one per line, and write their trees, one per line.
 
@@ -63,20 +55,15 @@ def parse(
     """
     from translate_trt.runtime.parsing import Parser, split_words
 
-    check_flags(search)
-    inputs = inputs or (STDIN,)
-    for path in inputs:
-        check_input(path)
+    loading = take(flags, Loading)
+    check_flags(flags)
     if not tokenized:
         split_words("")  # a missing package is reported before the bundle is loaded
     count = repaired = cut = 0
-    with open_output(out, force, (bundle, *inputs)) as results:
-        translator = load_translator(
-            bundle, target, shortlist, inputs, threads=threads, workers=workers,
-            batch_tokens=batch_tokens, device=device, trust_code=trust_code,
-        )  # fmt: skip
+    with open_output(out, force, (loading.bundle, *inputs)) as results:
+        translator = load_translator(loading, inputs)
         parser = Parser(translator)
-        options = replace_options(translator.default_options, search)
+        options = replace_options(translator.default_options, flags)
         for path in inputs:
             first = 1
             for lines in read_chunks(path, chunk_lines, lambda lines, _: lines):

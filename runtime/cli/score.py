@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from translate_trt.runtime.cli.bundle_flags import bundle_flag, target_flags
-from translate_trt.runtime.cli.command import Command
-from translate_trt.runtime.cli.format_flags import ScoreFormatFlags, score_format_flags
+from translate_trt.runtime.cli.command import Command, take
+from translate_trt.runtime.cli.format_flags import ScoreFormatFlags, score_format_flags, take_format
 from translate_trt.runtime.cli.input_chunks import Chunk, read_inputs
-from translate_trt.runtime.cli.loading import load_translator, loading_flags
-from translate_trt.runtime.cli.names import lines_output_options
+from translate_trt.runtime.cli.loading import Loading, load_translator, loading_flags
+from translate_trt.runtime.cli.names import checked_inputs, lines_output_options
 from translate_trt.runtime.cli.output import open_output
 from translate_trt.runtime.cli.search_flags import (
     alignment_flags,
@@ -30,7 +32,6 @@ from translate_trt.runtime.halving import halving
 from translate_trt.runtime.io.lines import (
     FIRST_LINES,
     STDIN,
-    check_input,
     chunks,
     display_name,
     read_parallel,
@@ -58,31 +59,7 @@ log = logging.getLogger("translate_trt")
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON object per line.")
 @loading_flags
 def score(
-    bundle: Path,
-    target: str | None,
-    shortlist: bool,
-    inputs: tuple[str, ...],
-    out: Path | None,
-    force: bool,
-    input_format: str,
-    field: str | None,
-    translation_field: str | None,
-    column: str | None,
-    translation_column: str | None,
-    header: bool,
-    output_field: str | None,
-    replace_field: bool,
-    return_attention: bool | None,
-    alignments: bool,
-    alignment_threshold: float | None,
-    as_json: bool,
-    batch_tokens: int | None,
-    threads: int | None,
-    workers: int | None,
-    device: str | None,
-    trust_code: bool,
-    chunk_lines: int,
-    **search: Any,
+    inputs: tuple[str, ...], out: Path | None, force: bool, chunk_lines: int, **flags: Any
 ) -> None:
     """Score the lines of TRANSLATION as translations of the lines of SOURCE.
 
@@ -100,66 +77,59 @@ def score(
     JSON lines. --alignments adds the alignments after a tab, to the objects, or as
     translation_alignments.
     """
-    formats = ScoreFormatFlags(
-        input_format=input_format,
-        field=field,
-        translation_field=translation_field,
-        column=column,
-        translation_column=translation_column,
-        header=header,
-        output_field=output_field,
-        replace_field=replace_field,
-        as_json=as_json or bool(return_attention),
-        alignments=alignments or alignment_threshold is not None,
-        alignment_threshold=alignment_threshold,
-    )
-    if input_format == "text":
-        if len(inputs) != 2:
-            raise click.UsageError(
-                f"{len(inputs)} inputs; name two files, SOURCE and TRANSLATION, or an "
-                "--input-format that has both in a line."
-            )
-        if inputs == (STDIN, STDIN):
-            raise OptionError(
-                "SOURCE and TRANSLATION are both standard input; name a file for one."
-            )
-    inputs = inputs or (STDIN,)
-    for path in inputs:
-        check_input(path)
-    with open_output(out, force, (bundle, *inputs)) as results:
-        translator = load_translator(
-            bundle, target, shortlist, inputs, threads=threads, workers=workers,
-            batch_tokens=batch_tokens, device=device, trust_code=trust_code,
-        )  # fmt: skip
-        search |= {"return_attention": return_attention}
-        options = replace_options(translator.default_options, search)
-        count = failed = tokens = 0
-        log_prob = 0.0
-        found = (
-            _read_pairs(inputs, chunk_lines, formats)
-            if input_format == "text"
-            else read_inputs(inputs, chunk_lines, formats.make_format())
-        )
-        for chunk in found:
-            scored = [
-                Translation(() if one is None else (one,))
-                for one in _scored(translator, chunk, options, formats.alignments)
-            ]
+    loading, formats = take(flags, Loading), take_format(flags, ScoreFormatFlags)
+    if formats.input_format == "text":
+        _check_pair(inputs)
+    inputs = checked_inputs(inputs)
+    counts = _Counts()
+    with open_output(out, force, (loading.bundle, *inputs)) as results:
+        translator = load_translator(loading, inputs)
+        options = replace_options(translator.default_options, flags)
+        for chunk in _read(inputs, chunk_lines, formats):
+            scored = _scored(translator, chunk, options, formats.alignments)
             results.write(chunk.render(scored))
-            for one in scored:
-                for hypothesis in one.hypotheses:
-                    tokens += len(hypothesis.token_log_probs)
-                    log_prob += sum(hypothesis.token_log_probs)
-            count += len(scored)
-            failed += sum(not one.hypotheses for one in scored)
-    log.info(
-        "%d lines, %d tokens, perplexity %.3f per token",
-        count,
-        tokens,
-        perplexity(log_prob, tokens),
-    )
-    if failed:
-        log.warning("%d of %d lines have no score", failed, count)
+            counts.add(scored)
+    counts.report()
+
+
+def _check_pair(inputs: Sequence[str]) -> None:
+    """Refuse inputs that are not one file of lines and one of their translations."""
+    if len(inputs) != 2:
+        raise click.UsageError(
+            f"{len(inputs)} inputs; name two files, SOURCE and TRANSLATION, or an --input-format "
+            "that has both in a line."
+        )
+    if inputs[0] == inputs[1] == STDIN:
+        raise OptionError("SOURCE and TRANSLATION are both standard input; name a file for one.")
+
+
+@dataclass
+class _Counts:
+    """Counts of a run that are reported at its end."""
+
+    lines: int = 0
+    failed: int = 0
+    tokens: int = 0
+    log_prob: float = 0.0
+
+    def add(self, scored: Sequence[Translation]) -> None:
+        """Count lines; those without a score have failed."""
+        self.lines += len(scored)
+        self.failed += sum(not one.hypotheses for one in scored)
+        for hypothesis in itertools.chain.from_iterable(one.hypotheses for one in scored):
+            self.tokens += len(hypothesis.token_log_probs)
+            self.log_prob += sum(hypothesis.token_log_probs)
+
+    def report(self) -> None:
+        """Log the perplexity, and the lines that have no score."""
+        log.info(
+            "%d lines, %d tokens, perplexity %.3f per token",
+            self.lines,
+            self.tokens,
+            perplexity(self.log_prob, self.tokens),
+        )
+        if self.failed:
+            log.warning("%d of %d lines have no score", self.failed, self.lines)
 
 
 def perplexity(log_prob: float, tokens: int) -> float:
@@ -170,8 +140,11 @@ def perplexity(log_prob: float, tokens: int) -> float:
         return math.inf
 
 
-def _read_pairs(inputs: Sequence[str], size: int, formats: ScoreFormatFlags) -> Iterator[Chunk]:
-    """Read the lines of two files in chunks."""
+def _read(inputs: Sequence[str], size: int, formats: ScoreFormatFlags) -> Iterator[Chunk]:
+    """Read lines that have their translations, or those of two files, in chunks."""
+    if formats.input_format != "text":
+        yield from read_inputs(inputs, size, formats.make_format())
+        return
     source, translation = inputs
     number = 1
     for pairs in chunks(read_parallel(Path(source), Path(translation)), size, FIRST_LINES):
@@ -186,8 +159,8 @@ def _line(formats: ScoreFormatFlags, source: str, scored: Sequence[Translation])
 
 def _scored(
     translator: Translator, chunk: Chunk, options: SearchOptions, alignments: bool
-) -> list[TextHypothesis | None]:
-    """Score the pairs of a chunk; None for those that the model cannot take, with warnings."""
+) -> list[Translation]:
+    """Score the pairs of a chunk; those that the model cannot take have no hypothesis."""
 
     def score(pairs: Sequence[tuple[str, str, str]]) -> list[TextHypothesis]:
         lines, translations, names = map(list, zip(*pairs, strict=True))
@@ -197,4 +170,5 @@ def _scored(
         log.warning("%s", error)
 
     pairs = list(zip(chunk.texts, chunk.given, chunk.names, strict=True))
-    return halving(pairs, score, refused, (InputError,)) if pairs else []
+    found = halving(pairs, score, refused, (InputError,)) if pairs else []
+    return [Translation(() if one is None else (one,)) for one in found]

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import itertools
 import json
 import logging
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -18,38 +17,33 @@ import click
 
 from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.cli.bundle_flags import bundle_flag, target_flags
-from translate_trt.runtime.cli.command import Command
-from translate_trt.runtime.cli.format_flags import FormatFlags, format_flags
+from translate_trt.runtime.cli.command import Command, take
+from translate_trt.runtime.cli.format_flags import FormatFlags, format_flags, take_format
 from translate_trt.runtime.cli.input_chunks import Chunk, read_inputs
-from translate_trt.runtime.cli.loading import load_translator, loading_flags
-from translate_trt.runtime.cli.names import lines_output_options
-from translate_trt.runtime.cli.output import open_output
+from translate_trt.runtime.cli.line_flags import LineFlags, markup_flag, unwrap_flag, words_flag
+from translate_trt.runtime.cli.loading import Loading, load_translator, loading_flags
+from translate_trt.runtime.cli.names import PATH, inputs_argument, lines_output_options
+from translate_trt.runtime.cli.output import LineOutput, open_output
 from translate_trt.runtime.cli.partial_files import START_OVER, Position
 from translate_trt.runtime.cli.search_flags import (
     alignment_flags,
     attention_flag,
     n_best_flag,
-    read_glossary,
     replace_options,
     search_flags,
-    split_choice,
     split_flags,
     terminology_flags,
     translate_all_flag,
 )
-from translate_trt.runtime.cli.structured_files import check_suffixes
 from translate_trt.runtime.cli.verbosity import is_quiet
 from translate_trt.runtime.errors import InputError, OptionError
 from translate_trt.runtime.io.lines import (
-    STDIN,
-    check_input,
     count_lines,
     display_name,
     open_input,
     read_lines,
     read_text,
 )
-from translate_trt.runtime.line_request import MARKUP
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.record_formats import RecordFormat
 from translate_trt.runtime.results import Translation
@@ -68,7 +62,7 @@ log = logging.getLogger("translate_trt")
 @click.command(cls=Command)
 @bundle_flag
 @target_flags
-@click.argument("inputs", nargs=-1, metavar="[INPUT]...")
+@inputs_argument
 @lines_output_options
 @click.option(
     "--resume",
@@ -87,80 +81,35 @@ log = logging.getLogger("translate_trt")
     help="Translate each input, or each text of JSON lines, as a whole, and keep its structure: "
     "paragraphs, indentation, list markers, line ends. Implies --split-sentences.",
 )
-@click.option(
-    "--unwrap",
-    is_flag=True,
-    help="With --document: join the lines of each paragraph first, where they were broken at a "
-    "fixed width.",
-)
-@click.option(
-    "--markup",
-    type=click.Choice(MARKUP),
-    help="Keep the tags and placeholders of html or xml, or the placeholders of text, such as "
-    "{name} and %s, at the words they belong to. Needs a bundle exported with --attention.",
-)
+@unwrap_flag
+@markup_flag
 @terminology_flags
 @attention_flag
 @alignment_flags
 @click.option(
     "--target-prefix",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="File with the text that each translation must begin with, one line per input line.",
 )
 @click.option(
     "--constraints",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="File with the phrases that each translation must have, separated by tabs, one line per "
     "input line.",
 )
 @click.option("--scores", is_flag=True, help="Write the score and a tab before each translation.")
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON object per line.")
-@click.option(
-    "--words",
-    is_flag=True,
-    help="Add the words of each translation with their confidence; implies --json. See "
-    "translate-trt calibrate.",
-)
+@words_flag
 @loading_flags
 @click.option("--no-progress", is_flag=True, help="Show no progress bar.")
 def translate(
-    bundle: Path,
-    target: str | None,
-    shortlist: bool,
     inputs: tuple[str, ...],
     out: Path | None,
     force: bool,
     resume: bool,
-    input_format: str,
-    field: str | None,
-    column: str | None,
-    header: bool,
-    constraints_field: str | None,
-    output_field: str | None,
-    replace_field: bool,
-    translate_all: bool,
-    split_sentences: bool,
-    split_language: str | None,
-    document: bool,
-    unwrap: bool,
-    markup: str | None,
-    terminology: Path | None,
-    terminology_ignore_case: bool,
-    alignments: bool,
-    alignment_threshold: float | None,
-    target_prefix: Path | None,
-    constraints: Path | None,
-    scores: bool,
-    as_json: bool,
-    words: bool,
-    batch_tokens: int | None,
-    threads: int | None,
-    workers: int | None,
-    device: str | None,
-    trust_code: bool,
     chunk_lines: int,
     no_progress: bool,
-    **search: Any,
+    **flags: Any,
 ) -> None:
     """Translate lines of text; every input line gives exactly one output line.
 
@@ -181,152 +130,119 @@ def translate(
     with --words it has words, each with text and confidence. With --terminology it has terms, each
     with its source phrase, the target phrases of the glossary, and found.
     """
-    formats = FormatFlags(
-        input_format=input_format,
-        field=field,
-        column=column,
-        header=header,
-        output_field=output_field,
-        replace_field=replace_field,
-        scores=scores,
-        constraints_field=constraints_field,
-        as_json=as_json or words or bool(search["return_attention"]),
-        alignments=alignments or alignment_threshold is not None,
-        alignment_threshold=alignment_threshold,
-    )
-    inputs = inputs or (STDIN,)
-    others = {
-        "--target-prefix": target_prefix,
-        "--constraints": constraints,
-        "--terminology": terminology,
-    }
-    for path in (*inputs, *(str(path) for path in others.values() if path)):
-        check_input(path)
-    check_suffixes(inputs, {"input_format": input_format, "document": document, "markup": markup})
-    _check_flags(
-        {
-            **others, "--output": out, "--resume": resume, "--document": document,
-            "--unwrap": unwrap, "--markup": markup, "--words": words,
-            "--split-sentences": split_sentences or split_language,
-            "--alignments": formats.alignments, "--constraints-field": constraints_field,
-            "--translate-all": translate_all, "--input-format tsv": input_format == "tsv",
-            "--scores of text": scores and input_format == "text",
-        }
-    )  # fmt: skip
-    for flag, file in others.items():
-        if str(file) in inputs:
-            raise OptionError(f"{flag} and an input are both {file}; use different files.")
-    glossary = read_glossary(terminology, terminology_ignore_case)
-    sentences = split_choice(split_sentences or document, split_language)
-    how = _How(sentences, document, unwrap, formats.alignments, markup, glossary, translate_all)
-    manifest = read_manifest(bundle)
-    entry = manifest.target(target, shortlist)
-    options = replace_options(manifest.search_options(), search)
+    loading, formats = take(flags, Loading), take_format(flags, FormatFlags)
+    line_flags = take(flags, LineFlags)
+    line_flags.check(inputs, formats)
+    if resume and out is None:
+        raise OptionError("--resume needs --output: it continues a file.")
+    manifest = read_manifest(loading.bundle)
+    entry = manifest.target(loading.target, loading.shortlist)
+    options = replace_options(manifest.search_options(), flags)
+    job = _Job(inputs, chunk_lines, options, formats, line_flags, line_flags.glossary())
     settings = {
         "version": version(),
         "bundle": manifest.settings_of(entry),
-        "words": words and (entry.calibration or True),
-        **dataclasses.asdict(options), **dataclasses.asdict(formats), **how.settings(),
-    }  # fmt: skip
-    with ExitStack() as stack:
-        # Opened before the model is loaded, to fail early if the output is not writable.
-        read = (bundle, *inputs, *others.values())
-        results = stack.enter_context(open_output(out, force, read, settings, resume))
-        translator = load_translator(
-            bundle, target, shortlist, inputs, threads=threads, workers=workers,
-            batch_tokens=batch_tokens, device=device, trust_code=trust_code,
-        )  # fmt: skip
-        summary = _Summary(options)
-        if words and translator.calibration is None:
+        "calibration": line_flags.words and entry.calibration,
+        **job.settings(),
+    }
+    read: list[str | Path] = [loading.bundle, *inputs, *line_flags.files.values()]
+    # Opened before the model is loaded, to fail early if the output is not writable.
+    with open_output(out, force, read, settings, resume) as results:
+        translator = load_translator(loading, inputs)
+        hidden = no_progress or job.is_text_document or not (out or not sys.stdout.isatty())
+        with _progress(inputs, hidden, results.done.records) as bar:
+            summary = job.run(translator, results, bar)
+    summary.report()
+
+
+@dataclass(frozen=True)
+class _Job:
+    """Inputs of the command, and what is done with them."""
+
+    inputs: Sequence[str]
+    chunk_lines: int
+    options: SearchOptions
+    formats: FormatFlags
+    flags: LineFlags
+    glossary: Glossary | None
+
+    @property
+    def is_text_document(self) -> bool:
+        """Whether each input is a document as a whole."""
+        return self.flags.document and self.formats.input_format == "text"
+
+    def settings(self) -> dict[str, Any]:
+        """Return all that the translations depend on beside inputs and bundle, as JSON."""
+        settings = asdict(self.flags) | asdict(self.options) | asdict(self.formats)
+        for of_lines in ("target_prefix", "constraints"):  # read and compared like the inputs
+            del settings[of_lines]
+        if self.glossary is not None:
+            entries = repr((self.glossary.ignore_case, self.glossary.entries))
+            settings["terminology"] = hashlib.sha256(entries.encode()).hexdigest()
+        return settings
+
+    def run(self, translator: Translator, results: LineOutput, bar: tqdm[Any]) -> _Summary:
+        """Translate the inputs from the position of the results on."""
+        if self.flags.words and translator.calibration is None:
             log.warning(
                 "%s is not calibrated: confidences are the model's own probabilities; run "
                 "translate-trt calibrate",
                 translator.target.name,
             )
-        record_format = formats.make_format(
-            options.result_count, translator.words if words else None
-        )
-        is_text = document and input_format == "text"
-        chunks = (
-            _read_documents(inputs, record_format, markup)
-            if is_text
-            else read_inputs(inputs, chunk_lines, record_format)
-        )
+        summary = _Summary(self.options, self.glossary)
+        words = translator.words if self.flags.words else None
+        record_format = self.formats.make_format(self.options.result_count, words)
         # A document ends as its input does; JSON lines have line ends.
-        end = "" if is_text and not (formats.as_json or options.result_count > 1) else "\n"
-        prefixes = stack.enter_context(_LineFile(target_prefix))
-        phrases = stack.enter_context(_LineFile(constraints))
-        bar = stack.enter_context(
-            _progress(inputs, no_progress or is_text, out is not None, results.done.records)
-        )
-        for task in _tasks(chunks, prefixes, phrases, results.done):
-            chunk = task.chunk
-            required = task.constraints if constraints_field is None else chunk.constraints
-            translations = _translate(chunk, translator, options, task.prefixes, required, how)
-            _warn_of_segments(chunk, translations, translator)
-            results.write(chunk.render(translations), end)
-            results.note(task.records, task.digest)
-            bar.update(len(chunk.records))
-            summary.add(translations)
-        prefixes.check_used_up()
-        phrases.check_used_up()
-    summary.report(with_terms=bool(glossary))
+        as_json = self.formats.as_json or self.options.result_count > 1
+        end = "" if self.is_text_document and not as_json else "\n"
+        with (
+            _LineFile(self.flags.target_prefix) as prefixes,
+            _LineFile(self.flags.constraints) as phrases,
+        ):
+            for task in _tasks(self._chunks(record_format), prefixes, phrases, results.done):
+                translations = self._translate(translator, task)
+                _warn_of_segments(task.chunk, translations, translator)
+                results.write(task.chunk.render(translations), end)
+                results.note(task.records, task.digest)
+                bar.update(len(task.chunk.records))
+                summary.add(translations)
+            prefixes.check_used_up()
+            phrases.check_used_up()
+        return summary
 
+    def _chunks(self, record_format: RecordFormat) -> Iterator[Chunk]:
+        if not self.is_text_document:
+            yield from read_inputs(self.inputs, self.chunk_lines, record_format)
+            return
+        for path in self.inputs:
+            name, text = display_name(path), read_text(path)
+            if self.flags.markup is not None:
+                check_encoding(text, self.flags.markup, name)
+            yield Chunk(name, None, list(record_format.read([text], name)), [text])
 
-def _read_documents(
-    inputs: Sequence[str], record_format: RecordFormat, markup: str | None
-) -> Iterator[Chunk]:
-    for path in inputs:
-        name, text = display_name(path), read_text(path)
-        if markup is not None:
-            check_encoding(text, markup, name)
-        yield Chunk(name, None, list(record_format.read([text], name)), [text])
-
-
-#: Flags that exclude others, and why.
-_APART = (
-    ("--document", ("--target-prefix", "--input-format tsv", "--alignments", "--scores of text"),
-     "they are of lines"),
-    ("--markup", ("--target-prefix", "--alignments", "--unwrap", "--words"),
-     "tags leave the text before it is translated"),
-    ("--constraints", ("--constraints-field",), "both give the phrases of each line"),
-    *((flag, ("--markup", "--document", "--split-sentences"), "constraints are of whole texts")
-      for flag in ("--constraints", "--constraints-field")),
-    ("--translate-all", ("--document", "--markup"), "those keep text without letters"),
-)  # fmt: skip
-
-#: Flags that need another, and why.
-_NEEDS = (
-    ("--unwrap", "--document", "lines of the input are translated alone"),
-    ("--resume", "--output", "it continues a file"),
-)
-
-
-def _check_flags(given: Mapping[str, object]) -> None:
-    """Refuse flags that exclude each other or lack another.
-
-    Args:
-        given: Value of each flag; a false one is not given.
-
-    Raises:
-        OptionError: A flag excludes or needs another.
-    """
-    for flag, others, why in _APART:
-        for other in others:
-            if given[flag] and given[other]:
-                raise OptionError(
-                    f"{flag} and {other} do not go together: {why}. Leave one of them out."
-                )
-    for flag, other, why in _NEEDS:
-        if given[flag] and not given[other]:
-            raise OptionError(f"{flag} needs {other}: {why}.")
+    def _translate(self, translator: Translator, task: _Task) -> list[Translation]:
+        chunk, flags = task.chunk, self.flags
+        if not chunk.texts:
+            return []
+        if flags.document:
+            return translator.translate_document(
+                chunk.texts, self.options, split_sentences=flags.sentences, unwrap=flags.unwrap,
+                markup=flags.markup, terminology=self.glossary, names=chunk.names,
+            )  # fmt: skip
+        constraints = chunk.constraints if self.formats.constraints_field else task.constraints
+        return translator.translate(
+            chunk.texts, self.options, task.prefixes, split_sentences=flags.sentences,
+            alignments=self.formats.alignments, markup=flags.markup, terminology=self.glossary,
+            constraints=constraints, translate_all=flags.translate_all, names=chunk.names,
+        )  # fmt: skip
 
 
 class _Summary:
     """Counts of a run that are reported at its end."""
 
-    def __init__(self, options: SearchOptions) -> None:
+    def __init__(self, options: SearchOptions, glossary: Glossary | None) -> None:
         self._options = options
+        self._has_terms = bool(glossary)
         self._begin = time.perf_counter()
         self._recall = Recall()
         self._count = self._cut = self._looped = 0
@@ -339,11 +255,11 @@ class _Summary:
         self._looped += sum(one.looped for one in best)
         self._cut += sum(one.truncated and not one.looped for one in best)
 
-    def report(self, with_terms: bool) -> None:
+    def report(self) -> None:
         """Log speed, recall of terms, and translations that were cut."""
         seconds, maximum = time.perf_counter() - self._begin, self._options.max_length
         log.info("%d lines in %.2f s, %.1f lines/s", self._count, seconds, self._count / seconds)
-        if with_terms and not is_quiet(click.get_current_context()):
+        if self._has_terms and not is_quiet(click.get_current_context()):
             click.echo(f"terminology: {self._recall}", err=True)
         if self._looped:
             log.warning(
@@ -363,28 +279,8 @@ class _Summary:
             )
 
 
-class _How(NamedTuple):
-    """Arguments of `Translator`, and which of its methods takes them."""
-
-    split_sentences: bool | str
-    document: bool
-    unwrap: bool
-    alignments: bool
-    markup: str | None
-    terminology: Glossary | None
-    translate_all: bool
-
-    def settings(self) -> dict[str, Any]:
-        """Return the arguments as JSON, with a hash of the glossary."""
-        given = self._asdict()
-        if self.terminology is not None:
-            entries = repr((self.terminology.ignore_case, self.terminology.entries))
-            given["terminology"] = hashlib.sha256(entries.encode()).hexdigest()
-        return given
-
-
 class _Task(NamedTuple):
-    """A chunk, what the other files have for its lines, and where the inputs are after it."""
+    """A chunk, what the other files have for its texts, and where the inputs are after it."""
 
     chunk: Chunk
     prefixes: list[str] | None
@@ -409,10 +305,9 @@ def _tasks(
                 digest.update(json.dumps(row).encode())
             records += len(chunk.records)
             if records > done.records:
-                required = None
-                if phrases is not None:
-                    required = chunk.per_text(map(_phrases, phrases))
-                yield _Task(chunk, own, required, records, digest.hexdigest())
+                forced = own and chunk.per_text(own)
+                required = None if phrases is None else chunk.per_text(map(_phrases, phrases))
+                yield _Task(chunk, forced, required, records, digest.hexdigest())
             elif records == done.records and digest.hexdigest() != done.digest:
                 raise InputError(
                     f"the first {records} lines of the input differ from those of the interrupted "
@@ -423,31 +318,6 @@ def _tasks(
             f"the input has {records} lines, but the interrupted run has written {done.records}; "
             f"give the same inputs, or {START_OVER}."
         )
-
-
-def _translate(
-    chunk: Chunk,
-    translator: Translator,
-    options: SearchOptions,
-    prefixes: list[str] | None,
-    constraints: Sequence[Sequence[str]] | None,
-    how: _How,
-) -> list[Translation]:
-    texts, sentences = chunk.texts, how.split_sentences
-    if not texts:
-        return []
-    names = chunk.names
-    if how.document:
-        return translator.translate_document(
-            texts, options, split_sentences=sentences, unwrap=how.unwrap, markup=how.markup,
-            terminology=how.terminology, names=names,
-        )  # fmt: skip
-    own = prefixes and chunk.per_text(prefixes)
-    return translator.translate(
-        texts, options, own, split_sentences=sentences, alignments=how.alignments,
-        markup=how.markup, terminology=how.terminology, constraints=constraints,
-        translate_all=how.translate_all, names=names,
-    )  # fmt: skip
 
 
 def _phrases(line: str) -> list[str]:
@@ -512,11 +382,11 @@ def _warn_of_segments(
             )
 
 
-def _progress(inputs: Sequence[str], hidden: bool, to_file: bool, done: int) -> tqdm[Any]:
-    """Create a progress bar, hidden unless stderr is a terminal without the translations."""
+def _progress(inputs: Sequence[str], hidden: bool, done: int) -> tqdm[Any]:
+    """Create a progress bar, hidden unless stderr is a terminal."""
     from tqdm import tqdm
 
-    hidden = hidden or not sys.stderr.isatty() or not (to_file or not sys.stdout.isatty())
+    hidden = hidden or not sys.stderr.isatty()
     counts = [] if hidden else [count_lines(path) for path in inputs]
     total = None if None in counts else sum(filter(None, counts))
     return tqdm(total=total, initial=done, unit=" lines", disable=hidden, file=sys.stderr)

@@ -136,7 +136,7 @@ def test_what_a_field_of_constraints_goes_with(run: Callable[..., Result], tmp_p
         ((*TSV, "--column", 1), "--constraints-field is given, but --input-format is tsv"),
         ((*JSONL, "--constraints", tmp_path / "phrases"), "them out"),
         ((*JSONL, "--document"), "--constraints-field and --document"),
-        ((*JSONL, "--markup", "html"), "--constraints-field and --markup"),
+        ((*JSONL, "--markup", "html"), "--markup and --constraints-field"),
     ):
         result = run("--constraints-field", "must", *flags, stdin=b"{}\n")
         assert (result.exit_code, message in result.stderr) == (2, True), result.stderr
