@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,8 @@ from translate_trt.export.distillation.selection_options import METRICS, Selecti
 from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.bundle.term_annotation import FORMS
 from translate_trt.runtime.cli.bundle_flags import BUNDLE
-from translate_trt.runtime.cli.command import Command
-from translate_trt.runtime.cli.names import default_note, field_options, output_option
+from translate_trt.runtime.cli.command import Command, given, take
+from translate_trt.runtime.cli.names import PATH, default_note, field_options, output_option
 from translate_trt.runtime.cli.output import open_output
 from translate_trt.runtime.cli.search_flags import (
     replace_options,
@@ -28,15 +27,12 @@ from translate_trt.runtime.cli.search_flags import (
     terminology_flags,
 )
 from translate_trt.runtime.cli.shard_progress import ShardProgress
-from translate_trt.runtime.cli.verbosity import is_quiet
+from translate_trt.runtime.cli.verbosity import is_quiet, show_progress
 from translate_trt.runtime.errors import OptionError
+from translate_trt.train.cli.terminology_flags import take_terminology, terminology_share_flag
 from translate_trt.train.config import DROPOUTS, ModelConfig, TrainConfig, preset
 from translate_trt.train.data.corpora import PrepareOptions
-from translate_trt.train.data.terminology import TerminologyOptions
 
-log = logging.getLogger("translate_trt")
-
-_PATH = click.Path(path_type=Path)
 #: Settings of the data; they are settings of the training, too, where it has them.
 _DATA = dataclasses.fields(PrepareOptions)
 _OF_DATA = tuple(field.name for field in _DATA)
@@ -47,6 +43,11 @@ _TRAINING = [
     *(field for field in dataclasses.fields(TrainConfig) if field.name not in _OF_DATA),
     *(field for field in dataclasses.fields(ModelConfig) if field.name in DROPOUTS),
 ]
+#: Flags that are fields of `DistillationOptions`, and of `Resources`.
+_INPUTS = (
+    "sources", "references", "valid", "test", "teacher_target", "targets", "beams", "rounds",
+)  # fmt: skip
+_OF_RESOURCES = ("workers", "address", "device", "processes", "concurrent_students")
 
 
 def _default(field: dataclasses.Field[Any]) -> str:
@@ -61,19 +62,19 @@ def _default(field: dataclasses.Field[Any]) -> str:
     "--teacher-target", help="Target of the teacher, such as onnx-int8. [the bundle's first]"
 )
 @click.option(
-    "--source", "sources", type=_PATH, multiple=True, required=True,
+    "--source", "sources", type=PATH, multiple=True, required=True,
     help="Text to translate, one sentence per line, plain, gzip or zstd; repeatable.",
 )  # fmt: skip
 @click.option(
-    "--reference", "references", type=_PATH, multiple=True,
+    "--reference", "references", type=PATH, multiple=True,
     help="Reference translations of the --source at the same position; repeatable. Of the "
     "teacher's hypotheses, the one nearest to the reference is taken.",
 )  # fmt: skip
 @click.option(
-    "--valid", nargs=2, type=_PATH, required=True, help="Source, reference for validation."
+    "--valid", nargs=2, type=PATH, required=True, help="Source, reference for validation."
 )
 @click.option(
-    "--test", nargs=2, type=_PATH, default=None,
+    "--test", nargs=2, type=PATH, default=None,
     help="Source, reference for verification and the table. [those of --valid]",
 )  # fmt: skip
 @click.option(
@@ -131,38 +132,16 @@ def _default(field: dataclasses.Field[Any]) -> str:
     help="Annotate training pairs with the terms, too, so that the students read the glossary of "
     "a translation: the target phrase follows the source phrase, or replaces it. [no annotations]",
 )  # fmt: skip
-@click.option(
-    "--terminology-share", type=float,
-    help="Share of the pairs with terms on both sides to annotate. [0.5]",
-)  # fmt: skip
+@terminology_share_flag
 @search_flags
 @field_options(_DATA, _default, _DATA_PREFIX)
 @field_options(_TRAINING, lambda _: "[the student's preset]")
-@click.pass_context
 def distill(
-    ctx: click.Context,
-    /,
     teacher: Path,
-    teacher_target: str | None,
-    sources: tuple[Path, ...],
-    references: tuple[Path, ...],
-    valid: tuple[Path, Path],
-    test: tuple[Path, Path] | None,
     students: tuple[str, ...],
     out: Path,
     force: bool,
-    hypotheses: int | None,
-    metric: str,
-    keep: float,
-    keep_references: bool,
-    targets: tuple[str, ...],
-    beams: tuple[int, ...],
-    rounds: int,
     no_progress: bool,
-    terminology: Path | None,
-    terminology_ignore_case: bool,
-    terminology_form: str | None,
-    terminology_share: float | None,
     **flags: Any,
 ) -> None:
     """Train fast students on the translations of a compiled teacher.
@@ -179,43 +158,33 @@ def distill(
     translate-trt distill --teacher bundle/ --source train.en --reference train.de \\
         --valid val.en val.de --test test.en test.de --student student-tiny --output distilled/
     """  # noqa: D301
-    if not is_quiet(ctx):
-        log.setLevel(min(log.level or logging.INFO, logging.INFO))  # show progress
+    show_progress()
     parsed = tuple(Student.parse(text) for text in students)
-    prepare = {name: flags.pop(_DATA_PREFIX + name) for name in _OF_DATA}
-    prepare = {name: value for name, value in prepare.items() if value is not None}
-    prepare.setdefault("vocabulary_size", preset(parsed[0].preset).model.vocabulary_size)
-    training = {
-        field.name: value for field in _TRAINING if (value := flags.pop(field.name)) is not None
-    }
-    names = ("workers", "address", "device", "processes", "concurrent_students")
-    resources = {name: flags.pop(name) for name in names}
+    prepare: dict[str, Any] = {"vocabulary_size": preset(parsed[0].preset).model.vocabulary_size}
+    prepare |= given({name: flags.pop(_DATA_PREFIX + name) for name in _OF_DATA})
+    annotated = flags["terminology_form"] is not None
+    if flags["terminology_share"] is not None and not annotated:
+        raise OptionError("--terminology-share is of annotated pairs; add --terminology-form.")
+    quiet = is_quiet(click.get_current_context())
+    resources = {name: flags.pop(name) for name in _OF_RESOURCES}
+    inputs = {name: flags.pop(name) for name in _INPUTS}
     options = DistillationOptions(
         teacher=teacher,
-        sources=sources,
-        valid=valid,
         students=parsed,
-        references=references,
-        test=test,
-        teacher_target=teacher_target,
-        search=replace_options(read_manifest(teacher).search_options(), flags),
-        selection=SelectionOptions(hypotheses, metric, keep, keep_references),
+        selection=take(flags, SelectionOptions),
         prepare=PrepareOptions(**prepare),
-        terminology=_terminology(
-            terminology, terminology_ignore_case, terminology_form, terminology_share
-        ),
-        annotated=terminology_form is not None,
-        training=training,
-        targets=targets,
-        beams=beams,
-        rounds=rounds,
+        terminology=take_terminology(flags),
+        annotated=annotated,
+        training=given({field.name: flags.pop(field.name) for field in _TRAINING}),
+        search=replace_options(read_manifest(teacher).search_options(), flags),
+        **inputs,
     )
     from translate_trt.export.distillation.pareto import table
     from translate_trt.export.distillation.stages import Distillation, Resources
 
     progress = ShardProgress(no_progress)
     work = Distillation(
-        options, out, Resources(**resources, quiet=is_quiet(ctx)), force, progress.planned,
+        options, out, Resources(**resources, quiet=quiet), force, progress.planned,
         progress.finished, progress.close,
     )  # fmt: skip
     try:
@@ -224,19 +193,3 @@ def distill(
         progress.close()
     with open_output(None, force=False) as output:
         output.write(table(rows))
-
-
-def _terminology(
-    path: Path | None, ignore_case: bool, form: str | None, share: float | None
-) -> TerminologyOptions | None:
-    """Return the options of the glossary, if there is one."""
-    if path is None:
-        for name, value in (("ignore-case", ignore_case), ("form", form), ("share", share)):
-            if value not in (None, False):
-                raise OptionError(f"--terminology-{name} needs --terminology.")
-        return None
-    if share is not None and form is None:
-        raise OptionError("--terminology-share is of annotated pairs; add --terminology-form.")
-    given = {"terminology_form": form, "terminology_share": share}
-    chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    return TerminologyOptions(path, terminology_ignore_case=ignore_case, **chosen)

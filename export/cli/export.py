@@ -8,21 +8,22 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from translate_trt.runtime.cli.command import Command
-from translate_trt.runtime.cli.names import output_option
+from translate_trt.runtime.cli.command import Command, take
+from translate_trt.runtime.cli.names import PATH, output_option
 from translate_trt.runtime.errors import OptionError, TranslateTrtError
+from translate_trt.runtime.io.outputs import check_apart
 from translate_trt.runtime.io.report import columns
 
 if TYPE_CHECKING:
+    from translate_trt.export.build_options import BuildOptions
     from translate_trt.export.passes.pipeline import Report
+    from translate_trt.train.checkpoint import Checkpoint
 
 log = logging.getLogger("translate_trt")
 
 
 @click.command(cls=Command)
-@click.argument(
-    "checkpoints", nargs=-1, required=True, metavar="CHECKPOINT...", type=click.Path(path_type=Path)
-)
+@click.argument("checkpoints", nargs=-1, required=True, metavar="CHECKPOINT...", type=PATH)
 @output_option("The bundle to write.")
 @click.option(
     "--ensemble",
@@ -39,7 +40,7 @@ log = logging.getLogger("translate_trt")
 )
 @click.option(
     "--shortlist",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="Table made by translate-trt shortlist, for targets that end in -shortlist. Default: that "
     "of the checkpoint; imported models may have one.",
 )
@@ -99,7 +100,7 @@ log = logging.getLogger("translate_trt")
 @click.option(
     "--dump-passes",
     "dump",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="Write every graph after every pass to this directory, as ONNX.",
 )
 @click.option(
@@ -151,7 +152,7 @@ log = logging.getLogger("translate_trt")
 )
 @click.option(
     "--engine-cache",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="Engines: cache of engines of earlier exports. Default: the user's cache directory.",
 )
 @click.option("--no-engine-cache", is_flag=True, help="Engines: do not use the cache.")
@@ -160,24 +161,9 @@ def export(
     checkpoints: tuple[Path, ...],
     out: Path,
     ensemble: bool,
-    targets: tuple[str, ...],
-    shortlist: Path | None,
-    max_source_length: int | None,
-    max_target_length: int | None,
-    attention: bool,
-    attention_layer: int | None,
-    attention_heads: str | None,
-    beam_size: int,
-    all_options: bool,
     explain: bool,
-    disabled_passes: tuple[str, ...],
-    dump: Path | None,
-    profiles: str | None,
-    target_lengths: str | None,
-    engine_cache: Path | None,
-    no_engine_cache: bool,
     force: bool,
-    **engine: Any,
+    **flags: Any,
 ) -> None:
     """Compile CHECKPOINT, a directory made by `translate-trt train`, into a bundle.
 
@@ -188,55 +174,50 @@ def export(
     Decoding defaults are those of the first.
     """
     _check_number(checkpoints, ensemble)
-    # Options are checked before PyTorch is imported, which takes seconds.
-    from translate_trt.export.build_options import BuildOptions, parse_heads
-    from translate_trt.export.engines.options import (
-        EngineOptions,
-        parse_lengths,
-        parse_profiles,
-    )
-    from translate_trt.runtime.io.cache_files import engine_directory
-    from translate_trt.runtime.io.outputs import check_apart
-
     check_apart(out, checkpoints)  # also if a checkpoint is a whole run
-    options = BuildOptions(
-        targets=targets,
-        max_source_length=max_source_length,
-        max_target_length=max_target_length,
-        attention=attention,
-        attention_layer=attention_layer,
-        attention_heads=() if attention_heads is None else parse_heads(attention_heads),
-        beam_size=beam_size,
-        all_options=all_options,
-        disabled_passes=disabled_passes,
-        dump=dump,
-        engines=EngineOptions(
-            profiles=() if profiles is None else parse_profiles(profiles),
-            target_lengths=() if target_lengths is None else parse_lengths(target_lengths),
-            cache=None if no_engine_cache else engine_cache or engine_directory(),
-            **engine,
-        ),
-        shortlist=shortlist,
-    )
+    options = _build_options(flags)  # checked before PyTorch is imported, which takes seconds
     from translate_trt.export.compile import compile_bundle
-    from translate_trt.export.distillation.student_training import best_checkpoint
     from translate_trt.train.checkpoint import open_checkpoint
 
     first, *others = opened = [*map(open_checkpoint, checkpoints)]
     for run, checkpoint in zip(checkpoints, opened, strict=True):
-        try:
-            best = best_checkpoint(run)
-        except TranslateTrtError as error:
-            log.warning("it is unknown whether another checkpoint validates better: %s", error)
-            continue
-        if best != checkpoint.path:
-            log.warning("%s is exported, but %s validates better; name it", checkpoint.path, best)
+        _warn_of_better(run, checkpoint)
     compiled = compile_bundle(first, out, options, force, others)
     for name, target in compiled.manifest.targets.items():
         if explain:
             click.echo(f"{name}\n{_table(compiled.reports[name])}\n")
         size = sum(file.bytes for file in target.files.values())
         click.echo(f"{out}: {name}, {size / 1e6:.1f} MB")
+
+
+def _build_options(flags: dict[str, Any]) -> BuildOptions:
+    """Make the options of the build from all other flags."""
+    from translate_trt.export.build_options import BuildOptions, parse_heads
+    from translate_trt.export.engines.options import EngineOptions, parse_lengths, parse_profiles
+    from translate_trt.runtime.io.cache_files import engine_directory
+
+    for name, parse in (
+        ("attention_heads", parse_heads),
+        ("profiles", parse_profiles),
+        ("target_lengths", parse_lengths),
+    ):
+        flags[name] = () if flags[name] is None else parse(flags[name])
+    cache, off = flags.pop("engine_cache"), flags.pop("no_engine_cache")
+    flags["cache"] = None if off else cache or engine_directory()
+    return BuildOptions(engines=take(flags, EngineOptions), **flags)
+
+
+def _warn_of_better(run: Path, checkpoint: Checkpoint) -> None:
+    """Warn if another checkpoint of the run validates better."""
+    from translate_trt.export.distillation.student_training import best_checkpoint
+
+    try:
+        best = best_checkpoint(run)
+    except TranslateTrtError as error:
+        log.warning("it is unknown whether another checkpoint validates better: %s", error)
+        return
+    if best != checkpoint.path:
+        log.warning("%s is exported, but %s validates better; name it", checkpoint.path, best)
 
 
 def _check_number(checkpoints: tuple[Path, ...], ensemble: bool) -> None:

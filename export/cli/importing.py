@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from translate_trt.runtime.cli.command import Group
-from translate_trt.runtime.cli.names import output_option
+from translate_trt.runtime.cli.names import PATH, output_option
 from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.io.outputs import check_apart
 
 if TYPE_CHECKING:
     from translate_trt.export.importers.imported import Imported
-
-_PATH = click.Path(path_type=Path)
 
 
 def _destination(importer: Callable[..., Any]) -> Callable[..., Any]:
@@ -49,11 +47,11 @@ def _spm_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options for separate SentencePiece models."""
     for option in (
         click.option(
-            "--target-spm", type=_PATH,
+            "--target-spm", type=PATH,
             help="SentencePiece model of the target. Default: the source's.",
         ),
         click.option(
-            "--source-spm", type=_PATH,
+            "--source-spm", type=PATH,
             help="SentencePiece model of the source. Default: split text at spaces.",
         ),
     ):  # fmt: skip
@@ -64,7 +62,7 @@ def _spm_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def _shared_spm_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the option for a SentencePiece model that source and target share."""
     return click.option(
-        "--spm", type=_PATH,
+        "--spm", type=PATH,
         help="SentencePiece model. Default: sentencepiece.bpe.model in DIRECTORY, which "
         "transformers 5 does not save.",
     )(command)  # fmt: skip
@@ -79,7 +77,7 @@ def import_() -> None:
 
 
 @import_.command()
-@click.argument("directory", type=_PATH)
+@click.argument("directory", type=PATH)
 @_destination
 def auto(directory: Path, **destination: Any) -> None:
     """Import DIRECTORY, a model of any format below, recognized by its files."""
@@ -91,14 +89,14 @@ def auto(directory: Path, **destination: Any) -> None:
 
 
 @import_.command()
-@click.argument("directory", type=_PATH)
+@click.argument("directory", type=PATH)
 @click.option(
-    "--source-spm", type=_PATH,
+    "--source-spm", type=PATH,
     help="SentencePiece model of the source. Default: source.spm, sentencepiece.model or "
     "sentencepiece.bpe.model in DIRECTORY; without these, split text at spaces.",
 )  # fmt: skip
 @click.option(
-    "--target-spm", type=_PATH,
+    "--target-spm", type=PATH,
     help="SentencePiece model of the target. Default: target.spm in DIRECTORY, or the source's.",
 )  # fmt: skip
 @click.option(
@@ -128,7 +126,7 @@ def ctranslate2(
 
 
 @import_.command()
-@click.argument("directory", type=_PATH)
+@click.argument("directory", type=PATH)
 @_destination
 def marian_hf(directory: Path, **destination: Any) -> None:
     """Import DIRECTORY, a Marian model saved by Hugging Face transformers."""
@@ -138,7 +136,7 @@ def marian_hf(directory: Path, **destination: Any) -> None:
 
 
 @import_.command()
-@click.argument("directory", type=_PATH)
+@click.argument("directory", type=PATH)
 @_shared_spm_option
 @_destination
 def m2m100_hf(directory: Path, spm: Path | None, **destination: Any) -> None:
@@ -149,7 +147,7 @@ def m2m100_hf(directory: Path, spm: Path | None, **destination: Any) -> None:
 
 
 @import_.command()
-@click.argument("directory", type=_PATH)
+@click.argument("directory", type=PATH)
 @_shared_spm_option
 @_destination
 def bart_hf(directory: Path, spm: Path | None, **destination: Any) -> None:
@@ -163,12 +161,12 @@ def bart_hf(directory: Path, spm: Path | None, **destination: Any) -> None:
 
 
 @import_.command()
-@click.argument("checkpoint", type=_PATH)
+@click.argument("checkpoint", type=PATH)
 @click.option(
-    "--dict", "dictionary", type=_PATH, required=True,
+    "--dict", "dictionary", type=PATH, required=True,
     help="dict.*.txt of the source, from fairseq-preprocess.",
 )  # fmt: skip
-@click.option("--target-dict", type=_PATH, help="dict.*.txt of the target. Default: the source's.")
+@click.option("--target-dict", type=PATH, help="dict.*.txt of the target. Default: the source's.")
 @_spm_options
 @_destination
 def fairseq(
@@ -187,7 +185,7 @@ def fairseq(
 
 
 @import_.command()
-@click.argument("checkpoint", type=_PATH)
+@click.argument("checkpoint", type=PATH)
 @_spm_options
 @_destination
 def opennmt_py(
@@ -200,15 +198,15 @@ def opennmt_py(
 
 
 @import_.command()
-@click.argument("model", type=_PATH)
+@click.argument("model", type=PATH)
 @click.option(
-    "--vocab", type=_PATH,
+    "--vocab", type=PATH,
     help="Vocabulary of the source: .yml, .json, .txt, or .spm, which is also its tokenizer. "
     "Required, unless MODEL is a directory.",
 )  # fmt: skip
-@click.option("--target-vocab", type=_PATH, help="Vocabulary of the target. Default: the source's.")
+@click.option("--target-vocab", type=PATH, help="Vocabulary of the target. Default: the source's.")
 @click.option(
-    "--shortlist", type=_PATH,
+    "--shortlist", type=PATH,
     help="Lexical shortlist: lex.s2t of extract_lex, or lex.bin of marian-conv. Default: that of "
     "the decoder's settings or the directory.",
 )  # fmt: skip

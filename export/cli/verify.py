@@ -11,6 +11,7 @@ import click
 from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.cli.bundle_flags import bundle_argument
 from translate_trt.runtime.cli.command import Command
+from translate_trt.runtime.cli.names import PATH
 from translate_trt.runtime.cli.search_flags import language_flags
 from translate_trt.runtime.errors import TranslateTrtError
 from translate_trt.runtime.io.lines import open_input, read_lines, read_parallel
@@ -21,18 +22,16 @@ from translate_trt.runtime.io.lines import open_input, read_lines, read_parallel
 @click.option(
     "--checkpoint",
     "checkpoints",
-    type=click.Path(path_type=Path),
+    type=PATH,
     multiple=True,
     required=True,
     help="Run or checkpoint that the bundle was exported from; for an ensemble, once for each "
     "member, in the order of the export.",
 )
-@click.option(
-    "--source", type=click.Path(path_type=Path), required=True, help="Lines to translate."
-)
+@click.option("--source", type=PATH, required=True, help="Lines to translate.")
 @click.option(
     "--reference",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="Reference translations of --source; not needed with --layers.",
 )
 @click.option(

@@ -34,6 +34,12 @@ def is_quiet(ctx: click.Context) -> bool:
     return bool(ctx.meta.get(_QUIET))
 
 
+def show_progress() -> None:
+    """Print progress messages as -v does, unless -q was given."""
+    if not is_quiet(click.get_current_context()):
+        log.setLevel(min(log.level or logging.INFO, logging.INFO))
+
+
 def verbosity_flags(command: _Command) -> _Command:
     """Add -v and -q to a command."""
     options = (

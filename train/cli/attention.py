@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from translate_trt.runtime.cli.command import Command
-from translate_trt.runtime.cli.names import output_option
+from translate_trt.runtime.cli.names import PATH, output_option
 from translate_trt.runtime.cli.output import open_output
 from translate_trt.runtime.cli.search_flags import check_flags, replace_options, search_flags
 from translate_trt.runtime.errors import OptionError
@@ -22,13 +22,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("translate_trt")
 
-_PATH = click.Path(path_type=Path)
 _DEFAULT_OUT = Path("attention.png")
 
 
 @click.command(cls=Command)
 @click.argument("sentence")
-@click.option("--checkpoint", type=_PATH, required=True, help="Run or checkpoint.")
+@click.option("--checkpoint", type=PATH, required=True, help="Run or checkpoint.")
 @click.option(
     "--translation",
     "target",

@@ -3,38 +3,35 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import json
-import logging
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from translate_trt.runtime.bundle.term_annotation import APPEND, FORMS
-from translate_trt.runtime.cli.command import Group
-from translate_trt.runtime.cli.names import default_note, field_options, output_option
+from translate_trt.runtime.cli.command import Group, given, take
+from translate_trt.runtime.cli.names import PATH, default_note, field_options, output_option
 from translate_trt.runtime.cli.output import open_output
-from translate_trt.runtime.cli.verbosity import is_quiet
+from translate_trt.runtime.cli.verbosity import show_progress
 from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.io.locks import locked_directory
 from translate_trt.runtime.io.outputs import check_apart
+from translate_trt.train.cli.terminology_flags import take_terminology, terminology_share_flag
 
 # Neither torch nor numpy yet: this module is imported for --help too.
 from translate_trt.train.data.corpora import (
     BASE_URL,
     CORPORA,
     TREE_DEFAULTS,
+    ArchivePair,
     Corpus,
     PrepareOptions,
 )
 
 if TYPE_CHECKING:
     from translate_trt.train.data.prepare import Preparation
-
-log = logging.getLogger("translate_trt")
-
-_FILES = click.Path(path_type=Path)
 
 
 @click.group(cls=Group)
@@ -49,42 +46,42 @@ def data() -> None:
     "--from",
     "train_files",
     nargs=2,
-    type=_FILES,
+    type=PATH,
     multiple=True,
     help="Source and target training text, plain, gzip or zstd; repeatable. Nothing is downloaded.",
 )
 @click.option(
     "--alignment",
     "alignments",
-    type=_FILES,
+    type=PATH,
     multiple=True,
     help="Word alignments of a --from, in Pharaoh format (0-0 1-2), for train --guided-alignment; "
     "once for each --from.",
 )
 @click.option(
     "--trees",
-    type=_FILES,
+    type=PATH,
     multiple=True,
     help="Treebank to train on in place of text: a file of bracketings or a directory of .mrg, "
     ".tree, .trees or .ptb files; repeatable. The source is the words, the target the linearized "
     "trees.",
 )
 @click.option(
-    "--valid-trees", type=_FILES, multiple=True, help="Treebank for validation; repeatable."
+    "--valid-trees", type=PATH, multiple=True, help="Treebank for validation; repeatable."
 )
-@click.option("--test-trees", type=_FILES, multiple=True, help="Treebank for testing; repeatable.")
-@click.option("--valid", nargs=2, type=_FILES, help="Source, target for validation (with --from).")
-@click.option("--test", nargs=2, type=_FILES, help="Source, target for testing (with --from).")
+@click.option("--test-trees", type=PATH, multiple=True, help="Treebank for testing; repeatable.")
+@click.option("--valid", nargs=2, type=PATH, help="Source, target for validation (with --from).")
+@click.option("--test", nargs=2, type=PATH, help="Source, target for testing (with --from).")
 @click.option("--source-language", help="Language code such as en. [file ending]")
 @click.option("--target-language", help="Language code such as de. [file ending]")
-@click.option("--downloads", type=_FILES, help="Directory of archives. [OUT/downloads]")
+@click.option("--downloads", type=PATH, help="Directory of archives. [OUT/downloads]")
 @click.option("--mirror", default=BASE_URL, show_default=True, help="Server to download from.")
 @click.option("--workers", type=click.IntRange(min=1), help="Number of processes. [all cores]")
 @click.option("--force", is_flag=True, help="Replace complete data in --output.")
 @field_options(dataclasses.fields(PrepareOptions), default_note)
 @click.option(
     "--terminology",
-    type=_FILES,
+    type=PATH,
     help="Glossary whose target phrases annotate training pairs (docs/terminology.md).",
 )
 @click.option(
@@ -92,41 +89,19 @@ def data() -> None:
     type=click.Choice(FORMS),
     help=f"Whether the target phrase follows the source phrase or replaces it. [{APPEND}]",
 )
-@click.option(
-    "--terminology-share",
-    type=float,
-    help="Share of the pairs with terms on both sides to annotate, chosen by --seed. [0.5]",
-)
+@terminology_share_flag
 @click.option(
     "--terminology-ignore-case",
     is_flag=True,
-    default=None,
     help="Find the phrases of the glossary in any case.",
 )
-@click.pass_context
 def prepare(
-    ctx: click.Context,
-    /,
-    name: str | None,
     out: Path,
-    train_files: tuple[tuple[Path, Path], ...],
-    alignments: tuple[Path, ...],
-    trees: tuple[Path, ...],
-    valid_trees: tuple[Path, ...],
-    test_trees: tuple[Path, ...],
-    valid: tuple[Path, Path] | None,
-    test: tuple[Path, Path] | None,
-    source_language: str | None,
-    target_language: str | None,
     downloads: Path | None,
     mirror: str,
     workers: int | None,
     force: bool,
-    terminology: Path | None,
-    terminology_form: str | None,
-    terminology_share: float | None,
-    terminology_ignore_case: bool | None,
-    **settings: Any,
+    **flags: Any,
 ) -> None:
     """Download a named corpus, or take text or trees of your own, and prepare it for training.
 
@@ -138,144 +113,162 @@ def prepare(
     translate-trt data prepare --from train.en train.de --valid val.en val.de --output data/
     translate-trt data prepare --trees train.mrg --valid-trees dev.mrg --output trees/
     """  # noqa: D301
-    if not is_quiet(ctx):
-        log.setLevel(min(log.level or logging.INFO, logging.INFO))  # the counts are a result
+    show_progress()  # the counts are a result
     from translate_trt.train.data.prepare import DOWNLOADS, check_directory, recover
     from translate_trt.train.data.prepare import prepare as run
-    from translate_trt.train.data.terminology import TerminologyOptions
-    from translate_trt.train.data.text_sources import TextSource
     from translate_trt.train.worker_processes import available_cores
 
-    given = {field: value for field, value in settings.items() if value is not None}
-    corpus = CORPORA[name] if name else None
-    if corpus:
-        given.setdefault("vocabulary_size", corpus.vocabulary_size)
-    if trees:
-        given = TREE_DEFAULTS | given
-    options = PrepareOptions(**given)
-    languages = (source_language, target_language)
-    if trees and (corpus or train_files or valid or test or terminology):
-        raise OptionError(
-            "--trees takes the place of text: leave out the name of a corpus, --from, --valid, "
-            "--test and --terminology."
-        )
-    if bool(trees) != bool(valid_trees) or (test_trees and not trees):
-        raise OptionError("give --trees and --valid-trees together; --test-trees needs both.")
-    if corpus is None and not train_files and not trees:
-        raise OptionError(
-            f"name a corpus ({', '.join(CORPORA)}), or give text with --from or trees with --trees."
-        )
-    if not train_files and not trees and (valid or test):
-        raise OptionError("--valid and --test need --from; a named corpus has its own.")
-    if alignments and not train_files:
-        raise OptionError("--alignment needs --from; trees have alignments of their own.")
-    how: dict[str, Any] = {
-        "terminology_form": terminology_form,
-        "terminology_share": terminology_share,
-        "terminology_ignore_case": terminology_ignore_case,
-    }
-    chosen = {flag: value for flag, value in how.items() if value is not None}
-    if chosen and terminology is None:
-        raise OptionError(f"{', '.join(chosen)}: name the glossary with --terminology.")
-    terms = None if terminology is None else TerminologyOptions(terminology, **chosen)
+    texts, terminology = take(flags, _Texts), take_terminology(flags)
+    options = PrepareOptions(**texts.defaults | given(flags))
+    texts.check(terminology is not None)
     if out.is_dir():
         recover(out)
     check_directory(out, force)  # before gigabytes are downloaded
-    glossary = () if terminology is None else (terminology,)
-    texts = (*train_files, alignments, valid or (), test or (), trees, valid_trees, test_trees)
-    check_apart(out, itertools.chain(*texts, glossary))
+    glossary = () if terminology is None else (terminology.terminology,)
+    check_apart(out, (*texts.files, *glossary))
     with locked_directory(out):
-        if trees:
-            job = _treebank(languages, (trees, valid_trees, test_trees), options)
-        elif train_files or name is None:
-            job = _local(name, languages, train_files, valid, test, options)
-            aligned = [TextSource(path) for path in alignments]
-            job = dataclasses.replace(job, alignments=aligned)
-        else:
-            job = _named(name, languages, downloads or out / DOWNLOADS, mirror, options)
-        job = dataclasses.replace(job, terminology=terms)
+        job = texts.preparation(options, downloads or out / DOWNLOADS, mirror)
+        job = dataclasses.replace(job, terminology=terminology)
         run(job, out, workers or available_cores(), force)
     click.echo(out)
 
 
-def _treebank(
-    languages: tuple[str | None, str | None],
-    splits: tuple[tuple[Path, ...], ...],
-    options: PrepareOptions,
-) -> Preparation:
-    from translate_trt.train.data.prepare import Preparation
-    from translate_trt.train.data.trees import treebank_alignment, treebank_pair
+@dataclass(frozen=True)
+class _Texts:
+    """Flags that say what is prepared: a named corpus, text of one's own, or trees."""
 
-    train, valid, test = splits
-    origin = [[str(path) for path in paths] for paths in splits if paths]
-    return Preparation(
-        "treebank", languages, [treebank_pair([path]) for path in train], treebank_pair(valid),
-        treebank_pair(test) if test else None, options, origin, trees=True,
-        alignments=[treebank_alignment([path]) for path in train],
-    )  # fmt: skip
+    name: str | None
+    train_files: tuple[tuple[Path, Path], ...]
+    alignments: tuple[Path, ...]
+    trees: tuple[Path, ...]
+    valid_trees: tuple[Path, ...]
+    test_trees: tuple[Path, ...]
+    valid: tuple[Path, Path] | None
+    test: tuple[Path, Path] | None
+    source_language: str | None
+    target_language: str | None
 
+    @property
+    def corpus(self) -> Corpus | None:
+        """The named corpus, which lends its languages and settings to text of one's own."""
+        return CORPORA[self.name] if self.name else None
 
-def _local(
-    name: str | None,
-    languages: tuple[str | None, str | None],
-    train: tuple[tuple[Path, Path], ...],
-    valid: tuple[Path, Path] | None,
-    test: tuple[Path, Path] | None,
-    options: PrepareOptions,
-) -> Preparation:
-    from translate_trt.train.data.prepare import Preparation
-    from translate_trt.train.data.text_sources import TextSource, language_of
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """Settings that differ from those of `PrepareOptions`."""
+        if self.trees:
+            return TREE_DEFAULTS
+        return {"vocabulary_size": self.corpus.vocabulary_size} if self.corpus else {}
 
-    if valid is None:
-        raise OptionError("--from needs --valid SOURCE TARGET, the validation text.")
-    corpus = CORPORA[name] if name else None
-    named = (corpus.source_language, corpus.target_language) if corpus else (None, None)
-    return Preparation(
-        name or "custom",
-        (
-            languages[0] or named[0] or language_of(train[0][0]),
-            languages[1] or named[1] or language_of(train[0][1]),
-        ),
-        [(TextSource(source), TextSource(target)) for source, target in train],
-        (TextSource(valid[0]), TextSource(valid[1])),
-        (TextSource(test[0]), TextSource(test[1])) if test else None,
-        options,
-        [[str(path) for path in pair] for pair in (*train, valid, *([test] if test else []))],
-    )
+    @property
+    def files(self) -> list[Path]:
+        """All files that are named."""
+        pairs = (*self.train_files, self.valid or (), self.test or ())
+        trees = (self.trees, self.valid_trees, self.test_trees)
+        return [path for paths in (*pairs, self.alignments, *trees) for path in paths]
 
+    @property
+    def languages(self) -> tuple[str | None, str | None]:
+        """Languages that are given, or those of the corpus."""
+        named = self.corpus
+        source, target = (named.source_language, named.target_language) if named else (None, None)
+        return self.source_language or source, self.target_language or target
 
-def _named(
-    name: str,
-    languages: tuple[str | None, str | None],
-    downloads: Path,
-    mirror: str,
-    options: PrepareOptions,
-) -> Preparation:
-    from translate_trt.train.data.corpora import ArchivePair
-    from translate_trt.train.data.download import download, recorded_downloads
-    from translate_trt.train.data.prepare import Preparation
-    from translate_trt.train.data.text_sources import Pair, TextSource
+    def check(self, has_glossary: bool) -> None:
+        """Refuse flags that exclude each other or need another.
 
-    corpus: Corpus = CORPORA[name]
-    paths = {archive: download(archive, mirror, downloads) for archive in corpus.archives}
+        Raises:
+            OptionError: Flags do not go together.
+        """
+        text = self.train_files or self.valid or self.test
+        if self.trees and (self.name or text or has_glossary):
+            raise OptionError(
+                "--trees takes the place of text: leave out the name of a corpus, --from, --valid, "
+                "--test and --terminology."
+            )
+        if bool(self.trees) != bool(self.valid_trees) or (self.test_trees and not self.trees):
+            raise OptionError("give --trees and --valid-trees together; --test-trees needs both.")
+        if not (self.name or self.train_files or self.trees):
+            raise OptionError(
+                f"name a corpus ({', '.join(CORPORA)}), or give text with --from or trees with "
+                "--trees."
+            )
+        if text and not self.train_files:
+            raise OptionError("--valid and --test need --from; a named corpus has its own.")
+        if self.train_files and self.valid is None:
+            raise OptionError("--from needs --valid SOURCE TARGET, the validation text.")
+        if self.alignments and not self.train_files:
+            raise OptionError("--alignment needs --from; trees have alignments of their own.")
 
-    def sources(pair: ArchivePair) -> Pair:
-        path = paths[pair.archive]
-        return TextSource(path, pair.source), TextSource(path, pair.target)
+    def preparation(self, options: PrepareOptions, downloads: Path, mirror: str) -> Preparation:
+        """Open the texts; those of a named corpus are downloaded first."""
+        if self.trees:
+            return self._treebank(options)
+        if self.train_files and self.valid:
+            return self._own_text(options, self.valid)
+        assert self.corpus is not None  # `check` refuses flags without texts
+        return self._downloaded(self.corpus, options, downloads, mirror)
 
-    return Preparation(
-        name,
-        (languages[0] or corpus.source_language, languages[1] or corpus.target_language),
-        [sources(pair) for pair in corpus.train],
-        sources(corpus.valid),
-        sources(corpus.test),
-        options,
-        recorded_downloads(downloads, corpus.archives),
-    )
+    def _treebank(self, options: PrepareOptions) -> Preparation:
+        from translate_trt.train.data.prepare import Preparation
+        from translate_trt.train.data.trees import treebank_alignment, treebank_pair
+
+        splits = (self.trees, self.valid_trees, self.test_trees)
+        origin = [[str(path) for path in paths] for paths in splits if paths]
+        return Preparation(
+            "treebank", self.languages, [treebank_pair([path]) for path in self.trees],
+            treebank_pair(self.valid_trees),
+            treebank_pair(self.test_trees) if self.test_trees else None, options, origin,
+            trees=True, alignments=[treebank_alignment([path]) for path in self.trees],
+        )  # fmt: skip
+
+    def _own_text(self, options: PrepareOptions, valid: tuple[Path, Path]) -> Preparation:
+        from translate_trt.train.data.prepare import Preparation
+        from translate_trt.train.data.text_sources import Pair, TextSource, language_of
+
+        def sources(pair: tuple[Path, Path]) -> Pair:
+            return TextSource(pair[0]), TextSource(pair[1])
+
+        source, target = self.languages
+        first = self.train_files[0]
+        pairs = (*self.train_files, valid, *([self.test] if self.test else []))
+        return Preparation(
+            self.name or "custom",
+            (source or language_of(first[0]), target or language_of(first[1])),
+            [sources(pair) for pair in self.train_files],
+            sources(valid),
+            sources(self.test) if self.test else None,
+            options,
+            [[str(path) for path in pair] for pair in pairs],
+            alignments=[TextSource(path) for path in self.alignments],
+        )
+
+    def _downloaded(
+        self, corpus: Corpus, options: PrepareOptions, downloads: Path, mirror: str
+    ) -> Preparation:
+        from translate_trt.train.data.download import download, recorded_downloads
+        from translate_trt.train.data.prepare import Preparation
+        from translate_trt.train.data.text_sources import Pair, TextSource
+
+        paths = {archive: download(archive, mirror, downloads) for archive in corpus.archives}
+
+        def sources(pair: ArchivePair) -> Pair:
+            path = paths[pair.archive]
+            return TextSource(path, pair.source), TextSource(path, pair.target)
+
+        return Preparation(
+            str(self.name),
+            self.languages,
+            [sources(pair) for pair in corpus.train],
+            sources(corpus.valid),
+            sources(corpus.test),
+            options,
+            recorded_downloads(downloads, corpus.archives),
+        )
 
 
 @data.command()
-@click.argument("directory", type=_FILES)
+@click.argument("directory", type=PATH)
 @click.option("--check", is_flag=True, help="Read all token files and compare their checksums.")
 @click.option("--json", "as_json", is_flag=True, help="Print data.json.")
 def info(directory: Path, check: bool, as_json: bool) -> None:

@@ -14,6 +14,7 @@ import click
 
 from translate_trt.runtime.bundle.manifest import MANIFEST_NAME, Manifest, read_manifest
 from translate_trt.runtime.cli.command import Command
+from translate_trt.runtime.cli.names import PATH
 from translate_trt.runtime.cli.output import open_output
 from translate_trt.runtime.cli.search_flags import check_flags, replace_options, search_flags
 from translate_trt.runtime.errors import InputError, OptionError
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("translate_trt")
 
-_PATH = click.Path(path_type=Path)
 _CHUNK_LINES = 1024  # lines per update of the progress bar; batches drain at the end of each
 
 
@@ -77,7 +77,7 @@ class _Row:
     "members",
     multiple=True,
     metavar="CHECKPOINT",
-    type=_PATH,
+    type=PATH,
     help="Member of an ensemble, given at least twice. The ensemble is the last system.",
 )
 @click.option(

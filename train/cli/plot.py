@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from translate_trt.runtime.cli.command import Command
-from translate_trt.runtime.cli.names import output_option
+from translate_trt.runtime.cli.names import PATH, output_option
 
 log = logging.getLogger("translate_trt")
 
@@ -16,7 +16,7 @@ _DEFAULT_OUT = Path("curves.png")
 
 
 @click.command(cls=Command)
-@click.argument("runs", nargs=-1, required=True, metavar="RUN...", type=click.Path(path_type=Path))
+@click.argument("runs", nargs=-1, required=True, metavar="RUN...", type=PATH)
 @output_option("Picture to write: .png, .svg or .pdf. Default: curves.png.", required=False)
 @click.option("--force", is_flag=True, help="Replace the picture if it exists.")
 def plot(runs: tuple[Path, ...], out: Path | None, force: bool) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from translate_trt.runtime.cli.command import Command
-from translate_trt.runtime.cli.names import output_option
+from translate_trt.runtime.cli.names import PATH, output_option
 from translate_trt.runtime.cli.output import open_output
 from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.io.atomic_files import claimed_file
@@ -25,22 +25,21 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("translate_trt")
 
-_PATH = click.Path(path_type=Path)
 _DEFAULT = ShortlistSize()
 
 
 @click.command(cls=Command)
-@click.option("--data", "prepared", type=_PATH, help="Directory of `data prepare`.")
+@click.option("--data", "prepared", type=PATH, help="Directory of `data prepare`.")
 @click.option(
     "--text",
     nargs=2,
-    type=_PATH,
+    type=PATH,
     metavar="SOURCE TARGET",
     help="Text to learn from and its translations, line by line, instead of --data.",
 )
 @click.option(
     "--tokenizer",
-    type=_PATH,
+    type=PATH,
     help="Tokenizer for --text: a .spm file, or the directory of a run, a checkpoint or a bundle.",
 )
 @output_option("File to write.")
@@ -78,7 +77,7 @@ _DEFAULT = ShortlistSize()
 @click.option(
     "--coverage",
     nargs=2,
-    type=_PATH,
+    type=PATH,
     metavar="SOURCE TARGET",
     help="Report how many target tokens of a text are in the lists of its source.",
 )

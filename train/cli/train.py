@@ -11,10 +11,10 @@ from typing import Any
 import click
 
 # No torch yet: this module is imported for --help too.
-from translate_trt.runtime.cli.command import Command
-from translate_trt.runtime.cli.names import field_options, output_option
+from translate_trt.runtime.cli.command import Command, given
+from translate_trt.runtime.cli.names import PATH, field_options, output_option
 from translate_trt.runtime.cli.search_flags import language_flags
-from translate_trt.runtime.cli.verbosity import is_quiet
+from translate_trt.runtime.cli.verbosity import show_progress
 from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.io.locks import locked_directory
 from translate_trt.train.cli.torch_settings import set_training_defaults
@@ -32,8 +32,6 @@ from translate_trt.train.config import (
 log = logging.getLogger("translate_trt")
 
 _RESTART_LOCK_SECONDS = 60.0
-
-_FILES = click.Path(path_type=Path)
 
 
 #: Every setting of a new model and of the recipe.
@@ -65,15 +63,15 @@ def _check_ranges(name: str, is_new: bool, overrides: dict[str, Any]) -> None:
 @click.option(
     "--from",
     "start",
-    type=_FILES,
+    type=PATH,
     metavar="CHECKPOINT",
     help="Checkpoint or run to fine-tune, imported or trained. Its shape and its tokenizers are "
     "kept; the dropout rates and the flags of the recipe may be given.",
 )
-@click.option("--train", "train_files", nargs=2, type=_FILES, help="Source, target for training.")
-@click.option("--valid", "valid_files", nargs=2, type=_FILES, help="Source, target for validation.")
+@click.option("--train", "train_files", nargs=2, type=PATH, help="Source, target for training.")
+@click.option("--valid", "valid_files", nargs=2, type=PATH, help="Source, target for validation.")
 @click.option(
-    "--data", type=_FILES, help="Directory of `translate-trt data prepare`, instead of text."
+    "--data", type=PATH, help="Directory of `translate-trt data prepare`, instead of text."
 )
 @output_option("Directory of the run.")
 @click.option(
@@ -90,10 +88,7 @@ def _check_ranges(name: str, is_new: bool, overrides: dict[str, Any]) -> None:
 @click.option("--threads", type=click.IntRange(min=1), help="CPU threads; default: all cores.")
 @language_flags
 @field_options(_SETTINGS, lambda field: f"(base: {field.default})")
-@click.pass_context
 def train(
-    ctx: click.Context,
-    /,
     config: str | None,
     start: Path | None,
     train_files: tuple[Path, Path] | None,
@@ -112,11 +107,10 @@ def train(
     SIGHUP save a checkpoint; --resume continues from the last one. Under torchrun, the processes
     train a model together. At the end the last checkpoints are averaged for `translate-trt export`.
     """
-    if not is_quiet(ctx):
-        log.setLevel(min(log.level or logging.INFO, logging.INFO))  # show progress
+    show_progress()
     if (data is None) == (train_files is None) or (train_files is None) != (valid_files is None):
         raise OptionError("give --train and --valid, or --data alone.")
-    overrides = {name: value for name, value in settings.items() if value is not None}
+    overrides = given(settings)
     _check_ranges(config or default_recipe(start is not None), start is None, overrides)
     set_training_defaults()  # before torch is imported, which is now
     from translate_trt.train.data.token_files import PreparedData, open_prepared
