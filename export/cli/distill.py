@@ -20,7 +20,7 @@ from translate_trt.runtime.bundle.term_annotation import FORMS
 from translate_trt.runtime.cli.bundle_flags import BUNDLE
 from translate_trt.runtime.cli.command import Command, given, take
 from translate_trt.runtime.cli.names import PATH, default_note, field_options, output_option
-from translate_trt.runtime.cli.output import open_output
+from translate_trt.runtime.cli.output import print_lines
 from translate_trt.runtime.cli.search_flags import (
     replace_options,
     search_flags,
@@ -191,5 +191,4 @@ def distill(
         rows = work.run()
     finally:
         progress.close()
-    with open_output(None, force=False) as output:
-        output.write(table(rows))
+    print_lines(table(rows))

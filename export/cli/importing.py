@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from translate_trt.runtime.cli.command import Group
+from translate_trt.runtime.cli.command import Group, together
 from translate_trt.runtime.cli.names import PATH, output_option
 from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.io.outputs import check_apart
@@ -26,16 +26,15 @@ def _destination(importer: Callable[..., Any]) -> Callable[..., Any]:
         check_apart(arguments["out"], _inputs(arguments))  # before a large model is read
         return importer(**arguments)
 
-    for option in (
-        click.option("--force", is_flag=True, help="Replace the checkpoint at --output."),
+    decorated: Callable[..., Any] = together(
+        output_option("The checkpoint to write."),
         click.option(
             "--languages", nargs=2, metavar="SOURCE TARGET", default=(None, None),
             help="Codes of the two languages, stored in the checkpoint.",
         ),
-        output_option("The checkpoint to write."),
-    ):  # fmt: skip
-        command = option(command)
-    return command
+        click.option("--force", is_flag=True, help="Replace the checkpoint at --output."),
+    )(command)  # fmt: skip
+    return decorated
 
 
 def _inputs(arguments: Mapping[str, Any]) -> list[Path]:
@@ -43,29 +42,23 @@ def _inputs(arguments: Mapping[str, Any]) -> list[Path]:
     return [x for name, x in arguments.items() if name != "out" and isinstance(x, Path)]
 
 
-def _spm_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options for separate SentencePiece models."""
-    for option in (
-        click.option(
-            "--target-spm", type=PATH,
-            help="SentencePiece model of the target. Default: the source's.",
-        ),
-        click.option(
-            "--source-spm", type=PATH,
-            help="SentencePiece model of the source. Default: split text at spaces.",
-        ),
-    ):  # fmt: skip
-        command = option(command)
-    return command
-
-
-def _shared_spm_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the option for a SentencePiece model that source and target share."""
-    return click.option(
-        "--spm", type=PATH,
-        help="SentencePiece model. Default: sentencepiece.bpe.model in DIRECTORY, which "
-        "transformers 5 does not save.",
-    )(command)  # fmt: skip
+#: Separate SentencePiece models of source and target.
+_spm_options = together(
+    click.option(
+        "--source-spm", type=PATH,
+        help="SentencePiece model of the source. Default: split text at spaces.",
+    ),
+    click.option(
+        "--target-spm", type=PATH,
+        help="SentencePiece model of the target. Default: the source's.",
+    ),
+)  # fmt: skip
+#: A SentencePiece model that source and target share.
+_shared_spm_option = click.option(
+    "--spm", type=PATH,
+    help="SentencePiece model. Default: sentencepiece.bpe.model in DIRECTORY, which transformers 5 "
+    "does not save.",
+)  # fmt: skip
 
 
 @click.group("import", cls=Group)

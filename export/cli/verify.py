@@ -10,7 +10,7 @@ import click
 
 from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.cli.bundle_flags import bundle_argument
-from translate_trt.runtime.cli.command import Command
+from translate_trt.runtime.cli.command import Command, given
 from translate_trt.runtime.cli.names import PATH
 from translate_trt.runtime.cli.search_flags import language_flags
 from translate_trt.runtime.errors import TranslateTrtError
@@ -89,10 +89,10 @@ def verify(
     if reference is None or layers:
         _compare_layers(bundle, checkpoints, source, targets, threads, layers_lines)
         return
-    chosen = {name: code for name, code in languages.items() if code is not None}
     _compare_translations(
-        bundle, checkpoints, (source, reference), targets, threads, require_engines, chosen
-    )
+        bundle, checkpoints, (source, reference), targets, threads, require_engines,
+        given(languages),
+    )  # fmt: skip
 
 
 def _compare_translations(

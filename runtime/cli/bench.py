@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ import click
 from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.cli.bundle_flags import batch_tokens_flag, bundle_flag, device_flag
 from translate_trt.runtime.cli.command import Command, take
-from translate_trt.runtime.cli.output import open_output
+from translate_trt.runtime.cli.output import print_json, print_lines
 from translate_trt.runtime.cli.search_flags import replace_options, search_flags
 from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.io.lines import check_input, display_name, open_input, read_lines
@@ -65,13 +64,10 @@ def bench(
     settings, text = take(flags, BenchOptions), _read(source, lines)
     options = replace_options(manifest.search_options(), flags)
     results = measure(bundle, text, names, options, settings)
-    shown = (
-        json.dumps([dataclasses.asdict(result) for result in results], indent=1)
-        if as_json
-        else "\n".join(_table(results))
-    )
-    with open_output(None, force=False) as output:
-        output.write([shown])
+    if as_json:
+        print_json([dataclasses.asdict(result) for result in results])
+    else:
+        print_lines(_table(results))
 
 
 def _read(source: str, limit: int | None) -> list[str]:

@@ -22,7 +22,7 @@ from translate_trt.runtime.cli.command import Command, take
 from translate_trt.runtime.cli.format_flags import constraints_field_flag
 from translate_trt.runtime.cli.line_flags import markup_flag, unwrap_flag, words_flag
 from translate_trt.runtime.cli.names import output_option, setting
-from translate_trt.runtime.cli.output import open_output
+from translate_trt.runtime.cli.output import print_lines
 from translate_trt.runtime.cli.search_flags import (
     n_best_flag,
     read_glossary,
@@ -153,8 +153,7 @@ def corpus(
         raise
     finally:
         progress.close()
-    with open_output(None, force=False) as results:
-        results.write([*_table(complete), progress.summary()])
+    print_lines([*_table(complete), progress.summary()])
     for name, record in complete.items():
         if record.bad:
             reasons = ", ".join(f"{count} {reason}" for reason, count in record.bad.items())

@@ -25,7 +25,7 @@ from translate_trt.runtime.bundle.manifest import (
 from translate_trt.runtime.bundle.prompt import format_languages
 from translate_trt.runtime.cli.bundle_flags import bundle_argument
 from translate_trt.runtime.cli.command import Command
-from translate_trt.runtime.cli.output import open_output
+from translate_trt.runtime.cli.output import print_json, print_sections
 from translate_trt.runtime.errors import BundleError, TranslateTrtError
 from translate_trt.runtime.io.report import engine_not_run_note
 from translate_trt.runtime.native.core import EngineMemory, engine_memory
@@ -46,14 +46,18 @@ def info(bundle: Path, as_json: bool) -> None:
     problems = {name: _problem(bundle, manifest, name) for name in manifest.targets}
     if as_json:
         checks = {name: problem or "ok" for name, problem in problems.items()}
-        value = {**manifest.to_json(), "files": checks, "kernels": kernels.status(),
-                 "runtime": native.status(), "gpu": _gpu(),
-                 "engine_memory": _engine_memories(manifest, bundle)}  # fmt: skip
-        text = json.dumps(value, indent=2, ensure_ascii=False)
+        print_json(
+            {
+                **manifest.to_json(),
+                "files": checks,
+                "kernels": kernels.status(),
+                "runtime": native.status(),
+                "gpu": _gpu(),
+                "engine_memory": _engine_memories(manifest, bundle),
+            }
+        )
     else:
-        text = _table(manifest, bundle, problems)
-    with open_output(None, force=False) as output:
-        output.write([text])
+        print_sections(_sections(manifest, bundle, problems))
     found = list(dict.fromkeys(problem for problem in problems.values() if problem))
     if found:
         raise BundleError("\n".join(found))
@@ -67,9 +71,8 @@ def _problem(bundle: Path, manifest: Manifest, target: str) -> str | None:
     return None
 
 
-def _table(manifest: Manifest, bundle: Path, problems: dict[str, str | None]) -> str:
-    formatter = click.HelpFormatter(width=100)
-    sections = {
+def _sections(manifest: Manifest, bundle: Path, problems: dict[str, str | None]) -> dict[str, Rows]:
+    return {
         "bundle": _bundle_rows(manifest),
         **_model_sections(manifest),
         "tokenizer": _tokenizer_rows(manifest),
@@ -83,10 +86,6 @@ def _table(manifest: Manifest, bundle: Path, problems: dict[str, str | None]) ->
             ("GPU", _gpu() or "none found"),
         ],
     }
-    for name, rows in sections.items():
-        with formatter.section(name):
-            formatter.write_dl(rows)
-    return formatter.getvalue().strip("\n")
 
 
 def _gpu() -> str | None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
 from translate_trt.runtime.cli.command import Command
-from translate_trt.runtime.cli.output import open_output
+from translate_trt.runtime.cli.output import print_json, print_lines
 from translate_trt.runtime.io.report import columns
 from translate_trt.runtime.model_changes import remove_model
 from translate_trt.runtime.model_store import (
@@ -30,16 +28,12 @@ def list_(as_json: bool) -> None:
     """
     models = installed_models()
     if as_json:
-        values = [{**model.record.to_json(), "bundle": str(model.bundle)} for model in models]
-        lines = [json.dumps(values, indent=2, ensure_ascii=False)]
+        print_json([{**model.record.to_json(), "bundle": str(model.bundle)} for model in models])
     elif models:
         header = ("name", "languages", "size", "format", "license", "revision", "installed")
-        lines = columns([header, *map(_row, models)])
+        print_lines(columns([header, *map(_row, models)]))
     else:
         click.echo(f"no models in {models_directory() or 'a cache that is off'}", err=True)
-        return
-    with open_output(None, force=False) as output:
-        output.write(lines)
 
 
 def _row(model: InstalledModel) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import io
+import json
 import logging
 import os
 import sys
@@ -12,6 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
+
+import click
 
 from translate_trt.runtime.cli.partial_files import PartialFile, Position
 from translate_trt.runtime.errors import OutputError
@@ -152,6 +155,31 @@ def open_output(
             _file_in_steps(path, force, compressor, settings, resume) as output,
         ):
             yield output
+
+
+def print_lines(lines: Sequence[str]) -> None:
+    """Write lines to standard output.
+
+    Raises:
+        OutputError: Standard output is closed or not writable.
+        BrokenPipeError: The reader of the pipe has exited.
+    """
+    with open_output(None, force=False) as output:
+        output.write(lines)
+
+
+def print_json(value: object) -> None:
+    """Write a value as indented JSON to standard output; see `print_lines`."""
+    print_lines([json.dumps(value, indent=2, ensure_ascii=False)])
+
+
+def print_sections(sections: Mapping[str, Sequence[tuple[str, str]]]) -> None:
+    """Write titles and the names and values below them to standard output; see `print_lines`."""
+    formatter = click.HelpFormatter(width=100)
+    for title, rows in sections.items():
+        with formatter.section(title):
+            formatter.write_dl(rows)
+    print_lines([formatter.getvalue().strip("\n")])
 
 
 @contextmanager

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from translate_trt.runtime.cli.verbosity import progress_bar
+
 if TYPE_CHECKING:
     from translate_trt.runtime.serve.corpus.job import ShardRecord
 
@@ -30,7 +32,7 @@ class ShardProgress:
 
     def __init__(self, hidden: bool, clock: Callable[[], float] = time.monotonic) -> None:
         terminal = sys.stderr.isatty()
-        self._bar_hidden = hidden or not terminal
+        self._hidden = hidden
         self._lines_hidden = hidden or terminal or not log.isEnabledFor(logging.WARNING)
         self._bar: Any = None
         self._shards = self._before = self._now = 0
@@ -42,15 +44,10 @@ class ShardProgress:
 
     def planned(self, shards: int, finished: int) -> None:
         """Begin, with the numbers of all shards and of those that earlier runs have finished."""
-        from tqdm import tqdm
-
         self._shards, self._before = shards, finished
         if finished:
             log.info("%d of %d shards are already finished", finished, shards)
-        self._bar = tqdm(
-            total=shards, initial=finished, unit=" shards", disable=self._bar_hidden,
-            file=sys.stderr,
-        )  # fmt: skip
+        self._bar = progress_bar(shards, " shards", finished, self._hidden)
         if not self._lines_hidden:
             self._writer = threading.Thread(target=self._write_lines, daemon=True)
             self._writer.start()

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 import click
 
 from translate_trt.runtime.cli.command import Command
 from translate_trt.runtime.cli.names import PATH
-from translate_trt.runtime.cli.output import open_output
+from translate_trt.runtime.cli.output import print_json, print_lines
 from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.io.lines import STDIN, check_input, read_parallel
 from translate_trt.runtime.io.report import columns
@@ -54,8 +54,10 @@ def terminology(
             by_entry[match.entry].add([term])
     # Entries missing as often keep the order of the text.
     entries = sorted(by_entry.items(), key=lambda item: item[1].found - item[1].terms)
-    with open_output(None, force=False) as output:
-        output.write([_json(lines, total, entries)] if as_json else _table(total, entries[:missed]))
+    if as_json:
+        print_json(_json(lines, total, entries))
+    else:
+        print_lines(_table(total, entries[:missed]))
 
 
 def _table(total: Recall, entries: list[tuple[Entry, Recall]]) -> list[str]:
@@ -67,8 +69,8 @@ def _table(total: Recall, entries: list[tuple[Entry, Recall]]) -> list[str]:
     return [str(total), *(columns([("term", "target phrases", "missing"), *rows]) if rows else ())]
 
 
-def _json(lines: int, total: Recall, entries: list[tuple[Entry, Recall]]) -> str:
-    value = {
+def _json(lines: int, total: Recall, entries: list[tuple[Entry, Recall]]) -> dict[str, Any]:
+    return {
         "lines": lines,
         "terms": total.terms,
         "found": total.found,
@@ -78,4 +80,3 @@ def _json(lines: int, total: Recall, entries: list[tuple[Entry, Recall]]) -> str
             for entry, count in entries
         ],
     }
-    return json.dumps(value, indent=2, ensure_ascii=False)

@@ -35,7 +35,7 @@ from translate_trt.runtime.cli.search_flags import (
     terminology_flags,
     translate_all_flag,
 )
-from translate_trt.runtime.cli.verbosity import is_quiet
+from translate_trt.runtime.cli.verbosity import is_quiet, progress_bar
 from translate_trt.runtime.errors import InputError, OptionError
 from translate_trt.runtime.io.lines import (
     count_lines,
@@ -383,10 +383,8 @@ def _warn_of_segments(
 
 
 def _progress(inputs: Sequence[str], hidden: bool, done: int) -> tqdm[Any]:
-    """Create a progress bar, hidden unless stderr is a terminal."""
-    from tqdm import tqdm
-
-    hidden = hidden or not sys.stderr.isatty()
+    """Create a progress bar over the lines of the inputs, whose number a pipe does not tell."""
+    hidden = hidden or not sys.stderr.isatty()  # counting lines takes time
     counts = [] if hidden else [count_lines(path) for path in inputs]
     total = None if None in counts else sum(filter(None, counts))
-    return tqdm(total=total, initial=done, unit=" lines", disable=hidden, file=sys.stderr)
+    return progress_bar(total, " lines", done, hidden)

@@ -1,13 +1,16 @@
-"""Log messages on stderr, with -v and -q before or after the name of a subcommand."""
+"""Log messages and progress bars on stderr; -v and -q before or after the subcommand's name."""
 
 from __future__ import annotations
 
 import logging
 import sys
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
 
 log = logging.getLogger("translate_trt")
 
@@ -38,6 +41,14 @@ def show_progress() -> None:
     """Print progress messages as -v does, unless -q was given."""
     if not is_quiet(click.get_current_context()):
         log.setLevel(min(log.level or logging.INFO, logging.INFO))
+
+
+def progress_bar(total: int | None, unit: str, done: int = 0, hidden: bool = False) -> tqdm[Any]:
+    """Create a progress bar on stderr, hidden at least where stderr is no terminal."""
+    from tqdm import tqdm
+
+    hidden = hidden or not sys.stderr.isatty()
+    return tqdm(total=total, initial=done, unit=unit, disable=hidden, file=sys.stderr)
 
 
 def verbosity_flags(command: _Command) -> _Command:

@@ -11,7 +11,7 @@ import click
 
 from translate_trt.runtime.cli.command import Command
 from translate_trt.runtime.cli.names import PATH, output_option
-from translate_trt.runtime.cli.output import open_output
+from translate_trt.runtime.cli.output import print_lines
 from translate_trt.runtime.cli.search_flags import check_flags, replace_options, search_flags
 from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.text.bracketings import linearize
@@ -116,8 +116,7 @@ def attention(
         save_picture(draw_attention(attended, layers, heads, style), out)
     if as_json:
         value = {"translation": found.translation, **_as_json(attended, layers, heads)}
-        with open_output(None, force=False) as output:
-            output.write([json.dumps(value, ensure_ascii=False)])
+        print_lines([json.dumps(value, ensure_ascii=False)])
 
 
 def _numbers(option: str, value: str, count: int, what: str) -> list[int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ import click
 from translate_trt.runtime.bundle.term_annotation import APPEND, FORMS
 from translate_trt.runtime.cli.command import Group, given, take
 from translate_trt.runtime.cli.names import PATH, default_note, field_options, output_option
-from translate_trt.runtime.cli.output import open_output
+from translate_trt.runtime.cli.output import print_json, print_sections
 from translate_trt.runtime.cli.verbosity import show_progress
 from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.io.locks import locked_directory
@@ -281,10 +280,10 @@ def info(directory: Path, check: bool, as_json: bool) -> None:
             prepared.check(name)
         else:
             prepared.split(name)
-    index = prepared.index
-    text = json.dumps(index, indent=2, ensure_ascii=False) if as_json else _table(index)
-    with open_output(None, force=False) as output:
-        output.write([text])
+    if as_json:
+        print_json(prepared.index)
+    else:
+        print_sections(_sections(prepared.index))
 
 
 def _vocabulary(index: dict[str, Any]) -> str:
@@ -294,8 +293,7 @@ def _vocabulary(index: dict[str, Any]) -> str:
     return f"{sizes} tokens, {index['token_type']}"
 
 
-def _table(index: dict[str, Any]) -> str:
-    formatter = click.HelpFormatter(width=100)
+def _sections(index: dict[str, Any]) -> dict[str, list[tuple[str, str]]]:
     rows = [
         ("corpus", str(index["name"])),
         ("languages", f"{index['source_language'] or '?'} to {index['target_language'] or '?'}"),
@@ -309,17 +307,14 @@ def _table(index: dict[str, Any]) -> str:
                 f"from {terms['entries']:,} entries",
             )
         )
-    with formatter.section("data"):
-        formatter.write_dl(rows)
+    sections = {"data": rows}
     for name, split in index["splits"].items():
         dropped = ", ".join(f"{count:,} {key}" for key, count in split["dropped"].items() if count)
-        rows = [
+        sections[name] = rows = [
             ("pairs", f"{split['pairs']:,} of {split['read']:,}"),
             ("dropped", dropped or "none"),
         ]
         for side in ("source", "target"):
             tokens, longest = split[f"{side}_tokens"], split[f"longest_{side}"]
             rows.append((side, f"{tokens:,} tokens, {longest} in the longest"))
-        with formatter.section(name):
-            formatter.write_dl(rows)
-    return formatter.getvalue().strip("\n")
+    return sections

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import logging
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,8 +13,9 @@ import click
 from translate_trt.runtime.bundle.manifest import MANIFEST_NAME, Manifest, read_manifest
 from translate_trt.runtime.cli.command import Command
 from translate_trt.runtime.cli.names import PATH
-from translate_trt.runtime.cli.output import open_output
+from translate_trt.runtime.cli.output import print_json, print_lines
 from translate_trt.runtime.cli.search_flags import check_flags, replace_options, search_flags
+from translate_trt.runtime.cli.verbosity import progress_bar
 from translate_trt.runtime.errors import InputError, OptionError
 from translate_trt.runtime.interface.options import MAX_EXTRA_LENGTH
 from translate_trt.runtime.io.compression import uncompressed_name
@@ -26,8 +25,6 @@ from translate_trt.runtime.model_store import resolve_bundle
 from translate_trt.runtime.options import SearchOptions
 
 if TYPE_CHECKING:
-    from tqdm import tqdm
-
     from translate_trt.train.checkpoint import Checkpoint
     from translate_trt.train.evaluation.scoring import Difference, Score
 
@@ -169,9 +166,10 @@ def evaluate(
     language = (bleu_language or "").lower() or _language(found, reference)
     names = _metric_names(metrics, language)
     rows = _score(found, right, others, names, language or "", tokenize)
-    text = _json(rows, right, references) if as_json else _table(rows, right)
-    with open_output(None, force=False) as output:
-        output.write(text)
+    if as_json:
+        print_json(_json(rows, right, references))
+    else:
+        print_lines(_table(rows, right))
 
 
 def _read(path: str) -> list[str]:
@@ -286,18 +284,11 @@ class _Models:
 def _in_chunks(translate: Callable[[list[str]], list[str]], lines: list[str]) -> list[str]:
     """Translate lines in chunks, with a progress bar."""
     texts: list[str] = []
-    with _progress(len(lines), " lines") as bar:
+    with progress_bar(len(lines), " lines") as bar:
         for chunk in chunks(lines, _CHUNK_LINES):
             texts += translate(chunk)
             bar.update(len(chunk))
     return texts
-
-
-def _progress(total: int, unit: str) -> tqdm[Any]:
-    """Make a progress bar on stderr, disabled unless stderr is a terminal."""
-    from tqdm import tqdm
-
-    return tqdm(total=total, unit=unit, disable=not sys.stderr.isatty(), file=sys.stderr)
 
 
 def _target_language(options: SearchOptions, model: Manifest | Checkpoint) -> str | None:
@@ -350,7 +341,7 @@ def _score(
         log.info("reading or making the %d translations of %s", len(right), system.name)
         texts.append(system.texts())
     scores: list[dict[str, Score]] = []
-    with _progress(len(texts), " systems") as bar:
+    with progress_bar(len(texts), " systems") as bar:
         for lines in texts:
             scores.append({name: metrics[name](lines) for name in names})
             bar.update()
@@ -425,7 +416,7 @@ def _search_text(options: SearchOptions) -> str:
     return ", ".join(parts)
 
 
-def _json(rows: Sequence[_Row], right: Sequence[str], references: Sequence[str]) -> list[str]:
+def _json(rows: Sequence[_Row], right: Sequence[str], references: Sequence[str]) -> dict[str, Any]:
     systems = [
         {
             "name": row.system.name,
@@ -436,5 +427,4 @@ def _json(rows: Sequence[_Row], right: Sequence[str], references: Sequence[str])
         for row in rows
     ]
     reference = references[0] if len(references) == 1 else references
-    value = {"reference": reference, "sentences": len(right), "systems": systems}
-    return [json.dumps(value, indent=2, ensure_ascii=False)]
+    return {"reference": reference, "sentences": len(right), "systems": systems}

@@ -10,7 +10,7 @@ import click
 
 from translate_trt.runtime.cli.command import Command
 from translate_trt.runtime.cli.names import PATH, output_option
-from translate_trt.runtime.cli.output import open_output
+from translate_trt.runtime.cli.output import print_lines
 from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.io.atomic_files import claimed_file
 from translate_trt.runtime.io.lines import read_parallel
@@ -130,8 +130,7 @@ def shortlist(
             made = build_shortlist(some, Vocabularies.of(*models), size, iterations, pool)
         made.save(out)
     found = measure_coverage(made, held_out, Tokenizer(*models)) if held_out is not None else None
-    with open_output(None, force=False) as output:
-        output.write([str(out), *columns(_rows(made, found))])
+    print_lines([str(out), *columns(_rows(made, found))])
 
 
 def _text(
