@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
 import importlib.util
 import json
 import signal
@@ -117,24 +116,6 @@ def test_a_glossary_is_that_of_translate(
     assert (refused.exit_code, "terminology" in refused.stderr) == (2, True)
 
 
-def test_another_form_is_another_run(
-    corpus: Callable[..., Result], shards: list[Any], text: Path
-) -> None:
-    assert corpus(text / "*.txt").exit_code == 0
-    plain = (text / "out/a.txt").read_text()
-    refused = corpus(text / "*.txt", "--json")
-    assert refused.exit_code == 1
-    assert "True" in refused.stderr
-    assert (text / "out/a.txt").read_text() == plain
-    assert corpus(text / "*.txt", "--json", "--force").exit_code == 0
-    lines = [json.loads(line) for line in (text / "out/a.txt").read_text().splitlines()]
-    assert [(one["source"], len(one["hypotheses"])) for one in lines[:4]] == [
-        ("a b", 1), (None, 0), ("", 1), ("c d e", 1),
-    ]  # fmt: skip
-    assert corpus(text / "*.txt", "--force").exit_code == 0
-    assert (text / "out/a.txt").read_text() == plain
-
-
 def test_what_is_asked_of_the_cluster(
     corpus: Callable[..., Result], shards: list[Any], text: Path
 ) -> None:
@@ -232,7 +213,6 @@ def test_evidence_of_parity_is_no_other_setting(
         (["nowhere.txt"], 1, "nowhere.txt"),
         ([], 2, "name inputs"),
         (["{text}/b.txt", "--target", "tensorrt"], 1, "onnx-fp32"),
-        (["{text}/b.txt", "--beam-size", "0"], 2, "--beam-size is 0"),
         (["{text}/b.txt", "--workers", "0"], 2, "--workers is 0"),
         (["{text}/b.txt", "--shard-lines", "0"], 2, "--shard-lines is 0"),
     ],
@@ -256,14 +236,3 @@ def test_the_extra_is_named(
     result = corpus(text / "b.txt")
     assert result.exit_code == 1
     assert "'translate-trt[corpus]'" in result.stderr
-
-
-def test_flags_are_the_fields_of_the_options() -> None:
-    from translate_trt.runtime.cli.corpus import corpus
-    from translate_trt.runtime.serve.corpus.run_options import CorpusOptions, WorkerOptions
-
-    given = ["--bundle", "b", "--output", "o", "x"]
-    defaults = corpus.make_context("corpus", given).params
-    for options in (CorpusOptions(), WorkerOptions()):
-        for name, value in dataclasses.asdict(options).items():
-            assert defaults[name] == value, name

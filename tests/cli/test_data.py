@@ -95,8 +95,7 @@ def test_the_table_of_info(text: Path) -> None:
         (["wmt14-en-de", "--trees", "a", "--valid-trees", "b"], "--trees takes the place of text"),
         (["--from", "a.en", "a.de"], "--from needs --valid"),
         (["wmt14-en-de", "--test", "a.en", "a.de"], "--valid and --test need --from"),
-        (["wmt14-en-de", "--max-pair-length", "1"], "--max-pair-length is 1"),
-        (["wmt14-en-de", "--mirror", "ftp://x"], "http"),
+        (["wmt14-en-de", "--alignment", "a"], "--alignment needs --from"),
         (["--from", "a.en", "a.de", "--valid", "v.en", "v.de"], "there is no file a.en"),
     ],
 )
@@ -104,12 +103,6 @@ def test_what_cannot_be(tmp_path: Path, arguments: list[str], message: str) -> N
     result = data("prepare", *arguments, "--output", tmp_path / "out", "--workers", 1)
     assert result.exit_code == (1 if message.startswith("there is no file") else 2)
     assert message in result.stderr
-
-
-def test_an_unknown_corpus_is_a_usage_error(tmp_path: Path) -> None:
-    result = data("prepare", "wmt15", "--output", tmp_path / "out")
-    assert result.exit_code == 2
-    assert "wmt14-en-de" in result.stderr
 
 
 def test_help_needs_neither_torch_nor_numpy() -> None:

@@ -50,30 +50,27 @@ def result(*arguments: object) -> dict[str, Any]:
     return value
 
 
-FIRST_PIECE = 4 + 256  # after the special tokens and the bytes
-
-
-def reader(tokenizer: Path, path: Path, seed: int, steps: int) -> Checkpoint:
-    """Checkpoint of a model that copies its source backwards."""
+def reader(tokenizer: Path, path: Path, seed: int) -> Checkpoint:
+    """Checkpoint of a model that has learned to copy its source backwards, a little."""
     size = Tokenizer(tokenizer, tokenizer).vocabulary_size
-    model = lively_model(size, seed, steps, range(FIRST_PIECE, size))
-    return open_checkpoint(save_model(model, path, tokenizer))
+    tokens = range(4 + 256, size)  # after the special tokens and the bytes
+    return open_checkpoint(save_model(lively_model(size, seed, 60, tokens), path, tokenizer))
 
 
 @pytest.fixture(scope="module")
 def readable(tokenizer_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
-    return reader(tokenizer_model, tmp_path_factory.mktemp("one") / "checkpoint", 0, 150)
+    return reader(tokenizer_model, tmp_path_factory.mktemp("one") / "checkpoint", 0)
 
 
 @pytest.fixture(scope="module")
 def other(tokenizer_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Another model with the same vocabulary."""
-    return reader(tokenizer_model, tmp_path_factory.mktemp("other") / "checkpoint", 5, 100).path
+    return reader(tokenizer_model, tmp_path_factory.mktemp("other") / "checkpoint", 5).path
 
 
 @pytest.fixture(scope="module")
 def bundle(readable: Checkpoint, shared: SharedFiles) -> Path:
-    return compile_once(shared, readable, BuildOptions(attention=True))
+    return compile_once(shared, readable, BuildOptions())
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +81,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def expected(readable: Checkpoint) -> list[str]:
     """Translations of the source by the checkpoint."""
-    tokenizer = Tokenizer(readable.tokenizer, readable.tokenizer)
+    tokenizer = Tokenizer(*readable.tokenizers)
     return translate_reference(readable.load_model(), tokenizer, SOURCE, SearchOptions())[0]
 
 
@@ -205,7 +202,7 @@ def test_a_checkpoint_scores_as_its_translations(
         "--reference", reference, "--source", source, readable.path, translations
     )["systems"]
     assert first["scores"] == second["scores"]
-    assert 1 < first["scores"]["bleu"]["score"] < 99
+    assert 1 < first["scores"]["chrf"]["score"] < 99
     assert second["difference"] == {
         "metric": "BLEU", "value": 0.0, "interval": [0.0, 0.0], "p_value": 1.0,
     }  # fmt: skip
@@ -231,7 +228,7 @@ def test_a_bundle_scores_as_its_translator(
 def test_an_ensemble_is_one_more_system(
     readable: Checkpoint, other: Path, source: Path, reference: Path
 ) -> None:
-    flags = ("--reference", reference, "--source", source, "--metric", "bleu")
+    flags = ("--reference", reference, "--source", source, "--metric", "chrf")
     alone, twice = result(
         *flags, readable.path, "--ensemble", readable.path, "--ensemble", readable.path
     )["systems"]
@@ -241,7 +238,7 @@ def test_an_ensemble_is_one_more_system(
         *flags, readable.path, other, "--ensemble", readable.path, "--ensemble", other
     )["systems"]
     assert one["scores"] == alone["scores"]
-    scores = {system["scores"]["bleu"]["score"] for system in (one, another, both)}
+    scores = {system["scores"]["chrf"]["score"] for system in (one, another, both)}
     assert len(scores) == 3  # the ensemble differs from both members
 
 
@@ -253,17 +250,14 @@ def test_an_ensemble_is_one_more_system(
     [
         (["--reference", "r.de"], 2, "name files"),
         (["--reference", "r.de", "h", "missing"], 1, "file missing"),
-        (["--reference", "missing", "h"], 1, "file missing"),
         (["--reference", "empty", "h"], 1, "reference line"),
-        (["--reference", "r.de", "empty"], 1, "empty has 0 lines and r.de has 2"),
         (["--reference", "r.de", "h", "short"], 1, "short has 1 lines and r.de has 2"),
         (["--reference", "r.de", "--source", "short", "h"], 1, "short has 1 lines and r.de has 2"),
         (["--reference", "r.de", "folder"], 1, "folder holds"),
-        (["--reference", "r.de", "h", "--beam-size", "0", "folder"], 2, "--beam-size is 0"),
-        (["--reference", "folder", "h"], 1, "directory"),
         (["--reference", "r.de", "h", "--ensemble", "folder"], 2, "single checkpoint"),
+        (["--reference", "r.de", "h", "--metric", "evalb", "--metric", "bleu"], 2, "evalb"),
     ],
-)  # fmt: skip
+)
 def test_what_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], code: int, message: str
 ) -> None:
@@ -275,19 +269,6 @@ def test_what_is_refused(
     assert done.exit_code == code
     assert message in done.stderr
     assert done.stdout == ""
-
-
-def test_wrong_options_are_refused_before_anything_is_translated(
-    readable: Checkpoint, bundle: Path, source: Path, reference: Path
-) -> None:
-    flags = ["--reference", reference, "--source", source]
-    done = run(*flags, readable.path, "--beam-size", 0)
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert "--beam-size is 0" in done.stderr
-    done = run(*flags, bundle, "--target", "trt-fp16")
-    assert done.exit_code == 1
-    assert "trt-fp16" in done.stderr
-    assert run(*flags, readable.path, "--metric", "meteor").exit_code == 2
 
 
 GOLD = ["(S (NP (PRP It)) (VP (VBZ works)) (. .))", "(S (NP (NN Rain)) (VP (VBD fell)))"] * 4

@@ -61,8 +61,6 @@ def test_table(bundle: Path) -> None:
         (None, "none found"),
         (Gpu("NVIDIA H200", "9.0", 132), "NVIDIA H200 (compute capability 9.0, 132 SMs); tensorrt "
          "targets"),
-        (Gpu("NVIDIA RTX 4090", "8.9", 128), "NVIDIA RTX 4090 (compute capability 8.9, 128 SMs); "
-         "tensorrt-rtx targets"),
         (Gpu("Tesla V100", "7.0", 80), "Tesla V100 (compute capability 7.0, 80 SMs); no engines"),
     ],
 )  # fmt: skip

@@ -1,13 +1,11 @@
 """Ctrl-C and SIGTERM while native code runs.
 
-While SentencePiece, which hears no signal, trains a vocabulary; while a bundle is loaded; while
-workers translate.
+While SentencePiece, which hears no signal, trains a vocabulary; while workers translate.
 """
 
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import random
 import signal
@@ -19,10 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
-
-from translate_trt.runtime import native
-from translate_trt.runtime.cli import main
 
 pytestmark = pytest.mark.slow
 
@@ -123,33 +117,6 @@ def test_train_stops_at_once_and_leaves_the_run_in_out(
     assert interrupt(process, number) == (status, "")
     assert [path.read_text() for path in out.iterdir()] == [before]
     assert list((tmp_path / "temporary").iterdir()) == []
-
-
-@pytest.mark.skipif(native.library() is None, reason="libtranslate_trt is needed")
-@ENDINGS
-def test_a_signal_during_a_message_of_the_library_ends_the_command(
-    compiled_bundle: Path, tmp_path: Path, number: signal.Signals, status: int
-) -> None:
-    """Exceptions of ctypes callbacks, as this signal would raise, are dropped."""
-    sent: list[str] = []
-
-    class Sending(logging.Filter):
-        def filter(self, record: logging.LogRecord) -> bool:
-            if record.filename == "core.py" and not sent:
-                sent.append(record.getMessage())
-                signal.raise_signal(number)
-            return True
-
-    (tmp_path / "in").write_text("a\n")
-    log, sending = logging.getLogger("translate_trt"), Sending()
-    log.addFilter(sending)
-    try:
-        flags = ["-v", "--bundle", str(compiled_bundle), "--threads", "1", str(tmp_path / "in")]
-        result = CliRunner().invoke(main, ["translate", *flags])
-    finally:
-        log.removeFilter(sending)
-    assert sent
-    assert (result.exit_code, result.stdout) == (status, "")
 
 
 # Says on stderr that workers have begun.

@@ -28,12 +28,9 @@ Run = Callable[..., Result]
 
 
 @pytest.fixture
-def run(make_bundle: Callable[..., Path], fake_translator: Any, tmp_path: Path) -> Run:
-    bundle = make_bundle()
-
+def run(translate: Run, tmp_path: Path) -> Run:
     def run(*arguments: object, out: str = "out", stdin: bytes = b"") -> Result:
-        flags = ["translate", "--bundle", bundle, "--output", tmp_path / out, "--chunk-lines", 2]
-        return CliRunner().invoke(main, [str(one) for one in (*flags, *arguments)], input=stdin)
+        return translate("--output", tmp_path / out, "--chunk-lines", 2, *arguments, stdin=stdin)
 
     return run
 
@@ -78,8 +75,6 @@ FORMATS: dict[str, tuple[str, ...]] = {
     "lines": (),
     "gzip": (),
     "zstd": (),
-    "scores": ("--scores",),
-    "hypotheses": ("--n-best", "2", "--json"),
     "jsonl": ("--input-format", "jsonl"),
     "tsv": ("--input-format", "tsv", "--column", "a", "--header"),
     "prefixes": ("--target-prefix", "{text}"),
@@ -104,7 +99,7 @@ def test_the_resumed_output_is_that_of_an_undisturbed_run(
     interrupt(*flags, out=out)
     result = run(*flags, "--resume", out=out)
     assert result.exit_code == 0, result.stderr
-    translated = sum(len(lines) for lines, *_ in fake_translator.calls)
+    translated = sum(len(call["lines"]) for call in fake_translator.calls)
     assert 0 < translated <= COUNT - 3
     assert read_text(str(tmp_path / out)) == (tmp_path / "whole").read_text()
     assert names(tmp_path) == ["bundle", "given", out, "text", "whole"]
@@ -240,6 +235,7 @@ def test_force_discards_and_says_how_much(
     run: Run, interrupt: Run, text: Path, tmp_path: Path
 ) -> None:
     interrupt(text)
+    (tmp_path / "out.mine.partial").write_text("of another program\n")
     refused = run(text)
     assert refused.exit_code == 1
     assert "4 lines" in refused.stderr
@@ -248,7 +244,7 @@ def test_force_discards_and_says_how_much(
     assert result.exit_code == 0
     assert "4 lines" in result.stderr
     assert len((tmp_path / "out").read_text().splitlines()) == COUNT
-    assert names(tmp_path) == ["bundle", "out", "text"]
+    assert names(tmp_path) == ["bundle", "out", "out.mine.partial", "text"]
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import gzip
 import json
 import math
@@ -15,8 +14,7 @@ from click.testing import CliRunner, Result
 
 from translate_trt.runtime import SearchOptions, Translator
 from translate_trt.runtime.cli import main
-from translate_trt.runtime.cli.format_flags import ScoreFormatFlags
-from translate_trt.runtime.cli.score import perplexity, score
+from translate_trt.runtime.cli.score import perplexity
 
 LINES = ["the cat runs.", "a dog eats green", "", "Haus Hund läuft."]
 TRANSLATIONS = ["Hund the cat.", "a", "", ""]
@@ -194,15 +192,7 @@ def test_tsv(run_piped: Callable[..., Result], translator: Translator) -> None:
     ("flags", "message"),
     [
         (["--input-format", "tsv", "--column", "1"], "--translation-column is missing"),
-        (
-            ["--input-format", "tsv", "--column", "1", "--translation-column", "de"],
-            "--translation-column",
-        ),
         (["--translation-field", "de"], "--translation-field"),
-        (
-            ["--input-format", "tsv", "--column", "1", "--translation-column", "2", "--json"],
-            "--input-format",
-        ),
     ],
 )
 def test_flags_that_do_not_fit(
@@ -211,11 +201,6 @@ def test_flags_that_do_not_fit(
     found = run_piped("", *flags)
     assert found.exit_code == 2
     assert message in found.stderr
-
-
-def test_every_value_has_a_flag() -> None:
-    parameters = {parameter.name for parameter in score.params}
-    assert {field.name for field in dataclasses.fields(ScoreFormatFlags)} <= parameters
 
 
 def test_perplexity_of_very_unlikely_text_is_infinite() -> None:
