@@ -15,12 +15,14 @@ from click.testing import CliRunner, Result
 from translate_trt.runtime.cli import main
 from translate_trt.runtime.serve.corpus.job import ShardRecord
 
+Run = Callable[..., Result]
+
 pytest.importorskip("pyarrow", reason="pyarrow, of the extra `corpus`, is not installed")
 pytest.importorskip("ray", reason="ray, of the extra `corpus`, is not installed")
 
 
 @pytest.fixture
-def corpus(make_bundle: Callable[..., Path], tmp_path: Path) -> Callable[..., Result]:
+def corpus(make_bundle: Callable[..., Path], tmp_path: Path) -> Run:
     bundle = make_bundle()
 
     def run(*arguments: object) -> Result:
@@ -61,9 +63,7 @@ def text(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_files_and_a_table_of_them(
-    corpus: Callable[..., Result], shards: list[Any], text: Path
-) -> None:
+def test_files_and_a_table_of_them(corpus: Run, shards: list[Any], text: Path) -> None:
     result = corpus(text / "*.txt", "--shard-lines", 3)
     assert result.exit_code == 0, result.output
     assert (text / "out/a.txt").read_text() == "b a\n\n\ne d c\n" * 5
@@ -83,9 +83,7 @@ def test_files_and_a_table_of_them(
     assert len(shards) == 1
 
 
-def test_json_lines_are_those_of_translate(
-    corpus: Callable[..., Result], shards: list[Any], text: Path
-) -> None:
+def test_json_lines_are_those_of_translate(corpus: Run, shards: list[Any], text: Path) -> None:
     (text / "c.txt").write_bytes(b"a b\n\nc d e\n")
     given = ["translate", "--bundle", text / "bundle", "--n-best", 2, text / "c.txt"]
     expected = CliRunner().invoke(main, list(map(str, given))).stdout
@@ -103,9 +101,7 @@ def test_json_lines_are_those_of_translate(
     assert [found["text"] for found in json.loads(line)["hypotheses"]] == ["g f"]
 
 
-def test_a_glossary_is_that_of_translate(
-    corpus: Callable[..., Result], shards: list[Any], text: Path
-) -> None:
+def test_a_glossary_is_that_of_translate(corpus: Run, shards: list[Any], text: Path) -> None:
     (text / "terms.tsv").write_text("f\tF\n")
     flags = ("--terminology", text / "terms.tsv", "--terminology-ignore-case", "--json")
     assert corpus(text / "b.txt", *flags).exit_code == 0
@@ -116,9 +112,7 @@ def test_a_glossary_is_that_of_translate(
     assert (refused.exit_code, "terminology" in refused.stderr) == (2, True)
 
 
-def test_what_is_asked_of_the_cluster(
-    corpus: Callable[..., Result], shards: list[Any], text: Path
-) -> None:
+def test_what_is_asked_of_the_cluster(corpus: Run, shards: list[Any], text: Path) -> None:
     flags = ["--target", "onnx-int8", "--workers", 3, "--cores", 2, "--attempts", 5]
     flags += ["--batch-tokens", 99, "--device", "cpu", "--address", "head:6379", "--beam-size", 2]
     flags += ["--max-characters", 7, "--trust-code", "--column", "de"]
@@ -132,7 +126,7 @@ def test_what_is_asked_of_the_cluster(
 
 
 def test_progress_without_a_terminal(
-    corpus: Callable[..., Result], shards: list[Any], text: Path, monkeypatch: pytest.MonkeyPatch
+    corpus: Run, shards: list[Any], text: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Print a progress line at every interval, unless progress is hidden."""
     from translate_trt.runtime.cli import shard_progress
@@ -184,7 +178,7 @@ def test_the_time_left() -> None:
 
 
 def test_sigterm_tells_how_far_the_run_is(
-    corpus: Callable[..., Result], shards: list[Any], text: Path, monkeypatch: pytest.MonkeyPatch
+    corpus: Run, shards: list[Any], text: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from translate_trt.runtime.serve.corpus import run
 
@@ -196,9 +190,7 @@ def test_sigterm_tells_how_far_the_run_is(
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_evidence_of_parity_is_no_other_setting(
-    corpus: Callable[..., Result], shards: list[Any], text: Path
-) -> None:
+def test_evidence_of_parity_is_no_other_setting(corpus: Run, shards: list[Any], text: Path) -> None:
     assert corpus(text / "b.txt").exit_code == 0
     path = text / "bundle/manifest.json"
     value = json.loads(path.read_text())
@@ -218,7 +210,7 @@ def test_evidence_of_parity_is_no_other_setting(
     ],
 )
 def test_what_is_wrong_is_said_before_anything_is_made(
-    corpus: Callable[..., Result], text: Path, arguments: list[str], code: int, message: str
+    corpus: Run, text: Path, arguments: list[str], code: int, message: str
 ) -> None:
     result = corpus(*(argument.format(text=text) for argument in arguments))
     assert (result.exit_code, result.stdout) == (code, "")
@@ -226,9 +218,7 @@ def test_what_is_wrong_is_said_before_anything_is_made(
     assert not (text / "out").exists()
 
 
-def test_the_extra_is_named(
-    corpus: Callable[..., Result], text: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_extra_is_named(corpus: Run, text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = importlib.util.find_spec
     monkeypatch.setattr(
         "importlib.util.find_spec", lambda name, *rest: None if name == "ray" else real(name, *rest)

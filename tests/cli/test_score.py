@@ -16,12 +16,14 @@ from translate_trt.runtime import SearchOptions, Translator
 from translate_trt.runtime.cli import main
 from translate_trt.runtime.cli.score import perplexity
 
+Run = Callable[..., Result]
+
 LINES = ["the cat runs.", "a dog eats green", "", "Haus Hund läuft."]
 TRANSLATIONS = ["Hund the cat.", "a", "", ""]
 
 
 @pytest.fixture
-def run(compiled_bundle: Path, tmp_path: Path) -> Callable[..., Result]:
+def run(compiled_bundle: Path, tmp_path: Path) -> Run:
     def run(lines: list[str], translations: list[str], *flags: object) -> Result:
         paths = tmp_path / "text.en", tmp_path / "text.de"
         for path, text in zip(paths, (lines, translations), strict=True):
@@ -33,7 +35,7 @@ def run(compiled_bundle: Path, tmp_path: Path) -> Callable[..., Result]:
 
 
 @pytest.fixture
-def run_piped(compiled_bundle: Path) -> Callable[..., Result]:
+def run_piped(compiled_bundle: Path) -> Run:
     def run(content: str, *flags: object) -> Result:
         arguments = ["score", "--bundle", compiled_bundle, "--threads", 1, *flags]
         return CliRunner().invoke(main, list(map(str, arguments)), input=content.encode())
@@ -46,7 +48,7 @@ def translator(compiled_bundle: Path) -> Translator:
     return Translator(compiled_bundle, threads=1)
 
 
-def test_a_score_per_line(run: Callable[..., Result], translator: Translator) -> None:
+def test_a_score_per_line(run: Run, translator: Translator) -> None:
     expected = [one.score for one in translator.score(LINES, TRANSLATIONS)]
     for flags in ((), ("--chunk-lines", 3), ("--workers", 2)):
         found = run(LINES, TRANSLATIONS, *flags)
@@ -61,7 +63,7 @@ def test_a_score_per_line(run: Callable[..., Result], translator: Translator) ->
     )
 
 
-def test_json(run: Callable[..., Result], translator: Translator) -> None:
+def test_json(run: Run, translator: Translator) -> None:
     found = run(LINES[:2], TRANSLATIONS[:2], "--attention")
     entries = [json.loads(line) for line in found.stdout.splitlines()]
     assert [one["source"] for one in entries] == LINES[:2]
@@ -72,7 +74,7 @@ def test_json(run: Callable[..., Result], translator: Translator) -> None:
         assert len(hypothesis["attention"][0]) == len(one.token_log_probs)
 
 
-def test_lines_without_a_score(run: Callable[..., Result], translator: Translator) -> None:
+def test_lines_without_a_score(run: Run, translator: Translator) -> None:
     long = " ".join(["the dog runs over the big river."] * 60)
     lines, translations = [*LINES[:2], long, " ", "a"], [*TRANSLATIONS[:2], "a", "b", "c"]
     found = run(lines, translations)
@@ -88,7 +90,7 @@ def test_lines_without_a_score(run: Callable[..., Result], translator: Translato
     assert [len(entry["hypotheses"]) for entry in entries] == [1, 1, 0, 0, 1]
 
 
-def test_errors(run: Callable[..., Result], compiled_bundle: Path, tmp_path: Path) -> None:
+def test_errors(run: Run, compiled_bundle: Path, tmp_path: Path) -> None:
     missing = run(LINES, TRANSLATIONS[:2])
     assert missing.exit_code == 1
     assert "lines" in missing.stderr
@@ -107,7 +109,7 @@ def test_errors(run: Callable[..., Result], compiled_bundle: Path, tmp_path: Pat
     assert len(output.read_text().splitlines()) == 4
 
 
-def test_alignments_follow_the_score(run: Callable[..., Result], translator: Translator) -> None:
+def test_alignments_follow_the_score(run: Run, translator: Translator) -> None:
     scored = translator.score(LINES, TRANSLATIONS, alignments=True)
     expected = [one.alignment.pharaoh() for one in scored if one.alignment is not None]
     found = run(LINES, TRANSLATIONS, "--alignments")
@@ -123,9 +125,7 @@ def test_alignments_follow_the_score(run: Callable[..., Result], translator: Tra
 # ---- JSON lines and TSV ----
 
 
-def test_json_lines(
-    run_piped: Callable[..., Result], translator: Translator, tmp_path: Path
-) -> None:
+def test_json_lines(run_piped: Run, translator: Translator, tmp_path: Path) -> None:
     objects = [
         {"id": 1e300, "text": LINES[0], "translation": TRANSLATIONS[0], "x": ["y"]},
         {"text": [LINES[1], None, "", LINES[3]], "translation": [TRANSLATIONS[1], "b", "", "c"]},
@@ -167,7 +167,7 @@ def test_json_lines(
     assert one["de_alignments"] == hypothesis["alignments"]
 
 
-def test_tsv(run_piped: Callable[..., Result], translator: Translator) -> None:
+def test_tsv(run_piped: Run, translator: Translator) -> None:
     expected = translator.score(LINES[:2], TRANSLATIONS[:2], alignments=True)
     rows = [f"{text}\t{line}\t{n}" for n, (line, text) in enumerate(zip(LINES, TRANSLATIONS))]  # noqa: B905
     flags = ("--input-format", "tsv", "--alignments")
@@ -195,9 +195,7 @@ def test_tsv(run_piped: Callable[..., Result], translator: Translator) -> None:
         (["--translation-field", "de"], "--translation-field"),
     ],
 )
-def test_flags_that_do_not_fit(
-    run_piped: Callable[..., Result], flags: list[str], message: str
-) -> None:
+def test_flags_that_do_not_fit(run_piped: Run, flags: list[str], message: str) -> None:
     found = run_piped("", *flags)
     assert found.exit_code == 2
     assert message in found.stderr

@@ -26,13 +26,16 @@ from translate_trt.runtime.cli.output import open_output
 from translate_trt.runtime.errors import OutputError
 from translate_trt.runtime.options import SearchOptions
 
+Run = Callable[..., Result]
+Start = Callable[..., subprocess.Popen[bytes]]
+
 BUFFERED = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
 UNBUFFERED = {**BUFFERED, "PYTHONUNBUFFERED": "1"}
 WAIT = 60  # seconds; only so that a failing test ends
 
 
 @pytest.fixture
-def start(bundle: Path, fake_program: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+def start(bundle: Path, fake_program: Path) -> Iterator[Start]:
     """Start the command as a process with pipes, and kill it after the test."""
     started = []
 
@@ -68,7 +71,7 @@ REVERSED = "b a\n\n\t\nd \ufffd c\ne \0\ng f \U0001f600\n".encode()
     ids=["empty file", "empty line", "lines", "gzip"],
 )
 def test_one_line_out_for_every_line_in(
-    translate: Callable[..., Result], tmp_path: Path, given: bytes, expected: bytes
+    translate: Run, tmp_path: Path, given: bytes, expected: bytes
 ) -> None:
     (tmp_path / "in").write_bytes(given)
     assert translate(stdin=given).stdout_bytes == expected
@@ -78,7 +81,7 @@ def test_one_line_out_for_every_line_in(
     assert len([json.loads(line) for line in as_json]) == expected.count(b"\n")
 
 
-def test_several_inputs_in_order(translate: Callable[..., Result], tmp_path: Path) -> None:
+def test_several_inputs_in_order(translate: Run, tmp_path: Path) -> None:
     (tmp_path / "1").write_bytes(b"a b")
     (tmp_path / "2").write_bytes(b"")
     (tmp_path / "3").write_bytes(b"e f\n")
@@ -86,15 +89,13 @@ def test_several_inputs_in_order(translate: Callable[..., Result], tmp_path: Pat
     assert result.stdout == "b a\nd c\nf e\n"
 
 
-def test_chunks(translate: Callable[..., Result], tmp_path: Path, fake_translator: Any) -> None:
+def test_chunks(translate: Run, tmp_path: Path, fake_translator: Any) -> None:
     (tmp_path / "in").write_text("1\n2\n3\n4\n5\n")
     assert translate(tmp_path / "in", "--chunk-lines", 2).stdout == "1\n2\n3\n4\n5\n"
     assert [call["lines"] for call in fake_translator.calls] == [["1", "2"], ["3", "4"], ["5"]]
 
 
-def test_long_lines_and_sentences_are_told(
-    translate: Callable[..., Result], tmp_path: Path
-) -> None:
+def test_long_lines_and_sentences_are_told(translate: Run, tmp_path: Path) -> None:
     (tmp_path / "in").write_text("short\n" + "word " * 33 + "\nOne. Two. Three.\n")
     for flags in ((), ("--split-sentences",)):
         (told,) = translate(tmp_path / "in", "--chunk-lines", 1, *flags).stderr.splitlines()
@@ -128,7 +129,7 @@ FLAGS: list[tuple[str, dict[str, Any]]] = [
 
 
 def test_search_options_reach_the_translator(
-    translate: Callable[..., Result], fake_translator: Any, bundle: Path
+    translate: Run, fake_translator: Any, bundle: Path
 ) -> None:
     defaults = SearchOptions(beam_size=7, length_penalty=0.25)
     manifest = read_manifest(bundle)
@@ -142,9 +143,7 @@ def test_search_options_reach_the_translator(
     assert tried == {field.name for field in dataclasses.fields(SearchOptions)}
 
 
-def test_flags_of_lines_reach_the_translator(
-    translate: Callable[..., Result], fake_translator: Any
-) -> None:
+def test_flags_of_lines_reach_the_translator(translate: Run, fake_translator: Any) -> None:
     plain = {"split_sentences": False, "markup": None, "terminology": None}
     lines = {**plain, "alignments": False, "translate_all": False, "constraints": None}
     for flags, expected in (
@@ -164,9 +163,7 @@ def test_flags_of_lines_reach_the_translator(
         assert expected.items() <= fake_translator.calls[-1].items()
 
 
-def test_translator_is_made_as_asked(
-    translate: Callable[..., Result], fake_translator: Any
-) -> None:
+def test_translator_is_made_as_asked(translate: Run, fake_translator: Any) -> None:
     flags = "--target onnx-int8 --shortlist --threads 3 --workers 4 --batch-tokens 99 --device cpu"
     translate(*flags.split(), "--trust-code")
     translate()
@@ -178,22 +175,22 @@ def test_translator_is_made_as_asked(
 
 
 @pytest.mark.parametrize(
-    ("threads", "pipe", "workers"),
-    [((), False, 6), ((4,), False, 1), ((9,), False, 1), ((2,), False, 3), ((2,), True, 1)],
+    ("flags", "workers"),
+    [("in", 6), ("in --threads 4", 1), ("in --threads 9", 1), ("in --threads 2", 3), ("in -", 1)],
 )
 def test_a_file_has_a_worker_for_every_core_and_a_pipe_one(
-    translate: Callable[..., Result], fake_translator: Any, tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch, threads: tuple[int, ...], pipe: bool, workers: int,
+    translate: Run, fake_translator: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    flags: str, workers: int,
 ) -> None:  # fmt: skip
     monkeypatch.setattr("translate_trt.runtime.cores.available_cores", lambda: 6)
-    (tmp_path / "in").write_text("a b\n")
-    flags = [flag for number in threads for flag in ("--threads", number)]
-    translate(*flags, tmp_path / "in", *(["-"] if pipe else []), stdin=b"c d\n")
+    monkeypatch.chdir(tmp_path)
+    Path("in").write_text("a b\n")
+    translate(*flags.split(), stdin=b"c d\n")
     assert fake_translator.made[-1]["workers"] == workers
 
 
 def test_the_batches_of_engines_do_not_follow_the_cores(
-    translate: Callable[..., Result], fake_translator: Any, bundle: Path, tmp_path: Path
+    translate: Run, fake_translator: Any, bundle: Path, tmp_path: Path
 ) -> None:
     manifest = read_manifest(bundle)
     engine = dataclasses.replace(manifest.targets["onnx-fp32"], engine={})
@@ -219,9 +216,8 @@ def test_the_batches_of_engines_do_not_follow_the_cores(
     ],
 )
 def test_bad_options(
-    translate: Callable[..., Result], fake_translator: Any, flags: list[str], exit_code: int,
-    message: str,
-) -> None:  # fmt: skip
+    translate: Run, fake_translator: Any, flags: list[str], exit_code: int, message: str
+) -> None:
     result = translate(*flags, stdin=b"a\n")
     assert (result.exit_code, result.stdout) == (exit_code, "")
     assert message in result.stderr
@@ -249,7 +245,7 @@ def test_bad_options(
     ],
 )
 def test_flags_that_exclude_each_other_are_named(
-    translate: Callable[..., Result], fake_translator: Any, tmp_path: Path, flags: str, named: str
+    translate: Run, fake_translator: Any, tmp_path: Path, flags: str, named: str
 ) -> None:
     (tmp_path / "file").write_text("a\n")
     given = flags.format(file=tmp_path / "file").split()
@@ -263,11 +259,11 @@ def test_flags_that_exclude_each_other_are_named(
 # ---- formats ----
 
 
-def test_scores(translate: Callable[..., Result]) -> None:
+def test_scores(translate: Run) -> None:
     assert translate("--scores", stdin=b"a b\n\n").stdout == "0.000000\tb a\n0.000000\t\n"
 
 
-def test_json(translate: Callable[..., Result]) -> None:
+def test_json(translate: Run) -> None:
     result = translate("--json", stdin='ü "b"\u2028\n\n'.encode())
     first, second = result.stdout.split("\n")[:-1]
     assert json.loads(first) == {
@@ -286,7 +282,7 @@ def test_json(translate: Callable[..., Result]) -> None:
     assert json.loads(second)["hypotheses"][0]["text"] == ""
 
 
-def test_hypotheses_and_attention_are_json(translate: Callable[..., Result]) -> None:
+def test_hypotheses_and_attention_are_json(translate: Run) -> None:
     flags = ("--n-best", 2, "--attention")
     short, long = translate(*flags, stdin=b"a\n" + b"w " * 18).stdout.splitlines()
     first, second = json.loads(short)["hypotheses"]
@@ -300,9 +296,7 @@ def test_hypotheses_and_attention_are_json(translate: Callable[..., Result]) -> 
 # ---- files with a line for each input line ----
 
 
-def test_prefixes_go_with_their_lines(
-    translate: Callable[..., Result], tmp_path: Path, fake_translator: Any
-) -> None:
+def test_prefixes_go_with_their_lines(translate: Run, tmp_path: Path, fake_translator: Any) -> None:
     (tmp_path / "1").write_text("a\nb\nc\n")
     (tmp_path / "2").write_text("d\n")
     (tmp_path / "prefixes").write_text("A\n\nC\nD\n")
@@ -312,7 +306,7 @@ def test_prefixes_go_with_their_lines(
 
 
 def test_constraints_go_with_their_lines(
-    translate: Callable[..., Result], tmp_path: Path, fake_translator: Any
+    translate: Run, tmp_path: Path, fake_translator: Any
 ) -> None:
     (tmp_path / "phrases").write_text("A\tB b\n\n\tC\n")
     flags = ("--constraints", tmp_path / "phrases", "--chunk-lines", 2)
@@ -328,7 +322,7 @@ def test_constraints_go_with_their_lines(
     ],
 )
 def test_as_many_prefixes_as_lines(
-    translate: Callable[..., Result], tmp_path: Path, prefixes: str, message: str
+    translate: Run, tmp_path: Path, prefixes: str, message: str
 ) -> None:
     (tmp_path / "prefixes").write_text(prefixes)
     result = translate("--target-prefix", tmp_path / "prefixes", stdin=b"a\nb\n")
@@ -340,7 +334,7 @@ def test_as_many_prefixes_as_lines(
 
 
 def test_existing_output_is_refused_before_anything_is_loaded(
-    translate: Callable[..., Result], tmp_path: Path, fake_translator: Any
+    translate: Run, tmp_path: Path, fake_translator: Any
 ) -> None:
     out = tmp_path / "out"
     out.write_text("old")
@@ -356,7 +350,7 @@ def test_existing_output_is_refused_before_anything_is_loaded(
 
 
 def test_a_hyphen_is_standard_output(
-    translate: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    translate: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     before = sorted(tmp_path.iterdir())
@@ -366,17 +360,13 @@ def test_a_hyphen_is_standard_output(
 
 
 @pytest.mark.parametrize("place", [".", "no/such/place"])
-def test_output_that_cannot_be_written(
-    translate: Callable[..., Result], tmp_path: Path, place: str
-) -> None:
+def test_output_that_cannot_be_written(translate: Run, tmp_path: Path, place: str) -> None:
     result = translate("--output", tmp_path / place, "--force", stdin=b"a\n")
     assert result.exit_code == 1
     assert result.stderr.startswith("translate-trt: error: ")
 
 
-def test_an_error_keeps_the_lines_that_are_done(
-    translate: Callable[..., Result], tmp_path: Path
-) -> None:
+def test_an_error_keeps_the_lines_that_are_done(translate: Run, tmp_path: Path) -> None:
     (tmp_path / "prefixes").write_text("A\nB\n")
     (tmp_path / "in").write_text("a b\nc d\ne f\n")
     flags = ("--target-prefix", tmp_path / "prefixes", "--chunk-lines", 2)
@@ -402,9 +392,7 @@ def test_a_line_cut_by_a_full_disk_is_not_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("out", ["text", "prefixes"])
-def test_an_input_is_not_replaced(
-    translate: Callable[..., Result], tmp_path: Path, out: str
-) -> None:
+def test_an_input_is_not_replaced(translate: Run, tmp_path: Path, out: str) -> None:
     path, prefixes = tmp_path / "text", tmp_path / "prefixes"
     path.write_text("a b\nc d\n")
     prefixes.write_text("\n\n")
@@ -414,7 +402,7 @@ def test_an_input_is_not_replaced(
     assert (path.read_text(), prefixes.read_text()) == ("a b\nc d\n", "\n\n")
 
 
-def test_two_at_once(translate: Callable[..., Result], tmp_path: Path) -> None:
+def test_two_at_once(translate: Run, tmp_path: Path) -> None:
     out = tmp_path / "out"
     with open_output(out, force=False) as output:
         output.write(["first"])
@@ -424,7 +412,7 @@ def test_two_at_once(translate: Callable[..., Result], tmp_path: Path) -> None:
     assert out.read_text() == "first\n"
 
 
-def test_what_is_no_text_is_not_replaced(translate: Callable[..., Result], tmp_path: Path) -> None:
+def test_what_is_no_text_is_not_replaced(translate: Run, tmp_path: Path) -> None:
     for name, content in (("weights", b"a\0b"), ("picture", b"\x89PNG\r\n")):
         (tmp_path / name).write_bytes(content)
         result = translate("--output", tmp_path / name, "--force", stdin=b"a\n")
@@ -449,9 +437,7 @@ def test_a_directory_that_disappears(tmp_path: Path) -> None:
     assert not (tmp_path / "od").exists()
 
 
-def test_devices_are_written_and_not_replaced(
-    translate: Callable[..., Result], tmp_path: Path
-) -> None:
+def test_devices_are_written_and_not_replaced(translate: Run, tmp_path: Path) -> None:
     assert translate("--output", "/dev/null", "--force", stdin=b"a\n").exit_code == 0
     assert not os.path.isfile("/dev/null")
     assert not os.path.exists("/dev/null.partial")
@@ -460,9 +446,7 @@ def test_devices_are_written_and_not_replaced(
 # ---- streams ----
 
 
-def test_a_pipe_is_answered_before_it_ends_or_is_interrupted(
-    start: Callable[..., subprocess.Popen[bytes]],
-) -> None:
+def test_a_pipe_is_answered_before_it_ends_or_is_interrupted(start: Start) -> None:
     process = start()
     assert process.stdin is not None
     assert process.stdout is not None
@@ -476,9 +460,7 @@ def test_a_pipe_is_answered_before_it_ends_or_is_interrupted(
     assert process.stderr.read() == b""
 
 
-def test_a_reader_that_has_seen_enough(
-    start: Callable[..., subprocess.Popen[bytes]], tmp_path: Path
-) -> None:
+def test_a_reader_that_has_seen_enough(start: Start, tmp_path: Path) -> None:
     (tmp_path / "in").write_text("a b\n" * 50_000)
     process = start(tmp_path / "in", "--chunk-lines", 100)
     assert process.stdout is not None
@@ -489,9 +471,7 @@ def test_a_reader_that_has_seen_enough(
     assert process.stderr.read() == b""
 
 
-def test_standard_output_is_a_file_without_a_name(
-    start: Callable[..., subprocess.Popen[bytes]],
-) -> None:
+def test_standard_output_is_a_file_without_a_name(start: Start) -> None:
     with tempfile.TemporaryFile() as output:
         process = start("--chunk-lines", 1, stdout=output)
         _, err = process.communicate(b"a b\nc d\n", timeout=WAIT)
@@ -501,7 +481,7 @@ def test_standard_output_is_a_file_without_a_name(
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")
 @pytest.mark.parametrize("to_file", [False, True])
-def test_a_full_disk(start: Callable[..., subprocess.Popen[bytes]], to_file: bool) -> None:
+def test_a_full_disk(start: Start, to_file: bool) -> None:
     with open("/dev/full", "wb") as full:
         flags, stdout = (["--output", "/dev/full"], subprocess.PIPE) if to_file else ([], full)
         process = start(*flags, stdout=stdout)
@@ -514,7 +494,7 @@ def test_a_full_disk(start: Callable[..., subprocess.Popen[bytes]], to_file: boo
     )
 
 
-def test_a_write_cut_short(start: Callable[..., subprocess.Popen[bytes]], tmp_path: Path) -> None:
+def test_a_write_cut_short(start: Start, tmp_path: Path) -> None:
     """Unbuffered, sys.stdout would not tell that a part was not written."""
 
     def at_most_6_bytes() -> None:
@@ -528,16 +508,14 @@ def test_a_write_cut_short(start: Callable[..., subprocess.Popen[bytes]], tmp_pa
     assert (tmp_path / "out").read_bytes() == b"b a\nd "
 
 
-def test_standard_output_that_is_closed(start: Callable[..., subprocess.Popen[bytes]]) -> None:
+def test_standard_output_that_is_closed(start: Start) -> None:
     process = start(stdout=None, preexec_fn=lambda: os.close(1))
     _, err = process.communicate(b"a\n", timeout=WAIT)
     assert process.returncode == 1
     assert b"error: standard output is closed; name a file with --output." in err
 
 
-def test_messages_that_nobody_can_read(
-    start: Callable[..., subprocess.Popen[bytes]], tmp_path: Path
-) -> None:
+def test_messages_that_nobody_can_read(start: Start, tmp_path: Path) -> None:
     """Descriptor 2, closed by 2>&-, is not reused for the output."""
     process = start("--output", tmp_path / "out", preexec_fn=lambda: os.close(2))
     out, _ = process.communicate(b"a b\n", timeout=WAIT)
@@ -545,22 +523,20 @@ def test_messages_that_nobody_can_read(
     assert (tmp_path / "out").read_text() == "b a\n"
 
 
-def test_standard_input_that_is_closed(start: Callable[..., subprocess.Popen[bytes]]) -> None:
+def test_standard_input_that_is_closed(start: Start) -> None:
     process = start(stdin=None, preexec_fn=lambda: os.close(0))
     _, err = process.communicate(timeout=WAIT)
     assert process.returncode == 1
     assert err == b"translate-trt: error: standard input is closed; name an input file.\n"
 
 
-def test_output_is_utf8_whatever_the_locale(start: Callable[..., subprocess.Popen[bytes]]) -> None:
+def test_output_is_utf8_whatever_the_locale(start: Start) -> None:
     process = start(env={**BUFFERED, "LC_ALL": "C", "PYTHONIOENCODING": "ascii"})
     out, _ = process.communicate("ü 😀\n".encode(), timeout=WAIT)
     assert out.decode() == "😀 ü\n"
 
 
-def test_progress_only_on_a_terminal(
-    start: Callable[..., subprocess.Popen[bytes]], tmp_path: Path
-) -> None:
+def test_progress_only_on_a_terminal(start: Start, tmp_path: Path) -> None:
     def shown(*flags: str) -> bytes:
         terminal, other_end = os.openpty()
         fcntl.ioctl(other_end, termios.TIOCSWINSZ, struct.pack("4H", 25, 80, 0, 0))

@@ -14,6 +14,8 @@ import pyarrow
 import pytest
 from click.testing import Result
 
+Run = Callable[..., Result]
+
 JSONL = ("--input-format", "jsonl")
 TSV = ("--input-format", "tsv")
 
@@ -31,14 +33,14 @@ def table(result: Result) -> list[list[str]]:
 # ---- JSON lines ----
 
 
-def test_json_lines(translate: Callable[..., Result]) -> None:
+def test_json_lines(translate: Run) -> None:
     found = translate(*JSONL, stdin=b'{"id": 7, "text": "a b"}\n\n{"text": null}\n').stdout
     assert found == (
         '{"id": 7, "text": "a b", "translation": "b a"}\n\n{"text": null, "translation": null}\n'
     )
 
 
-def test_what_is_added_to_json_lines(translate: Callable[..., Result]) -> None:
+def test_what_is_added_to_json_lines(translate: Run) -> None:
     line = b'{"s": ["a b", null, ""]}\n'
     flags = (*JSONL, "--field", "s", "--output-field", "de", "--scores", "--n-best", 2)
     (found,) = objects(translate(*flags, stdin=line))
@@ -54,7 +56,7 @@ def test_what_is_added_to_json_lines(translate: Callable[..., Result]) -> None:
 
 
 def test_texts_of_lists_are_translated_together(
-    translate: Callable[..., Result], fake_translator: Any, tmp_path: Path
+    translate: Run, fake_translator: Any, tmp_path: Path
 ) -> None:
     (tmp_path / "prefixes").write_text("A\nB\nC\n")
     lines = b'{"text": ["a", null, "b"]}\n{"text": []}\n{"text": "c"}\n'
@@ -67,9 +69,7 @@ def test_texts_of_lists_are_translated_together(
     assert call["names"] == [f"{tmp_path / 'in'}, line {number}" for number in (1, 1, 3)]
 
 
-def test_constraints_of_json_lines(
-    translate: Callable[..., Result], fake_translator: Any, tmp_path: Path
-) -> None:
+def test_constraints_of_json_lines(translate: Run, fake_translator: Any, tmp_path: Path) -> None:
     lines = (
         b'{"text": "a", "must": ["A", "B b"]}\n\n{"text": "b", "must": null}\n'
         b'{"text": ["c", null, "d"], "must": [["C"], null, []]}\n'
@@ -97,9 +97,7 @@ def test_constraints_of_json_lines(
         ('{"text": ["a"], "must": ["A"]}', "the field 'must' is a string; it must be a list of"),
     ],
 )
-def test_fields_that_are_no_constraints(
-    translate: Callable[..., Result], line: str, message: str
-) -> None:
+def test_fields_that_are_no_constraints(translate: Run, line: str, message: str) -> None:
     lines = '{"text": "a", "must": []}\n' + line
     result = translate(*JSONL, "--constraints-field", "must", stdin=lines.encode())
     assert (result.exit_code, message in result.stderr) == (1, True), result.stderr
@@ -108,12 +106,12 @@ def test_fields_that_are_no_constraints(
 # ---- TSV ----
 
 
-def test_tsv(translate: Callable[..., Result]) -> None:
+def test_tsv(translate: Run) -> None:
     result = translate(*TSV, "--column", 2, stdin=b'7\ta b\t"x\r\n8\t\ty\n')
     assert table(result) == [["7", "a b", '"x', "b a"], ["8", "", "y", ""]]
 
 
-def test_what_is_added_to_tsv(translate: Callable[..., Result]) -> None:
+def test_what_is_added_to_tsv(translate: Run) -> None:
     flags = (*TSV, "--column", "en", "--header", "--output-field", "de", "--scores")
     rows = b"id\ten\n7\ta b\n8\t\n"
     header, first, second = table(translate(*flags, "--n-best", 2, stdin=rows))
@@ -123,9 +121,7 @@ def test_what_is_added_to_tsv(translate: Callable[..., Result]) -> None:
     assert table(translate(*flags, stdin=rows))[0] == ["id", "en", "de", "de_score"]
 
 
-def test_prefixes_count_the_header(
-    translate: Callable[..., Result], tmp_path: Path, fake_translator: Any
-) -> None:
+def test_prefixes_count_the_header(translate: Run, tmp_path: Path, fake_translator: Any) -> None:
     (tmp_path / "prefixes").write_text("header\nA\n")
     flags = (*TSV, "--column", 1, "--header", "--target-prefix", tmp_path / "prefixes")
     assert translate(*flags, stdin=b"text\na\n").exit_code == 0
@@ -146,7 +142,7 @@ def test_prefixes_count_the_header(
     ],
 )
 def test_flags_that_do_not_fit(
-    translate: Callable[..., Result], flags: list[str], named: str, fake_translator: Any
+    translate: Run, flags: list[str], named: str, fake_translator: Any
 ) -> None:
     result = translate(*flags, stdin=b"a\n")
     assert result.exit_code == 2
@@ -167,7 +163,7 @@ def unpack(path: Path) -> bytes:
 
 @pytest.mark.parametrize("suffix", [".gz", ".zst"])
 def test_compressed_outputs_are_compressed_inputs(
-    translate: Callable[..., Result], tmp_path: Path, suffix: str
+    translate: Run, tmp_path: Path, suffix: str
 ) -> None:
     source = b"".join(b"%d b c\n" % n for n in range(500))
     out, again, back = tmp_path / f"out{suffix}", tmp_path / f"again{suffix}", tmp_path / "back"
@@ -186,7 +182,7 @@ def test_compressed_outputs_are_compressed_inputs(
 
 @pytest.mark.parametrize("suffix", [".gz", ".zst"])
 def test_compressed_lines_of_an_interrupted_run_are_kept(
-    translate: Callable[..., Result], tmp_path: Path, suffix: str
+    translate: Run, tmp_path: Path, suffix: str
 ) -> None:
     (tmp_path / "in").write_bytes(b'{"text": "a b"}\n' * 9 + b"x\n")
     flags = (*JSONL, "--output", tmp_path / f"out{suffix}", "--chunk-lines", 2)
@@ -201,7 +197,7 @@ def test_compressed_lines_of_an_interrupted_run_are_kept(
 # ---- alignments ----
 
 
-def test_alignments_in_every_format(translate: Callable[..., Result]) -> None:
+def test_alignments_in_every_format(translate: Run) -> None:
     assert translate("--alignments", stdin=b"a b c\n\n").stdout == "c b a\t0-2 1-1 2-0\n\t\n"
     # A tab of the text is not one between columns.
     scored = translate("--alignments", "--scores", stdin=b"a b\tc\n")
@@ -216,7 +212,7 @@ def test_alignments_in_every_format(translate: Callable[..., Result]) -> None:
     ) == [["a b", "x", "b a", "0-1 1-0", "b a #1", "0-1 1-0"]]
 
 
-def test_a_threshold_asks_for_alignments(translate: Callable[..., Result]) -> None:
+def test_a_threshold_asks_for_alignments(translate: Run) -> None:
     assert translate("--alignment-threshold", 0.5, stdin=b"a b\n").stdout == "b a\t0-1 1-0\n"
     failed = translate("--alignment-threshold", 1.5, stdin=b"a b\n")
     assert failed.exit_code == 2
@@ -230,7 +226,7 @@ REVERSED = "title A #\r\n\r\n\twords Two\nline"
 
 
 def test_documents_are_read_and_written_as_they_are(
-    translate: Callable[..., Result], tmp_path: Path, caplog: pytest.LogCaptureFixture
+    translate: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     given, output = tmp_path / "given.md", tmp_path / "output.md"
     given.write_bytes(b"\xef\xbb\xbf" + DOCUMENT.encode())
@@ -245,7 +241,7 @@ def test_documents_are_read_and_written_as_they_are(
     assert "UTF-8" in caplog.text
 
 
-def test_documents_as_json(translate: Callable[..., Result]) -> None:
+def test_documents_as_json(translate: Run) -> None:
     (found,) = objects(translate("--document", "--json", stdin=DOCUMENT.encode()))
     assert (found["source"], found["hypotheses"][0]["text"]) == (DOCUMENT, REVERSED)
     lines = json.dumps({"text": DOCUMENT, "id": 7}).encode() + b"\n\n"
@@ -266,7 +262,7 @@ def test_documents_as_json(translate: Callable[..., Result]) -> None:
     ids=["xml", "html", "html 4"],
 )
 def test_documents_in_another_encoding_are_refused(
-    translate: Callable[..., Result], markup: str, text: bytes
+    translate: Run, markup: str, text: bytes
 ) -> None:
     refused = translate("--markup", markup, "--document", stdin=text)
     assert refused.exit_code != 0
@@ -290,7 +286,7 @@ def test_documents_in_another_encoding_are_refused(
     ],
 )
 def test_a_format_that_flags_read_is_named(
-    translate: Callable[..., Result],
+    translate: Run,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
     name: str,
@@ -309,9 +305,7 @@ def test_a_format_that_flags_read_is_named(
     assert not [one for one in caplog.records if name in one.getMessage()]
 
 
-def test_a_format_that_translation_would_damage_is_refused(
-    translate: Callable[..., Result], tmp_path: Path
-) -> None:
+def test_a_format_that_translation_would_damage_is_refused(translate: Run, tmp_path: Path) -> None:
     path = tmp_path / "a.xlf"
     path.write_text("a b\n")
     result = translate(path, "--markup", "xml")

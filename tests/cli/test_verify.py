@@ -2,97 +2,58 @@
 
 from __future__ import annotations
 
-import dataclasses
-import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-import numpy as np
-import onnx
 import pytest
 from click.testing import CliRunner, Result
-from onnx import numpy_helper
 
-from translate_trt.runtime.bundle.manifest import hash_file, read_manifest, write_manifest
+from translate_trt.export.verify.layers import Drift, LayerReport
 from translate_trt.runtime.cli import main
 from translate_trt.train.checkpoint import Checkpoint
 
-LINES = ["the cat runs.", "a big dog sleeps", "", "Haus Hund läuft.", "the house"]
+Verify = Callable[..., Result]
 
 
 @pytest.fixture
-def source(tmp_path: Path) -> Path:
-    path = tmp_path / "source.en"
-    path.write_text("".join(f"{line}\n" for line in LINES), encoding="utf-8")
-    return path
+def verify(make_bundle: Callable[..., Path], checkpoint: Checkpoint, tmp_path: Path) -> Verify:
+    (tmp_path / "source.en").write_text("the cat runs.\na big dog\n\n")
+
+    def run(*flags: str) -> Result:
+        arguments = [make_bundle(), "--checkpoint", checkpoint.path]
+        arguments += ["--source", tmp_path / "source.en", "--threads", "1", *flags]
+        return CliRunner().invoke(main, ["verify", *map(str, arguments)])
+
+    return run
 
 
-def verify(bundle: Path, checkpoint: Checkpoint, source: Path, *more: str) -> Result:
-    arguments = [bundle, "--checkpoint", checkpoint.path, "--source", source]
-    return CliRunner().invoke(main, ["verify", "--threads", "1", *map(str, arguments), *more])
-
-
-def test_layers_of_a_sound_bundle(
-    compiled_bundle: Path, checkpoint: Checkpoint, source: Path
+@pytest.mark.parametrize("first", [None, "decoder.embedding"])
+def test_layers_are_compared_and_a_drift_fails(
+    verify: Verify, checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch, first: str | None
 ) -> None:
-    before = (compiled_bundle / "manifest.json").read_bytes()
-    done = verify(compiled_bundle, checkpoint, source, "--layers")
-    assert done.exit_code == 0, done.output
-    tables = [table.splitlines() for table in done.stdout.split("\n\n")]
-    assert [table[0].split()[0] for table in tables] == ["onnx-fp32", "onnx-int8"]
-    for table in tables:
-        assert table[1].startswith("encoder.embedding ")
-        assert table[-2].startswith("logits ")
-        assert table[-1].endswith(": none")
-    assert (compiled_bundle / "manifest.json").read_bytes() == before
+    asked: list[Any] = []
+    drifts = (Drift("decoder.embedding", 0.5, 0.5),)
+    reports = [
+        LayerReport("onnx-fp32", "fp32", drifts, first, False),
+        LayerReport("onnx-int8", "int8", drifts, None, False),
+    ]
+
+    def compare(*arguments: Any) -> list[LayerReport]:
+        asked.extend(arguments[1:])
+        return reports
+
+    monkeypatch.setattr("translate_trt.export.verify.layers.compare_layers", compare)
+    done = verify("--layers", "--layers-lines", "2", "--target", "onnx-fp32")
+    opened, *others = asked
+    assert opened.path == checkpoint.path
+    assert others == [["the cat runs.", "a big dog"], ("onnx-fp32",), 1, []]
+    assert done.exit_code == (0 if first is None else 1)
+    assert f"{first or 'none'}\n" in done.stdout
+    assert ("onnx-fp32 (from decoder.embedding) differs" in done.stderr) == (first is not None)
 
 
-def test_layers_of_a_wrong_graph(
-    compiled_bundle: Path, checkpoint: Checkpoint, source: Path, tmp_path: Path
-) -> None:
-    bundle = Path(shutil.copytree(compiled_bundle, tmp_path / "bundle"))
-    manifest = read_manifest(bundle)
-    entry = manifest.target("onnx-fp32")
-    path = entry.files["step"].locate(bundle)
-    model = onnx.load(path)
-    (table,) = (t for t in model.graph.initializer if "position_table" in t.name)
-    table.CopyFrom(numpy_helper.from_array(np.flip(numpy_helper.to_array(table), 0), table.name))
-    onnx.save(model, path)
-    files = {**entry.files, "step": hash_file(bundle, entry.files["step"].path)}
-    targets = {**manifest.targets, entry.name: dataclasses.replace(entry, files=files)}
-    write_manifest(bundle, dataclasses.replace(manifest, targets=targets))
-    done = verify(bundle, checkpoint, source, "--layers", "--layers-lines", "2")
-    assert done.exit_code == 1
-    assert "decoder.embedding)" in done.stderr
-    assert "onnx-int8 (" not in done.stderr
-    only = verify(bundle, checkpoint, source, "--layers", "--target", "onnx-int8")
-    assert only.exit_code == 0, only.output
-
-
-def test_layers_lines_limits_the_lines(
-    compiled_bundle: Path, checkpoint: Checkpoint, tmp_path: Path
-) -> None:
-    path = tmp_path / "blank.en"
-    path.write_text("\n\nthe cat runs.\n", encoding="utf-8")
-    few = verify(compiled_bundle, checkpoint, path, "--layers", "--layers-lines", "2")
-    assert few.exit_code == 1
-    assert "are all empty" in few.stderr
-    more = verify(
-        compiled_bundle,
-        checkpoint,
-        path,
-        "--layers",
-        "--layers-lines",
-        "3",
-        "--target",
-        "onnx-fp32",
-    )
-    assert more.exit_code == 0, more.output
-
-
-def test_translations_need_a_reference(
-    compiled_bundle: Path, checkpoint: Checkpoint, source: Path
-) -> None:
-    done = verify(compiled_bundle, checkpoint, source)
+def test_translations_need_a_reference(verify: Verify) -> None:
+    done = verify()
     assert done.exit_code == 2
     assert "--reference is missing" in done.stderr
-    assert "--layers" in done.stderr
