@@ -12,10 +12,12 @@ import pytest
 from click.testing import CliRunner, Result
 from support.models import save_model
 
+from translate_trt.export.build_options import BuildOptions
 from translate_trt.export.distillation import student_training
+from translate_trt.export.engines.options import EngineOptions
 from translate_trt.export.targets import PASSES
 from translate_trt.runtime.backends import engines
-from translate_trt.runtime.backends.engines import check_engines
+from translate_trt.runtime.backends.engines import Profile, check_engines
 from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.cli import main
 from translate_trt.runtime.errors import BundleError
@@ -60,16 +62,42 @@ def test_explain_says_what_a_pass_has_left_alone(
     assert "step, fuse-ops left alone layer_norm: the sum is read elsewhere too" in done.stdout
 
 
-def test_a_better_checkpoint_of_the_run_is_named(
-    checkpoint: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def compile_bundle(*_: object) -> None:
+@pytest.fixture
+def built(monkeypatch: pytest.MonkeyPatch) -> list[BuildOptions]:
+    """Options of the bundles that are asked for, none of which is compiled."""
+    built: list[BuildOptions] = []
+
+    def compile_bundle(_: object, __: object, options: BuildOptions, *___: object) -> None:
+        built.append(options)
         raise BundleError("enough")
 
     monkeypatch.setattr("translate_trt.export.compile.compile_bundle", compile_bundle)
+    return built
+
+
+def test_flags_reach_the_build(
+    checkpoint: Checkpoint, tmp_path: Path, built: list[BuildOptions]
+) -> None:
+    flags = "--attention-heads 0,2 --profiles 1x64 --target-lengths 32 --beam-size 2"
+    export(checkpoint, tmp_path / "b", *flags.split(), "--engine-cache", tmp_path / "cache")
+    export(checkpoint, tmp_path / "b", "--no-engine-cache")
+    engines = EngineOptions(
+        profiles=(Profile(1, 64),), target_lengths=(32,), cache=tmp_path / "cache"
+    )
+    assert built == [
+        BuildOptions(attention_heads=(0, 2), beam_size=2, engines=engines),
+        BuildOptions(engines=EngineOptions(cache=None)),
+    ]
+
+
+def test_a_better_checkpoint_of_the_run_is_named(
+    checkpoint: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    built: list[BuildOptions],
+) -> None:  # fmt: skip
     monkeypatch.setattr(student_training, "best_checkpoint", lambda run: tmp_path / "better")
     done = export(checkpoint, tmp_path / "b")
     assert str(tmp_path / "better") in done.stderr
+    assert len(built) == 1
 
 
 def test_stages_are_kept(checkpoint: Checkpoint, tmp_path: Path) -> None:
@@ -92,6 +120,7 @@ def test_stages_are_kept(checkpoint: Checkpoint, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
+        (["--beam-size", 257], "engines are made for 1 to 256 beams"),
         (["--target", "tensorrt-rtx-fp16", "--beam-size", 250], "too large for a vocabulary"),
         (
             ["--target", "tensorrt-rtx-fp16", "--profiles", "1x8"],
