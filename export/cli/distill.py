@@ -19,7 +19,13 @@ from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.bundle.term_annotation import FORMS
 from translate_trt.runtime.cli.bundle_flags import BUNDLE
 from translate_trt.runtime.cli.command import Command, given, take
-from translate_trt.runtime.cli.names import PATH, default_note, field_options, output_option
+from translate_trt.runtime.cli.names import (
+    PATH,
+    default_note,
+    field_options,
+    output_option,
+    processes_flag,
+)
 from translate_trt.runtime.cli.output import print_lines
 from translate_trt.runtime.cli.search_flags import (
     replace_options,
@@ -111,7 +117,7 @@ def _default(field: dataclasses.Field[Any]) -> str:
     "--rounds", type=click.IntRange(min=1), default=3, show_default=True,
     help="Translations of the test set by each system of the table; the median counts.",
 )  # fmt: skip
-@click.option("--workers", type=click.IntRange(min=1), help="Number of processes. [all cores]")
+@processes_flag
 @click.option("--address", help="Ray cluster that translates, host:port or auto. [this machine]")
 @click.option(
     "--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True,

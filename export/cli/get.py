@@ -11,6 +11,7 @@ import click
 
 from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.cli.command import Command
+from translate_trt.runtime.cli.names import threads_flag
 from translate_trt.runtime.errors import OutputError
 from translate_trt.runtime.model_store import (
     FIREFOX,
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
 @click.option("--no-verify", is_flag=True, help="Do not compare the bundle with the model.")
 @click.option("--offline", is_flag=True, help="Use only what was downloaded before.")
 @click.option("--force", is_flag=True, help="Replace an installed model of the same name.")
-@click.option("--threads", type=click.IntRange(min=1), help="CPU threads. Default: all cores.")
+@threads_flag
 def get(
     name: str,
     revision: str | None,

@@ -11,7 +11,7 @@ import click
 from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.cli.bundle_flags import bundle_argument
 from translate_trt.runtime.cli.command import Command, given
-from translate_trt.runtime.cli.names import PATH
+from translate_trt.runtime.cli.names import PATH, threads_flag
 from translate_trt.runtime.cli.search_flags import language_flags
 from translate_trt.runtime.errors import TranslateTrtError
 from translate_trt.runtime.io.lines import open_input, read_lines, read_parallel
@@ -37,7 +37,7 @@ from translate_trt.runtime.io.lines import open_input, read_lines, read_parallel
 @click.option(
     "--target", "targets", multiple=True, help="Target to verify; repeatable. Default: all targets."
 )
-@click.option("--threads", type=click.IntRange(min=1), help="CPU threads. Default: all cores.")
+@threads_flag
 @click.option(
     "--require-engines", is_flag=True, help="Fail if an engine cannot run on this machine."
 )

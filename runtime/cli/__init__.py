@@ -28,12 +28,25 @@ _EXIT_CLOSED_PIPE = 141
 
 
 class Subcommand(NamedTuple):
-    """Location of a subcommand, its line in `--help`, and the pip extra that it needs, if any."""
+    """Location of a subcommand and its line in `--help`.
+
+    Attributes:
+        module: Its module.
+        short_help: The line.
+        extra: The pip extra that it needs, if any.
+        attribute: Name of the command in the module, if it is not that of the subcommand.
+    """
 
     module: str
-    attribute: str
     short_help: str
     extra: str | None = None
+    attribute: str | None = None
+
+    def load(self, name: str) -> click.Command:
+        """Import the module, and return the command of a name."""
+        module = importlib.import_module(self.module)
+        command: click.Command = getattr(module, self.attribute or name)
+        return command
 
 
 # Subcommands are named, not imported: they live in the packages `train`, `export` and `runtime`,
@@ -42,59 +55,44 @@ _TRAIN = "translate_trt.train.cli"
 _EXPORT = "translate_trt.export.cli"
 _RUNTIME = "translate_trt.runtime.cli"
 SUBCOMMANDS = {
-    "data": Subcommand(f"{_TRAIN}.data", "data", "Prepare text for training.", "train"),
-    "train": Subcommand(
-        f"{_TRAIN}.train", "train", "Train a Transformer on parallel text.", "train"
-    ),
-    "plot": Subcommand(f"{_TRAIN}.plot", "plot", "Plot the curves of training runs.", "train"),
-    "attention": Subcommand(
-        f"{_TRAIN}.attention", "attention", "Draw the attention of a model.", "train"
-    ),
+    "data": Subcommand(f"{_TRAIN}.data", "Prepare text for training.", "train"),
+    "train": Subcommand(f"{_TRAIN}.train", "Train a Transformer on parallel text.", "train"),
+    "plot": Subcommand(f"{_TRAIN}.plot", "Plot the curves of training runs.", "train"),
+    "attention": Subcommand(f"{_TRAIN}.attention", "Draw the attention of a model.", "train"),
     "shortlist": Subcommand(
-        f"{_TRAIN}.shortlist", "shortlist", "Learn a table of likely target tokens.", "train"
+        f"{_TRAIN}.shortlist", "Learn a table of likely target tokens.", "train"
     ),
     "distill": Subcommand(
-        f"{_EXPORT}.distill",
-        "distill",
-        "Train fast students on a bundle's translations.",
-        "distill",
+        f"{_EXPORT}.distill", "Train fast students on a bundle's translations.", "distill"
     ),
     "import": Subcommand(
-        f"{_EXPORT}.importing", "import_", "Convert a model of another toolkit.", "export"
+        f"{_EXPORT}.importing", "Convert a model of another toolkit.", "export", "import_"
     ),
-    "export": Subcommand(
-        f"{_EXPORT}.export", "export", "Compile a checkpoint into a bundle.", "export"
-    ),
-    "get": Subcommand(f"{_EXPORT}.get", "get", "Install a model by name.", "hub"),
-    "push": Subcommand(f"{_EXPORT}.push", "push", "Upload a bundle to the Hub.", "hub"),
-    "list": Subcommand(f"{_RUNTIME}.models", "list_", "List the installed models."),
-    "remove": Subcommand(f"{_RUNTIME}.models", "remove", "Remove installed models."),
-    "translate": Subcommand(f"{_RUNTIME}.translate", "translate", "Translate lines of text."),
-    "parse": Subcommand(f"{_RUNTIME}.parse", "parse", "Write parse trees of sentences."),
-    "score": Subcommand(f"{_RUNTIME}.score", "score", "Score given translations of lines."),
-    "terminology": Subcommand(
-        f"{_RUNTIME}.terminology", "terminology", "Count the terms that translations have."
-    ),
+    "export": Subcommand(f"{_EXPORT}.export", "Compile a checkpoint into a bundle.", "export"),
+    "get": Subcommand(f"{_EXPORT}.get", "Install a model by name.", "hub"),
+    "push": Subcommand(f"{_EXPORT}.push", "Upload a bundle to the Hub.", "hub"),
+    "list": Subcommand(f"{_RUNTIME}.models", "List the installed models.", attribute="list_"),
+    "remove": Subcommand(f"{_RUNTIME}.models", "Remove installed models."),
+    "translate": Subcommand(f"{_RUNTIME}.translate", "Translate lines of text."),
+    "parse": Subcommand(f"{_RUNTIME}.parse", "Write parse trees of sentences."),
+    "score": Subcommand(f"{_RUNTIME}.score", "Score given translations of lines."),
+    "terminology": Subcommand(f"{_RUNTIME}.terminology", "Count the terms that translations have."),
     "corpus": Subcommand(
-        f"{_RUNTIME}.corpus", "corpus", "Translate many files on one or more machines.", "corpus"
+        f"{_RUNTIME}.corpus", "Translate many files on one or more machines.", "corpus"
     ),
     "serve": Subcommand(
-        f"{_RUNTIME}.serve", "serve", "Serve translations over HTTP, with a web page.", "serve"
+        f"{_RUNTIME}.serve", "Serve translations over HTTP, with a web page.", "serve"
     ),
-    "triton": Subcommand(f"{_RUNTIME}.triton", "triton", "Create a model repository for Triton."),
-    "verify": Subcommand(
-        f"{_EXPORT}.verify", "verify", "Compare a bundle with its checkpoint.", "export"
-    ),
+    "triton": Subcommand(f"{_RUNTIME}.triton", "Create a model repository for Triton."),
+    "verify": Subcommand(f"{_EXPORT}.verify", "Compare a bundle with its checkpoint.", "export"),
     "calibrate": Subcommand(
-        f"{_RUNTIME}.calibrate", "calibrate", "Calibrate the confidence of translated words."
+        f"{_RUNTIME}.calibrate", "Calibrate the confidence of translated words."
     ),
     "evaluate": Subcommand(
-        f"{_TRAIN}.evaluate", "evaluate", "Score translations, checkpoints and bundles.", "train"
+        f"{_TRAIN}.evaluate", "Score translations, checkpoints and bundles.", "train"
     ),
-    "bench": Subcommand(
-        f"{_RUNTIME}.bench", "bench", "Measure the speed of a bundle on this machine."
-    ),
-    "info": Subcommand(f"{_RUNTIME}.info", "info", "Show the contents of a bundle and verify it."),
+    "bench": Subcommand(f"{_RUNTIME}.bench", "Measure the speed of a bundle on this machine."),
+    "info": Subcommand(f"{_RUNTIME}.info", "Show the contents of a bundle and verify it."),
 }
 
 _PACKAGES_OF_EXTRA = {
@@ -118,12 +116,11 @@ class _Main(click.Group):
         if entry is None:
             return None
         try:
-            command: click.Command = getattr(importlib.import_module(entry.module), entry.attribute)
+            return entry.load(cmd_name)
         except ModuleNotFoundError as error:
             if ctx.resilient_parsing:  # shell completion needs only the name
                 return click.Command(cmd_name, short_help=entry.short_help)
             raise _missing_package(cmd_name, error) from error
-        return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -104,6 +104,12 @@ def output_option(help: str, required: bool = True, stdout: bool = False) -> Cal
     )
 
 
+threads_flag = click.option(
+    "--threads", type=click.IntRange(min=1), help="CPU threads. [all cores]"
+)
+processes_flag = click.option(
+    "--workers", type=click.IntRange(min=1), help="Number of processes. [all cores]"
+)
 #: --output and --force of a command that writes lines.
 lines_output_options = together(
     output_option("File to write. [standard output, also -]", required=False, stdout=True),

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import importlib
 import json
 import logging
 import os
@@ -129,7 +128,7 @@ def test_every_command_has_help_and_no_two_options_of_a_name(name: str) -> None:
     entry = SUBCOMMANDS[name]
     pytest.importorskip("torch", reason="the training packages are needed") if entry.extra else None
     assert run(name, "--help").exit_code == 0
-    top = getattr(importlib.import_module(entry.module), entry.attribute)
+    top = entry.load(name)
     assert isinstance(top, Command | Group)
     for command, params in options_of(top):
         names = [param.name for param in params]
@@ -195,7 +194,7 @@ def install(monkeypatch: pytest.MonkeyPatch, body: object, extra: str | None = N
     module = types.ModuleType("probe_command")
     module.probe = click.command(cls=Command)(body)  # type: ignore[attr-defined,call-overload]
     monkeypatch.setitem(sys.modules, "probe_command", module)
-    entry = Subcommand("probe_command", "probe", "Probe.", extra)
+    entry = Subcommand("probe_command", "Probe.", extra)
     monkeypatch.setitem(SUBCOMMANDS, "probe", entry)
 
 
@@ -283,7 +282,7 @@ def test_the_interpreter_does_not_complain_of_a_closed_pipe() -> None:
         "from translate_trt.runtime.cli import SUBCOMMANDS, Subcommand, main\n"
         "command = click.command()(lambda: click.echo('never shown'))\n"
         "sys.modules['probe'] = types.SimpleNamespace(probe=command)\n"
-        "SUBCOMMANDS['probe'] = Subcommand('probe', 'probe', '')\n"
+        "SUBCOMMANDS['probe'] = Subcommand('probe', '')\n"
         "main(['probe'])\n"
     )
     environment = {name: text for name, text in os.environ.items() if name != "PYTHONUNBUFFERED"}

@@ -11,7 +11,13 @@ import click
 
 from translate_trt.runtime.bundle.term_annotation import APPEND, FORMS
 from translate_trt.runtime.cli.command import Group, given, take
-from translate_trt.runtime.cli.names import PATH, default_note, field_options, output_option
+from translate_trt.runtime.cli.names import (
+    PATH,
+    default_note,
+    field_options,
+    output_option,
+    processes_flag,
+)
 from translate_trt.runtime.cli.output import print_json, print_sections
 from translate_trt.runtime.cli.verbosity import show_progress
 from translate_trt.runtime.errors import OptionError
@@ -75,7 +81,7 @@ def data() -> None:
 @click.option("--target-language", help="Language code such as de. [file ending]")
 @click.option("--downloads", type=PATH, help="Directory of archives. [OUT/downloads]")
 @click.option("--mirror", default=BASE_URL, show_default=True, help="Server to download from.")
-@click.option("--workers", type=click.IntRange(min=1), help="Number of processes. [all cores]")
+@processes_flag
 @click.option("--force", is_flag=True, help="Replace complete data in --output.")
 @field_options(dataclasses.fields(PrepareOptions), default_note)
 @click.option(

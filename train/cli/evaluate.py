@@ -12,7 +12,7 @@ import click
 
 from translate_trt.runtime.bundle.manifest import MANIFEST_NAME, Manifest, read_manifest
 from translate_trt.runtime.cli.command import Command
-from translate_trt.runtime.cli.names import PATH
+from translate_trt.runtime.cli.names import PATH, threads_flag
 from translate_trt.runtime.cli.output import print_json, print_lines
 from translate_trt.runtime.cli.search_flags import check_flags, replace_options, search_flags
 from translate_trt.runtime.cli.verbosity import progress_bar
@@ -105,7 +105,7 @@ class _Row:
     show_default=True,
     help="Device for checkpoints; auto: a GPU if there is one.",
 )
-@click.option("--threads", type=click.IntRange(min=1), help="CPU threads; default: all cores.")
+@threads_flag
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def evaluate(
     systems: tuple[str, ...],

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from translate_trt.runtime.cli.command import Command
-from translate_trt.runtime.cli.names import PATH, output_option
+from translate_trt.runtime.cli.names import PATH, output_option, processes_flag
 from translate_trt.runtime.cli.output import print_lines
 from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.io.atomic_files import claimed_file
@@ -81,7 +81,7 @@ _DEFAULT = ShortlistSize()
     metavar="SOURCE TARGET",
     help="Report how many target tokens of a text are in the lists of its source.",
 )
-@click.option("--workers", type=click.IntRange(min=1), help="Number of processes. [all cores]")
+@processes_flag
 @click.option("--force", is_flag=True, help="Replace --output.")
 def shortlist(
     prepared: Path | None,

@@ -12,7 +12,7 @@ import click
 
 # No torch yet: this module is imported for --help too.
 from translate_trt.runtime.cli.command import Command, given
-from translate_trt.runtime.cli.names import PATH, field_options, output_option
+from translate_trt.runtime.cli.names import PATH, field_options, output_option, threads_flag
 from translate_trt.runtime.cli.search_flags import language_flags
 from translate_trt.runtime.cli.verbosity import show_progress
 from translate_trt.runtime.errors import OptionError
@@ -85,7 +85,7 @@ def _check_ranges(name: str, is_new: bool, overrides: dict[str, Any]) -> None:
     show_default=True,
     help="Device to train on; auto: a GPU if there is one.",
 )
-@click.option("--threads", type=click.IntRange(min=1), help="CPU threads; default: all cores.")
+@threads_flag
 @language_flags
 @field_options(_SETTINGS, lambda field: f"(base: {field.default})")
 def train(
