@@ -157,6 +157,21 @@ class _LineFormat:
         alignment = hypothesis.alignment
         return "" if alignment is None else alignment.pharaoh(self.alignment_threshold)
 
+    def _json_fields(
+        self, name: str, scores: bool, as_json: bool, words: WordsOf | None = None
+    ) -> dict[str, Callable[[Translation], Any]]:
+        """Return the fields of JSON lines that are added beside the translation."""
+        fields: dict[str, Callable[[Translation], Any]] = {}
+        if scores:
+            fields[f"{name}_score"] = _score
+        if self.alignments:
+            fields[f"{name}_alignments"] = of_hypothesis(0, self._pharaoh)
+        if as_json:
+            fields[f"{name}_hypotheses"] = partial(
+                json_hypotheses, alignment_threshold=self.alignment_threshold, words=words
+            )
+        return fields
+
 
 _Formats = TypeVar("_Formats", bound=_LineFormat)
 
@@ -187,14 +202,14 @@ class FormatFlags(_LineFormat):
             words: Returns the words of a hypothesis, for JSON; None adds none.
         """
         as_json = self.as_json or count > 1
+        name = self.output_field or _TRANSLATION
         if self.input_format == "jsonl":
-            added = self._json_fields(as_json, words)
+            added = self._json_fields(name, self.scores, as_json, words)
             return JsonLinesFormat(
-                self.field or "text", added, self.replace_field,
-                constraints_field=self.constraints_field,
+                self.field or "text", {name: lambda found: found.text, **added},
+                self.replace_field, constraints_field=self.constraints_field,
             )  # fmt: skip
         if self.input_format == "tsv":
-            name = self.output_field or _TRANSLATION
             columns = translation_columns(
                 name, count, self.scores, self._pharaoh if self.alignments else None
             )
@@ -214,21 +229,6 @@ class FormatFlags(_LineFormat):
         if len(cells) > 1:  # a tab of the text, which splitting keeps, is not one between columns
             cells = [cell.replace("\t", " ") for cell in cells]
         return "\t".join(cells)
-
-    def _json_fields(
-        self, as_json: bool, words: WordsOf | None
-    ) -> dict[str, Callable[[Translation], Any]]:
-        name = self.output_field or _TRANSLATION
-        fields: dict[str, Callable[[Translation], Any]] = {name: lambda found: found.text}
-        if self.scores:
-            fields[f"{name}_score"] = lambda found: json_number(found.score)
-        if self.alignments:
-            fields[f"{name}_alignments"] = lambda found: self._pharaoh(found.hypotheses[0])
-        if as_json:
-            fields[f"{name}_hypotheses"] = partial(
-                json_hypotheses, alignment_threshold=self.alignment_threshold, words=words
-            )
-        return fields
 
 
 @dataclass(frozen=True)
@@ -258,11 +258,7 @@ class ScoreFormatFlags(_LineFormat):
             return TsvFormat(_column(self.column), self.header, columns, self.replace_field, column)
         field = self.translation_field or _TRANSLATION
         name = self.output_field or field
-        fields: dict[str, Callable[[Translation], Any]] = {f"{name}_score": _score}
-        if self.alignments:
-            fields[f"{name}_alignments"] = of_hypothesis(0, self._pharaoh)
-        if self.as_json:
-            fields[f"{name}_hypotheses"] = self._hypotheses
+        fields = self._json_fields(name, scores=True, as_json=self.as_json)
         return JsonLinesFormat(self.field or "text", fields, self.replace_field, given_field=field)
 
     def line(self, source: str, scored: Translation) -> str:
@@ -275,9 +271,6 @@ class ScoreFormatFlags(_LineFormat):
         if self.alignments:
             cells.append(of_hypothesis(0, self._pharaoh)(scored))
         return "\t".join(cells)
-
-    def _hypotheses(self, scored: Translation) -> list[dict[str, Any]]:
-        return json_hypotheses(scored, self.alignment_threshold)
 
 
 def _column(given: str | None) -> int | str:

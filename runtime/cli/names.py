@@ -49,19 +49,16 @@ def field_options(
         prefix: Prefix of the parameters, for commands with other parameters of such names.
     """
 
-    def add(command: Callable[..., Any]) -> Callable[..., Any]:
-        for field in reversed(list(fields)):
-            text = str(field.metadata["help"])
-            settings: dict[str, Any] = {"is_flag": True, "help": text}
-            if field.type != "bool":
-                choices = field.metadata.get("choices")
-                kind = click.Choice(choices) if choices else _TYPES[str(field.type)]
-                settings = {"type": kind, "help": f"{text} {default(field)}"}
-            name = prefix + field.name
-            command = click.option(flag_of(field), name, default=None, **settings)(command)
-        return command
+    def option(field: dataclasses.Field[Any]) -> Callable[..., Any]:
+        text = str(field.metadata["help"])
+        settings: dict[str, Any] = {"is_flag": True, "help": text}
+        if field.type != "bool":
+            choices = field.metadata.get("choices")
+            kind = click.Choice(choices) if choices else _TYPES[str(field.type)]
+            settings = {"type": kind, "help": f"{text} {default(field)}"}
+        return click.option(flag_of(field), prefix + field.name, default=None, **settings)
 
-    return add
+    return together(*map(option, fields))
 
 
 def setting(options: type[Any], name: str, help: str, **settings: Any) -> Callable[..., Any]:
