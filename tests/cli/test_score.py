@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import math
 from collections.abc import Callable
 from pathlib import Path
 
-import pyarrow
 import pytest
 from click.testing import CliRunner, Result
 
@@ -125,67 +123,54 @@ def test_alignments_follow_the_score(run: Run, translator: Translator) -> None:
 # ---- JSON lines and TSV ----
 
 
-def test_json_lines(run_piped: Run, translator: Translator, tmp_path: Path) -> None:
+def test_json_lines(run_piped: Run, translator: Translator) -> None:
     objects = [
-        {"id": 1e300, "text": LINES[0], "translation": TRANSLATIONS[0], "x": ["y"]},
-        {"text": [LINES[1], None, "", LINES[3]], "translation": [TRANSLATIONS[1], "b", "", "c"]},
-        {"text": None, "translation": "a"},
+        {"id": 1, "text": [LINES[0], None, ""], "translation": [TRANSLATIONS[0], "b", ""]},
         {"text": " ", "translation": "b"},
     ]
-    content = "\n\n".join(json.dumps(one) for one in objects) + "\n"
-    found = run_piped(content, "--input-format", "jsonl", "--chunk-lines", 3)
+    content = "\n\n".join(json.dumps(one) for one in objects)
+    found = run_piped(content, "--input-format", "jsonl", "--chunk-lines", 1)
     assert found.exit_code == 0, found.output
-    lines = found.stdout.splitlines()
-    assert lines[1::2] == ["", "", ""]
-    given = [json.loads(line) for line in lines[::2]]
-    scores = [one.pop("translation_score") for one in given]
-    assert given == objects
-    sources = [LINES[0], LINES[1], "", LINES[3]]
-    expected = [one.score for one in translator.score(sources, [TRANSLATIONS[0], "a", "", "c"])]
-    assert scores[0] == pytest.approx(expected[0], abs=1e-4)
-    assert scores[1] == pytest.approx([expected[1], None, *expected[2:]], abs=1e-4)
-    assert scores[2:] == [None, None]
-    assert "line 7" in found.stderr
-    assert "lines" in found.stderr
-    # A compressed file with other names, and a field that is replaced.
-    named = [{"en": LINES[0], "de": TRANSLATIONS[0], "de_score": 1}]
-    path = tmp_path / "pairs.gz"
-    path.write_bytes(gzip.compress(json.dumps(named[0]).encode()))
-    flags = ("--input-format", "jsonl", "--field", "en", "--translation-field", "de", path)
-    refused = run_piped("", *flags)
+    first, blank, last = found.stdout.splitlines()
+    expected = [one.score for one in translator.score([LINES[0], ""], [TRANSLATIONS[0], ""])]
+    scores = [expected[0], None, expected[1]]
+    assert json.loads(first) == {
+        **objects[0], "translation_score": pytest.approx(scores, abs=1e-4),
+    }  # fmt: skip
+    assert (blank, json.loads(last)) == ("", {**objects[1], "translation_score": None})
+    assert "line 3" in found.stderr
+
+
+def test_what_is_added_to_json_lines(run_piped: Run) -> None:
+    content = json.dumps({"en": LINES[0], "de": TRANSLATIONS[0], "de_score": 1})
+    flags = ("--input-format", "jsonl", "--field", "en", "--translation-field", "de")
+    refused = run_piped(content, *flags)
     assert refused.exit_code == 1
     assert "'de_score'" in refused.stderr
-    output = tmp_path / "scored.zst"
-    flags = (*flags, "--replace-field", "--json", "--alignments", "--output", output)
-    assert run_piped("", *flags).exit_code == 0
-    with pyarrow.CompressedInputStream(pyarrow.OSFile(str(output)), "zstd") as stream:
-        (one,) = [json.loads(line) for line in stream.read().splitlines()]
+    one = json.loads(run_piped(content, *flags, "--replace-field", "--json", "--alignments").stdout)
     assert list(one) == ["en", "de", "de_score", "de_alignments", "de_hypotheses"]
-    assert one["de_score"] == pytest.approx(expected[0], abs=1e-4)
     (hypothesis,) = one["de_hypotheses"]
     assert (hypothesis["text"], hypothesis["score"]) == (TRANSLATIONS[0], one["de_score"])
     assert one["de_alignments"] == hypothesis["alignments"]
 
 
 def test_tsv(run_piped: Run, translator: Translator) -> None:
-    expected = translator.score(LINES[:2], TRANSLATIONS[:2], alignments=True)
-    rows = [f"{text}\t{line}\t{n}" for n, (line, text) in enumerate(zip(LINES, TRANSLATIONS))]  # noqa: B905
+    one = translator.score(LINES[0], TRANSLATIONS[0], alignments=True)
+    row = f"{TRANSLATIONS[0]}\t{LINES[0]}\t7"
     flags = ("--input-format", "tsv", "--alignments")
-    found = run_piped("\n".join([*rows[:2], "", "b\t\tx"]), *flags, "--column", 2,
-                      "--translation-column", 1)  # fmt: skip
+    found = run_piped(f"{row}\n\nb\t\tx", *flags, "--column", 2, "--translation-column", 1)
     assert found.exit_code == 0, found.output
-    lines = found.stdout.splitlines()
-    for row, line, one in zip(rows[:2], lines[:2], expected, strict=True):
-        *cells, score, alignments = line.split("\t")
-        assert "\t".join(cells) == row
-        assert float(score) == pytest.approx(one.score, abs=1e-4)
-        assert one.alignment is not None
-        assert alignments == one.alignment.pharaoh()
-    assert lines[2:] == ["", "b\t\tx\tnan\t"]
-    assert "line 4" in found.stderr
+    first, *others = found.stdout.splitlines()
+    *cells, score, alignments = first.split("\t")
+    assert "\t".join(cells) == row
+    assert float(score) == pytest.approx(one.score, abs=1e-4)
+    assert one.alignment is not None
+    assert alignments == one.alignment.pharaoh()
+    assert others == ["", "b\t\tx\tnan\t"]
+    assert "line 3" in found.stderr
     named = ("--header", "--column", "en", "--translation-column", "de")
-    headed = run_piped("\n".join(["de\ten\tid", *rows[:2]]), *flags, *named)
-    assert headed.stdout.splitlines() == ["de\ten\tid\tde_score\tde_alignments", *lines[:2]]
+    headed = run_piped(f"de\ten\tid\n{row}", *flags, *named)
+    assert headed.stdout.splitlines() == ["de\ten\tid\tde_score\tde_alignments", first]
 
 
 @pytest.mark.parametrize(
