@@ -1,4 +1,4 @@
-"""Names of arguments in all commands.
+"""Names of arguments in all commands, and options that several commands have.
 
 - A command's main input is a positional argument: BUNDLE (`info`, `verify`, `triton`), CHECKPOINT
   (`export`), INPUT (`translate`, `corpus`, `bench`). If that input is text, `--bundle` or

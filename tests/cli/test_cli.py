@@ -39,13 +39,18 @@ def test_help_lists_every_command_without_importing_any(monkeypatch: pytest.Monk
         assert entry.short_help in result.output
 
 
-@pytest.mark.parametrize("command", [[], ["translate"]])
-def test_help_imports_nothing_heavy(command: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("command", "heavy"),
+    [([], HEAVY), (["translate"], HEAVY), (["data", "prepare"], ("torch", "numpy"))],
+)
+def test_help_imports_nothing_heavy(command: list[str], heavy: tuple[str, ...]) -> None:
+    if "data" in command:
+        pytest.importorskip("torch", reason="the training packages are needed")
     code = (
         "import sys\n"
         "from translate_trt.runtime.cli import main\n"
         f"main({[*command, '--help']!r}, standalone_mode=False)\n"
-        f"print('HEAVY', [name for name in {HEAVY!r} if name in sys.modules])"
+        f"print('HEAVY', [name for name in {heavy!r} if name in sys.modules])"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True

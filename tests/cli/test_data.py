@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -103,15 +101,3 @@ def test_what_cannot_be(tmp_path: Path, arguments: list[str], message: str) -> N
     result = data("prepare", *arguments, "--output", tmp_path / "out", "--workers", 1)
     assert result.exit_code == (1 if message.startswith("there is no file") else 2)
     assert message in result.stderr
-
-
-def test_help_needs_neither_torch_nor_numpy() -> None:
-    code = (
-        "import sys\n"
-        "from translate_trt.runtime.cli import main\n"
-        "main(['data', 'prepare', '--help'], standalone_mode=False)\n"
-        "print('HEAVY', [name for name in ('torch', 'numpy') if name in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "--max-length-ratio FLOAT" in done.stdout
-    assert "HEAVY []" in done.stdout
