@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from translate_trt.runtime.bundle.prompt import Prompt
 from translate_trt.runtime.options import SearchOptions
@@ -60,9 +61,11 @@ class TextSplitter:
 
     def split_line(self, line: str, options: SearchOptions) -> SplitText:
         """Cut one line into sentences. Line ends between them become spaces."""
-        parts = _Parts()
-        self._add(parts, line, options, 0)
-        return parts.text(lambda separator: _LINE_ENDS.sub(" ", separator))
+        pieces: list[str | _Sentence] = []
+        self._add(pieces, line, options, 0)
+        return _joined(
+            [one if isinstance(one, _Sentence) else _LINE_ENDS.sub(" ", one) for one in pieces]
+        )
 
     def split_document(self, text: str, options: SearchOptions, unwrap: bool) -> SplitText:
         """Cut a text of many lines into sentences.
@@ -75,7 +78,7 @@ class TextSplitter:
             options: Search options.
             unwrap: Make one line of the lines of a paragraph before its sentences are found.
         """
-        parts = _Parts()
+        pieces: list[str | _Sentence] = []
         paragraphs = self._unwrapped(text) if unwrap else text.splitlines(keepends=True)
         begin = 0
         for paragraph in paragraphs:
@@ -85,11 +88,11 @@ class TextSplitter:
                 indentation = markers.end() if markers else indentation
             if not any(map(str.isalnum, paragraph[indentation:])):
                 indentation = len(paragraph)
-            parts.separate(paragraph[:indentation])
+            pieces.append(paragraph[:indentation])
             offset = None if unwrap else begin + indentation
-            self._add(parts, paragraph[indentation:], options, offset)
+            self._add(pieces, paragraph[indentation:], options, offset)
             begin += len(paragraph)
-        return parts.text()
+        return _joined(pieces)
 
     def _unwrapped(self, text: str) -> Iterator[str]:
         """Join the lines of each paragraph.
@@ -115,13 +118,17 @@ class TextSplitter:
         yield "".join(paragraph)
 
     def _add(
-        self, parts: _Parts, text: str, options: SearchOptions, offset: int | None = None
+        self,
+        pieces: list[str | _Sentence],
+        text: str,
+        options: SearchOptions,
+        offset: int | None = None,
     ) -> None:
-        """Add the sentences of a text without line structure, which begins at an offset."""
+        """Append the sentences of a text without line structure, which begins at an offset."""
         code, whole = "", text
         if (found := self._prompt.inline_language(text)) is not None:
             code, target = f">>{found[1]}<< ", found[1]
-            parts.separate(text[: found.start(1) - len(">>")])
+            pieces.append(text[: found.start(1) - len(">>")])
             text = text[found.end(1) + len("<<") :]
             text = text.lstrip() or text
         else:
@@ -129,7 +136,7 @@ class TextSplitter:
         body = text.lstrip()
         if not body:
             self._prompt.of_line(whole, options)  # no sentence would tell of an unknown language
-        parts.separate(text[: len(text) - len(body)])
+        pieces.append(text[: len(text) - len(body)])
         rules = self._rules if is_translatable(body) else None
         sentences = [body] if rules is None else rules.split(body)
         if offset is not None:
@@ -138,12 +145,12 @@ class TextSplitter:
             sentence = part.rstrip()
             space = part[len(sentence) :]
             if sentence:
-                parts.add(code + sentence, offset)
+                pieces.append(_Sentence(code + sentence, offset))
             if offset is not None:
                 offset += len(part)
             if number + 1 < len(sentences):
                 space = self._between(space, target)
-            parts.separate(space)
+            pieces.append(space)
 
     def _between(self, space: str, target_language: str | None) -> str:
         """Replace the white space between two sentences if the target language has another."""
@@ -153,26 +160,23 @@ class TextSplitter:
         return wanted if space == usual else space
 
 
-class _Parts:
-    """Builder of a `SplitText`."""
+class _Sentence(NamedTuple):
+    """A sentence and its offset in the text, if known."""
 
-    def __init__(self) -> None:
-        self._sentences: list[str] = []
-        self._offsets: list[int] = []
-        self._separators: list[list[str]] = [[]]
+    text: str
+    offset: int | None
 
-    def separate(self, text: str) -> None:
-        """Append text that is not translated."""
-        self._separators[-1].append(text)
 
-    def add(self, sentence: str, offset: int | None) -> None:
-        """Append a sentence and its offset, if known."""
-        self._sentences.append(sentence)
-        if offset is not None:
-            self._offsets.append(offset)
-        self._separators.append([])
-
-    def text(self, clean: Callable[[str], str] = str) -> SplitText:
-        """Return the text; `clean` converts each separator."""
-        separators = tuple(clean("".join(separator)) for separator in self._separators)
-        return SplitText(tuple(self._sentences), separators, tuple(self._offsets))
+def _joined(pieces: Iterable[str | _Sentence]) -> SplitText:
+    """Return the text of sentences and what is between them."""
+    sentences, offsets, separators, between = [], [], [], list[str]()
+    for piece in pieces:
+        if isinstance(piece, str):
+            between.append(piece)
+            continue
+        separators.append("".join(between))
+        between.clear()
+        sentences.append(piece.text)
+        if piece.offset is not None:
+            offsets.append(piece.offset)
+    return SplitText(tuple(sentences), (*separators, "".join(between)), tuple(offsets))
