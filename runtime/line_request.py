@@ -20,13 +20,15 @@ MARKUP = ("html", "xml", "text")
 Phrases: TypeAlias = Sequence[str] | Sequence[Sequence[int]]
 
 #: Names of attributes of a request in error messages, where they differ.
-_NAMES = {"targets": "target prefixes", "split": "split_sentences"}
+_NAMES = {"targets": "target prefixes", "split": "split_sentences", "whole": "document"}
 
 #: Attributes of a request that exclude others, and why.
 APART = (
     ("score", ("split", "markup", "terminology"), "a given translation is of a whole line"),
     ("markup", ("targets", "constraints", "alignments", "translate_all"),
      "tags leave the text before it is translated"),
+    ("whole", ("score", "targets", "constraints", "translate_all"),
+     "its sentences are translated one by one"),
     ("constraints", ("split",), "constraints belong to one sentence"),
 )  # fmt: skip
 
@@ -44,7 +46,7 @@ class LineRequest:
         constraints: Phrases that each translation must have, all as text or all as tokens.
         alignments: Whether words are aligned.
         markup: Kind of markup that is taken out of the lines and put back; None for none.
-        whole: Whether lines with markup are documents.
+        whole: Whether the lines are documents.
         terminology: Glossary of the lines.
         translate_all: Whether lines without letters and addresses are translated, too.
         split: Splits a line into the sentences that are translated one by one; None: no line is

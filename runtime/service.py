@@ -14,11 +14,10 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
-from translate_trt.runtime.arguments import checked_texts, token_ids
+from translate_trt.runtime.arguments import checked_texts
 from translate_trt.runtime.errors import (
     BackendError,
     CapacityError,
-    InputError,
     OptionError,
     TranslateTrtError,
 )
@@ -37,7 +36,7 @@ log = logging.getLogger("translate_trt")
 _WAKE_UP = 2**62
 
 
-class _Future(Future[Translation]):
+class _Future(Future[Any]):
     """Future that also cancels its job.
 
     Attributes:
@@ -58,6 +57,7 @@ class _Future(Future[Translation]):
 class _Line:
     future: _Future
     jobs: LineJobs
+    result: Callable[[list[Translation]], Any]
     request: int
 
 
@@ -159,30 +159,12 @@ class TranslationService:
             TranslateTrtError: The service is closed, has failed, or belongs to the process that
                 this process was forked from.
         """
-        given = [constraints] if len(constraints) else None
-        if isinstance(source, str):
-            targets: Any = [target_prefix]
-            if not isinstance(target_prefix, str):
-                of_line = f"the target prefix of {name or 'the line'}"
-                targets = [token_ids(of_line, target_prefix)]
-            of_text = self._translator.request(
-                [source], options, targets if score or targets[0] else None, names=_names(name),
-                score=score, alignments=alignments, split_sentences=split_sentences, markup=markup,
-                terminology=terminology, constraints=given, translate_all=translate_all,
-            )  # fmt: skip
-            return self._submit(of_text, request)
-        for argument, value, what in (
-            ("split_sentences", split_sentences is not False, "can be split into sentences"),
-            ("alignments", alignments, "has words to align"),
-            ("markup", markup is not None, "has markup"),
-            ("terminology", terminology is not None, "has terms"),
-        ):
-            if value:
-                raise InputError(f"only text {what}; leave {argument} out.")
-        of_tokens = self._translator.tokens_request(
-            source, options, target_prefix, score, constraints, name or "the line"
-        )
-        return self._submit(of_tokens, request)
+        of_line = self._translator.line_request(
+            source, options, target_prefix, name=name, score=score,
+            split_sentences=split_sentences, constraints=constraints, terminology=terminology,
+            alignments=alignments, markup=markup, translate_all=translate_all,
+        )  # fmt: skip
+        return self.submit_request(of_line, request=request, result=_first)
 
     def submit_document(
         self,
@@ -222,19 +204,41 @@ class TranslationService:
             TranslateTrtError: See `submit`.
         """
         of_text = self._translator.request(
-            list(checked_texts("texts", "text", [text])), options, names=_names(name, "text"),
-            document=True, split_sentences=split_sentences, unwrap=unwrap, markup=markup,
+            list(checked_texts("texts", "text", [text])), options, document=True,
+            names=LineNames(None if name is None else [name], noun="text"),
+            split_sentences=split_sentences, unwrap=unwrap, markup=markup,
             terminology=terminology, alignments=alignments,
         )  # fmt: skip
-        return self._submit(of_text, request)
+        return self.submit_request(of_text, request=request, result=_first)
 
-    def _submit(self, lines: LineRequest, request: int | None) -> Future[Translation]:
-        """Start the translation of one line."""
-        _check_process(self._process)
+    def submit_request(
+        self,
+        lines: LineRequest,
+        *,
+        request: int | None = None,
+        result: Callable[[list[Translation]], Any] = list,
+    ) -> Future[Any]:
+        """Submit the lines of `Translator.request`, which count as one line.
+
+        They are cancelled together, and an error of one is an error of all.
+
+        Args:
+            lines: Lines or documents with all that is asked of their translations.
+            request: See `submit`.
+            result: Returns the future's result from the translations, in the order of the lines.
+
+        Raises:
+            InputError: A line cannot be translated.
+            OptionError: The bundle was not compiled for an option.
+            TranslateTrtError: See `submit`.
+        """
+        if os.getpid() != self._process:
+            raise _forked_error(self._process)
         jobs = LineJobs(self._core, lines)
-        line = _Line(_Future(), jobs, self.new_request() if request is None else request)
+        request = self.new_request() if request is None else request
+        line = _Line(_Future(), jobs, result, request)
         with self._changed:
-            while self._is_full() and not (self._closed or self._ended):
+            while self._capacity is not None and self._is_full(self._capacity):
                 if self._in_callback():
                     raise _full_error(self._capacity)
                 self._changed.wait()
@@ -247,7 +251,7 @@ class TranslationService:
         try:
             if not self._start(key, line):  # a text with markup that has nothing to translate
                 self._forget(key)
-                line.future.set_result(jobs.translations[0])
+                line.future.set_result(result(jobs.translations))
         except BaseException:
             self._forget(key)
             raise
@@ -259,7 +263,8 @@ class TranslationService:
 
     def cancel(self, request: int) -> None:
         """Cancel the unfinished lines of a request."""
-        _check_process(self._process)
+        if os.getpid() != self._process:
+            raise _forked_error(self._process)
         with self._changed:
             futures = [one.future for one in self._lines.values() if one.request == request]
         for future in futures:
@@ -317,11 +322,10 @@ class TranslationService:
     def _in_callback(self) -> bool:
         return threading.current_thread() is self._thread
 
-    def _is_full(self) -> bool:
-        if self._capacity is None:
-            return False
+    def _is_full(self, capacity: int) -> bool:
         # A callback may submit one line in place of its own, which is counted until it returns.
-        return len(self._lines) >= self._capacity + self._in_callback()
+        is_open = not (self._closed or self._ended)
+        return is_open and len(self._lines) >= capacity + self._in_callback()
 
     def _forget(self, key: int) -> None:
         with self._changed:
@@ -361,7 +365,7 @@ class TranslationService:
         job, line.future.job = line.future.job, None
         assert job is not None
         found: list[Translation] = []  # stays empty if the future was cancelled
-        work = partial(_first, found)
+        work = partial(line.result, found)
         try:
             if not line.future.cancelled():
                 line.jobs.receive(job)
@@ -387,11 +391,7 @@ class TranslationService:
         self.close(cancel_futures=kind is not None)
 
 
-def _names(name: str | None, noun: str = "line") -> LineNames:
-    return LineNames(None if name is None else [name], noun=noun)
-
-
-def _resolve(future: Future[Translation], work: Callable[[], Translation]) -> None:
+def _resolve(future: Future[Any], work: Callable[[], Any]) -> None:
     """Run a function and resolve a future with its result or exception, unless it was cancelled.
 
     Exceptions of the future's callbacks are logged; neither they nor a failing log handler
@@ -411,21 +411,13 @@ def _resolve(future: Future[Translation], work: Callable[[], Translation]) -> No
             log.error("a callback of a translation raised %r", error)
 
 
-def _check_process(process: int) -> None:
-    """Refuse to use a service in a forked child process.
-
-    Args:
-        process: Id of the process that created the service.
-
-    Raises:
-        TranslateTrtError: This process is not the one that created the service.
-    """
-    if os.getpid() != process:
-        raise TranslateTrtError(
-            f"this translation service was made by process {process}, whose threads this "
-            f"process ({os.getpid()}), forked from it, does not have. Make translator and "
-            "service after the fork."
-        )
+def _forked_error(process: int) -> TranslateTrtError:
+    """Return the error for calls in a process that was forked from the one with the threads."""
+    return TranslateTrtError(
+        f"this translation service was made by process {process}, whose threads this "
+        f"process ({os.getpid()}), forked from it, does not have. Make translator and "
+        "service after the fork."
+    )
 
 
 def _closed_error() -> TranslateTrtError:

@@ -391,7 +391,7 @@ class Translator:
             split_sentences=split_sentences, markup=markup, terminology=terminology,
             constraints=phrases, translate_all=translate_all,
         )  # fmt: skip
-        found = self._run(request)
+        found = self.translate_request(request)
         return found[0] if isinstance(lines, str) else found
 
     @overload
@@ -467,7 +467,7 @@ class Translator:
                 terminology=terminology, alignments=alignments, names=names,
             )[0]  # fmt: skip
         documents = list(checked_texts("texts", "text", texts))
-        return self._run(
+        return self.translate_request(
             self.request(
                 documents, options, names=_names(names, len(documents), "text"), document=True,
                 split_sentences=split_sentences, unwrap=unwrap, markup=markup,
@@ -537,7 +537,7 @@ class Translator:
         while chunk := list(itertools.islice(lines, size)):
             begins = None if prefixes is None else list(itertools.islice(prefixes, len(chunk)))
             of_chunk = replace(request, lines=chunk, targets=begins, names=LineNames(first=first))
-            yield from self._run(of_chunk)
+            yield from self.translate_request(of_chunk)
             first += len(chunk)
         if prefixes is not None and next(prefixes, None) is not None:
             raise InputError(f"there are more target prefixes than the {first - 1} lines.")
@@ -610,7 +610,7 @@ class Translator:
             texts, options, targets, names=_names(names, len(texts)), score=True,
             alignments=alignments,
         )  # fmt: skip
-        scored = [one.hypotheses[0] for one in self._run(request)]
+        scored = [one.hypotheses[0] for one in self.translate_request(request)]
         return scored[0] if isinstance(lines, str) else scored
 
     def translate_ids(
@@ -700,7 +700,7 @@ class Translator:
         )
         return [
             [one.segments[0] for one in translation.hypotheses]
-            for translation in self._run(request)
+            for translation in self.translate_request(request)
         ]
 
     def check(
@@ -832,24 +832,59 @@ class Translator:
             terminology, translate_all, split,
         )  # fmt: skip
 
-    def tokens_request(
+    def line_request(
         self,
-        source: Sequence[int],
-        options: SearchOptions | None,
-        target: str | Sequence[int],
-        score: bool,
-        constraints: Sequence[str] | Sequence[Sequence[int]],
-        name: str,
+        source: str | Sequence[int],
+        options: SearchOptions | None = None,
+        target_prefix: str | Sequence[int] = "",
+        *,
+        name: str | None = None,
+        score: bool = False,
+        split_sentences: bool | str = False,
+        document: bool = False,
+        constraints: Sequence[str] | Sequence[Sequence[int]] = (),
+        terminology: Glossary | None = None,
+        alignments: bool = False,
+        markup: str | None = None,
+        translate_all: bool = False,
     ) -> LineRequest:
-        """Make a request of a line that is given as tokens; see `TranslationService.submit`."""
+        """Make a request of one line of text or of its tokens; see `TranslationService.submit`.
+
+        Raises:
+            InputError: Source or prefix are of another type, or tokens are given with an argument
+                that is about text.
+            OptionError: Arguments do not go together.
+        """
+        if isinstance(source, str):
+            targets: Any = [target_prefix]
+            if not isinstance(target_prefix, str):
+                of_line = f"the target prefix of {name or 'the line'}"
+                targets = [token_ids(of_line, target_prefix)]
+            return self.request(
+                [source], options, targets if score or targets[0] else None,
+                names=_names(None if name is None else [name], 1), score=score,
+                split_sentences=split_sentences, document=document,
+                constraints=[constraints] if len(constraints) else None, alignments=alignments,
+                markup=markup, terminology=terminology, translate_all=translate_all,
+            )  # fmt: skip
+        for argument, value, what in (
+            ("split_sentences", split_sentences is not False, "can be split into sentences"),
+            ("document", document, "can be a document"),
+            ("alignments", alignments, "has words to align"),
+            ("markup", markup is not None, "has markup"),
+            ("terminology", terminology is not None, "has terms"),
+        ):
+            if value:
+                raise InputError(f"only text {what}; leave {argument} out.")
         self._check_open()
-        if isinstance(target, str):
-            target = self.tokenizer.encode_target(target)
+        name = name or "the line"
+        if isinstance(target_prefix, str):
+            target_prefix = self.tokenizer.encode_target(target_prefix)
         phrases: Any = None
         if len(constraints):
             phrases = [_phrases("the constraints of the line", constraints)]
         return LineRequest(
-            (), self._options(options), [token_ids(f"the target prefix of {name}", target)],
+            (), self._options(options), [token_ids(f"the target prefix of {name}", target_prefix)],
             LineNames([name]), score, phrases, tokens=[token_ids(name, source)],
         )  # fmt: skip
 
@@ -876,8 +911,14 @@ class Translator:
         elif (reference := self._reference) is not None:
             reference.check(request)
 
-    def _run(self, request: LineRequest) -> list[Translation]:
-        """Translate the lines of a request."""
+    def translate_request(self, request: LineRequest) -> list[Translation]:
+        """Translate the lines of a request.
+
+        Raises:
+            InputError: A line cannot be translated.
+            OptionError: The bundle was not compiled for an option, or its value is out of range.
+            BackendError: The backend failed; libtranslate_trt has retried each sentence once.
+        """
         if (core := self.core) is not None:
             jobs = LineJobs(core, request)
             while (job := jobs.submit()) is not None:
