@@ -41,7 +41,8 @@ class Admission:
     """
 
     def __init__(self, requests: int, cost: int) -> None:
-        self._max_requests, self._cost = requests, cost
+        # An expensive request counts as at most half of the budget.
+        self._max_requests, self._cost, self._most = requests, cost, cost // 2
         self._lock = Lock()
         self._count, self._admitted = 0, 0
 
@@ -68,13 +69,10 @@ class Admission:
                     "to another server, or with fewer sentences."
                 )
             self._count += 1
-            self._admitted += self._counted(cost)
+            self._admitted += min(cost, self._most)
 
     def leave(self, cost: int) -> None:
         """Remove a request that has been answered and has no running sentences."""
         with self._lock:
             self._count -= 1
-            self._admitted -= self._counted(cost)
-
-    def _counted(self, cost: int) -> int:
-        return min(cost, self._cost // 2)
+            self._admitted -= min(cost, self._most)

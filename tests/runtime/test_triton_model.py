@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import json
 import runpy
-import shutil
 import sys
 import threading
 import time
@@ -163,7 +162,8 @@ def failure(response: InferenceResponse) -> tuple[int, str]:
 
 
 def test_one_request_for_all_lines(model: Any, translator: Translator) -> None:
-    (response,) = answers(model, [request(LINES)])
+    response, scores = answers(model, [request(LINES), request(LINES, outputs=["SCORE"])])
+    assert list(scores.outputs) == ["SCORE"]
     translations = translator.translate(LINES)
     assert best(response) == expected(translations)
     assert response.outputs["SCORE"][:, 0].tolist() == [one.score for one in translations]
@@ -213,11 +213,6 @@ def test_tokens_in_and_out(model: Any, translator: Translator) -> None:
             assert response.outputs["TRANSLATION"][row, column].decode() == text
 
 
-def test_only_what_is_asked_for_comes_back(model: Any) -> None:
-    (response,) = answers(model, [request("Haus", outputs=["SCORE"])])
-    assert list(response.outputs) == ["SCORE"]
-
-
 def test_options_of_each_request_and_sentence(model: Any, translator: Translator) -> None:
     options = {
         "BEAM_SIZE": 2, "LENGTH_PENALTY": 1.5, "LENGTH_PENALTY_FORM": b"length",
@@ -245,85 +240,92 @@ def test_options_of_each_request_and_sentence(model: Any, translator: Translator
     ]
 
 
-def test_alternatives_after_a_prefix(model: Any, translator: Translator) -> None:
-    lines, prefixes = ["the cat runs.", "Haus"], ["Hund the", ""]
-    (response,) = answers(
-        model, [request(lines, TARGET_PREFIX=texts(*prefixes), ALTERNATIVES=[4, 0])]
-    )
-    four = translator.translate(lines[:1], SearchOptions(alternatives=4), prefixes[:1])
-    assert best(response) == expected([*four, *translator.translate(lines[1:])])
-    (refused,) = answers(model, [request("a", ALTERNATIVES=17)])
-    assert "alternatives" in failure(refused)[1]
-    (refused,) = answers(model, [request("a", TARGET_PREFIX=texts(b"a\xff"))])
-    assert "UTF-8" in failure(refused)[1]
+TERMS = "# our terms\ncat\tHund\nhouse\tHaus\tthe house"
+GLOSSARY = Glossary([Entry("cat", ("Hund",)), Entry("house", ("Haus", "the house"))])
+TAGGED = "the <b>cat</b> runs, {name}."
+PAGE = "<h1>The cat</h1>\n<p>A <b>dog</b> runs. A tree.</p>\n"
+#: Sentences, inputs of each, and arguments of the translator that say the same.
+FEATURES: dict[str, tuple[list[str], dict[str, Any], list[dict[str, Any]]]] = {
+    "alternatives": (
+        ["the cat runs.", "Haus"],
+        {"TARGET_PREFIX": texts("Hund the", ""), "ALTERNATIVES": [4, 0]},
+        [{"options": SearchOptions(alternatives=4), "target_prefixes": "Hund the"}, {}],
+    ),
+    "constraints": (
+        ["the cat runs.", "Haus"],
+        {"CONSTRAINTS": texts("Hund\tthe dog", "")},
+        [{"constraints": ["Hund", "the dog"]}, {}],
+    ),
+    "terminology": (
+        ["the cat runs.", "the house under the tree", "the cat runs."],
+        {"TERMINOLOGY": texts(TERMS, TERMS, "")},
+        [{"terminology": GLOSSARY}, {"terminology": GLOSSARY}, {}],
+    ),
+    "markup": (
+        [TAGGED, "a <i>dog</i>", "<b>", "&lt; the cat"],
+        {"MARKUP": texts("html", "xml", "", "text")},
+        [{"markup": "html"}, {"markup": "xml"}, {}, {"markup": "text"}],
+    ),
+    "text without letters": (
+        ["12", "12", "a@b.org"],
+        {"TRANSLATE_ALL": [0, 1, 0]},
+        [{}, {"translate_all": True}, {}],
+    ),
+    "sentences and documents": (
+        ["The cat runs. A dog sleeps.", "- The cat runs.\n\n- A dog.\n", PAGE],
+        {"SPLIT_SENTENCES": [1, 0, 1], "DOCUMENT": [0, 1, 1], "MARKUP": texts("", "", "html")},
+        [
+            {"split_sentences": True},
+            {"document": True, "split_sentences": False},
+            {"document": True, "markup": "html"},
+        ],
+    ),
+}
 
 
-def test_constraints(model: Any, translator: Translator) -> None:
-    lines = ["the cat runs.", "Haus"]
-    (response,) = answers(model, [request(lines, CONSTRAINTS=texts("Hund\tthe dog", ""))])
-    with_phrases = translator.translate(lines[0], constraints=["Hund", "the dog"])
-    assert best(response) == expected([with_phrases, translator.translate(lines[1])])
-    (refused,) = answers(model, [request("a", CONSTRAINTS=texts("b"), BEAM_SIZE=1)])
-    assert "beam_size is 1" in failure(refused)[1]
-
-
-def test_terminology(model: Any, translator: Translator) -> None:
-    text = "# our terms\ncat\tHund\nhouse\tHaus\tthe house"
-    glossary = Glossary([Entry("cat", ("Hund",)), Entry("house", ("Haus", "the house"))])
-    lines = ["the cat runs.", "the house under the tree", "the cat runs."]
-    (response,) = answers(model, [request(lines, TERMINOLOGY=texts(text, text, ""))])
-    with_terms = translator.translate(lines[:2], terminology=glossary)
-    assert best(response) == expected([*with_terms, *translator.translate(lines[2:])])
-    for asked, message in (
-        ({"TERMINOLOGY": texts("cat")}, "the glossary of sentence 0, line 1 has no target phrase"),
-        ({"TERMINOLOGY": texts("#")}, "the glossary of sentence 0 has no entries"),
-        ({"TERMINOLOGY": texts("a\tb"), "BEAM_SIZE": 1}, "beam_size is 1"),
-    ):
-        (refused,) = answers(model, [request("a", **asked)])
-        assert message in failure(refused)[1]
-    (refused,) = answers(model, [request(TOKENS=[[5]], TERMINOLOGY=texts(text))])
-    assert "TERMINOLOGY" in failure(refused)[1]
+@pytest.mark.parametrize("name", FEATURES)
+def test_features_of_each_sentence(model: Any, translator: Translator, name: str) -> None:
+    if name.startswith("sentences"):
+        pytest.importorskip("sentencex")
+        pytest.importorskip("langcodes")
+    lines, inputs, arguments = FEATURES[name]
+    (response,) = answers(model, [request(lines, **inputs)])
+    methods = {True: translator.translate_document, False: translator.translate}
+    right = [
+        methods["document" in given](line, **{k: v for k, v in given.items() if k != "document"})
+        for line, given in zip(lines, arguments, strict=True)
+    ]
+    assert best(response) == expected(right)
 
 
 def test_errors_of_sentences(model: Any, translator: Translator) -> None:
-    lines = ["the cat runs.", "<b>a", "x" * 201, b"\xff", "Haus", "a", "the cat", "a"]
-    bad: dict[str, Any] = {
-        "MARKUP": texts("", "xml", "", "", "", "", "", ""),
-        "CONSTRAINTS": texts("", "", "", "", "Hund", "", "", ""),
-        "BEAM_SIZE": [4, 4, 4, 4, 1, 99, 4, 4],
-        "TERMINOLOGY": texts("", "", "", "", "", "", "no tab", ""),
-        "NUM_HYPOTHESES": [2, 1, 1, 1, 1, 1, 1, 1],
+    lines = ["the cat runs.", "<b>a", b"\xff", "Haus", "a", "a"]
+    inputs: dict[str, Any] = {
+        "MARKUP": texts("", "xml", "", "", "", ""),
+        "CONSTRAINTS": texts("", "", "", "Hund", "", ""),
+        "BEAM_SIZE": [4, 4, 4, 1, 99, 4],
+        "NUM_HYPOTHESES": [2, 1, 1, 1, 1, 1],
     }
-    (response,) = answers(model, [request(lines, RETURN_ERRORS=[1] * 8, **bad)])
-    good = [translator.translate(lines[0], SearchOptions(num_hypotheses=2)), None, None, None]
-    good += [None, None, None, translator.translate("a")]
-    assert best(response) == [[] if one is None else expected([one])[0] for one in good]
-    errors = [one.decode() for one in response.outputs["ERROR"][:, 0]]
+    (response,) = answers(model, [request(lines, RETURN_ERRORS=[1] * 6, **inputs)])
+    two, one = translator.translate(lines[0], SearchOptions(num_hypotheses=2)), "a"
+    right = expected([two, translator.translate(one)])
+    assert best(response) == [right[0], [], [], [], [], right[1]]
+    first, *errors, last = (error.decode() for error in response.outputs["ERROR"][:, 0])
+    assert first == last == ""
     for error, message in zip(
-        errors,
-        (
-            "", "sentence 1 is not well-formed XML", "sentence 2 has 201 characters",
-            "sentence 3 is not valid UTF-8", "beam_size is 1, and sentence 4 has constraints",
-            "beam_size 99 is more than this server's maximum", "the glossary of sentence 6, line 1",
-            "",
-        ),
+        errors, ("sentence 1 is not", "sentence 2 is not", "sentence 3 has", "beam_size 99"),
         strict=True,
     ):  # fmt: skip
         assert message in error
-        assert bool(message) == bool(error)
-    assert (response.outputs["SCORE"][1:7] == interface.NO_SCORE).all()
+    assert (response.outputs["SCORE"][1:5] == interface.NO_SCORE).all()
     # An error that its sentence does not return fails the request.
-    (refused,) = answers(model, [request(lines, RETURN_ERRORS=[1] * 6 + [0, 1], **bad)])
-    assert "glossary" in failure(refused)[1]
-    (refused,) = answers(model, [request(lines[:2], MARKUP=texts("", "xml"))])
-    assert "well-formed" in failure(refused)[1]
+    (refused,) = answers(model, [request(lines, RETURN_ERRORS=[1] * 4 + [0, 1], **inputs)])
+    assert "beam_size 99" in failure(refused)[1]
     (every,) = answers(model, [request(["<b>"], MARKUP=texts("xml"), RETURN_ERRORS=1)])
     assert every.outputs["COUNT"].tolist() == [[0]]
     # What concerns the whole request does, too.
     (refused,) = answers(model, [request(["a" * 200] * 30, RETURN_ERRORS=[1] * 30)])
     assert "the request costs" in failure(refused)[1]
-    (plain,) = answers(model, [request("a")])
-    assert plain.outputs["ERROR"].tolist() == [[b""]]
 
 
 def test_given_translations_are_scored(model: Any, translator: Translator) -> None:
@@ -339,14 +341,6 @@ def test_given_translations_are_scored(model: Any, translator: Translator) -> No
     for row, one in enumerate(found):
         rest = [interface.NO_LOG_PROB] * (log_probs.shape[2] - len(one.token_log_probs))
         assert log_probs[row, 0] == pytest.approx([*one.token_log_probs, *rest], abs=0.01)
-    for more, message in (
-        ({"CONSTRAINTS": texts("a")}, "translation"),
-        ({"MARKUP": texts("html")}, "given translation"),
-        ({"TARGET_PREFIX": texts("zq" * 99)}, "end symbol"),
-    ):
-        given_one = {"SCORE_PREFIX": 1, "TARGET_PREFIX": texts("Haus")}
-        (refused,) = answers(model, [request("a", **(given_one | more))])
-        assert message in failure(refused)[1]
 
 
 def test_alignments_and_confidences(model: Any, translator: Translator) -> None:
@@ -372,109 +366,60 @@ def test_alignments_and_confidences(model: Any, translator: Translator) -> None:
     assert any(alignments.reshape(-1))
     assert not any(plain.outputs["ALIGNMENTS"].reshape(-1))
     assert plain.outputs["WORD_CONFIDENCES"].shape == (len(LINES), 1, 0)
-    for name in asked:
-        (refused,) = answers(model, [request(TOKENS=[[5]], **{name: 1})])
-        assert "tokens" in failure(refused)[1]
 
 
-def test_markup(model: Any, translator: Translator) -> None:
-    lines = ["the <b>cat</b> runs, {name}.", "a <i>dog</i>", "<b>", "&lt; the cat"]
-    kinds = ["html", "xml", "", "text"]
-    (response,) = answers(model, [request(lines, MARKUP=texts(*kinds))])
-    assert best(response) == expected(
-        [
-            translator.translate(line, markup=kind or None)
-            for line, kind in zip(lines, kinds, strict=True)
-        ]
-    )
-    assert "{name}" in best(response)[0][0]
-    for asked, message in (
-        ({"MARKUP": texts("sgml")}, "'sgml'"),
-        ({"MARKUP": texts("xml")}, "XML"),
-        ({"MARKUP": texts("html"), "RETURN_WORDS": 1}, "RETURN_WORDS"),
-        ({"MARKUP": texts("html"), "RETURN_ALIGNMENTS": 1}, "markup"),
-        ({"MARKUP": texts("html"), "TARGET_PREFIX": texts("a")}, "markup"),
-        ({"MARKUP": texts("html"), "CONSTRAINTS": texts("a")}, "constraints"),
-        ({"DOCUMENT": 1, "TARGET_PREFIX": texts("a")}, "TARGET_PREFIX"),
-        ({"DOCUMENT": 1, "CONSTRAINTS": texts("a")}, "CONSTRAINTS"),
-        ({"DOCUMENT": 1, "SCORE_PREFIX": 1}, "SCORE_PREFIX"),
-        ({"DOCUMENT": 1, "TRANSLATE_ALL": 1}, "TRANSLATE_ALL"),
-    ):
-        (refused,) = answers(model, [request("<b>", **asked)])
-        assert message in failure(refused)[1]
-    for name, value in (("MARKUP", texts("html")), ("SPLIT_SENTENCES", 1), ("DOCUMENT", 1)):
-        (refused,) = answers(model, [request(TOKENS=[[5]], **{name: value})])
-        assert str(name) in failure(refused)[1]
-
-
-def test_text_without_letters(model: Any, translator: Translator) -> None:
-    (response,) = answers(model, [request(["12", "12", "a@b.org"], TRANSLATE_ALL=[0, 1, 0])])
-    lines = [translator.translate("12", translate_all=each) for each in (False, True)]
-    assert best(response) == expected([*lines, translator.translate("a@b.org")])
-    assert best(response)[0] == ["12"]
-
-
-def test_sentences_and_documents(model: Any, translator: Translator) -> None:
-    pytest.importorskip("sentencex")
-    pytest.importorskip("langcodes")
-    page = "<h1>The cat</h1>\n<p>A <b>dog</b> runs. A tree.</p>\n"
-    lines = ["The cat runs. A dog sleeps.", "- The cat runs.\n\n- A dog.\n", page]
-    (response,) = answers(
-        model,
-        [
-            request(
-                lines, SPLIT_SENTENCES=[1, 0, 1], DOCUMENT=[0, 1, 1], MARKUP=texts("", "", "html")
-            )
-        ],
-    )
-    assert best(response) == expected(
-        [
-            translator.translate(lines[0], split_sentences=True),
-            translator.translate_document(lines[1], split_sentences=False),
-            translator.translate_document(page, markup="html"),
-        ]
-    )
-
-
-BAD: dict[str, tuple[Callable[[], Request], str]] = {
-    "UTF-8": (lambda: request(["ok", b"a\xff"]), "sentence 1 is not valid UTF-8 at byte 1"),
-    "long": (lambda: request("x" * 201), "sentence 0 has 201 characters, more than this"),
-    "nothing": (lambda: request(BEAM_SIZE=2), "has neither TEXT nor TOKENS; send one"),
-    "both": (lambda: request("a", TOKENS=[[5]]), "has both TEXT and TOKENS"),
-    "beam 0": (lambda: request("a", BEAM_SIZE=0), "beam_size is 0; it must be at least 1"),
-    "beam": (lambda: request("a", BEAM_SIZE=17), "beam_size 17 is more than this"),
-    "n-best": (lambda: request("a", NUM_HYPOTHESES=9), "num_hypotheses is 9; it must be between"),
-    "penalty": (lambda: request("a", LENGTH_PENALTY=float("nan")), "length_penalty is nan"),
-    "form": (lambda: request("a", LENGTH_PENALTY_FORM=b"\xff"), "choose one of gnmt, length"),
-    "length": (lambda: request("a", MAX_LENGTH=9999), "max_length 9999 is more than"),
-    "one row": (lambda: request(["a", "b"], BEAM_SIZE=[2, -1]), "beam_size is -1"),
-    "token": (lambda: request(TOKENS=[[5, 99999]]), "sentence 0 has token 99999, outside"),
-    "gap": (lambda: request(TOKENS=[[5, -1, 6]]), "sentence 0 has token -1, outside"),
-    "shortest": (
-        lambda: request(["a", "b"], MIN_LENGTH=[1, 10**9]),
-        "min_length 1000000000 is more than the",
-    ),
-    "cost": (
-        lambda: request(["x" * 200] * 6 + ["x" * 100] * 6, BEAM_SIZE=[16] * 12),
+BAD: list[tuple[Any, dict[str, Any], str]] = [
+    (["ok", b"a\xff"], {}, "sentence 1 is not valid UTF-8 at byte 1"),
+    ("x" * 201, {}, "sentence 0 has 201 characters, more than this"),
+    (None, {"BEAM_SIZE": 2}, "has neither TEXT nor TOKENS; send one"),
+    ("a", {"TOKENS": [[5]]}, "has both TEXT and TOKENS"),
+    ("a", {"BEAM_SIZE": 0}, "beam_size is 0; it must be at least 1"),
+    ("a", {"BEAM_SIZE": 17}, "beam_size 17 is more than this"),
+    ("a", {"NUM_HYPOTHESES": 9}, "num_hypotheses is 9; it must be between"),
+    ("a", {"LENGTH_PENALTY": float("nan")}, "length_penalty is nan"),
+    ("a", {"LENGTH_PENALTY_FORM": b"\xff"}, "choose one of gnmt, length"),
+    ("a", {"MAX_LENGTH": 9999}, "max_length 9999 is more than"),
+    (["a", "b"], {"BEAM_SIZE": [2, -1]}, "beam_size is -1"),
+    (None, {"TOKENS": [[5, 99999]]}, "sentence 0 has token 99999, outside"),
+    (None, {"TOKENS": [[5, -1, 6]]}, "sentence 0 has token -1, outside"),
+    (None, {"TOKENS": [[5] * 999]}, "sentence 0 has 999 tokens; this bundle takes"),
+    (["a", "b"], {"MIN_LENGTH": [1, 10**9]}, "min_length 1000000000 is more than the"),
+    (
+        ["x" * 200] * 6 + ["x" * 100] * 6, {"BEAM_SIZE": [16] * 12},
         "costs 28800 (characters times beam_size of 12 sentences), more than this server's "
         "maximum of 20000; send at most 6 of them in a request",
     ),
-    "tokens": (lambda: request(TOKENS=[[5] * 999]), "sentence 0 has 999 tokens; this bundle takes"),
-}
+    ("a", {"ALTERNATIVES": 17}, "alternatives 17 is more than this"),
+    ("a", {"TARGET_PREFIX": texts(b"\xff")}, "target prefix of sentence 0 is not valid UTF-8"),
+    ("a", {"CONSTRAINTS": texts("b"), "BEAM_SIZE": 1}, "and sentence 0 has constraints"),
+    ("a", {"SCORE_PREFIX": 1, "TARGET_PREFIX": texts("zq" * 99)}, "end symbol"),
+    ("a", {"TERMINOLOGY": texts("cat")}, "glossary of sentence 0, line 1 has no target phrase"),
+    ("a", {"TERMINOLOGY": texts("#")}, "glossary of sentence 0 has no entries"),
+    ("a", {"MARKUP": texts("sgml")}, "'sgml'"),
+    ("<b>", {"MARKUP": texts("xml")}, "sentence 0 is not well-formed XML"),
+    ("<b>", {"MARKUP": texts("html"), "RETURN_WORDS": 1}, "leave RETURN_WORDS out"),
+    (None, {"TOKENS": [[5]], "RETURN_WORDS": 1}, "leave RETURN_WORDS out"),
+    ("a", {"DOCUMENT": 1, "TARGET_PREFIX": texts("a")}, "document and target prefixes"),
+    (None, {"TOKENS": [[5]], "TERMINOLOGY": texts(TERMS)}, "leave terminology out"),
+    (None, {"TOKENS": [[5]], "MARKUP": texts("html")}, "leave markup out"),
+    (None, {"TOKENS": [[5]], "SPLIT_SENTENCES": 1}, "leave split_sentences out"),
+    (None, {"TOKENS": [[5]], "DOCUMENT": 1}, "leave document out"),
+    (None, {"TOKENS": [[5]], "RETURN_ALIGNMENTS": 1}, "leave alignments out"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", BAD)
+@pytest.mark.parametrize(("text", "inputs", "message"), BAD)
 def test_a_bad_request_fails_alone(
-    model: Any, translator: Translator, caplog: pytest.LogCaptureFixture, name: str
+    model: Any,
+    translator: Translator,
+    caplog: pytest.LogCaptureFixture,
+    text: Any,
+    inputs: dict[str, Any],
+    message: str,
 ) -> None:
-    make, message = BAD[name]
+    tokens = translator.tokenizer.encode_source("a")
     first, bad, last = answers(
-        model,
-        [
-            request("the cat runs."),
-            make(),
-            request(TOKENS=[translator.tokenizer.encode_source("a")]),
-        ],
+        model, [request("the cat runs."), request(text, **inputs), request(TOKENS=[tokens])]
     )
     code, said = failure(bad)
     assert (code, message in said) == (TritonError.INVALID_ARG, True), said
@@ -596,6 +541,7 @@ def test_metrics(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = load(repository, capacity="1")
     (first,) = answers(model, [request(["the cat runs.", "Haus"])])
     wait_for(lambda: not model._admission.requests, "it to leave")
+    wait_for(lambda: model._service.statistics().steps > 0, "a step to be counted")
     held = Held(monkeypatch)
     answers_to = [request("x" * 201), request("a", timeout=1), request("b")]
     gone = request("c")
@@ -618,22 +564,12 @@ def test_metrics(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert values["translate_trt_target_tokens_total"] >= tokens > 0
     assert values["translate_trt_source_tokens_total"] > 2
     assert values["translate_trt_waiting_sentences"] == 0
+    assert values["translate_trt_batch_rows_total"] >= values["translate_trt_batch_steps_total"] > 0
     (latency,) = found["translate_trt_request_seconds"].metrics
     assert len(latency.observed) == 1
     assert latency.labels == {
         "model": "translation", "version": "1", "instance": "translation_0_0"
     }  # fmt: skip
-
-
-def test_steps_of_batches_are_published(repository: Path) -> None:
-    fake_triton.MetricFamily.ALL.clear()
-    model = load(repository)
-    answers(model, [request(["the cat runs.", "Haus"])])
-    wait_for(lambda: model._service.statistics().steps > 0, "a step to be counted")
-    model.finalize()
-    found = fake_triton.MetricFamily.ALL
-    values = {name: family.metrics[0].value for name, family in found.items()}
-    assert values["translate_trt_batch_rows_total"] >= values["translate_trt_batch_steps_total"] > 0
 
 
 def test_a_server_without_metrics(
@@ -713,25 +649,27 @@ def made(monkeypatch: pytest.MonkeyPatch, repository: Path, cores: int = 8, **gi
     return load(repository, **given)._translator
 
 
-def test_cores_are_shared_out(monkeypatch: pytest.MonkeyPatch, repository: Path) -> None:
-    def numbers(**given: Any) -> tuple[int, int]:
-        asked = made(monkeypatch, repository, **given).given
-        return asked["workers"], asked["threads"]
-
-    assert numbers() == (8, 1)
-    assert numbers(instances=2) == (4, 1)
-    assert numbers(instances=2, threads="2") == (2, 2)
-    assert numbers(workers="3", threads="5") == (3, 5)
-    assert numbers(instances=9) == (1, 1)
-
-
-def test_batches_on_a_gpu_do_not_follow_the_cores(
-    monkeypatch: pytest.MonkeyPatch, repository: Path
+@pytest.mark.parametrize(
+    ("given", "workers", "threads"),
+    [
+        ({}, 8, 1),
+        ({"instances": 2}, 4, 1),
+        ({"instances": 2, "threads": "2"}, 2, 2),
+        ({"workers": "3", "threads": "5"}, 3, 5),
+        ({"instances": 9}, 1, 1),
+        ({"kind": "GPU"}, None, 1),  # where batches do not follow the cores
+        ({"kind": "GPU", "workers": "3"}, 3, 1),
+    ],
+)
+def test_cores_are_shared_out(
+    monkeypatch: pytest.MonkeyPatch,
+    repository: Path,
+    given: dict[str, Any],
+    workers: int | None,
+    threads: int,
 ) -> None:
-    given = made(monkeypatch, repository, cores=64, kind="GPU").given
-    assert (given["workers"], given["batch_tokens"]) == (None, None)
-    given = made(monkeypatch, repository, kind="GPU", workers="3", batch_tokens="99").given
-    assert (given["workers"], given["batch_tokens"]) == (3, 99)
+    asked = made(monkeypatch, repository, **given).given
+    assert (asked["workers"], asked["threads"]) == (workers, threads)
 
 
 def test_where_and_what(monkeypatch: pytest.MonkeyPatch, repository: Path) -> None:
@@ -739,21 +677,13 @@ def test_where_and_what(monkeypatch: pytest.MonkeyPatch, repository: Path) -> No
     assert (asked.bundle, asked.target.name) == (repository / "translation/1/bundle", "onnx-int8")
     assert (asked.given["device"], asked.given["trust_code"]) == ("cpu", False)
     assert made(monkeypatch, repository, kind="GPU").given["device"] == "cuda:3"
-    linked = made(monkeypatch, repository, bundle="/elsewhere", trust_code="true")
-    assert (linked.bundle, linked.given["trust_code"]) == (Path("/elsewhere"), True)
+    assert asked.given["batch_tokens"] is None
+    changes = {"bundle": "/elsewhere", "trust_code": "true", "batch_tokens": "99"}
+    other = made(monkeypatch, repository, **changes)
+    assert (other.bundle, other.given["trust_code"]) == (Path("/elsewhere"), True)
+    assert other.given["batch_tokens"] == 99
 
 
 def test_a_repository_of_another_version(repository: Path) -> None:
     with pytest.raises(BundleError, match=f"format 1, this version reads {interface.FORMAT}"):
         load(repository, format="1")
-
-
-def test_a_repository_that_was_moved_and_one_that_is_damaged(
-    repository: Path, tmp_path: Path
-) -> None:
-    shutil.copytree(repository, tmp_path / "moved")
-    assert best(answers(load(tmp_path / "moved"), [request("")])[0]) == [[""]]
-    (step,) = tmp_path.rglob("step.onnx")
-    step.write_bytes(step.read_bytes()[:-1])
-    with pytest.raises(BundleError, match="incomplete"):
-        load(tmp_path / "moved")

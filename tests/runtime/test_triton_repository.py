@@ -106,40 +106,21 @@ def test_inputs_are_the_search_options(triton: Callable[..., Result], tmp_path: 
     assert triton().exit_code == 0
     config = configuration(tmp_path / "repo")
     inputs = {one["name"][0]: (one["data_type"][0], one["dims"][0]) for one in config["input"]}
-    fields = {field.name for field in dataclasses.fields(SearchOptions)} - {"return_attention"}
-    others = {
-        "TEXT", "TOKENS", "TARGET_PREFIX", "SCORE_PREFIX", "CONSTRAINTS", "TERMINOLOGY",
-        "MARKUP", "SPLIT_SENTENCES", "DOCUMENT", "RETURN_ALIGNMENTS", "RETURN_WORDS",
-        "RETURN_ERRORS", "TRANSLATE_ALL",
-    }  # fmt: skip
-    assert set(inputs) == others | {name.upper() for name in fields}
-    assert inputs["TEXT"] == ("TYPE_STRING", "1")
-    assert inputs["TOKENS"] == ("TYPE_INT32", "-1")
-    assert inputs["LENGTH_PENALTY"] == ("TYPE_FP64", "1")
-    assert inputs["EARLY_STOPPING"] == ("TYPE_BOOL", "1")
-    assert inputs["MAX_LENGTH"] == ("TYPE_INT32", "1")
-    assert inputs["LENGTH_PENALTY_FORM"] == ("TYPE_STRING", "1")
-    assert inputs["TARGET_LANGUAGE"] == ("TYPE_STRING", "1")
+    assert inputs == {
+        one.name: (f"TYPE_{one.data_type}", str(one.shape[0])) for one in interface.INPUTS
+    }
+    fields = {field.name.upper(): field.type for field in dataclasses.fields(SearchOptions)}
+    del fields["RETURN_ATTENTION"]
+    kinds = {"bool": "TYPE_BOOL", "int": "TYPE_INT32", "float": "TYPE_FP64", "str": "TYPE_STRING"}
+    for name, kind in fields.items():
+        assert inputs[name] == (kinds[str(kind).partition(" ")[0]], "1"), name
     assert all(one["optional"] == ["true"] for one in config["input"])
     ragged = [one["name"] for one in config["input"] if one.get("allow_ragged_batch") == ["true"]]
     assert ragged == [["TOKENS"]]
-    outputs = [one["name"][0] for one in config["output"]]
-    assert outputs == [one.name for one in interface.OUTPUTS]
-
-
-def test_numbers_left_open_are_the_servers_to_say(
-    triton: Callable[..., Result], tmp_path: Path
-) -> None:
-    assert triton().exit_code == 0
-    config = configuration(tmp_path / "repo")
+    assert [one["name"][0] for one in config["output"]] == [one.name for one in interface.OUTPUTS]
+    # What the server is to say is left open.
     assert not {"workers", "threads", "batch_tokens"} & parameters(config).keys()
     assert "preferred_batch_size" not in config["dynamic_batching"][0]
-
-
-def test_gpus(triton: Callable[..., Result], tmp_path: Path) -> None:
-    assert triton("--device", "cuda").exit_code == 0
-    kind = configuration(tmp_path / "repo")["instance_group"]
-    assert kind == [{"count": ["1"], "kind": ["KIND_GPU"]}]
 
 
 def test_several_instances_on_a_gpu_are_explained(
@@ -187,27 +168,6 @@ def test_a_bundle_is_not_linked_from_where_it_goes_away(tmp_path: Path, make_bun
     assert (inside / "manifest.json").exists()
 
 
-def test_one_that_is_there_needs_force(triton: Callable[..., Result], tmp_path: Path) -> None:
-    assert triton().exit_code == 0
-    refused = triton("--name", "other")
-    assert refused.exit_code == 1
-    assert "--force" in refused.stderr
-    assert triton("--name", "other", "--force").exit_code == 0
-    assert sorted(path.name for path in (tmp_path / "repo").iterdir()) == [
-        "other",
-        "repository.json",
-    ]
-
-
-def test_other_directories_are_not_replaced(triton: Callable[..., Result], tmp_path: Path) -> None:
-    (tmp_path / "repo/resnet").mkdir(parents=True)
-    (tmp_path / "repo/config.json").write_text("{}")
-    refused = triton("--force")
-    assert refused.exit_code == 1
-    assert "`translate-trt triton`" in refused.stderr
-    assert (tmp_path / "repo/resnet").exists()
-
-
 def test_notes_in_a_repository_are_not_deleted(
     triton: Callable[..., Result], tmp_path: Path
 ) -> None:
@@ -222,25 +182,6 @@ def test_notes_in_a_repository_are_not_deleted(
     assert f"{notes} is not part of the model repository" in refused.stderr
     notes.unlink()
     assert triton("--force").exit_code == 0
-
-
-@pytest.mark.parametrize("place", [".", "repo", "targets/onnx-fp32", "../link"])
-def test_a_bundle_is_not_replaced_by_its_repository(
-    tmp_path: Path, make_bundle: Any, place: str
-) -> None:
-    bundle = make_bundle("bundle")
-    (tmp_path / "link").symlink_to(bundle)
-    given = ["triton", bundle, "--output", bundle / place, "--force"]
-    result = CliRunner().invoke(main, list(map(str, given)))
-    assert result.exit_code == 1
-    assert "the output" in result.stderr
-    assert "the input" in result.stderr
-    read_manifest(bundle)
-    assert sorted(path.name for path in bundle.iterdir()) == [
-        "manifest.json",
-        "shared.spm",
-        "targets",
-    ]
 
 
 @pytest.mark.parametrize(
@@ -275,20 +216,12 @@ def test_what_is_wrong_is_said_and_nothing_is_written(
     assert [path.name for path in tmp_path.iterdir()] == ["bundle"]
 
 
-def test_a_damaged_bundle(triton: Callable[..., Result], tmp_path: Path) -> None:
-    (tmp_path / "bundle/targets/onnx-fp32/step.onnx").write_text("step of onnx-fp33")
-    assert "changed" in triton().stderr
-    assert not (tmp_path / "repo").exists()
-
-
 @pytest.mark.parametrize("text", ["plain", 'a "b" \\ c', "Übersetzung\n\t", "', { : }", ""])
 def test_strings_are_quoted_for_any_reader(text: str) -> None:
     written = to_text({"name": text, "inside": [{"kind": Name("KIND_CPU"), "on": True, "n": 1}]})
     assert written.isascii()
-    assert parse(written) == {
-        "name": [text],
-        "inside": [{"kind": ["KIND_CPU"], "on": ["true"], "n": ["1"]}],
-    }
+    inside = {"kind": ["KIND_CPU"], "on": ["true"], "n": ["1"]}
+    assert parse(written) == {"name": [text], "inside": [inside]}
 
 
 def test_flags_are_the_fields_of_the_options() -> None:

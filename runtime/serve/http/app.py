@@ -16,7 +16,7 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Match, Mount, Route
+from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
@@ -41,29 +41,6 @@ _PAGE_HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-cache",
 }
-
-
-class ApiRoute(Route):
-    """Route of the API, which names itself to the metrics.
-
-    Its path tolerates extra slashes at both ends, which some clients add when they join URLs.
-    FastAPI describes the routes and does not call them: its handling of arguments, of which no
-    route has any, costs processor time in every request.
-
-    Args:
-        described: The route in FastAPI's form.
-    """
-
-    def __init__(self, described: APIRoute) -> None:
-        super().__init__(
-            described.path, described.endpoint, name=described.name, methods=described.methods
-        )
-        self.path_regex = re.compile(f"/*{re.escape(described.path)}/*\\Z")
-
-    def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Add the route to the scope of a request that it matches."""
-        match, child = super().matches(scope)
-        return match, {**child, "route": self}
 
 
 class PageFiles(StaticFiles):
@@ -129,7 +106,9 @@ def create_app(
     handlers: dict[Any, Any] = {
         HttpError: refuse, TranslateTrtError: report, HTTPException: unknown
     }  # fmt: skip
-    middleware = [Middleware(Observing, metrics=state.metrics, draining=lambda: state.draining)]
+    routes = _routes(settings.page)
+    paths = {one.endpoint: one.path for one in routes if isinstance(one, Route)}
+    middleware = [Middleware(Observing, state=state, paths=paths)]
     if settings.cors_origins:
         cors = Middleware(
             CORSMiddleware, allow_origins=settings.cors_origins, allow_methods=["GET", "POST"],
@@ -138,7 +117,7 @@ def create_app(
         )  # fmt: skip
         middleware.append(cors)
     app = Starlette(
-        routes=_routes(settings.page), lifespan=lifespan, middleware=middleware,
+        routes=routes, lifespan=lifespan, middleware=middleware,
         exception_handlers=handlers,
     )  # fmt: skip
     app.state.server = state
@@ -157,9 +136,13 @@ def _routes(page_wanted: bool) -> list[BaseRoute]:
     async def openapi(_: Request) -> Response:
         return json_answer(description)
 
-    api = [ApiRoute(one) for one in described]
+    # FastAPI describes the routes and does not call them: its handling of arguments, of which no
+    # route has any, costs processor time in every request.
+    api = [Route(one.path, one.endpoint, methods=one.methods) for one in described]
+    for route in api:  # some clients join URLs with extra slashes
+        route.path_regex = re.compile(f"/*{re.escape(route.path)}/*\\Z")
     # LibreTranslate's path beside ours.
-    routes: list[BaseRoute] = [*api, *(Route(path, openapi) for path in ("/openapi.json", "/spec"))]
+    routes: list[BaseRoute] = [*api, *(Route(path, openapi) for path in ("/spec", "/openapi.json"))]
     if page_wanted:
         methods = {one.path: one.methods or () for one in api}
         routes.append(Mount("/", PageFiles(methods), name="page"))

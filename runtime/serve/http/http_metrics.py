@@ -9,24 +9,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from translate_trt.runtime.results import Statistics
-from translate_trt.runtime.serve.http.http_error import CLIENT_CLOSED
+from translate_trt.runtime.serve.load_metrics import COUNTERS, GAUGES
 
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-_OUTCOMES = {
-    408: "timeout", 413: "too_large", 429: "busy", CLIENT_CLOSED: "cancelled", 503: "unavailable",
-    504: "timeout",
-}  # fmt: skip
-_COUNTERS = {
-    "sentences": ("translate_trt_sentences", "Translated sentences, each segment of a long one"),
-    "source_tokens": ("translate_trt_source_tokens", "Translated source tokens"),
-    "target_tokens": ("translate_trt_target_tokens", "Tokens of the best translations"),
-    "steps": ("translate_trt_batch_steps", "Decoding steps of all batches"),
-    "rows": ("translate_trt_batch_rows", "Sum of the batch sizes over all steps"),
-}
-_GAUGES = {
-    "waiting": ("translate_trt_waiting_sentences", "Sentences in the pending queue"),
-    "running": ("translate_trt_running_sentences", "Sentences in batches"),
-}
 
 #: Name and statistics of each bundle.
 BundleStatistics = Callable[[], Iterable[tuple[str, Statistics]]]
@@ -42,11 +27,11 @@ class HttpMetrics:
     def __init__(self, statistics: BundleStatistics) -> None:
         self._registry = CollectorRegistry()
         self._registry.register(_BundleCollector(statistics))
-        self._requests = Counter(
+        self.requests = Counter(
             "translate_trt_http_requests", "Requests by route and outcome",
             ("route", "outcome"), registry=self._registry,
         )  # fmt: skip
-        self._seconds = Histogram(
+        self.seconds = Histogram(
             "translate_trt_http_request_seconds", "Time from the request to its whole answer",
             ("route",), buckets=_BUCKETS, registry=self._registry,
         )  # fmt: skip
@@ -59,22 +44,10 @@ class HttpMetrics:
             registry=self._registry,
         )  # fmt: skip
 
-    def answered(self, route: str, status: int, seconds: float) -> None:
-        """Count an answer."""
-        self._requests.labels(route, outcome(status)).inc()
-        self._seconds.labels(route).observe(seconds)
-
     def render(self) -> bytes:
         """Return all metrics in Prometheus' text format."""
         rendered: bytes = generate_latest(self._registry)
         return rendered
-
-
-def outcome(status: int) -> str:
-    """Return the outcome of a request for logs and metrics."""
-    if status < 400:
-        return "success"
-    return _OUTCOMES.get(status, "refused" if status < 500 else "failed")
 
 
 class _BundleCollector(Collector):
@@ -89,7 +62,7 @@ class _BundleCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield the metric families."""
         found = list(self._statistics())
-        for kind, named in ((CounterMetricFamily, _COUNTERS), (GaugeMetricFamily, _GAUGES)):
+        for kind, named in ((CounterMetricFamily, COUNTERS), (GaugeMetricFamily, GAUGES)):
             for field, (name, text) in named.items():
                 family = kind(name, text, labels=("model",))
                 for model, statistics in found:

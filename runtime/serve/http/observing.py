@@ -8,21 +8,25 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Any
 
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from translate_trt.runtime.serve.http.http_error import CLIENT_CLOSED
-from translate_trt.runtime.serve.http.http_metrics import HttpMetrics, outcome
 from translate_trt.runtime.serve.http.request_log import requests
+from translate_trt.runtime.serve.http.server_state import ServerState
 
 log = logging.getLogger("translate_trt")
 
 # Ids of clients are logged and sent back, so they have no white space or control characters.
 _ID = re.compile(rb"[A-Za-z0-9._:/+=-]{1,128}")
 _OTHER = "other"  # route of the page and of unknown paths, which would be labels without number
+_OUTCOMES = {
+    408: "timeout", 413: "too_large", 429: "busy", CLIENT_CLOSED: "cancelled", 503: "unavailable",
+    504: "timeout",
+}  # fmt: skip
 _FAILED = json.dumps({"error": "the server failed on this request; its log says why"}).encode()
 
 
@@ -31,12 +35,13 @@ class Observing:
 
     Args:
         app: The application.
-        metrics: Counts the answers.
-        draining: Returns whether the server is shutting down, so that connections should end.
+        state: State of the server, whose metrics count the answers; connections end while it is
+            draining.
+        paths: Names of the routes by their endpoint.
     """
 
-    def __init__(self, app: ASGIApp, metrics: HttpMetrics, draining: Callable[[], bool]) -> None:
-        self._app, self._metrics, self._draining = app, metrics, draining
+    def __init__(self, app: ASGIApp, state: ServerState, paths: Mapping[Any, str]) -> None:
+        self._app, self._state, self._paths = app, state, paths
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request."""
@@ -55,11 +60,12 @@ class Observing:
                 headers = message.setdefault("headers", [])
                 headers.append((b"x-request-id", request_id))
                 headers.append((b"x-content-type-options", b"nosniff"))
-                if self._draining():
+                if self._state.draining:
                     headers.append((b"connection", b"close"))
             await send(message)
 
-        self._metrics.in_flight.inc()
+        metrics = self._state.metrics
+        metrics.in_flight.inc()
         try:
             await self._app(scope, receive, send_observed)
         except ClientDisconnect:
@@ -73,15 +79,16 @@ class Observing:
                 await _send_failure(send_observed)
             status = 500
         finally:
-            self._metrics.in_flight.dec()
+            metrics.in_flight.dec()
             seconds = time.perf_counter() - begun
-            route = getattr(scope.get("route"), "path", "") or _OTHER
-            self._metrics.answered(route, status, seconds)
+            route, outcome = self._paths.get(scope.get("endpoint"), _OTHER), _outcome(status)
+            metrics.requests.labels(route, outcome).inc()
+            metrics.seconds.labels(route).observe(seconds)
             if requests.isEnabledFor(logging.INFO):
                 client = scope.get("client") or ("",)
                 fields = {
                     "request_id": request_id.decode(), "method": scope["method"], "route": route,
-                    "status": status, "outcome": outcome(status), "client": client[0],
+                    "status": status, "outcome": outcome, "client": client[0],
                     "milliseconds": round(1e3 * seconds, 2), **fields,
                 }  # fmt: skip
                 requests.info("request", extra={"fields": fields})
@@ -93,6 +100,13 @@ def _request_id(scope: Scope) -> bytes:
         if name == b"x-request-id" and _ID.fullmatch(value):
             return bytes(value)
     return secrets.token_hex(8).encode()
+
+
+def _outcome(status: int) -> str:
+    """Return the outcome of a request for logs and metrics."""
+    if status < 400:
+        return "success"
+    return _OUTCOMES.get(status, "refused" if status < 500 else "failed")
 
 
 async def _send_failure(send: Send) -> None:

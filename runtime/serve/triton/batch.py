@@ -7,9 +7,10 @@ An invalid sentence fails its request, unless the client asks for the errors of 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from operator import itemgetter
 from threading import Event, Lock
 from typing import Any, TypeAlias
 
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 
 from translate_trt.runtime.errors import InputError, OptionError
 from translate_trt.runtime.json_lines import WordsOf
+from translate_trt.runtime.line_request import LineRequest
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import TextHypothesis, Translation
 from translate_trt.runtime.serve.admission import search_cost
@@ -34,37 +36,17 @@ SentenceError: TypeAlias = InputError | OptionError
 
 @dataclass(frozen=True)
 class Line:
-    """A sentence as text or tokens, with its search options.
+    """A sentence of a request, or a document.
 
     Attributes:
-        source: Text or tokens.
-        options: Search options.
-        target_prefix: Text that the translation must begin with.
-        score: Whether that text is a whole translation, which is scored.
-        constraints: Phrases that it must have.
-        terminology: Glossary of the text.
-        markup: Kind of markup that is taken out; empty for none.
-        split_sentences: Whether to translate the sentences of the text one by one.
-        translate_all: Whether the model translates a text without letters as well.
-        document: Whether the text is a document, whose structure is kept.
-        alignments: Whether to align the words of the text and its translations.
+        request: Its text or tokens, and what is asked of the translation.
         words: Whether to return the confidence of each word.
         returns_error: Whether an error of the sentence is returned beside the translations of
             others; otherwise the request fails with it.
         error: Error of a sentence that cannot be translated.
     """
 
-    source: str | tuple[int, ...]
-    options: SearchOptions
-    target_prefix: str = ""
-    score: bool = False
-    constraints: tuple[str, ...] = ()
-    terminology: Glossary | None = None
-    markup: str = ""
-    split_sentences: bool = False
-    translate_all: bool = False
-    document: bool = False
-    alignments: bool = False
+    request: LineRequest
     words: bool = False
     returns_error: bool = False
     error: SentenceError | None = None
@@ -92,12 +74,14 @@ _CHARACTERS_PER_TOKEN = 4
 def cost(lines: Sequence[Line]) -> int:
     """Cost bound of a request: `search_cost` of its characters, or of MIN_LENGTH if larger."""
     total = 0
-    for line in lines:
-        options = line.options
-        per_token = 1 if isinstance(line.source, str) else _CHARACTERS_PER_TOKEN
-        characters = len(line.source) * per_token + len(line.target_prefix)
-        characters += sum(map(len, line.constraints))
-        total += search_cost(options, max(characters, options.min_length), bool(line.markup))
+    for request in (line.request for line in lines):
+        given = [*request.lines, *(request.targets or ()), *(request.tokens or ())]
+        given += [phrase for phrases in request.constraints or () for phrase in phrases]
+        texts = [one for one in given if isinstance(one, str)]
+        tokens = [one for one in given if not isinstance(one, str)]
+        size = sum(map(len, texts)) + _CHARACTERS_PER_TOKEN * sum(map(len, tokens))
+        least = max(size, request.options.min_length)
+        total += search_cost(request.options, least, request.markup is not None)
     return total
 
 
@@ -131,7 +115,7 @@ def read_lines(inputs: Mapping[str, Array], translator: Translator, limits: Limi
         except (InputError, OptionError) as error:
             if not returns_error:
                 raise
-            line = Line("", translator.default_options, error=error)
+            line = Line(LineRequest([""], translator.default_options), error=error)
         lines.append(dataclasses.replace(line, returns_error=returns_error))
     _check_cost(lines, limits)
     return lines
@@ -171,83 +155,52 @@ def _read_line(
         name = f"the glossary of sentence {row}"
         glossaries[terminology] = Glossary.parse(terminology.split("\n"), name)
     constraints = text(interface.CONSTRAINTS, "the constraints").split("\t")
-    line = Line(
+    options = _options(inputs, row, translator.default_options)
+    _check_limits(options, translator, limits)
+    request = translator.line_request(
         source,
-        _options(inputs, row, translator.default_options),
+        options,
         text(interface.TARGET_PREFIX, "the target prefix"),
-        _is_set(inputs, interface.SCORE_PREFIX, row),
-        tuple(phrase for phrase in constraints if phrase.strip()),
-        terminology=glossaries.get(terminology),
-        markup=text(interface.MARKUP, "the markup"),
+        name=f"sentence {row}",
+        score=_is_set(inputs, interface.SCORE_PREFIX, row),
         split_sentences=_is_set(inputs, interface.SPLIT_SENTENCES, row),
-        translate_all=_is_set(inputs, interface.TRANSLATE_ALL, row),
         document=_is_set(inputs, interface.DOCUMENT, row),
+        constraints=[phrase for phrase in constraints if phrase.strip()],
+        terminology=glossaries.get(terminology),
         alignments=_is_set(inputs, interface.RETURN_ALIGNMENTS, row),
-        words=_is_set(inputs, interface.RETURN_WORDS, row),
+        markup=text(interface.MARKUP, "the markup") or None,
+        translate_all=_is_set(inputs, interface.TRANSLATE_ALL, row),
     )
-    _check_line(row, line, translator, limits)
-    return line
+    words = _is_set(inputs, interface.RETURN_WORDS, row)
+    if words and (request.tokens is not None or request.markup is not None):
+        raise InputError(
+            f"sentence {row} is given as tokens or has markup, and only plain text has words; "
+            f"leave {interface.RETURN_WORDS.name} out."
+        )
+    # The texts themselves are checked as they are submitted.
+    translator.check_request(
+        request
+        if request.tokens is not None
+        else dataclasses.replace(request, lines=(), targets=None, constraints=None)
+    )
+    return Line(request, words)
 
 
-def _check_line(row: int, line: Line, translator: Translator, limits: Limits) -> None:
-    """Refuse options of a sentence that are out of range, or that the bundle does not support."""
+def _check_limits(options: SearchOptions, translator: Translator, limits: Limits) -> None:
+    """Refuse options that are beyond the limits of the bundle or the server."""
     longest = translator.manifest.limits.max_target_length
-    if line.options.min_length > longest:
+    if options.min_length > longest:
         raise OptionError(
-            f"min_length {line.options.min_length} is more than the {longest} tokens of the "
+            f"min_length {options.min_length} is more than the {longest} tokens of the "
             "longest translation that this bundle was exported for; use a smaller value."
         )
     for name in ("beam_size", "alternatives"):
-        if (value := getattr(line.options, name)) > limits.beam_size:
+        if (value := getattr(options, name)) > limits.beam_size:
             raise OptionError(
                 f"{name} {value} is more than this server's maximum of {limits.beam_size}; "
                 "use a smaller one, or create the model repository with a larger "
                 "--max-beam-size."
             )
-    source = None if isinstance(line.source, str) else line.source
-    _check_text(row, line)
-    if line.alignments or line.markup:
-        translator.check_request(translator.request((), line.options, alignments=True))
-    translator.check(line.options, source, f"sentence {row}", line.score)
-
-
-def _check_text(row: int, line: Line) -> None:
-    """Refuse inputs that need a text, or that do not go together."""
-    asked = [
-        tensor.name
-        for tensor, given in (
-            (interface.TERMINOLOGY, line.terminology),
-            (interface.MARKUP, line.markup),
-            (interface.SPLIT_SENTENCES, line.split_sentences),
-            (interface.TRANSLATE_ALL, line.translate_all),
-            (interface.DOCUMENT, line.document),
-            (interface.RETURN_ALIGNMENTS, line.alignments),
-            (interface.RETURN_WORDS, line.words),
-        )
-        if given
-    ]
-    if asked and not isinstance(line.source, str):
-        raise InputError(
-            f"sentence {row} is given as tokens, which have no words; send "
-            f"{interface.TEXT.name}, or leave {' and '.join(asked)} out."
-        )
-    if line.markup and line.words:
-        raise InputError(
-            f"sentence {row} has markup, which is no part of words; leave {interface.MARKUP.name} "
-            f"or {interface.RETURN_WORDS.name} out."
-        )
-    others = {
-        interface.TARGET_PREFIX: bool(line.target_prefix),
-        interface.SCORE_PREFIX: line.score,
-        interface.CONSTRAINTS: bool(line.constraints),
-        interface.TRANSLATE_ALL: line.translate_all,
-        interface.RETURN_ALIGNMENTS: line.alignments,
-    }
-    if line.document and any(others.values()):
-        names = " or ".join(tensor.name for tensor, given in others.items() if given)
-        raise InputError(
-            f"sentence {row} is a document; leave {interface.DOCUMENT.name} or {names} out."
-        )
 
 
 def _check_cost(lines: Sequence[Line], limits: Limits) -> None:
@@ -349,11 +302,11 @@ class Answer:
         if not self.lines:
             call(self)
         # No lock is held here, because splitting a text into segments takes time.
-        for row, line in enumerate(self.lines):
+        for line in self.lines:
             if self._cancelled.is_set():
                 break
             try:
-                future = self._submit(row, line)
+                future = self._submit(line)
             except Exception as error:
                 self._error = error
                 break
@@ -365,22 +318,13 @@ class Answer:
             self.cancel()
             done(None, rest)
 
-    def _submit(self, row: int, line: Line) -> Future[Translation]:
-        shared: dict[str, Any] = {
-            "request": self._request, "split_sentences": line.split_sentences,
-            "markup": line.markup or None, "terminology": line.terminology,
-            "name": f"sentence {row}",
-        }  # fmt: skip
+    def _submit(self, line: Line) -> Future[Translation]:
         try:
             if line.error is not None:
                 raise line.error
-            if line.document and isinstance(line.source, str):
-                return self._service.submit_document(line.source, line.options, **shared)
-            return self._service.submit(
-                line.source, line.options, line.target_prefix, score=line.score,
-                constraints=line.constraints, alignments=line.alignments,
-                translate_all=line.translate_all, **shared,
-            )  # fmt: skip
+            return self._service.submit_request(
+                line.request, request=self._request, result=itemgetter(0)
+            )
         except (InputError, OptionError) as error:
             if not line.returns_error:
                 raise
@@ -422,7 +366,7 @@ class Answer:
 def write_outputs(
     lines: Sequence[Line],
     found: Sequence[Translation | SentenceError],
-    wanted: Iterable[str],
+    wanted: Collection[str],
     words: WordsOf,
 ) -> dict[str, Array]:
     """Create the requested output arrays by name.
@@ -433,71 +377,56 @@ def write_outputs(
         wanted: Names of the outputs.
         words: Returns the words of a hypothesis with their confidences.
     """
-    width = max(line.options.result_count for line in lines)
+    width = max(line.request.options.result_count for line in lines)
     table = [one.hypotheses if isinstance(one, Translation) else () for one in found]
-    write: dict[str, Callable[[], Array]] = {
-        interface.TRANSLATION.name: lambda: _filled(
-            table, width, b"", np.object_, lambda one: one.text.encode("utf-8")
+    # Padding, type and value of each hypothesis, of which tensors with two axes have several.
+    values: dict[interface.Tensor, tuple[Any, Any, Callable[[Line, TextHypothesis], Any]]] = {
+        interface.TRANSLATION: (b"", np.object_, lambda _, one: one.text.encode("utf-8")),
+        interface.SCORE: (
+            interface.NO_SCORE, np.float64, lambda _, one: max(one.score, interface.NO_SCORE)
         ),
-        interface.SCORE.name: lambda: _filled(
-            table, width, interface.NO_SCORE, np.float64,
-            lambda one: max(one.score, interface.NO_SCORE),
-        ),
-        interface.TRUNCATED.name: lambda: _filled(
-            table, width, False, np.bool_, lambda one: one.truncated
-        ),
-        interface.TRANSLATION_TOKENS.name: lambda: _table(
-            table, width, interface.NO_TOKEN, np.int32,
+        interface.TRUNCATED: (False, np.bool_, lambda _, one: one.truncated),
+        interface.TRANSLATION_TOKENS: (
+            interface.NO_TOKEN, np.int32,
             lambda _, one: [token for segment in one.segments for token in segment.tokens],
         ),
-        interface.TOKEN_LOG_PROBS.name: lambda: _table(
-            table, width, interface.NO_LOG_PROB, np.float32,
+        interface.TOKEN_LOG_PROBS: (
+            interface.NO_LOG_PROB, np.float32,
             lambda _, one: [max(value, interface.NO_SCORE) for value in one.token_log_probs],
         ),
-        interface.ALIGNMENTS.name: lambda: _filled(
-            table, width, b"", np.object_,
-            lambda one: b"" if one.alignment is None else one.alignment.pharaoh().encode(),
+        interface.ALIGNMENTS: (
+            b"", np.object_,
+            lambda _, one: b"" if one.alignment is None else one.alignment.pharaoh().encode(),
         ),
-        interface.WORD_CONFIDENCES.name: lambda: _table(
-            table, width, interface.NO_CONFIDENCE, np.float32,
-            lambda row, one: [x.confidence for x in words(one)] if lines[row].words else [],
+        interface.WORD_CONFIDENCES: (
+            interface.NO_CONFIDENCE, np.float32,
+            lambda line, one: [word.confidence for word in words(one)] if line.words else [],
         ),
-        interface.COUNT.name: lambda: np.array([[len(best)] for best in table], np.int32),
-        interface.ERROR.name: lambda: np.array(
+    }  # fmt: skip
+    outputs = {
+        interface.COUNT.name: np.array([[len(best)] for best in table], np.int32),
+        interface.ERROR.name: np.array(
             [[b"" if isinstance(one, Translation) else str(one).encode()] for one in found],
             np.object_,
         ),
-    }  # fmt: skip
-    return {name: write[name]() for name in wanted}
+    }
+    for tensor, (fill, kind, value) in values.items():
+        if tensor.name in wanted:
+            rows = [
+                [value(line, one) for one in best] for line, best in zip(lines, table, strict=True)
+            ]
+            outputs[tensor.name] = _filled(tensor, rows, width, fill, kind)
+    return {name: outputs[name] for name in wanted}
 
 
 def _filled(
-    table: Sequence[Sequence[TextHypothesis]],
-    width: int,
-    fill: object,
-    kind: type[np.generic],
-    value: Callable[[TextHypothesis], object],
+    tensor: interface.Tensor, rows: Sequence[Sequence[Any]], width: int, fill: Any, kind: Any
 ) -> Array:
-    """Create an array [sentences, width] with one value per hypothesis."""
-    array = np.full((len(table), width), fill, kind)
-    for row, best in enumerate(table):
-        for column, one in enumerate(best):
-            array[row, column] = value(one)
-    return array
-
-
-def _table(
-    table: Sequence[Sequence[TextHypothesis]],
-    width: int,
-    fill: float,
-    kind: type[np.generic],
-    values: Callable[[int, TextHypothesis], Sequence[float]],
-) -> Array:
-    """Create an array [sentences, width, longest] with several values per hypothesis."""
-    found = [[values(row, one) for one in best] for row, best in enumerate(table)]
-    longest = max((len(one) for best in found for one in best), default=0)
-    array = np.full((len(table), width, longest), fill, kind)
-    for row, best in enumerate(found):
-        for column, one in enumerate(best):
-            array[row, column, : len(one)] = one
+    """Create an array [sentences, width], or [sentences, width, longest] of several values."""
+    has_several = len(tensor.shape) > 1
+    longest = [max((len(one) for row in rows for one in row), default=0)] if has_several else []
+    array = np.full((len(rows), width, *longest), fill, kind)
+    for number, row in enumerate(rows):
+        for column, one in enumerate(row):
+            array[(number, column, slice(len(one))) if has_several else (number, column)] = one
     return array

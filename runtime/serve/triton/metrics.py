@@ -12,6 +12,7 @@ from typing import Any
 import triton_python_backend_utils as triton
 
 from translate_trt.runtime.results import Statistics
+from translate_trt.runtime.serve.load_metrics import COUNTERS, GAUGES
 
 log = logging.getLogger("translate_trt")
 
@@ -28,22 +29,6 @@ class Outcome(Enum):
     TIMEOUT = "timeout"
     CANCELLED = "cancelled"
     FAILED = "failed"
-
-
-_COUNTERS = {
-    "sentences": (
-        "translate_trt_sentences_total",
-        "Translated sentences, counting each segment of a long one",
-    ),
-    "source_tokens": ("translate_trt_source_tokens_total", "Translated source tokens"),
-    "target_tokens": ("translate_trt_target_tokens_total", "Tokens of the best translations"),
-    "steps": ("translate_trt_batch_steps_total", "Decoding steps of all batches"),
-    "rows": ("translate_trt_batch_rows_total", "Sum of the batch sizes over all steps"),
-}
-_GAUGES = {
-    "waiting": ("translate_trt_waiting_sentences", "Sentences in the pending queue"),
-    "running": ("translate_trt_running_sentences", "Sentences in batches"),
-}
 
 
 class Metrics:
@@ -106,9 +91,10 @@ class Metrics:
             self._metrics[outcome.value] = requests.Metric(
                 labels={**labels, "outcome": outcome.value}
             )
-        for kind, named in ((counter, _COUNTERS), (gauge, _GAUGES)):
+        for kind, suffix, named in ((counter, "_total", COUNTERS), (gauge, "", GAUGES)):
             for field, (name, description) in named.items():
-                self._metrics[field] = family(name, description, kind).Metric(labels=labels)
+                made = family(f"{name}{suffix}", description, kind)
+                self._metrics[field] = made.Metric(labels=labels)
         self._metrics["in_work"] = family(
             "translate_trt_requests_in_work", "Unanswered requests", gauge
         ).Metric(labels=labels)
@@ -140,10 +126,10 @@ class Metrics:
         self._published = now
         for outcome, count in outcomes.items():
             self._metrics[outcome.value].increment(count)
-        for field in _COUNTERS:
+        for field in COUNTERS:
             if more := getattr(now, field) - getattr(before, field):
                 self._metrics[field].increment(more)
-        for field in _GAUGES:
+        for field in GAUGES:
             if getattr(now, field) != getattr(before, field):
                 self._metrics[field].set(getattr(now, field))
         for one in seconds:
