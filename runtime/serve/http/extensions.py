@@ -6,6 +6,7 @@ import json
 import math
 import time
 from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +14,7 @@ from fastapi import APIRouter, Request, Response
 from starlette.types import Receive, Scope, Send
 
 from translate_trt.runtime.errors import TranslateTrtError
+from translate_trt.runtime.line_names import LineNames
 from translate_trt.runtime.results import TextHypothesis
 from translate_trt.runtime.serve.http import detection
 from translate_trt.runtime.serve.http.api_schema import TRANSLATING, answers, body_of
@@ -24,15 +26,13 @@ from translate_trt.runtime.serve.http.messages import (
     StreamQuery,
 )
 from translate_trt.runtime.serve.http.receiving import read_query
-from translate_trt.runtime.serve.http.routing import Route
+from translate_trt.runtime.serve.http.routing import Route, Step
 from translate_trt.runtime.serve.http.server_state import (
     AUTO,
     ServerState,
-    answering,
     error_answer,
     json_answer,
 )
-from translate_trt.runtime.serve.http.text_translation import Work
 
 router = APIRouter(tags=["translate-trt"])
 
@@ -64,13 +64,13 @@ async def alternatives(request: Request) -> Response:
             400, "Invalid request: alternatives need a model for this pair of languages"
         )
     wanted = {"alternatives": query.count, "min_alternative_prob": query.min_prob}
-    work = state.work(query, route, num_hypotheses=1, **wanted)
+    steps = route.steps(query, document=False, num_hypotheses=1, **wanted)
     request.state.log.update(model=route.model, characters=size)
-    async with answering(request, state.deadline(query)):
-        with state.admitted([size], work):
-            found = await state.translation.alternatives(
-                route.hops[0], query.q, query.prefix, work, query.alignments
-            )
+    ((bundle, of_text),) = steps
+    prefix = [query.prefix] if query.prefix else None
+    of_text = replace(of_text, lines=[query.q], targets=prefix, names=LineNames(["the text"]))
+    async with state.translating(request, query, [([size], steps)]):
+        (found,) = await state.translation.lines(bundle.service, of_text)
     return json_answer(
         {
             "alternatives": [
@@ -120,9 +120,10 @@ async def stream(request: Request) -> Response:
     key = state.identify(request, query.api_key)
     size = state.check_texts([query.q], key, query)
     route, detected = _route(state, query)
-    work = replace(state.work(query, route), alignments=query.alignments)
+    steps = route.steps(query)
     request.state.log.update(model=route.model, characters=size)
-    return EventStream(state, request, query, work, size, detected)
+    events = _events(state, query, route, steps, detected)
+    return EventStream(request, state.translating(request, query, [([size], steps)]), events)
 
 
 class EventStream(Response):
@@ -130,32 +131,25 @@ class EventStream(Response):
 
     def __init__(
         self,
-        state: ServerState,
         request: Request,
-        query: StreamQuery,
-        work: Work,
-        size: int,
-        detected: dict[str, Any] | None,
+        translating: AbstractAsyncContextManager[None],
+        events: AsyncIterator[bytes],
     ) -> None:
         super().__init__(headers=_STREAM_HEADERS, media_type="text/event-stream")
         del self.headers["content-length"]
-        self._state, self._request, self._query = state, request, query
-        self._work, self._size, self._detected = work, size, detected
+        self._request, self._translating, self._events = request, translating, events
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the events. The answer begins with the first one, so that errors have a status."""
         started = False
-        state, query = self._state, self._query
         try:
-            async with answering(self._request, state.deadline(query)):
-                with state.admitted([self._size], self._work):
-                    async for event in _events(state, query, self._work, self._detected):
-                        if not started:
-                            started = True
-                            await send({"type": "http.response.start", "status": 200,
-                                        "headers": self.raw_headers})  # fmt: skip
-                        await send({"type": "http.response.body", "body": event,
-                                    "more_body": True})  # fmt: skip
+            async with self._translating:
+                async for event in self._events:
+                    if not started:
+                        started = True
+                        await send({"type": "http.response.start", "status": 200,
+                                    "headers": self.raw_headers})  # fmt: skip
+                    await send({"type": "http.response.body", "body": event, "more_body": True})
         except (HttpError, TranslateTrtError) as error:
             wrong = error if isinstance(error, HttpError) else as_http_error(error)
             if not started:
@@ -168,21 +162,25 @@ class EventStream(Response):
 
 
 async def _events(
-    state: ServerState, query: StreamQuery, work: Work, detected: dict[str, Any] | None
+    state: ServerState,
+    query: StreamQuery,
+    route: Route,
+    steps: tuple[Step, ...],
+    detected: dict[str, Any] | None,
 ) -> AsyncIterator[bytes]:
     begun = time.perf_counter()
     index = 0
-    async for before, source, found in state.translation.stream(query.q, work):
+    async for before, source, found in state.translation.stream(query.q, steps):
         if source:
             *others, last = (one.hypotheses[0] for one in found)
             fields = {"index": index, "before": before, "source": source, "text": last.text,
                       "score": last.score}  # fmt: skip
-            fields |= describe_words(query, work.route, others, last)
+            fields |= describe_words(query, route, others, last)
             yield _event("translation", fields)
             index += 1
         else:
             seconds = round(time.perf_counter() - begun, 4)
-            done = {"after": before, "sentences": index, "model": work.route.model,
+            done = {"after": before, "sentences": index, "model": route.model,
                     "seconds": seconds}  # fmt: skip
             if detected is not None:
                 done["detectedLanguage"] = detected

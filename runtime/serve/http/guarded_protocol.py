@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import math
 import socket
-from typing import Any, cast
+from typing import Any
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -53,8 +53,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self._requests = _Parser(self)
-        self.parser = cast(Any, self._requests)
+        self.parser = _Parser(self)
         self._start(self.head_seconds)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -121,10 +120,6 @@ class GuardedProtocol(HttpToolsProtocol):
         self._start(self.head_seconds)
         super().on_message_begin()
 
-    def on_header(self, name: bytes, value: bytes) -> None:
-        if self._in_head:
-            super().on_header(name, value)
-
     def on_body(self, body: bytes) -> None:
         self._body_bytes += len(body)
         self._body_received += len(body)
@@ -132,34 +127,34 @@ class GuardedProtocol(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        if self._requests.offers_upgrade():
+        if self.parser.should_upgrade():
             return
         self._complete = self._completed_in_read = True
         self._stop()
         super().on_message_complete()
 
     def on_headers_complete(self) -> None:
-        if self._requests.offers_upgrade():
-            return  # the parser begins again, without the offer
-        self._check_head()
-        self._in_head = False
-        self._stop()
-        super().on_headers_complete()
-
-    def _check_head(self) -> None:
-        """Refuse a head that is too large, although it arrived at once, or has not one Host.
+        """Begin the request, unless its head is too large or has not one Host.
 
         Raises:
             httptools.HttpParserError: The head is wrong.
         """
-        size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
-        hosts = sum(name == b"host" for name, _ in self.headers)
-        if size > _MOST_HEAD_BYTES:
+        if self.parser.should_upgrade():
+            return  # another parser gets the head without the offer
+        size, hosts = len(self.url), 0
+        for name, value in self.headers:
+            size += len(name) + len(value)
+            hosts += name == b"host"
+        if size > _MOST_HEAD_BYTES:  # although it arrived at once
             self._refusal = _LARGE_HEAD
         elif hosts > 1 or (not hosts and self.parser.get_http_version() == "1.1"):
             self._refusal = "The request needs one header Host."
         if self._refusal:
             raise httptools.HttpParserError(self._refusal)
+        self._in_head = False
+        self._stop()
+        super().on_headers_complete()
+        self.headers = []  # for trailers, which are ignored
 
     def send_400_response(self, msg: str) -> None:
         super().send_400_response(self._refusal or msg)
@@ -171,7 +166,8 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        self._watch_end()
+        if self._answered.response_complete:
+            self._watch_reader()
 
     def shutdown(self) -> None:
         if not (self._in_head and self._timer):  # a request may be under way
@@ -186,12 +182,8 @@ class GuardedProtocol(HttpToolsProtocol):
         self._write_paused = False
         self._stop_watching()
         super().resume_writing()
-        self._watch_end()
-
-    def _watch_end(self) -> None:
-        """Watch a client that has not yet read the end of a whole answer."""
         if self._answered is None or self._answered.response_complete:
-            self._watch_reader()
+            self._watch_reader()  # until the client has read the end of the answer
 
     def _watch_reader(self, before: float = math.inf) -> None:
         """Close the connection of a client that reads nothing for a while.
@@ -231,37 +223,37 @@ def guarded_protocol(seconds: float) -> type[GuardedProtocol]:
     return Protocol
 
 
-class _Parser:
+class _Parser(httptools.HttpRequestParser):
     """Parser of requests that ignores offers of an upgrade, as RFC 9110, section 7.8, allows.
 
     httptools parses no body after such an offer. A second parser gets the head without it.
     """
 
     def __init__(self, protocol: HttpToolsProtocol) -> None:
+        super().__init__(protocol)
         self._protocol = protocol
-        self._begin()
-
-    def _begin(self) -> None:
-        self._parser = httptools.HttpRequestParser(self._protocol)
         # As uvicorn: the answer to a pipelined request may close the connection.
-        self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        self.set_dangerous_leniencies(lenient_data_after_close=True)
 
-    def feed_data(self, data: bytes) -> None:
+    def feed_data(self, data: Any) -> None:
         """Parse data.
 
         Raises:
             httptools.HttpParserError: The data is not HTTP/1.1, or it is the method CONNECT.
         """
+        parser = self
         while True:
             try:
-                return self._parser.feed_data(data)
+                httptools.HttpRequestParser.feed_data(parser, data)
+                return
             except httptools.HttpParserUpgrade as offer:
-                data = self._head() + data[offer.args[0] :]
-                self._begin()
+                data = parser._head() + data[offer.args[0] :]
+                self._protocol.parser = parser = _Parser(self._protocol)
 
     def _head(self) -> bytes:
-        method, headers = self._parser.get_method(), self._protocol.headers
-        version = self._parser.get_http_version().encode()
+        """Return the head of the request without the offer."""
+        method, headers = self.get_method(), self._protocol.headers
+        version = self.get_http_version().encode()
         if method == b"CONNECT" or any(_STRAY & {*value} for _, value in headers):
             raise httptools.HttpParserError("the server is no proxy, or a header has several lines")
         lines = [b"%s %s HTTP/%s" % (method, self._protocol.url, version)]
@@ -272,23 +264,3 @@ class _Parser:
             if name != b"upgrade" and value:
                 lines.append(name + b": " + value)
         return b"\r\n".join(lines) + b"\r\n\r\n"
-
-    def offers_upgrade(self) -> bool:
-        """Return whether the request, whose headers are complete, offers an upgrade."""
-        return bool(self._parser.should_upgrade())
-
-    def should_upgrade(self) -> bool:
-        """Return False: no upgrade is accepted."""
-        return False
-
-    def should_keep_alive(self) -> bool:
-        """Return whether the connection stays open after the answer."""
-        return bool(self._parser.should_keep_alive())
-
-    def get_method(self) -> bytes:
-        """Return the method of the request."""
-        return bytes(self._parser.get_method())
-
-    def get_http_version(self) -> str:
-        """Return the version of HTTP of the request."""
-        return str(self._parser.get_http_version())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from translate_trt.runtime.results import TextHypothesis, Translation
-from translate_trt.runtime.serve.http.messages import TranslateQuery, WordsQuery
+from translate_trt.runtime.serve.http.messages import TextQuery, TranslateQuery
 from translate_trt.runtime.serve.http.routing import Route
 from translate_trt.runtime.translator import Translator
 
@@ -26,7 +26,7 @@ def describe_hypotheses(
 
 
 def describe_words(
-    query: WordsQuery,
+    query: TextQuery,
     route: Route,
     before: list[TextHypothesis],
     found: TextHypothesis,

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import ExitStack
-from dataclasses import replace
+from collections.abc import Callable
 from functools import partial
-from typing import Any
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 from fastapi import APIRouter, Request, Response
 
 from translate_trt.runtime.serve.http import detection
+from translate_trt.runtime.serve.http.api_keys import ApiKey
 from translate_trt.runtime.serve.http.api_schema import TRANSLATING, answers, body_of
 from translate_trt.runtime.serve.http.http_error import HttpError
 from translate_trt.runtime.serve.http.hypotheses import describe_hypotheses
@@ -24,13 +25,8 @@ from translate_trt.runtime.serve.http.messages import (
     TranslateQuery,
 )
 from translate_trt.runtime.serve.http.receiving import read_query
-from translate_trt.runtime.serve.http.routing import Route
-from translate_trt.runtime.serve.http.server_state import (
-    AUTO,
-    ServerState,
-    answering,
-    json_answer,
-)
+from translate_trt.runtime.serve.http.routing import Route, Step
+from translate_trt.runtime.serve.http.server_state import AUTO, ServerState, json_answer
 from translate_trt.runtime.serve.http.text_translation import SHORT
 
 router = APIRouter(tags=["LibreTranslate"])
@@ -57,70 +53,68 @@ async def translate(request: Request) -> Response:
             "alignments and format html"
         )  # fmt: skip
     key = state.identify(request, query.api_key)
-    texts = query.texts
-    size = state.check_texts(texts, key, query)
-    answer = await _answer(state, request, query, texts, size)
-    if query.hypotheses_wanted:
+    answer = await _answer(state, request, query, key)
+    if "hypotheses" in answer:  # the fields that LibreTranslate's answer has not
         answer["seconds"] = round(time.perf_counter() - begun, 4)
     return json_answer(answer)
 
 
+class _Part(NamedTuple):
+    """Texts of one source language: their numbers, and what translates them."""
+
+    numbers: list[int]
+    route: Route
+    steps: tuple[Step, ...]
+
+
 async def _answer(
-    state: ServerState, request: Request, query: TranslateQuery, texts: list[str], size: int
+    state: ServerState, request: Request, query: TranslateQuery, key: ApiKey | None
 ) -> dict[str, Any]:
-    names = ["the text"]
-    if isinstance(query.q, list):
+    shape: Callable[[list[Any]], Any]  # of each field of the answer
+    if isinstance(query.q, str):
+        texts, names, shape = [query.q], ["the text"], itemgetter(0)
+    else:
+        texts, shape = query.q, list
         names = [f"text {number}" for number in range(1, len(texts) + 1)]
-    detected = None
-    sources = [query.source] * len(texts)
+    size = state.check_texts(texts, key, query)
+    detected, sources = None, [query.source] * len(texts)
     if query.source == AUTO:
         detected = state.detect_each(query, texts, names)
         sources = [detection.source_of(one, query.target) for one in detected]
     count = max(query.num_hypotheses or 1, query.alternatives + 1)
-    routes = state.bundles.routes
-    works = {}
-    for source in dict.fromkeys(sources):
-        route = routes.find(source, query.target, query.model)
-        work = state.work(query, route, num_hypotheses=count)
-        if query.alignments or query.format == "html":
-            markup = "html" if query.format == "html" else None
-            work = replace(work, alignments=query.alignments, markup=markup)
-        works[source] = work
-    request.state.log.update(
-        model=",".join(work.route.model for work in works.values()), characters=size,
-        texts=len(texts),
-    )  # fmt: skip
+    routes, parts = state.bundles.routes, dict[str, _Part]()
+    for number, source in enumerate(sources):
+        if source not in parts:
+            route = routes.find(source, query.target, query.model)
+            parts[source] = _Part([], route, route.steps(query, num_hypotheses=count))
+        parts[source].numbers.append(number)
+    models = [part.route.model for part in parts.values()]
+    request.state.log.update(model=",".join(models), characters=size, texts=len(texts))
     found: list[Any] = [None] * len(texts)
-    numbers = {
-        source: [number for number, one in enumerate(sources) if one == source] for source in works
-    }
-    async with answering(request, state.deadline(query)):
-        with ExitStack() as stack:
-            for source, work in works.items():
-                sizes = [len(texts[number]) for number in numbers[source]]
-                stack.enter_context(state.admitted(sizes, work))
-            for source, work in works.items():
-                own = [texts[number] for number in numbers[source]]
-                of_own = [names[number] for number in numbers[source]]
-                translated = await state.translation.translate(own, work, of_own)
-                for number, by_hops in zip(numbers[source], translated, strict=True):
-                    found[number] = by_hops
+    work = [([len(texts[n]) for n in part.numbers], part.steps) for part in parts.values()]
+    async with state.translating(request, query, work):
+        for numbers, _, steps in parts.values():
+            translated = await state.translation.translate(
+                [texts[number] for number in numbers], steps, [names[number] for number in numbers]
+            )
+            for number, by_steps in zip(numbers, translated, strict=True):
+                found[number] = by_steps
         described = None
-        if query.hypotheses_wanted:
-            describe = partial(_described, query, [works[one].route for one in sources], found)
+        named = query.num_hypotheses is not None
+        if query.details or named or query.words or query.tokens or query.alignments:
+            describe = partial(_described, query, [parts[one].route for one in sources], found)
             # Words and tokens of long texts take seconds, in which others must be answered.
             described = describe() if size <= SHORT else await asyncio.to_thread(describe)
-    shape = _of_array if isinstance(query.q, list) else _of_one
-    answer: dict[str, Any] = {"translatedText": shape([by_hops[-1].text for by_hops in found])}
+    answer: dict[str, Any] = {"translatedText": shape([by_steps[-1].text for by_steps in found])}
     if detected is not None:
         answer["detectedLanguage"] = shape(detected)
     if query.alternatives:
         answer["alternatives"] = shape(
-            [_others(by_hops[-1].hypotheses, query.alternatives) for by_hops in found]
+            [_others(by_steps[-1].hypotheses, query.alternatives) for by_steps in found]
         )
     if described is not None:
         answer["hypotheses"] = shape(described)
-        answer["model"] = shape([works[source].route.model for source in sources])
+        answer["model"] = shape([parts[source].route.model for source in sources])
     return answer
 
 
@@ -130,14 +124,6 @@ def _described(query: TranslateQuery, routes: list[Route], found: list[Any]) -> 
         describe_hypotheses(query, route, by_hops)
         for route, by_hops in zip(routes, found, strict=True)
     ]
-
-
-def _of_one(values: list[Any]) -> Any:
-    return values[0]
-
-
-def _of_array(values: list[Any]) -> Any:
-    return values
 
 
 def _others(hypotheses: Any, count: int) -> list[str]:

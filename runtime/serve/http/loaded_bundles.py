@@ -30,7 +30,6 @@ class LoadedBundles:
 
     def __init__(self, sources: Sequence[BundleSource], settings: HttpSettings) -> None:
         self.sources, self._settings = tuple(sources), settings
-        self._pivot = public_code(settings.pivot) if settings.pivot else ""
         self._routes: Routes | None = None
         self._changing = asyncio.Lock()
         self._retiring: set[asyncio.Task[None]] = set()
@@ -66,7 +65,7 @@ class LoadedBundles:
             for one in bundles:
                 one.close()
             raise
-        self._routes = Routes(bundles, self._pivot)
+        self._routes = self._joined(bundles)
 
     async def reload(self, only: Sequence[int] | None = None) -> dict[str, str | None]:
         """Load bundles again, one after the other, and replace each by its new version.
@@ -118,10 +117,14 @@ class LoadedBundles:
         translator = await asyncio.to_thread(open_translator, source, self._settings)
         return ServedBundle(source, bundle_languages(source, translator.manifest), translator)
 
+    def _joined(self, bundles: Sequence[ServedBundle]) -> Routes:
+        pivot = public_code(self._settings.pivot) if self._settings.pivot else ""
+        return Routes(bundles, pivot, self._settings.max_beam_size)
+
     def _replace(self, number: int, new: ServedBundle) -> None:
         bundles = list(self.routes.bundles)
         old, bundles[number] = bundles[number], new
-        self._routes = Routes(bundles, self._pivot)
+        self._routes = self._joined(bundles)
         task = asyncio.create_task(old.retire())
         self._retiring.add(task)
         task.add_done_callback(self._retiring.discard)

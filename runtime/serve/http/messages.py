@@ -39,16 +39,17 @@ class Query(BaseModel):
     )
 
 
-class WordsQuery(Query):
+class TextQuery(Query):
     """Requests whose answers may say more about the words of translations."""
 
+    format: str = "text"
     words: bool = Field(default=False, description="Add the words with the confidence of each")
     alignments: bool = Field(
         default=False, description="Add pairs of aligned words (source, translation), from 0"
     )
 
 
-class TranslateQuery(WordsQuery):
+class TranslateQuery(TextQuery):
     """A text or several to translate.
 
     `q`, `source`, `target`, `format`, `alternatives` and `api_key` are those of LibreTranslate.
@@ -67,19 +68,8 @@ class TranslateQuery(WordsQuery):
     )
     tokens: bool = Field(default=False, description="Add the log-probabilities of the tokens")
 
-    @property
-    def texts(self) -> list[str]:
-        """The texts, in order."""
-        return [self.q] if isinstance(self.q, str) else self.q
 
-    @property
-    def hypotheses_wanted(self) -> bool:
-        """Whether the answer has the fields that LibreTranslate's has not."""
-        named = self.num_hypotheses is not None
-        return self.details or named or self.words or self.tokens or self.alignments
-
-
-class StreamQuery(WordsQuery):
+class StreamQuery(TextQuery):
     """A text whose translation is sent sentence by sentence."""
 
     format: Literal["text"] = Field(default="text", description="Format of the text")
@@ -88,7 +78,7 @@ class StreamQuery(WordsQuery):
     )
 
 
-class AlternativesQuery(WordsQuery):
+class AlternativesQuery(TextQuery):
     """A sentence and the beginning of its translation, whose next words are asked for."""
 
     format: Literal["text"] = Field(default="text", description="Format of the sentence")

@@ -1,15 +1,32 @@
-"""Routes between languages: the bundles that a text passes through."""
+"""Routes between languages: the bundles that a text passes through, and what each is asked for."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
+from translate_trt.runtime.line_request import LineRequest
+from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.serve.http.http_error import HttpError
 from translate_trt.runtime.serve.http.languages import language_name, match_code
+from translate_trt.runtime.serve.http.messages import TextQuery
 from translate_trt.runtime.serve.http.served_bundle import ServedBundle
+from translate_trt.runtime.text.glossary import Entry, Glossary
+from translate_trt.runtime.text.sentences import base_language
+
+# Options that have fields of their own in the API, or none.
+_OWN_FIELDS = frozenset(
+    {"source_language", "target_language", "num_hypotheses", "alternatives",
+     "min_alternative_prob", "return_attention"}
+)  # fmt: skip
+_OPTIONS = frozenset(field.name for field in dataclasses.fields(SearchOptions)) - _OWN_FIELDS
+# Options whose memory grows with their number, limited by `max_beam_size`.
+_COUNTS = ("beam_size", "num_hypotheses", "alternatives")
+# Usual requests whose steps a route keeps: making and checking them takes half a millisecond.
+_MOST_USUAL = 64
 
 
 @dataclass(frozen=True)
@@ -21,20 +38,86 @@ class Hop:
     target: str
 
 
-@dataclass(frozen=True)
+class Step(NamedTuple):
+    """A bundle and the request that it gets for texts, without lines and names yet."""
+
+    bundle: ServedBundle
+    request: LineRequest
+
+
 class Route:
-    """One hop, two that meet in a pivot language, or none from a language to itself."""
+    """One hop, two that meet in a pivot language, or none from a language to itself.
 
-    hops: tuple[Hop, ...]
-    #: Arguments of usual requests (`ServerState.work`).
-    works: dict[tuple[tuple[str, Any], ...], Any] = field(
-        default_factory=dict, compare=False, repr=False
-    )
+    Attributes:
+        hops: The hops, in order.
+        model: Names of the bundles, as in "de-en+en-fr".
+    """
 
-    @property
-    def model(self) -> str:
-        """Names of the bundles, as in "de-en+en-fr"."""
-        return "+".join(hop.bundle.name for hop in self.hops)
+    def __init__(self, hops: Sequence[Hop], max_beam_size: int) -> None:
+        self.hops, self._max_beam_size = tuple(hops), max_beam_size
+        self.model = "+".join(hop.bundle.name for hop in hops)
+        self._usual: dict[tuple[Any, ...], tuple[Step, ...]] = {}
+
+    def steps(self, query: TextQuery, document: bool = True, **search: Any) -> tuple[Step, ...]:
+        """Return the steps that translate the texts of a request.
+
+        Args:
+            query: Fields of the request.
+            document: Whether the texts are documents, whose structure stays.
+            search: Search options of the last hop, beside those of the query.
+
+        Raises:
+            HttpError: An option is unknown or beyond the server's limits.
+            TranslateTrtError: An option is out of range, or a bundle does not support it.
+        """
+        if query.options or query.terminology:
+            return self._steps(query, document, search)
+        key = (query.format, query.alignments, document, *search.items())
+        if (steps := self._usual.get(key)) is None:
+            steps = self._steps(query, document, search)
+            if len(self._usual) < _MOST_USUAL:
+                self._usual[key] = steps
+        return steps
+
+    def _steps(self, query: TextQuery, document: bool, search: dict[str, Any]) -> tuple[Step, ...]:
+        if unknown := set(query.options) - _OPTIONS:
+            raise HttpError(400, f"Invalid request: there is no option {min(unknown)[:40]!r}")
+        searches = [self._search(hop, query, search) for hop in self.hops]
+        if query.terminology and len(self.hops) > 1:
+            raise HttpError(
+                400, "Invalid request: terminology is not used through a pivot language; ask for "
+                "each translation separately",
+            )  # fmt: skip
+        entries = [Entry(source, (target,)) for source, target in query.terminology.items()]
+        steps = []
+        for hop, options in zip(self.hops, searches, strict=True):
+            translator = hop.bundle.translator
+            request = translator.request(
+                (), options, document=document, alignments=query.alignments,
+                split_sentences=document and (base_language(hop.source) or False),
+                markup="html" if query.format == "html" else None,
+                terminology=Glossary(entries) if entries else None,
+            )  # fmt: skip
+            translator.check_request(request)
+            steps.append(Step(hop.bundle, request))
+        return tuple(steps)
+
+    def _search(self, hop: Hop, query: TextQuery, search: dict[str, Any]) -> SearchOptions:
+        """Return the search options of a hop, which are checked."""
+        of_hop = search if hop is self.hops[-1] else {}
+        translator = hop.bundle.translator
+        base = hop.bundle.languages.options(translator.default_options, hop.source, hop.target)
+        wanted = {**query.options, **of_hop}
+        if "num_hypotheses" in of_hop and "beam_size" not in query.options:
+            wanted["beam_size"] = max(base.beam_size, of_hop["num_hypotheses"])
+        # Before any other check, so that huge counts get the server's limit as their reason.
+        counts = (wanted.get(name, getattr(base, name)) for name in _COUNTS)
+        if any(isinstance(n, int) and n > self._max_beam_size for n in counts):
+            raise HttpError(
+                400, f"Invalid request: more than {self._max_beam_size} beams or translations of "
+                "a text",
+            )  # fmt: skip
+        return dataclasses.replace(base, **wanted)
 
 
 class Routes:
@@ -43,11 +126,12 @@ class Routes:
     Args:
         bundles: The bundles; of several for one pair of languages the first has precedence.
         pivot: Public code of the preferred pivot language; empty for routes of one hop alone.
+        max_beam_size: Most beams, hypotheses and alternatives of a text.
     """
 
-    def __init__(self, bundles: Sequence[ServedBundle], pivot: str) -> None:
+    def __init__(self, bundles: Sequence[ServedBundle], pivot: str, max_beam_size: int) -> None:
         self.bundles = tuple(bundles)
-        self._pivot = pivot
+        self._pivot, self._max_beam_size = pivot, max_beam_size
         self._found: dict[tuple[str, str, str | None], Route | None] = {}
 
     @cached_property
@@ -78,10 +162,12 @@ class Routes:
         """
         codes = []
         for code, available in ((source, self.sources), (target, self.targets)):
-            found = match_code(code, available) or match_code(code, self.languages)
-            if found is None:
-                raise HttpError(400, f"{code[:40]} is not supported")
-            codes.append(found)
+            if code not in available:
+                found = match_code(code, available) or match_code(code, self.languages)
+                if found is None:
+                    raise HttpError(400, f"{code[:40]} is not supported")
+                code = found
+            codes.append(code)
         if model is not None and all(model != one.name for one in self.bundles):
             names = ", ".join(one.name for one in self.bundles)
             raise HttpError(400, f"no model is called {model[:200]!r}; there are: {names}")
@@ -120,16 +206,16 @@ class Routes:
 
     def _search(self, source: str, target: str, model: str | None) -> Route | None:
         if source == target:
-            return Route(())
+            return Route((), self._max_beam_size)
         if (hop := self._hop(source, target, model)) is not None:
-            return Route((hop,))
+            return Route((hop,), self._max_beam_size)
         if not self._pivot or model is not None:
             return None
         between = (set(self.sources) & set(self.targets)) - {source, target}
         for pivot in sorted(between, key=lambda code: (code != self._pivot, code)):
             first, second = self._hop(source, pivot), self._hop(pivot, target)
             if first is not None and second is not None:
-                return Route((first, second))
+                return Route((first, second), self._max_beam_size)
         return None
 
     def _hop(self, source: str, target: str, model: str | None = None) -> Hop | None:

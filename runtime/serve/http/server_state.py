@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import json
 import logging
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from contextlib import ExitStack, asynccontextmanager, contextmanager
-from typing import Any
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import ExitStack, asynccontextmanager
+from typing import Any, TypeAlias
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.native.core import plain_lines
-from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import Statistics
 from translate_trt.runtime.serve.admission import Admission, search_cost
 from translate_trt.runtime.serve.http import detection
@@ -26,17 +24,11 @@ from translate_trt.runtime.serve.http.http_metrics import HttpMetrics
 from translate_trt.runtime.serve.http.http_settings import HttpSettings
 from translate_trt.runtime.serve.http.languages import language_name, match_code
 from translate_trt.runtime.serve.http.loaded_bundles import LoadedBundles
-from translate_trt.runtime.serve.http.messages import (
-    AlternativesQuery,
-    Query,
-    StreamQuery,
-    TranslateQuery,
-)
+from translate_trt.runtime.serve.http.messages import Query, TextQuery
 from translate_trt.runtime.serve.http.rate_limit import RateLimit, client_name
-from translate_trt.runtime.serve.http.routing import Route
+from translate_trt.runtime.serve.http.routing import Step
 from translate_trt.runtime.serve.http.served_bundle import BundleSource
-from translate_trt.runtime.serve.http.text_translation import TextTranslation, Work
-from translate_trt.runtime.text.glossary import Entry, Glossary
+from translate_trt.runtime.serve.http.text_translation import TextTranslation
 from translate_trt.runtime.text.translatable import is_translatable
 
 log = logging.getLogger("translate_trt")
@@ -46,16 +38,9 @@ AUTO = "auto"
 _BEARER = "bearer"
 # Shorter texts of an array have the language of all of them together.
 _LONG_ENOUGH_TO_DETECT = 40
-# Arguments of usual requests that a route keeps: making and checking them takes half a millisecond.
-_MOST_WORKS = 64
-# Options that have fields of their own in the API, or none.
-_OWN_FIELDS = frozenset(
-    {"source_language", "target_language", "num_hypotheses", "alternatives",
-     "min_alternative_prob", "return_attention"}
-)  # fmt: skip
-# Options whose memory grows with their number, limited by `max_beam_size`.
-_COUNTS = ("beam_size", "num_hypotheses", "alternatives")
-_OPTIONS = frozenset(field.name for field in dataclasses.fields(SearchOptions)) - _OWN_FIELDS
+
+#: Numbers of characters of texts, and the steps of their route.
+Part: TypeAlias = tuple[Sequence[int], Sequence[Step]]
 
 
 class ServerState:
@@ -127,10 +112,7 @@ class ServerState:
         return detection.detect(text, self.bundles.routes.sources)
 
     def detect_each(
-        self,
-        query: TranslateQuery | StreamQuery | AlternativesQuery,
-        texts: Sequence[str],
-        names: Sequence[str],
+        self, query: TextQuery, texts: Sequence[str], names: Sequence[str]
     ) -> list[dict[str, Any]]:
         """Return the most likely language of each text.
 
@@ -231,112 +213,66 @@ class ServerState:
         most = self.settings.max_characters
         if key is not None and key.max_characters is not None:
             most = key.max_characters
-        size = sum(map(len, texts))
-        sizes = {"request": size}
+        counted = {"request": texts}
         if query is not None:
-            sizes["terminology"] = sum(len(a) + len(b) for a, b in query.terminology.items())
-            words = (value for value in query.options.values() if isinstance(value, str))
-            sizes["options"] = sum(map(len, words))
-        for name, one in sizes.items():
-            if one > most:
-                raise HttpError(413, f"Invalid request: {name} ({one}) exceeds text limit ({most})")
-        return size
-
-    def work(self, query: Query, route: Route, **options: Any) -> Work:
-        """Return the arguments of a translation.
-
-        Args:
-            query: Fields of the request.
-            route: Bundles to translate by.
-            options: Search options of the last hop, beside those of the query. Routes keep the
-                result for queries without options and terminology.
-
-        Raises:
-            HttpError: An option is unknown or beyond the server's limits.
-            TranslateTrtError: An option is out of range.
-        """
-        if unknown := set(query.options) - _OPTIONS:
-            raise HttpError(400, f"Invalid request: there is no option {min(unknown)[:40]!r}")
-        common = None if query.options or query.terminology else (*options.items(),)
-        known: Work | None = None if common is None else route.works.get(common)
-        if known is not None:
-            return known
-        work = self._make_work(query, route, options)
-        if common is not None and len(route.works) < _MOST_WORKS:
-            route.works[common] = work
-        return work
-
-    def _make_work(self, query: Query, route: Route, options: dict[str, Any]) -> Work:
-        found = []
-        for hop in route.hops:
-            of_hop = options if hop is route.hops[-1] else {}
-            base = hop.bundle.languages.options(
-                hop.bundle.translator.default_options, hop.source, hop.target
-            )
-            wanted = {**query.options, **of_hop}
-            if "num_hypotheses" in of_hop and "beam_size" not in query.options:
-                wanted["beam_size"] = max(base.beam_size, of_hop["num_hypotheses"])
-            # Before any other check, so that huge counts get the server's limit as their reason.
-            counts = (wanted.get(name, getattr(base, name)) for name in _COUNTS)
-            if any(isinstance(n, int) and n > self.settings.max_beam_size for n in counts):
+            counted["terminology"] = [*query.terminology.keys(), *query.terminology.values()]
+            counted["options"] = [one for one in query.options.values() if isinstance(one, str)]
+        for name, given in counted.items():
+            if (size := sum(map(len, given))) > most:
                 raise HttpError(
-                    400, f"Invalid request: more than {self.settings.max_beam_size} beams or "
-                    "translations of a text",
-                )  # fmt: skip
-            made = dataclasses.replace(base, **wanted) if wanted else base
-            hop.bundle.translator.check(made)
-            found.append(made)
-        if query.terminology and len(route.hops) > 1:
-            raise HttpError(
-                400, "Invalid request: terminology is not used through a pivot language; ask for "
-                "each translation separately",
-            )  # fmt: skip
-        entries = [Entry(source, (target,)) for source, target in query.terminology.items()]
-        return Work(route, tuple(found), Glossary(entries) if entries else None)
+                    413, f"Invalid request: {name} ({size}) exceeds text limit ({most})"
+                )
+        return sum(map(len, texts))
 
-    @contextmanager
-    def admitted(self, sizes: Sequence[int], work: Work) -> Iterator[None]:
-        """Count a request among those in flight, and keep its bundles loaded.
+    @asynccontextmanager
+    async def translating(
+        self, request: Request, query: Query, parts: Sequence[Part]
+    ) -> AsyncIterator[None]:
+        """Count a request among those in flight, and keep its bundles loaded during the block.
 
-        A request enters the block before it waits for anything: a reload would free its bundles.
+        The block is cancelled when the client leaves, or when the time to answer is up. It is
+        entered before the request waits for anything: a reload would free its bundles.
 
         Args:
-            sizes: Number of characters of each text.
-            work: How they are translated.
+            request: The request.
+            query: Its fields.
+            parts: Its texts.
 
         Raises:
             BusyError: The server is at its capacity.
+            HttpError: The time is up.
+            ClientDisconnect: The client has closed the connection.
         """
-        cost = request_cost(sizes, work)
+        cost = request_cost(parts)
+        seconds = min(query.timeout or self.settings.timeout, self.settings.timeout)
         self._admission.admit(cost)
         try:
             with ExitStack() as stack:
-                for hop in work.route.hops:
-                    stack.enter_context(hop.bundle.used())
-                yield
+                for _, steps in parts:
+                    for step in steps:
+                        stack.enter_context(step.bundle.used())
+                async with _watched(request, seconds):
+                    yield
         finally:
             self._admission.leave(cost)
 
-    def deadline(self, query: Query) -> float:
-        """Return the seconds to answer in."""
-        return min(query.timeout or self.settings.timeout, self.settings.timeout)
 
-
-def request_cost(sizes: Sequence[int], work: Work) -> int:
+def request_cost(parts: Sequence[Part]) -> int:
     """Return the bound of a request's cost, from the numbers of characters of its texts.
 
     A sentence has at least two characters and at least `min_length` tokens.
     """
-    total = sum(
-        search_cost(one, max(size, one.min_length * ((size + 1) // 2)), work.markup is not None)
-        for one in work.options
-        for size in sizes
-    )
+    total = 0
+    for sizes, steps in parts:
+        for _, request in steps:
+            for size in sizes:
+                tokens = max(size, request.options.min_length * ((size + 1) // 2))
+                total += search_cost(request.options, tokens, request.markup is not None)
     return max(1, total)
 
 
 @asynccontextmanager
-async def answering(request: Request, seconds: float) -> AsyncIterator[None]:
+async def _watched(request: Request, seconds: float) -> AsyncIterator[None]:
     """Cancel the block when the client leaves or after some seconds.
 
     Raises:

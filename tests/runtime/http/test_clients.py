@@ -139,28 +139,3 @@ def test_requests_of_other_clients(url: str, translation: str, client: str) -> N
         assert (found[:3], found[-4:], found.count("<b>")) == ("<p>", "</p>", 1)
     else:
         assert found == translation
-
-
-@pytest.mark.parametrize(
-    ("path", "query", "status", "error"),
-    [
-        ("detect", {"q": "Hello"}, 200, None),
-        ("detect", {}, 400, "Invalid request: missing q parameter"),
-        ("translate", {"q": "Hello", "source": "auto", "target": "de"}, 200, None),
-        ("translate", {"q": "Hello", "source": "en", "target": "zz"}, 400, "zz is not supported"),
-        ("translate", {"q": "Hello", "source": "und", "target": "de"}, 400, "und is not supported"),
-        ("translate", PAIR, 400, "Invalid request: missing q parameter"),
-    ],
-)
-def test_answers_are_those_of_libretranslate(
-    url: str, path: str, query: dict[str, Any], status: int, error: str | None
-) -> None:
-    answer = httpx.post(url + path, data=query)
-    assert answer.status_code == status
-    found = answer.json()
-    if path == "detect" and status == 200:
-        assert found[0]["language"] == "en"
-    elif status == 200:
-        assert found["detectedLanguage"]["language"] == "en"
-    else:
-        assert found == {"error": error}

@@ -119,15 +119,39 @@ def test_a_stream_adds_up_to_the_translation(client: TestClient, source: str) ->
         text.replace("-", "").split()
     )
     joined = "".join(one["before"] + one["text"] for _, one in sentences) + done["after"]
-    whole = client.post("/translate", json=query).json()["translatedText"]
-    assert joined == whole
+    whole = client.post("/translate", json=query).json()
+    assert joined == whole["translatedText"]
+    assert done.get("detectedLanguage") == whole.get("detectedLanguage")
+
+
+@pytest.mark.parametrize("pair", [("en", "de"), ("de", "fr")], ids="-".join)
+def test_streamed_sentences_have_the_words_of_translations(
+    client: TestClient, pair: tuple[str, str]
+) -> None:
+    query = QUERY | {"source": pair[0], "target": pair[1], "words": True, "alignments": True}
+    *sentences, _ = events(client.post("/translate/stream", json=query).text)
+    assert sentences
+    for _, sentence in sentences:
+        again = client.post("/translate", json=query | {"q": sentence["source"]}).json()
+        (expected,) = again["hypotheses"]
+        assert sentence["words"] == expected["words"]
+        assert sentence["alignments"] == expected["alignments"]
+    plain = events(client.post("/translate/stream", json=QUERY).text)
+    assert not {"words", "alignments"} & plain[0][1].keys()
+
+
+def test_alternatives_have_words(client: TestClient) -> None:
+    query = QUERY | {"q": "the cat runs.", "count": 3, "words": True, "alignments": True}
+    for one in client.post("/alternatives", json=query).json()["alternatives"]:
+        assert [word["text"] for word in one["words"]] == one["text"].split()
+        assert {target for _, target in one["alignments"]} == set(range(len(one["words"])))
 
 
 def test_an_error_ends_a_stream(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     from translate_trt.runtime import BackendError
 
     service = client.app.state.server.bundles.routes.bundles[0].service  # type: ignore[attr-defined]
-    submit, count = service.submit_document, []
+    submit, count = service.submit_request, []
 
     def fail_later(*arguments: Any, **named: Any) -> Any:
         count.append(1)
@@ -138,7 +162,7 @@ def test_an_error_ends_a_stream(client: TestClient, monkeypatch: pytest.MonkeyPa
             future.set_exception(BackendError("no memory"))
         return future
 
-    monkeypatch.setattr(service, "submit_document", fail_later)
+    monkeypatch.setattr(service, "submit_request", fail_later)
     answer = client.post("/translate/stream", json=QUERY)
     assert answer.status_code == 200
     assert [kind for kind, _ in events(answer.text)] == ["translation", "error"]

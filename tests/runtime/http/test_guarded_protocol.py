@@ -149,3 +149,89 @@ def test_nothing_is_written_after_a_refusal() -> None:
         assert transport.written == refusal
 
     asyncio.run(run())
+
+
+def exchange(*pieces: bytes, head_seconds: float = 60) -> bytes:
+    """Return what is written to a client that sends pieces, until its connection is closed."""
+
+    async def run() -> bytes:
+        transport = Transport()
+        protocol = connect(transport, head_seconds)
+        for piece in pieces:
+            if not transport.is_closing():
+                protocol.data_received(piece)
+            await asyncio.sleep(0)
+        await transport.closed.wait()
+        return transport.written
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: x\r\n\r\n", 400),
+        (b"\0\1\2\3\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nX-Long: " + b"x" * 200_000, 400),
+        (b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"x" * 70_000 + b"\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400),
+        (b"CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n", 400),
+        (b"GET / HTTP/1.0\r\n\r\n", 200),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_heads(head: bytes, status: int) -> None:
+    assert exchange(head).startswith(b"HTTP/1.1 %d " % status)
+
+
+CHUNKED = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+LONG = b"X: " + b"y" * 1_000
+
+
+@pytest.mark.parametrize(
+    ("sent", "head_seconds"),
+    [
+        (b"GET / HTTP/1.1\r\nHost: a", 0.01),
+        (CHUNKED + b"0\r\nX: y\r\n", 0.01),
+        (CHUNKED + b"0\r\n" + (LONG + b"\r\n") * 1_000, 1e6),
+        (CHUNKED + b"0\r\n" + LONG * 1_000, 1e6),
+    ],
+    ids=["head", "trailers", "many trailers", "a long trailer"],
+)
+def test_what_is_slow_or_endless_is_closed(sent: bytes, head_seconds: float) -> None:
+    pieces = (sent[begin : begin + 50_000] for begin in range(0, len(sent), 50_000))
+    assert b"HTTP/1.1 4" not in exchange(*pieces, head_seconds=head_seconds)
+
+
+def test_small_chunks_are_read_and_trailers_ignored() -> None:
+    chunks, trailers = b"1\r\nx\r\n" * 100_000, b"0\r\nX: y\r\n\r\n"
+    assert exchange(CHUNKED + chunks + trailers, request("1.1", "close")).count(ANSWER) == 2
+
+    async def run() -> None:
+        protocol = connect(Transport(), 60)
+        protocol.data_received(CHUNKED)
+        before = [*protocol.scope["headers"]]
+        protocol.data_received(trailers)
+        assert protocol.scope["headers"] == before
+
+    asyncio.run(run())
+
+
+def test_offers_of_an_upgrade_are_ignored_wherever_the_data_is_cut() -> None:
+    """Java's client and `curl --http2` offer HTTP/2 in each request."""
+    body = b'{"q": "the cat"}'
+    head = (
+        b"POST / HTTP/1.1\r\nHost: a\r\nConnection: keep-alive, Upgrade, HTTP2-Settings\r\n"
+        b"Upgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQCAAAAAAIAAAAA\r\n"
+        b"Content-Length: %d\r\n\r\n" % len(body)
+    )
+    websocket = (
+        b"GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+        b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+    )
+    sent = head + body + websocket + request("1.1", "close")
+
+    for cut in (len(sent), 20, len(head) - 2, len(head), len(head) + 5, len(head + body)):
+        written = exchange(sent[:cut], sent[cut:])
+        assert (written.count(b"HTTP/1.1 200 "), written.count(b"HTTP/1.1 4")) == (3, 0)

@@ -124,13 +124,9 @@ def chromium() -> Iterator[Any]:
         yield opened
 
 
-@pytest.fixture(params=["desktop"])
-def opened(chromium: Any, server: str, request: pytest.FixtureRequest) -> Iterator[Opened]:
-    sizes = {"desktop": (1180, 720), "phone": (320, 640)}
-    width, height = sizes[request.param]
-    context = chromium.new_context(
-        viewport={"width": width, "height": height}, has_touch=request.param == "phone", locale="en"
-    )
+@pytest.fixture
+def opened(chromium: Any, server: str) -> Iterator[Opened]:
+    context = chromium.new_context(viewport={"width": 1180, "height": 720}, locale="en")
     context.set_default_timeout(10_000)
     one = Opened(context.new_page(), server)
     yield one
@@ -284,15 +280,6 @@ def test_an_older_translation_never_replaces_a_newer_one(opened: Opened) -> None
     page.wait_for_selector("#target .word >> text=zwei")
     held[0].abort()
     assert opened.translated() == "zwei"
-
-
-@pytest.mark.nightly
-def test_sentences_appear_one_by_one(opened: Opened, translator: Translator) -> None:
-    opened.open()
-    opened.type(TEXT)
-    found = translator.translate_document(TEXT)
-    assert opened.translated().strip() == found.text.strip()
-    assert opened.page.locator("#target .sentence").count() == 2
 
 
 REFUSALS = {
