@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from translate_trt.runtime.cli import main
+from translate_trt.runtime.line_request import LineRequest
 from translate_trt.runtime.serve.corpus.job import ShardRecord
 
 Run = Callable[..., Result]
@@ -47,6 +48,12 @@ def shards(monkeypatch: pytest.MonkeyPatch, fake_translator: Any) -> list[Any]:
     def translate(shards: Any, work: Any, on_finished: Any, address: Any) -> None:
         asked.append((work, address))
         translator = fake_translator(work.bundle, work.target)
+        translator.request = lambda lines, options, terminology, **_: LineRequest(
+            lines, options, terminology=terminology
+        )
+        translator.translate_request = lambda request: translator.translate(
+            request.lines, request.options, terminology=request.terminology
+        )
         for shard in shards:
             on_finished(
                 shard, translate_shard(shard, work.job, translator, work.search, work.options)

@@ -382,7 +382,6 @@ def test_a_shard_that_kills_its_workers(
     assert {path.name: path.read_text() for path in (tmp_path / "out").glob("*.txt")} == expected
 
 
-@HOSTS
 def test_a_cluster_of_this_machine_listens_to_no_other(
     bundle: Path, text: Path, tmp_path: Path
 ) -> None:

@@ -416,7 +416,7 @@ def train(tokenizer: Path, checkpoint: Path, bundle: Path) -> Writer:
 
 
 def corpus(tokenizer: Path, checkpoint: Path, bundle: Path) -> Writer:
-    from translate_trt.runtime.confidence import Word
+    from translate_trt.runtime.line_request import LineRequest
     from translate_trt.runtime.options import SearchOptions
     from translate_trt.runtime.results import Hypothesis, TextHypothesis, Translation
     from translate_trt.runtime.serve.corpus.job import Job, open_job
@@ -432,14 +432,14 @@ def corpus(tokenizer: Path, checkpoint: Path, bundle: Path) -> Writer:
         def __init__(self, version: str) -> None:
             self.version = version
 
-        def words(self, hypothesis: TextHypothesis) -> list[Word]:
-            return []
+        def request(self, lines: Any, options: SearchOptions, **_: Any) -> LineRequest:
+            return LineRequest(lines, options)
 
-        def translate(self, lines: Any, options: Any = None, **_: Any) -> list[Translation]:
+        def translate_request(self, request: LineRequest) -> list[Translation]:
             none = (Hypothesis((), 0.0, (0.0,)),)
             return [
                 Translation((TextHypothesis(f"{self.version} {line}", 0.0, none),))
-                for line in lines
+                for line in request.lines
             ]
 
     def write(directory: Path, version: str) -> None:

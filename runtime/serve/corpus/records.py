@@ -15,9 +15,14 @@ from typing import IO, Any, NamedTuple
 from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.io.compression import decompressed, reading_compressed
 from translate_trt.runtime.io.lines import check_text, open_input, read_lines
-from translate_trt.runtime.json_lines import WordsOf, json_hypotheses
+from translate_trt.runtime.json_lines import WordsOf, json_hypotheses, json_line
 from translate_trt.runtime.native.core import plain_lines
-from translate_trt.runtime.record_formats import JsonLinesFormat, TsvFormat, translation_columns
+from translate_trt.runtime.record_formats import (
+    JsonLinesFormat,
+    TextFormat,
+    TsvFormat,
+    translation_columns,
+)
 from translate_trt.runtime.results import TextHypothesis, Translation
 from translate_trt.runtime.serve.corpus.plan import (
     COMPRESSED,
@@ -56,23 +61,23 @@ class BadRecord(NamedTuple):
 
 
 class LineRecord(NamedTuple):
-    """An object of JSON or a row of TSV.
+    """A text, an object of JSON or a row of TSV.
 
     Attributes:
         texts: Texts to translate, in order.
         render: Returns the output line of the translations of `texts`.
-        untranslated: Output line if a text turns out to be one that cannot be translated.
+        untranslated: Output line if a text turns out to be one that cannot be translated; see
+            `BadRecord.line`.
         constraints: Phrases that each translation must have, as many lists as `texts`.
     """
 
     texts: Sequence[str]
     render: Callable[[Sequence[Translation]], str | None]
-    untranslated: bytes
+    untranslated: bytes | None = None
     constraints: Sequence[Sequence[str]] = ()
 
 
-#: A text, an object of JSON or a row of TSV, or a record that cannot be translated.
-Record = str | LineRecord | BadRecord
+Record = LineRecord | BadRecord
 #: Returns the record of a line; None for a line that is too long.
 Parse = Callable[[bytes | None], Record]
 
@@ -102,7 +107,7 @@ def read_records(
         shard: The shard.
         options: Options of the run.
         size: Maximum number of records in a chunk.
-        words: Returns the words of a hypothesis, which JSON lines get; None adds none.
+        words: Returns the words of a hypothesis, which JSON gets; None adds none.
         count: Maximum number of hypotheses per translation, for which TSV gets columns.
 
     Raises:
@@ -110,7 +115,7 @@ def read_records(
     """
     shard.source.check_unchanged()
     if shard.source.kind == PARQUET:
-        yield from _rows(shard, options, size)
+        yield from _rows(shard, options, size, words)
     else:
         yield from _lines(shard, options, size, words, count)
     shard.source.check_unchanged()
@@ -120,7 +125,7 @@ def _lines(
     shard: Shard, options: CorpusOptions, size: int, words: WordsOf | None, count: int
 ) -> Iterator[Chunk]:
     most_bytes = options.max_characters * _MOST_BYTES_OF_A_CHARACTER
-    parse: Parse = partial(_record, options=options)
+    parse: Parse = partial(_record, _text_format(options, words), options=options)
     if options.input_format == JSON_LINES:
         most_bytes = _MOST_BYTES_OF_FIELDS
         form = json_lines_format(options, words)
@@ -176,15 +181,23 @@ def _skip_line(stream: IO[bytes]) -> None:
             return
 
 
-def _record(value: bytes | None, options: CorpusOptions) -> Record:
+def _text_format(options: CorpusOptions, words: WordsOf | None) -> TextFormat:
+    if options.json:
+        return TextFormat(partial(json_line, words=words))
+    return TextFormat(lambda _, translation: translation.text)
+
+
+def _record(form: TextFormat, value: bytes | None, options: CorpusOptions) -> Record:
     if value is None:
         return BadRecord(TOO_LONG)
     try:
         text = value.decode("utf-8")
     except UnicodeDecodeError:
         return BadRecord(INVALID_UTF8)
-    reason = _fault(text, options)
-    return text if reason is None else BadRecord(reason)
+    if (reason := _fault(text, options)) is not None:
+        return BadRecord(reason)
+    (record,) = form.read([text], "")
+    return LineRecord(record.texts, record.render)
 
 
 def _fault(text: str, options: CorpusOptions) -> str | None:
@@ -310,14 +323,17 @@ class _TsvShard:
         return LineRecord(record.texts, record.render, untranslated)
 
 
-def _rows(shard: Shard, options: CorpusOptions, size: int) -> Iterator[Chunk]:
+def _rows(
+    shard: Shard, options: CorpusOptions, size: int, words: WordsOf | None
+) -> Iterator[Chunk]:
     import pyarrow
 
+    form = _text_format(options, words)
     with open_parquet(shard.source) as file:
         try:
             for batch in _batches(file, shard.begin, shard.end, size):
                 values = _bytes(batch.column(options.column))
-                yield Chunk([_cell(value, options) for value in values], batch)
+                yield Chunk([_cell(form, value, options) for value in values], batch)
         except pyarrow.ArrowException as error:
             raise InputError(f"cannot read {shard.source.path}: {error}") from error
 
@@ -346,8 +362,9 @@ def _bytes(column: Any) -> Sequence[bytes | None]:
     return values
 
 
-def _cell(value: bytes | None, options: CorpusOptions) -> Record:
+def _cell(form: TextFormat, value: bytes | None, options: CorpusOptions) -> Record:
     if value is None:
         return BadRecord(NULL)
-    record = _record(value, options)
-    return BadRecord(EMPTY) if isinstance(record, str) and not record.strip() else record
+    record = _record(form, value, options)
+    is_empty = isinstance(record, LineRecord) and not record.texts[0].strip()
+    return BadRecord(EMPTY) if is_empty else record

@@ -6,9 +6,15 @@ import dataclasses
 import importlib.util
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
-from translate_trt.runtime.bundle.manifest import read_manifest, verify_files
+from translate_trt.runtime.bundle.manifest import (
+    Manifest,
+    TargetEntry,
+    read_manifest,
+    verify_files,
+)
 from translate_trt.runtime.errors import BackendError, OptionError
 from translate_trt.runtime.io.outputs import check_apart
 from translate_trt.runtime.line_request import LineRequest
@@ -35,7 +41,7 @@ from translate_trt.runtime.serve.corpus.run_options import (
     CorpusOptions,
     WorkerOptions,
 )
-from translate_trt.runtime.text.documents import SplitText
+from translate_trt.runtime.text.documents import TextSplitter
 from translate_trt.runtime.text.sentences import chosen_rules
 
 #: Called with the number of shards and the number of those finished before.
@@ -87,13 +93,30 @@ def prepare_work(
     manifest = read_manifest(bundle)
     entry = manifest.target(target, shortlist)
     verify_files(bundle, manifest, entry.name)
+    _check_target(bundle, manifest, entry, search, options)
+    sources = _checked_inputs(inputs, options)
+    check_apart(output, [bundle])
+    job = Job(output.resolve(), make_settings(manifest, entry.name, search, options))
+    return Work(str(bundle.resolve()), entry.name, search, options, workers, job), sources
+
+
+def _check_target(
+    bundle: Path,
+    manifest: Manifest,
+    entry: TargetEntry,
+    search: SearchOptions,
+    options: CorpusOptions,
+) -> None:
+    """Refuse options that a target was not compiled for."""
     library = native_library()
     if library is None:
         raise BackendError(missing_library("a corpus"))
-    splits = options.split is not False or options.document
+    rules = chosen_rules(options.split, search.source_language or manifest.source_language)
+    splitter = TextSplitter(manifest.prompt, rules, manifest.target_language)
     of_lines = LineRequest(
         (), search, alignments=options.alignments or options.markup is not None,
-        terminology=options.glossary, split=_not_split if splits else None,
+        terminology=options.glossary,
+        split=partial(splitter.split_line, options=search) if options.split else None,
     )  # fmt: skip
     check_bundle(library, bundle, entry.name, of_lines)
     for name, given in (
@@ -107,7 +130,10 @@ def prepare_work(
             )
         if given and search.beam_size < 2:
             raise OptionError(f"beam_size is 1, and {name} needs at least 2.")
-    chosen_rules(options.split, search.source_language or manifest.source_language)
+
+
+def _checked_inputs(inputs: Sequence[str], options: CorpusOptions) -> list[Input]:
+    """Return the inputs, which have the format that the options say."""
     sources = find_inputs(inputs, options.column)
     for source in sources:
         if source.kind == PARQUET and options.constraints_field:
@@ -122,13 +148,7 @@ def prepare_work(
                     f"as an object, with input_format {JSON_LINES}, or as a row of Parquet."
                 )
             check_first_line(source, options)
-    check_apart(output, [bundle])
-    job = Job(output.resolve(), make_settings(manifest, entry.name, search, options))
-    return Work(str(bundle.resolve()), entry.name, search, options, workers, job), sources
-
-
-def _not_split(line: str) -> SplitText:
-    raise AssertionError("only options are checked")
+    return sources
 
 
 def translate_inputs(

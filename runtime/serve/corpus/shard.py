@@ -9,19 +9,18 @@ import os
 import platform
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
-from typing import Any, BinaryIO, Protocol, Self
+from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
-from translate_trt.runtime.confidence import Word
 from translate_trt.runtime.errors import InputError, OptionError
 from translate_trt.runtime.halving import halving
 from translate_trt.runtime.io.atomic_files import new_file, write_json, write_text_atomically
 from translate_trt.runtime.io.hashing import input_hash
-from translate_trt.runtime.json_lines import UNTRANSLATED, WordsOf, json_line
+from translate_trt.runtime.json_lines import UNTRANSLATED
+from translate_trt.runtime.line_request import LineRequest
 from translate_trt.runtime.options import SearchOptions
-from translate_trt.runtime.results import TextHypothesis, Translation
+from translate_trt.runtime.results import Translation
 from translate_trt.runtime.serve.corpus.job import Job, ShardRecord
 from translate_trt.runtime.serve.corpus.plan import PARQUET, TRANSLATION, Shard, open_parquet
 from translate_trt.runtime.serve.corpus.records import (
@@ -33,7 +32,9 @@ from translate_trt.runtime.serve.corpus.records import (
     read_records,
 )
 from translate_trt.runtime.serve.corpus.run_options import TEXT, CorpusOptions
-from translate_trt.runtime.text.glossary import Glossary
+
+if TYPE_CHECKING:
+    from translate_trt.runtime.translator import Translator
 
 #: Lines read, sorted by length and translated at a time.
 CHUNK_LINES = 1024
@@ -42,40 +43,10 @@ CHUNK_LINES = 1024
 Write = Callable[[Chunk, Sequence[str | None]], None]
 
 
-class Translates(Protocol):
-    """The methods of Translator that shards need."""
-
-    def translate(
-        self,
-        lines: Sequence[str],
-        options: SearchOptions | None = None,
-        *,
-        split_sentences: bool | str = False,
-        terminology: Glossary | None = None,
-        alignments: bool = False,
-        markup: str | None = None,
-        constraints: Iterable[Sequence[str]] | None = None,
-        translate_all: bool = False,
-    ) -> list[Translation]: ...
-
-    def translate_document(
-        self,
-        texts: Sequence[str],
-        options: SearchOptions | None = None,
-        *,
-        split_sentences: bool | str = True,
-        unwrap: bool = False,
-        markup: str | None = None,
-        terminology: Glossary | None = None,
-    ) -> list[Translation]: ...
-
-    def words(self, hypothesis: TextHypothesis) -> Sequence[Word]: ...
-
-
 def translate_shard(
     shard: Shard,
     job: Job,
-    translator: Translates,
+    translator: Translator,
     search: SearchOptions,
     options: CorpusOptions,
 ) -> ShardRecord:
@@ -97,16 +68,22 @@ def translate_shard(
     bad: list[dict[str, Any]] = []
     job.parts(shard.source).mkdir(parents=True, exist_ok=True)
     words = translator.words if options.words else None
+    constrained = options.constraints_field is not None
+    request = translator.request(
+        (), search, split_sentences=options.split, document=options.document,
+        unwrap=options.unwrap, alignments=options.alignments, markup=options.markup,
+        terminology=options.glossary, translate_all=options.translate_all,
+    )  # fmt: skip
     with _new_part(shard, job, options) as write:
         for chunk in read_records(shard, options, CHUNK_LINES, words, search.result_count):
-            translations = _translate(chunk.records, translator, search, options)
+            translations = _translate(chunk.records, translator, request, constrained)
             chunk = _without_constrained(chunk, translations)
             bad += _bad_records(chunk, records)
             records += len(chunk.records)
             tokens += sum(
                 len(one.hypotheses[0].token_log_probs) for own in translations for one in own or ()
             )
-            write(chunk, _outputs(chunk, translations, options, words))
+            write(chunk, _outputs(chunk, translations))
     _write_bad(shard, job, bad)
     part = job.part(shard)
     record = ShardRecord(
@@ -129,37 +106,31 @@ def translate_shard(
 
 
 def _translate(
-    records: Sequence[Record], translator: Translates, search: SearchOptions, options: CorpusOptions
+    records: Sequence[Record], translator: Translator, request: LineRequest, constrained: bool
 ) -> list[list[Translation] | None]:
     """Translate records.
+
+    Args:
+        records: Records of a chunk.
+        translator: The translator.
+        request: What is asked for the texts of all records.
+        constrained: Whether records may have constraints.
 
     Returns:
         The translations of each record's texts; None if its terms or constraints exclude one.
     """
-    shared: dict[str, Any] = {
-        "split_sentences": options.split, "terminology": options.glossary, "markup": options.markup,
-    }  # fmt: skip
-    run: Callable[..., list[Translation]]
-    if options.document:
-        run = partial(translator.translate_document, unwrap=options.unwrap, **shared)
-    else:
-        run = partial(
-            translator.translate, alignments=options.alignments,
-            translate_all=options.translate_all, **shared,
-        )  # fmt: skip
 
     def translated(records: Sequence[Record]) -> list[list[Translation] | None]:
         texts = [text for record in records for text in _texts(record)]
-        constraints = {}
-        if options.constraints_field is not None:
-            constraints = {"constraints": [own for one in records for own in _phrases(one)]}
-        found = iter(run(texts, search, **constraints) if texts else ())
+        constraints = [own for one in records for own in _phrases(one)] if constrained else None
+        of_texts = dataclasses.replace(request, lines=texts, constraints=constraints)
+        found = iter(translator.translate_request(of_texts) if texts else ())
         return [list(itertools.islice(found, len(_texts(record)))) for record in records]
 
     def refused(record: Record, error: Exception) -> None:
         return None
 
-    if options.glossary is None and options.constraints_field is None:
+    if request.terminology is None and not constrained:
         return translated(records)
     return halving(records, translated, refused, (InputError, OptionError))
 
@@ -175,29 +146,16 @@ def _without_constrained(chunk: Chunk, translations: Sequence[list[Translation] 
     return Chunk(records, chunk.table)
 
 
-def _outputs(
-    chunk: Chunk,
-    translations: Sequence[list[Translation] | None],
-    options: CorpusOptions,
-    words: WordsOf | None,
-) -> list[str | None]:
-    """Return the text or JSON line of each record; None for bad records."""
-    outputs: list[str | None] = []
-    for record, found in zip(chunk.records, translations, strict=True):
-        if found is None or isinstance(record, BadRecord):
-            outputs.append(None)
-        elif isinstance(record, str):
-            line = json_line(record, found[0], words=words) if options.json else found[0].text
-            outputs.append(line)
-        else:
-            outputs.append(record.render(found))
-    return outputs
+def _outputs(chunk: Chunk, translations: Sequence[list[Translation] | None]) -> list[str | None]:
+    """Return the output line of each record; None for bad records."""
+    return [
+        None if found is None or isinstance(record, BadRecord) else record.render(found)
+        for record, found in zip(chunk.records, translations, strict=True)
+    ]
 
 
 def _texts(record: Record) -> Sequence[str]:
-    if isinstance(record, str):
-        return [record]
-    return [] if isinstance(record, BadRecord) else record.texts
+    return record.texts if isinstance(record, LineRecord) else ()
 
 
 def _phrases(record: Record) -> Sequence[Sequence[str]]:
