@@ -84,6 +84,13 @@ def test_requests_beyond_a_limit_are_refused(
     assert small.post("/translate", json=QUERY).status_code == 200
 
 
+def test_texts_of_several_languages_are_one_request(small: TestClient) -> None:
+    pytest.importorskip("py3langid", reason="the extra detect is not installed")
+    query = QUERY | {"q": ["the cat", "12"], "source": "auto"}
+    answer = small.post("/translate", json=query)  # the server takes one request at a time
+    assert answer.status_code == 200, answer.text
+
+
 @pytest.mark.parametrize(
     "body",
     [
