@@ -454,6 +454,15 @@ def test_pages_of_a_named_origin_alone_may_use_the_server(serve: Callable[..., T
         assert (answer.status_code, answer.headers[allowed]) == (status, page["Origin"])
         assert "x-request-id" in answer.headers["Access-Control-Expose-Headers"].lower()
         assert allowed not in crossed.post("/translate", json=query, headers=other).headers
+    everyone = serve(cors_origins=("*",))
+    assert everyone.post("/translate", json=QUERY, headers=other).headers[allowed] == "*"
+
+
+def test_without_named_origins_no_page_of_another_may_use_the_server(client: TestClient) -> None:
+    headers = {"Origin": "https://example.com", "Access-Control-Request-Method": "POST"}
+    assert client.options("/translate", headers=headers).status_code == 405
+    answer = client.post("/translate", json=QUERY, headers=headers)
+    assert "Access-Control-Allow-Origin" not in answer.headers
 
 
 @pytest.mark.parametrize(
