@@ -180,7 +180,7 @@ def _convert(
     from translate_trt.export.build_options import BuildOptions
     from translate_trt.export.compile import compile_bundle
     from translate_trt.export.hub.verification import describe, verify_sample
-    from translate_trt.export.importers.json_file import load_json
+    from translate_trt.export.importers.input_files import load_json
     from translate_trt.export.importers.recognition import recognize
     from translate_trt.train.checkpoint import open_checkpoint
 

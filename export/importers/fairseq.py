@@ -14,29 +14,26 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from translate_trt.export.importers.hugging_face.directory import Config, Tensors, layers
+from translate_trt.export.importers.hugging_face.bart_family import NAMES
 from translate_trt.export.importers.imported import (
     Imported,
     ModelPart,
     build_model,
-    find_file,
     first_heads,
     read_positions,
 )
+from translate_trt.export.importers.input_files import read_text
 from translate_trt.export.importers.matrices import Matrices
 from translate_trt.export.importers.model_format import (
     Languages,
     ModelFormat,
+    checkpoint_in,
     need,
-    only_file,
     tokenizers_in,
 )
-from translate_trt.export.importers.torch_file import (
-    Record,
-    check_settings,
-    read_torch_file,
-    tensors_of,
-)
+from translate_trt.export.importers.settings_table import OFF, Config, SettingsTable, is_one_of
+from translate_trt.export.importers.tensors import STACKS, Tensors, read_modules
+from translate_trt.export.importers.torch_file import read_torch_file, settings_of, tensors_of
 from translate_trt.export.importers.vocabulary import SpecialTokens, TokenMap, make_tokenizers
 from translate_trt.runtime.errors import InputError
 from translate_trt.train.config import ModelConfig
@@ -44,11 +41,13 @@ from translate_trt.train.config import ModelConfig
 # fairseq/data/dictionary.py puts these before the tokens of a file.
 _SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
 _PAD, _END, _UNKNOWN = 1, 2, 3
+# Of fairseq-generate, as fields of `SearchOptions`.
+_SEARCH = {
+    "beam_size": 5, "length_penalty": 1.0, "length_penalty_form": "length", "early_stopping": True,
+    "min_length": 2,
+}  # fmt: skip
 # Decoding starts with the end token.
 _IDS = SpecialTokens(pad=_PAD, unknown=_UNKNOWN, start=_END, end=_END)
-_STACKS = ("encoder", "decoder")
-_ACTIVATIONS = ("relu", "gelu")
-_SHAPE = ("embed_dim", "ffn_embed_dim", "attention_heads")
 # Architectures of fairseq 0.12 that differ in sizes (transformer_legacy.py) or add only a loss
 # (transformer_align.py). Others, such as transformer_unidirectional, have different layers.
 _ARCHS = (
@@ -67,8 +66,8 @@ _OFF = (
 )  # fmt: skip
 # Settings that the importer reads, that the weights imply, or that matter only in training.
 _SETTINGS = """
-    activation_dropout activation_fn adaptive_softmax_dropout adaptive_softmax_factor
-    alignment_heads alignment_layer arch attention_dropout base_shuffle base_sublayers
+    activation_dropout adaptive_softmax_dropout adaptive_softmax_factor
+    alignment_heads alignment_layer attention_dropout base_shuffle base_sublayers
     checkpoint_activations decoder_attention_heads decoder_embed_dim decoder_embed_path
     decoder_ffn_embed_dim decoder_input_dim decoder_layerdrop decoder_layers decoder_learned_pos
     decoder_normalize_before decoder_output_dim dropout encoder_attention_heads encoder_embed_dim
@@ -76,10 +75,12 @@ _SETTINGS = """
     encoder_normalize_before export full_context_alignment layernorm_embedding
     max_source_positions max_target_positions min_params_to_wrap no_scale_embedding
     offload_activations quant_noise quant_noise_pq quant_noise_pq_block_size quant_noise_scalar
-    relu_dropout share_all_embeddings share_decoder_input_output_embed task tie_adaptive_proj
+    relu_dropout share_all_embeddings share_decoder_input_output_embed tie_adaptive_proj
     tie_adaptive_weights
 """
-_KNOWN = {*_SETTINGS.split(), *_OFF}
+_ONLY = dict.fromkeys(_OFF, OFF) | {
+    "task": ("translation",), "arch": _ARCHS, "activation_fn": ("relu", "gelu")
+}  # fmt: skip
 # Before hydra, settings of model and training were in one namespace. There the name of an unknown
 # setting decides whether it belongs to the layers.
 _TRAINING = ("optimizer", "criterion", "lr_scheduler")
@@ -93,7 +94,6 @@ _NOT_OF_LAYERS = """
     clip_norm clip_norm_type pipeline_decoder_balance pipeline_decoder_devices
     pipeline_encoder_balance pipeline_encoder_devices
 """
-_OFF_VALUES: tuple[Any, ...] = (None, False, 0, "", [], {})
 # First version of the layers in which a pre-norm stack ends with LayerNorm.
 _FINAL_NORM = 3
 _OLD_NORM = re.compile(r"((?:en|de)coder)\.layers\.(\d+)\.layer_norms\.(\d)\.(weight|bias)")
@@ -107,7 +107,7 @@ _COPY = re.compile(r"encoder\.layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bi
 # Computed, not learned.
 _IGNORED = {
     f"{stack}.{name}"
-    for stack in _STACKS
+    for stack in STACKS
     for name in ("version", "embed_positions.weights", "embed_positions._float_tensor")
 }
 
@@ -132,8 +132,7 @@ def import_fairseq(
     """
     checkpoint = read_torch_file(path, ["argparse.Namespace"], "fairseq")
     config = _settings(path, checkpoint)
-    values = _upgraded(path, tensors_of(path, checkpoint.get("model"), "model"))
-    tensors = Tensors(path, values)
+    tensors = Tensors(path, _upgraded(path, tensors_of(path, checkpoint.get("model"), "model")))
     source = target = _read_dictionary(dictionary)
     if target_dictionary is not None:
         own = _read_dictionary(target_dictionary)
@@ -149,82 +148,53 @@ def import_fairseq(
         heads = first_heads(
             path, model, config.integer("alignment_layer"), config.values.get("alignment_heads")
         )
-    return Imported(made, models, "fairseq", _search(), alignment_heads=heads)
-
-
-def _search() -> dict[str, Any]:
-    """Return the decoding defaults of fairseq-generate as fields of `SearchOptions`."""
-    return {
-        "beam_size": 5, "length_penalty": 1.0, "length_penalty_form": "length",
-        "early_stopping": True, "min_length": 2,
-    }  # fmt: skip
+    return Imported(made, models, "fairseq", _SEARCH, alignment_heads=heads)
 
 
 def _settings(path: Path, checkpoint: dict[str, Any]) -> Config:
     """Flatten and check the model's settings of any fairseq version, with the task's name."""
     options, task = checkpoint.get("args"), None
     if options is None:
-        parts = _fields(path, checkpoint.get("cfg"))
-        options, task = parts.get("model"), _fields(path, parts.get("task")).get("_name")
-    fields = _fields(path, options)
+        parts = settings_of(path, checkpoint.get("cfg"))
+        options, task = parts.get("model"), settings_of(path, parts.get("task")).get("_name")
+    fields = settings_of(path, options)
     if not fields:
         raise InputError(
             f"{path} has no model settings under 'args' or 'cfg'; pass a checkpoint that "
             "fairseq-train wrote."
         )
     values = {"task": task or "translation", "arch": fields.get("_name")} | fields
-    for stack in _STACKS:
-        nested = values.pop(stack, None)
-        values |= {f"{stack}_{name}": value for name, value in _fields(path, nested).items()}
+    for stack in STACKS:
+        nested = settings_of(path, values.pop(stack, None))
+        values |= {f"{stack}_{name}": value for name, value in nested.items()}
     config = Config(path, values)
-    if values["task"] != "translation":
-        raise config.setting_error("task", "supported: 'translation'")
-    if values["arch"] not in _ARCHS:
+    if not is_one_of(values["arch"], _ARCHS):
         raise config.setting_error(
             "arch",
             f"supported: {', '.join(_ARCHS)}. If your own architecture only sets sizes, change "
             "arch in the checkpoint to 'transformer'",
         )
-    _check_known(config)
-    for name in _OFF:
-        if values.get(name):
-            raise config.setting_error(name, "this setting is not supported")
+    config.check(SettingsTable({*_SETTINGS.split(), *_not_of_layers(config)}, _ONLY))
     return config
 
 
-def _check_known(config: Config) -> None:
-    """Refuse unknown settings of the layers that are on."""
+def _not_of_layers(config: Config) -> list[str]:
+    """Return the settings whose names say that they do not belong to the layers."""
     mixed = any(name in config.values for name in _TRAINING)
-    known = {*_KNOWN, *(_NOT_OF_LAYERS.split() if mixed else ())}
-    for name, value in sorted(config.values.items()):
-        if name in known or name.startswith("_") or value in _OFF_VALUES:
-            continue
-        if not mixed or _OF_LAYERS.search(name):
-            raise config.setting_error(name, "this setting of fairseq is unknown")
-
-
-def _fields(path: Path, value: Any) -> dict[str, Any]:
-    """Return the settings of a namespace or dictionary; none for any other value."""
-    if isinstance(value, Record):
-        value = value.fields
-    fields = value if isinstance(value, dict) else {}
-    check_settings(path, fields)
-    return fields
+    not_of_layers = _NOT_OF_LAYERS.split()
+    return [
+        name
+        for name in config.values
+        if name.startswith("_")
+        or (mixed and (name in not_of_layers or not _OF_LAYERS.search(name)))
+    ]
 
 
 def _read_dictionary(path: Path) -> TokenMap:
     """Read a dictionary: a token and its count per line."""
-    try:
-        with path.open(encoding="utf-8") as file:
-            lines = file.readlines()
-    except OSError as error:
-        raise InputError(
-            f"cannot read {path}: {error.strerror}; pass the dict.*.txt of fairseq-preprocess."
-        ) from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not UTF-8 text: {error}.") from error
     tokens = list(_SPECIAL)
-    for number, line in enumerate(lines, 1):
+    text = read_text(path, "pass the dict.*.txt of fairseq-preprocess")
+    for number, line in enumerate(text.removesuffix("\n").split("\n"), 1):
         token, separator, count = line.rstrip().rpartition(" ")
         if not separator or not re.fullmatch(r"-?\d+", count):
             raise InputError(
@@ -264,7 +234,7 @@ def _upgraded(path: Path, values: dict[str, Tensor]) -> dict[str, Tensor]:
 def _check_quantized_embeddings(tensors: Tensors) -> None:
     """Refuse the embedding projection of quant_noise_pq, unless it is an alias of a matrix."""
     known = ("embed_tokens.weight", "output_projection.weight")
-    for stack in _STACKS:
+    for stack in STACKS:
         name = f"{stack}.quant_noise.weight"
         if name not in tensors:
             continue
@@ -272,7 +242,7 @@ def _check_quantized_embeddings(tensors: Tensors) -> None:
         others = [tensors.values[n] for n in (f"{stack}.{k}" for k in known) if n in tensors]
         if matrix.shape[0] == matrix.shape[-1] or not any(torch.equal(matrix, x) for x in others):
             raise InputError(
-                f"{tensors.directory}: {name} is the embedding projection of quant_noise_pq, which "
+                f"{tensors.path}: {name} is the embedding projection of quant_noise_pq, which "
                 "translate-trt does not support."
             )
 
@@ -281,9 +251,8 @@ def _matrices(config: Config, tensors: Tensors) -> Matrices:
     _check_quantized_embeddings(tensors)
     target = tensors.take("decoder.embed_tokens.weight")
     names = ["decoder.output_projection.weight", "decoder.embed_out"]
-    if config.flag("share_decoder_input_output_embed", False) or config.flag(
-        "share_all_embeddings", False
-    ):
+    ties = ("share_decoder_input_output_embed", "share_all_embeddings")
+    if any(config.flag(name) for name in ties):
         names.append("decoder.embed_tokens.weight")
     source = tensors.take("encoder.embed_tokens.weight")
     return Matrices(source, target, tensors.take(*names), None)
@@ -294,10 +263,7 @@ def _convert(
 ) -> tuple[ModelConfig, dict[str, Tensor]]:
     """Return the configuration, and the weights by their names in `Transformer`."""
     _check_stacks(config, embeddings.fields["d_model"])
-    activation = config.values.get("activation_fn", "relu")
-    if activation not in _ACTIVATIONS:
-        raise config.setting_error("activation_fn", f"supported: {', '.join(_ACTIVATIONS)}")
-    pre_norm = config.flag("encoder_normalize_before", False)
+    pre_norm = config.flag("encoder_normalize_before")
     positions = _positions(config, tensors)
     model = ModelConfig(
         encoder_layers=config.integer("encoder_layers"),
@@ -306,45 +272,27 @@ def _convert(
         heads=config.integer("encoder_attention_heads"),
         dropout=0.0,
         norm="pre" if pre_norm else "post",
-        activation=activation,
-        scale_embedding=not config.flag("no_scale_embedding", False),
-        norm_embedding=config.flag("layernorm_embedding", False),
+        activation=config.values.get("activation_fn", "relu"),
+        scale_embedding=not config.flag("no_scale_embedding"),
+        norm_embedding=config.flag("layernorm_embedding"),
         **positions.fields,
         **embeddings.fields,
     )
-    weights = embeddings.weights | positions.weights
-    for stack, name, count in (
-        ("encoder", "source_embedding_norm", model.encoder_layers),
-        ("decoder", "embedding_norm", model.decoder_layers),
-    ):
-        weights |= layers(tensors, stack, count, prefix="")
-        if model.norm_embedding:
-            weights |= tensors.renamed(f"{stack}.layernorm_embedding", name)
-        if pre_norm:
+    if pre_norm:
+        for stack in STACKS:
             _check_version(tensors, stack)
-            weights |= tensors.renamed(f"{stack}.layer_norm", f"{stack}_norm")
+    weights = embeddings.weights | positions.weights | read_modules(model, NAMES, tensors.renamed)
     return model, weights
 
 
 def _check_stacks(config: Config, d_model: int) -> None:
     """Refuse stacks of different shapes, and additional projections."""
-    for part in _SHAPE:
-        _same(config, part, config.integer(f"encoder_{part}"), config.integer(f"decoder_{part}"))
+    for part in ("embed_dim", "ffn_embed_dim", "attention_heads"):
+        config.check_equal(f"encoder_{part}", f"decoder_{part}", config.integer)
     for part in ("normalize_before", "learned_pos"):
-        both = [config.flag(f"{stack}_{part}", False) for stack in _STACKS]
-        _same(config, part, *both)
+        config.check_equal(f"encoder_{part}", f"decoder_{part}", config.flag)
     for name in ("decoder_input_dim", "decoder_output_dim"):
-        if config.values.get(name, d_model) not in (
-            d_model, "${model.decoder.embed_dim}",
-        ):  # fmt: skip
-            raise config.setting_error(name, "additional projections are not supported")
-
-
-def _same(config: Config, part: str, encoder: Any, decoder: Any) -> None:
-    if encoder != decoder:
-        raise config.setting_error(
-            f"decoder_{part}", f"encoder_{part} is {encoder!r}; it must be equal"
-        )
+        config.choice(name, (d_model, "${model.decoder.embed_dim}"), default=d_model)
 
 
 def _check_version(tensors: Tensors, stack: str) -> None:
@@ -352,42 +300,41 @@ def _check_version(tensors: Tensors, stack: str) -> None:
     version = tensors.take(name) if name in tensors else torch.ones(1)
     if version.numel() != 1:
         raise InputError(
-            f"{tensors.directory}: {name} has shape {list(version.shape)}; a number is required."
+            f"{tensors.path}: {name} has shape {list(version.shape)}; a number is required."
         )
     if float(version) < _FINAL_NORM:
         raise InputError(
-            f"{tensors.directory}: {name} is {float(version):g}: a pre-norm stack without a final "
+            f"{tensors.path}: {name} is {float(version):g}: a pre-norm stack without a final "
             "LayerNorm, which translate-trt does not support."
         )
 
 
 def _positions(config: Config, tensors: Tensors) -> ModelPart:
     """Read the positions; the first one follows the id of the padding token."""
-    if not config.flag("encoder_learned_pos", False):
+    if not config.flag("encoder_learned_pos"):
         return ModelPart({"sinusoid": "tensor2tensor", "first_position": _PAD + 1}, {})
-    tables = [tensors.table(f"{stack}.embed_positions.weight")[_PAD + 1 :] for stack in _STACKS]
+    tables = [tensors.table(f"{stack}.embed_positions.weight")[_PAD + 1 :] for stack in STACKS]
     return read_positions(*tables)
 
 
 # Checkpoints of fairseq-train, the best one first.
-_CHECKPOINTS = ("checkpoint_best.pt", "checkpoint_last.pt")
+_CHECKPOINTS = ("checkpoint_best.pt", "checkpoint_last.pt", "*.pt")
 
 
 def _load_directory(directory: Path, languages: Languages) -> Imported:
     """Import a directory with a checkpoint and its dictionaries."""
-    path = find_file(directory, _CHECKPOINTS) or only_file(directory, "*.pt", "fairseq")
+    path = checkpoint_in(directory, "fairseq", *_CHECKPOINTS)
     tokenizers = tokenizers_in(directory, "fairseq")
     found = sorted(directory.glob("dict.*.txt"))
     if len(found) == 1:
         return import_fairseq(path, found[0], None, tokenizers)
     dictionaries = [directory / f"dict.{code}.txt" for code in languages]
-    for file in dictionaries:
-        if not file.is_file():
-            names = ", ".join(one.name for one in found)
-            raise InputError(
-                f"{directory} has several dictionaries: {names}. Name the languages of source and "
-                "target, as in these names, with --languages."
-            )
+    if not all(file.is_file() for file in dictionaries):
+        names = ", ".join(file.name for file in found)
+        raise InputError(
+            f"{directory} has several dictionaries: {names}. Name the languages of source and "
+            "target, as in these names, with --languages."
+        )
     return import_fairseq(path, dictionaries[0], dictionaries[1], tokenizers)
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from translate_trt.runtime.bundle.attention_heads import AttentionHeads
 from translate_trt.runtime.bundle.prompt import Prompt
 from translate_trt.runtime.errors import InputError, OptionError
-from translate_trt.runtime.options import whole_number
+from translate_trt.runtime.options import SearchOptions, whole_number
 from translate_trt.train.checkpoint import save_imported
 from translate_trt.train.config import ModelConfig
 from translate_trt.train.model import Transformer, sinusoid
@@ -74,24 +74,21 @@ class Imported:
         )  # fmt: skip
 
 
-def find_file(directory: Path, names: Sequence[str]) -> Path | None:
-    """Return the first existing file of the given names."""
-    paths = (directory / name for name in names)
-    return next((path for path in paths if path.is_file()), None)
-
-
-def sibling(directory: Path, name: Any) -> Path | None:
-    """Return the file in a directory that has the last part of a path as its name, if it exists.
+def check_search(path: Path, search: dict[str, Any]) -> dict[str, Any]:
+    """Return decoding defaults after a check.
 
     Args:
-        directory: The directory.
-        name: Path on the machine of the settings' author.
+        path: File of the settings, for error messages.
+        search: Fields of `SearchOptions`.
+
+    Raises:
+        InputError: A value is not supported.
     """
-    path = directory / Path(str(name)).name
     try:
-        return path if path.is_file() else None
-    except OSError:  # no file can have the name
-        return None
+        SearchOptions(**search)
+    except OptionError as error:
+        raise InputError(f"{path}: its decoding settings are not supported: {error}") from error
+    return search
 
 
 def first_heads(path: Path, config: ModelConfig, layer: int, count: object) -> AttentionHeads:
@@ -187,10 +184,25 @@ def read_positions(source: Tensor, target: Tensor) -> ModelPart:
 
 def _sinusoids(table: Tensor) -> dict[str, Any] | None:
     """Return the fields of `ModelConfig` that compute a table; None if it is not sinusoidal."""
-    count, width = table.shape
     for kind in ("interleaved", "concatenated", "tensor2tensor"):
-        for first in _FIRST_POSITIONS if width >= 4 else ():
-            expected = sinusoid(first + torch.arange(count), width, kind)
-            if torch.allclose(table, expected, rtol=0, atol=_SINUSOID_TOLERANCE):
+        for first in _FIRST_POSITIONS:
+            if is_sinusoid(table, kind, first):
                 return {"sinusoid": kind, "first_position": first}
     return None
+
+
+def is_sinusoid(
+    table: Tensor, kind: str, first: int = 0, tolerance: float = _SINUSOID_TOLERANCE
+) -> bool:
+    """Return whether a table [positions, d_model] consists of sinusoids.
+
+    Args:
+        table: The table.
+        kind: See `sinusoid` in train/model.py.
+        first: Position of the first row.
+        tolerance: Largest absolute difference.
+    """
+    if table.dim() != 2 or table.shape[1] < 4 or table.shape[1] % 2:
+        return False
+    expected = sinusoid(first + torch.arange(len(table)), table.shape[1], kind)
+    return torch.allclose(table, expected, rtol=0, atol=tolerance)

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from translate_trt.export.importers.imported import Imported, find_file
+from translate_trt.export.importers.imported import Imported
+from translate_trt.export.importers.input_files import find_file, one_file
 from translate_trt.runtime.errors import InputError
 
 #: Language codes of source and target, where known.
@@ -100,25 +101,19 @@ def matches(names: Collection[str], pattern: str) -> list[str]:
     return sorted(fnmatch.filter(names, pattern)) if names else []
 
 
-def only_file(directory: Path, pattern: str, command: str) -> Path:
-    """Return the only file that matches a pattern.
+def checkpoint_in(directory: Path, command: str, *patterns: str) -> Path:
+    """Return the checkpoint in a directory: the file of the first pattern that matches.
 
     Args:
         directory: The directory.
-        pattern: Pattern of the name.
         command: Import command that takes the file, for the message.
+        patterns: Patterns of the name.
 
     Raises:
-        InputError: No file matches, or several do.
+        InputError: Several files match.
     """
-    found = sorted(path for path in directory.glob(pattern) if path.is_file())
-    if len(found) != 1:
-        names = ", ".join(path.name for path in found) or "none"
-        raise InputError(
-            f"{directory} must have one file {pattern}, but has: {names}. Name the file with "
-            f"`translate-trt import {command}`."
-        )
-    return found[0]
+    remedy = f"Name the file with `translate-trt import {command}`."
+    return one_file(directory, patterns, "checkpoints", remedy) or directory / patterns[0]
 
 
 def tokenizers_in(directory: Path, command: str) -> tuple[Path | None, Path | None]:

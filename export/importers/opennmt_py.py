@@ -7,33 +7,45 @@ and the encoder reads no end token.
 from __future__ import annotations
 
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from translate_trt.export.importers.hugging_face.directory import Config, Tensors
-from translate_trt.export.importers.imported import Imported, ModelPart, build_model, first_heads
-from translate_trt.export.importers.matrices import Matrices
-from translate_trt.export.importers.model_format import ModelFormat, need, only_file, tokenizers_in
-from translate_trt.export.importers.torch_file import (
-    Record,
-    check_settings,
-    read_torch_file,
-    tensors_of,
+from translate_trt.export.importers.imported import (
+    Imported,
+    ModelPart,
+    build_model,
+    first_heads,
+    is_sinusoid,
 )
+from translate_trt.export.importers.matrices import Matrices
+from translate_trt.export.importers.model_format import (
+    ModelFormat,
+    checkpoint_in,
+    need,
+    tokenizers_in,
+)
+from translate_trt.export.importers.settings_table import Config, SettingsTable
+from translate_trt.export.importers.tensors import (
+    STACKS,
+    StackNames,
+    Tensors,
+    attention_names,
+    read_modules,
+)
+from translate_trt.export.importers.torch_file import read_torch_file, settings_of, tensors_of
 from translate_trt.export.importers.vocabulary import SpecialTokens, TokenMap, make_tokenizers
 from translate_trt.runtime.errors import InputError
 from translate_trt.train.config import ModelConfig
-from translate_trt.train.model import sinusoid
 
-_STACKS = {"encoder": "encoder.transformer", "decoder": "decoder.transformer_layers"}
 _EMBEDDING = "embeddings.make_embedding.emb_luts.0.weight"
 _POSITIONS = "embeddings.make_embedding.pe.pe"
 # Special tokens of onmt/constants.py.
 _PAD, _UNKNOWN, _START, _END = "<blank>", "<unk>", "<s>", "</s>"
-# Supported values of settings that change the layers; the first value is the default.
+# Supported values of settings that change the layers.
 _ONLY: dict[str, tuple[Any, ...]] = {
     "model_type": ("text",),
     "model_task": ("seq2seq",),
@@ -55,12 +67,14 @@ _ONLY: dict[str, tuple[Any, ...]] = {
     "lora_layers": ([],),
     "lora_embedding": (False,),
     "quant_layers": ([],),
+    # All others are gated: w_3 multiplies the activation.
+    "pos_ffn_activation_fn": ("relu", "gelu"),
+    "position_encoding_type": ("SinusoidalInterleaved", "SinusoidalConcat"),
 }
 # Settings that `_convert` and its helpers read.
 _READ = (
     "layers", "enc_layers", "dec_layers", "heads", "transformer_ff", "norm_eps",
-    "pos_ffn_activation_fn", "position_encoding_type", "add_qkvbias", "add_ffnbias", "lambda_align",
-    "alignment_layer", "alignment_heads",
+    "add_qkvbias", "add_ffnbias", "lambda_align", "alignment_layer", "alignment_heads",
 )  # fmt: skip
 # Settings of onmt's opts.py (versions 2 and 3) without effect on this model: sizes and ties, which
 # the weights imply; layers of other kinds; vocabulary files; training, saving and logging; decoding
@@ -119,28 +133,36 @@ _TRANSFORMS = """
     tgt_term_etoken tgt_term_stoken tgt_vocab_threshold tm_delimiter tm_path
     tokendrop_temperature tokenmask_temperature upper_corpus_ratio
 """
-_KNOWN = {*_ONLY, *_READ, *_WITHOUT_EFFECT.split(), *_TRANSFORMS.split()}
-# All others are gated: w_3 multiplies the activation.
-_ACTIVATIONS = ("relu", "gelu")
-# Values that switch off an unknown setting of a plugin or a later version.
-_OFF_VALUES: tuple[Any, ...] = (None, False, 0, "", [], {})
+_SETTINGS = SettingsTable({*_READ, *_WITHOUT_EFFECT.split(), *_TRANSFORMS.split()}, _ONLY)
 _SINUSOIDS = {"SinusoidalInterleaved": "interleaved", "SinusoidalConcat": "tensor2tensor"}
 # Later positions have float32 rounding errors in the file.
 _COMPARED_POSITIONS = 256
-_SINUSOID_TOLERANCE = 1e-4
 # LayerNorm parameters before version 0.5.
 _OLD_NORMS = {".a_2": ".weight", ".b_2": ".bias"}
-_PROJECTIONS = {
-    "linear_query": "query", "linear_keys": "key", "linear_values": "value",
-    "final_linear": "output",
+# Projections that have a bias if the setting is on, or if it is in the file.
+_OPTIONAL_BIAS = {"_attn.": "add_qkvbias", "feed_forward.w_": "add_ffnbias"}
+
+_PROJECTIONS = (".linear_query", ".linear_keys", ".linear_values", ".final_linear")
+_FEED_FORWARD = {
+    "feed_forward.inner": "feed_forward.w_1", "feed_forward.outer": "feed_forward.w_2",
+    "feed_forward_norm.norm": "feed_forward.layer_norm",
 }  # fmt: skip
-_NORMS = {
-    "encoder": {"layer_norm": "self_attention", "feed_forward.layer_norm": "feed_forward"},
-    "decoder": {
-        "layer_norm_1": "self_attention", "layer_norm_2": "cross_attention",
-        "feed_forward.layer_norm": "feed_forward",
-    },
-}  # fmt: skip
+_NAMES = {
+    "encoder": StackNames(
+        "encoder.transformer.{}.",
+        attention_names("self_attention", "self_attn", _PROJECTIONS, "layer_norm") | _FEED_FORWARD,
+        "encoder.layer_norm",
+    ),
+    "decoder": StackNames(
+        "decoder.transformer_layers.{}.",
+        attention_names("self_attention", "self_attn", _PROJECTIONS, "layer_norm_1")
+        | attention_names("cross_attention", "context_attn", _PROJECTIONS, "layer_norm_2")
+        | _FEED_FORWARD,
+        "decoder.layer_norm",
+    ),
+}
+# Of onmt_translate, as fields of `SearchOptions`.
+_SEARCH = {"beam_size": 5, "length_penalty": 1.0, "length_penalty_form": "length"}
 
 
 def import_opennmt_py(
@@ -157,7 +179,12 @@ def import_opennmt_py(
         InputError: The file is missing or damaged, or the model is not supported.
     """
     checkpoint = read_torch_file(path, ["argparse.Namespace"], "OpenNMT-py")
-    config = _settings(path, checkpoint.get("opt"))
+    config = Config(path, settings_of(path, checkpoint.get("opt")))
+    if not config.values:
+        raise InputError(
+            f"{path} has no settings under 'opt'; pass a checkpoint that onmt_train wrote."
+        )
+    config.check(_SETTINGS)
     tensors = Tensors(path, _weights(path, checkpoint))
     source, target = _token_maps(path, checkpoint.get("vocab"))
     matrices = Matrices(
@@ -167,43 +194,14 @@ def import_opennmt_py(
     matrices.check(path, source, target)
     (source, target), models = make_tokenizers(tokenizers, (source, target))
     model, weights = _convert(config, tensors, matrices.remap(source, target))
-    tensors.check_all_used(set())
+    tensors.check_all_used()
     made = build_model(model, weights, path)
     heads = None
     if config.values.get("lambda_align"):  # trained with guided alignment
         heads = first_heads(
             path, model, config.integer("alignment_layer"), config.values.get("alignment_heads")
         )
-    return Imported(made, models, "opennmt-py", _search(), alignment_heads=heads)
-
-
-def _search() -> dict[str, Any]:
-    """Return the decoding defaults of onmt_translate as fields of `SearchOptions`."""
-    return {"beam_size": 5, "length_penalty": 1.0, "length_penalty_form": "length"}
-
-
-def _settings(path: Path, options: Any) -> Config:
-    if not isinstance(options, Record):
-        raise InputError(
-            f"{path} has no settings under 'opt'; pass a checkpoint that onmt_train wrote."
-        )
-    check_settings(path, options.fields)
-    config = Config(path, options.fields)
-    for name, value in sorted(config.values.items()):
-        if name not in _KNOWN and value not in _OFF_VALUES:
-            raise config.setting_error(name, "this setting of OpenNMT-py is unknown")
-    for name, allowed in _ONLY.items():
-        if config.values.get(name, allowed[0]) not in allowed:
-            supported = " or ".join(repr(value) for value in allowed)
-            raise config.setting_error(name, f"supported: {supported}")
-    activation = config.values.get("pos_ffn_activation_fn", "relu")
-    if activation not in _ACTIVATIONS:
-        raise config.setting_error(
-            "pos_ffn_activation_fn", f"supported: {', '.join(_ACTIVATIONS)} (not gated)"
-        )
-    if config.values.get("position_encoding_type", "SinusoidalInterleaved") not in _SINUSOIDS:
-        raise config.setting_error("position_encoding_type", f"supported: {', '.join(_SINUSOIDS)}")
-    return config
+    return Imported(made, models, "opennmt-py", _SEARCH, alignment_heads=heads)
 
 
 def _weights(path: Path, checkpoint: dict[str, Any]) -> dict[str, Tensor]:
@@ -255,16 +253,14 @@ def _token_maps(path: Path, vocabularies: Any) -> tuple[TokenMap, TokenMap]:
 
 
 def _token_map(tokens: list[str], start: str) -> TokenMap:
-    ids = {name: index for index, name in enumerate(tokens)}
-    special = (ids.get(name) for name in (_PAD, _UNKNOWN, start, _END))
-    return TokenMap(tokens, SpecialTokens(*special))
+    names = ((_PAD,), (_UNKNOWN,), (start,), (_END,))
+    return TokenMap(tokens, SpecialTokens.named(tokens, *names))
 
 
 def _convert(
     config: Config, tensors: Tensors, embeddings: ModelPart
 ) -> tuple[ModelConfig, dict[str, Tensor]]:
     """Return the configuration, and the weights by their names in `Transformer`."""
-    heads = config.integer("heads")
     epsilon = config.values.get("norm_eps", 1e-6)
     if not isinstance(epsilon, int | float):
         raise config.setting_error("norm_eps", "a number is required")
@@ -272,21 +268,25 @@ def _convert(
         encoder_layers=_layers(config, "enc_layers"),
         decoder_layers=_layers(config, "dec_layers"),
         d_ff=config.integer("transformer_ff"),
-        heads=heads,
+        heads=config.integer("heads"),
         dropout=0.0,
         norm="pre",
         activation=config.values.get("pos_ffn_activation_fn", "relu"),
         layer_norm_epsilon=float(epsilon),
-        sinusoid=_sinusoid(config, tensors, embeddings.fields["d_model"]),
+        sinusoid=_sinusoid(config, tensors),
         source_end=False,
         **embeddings.fields,
     )
-    weights = dict(embeddings.weights)
-    for stack, count in (("encoder", model.encoder_layers), ("decoder", model.decoder_layers)):
-        weights |= tensors.renamed(f"{stack}.layer_norm", f"{stack}_norm")
-        for index in range(count):
-            weights |= _layer(config, tensors, stack, index)
-    return model, weights
+    return model, embeddings.weights | read_modules(model, _NAMES, partial(_read, config, tensors))
+
+
+def _read(config: Config, tensors: Tensors, name: str, ours: str) -> dict[str, Tensor]:
+    """Read a module; a projection without a bias gets one of zeros."""
+    setting = next((flag for part, flag in _OPTIONAL_BIAS.items() if part in name), None)
+    if setting is None or f"{name}.bias" in tensors or config.flag(setting):
+        return tensors.renamed(name, ours)
+    weight = tensors.table(f"{name}.weight")
+    return {f"{ours}.weight": weight, f"{ours}.bias": torch.zeros(len(weight))}
 
 
 def _layers(config: Config, name: str) -> int:
@@ -295,48 +295,18 @@ def _layers(config: Config, name: str) -> int:
     return both if isinstance(both, int) and both > 0 else config.integer(name)
 
 
-def _sinusoid(config: Config, tensors: Tensors, width: int) -> str:
-    """Return the kind of sinusoids, checked against the tables in the checkpoint."""
+def _sinusoid(config: Config, tensors: Tensors) -> str:
+    """Return the kind of sinusoids, checked against the tables [positions, 1, d_model]."""
     kind = _SINUSOIDS[config.values.get("position_encoding_type", "SinusoidalInterleaved")]
-    for stack in _STACKS:
+    for stack in STACKS:
         name = f"{stack}.{_POSITIONS}"
-        if not _is_sinusoid(tensors.take(name), width, kind):
+        table = tensors.take(name)
+        if table.dim() != 3 or not is_sinusoid(table[:_COMPARED_POSITIONS].squeeze(1), kind):
             raise InputError(
                 f"{config.path}: {name} differs from the sinusoids of position_encoding_type, "
                 "which translate-trt does not support."
             )
     return kind
-
-
-def _is_sinusoid(table: Tensor, width: int, kind: str) -> bool:
-    """Return whether a table [positions, 1, d_model] consists of sinusoids."""
-    if table.dim() != 3:
-        return False
-    table = table[:_COMPARED_POSITIONS].squeeze(1)
-    expected = sinusoid(torch.arange(len(table)), width, kind)
-    return table.shape == expected.shape and torch.allclose(
-        table, expected, rtol=0, atol=_SINUSOID_TOLERANCE
-    )
-
-
-def _layer(config: Config, tensors: Tensors, stack: str, index: int) -> dict[str, Tensor]:
-    old, new = f"{_STACKS[stack]}.{index}", f"{stack}.{index}"
-    names = {"feed_forward.w_1": "feed_forward.inner", "feed_forward.w_2": "feed_forward.outer"}
-    attentions = {"self_attn": "self_attention", "context_attn": "cross_attention"}
-    for attention, ours in attentions.items():
-        if stack == "decoder" or attention == "self_attn":
-            names |= {f"{attention}.{p}": f"{ours}.{part}" for p, part in _PROJECTIONS.items()}
-    weights: dict[str, Tensor] = {}
-    for name, ours in names.items():
-        weight = tensors.table(f"{old}.{name}.weight")
-        weights[f"{new}.{ours}.weight"] = weight
-        flag = "add_ffnbias" if "feed_forward" in name else "add_qkvbias"
-        bias = f"{old}.{name}.bias"
-        has_bias = bias in tensors or config.flag(flag, False)
-        weights[f"{new}.{ours}.bias"] = tensors.take(bias) if has_bias else torch.zeros(len(weight))
-    for name, ours in _NORMS[stack].items():
-        weights |= tensors.renamed(f"{old}.{name}", f"{new}.{ours}_norm.norm")
-    return weights
 
 
 #: Recognized by a checkpoint without the dictionaries of fairseq.
@@ -347,6 +317,6 @@ FORMAT = ModelFormat(
     ("*.spm", "*.model"),
     ("dict.*.txt",),
     load=lambda directory, languages: import_opennmt_py(
-        only_file(directory, "*.pt", "opennmt-py"), tokenizers_in(directory, "opennmt-py")
+        checkpoint_in(directory, "opennmt-py", "*.pt"), tokenizers_in(directory, "opennmt-py")
     ),
 )

@@ -10,7 +10,7 @@ from translate_trt.export.importers import fairseq, opennmt_py
 from translate_trt.export.importers.ctranslate2 import converted
 from translate_trt.export.importers.hugging_face import bart, m2m100, marian
 from translate_trt.export.importers.imported import Imported
-from translate_trt.export.importers.json_file import load_json
+from translate_trt.export.importers.input_files import load_json
 from translate_trt.export.importers.marian import model_folder
 from translate_trt.export.importers.model_format import (
     Languages,

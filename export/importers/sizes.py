@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from translate_trt.export.importers.json_file import shown
+from translate_trt.export.importers.input_files import shown
 from translate_trt.runtime.errors import InputError
 
 # Compression whose output is limited to an entry's declared size: zipfile and torch expand the

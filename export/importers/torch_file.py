@@ -10,7 +10,7 @@ from __future__ import annotations
 import pickletools
 import re
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -211,18 +211,22 @@ def _unreadable(path: Path, toolkit: str, error: Exception) -> InputError:
     )
 
 
-def check_settings(path: Path, values: Mapping[str, Any]) -> None:
-    """Refuse tensors among a model's settings, which cannot be compared with other values.
+def settings_of(path: Path, value: object) -> dict[str, Any]:
+    """Return the settings of an object or dictionary; none for any other value.
 
     Raises:
-        InputError: A value is a tensor; the message names the setting.
+        InputError: A setting is a tensor, which cannot be compared; the message names it.
     """
-    for name, value in values.items():
-        if isinstance(value, Tensor):
+    if isinstance(value, Record):
+        value = value.fields
+    fields = value if isinstance(value, dict) else {}
+    for name, setting in fields.items():
+        if isinstance(setting, Tensor):
             raise InputError(
-                f"{path}: the setting {name!s:.60} is a tensor of shape {list(value.shape)}; "
+                f"{path}: the setting {name!s:.60} is a tensor of shape {list(setting.shape)}; "
                 "the file is damaged."
             )
+    return fields
 
 
 def tensors_of(path: Path, values: Any, key: str) -> dict[str, Tensor]:

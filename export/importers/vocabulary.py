@@ -61,6 +61,18 @@ class SpecialTokens:
     start: int | None
     end: int | None
 
+    @classmethod
+    def named(cls, tokens: Sequence[str], *names: Sequence[str | None]) -> SpecialTokens:
+        """Find special tokens.
+
+        Args:
+            tokens: The toolkit's tokens, by id.
+            names: Possible names of the padding, unknown, start and end token.
+        """
+        known = set(tokens)
+        found = (next((name for name in group if name in known), None) for group in names)
+        return cls(*(None if name is None else tokens.index(name) for name in found))
+
     def ids(self) -> list[int | None]:
         """Return the ids in the order of our special tokens."""
         ids = {PAD: self.pad, UNKNOWN: self.unknown, START: self.start, END: self.end}

@@ -1,4 +1,4 @@
-"""Random M2M100, NLLB, BART and mBART models, written by Hugging Face's transformers."""
+"""Random M2M100, NLLB, BART and mBART models of Hugging Face, and pairs with their imports."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.text.tokenizer import Tokenizer
 from translate_trt.runtime.translator import Translator
 from translate_trt.train.checkpoint import Checkpoint, open_checkpoint
-from translate_trt.train.config import END, START
+from translate_trt.train.config import END, START, UNKNOWN
 from translate_trt.train.model import Transformer, pad
 
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
-BEGIN_ID, PAD_ID, END_ID = 0, 1, 2
+BEGIN_ID, END_ID = 0, 2
 MODEL = "sentencepiece.bpe.model"
 
 #: Of models with layers of a few numbers.
@@ -106,12 +106,13 @@ def make_lively(
     A random model hardly ends a sentence, and rounding would decide between its candidates.
 
     Args:
-        model: of transformers.
+        model: of transformers, which may be Marian's.
         known: tokens of texts.
         prompts: what sources and what translations begin with; after the first texts come
             backwards, after the others as they are.
     """
     rng = random.Random(1)
+    padding, end = model.config.pad_token_id, model.config.eos_token_id
     optimizer = torch.optim.Adam(model.parameters(), lr=4e-3)
     model.train()
     for _ in range(200):
@@ -120,13 +121,13 @@ def make_lively(
             text = rng.choices(known, k=rng.randint(1, 12))
             kind = rng.randrange(len(prompts))
             source, target = prompts[kind]
-            ids.append([*source, *text, END_ID])
-            labels.append([*target, *(text if kind else text[::-1]), END_ID])
+            ids.append([*source, *text, end])
+            labels.append([*target, *(text if kind else text[::-1]), end])
         longest = max(map(len, ids))
-        rows = torch.tensor([row + [PAD_ID] * (longest - len(row)) for row in ids])
+        rows = torch.tensor([row + [padding] * (longest - len(row)) for row in ids])
         longest = max(map(len, labels))
         wanted = torch.tensor([row + [-100] * (longest - len(row)) for row in labels])
-        model(input_ids=rows, attention_mask=rows != PAD_ID, labels=wanted).loss.backward()
+        model(input_ids=rows, attention_mask=rows != padding, labels=wanted).loss.backward()
         optimizer.step()
         optimizer.zero_grad()
     model.eval()
@@ -140,10 +141,16 @@ class Pair:
         theirs: the model.
         names: their tokens by id.
         command: of `translate-trt import`.
+        known: their tokens of texts.
     """
 
-    def __init__(self, directory: Path, theirs: Any, names: list[str], command: str) -> None:
-        self.directory, self.theirs = directory, theirs
+    def __init__(
+        self, directory: Path, theirs: Any, names: list[str], command: str,
+        known: range = range(4, 40),
+    ) -> None:  # fmt: skip
+        self.directory, self.theirs, self.known = directory, theirs, known
+        self.end, self.padding = theirs.config.eos_token_id, theirs.config.pad_token_id
+        self.unknown = names.index("<unk>")
         theirs.save_pretrained(directory)
         path = directory.parent / f"{directory.name}-checkpoint"
         arguments = ["import", command, str(directory), "--output", str(path)]
@@ -153,11 +160,10 @@ class Pair:
         self.tokenizer = Tokenizer(*self.checkpoint.tokenizers)
         ids = {name: place for place, name in enumerate(names)}
         spare = {f"<unused-{place}>": place for place in range(theirs.config.vocab_size)}
-        spare |= {f"<unknown-{place}>": 3 for place in range(self.tokenizer.vocabulary_size)}
         pieces = self.tokenizer.target_pieces(range(self.tokenizer.vocabulary_size))
-        #: By our id, theirs; decoding starts with their end, which has two of ours.
-        self.ids = [(spare | ids | {pieces[START]: END_ID}).get(name, 3) for name in pieces]
-        self.known = range(4, 40)  # of theirs
+        start = {pieces[START]: theirs.config.decoder_start_token_id}
+        #: By our id, theirs; the token that decoding starts with has two of ours.
+        self.ids = [(spare | ids | start).get(name, self.unknown) for name in pieces]
 
     def compiled(self, shared: SharedFiles) -> Translator:
         bundle = compile_once(shared, self.checkpoint, BuildOptions(("onnx-fp32",)))
@@ -171,31 +177,41 @@ class Pair:
 
     def inputs(self, sources: list[list[int]]) -> dict[str, torch.Tensor]:
         """Convert sources to Hugging Face's ids, with our prompt before the text."""
-        rows = [[*(self.ids[token] for token in source), END_ID] for source in sources]
+        rows = [[*(self.ids[token] for token in source), self.end] for source in sources]
         longest = max(map(len, rows))
-        ids = torch.tensor([row + [PAD_ID] * (longest - len(row)) for row in rows])
-        return {"input_ids": ids, "attention_mask": (ids != PAD_ID).long()}
+        ids = torch.tensor([row + [self.padding] * (longest - len(row)) for row in rows])
+        return {"input_ids": ids, "attention_mask": (ids != self.padding).long()}
+
+    def texts_of(self, sequences: torch.Tensor) -> list[list[int]]:
+        """Return translations of `generate`, in Hugging Face's ids, up to the end."""
+        rows = [[*row, self.end] for row in sequences[:, 1:].tolist()]
+        return [row[: row.index(self.end)] for row in rows]
 
     @torch.inference_mode()
-    def assert_same_logits(self) -> None:
-        """Compare the logits of 200 random pairs."""
-        model: Transformer = self.checkpoint.load_model()
+    def assert_same_logits(self, model: Transformer | None = None, theirs: Any = None) -> None:
+        """Compare the logits of 200 random pairs, of these models or others."""
+        model = model or self.checkpoint.load_model()
+        banned = [] if model.banned_tokens is None else model.banned_tokens.tolist()
         sources, targets = self.random_sentences(200, 1), self.random_sentences(200, 2)
         previous, _ = pad([[START, *target] for target in targets])
         begin = torch.tensor(self.ids)[previous]
-        theirs = self.theirs(**self.inputs(sources), decoder_input_ids=begin).logits
+        wanted = (theirs or self.theirs)(**self.inputs(sources), decoder_input_ids=begin).logits
         source, lengths = pad([[*tokens, END] for tokens in sources])
         cache = model.start_cache(source, lengths)
         hidden = model.decode(previous, model.encode(source, cache.source_bias), cache.source_bias)
         ours = model.project(hidden)
         known = [
-            place for place, row in enumerate(self.ids) if place not in (START, 1) and row != 3
+            place
+            for place, row in enumerate(self.ids)
+            if place not in (START, UNKNOWN, *banned) and row != self.unknown
         ]
         assert len(known) > self.theirs.config.vocab_size - 3
+        wanted = wanted[:, :, [self.ids[place] for place in known]]
         for row, target in enumerate(targets):
             end = len(target) + 1
-            wanted = theirs[row, :end][:, [self.ids[place] for place in known]]
-            torch.testing.assert_close(ours[row, :end][:, known], wanted, atol=1e-4, rtol=1e-5)
+            torch.testing.assert_close(
+                ours[row, :end][:, known], wanted[row, :end], atol=1e-4, rtol=1e-5
+            )
 
     def assert_same_search(
         self, translator: Translator, options: SearchOptions, **generate: Any
@@ -212,12 +228,11 @@ class Pair:
                 length_penalty=options.length_penalty, max_new_tokens=60, output_scores=True,
                 return_dict_in_generate=True, **stop, **generate,
             )  # fmt: skip
-        for row, [ours] in enumerate(found):
-            tokens = [self.ids[token] for token in ours.tokens]
-            theirs = [*expected.sequences[row, 1:].tolist(), END_ID]
-            assert tokens == theirs[: theirs.index(END_ID)]
-            if beams > 1:
-                assert ours.score == pytest.approx(float(expected.sequences_scores[row]), abs=1e-4)
+        tokens = [[self.ids[token] for token in ours.tokens] for [ours] in found]
+        assert tokens == self.texts_of(expected.sequences)
+        if beams > 1:
+            scores = [ours.score for [ours] in found]
+            assert scores == pytest.approx(expected.sequences_scores.tolist(), abs=1e-4)
         assert sum(one[0].truncated for one in found) < 5
         assert len({len(one[0].tokens) for one in found}) > 5
         return {one[0].tokens for one in found}
@@ -230,7 +245,7 @@ class Pair:
             assert [self.ids[token] for token in ours] == right, line
         shown = theirs.batch_decode(wanted, skip_special_tokens=True)
         for line, ours, right, text in zip(lines, found, wanted, shown, strict=True):
-            if 3 not in right:  # we show unknown characters
+            if self.unknown not in right:  # we show unknown characters
                 assert self.tokenizer.decode(ours) == text, line
 
 

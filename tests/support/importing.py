@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -41,3 +43,34 @@ def logits_of(imported: Imported, source: str, target: str, columns: list[str]) 
     hidden = model(torch.tensor([source_ids]), None, torch.tensor([target_ids]))
     places = [END if name == "END" else ids[f"\u2581{name}"] for name in columns]
     return model.project(hidden)[0][:, places].numpy()
+
+
+def assert_same_logits(
+    imported: Imported,
+    sides: tuple[list[str], list[str]],
+    special: int,
+    end: int,
+    expected: Callable[[list[int], list[int]], np.ndarray],
+) -> None:
+    """Compare the logits of 30 random pairs, without those of special tokens but the end.
+
+    Args:
+        imported: the model.
+        sides: tokens of source and target by the toolkit's ids, special ones first.
+        special: number of special tokens.
+        end: the toolkit's id of the end.
+        expected: returns the logits [T + 1, V] of a pair of the toolkit's ids.
+    """
+    rng = random.Random(2)
+    columns = [end, *range(special, len(sides[1]))]
+    for _ in range(30):
+        pair = [
+            [rng.randrange(special, len(tokens)) for _ in range(rng.randint(1, 12))]
+            for tokens in sides
+        ]
+        source, target = (
+            " ".join(tokens[index] for index in ids)
+            for tokens, ids in zip(sides, pair, strict=True)
+        )
+        found = logits_of(imported, source, target, ["END", *sides[1][special:]])
+        np.testing.assert_allclose(found, expected(*pair)[:, columns], atol=1e-4)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import sentencepiece
 
-from support.numpy_transformer import ACTIVATIONS, NumpyTransformer
+from support.numpy_transformer import ACTIVATIONS, NumpyTransformer, tensor2tensor_sinusoids
 
 SETTINGS = "special:model.yml"
 WIDTH, INNER, HEADS = 32, 48, 4
@@ -32,6 +32,10 @@ OTHER = {
     "transformer-ffn-activation": "relu", "transformer-preprocess": "n",
     "transformer-postprocess": "da", "transformer-postprocess-emb": "nd",
     "transformer-postprocess-top": "n", "tied-embeddings": False, "version": "v1.12.42 b7be0e964",
+}  # fmt: skip
+SSRU = {
+    "transformer-decoder-autoreg": "rnn", "dec-cell": "ssru", "layer-normalization": False,
+    "transformer-rnn-projection": False,
 }  # fmt: skip
 
 
@@ -127,9 +131,7 @@ def save(
 
 def positions_of(count: int) -> np.ndarray:
     """Compute sinusoidalPositionEmbeddings of src/graph/node_initializers.cpp."""
-    half = WIDTH // 2
-    angles = np.arange(count)[:, None] * np.exp(np.arange(half) * -(np.log(10_000) / (half - 1)))
-    return np.concatenate([np.sin(angles), np.cos(angles)], 1)
+    return tensor2tensor_sinusoids(np.arange(count), WIDTH)
 
 
 def expected_logits(

@@ -68,31 +68,6 @@ def save_random_marian(
     return model
 
 
-def make_lively(model: Any, directory: Path, steps: int = 150) -> None:
-    """Train a model for seconds to reverse its source, and save it again.
-
-    A random model hardly ends a sentence, and rounding would decide between its candidates.
-    """
-    rng = random.Random(1)
-    pad = model.config.pad_token_id
-    optimizer = torch.optim.Adam(model.parameters(), lr=4e-3)
-    model.train()
-    for _ in range(steps):
-        lengths = [rng.randint(1, 12) for _ in range(48)]
-        sources = [[rng.randrange(2, 60) for _ in range(length)] for length in lengths]
-        longest = max(lengths) + 1
-        ids = [[*source, 0] + [pad] * (longest - len(source) - 1) for source in sources]
-        labels = [[*source[::-1], 0] + [-100] * (longest - len(source) - 1) for source in sources]
-        inputs = torch.tensor(ids)
-        loss = model(
-            input_ids=inputs, attention_mask=inputs != pad, labels=torch.tensor(labels)
-        ).loss
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    model.eval().save_pretrained(directory)
-
-
 def marian_tokenizer(directory: Path) -> Any:
     """Load the tokenizer of Hugging Face."""
     import transformers

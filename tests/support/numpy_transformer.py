@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 
 Array = np.ndarray
 #: By name: the activations that toolkits have.
@@ -19,6 +20,33 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "gelu": lambda x: x * 0.5 * (1 + np.vectorize(math.erf)(x / math.sqrt(2))),
     "swish": lambda x: x / (1 + np.exp(-x)),
 }
+
+
+def tensor2tensor_sinusoids(places: Array, width: int) -> Array:
+    """Compute the sinusoids of tensor2tensor, [positions, width]: all sines, then all cosines."""
+    half = width // 2
+    angles = places[:, None] * np.exp(np.arange(half) * -(np.log(10_000) / (half - 1)))
+    return np.concatenate([np.sin(angles), np.cos(angles)], 1)
+
+
+class RandomWeights:
+    """Random tensors by name."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, torch.Tensor] = {}
+        self._generator = torch.Generator().manual_seed(1)
+
+    def add(self, name: str, *shape: int) -> None:
+        self.values[name] = torch.randn(shape, generator=self._generator) * 0.3
+
+    def add_linear(self, name: str, rows: int, columns: int, bias: bool = True) -> None:
+        self.add(f"{name}.weight", rows, columns)
+        if bias:
+            self.add(f"{name}.bias", rows)
+
+    def add_norm(self, name: str, width: int) -> None:
+        self.add_linear(name, width, 1)
+        self.values[f"{name}.weight"] = self.values[f"{name}.weight"].reshape(-1) + 1
 
 
 @dataclass

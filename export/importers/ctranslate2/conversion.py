@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 import torch
@@ -10,13 +11,13 @@ from torch import Tensor
 
 from translate_trt.export.importers.ctranslate2.model_directory import Settings, Vocabularies
 from translate_trt.export.importers.ctranslate2.variables import (
-    STACKS,
     Variables,
     count_layers,
     source_table,
 )
 from translate_trt.export.importers.imported import ModelPart, read_positions
 from translate_trt.export.importers.matrices import Matrices
+from translate_trt.export.importers.tensors import STACKS, StackNames, read_modules
 from translate_trt.runtime.errors import InputError
 from translate_trt.train.config import ModelConfig
 
@@ -27,16 +28,38 @@ _ACTIVATIONS = {0: "relu", 2: "swish", 3: "gelu"}
 _UNSUPPORTED_ACTIVATIONS = {1: "GELUTanh", 4: "GELUSigmoid", 5: "Tanh", 6: "Sigmoid"}
 _BIAS = "decoder/projection/bias"
 
+_ENCODER = {
+    "self_attention_norm.norm": "self_attention/layer_norm",
+    "self_attention.query+key+value": "self_attention/linear_0",
+    "self_attention.output": "self_attention/linear_1",
+    "feed_forward.inner": "ffn/linear_0",
+    "feed_forward.outer": "ffn/linear_1",
+    "feed_forward_norm.norm": "ffn/layer_norm",
+}
+_DECODER = {
+    **_ENCODER,
+    "cross_attention_norm.norm": "attention/layer_norm",
+    "cross_attention.query": "attention/linear_0",
+    "cross_attention.key+value": "attention/linear_1",
+    "cross_attention.output": "attention/linear_2",
+}
+_NAMES = {
+    stack: StackNames(
+        f"{stack}/layer_{{}}/", modules, f"{stack}/layer_norm", f"{stack}/layernorm_embedding"
+    )
+    for stack, modules in zip(STACKS, (_ENCODER, _DECODER), strict=True)
+}
+
 
 def convert(
     variables: Variables, settings: Settings, vocabularies: Vocabularies, source_end: bool
 ) -> tuple[ModelConfig, dict[str, Tensor]]:
     """Return the configuration, and the weights by their names in `Transformer`."""
     matrices = Matrices(
-        source=variables.matrix(source_table(variables)),
-        target=variables.matrix("decoder/embeddings/weight"),
-        output=variables.matrix("decoder/projection/weight"),
-        bias=variables.vector(_BIAS) if _BIAS in variables else None,
+        source=variables.weight(source_table(variables)),
+        target=variables.weight("decoder/embeddings/weight"),
+        output=variables.weight("decoder/projection/weight"),
+        bias=variables.weight(_BIAS, axes=1) if _BIAS in variables else None,
     )
     matrices.check(variables.path, vocabularies.source, vocabularies.target)
     embeddings = matrices.remap(vocabularies.source, vocabularies.target)
@@ -57,10 +80,8 @@ def convert(
         **embeddings.fields,
         **positions.fields,
     )
-    weights = embeddings.weights | positions.weights
-    for stack in STACKS:
-        weights |= _stack(variables, config, stack)
-    return config, weights
+    read = partial(_read, variables, config.heads)
+    return config, embeddings.weights | positions.weights | read_modules(config, _NAMES, read)
 
 
 def _heads(variables: Variables) -> int:
@@ -107,69 +128,44 @@ def _positions(variables: Variables) -> ModelPart:
         raise variables.setting_error(
             names[present.index(True)], "has no counterpart in the other stack"
         )
-    return read_positions(*(variables.matrix(name) for name in names))
+    return read_positions(*(variables.weight(name) for name in names))
 
 
-def _stack(variables: Variables, config: ModelConfig, stack: str) -> dict[str, Tensor]:
-    weights: dict[str, Tensor] = {}
-    ends = {"encoder": ("source_embedding_norm", "encoder_norm"),
-            "decoder": ("embedding_norm", "decoder_norm")}[stack]  # fmt: skip
-    if config.norm_embedding:
-        weights |= _norm(variables, f"{stack}/layernorm_embedding", ends[0])
-    if config.norm == "pre":
-        weights |= _norm(variables, f"{stack}/layer_norm", ends[1])
-    count = config.encoder_layers if stack == "encoder" else config.decoder_layers
-    for index in range(count):
-        prefix, layer = f"{stack}/layer_{index}", f"{stack}.{index}"
-        weights |= _attention(variables, f"{prefix}/self_attention", f"{layer}.self_attention")
-        if stack == "decoder":
-            weights |= _attention(variables, f"{prefix}/attention", f"{layer}.cross_attention")
-        for number, name in enumerate(("inner", "outer")):
-            weights |= _linear(
-                variables, f"{prefix}/ffn/linear_{number}", [f"{layer}.feed_forward.{name}"]
-            )
-        weights |= _norm(variables, f"{prefix}/ffn/layer_norm", f"{layer}.feed_forward_norm.norm")
-    return weights
+def _read(variables: Variables, heads: int, name: str, ours: str) -> dict[str, Tensor]:
+    """Read a LayerNorm, or a matrix whose rows are those of several of ours; no bias is zero.
 
+    Args:
+        variables: Arrays of the model.
+        heads: Number of heads.
+        name: CTranslate2's name of the module.
+        ours: Our name; the last parts of several are joined with +.
 
-def _attention(variables: Variables, prefix: str, name: str) -> dict[str, Tensor]:
-    """Split the fused projections: query, key, value; or key, value in cross-attention."""
-    ends = [["query", "key", "value"], ["output"]]
-    if f"{prefix}/linear_2/weight" in variables:
-        ends = [["query"], ["key", "value"], ["output"]]
-    weights = _norm(variables, f"{prefix}/layer_norm", f"{name}_norm.norm")
-    for index, parts in enumerate(ends):
-        linear = f"{prefix}/linear_{index}"
-        weights |= _linear(variables, linear, [f"{name}.{part}" for part in parts])
-    if f"{prefix}/queries_scale" in variables:
-        # `Transformer` scales queries by 1 / sqrt(D).
-        size = weights[f"{name}.query.weight"].shape[0] / _heads(variables)
-        factor = variables.number(f"{prefix}/queries_scale") * math.sqrt(size)
-        for kind in ("weight", "bias"):
-            weights[f"{name}.query.{kind}"] = weights[f"{name}.query.{kind}"] * factor
-    return weights
-
-
-def _linear(variables: Variables, prefix: str, names: list[str]) -> dict[str, Tensor]:
-    """Split a projection's rows between several of ours; a missing bias is zero."""
-    weight = variables.matrix(f"{prefix}/weight")
+    Raises:
+        InputError: An array is missing or damaged.
+    """
+    if ours.endswith("norm"):
+        parts = (("weight", "gamma"), ("bias", "beta"))
+        return {f"{ours}.{part}": variables.weight(f"{name}/{x}", axes=1) for part, x in parts}
+    weight = variables.weight(f"{name}/weight")
     bias = torch.zeros(len(weight))
-    if f"{prefix}/bias" in variables:
-        bias = variables.vector(f"{prefix}/bias")
+    if f"{name}/bias" in variables:
+        bias = variables.weight(f"{name}/bias", axes=1)
+    module, _, last = ours.rpartition(".")
+    names = [f"{module}.{part}" for part in last.split("+")]
     found: dict[str, Tensor] = {}
     for kind, tensor in (("weight", weight), ("bias", bias)):
         if len(tensor) % len(names):
             raise InputError(
-                f"{variables.path} is damaged: {prefix}/{kind} has {len(tensor)} rows, which are "
+                f"{variables.path} is damaged: {name}/{kind} has {len(tensor)} rows, which are "
                 f"not those of {len(names)} projections."
             )
-        parts = tensor.chunk(len(names))
-        found |= {f"{name}.{kind}": part for name, part in zip(names, parts, strict=True)}
+        rows = tensor.chunk(len(names))
+        found |= {f"{ours}.{kind}": part for ours, part in zip(names, rows, strict=True)}
+    scale = f"{name.rpartition('/')[0]}/queries_scale"
+    if "query" in last and scale in variables:
+        # `Transformer` scales queries by 1 / sqrt(D).
+        query = f"{module}.query"
+        factor = variables.number(scale) * math.sqrt(len(found[f"{query}.weight"]) / heads)
+        for kind in ("weight", "bias"):
+            found[f"{query}.{kind}"] = found[f"{query}.{kind}"] * factor
     return found
-
-
-def _norm(variables: Variables, prefix: str, name: str) -> dict[str, Tensor]:
-    return {
-        f"{name}.weight": variables.vector(f"{prefix}/gamma"),
-        f"{name}.bias": variables.vector(f"{prefix}/beta"),
-    }

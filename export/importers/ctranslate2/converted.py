@@ -14,12 +14,8 @@ from translate_trt.export.importers.ctranslate2.model_bin import read_model_file
 from translate_trt.export.importers.ctranslate2.model_directory import Settings, Vocabularies
 from translate_trt.export.importers.ctranslate2.variables import Variables, count_layers
 from translate_trt.export.importers.ctranslate2.vocabulary_map import NAME, read_vocabulary_map
-from translate_trt.export.importers.imported import (
-    Imported,
-    build_model,
-    find_file,
-    first_heads,
-)
+from translate_trt.export.importers.imported import Imported, build_model, first_heads
+from translate_trt.export.importers.input_files import find_file
 from translate_trt.export.importers.languages import (
     detect_languages,
     is_opus_language,
@@ -29,13 +25,16 @@ from translate_trt.export.importers.languages import (
 )
 from translate_trt.export.importers.model_format import ModelFormat, need
 from translate_trt.export.importers.prompt_format import Format
-from translate_trt.export.importers.vocabulary import (
-    make_tokenizers,
-)
+from translate_trt.export.importers.vocabulary import make_tokenizers
 from translate_trt.runtime.bundle.prompt import Prompt
 from translate_trt.runtime.errors import InputError
 from translate_trt.train.shortlist.table import content_hash
 
+# Of CTranslate2, as fields of `SearchOptions`.
+_SEARCH = {
+    "beam_size": 2, "length_penalty": 1.0, "length_penalty_form": "length", "early_stopping": True,
+    "min_length": 2,
+}  # fmt: skip
 # SentencePiece models in the directory, of the source or of both sides.
 _TOKENIZERS = ("source.spm", "sentencepiece.model", "sentencepiece.bpe.model")
 # The padding token of OpenNMT, and of no other toolkit. OpenNMT's sources have no end token unless
@@ -87,9 +86,8 @@ def import_ctranslate2(
     shortlist = read_vocabulary_map(directory / NAME, vocabularies, content_hash(*tokenizers))
     heads = first_heads(directory, config, *variables.alignment())
     return Imported(
-        model, tokenizers, "ctranslate2", settings.search(), prompt, shortlist,
-        alignment_heads=heads,
-    )  # fmt: skip
+        model, tokenizers, "ctranslate2", _SEARCH, prompt, shortlist, alignment_heads=heads
+    )
 
 
 @dataclass(frozen=True)

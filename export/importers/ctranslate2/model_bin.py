@@ -13,7 +13,6 @@ element count replace element type and bytes.
 from __future__ import annotations
 
 import math
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from translate_trt.export.importers.json_file import shown
+from translate_trt.export.importers.input_files import Cursor, read_bytes, shown
 from translate_trt.runtime.errors import InputError
 
 Array = NDArray[Any]
@@ -57,14 +56,8 @@ def read_model_file(path: Path) -> ModelFile:
     Raises:
         InputError: The file is missing, truncated, or has another layout.
     """
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise InputError(
-            f"cannot read {path}: {error.strerror}; pass the directory that CTranslate2's "
-            "converter wrote."
-        ) from error
-    reader = _Reader(path, content)
+    content = read_bytes(path, "pass the directory that CTranslate2's converter wrote")
+    reader = Cursor(path, content)
     version = reader.number("I")
     if version not in _VERSIONS:
         raise InputError(
@@ -72,10 +65,10 @@ def read_model_file(path: Path) -> ModelFile:
             f"{_VERSIONS[0]} to {_VERSIONS[-1]}. Convert the model again with a current "
             "CTranslate2."
         )
-    specification, revision = reader.text(), reader.number("I")
+    specification, revision = reader.text(reader.number("H")), reader.number("I")
     arrays = dict(_arrays(reader, version))
     for _ in range(reader.number("I") if version >= 3 else 0):
-        alias, name = reader.text(), reader.text()
+        alias, name = reader.text(reader.number("H")), reader.text(reader.number("H"))
         if name not in arrays:
             raise reader.damaged(f"{shown(alias)} is an alias of {shown(name)}, which is missing")
         arrays[alias] = arrays[name]
@@ -88,9 +81,9 @@ def read_model_file(path: Path) -> ModelFile:
     return ModelFile(specification, revision, arrays)
 
 
-def _arrays(reader: _Reader, version: int) -> Iterator[tuple[str, Array]]:
+def _arrays(reader: Cursor, version: int) -> Iterator[tuple[str, Array]]:
     for _ in range(reader.number("I")):
-        name, rank = reader.text(), reader.number("B")
+        name, rank = reader.text(reader.number("H")), reader.number("B")
         if rank > _MAX_RANK:
             raise reader.damaged(f"{shown(name)} has {rank} axes")
         axes = [reader.number("I") for _ in range(rank)]
@@ -102,37 +95,8 @@ def _arrays(reader: _Reader, version: int) -> Iterator[tuple[str, Array]]:
         size = reader.number("I") * (1 if version >= 4 else dtype.itemsize)
         if size != math.prod(axes) * dtype.itemsize:
             raise reader.damaged(f"{shown(name)} has {size} bytes and axes {axes}")
-        array: Array = np.frombuffer(reader.bytes(size), dtype.newbyteorder("<")).reshape(axes)
+        content = reader.take(size, shown(name))
+        array: Array = np.frombuffer(content, dtype.newbyteorder("<")).reshape(axes)
         if types[kind] == "bfloat16":  # the upper 16 bits of a float32
             array = (array.astype(np.uint32) << 16).view(np.float32)
         yield name, array
-
-
-class _Reader:
-    """Cursor in the content of a file."""
-
-    def __init__(self, path: Path, content: bytes) -> None:
-        self._path, self._content, self._offset = path, memoryview(content), 0
-
-    def damaged(self, what: str) -> InputError:
-        return InputError(f"{self._path} is damaged: {what}. Copy or convert the model again.")
-
-    def bytes(self, count: int) -> memoryview:
-        end = self._offset + count
-        if end > len(self._content):
-            raise self.damaged(f"it ends after {len(self._content)} bytes, within an array or name")
-        found = self._content[self._offset : end]
-        self._offset = end
-        return found
-
-    def number(self, kind: str) -> int:
-        layout = struct.Struct(f"<{kind}")
-        (found,) = layout.unpack(self.bytes(layout.size))
-        return int(found)
-
-    def text(self) -> str:
-        content = bytes(self.bytes(self.number("H")))
-        try:
-            return content.rstrip(b"\0").decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise self.damaged("a name is not UTF-8") from error

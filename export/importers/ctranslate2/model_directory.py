@@ -4,24 +4,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from translate_trt.export.importers.ctranslate2.variables import Variables, source_table
-from translate_trt.export.importers.imported import find_file
-from translate_trt.export.importers.json_file import load_json, shown
+from translate_trt.export.importers.input_files import find_file, load_json, load_object, read_text
+from translate_trt.export.importers.settings_table import Config, SettingsTable
 from translate_trt.export.importers.vocabulary import SpecialTokens, TokenMap
 from translate_trt.runtime.errors import InputError
 
 _PADDING = ("<blank>", "<pad>")
-# Fields of config.json that the importer reads. Any other field must be in `_OFF`, with that value.
-_FIELDS = {
-    "unk_token", "bos_token", "eos_token", "decoder_start_token", "add_source_bos",
-    "add_source_eos", "layer_norm_epsilon",
-}  # fmt: skip
-_OFF: dict[str, tuple[Any, ...]] = {
-    "multi_query_attention": (False,), "quantization_type": (None,), "quantization_bits": (None,),
-    "quantization_group_size": (None,),
-}  # fmt: skip
+# Of config.json.
+_SETTINGS = SettingsTable(
+    known={
+        "unk_token", "bos_token", "eos_token", "decoder_start_token", "add_source_bos",
+        "add_source_eos", "layer_norm_epsilon",
+    },
+    only={
+        "multi_query_attention": (False,), "quantization_type": (None,),
+        "quantization_bits": (None,), "quantization_group_size": (None,),
+    },
+    off=(),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -37,66 +39,34 @@ class Settings:
     @classmethod
     def read(cls, directory: Path, variables: Variables) -> Settings:
         path = directory / "config.json"
-        values = _read_config(path)
-        unknown = _text(path, values, "unk_token", "<unk>")
-        end = _text(path, values, "eos_token", "</s>")
-        begin = _text(path, values, "bos_token", "<s>")
+        config = Config(path, load_object(path) if path.is_file() else {})
+        config.check(_SETTINGS)
+        unknown = config.text("unk_token", "<unk>")
+        end = config.text("eos_token", "</s>")
+        begin = config.text("bos_token", "<s>")
 
         def flag(name: str, old: str) -> bool:
-            value = values.get(name, old in variables and bool(variables.number(old)))
-            if not isinstance(value, bool):
-                raise _wrong(path, name, value, "true or false is required")
-            return value
+            default = name not in config.values and old in variables
+            return config.flag(name, default and bool(variables.number(old)))
 
         if flag("add_source_bos", "with_source_bos"):
             raise variables.setting_error("add_source_bos", f"puts {begin} before every source")
         with_target_bos = "with_target_bos" not in variables or variables.number("with_target_bos")
         start = None
         if not variables.zero_start():
-            if values.get("decoder_start_token", "") is None:
+            if config.values.get("decoder_start_token", "") is None:
                 raise variables.setting_error(
                     "decoder_start_token",
                     "is null: each request must choose the start token",
                 )
-            start = _text(path, values, "decoder_start_token", begin if with_target_bos else end)
-        epsilon = values.get("layer_norm_epsilon")
-        if epsilon is not None and (isinstance(epsilon, bool) or not isinstance(epsilon, float)):
-            raise _wrong(path, "layer_norm_epsilon", epsilon, "a number such as 1e-5 is required")
+            start = config.text("decoder_start_token", begin if with_target_bos else end)
+        epsilon = config.values.get("layer_norm_epsilon")
+        if epsilon is not None and not isinstance(epsilon, float):
+            raise config.setting_error("layer_norm_epsilon", "a number such as 1e-5 is required")
         return cls(
             unknown, end, start, flag("add_source_eos", "with_source_eos"),
             1e-5 if epsilon is None else epsilon,
         )  # fmt: skip
-
-    def search(self) -> dict[str, Any]:
-        """Return CTranslate2's decoding defaults as fields of `SearchOptions`."""
-        return {
-            "beam_size": 2, "length_penalty": 1.0, "length_penalty_form": "length",
-            "early_stopping": True, "min_length": 2,
-        }  # fmt: skip
-
-
-def _read_config(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
-    values = load_json(path)
-    if not isinstance(values, dict):
-        raise InputError(f"{path} is not a JSON object; copy or convert the model again.")
-    for name, value in values.items():
-        if name not in _FIELDS and value not in _OFF.get(name, ()):
-            why = "is unknown and may" if name not in _OFF else "would"
-            raise _wrong(path, name, value, f"this setting {why} change what the model computes")
-    return values
-
-
-def _text(path: Path, values: dict[str, Any], name: str, default: str) -> str:
-    value = values.get(name, default)
-    if not isinstance(value, str):
-        raise _wrong(path, name, value, "a token is required")
-    return value
-
-
-def _wrong(path: Path, name: str, value: object, why: str) -> InputError:
-    return InputError(f"{path}: {name} is {shown(value)}; {why}.")
 
 
 @dataclass(frozen=True)
@@ -144,23 +114,12 @@ def _read_vocabulary(directory: Path, name: str, settings: Settings) -> list[str
     if path.suffix == ".json":
         tokens = load_json(path)
     else:
-        try:
-            tokens = path.read_text(encoding="utf-8").split("\n")
-        except (OSError, ValueError) as error:
-            raise InputError(f"cannot read {path}: {error}.") from error
-        tokens = [token.removesuffix("\r") for token in tokens[: -1 if tokens[-1] == "" else None]]
+        tokens = read_text(path).removesuffix("\n").split("\n")
     if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
         raise InputError(f"{path} is not a list of tokens; copy or convert the model again.")
     return tokens if settings.unknown in tokens else [*tokens, settings.unknown]
 
 
 def _token_map(tokens: list[str], settings: Settings) -> TokenMap:
-    known = set(tokens)
-
-    def id_of(*names: str | None) -> int | None:
-        return next((tokens.index(name) for name in names if name in known), None)
-
-    special = SpecialTokens(
-        id_of(*_PADDING), id_of(settings.unknown), id_of(settings.start), id_of(settings.end)
-    )
-    return TokenMap(tokens, special)
+    names = (_PADDING, (settings.unknown,), (settings.start,), (settings.end,))
+    return TokenMap(tokens, SpecialTokens.named(tokens, *names))

@@ -13,22 +13,19 @@ import torch
 from torch import Tensor
 
 from translate_trt.export.importers.ctranslate2.model_bin import ModelFile
+from translate_trt.export.importers.tensors import STACKS
 from translate_trt.runtime.errors import InputError
 
-#: Names of the two stacks.
-STACKS = ("encoder", "decoder")
 _SPECIFICATIONS = ("TransformerSpec", "TransformerBase", "TransformerBig")
 # First revision that stores settings per stack.
 _PER_STACK_REVISION = 5
-# These select the attention that CTranslate2 returns; they do not change what it computes.
-_ALIGNMENT = ("alignment_layer", "alignment_heads")
+# The attention that CTranslate2 returns, which does not change what it computes.
 _IGNORED = {
-    *_ALIGNMENT, *(f"decoder/{name}" for name in _ALIGNMENT),
+    "alignment_layer", "alignment_heads", "decoder/alignment_layer", "decoder/alignment_heads",
     "embeddings_merge", "encoder/embeddings_merge",
 }  # fmt: skip
 # Unsupported features, by the last part of their flag's name; the flags must be off.
 _MUST_BE_OFF = {"alibi", "alibi_use_positive_positions", "scale_alibi", "multi_query_attention"}
-_ZERO_START = "start_from_zero_embedding"
 
 
 class Variables:
@@ -53,27 +50,11 @@ class Variables:
         self._taken.add(name)
         return self.file.arrays[name]
 
-    def matrix(self, name: str) -> Tensor:
-        """Return a weight [rows, columns] in float32.
-
-        Raises:
-            InputError: The array is missing, damaged, or has another number of axes.
-        """
-        return self._weight(name, 2)
-
-    def vector(self, name: str) -> Tensor:
-        """Return a bias, or a parameter of LayerNorm, in float32.
-
-        Raises:
-            InputError: See `matrix`.
-        """
-        return self._weight(name, 1)
-
     def rows(self, name: str) -> int:
         """Return the number of rows of a weight.
 
         Raises:
-            InputError: See `matrix`.
+            InputError: See `weight`.
         """
         return len(self._stored(name, 2))
 
@@ -81,12 +62,16 @@ class Variables:
         stored = self.take(name)
         if stored.ndim != axes:
             raise InputError(
-                f"{self.path} is damaged: {name} has shape {list(stored.shape)}; an array of "
-                f"{axes} {'axes' if axes > 1 else 'axis'} is required."
+                f"{self.path} is damaged: {name} has {stored.ndim} axes; {axes} are required."
             )
         return stored
 
-    def _weight(self, name: str, axes: int) -> Tensor:
+    def weight(self, name: str, axes: int = 2) -> Tensor:
+        """Return a matrix or, of one axis, a bias or a parameter of LayerNorm, in float32.
+
+        Raises:
+            InputError: The array is missing, damaged, or has another number of axes.
+        """
         stored, scale_name = self._stored(name, axes), f"{name}_scale"
         array = stored.astype(np.float32)
         if scale_name in self:
@@ -134,18 +119,15 @@ class Variables:
 
     def alignment(self) -> tuple[int, int]:
         """Return the layer and the number of heads whose attention CTranslate2 returns."""
-        layer, heads = (
-            int(self.number(names[0])) if (names := [n for n in stored if n in self]) else default
-            for stored, default in (
-                ((f"decoder/{name}", name), default)
-                for name, default in zip(_ALIGNMENT, (-1, 1), strict=True)
-            )
-        )
-        return layer, heads
+        found = []
+        for name, default in (("alignment_layer", -1), ("alignment_heads", 1)):
+            stored = next((key for key in (f"decoder/{name}", name) if key in self), None)
+            found.append(default if stored is None else int(self.number(stored)))
+        return found[0], found[1]
 
     def zero_start(self) -> bool:
         """Return whether decoding starts with a zero embedding, as in Marian's models."""
-        name = f"decoder/{_ZERO_START}"
+        name = "decoder/start_from_zero_embedding"
         return name in self and bool(self.take(name).any())
 
     def check_all_used(self) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from translate_trt.export.importers.ctranslate2.model_directory import Vocabularies
+from translate_trt.export.importers.input_files import read_text
 from translate_trt.export.importers.shortlist_checks import Fit, check_sizes
 from translate_trt.runtime.errors import InputError
 from translate_trt.train.config import PAD, START, UNKNOWN
@@ -41,10 +42,7 @@ def read_vocabulary_map(
     """
     if not path.is_file():
         return None
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except (OSError, ValueError) as error:
-        raise InputError(f"cannot read {path}: {error}.") from error
+    lines = read_text(path).split("\n")
     sources, targets = (
         {name: index for index, name in enumerate(one.names) if index not in (PAD, START)}
         for one in (vocabularies.source, vocabularies.target)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from translate_trt.export.importers.hugging_face.bart_family import IGNORED, convert
-from translate_trt.export.importers.hugging_face.directory import Config, Tensors, read_weights
+from translate_trt.export.importers.hugging_face.bart_family import build
+from translate_trt.export.importers.hugging_face.directory import read_config, read_weights
 from translate_trt.export.importers.hugging_face.generation import Generation
 from translate_trt.export.importers.hugging_face.tokens import Tokens
-from translate_trt.export.importers.imported import Imported, build_model, read_positions
+from translate_trt.export.importers.imported import Imported, read_positions
 from translate_trt.export.importers.languages import MBART50, language_prompt, languages_of
 from translate_trt.export.importers.model_format import (
     SETTINGS_OF_TRANSFORMERS,
@@ -20,6 +20,8 @@ from translate_trt.export.importers.model_format import (
     need,
     weights_of_transformers,
 )
+from translate_trt.export.importers.settings_table import Config
+from translate_trt.export.importers.tensors import STACKS, Tensors
 from translate_trt.export.importers.vocabulary import TokenMap
 from translate_trt.runtime.bundle.prompt import Prompt
 from translate_trt.runtime.errors import InputError
@@ -40,39 +42,30 @@ def import_bart(directory: Path, spm: Path | None = None) -> Imported:
     Raises:
         InputError: A file is missing or damaged, or the model is not supported.
     """
-    config = Config.read(directory, "bart", "mbart")
-    generation = Generation.read(directory, config)
-    tokens = Tokens.read(directory, config, spm)
+    config = read_config(directory, "bart", "mbart")
+    generation = Generation.read(config)
+    tokens = Tokens.read(config, spm)
     begins_with_language = _begins_with_language(config, generation, tokens)
-    token_map, tokenizers = tokens.remap(tokens.token_map(config, generation))
+    token_map, tokenizers = tokens.remap(tokens.token_map(generation))
     tensors = Tensors(directory, read_weights(directory))
-    source, target = (
-        tensors.table(f"model.{stack}.embed_positions.weight")[_OFFSET:]
-        for stack in ("encoder", "decoder")
+    positions = read_positions(
+        *(tensors.table(f"model.{stack}.embed_positions.weight")[_OFFSET:] for stack in STACKS)
     )
     norm = "pre" if config.values["model_type"] == "mbart" else "post"
-    positions = read_positions(source, target)
-    model, weights = convert(
-        config, tensors, (token_map, token_map), positions, norm, norm_embedding=True
-    )
-    tensors.check_all_used(IGNORED)
-    made = build_model(model, weights, directory)
-    forced, search = generation.token("forced_bos_token_id", len(tokens.names)), generation.search()
-    if not begins_with_language:
-        prompt = _begin(config, token_map, forced)
-        return Imported(made, tokenizers, "bart-hf", search, prompt)
-    theirs = languages_of(tokens.names, MBART50)
-    if forced not in (None, *theirs.values()):
-        raise generation.config.setting_error("forced_bos_token_id", "a language token is required")
-    search |= tokens.languages(theirs, forced)
-    prompt = language_prompt(languages_of(token_map.names, MBART50))
-    return Imported(made, tokenizers, "bart-hf", search, prompt)
+    model = build(config, tensors, (token_map, token_map), positions, norm, norm_embedding=True)
+    search = generation.search()
+    if begins_with_language:
+        search |= tokens.languages(languages_of(tokens.names, MBART50), generation)
+        prompt = language_prompt(languages_of(token_map.names, MBART50))
+    else:
+        prompt = _begin(generation, token_map)
+    return Imported(model, tokenizers, "bart-hf", search, prompt)
 
 
 def _begins_with_language(config: Config, generation: Generation, tokens: Tokens) -> bool:
     """Return whether texts begin with their language rather than the begin token."""
     name = tokens.class_name(config)
-    start = generation.start(config, len(tokens.names))
+    start = generation.start(len(tokens.names))
     languages = languages_of(tokens.names, MBART50)
     if name == "MBartTokenizer" or start is None or start in languages.values():
         raise InputError(
@@ -93,9 +86,10 @@ def _begins_with_language(config: Config, generation: Generation, tokens: Tokens
     return name == _LANGUAGES or (name is None and bool(languages))
 
 
-def _begin(config: Config, token_map: TokenMap, forced: int | None) -> Prompt:
+def _begin(generation: Generation, token_map: TokenMap) -> Prompt:
+    begin = generation.model.token("bos_token_id", token_map.count)
+    forced = generation.config.optional_token("forced_bos_token_id", token_map.count)
     target = () if forced is None else (token_map.id_of(forced),)
-    begin = config.token("bos_token_id", token_map.count)
     return Prompt(source=(token_map.id_of(begin),), target=target)
 
 

@@ -3,23 +3,46 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
 
-from translate_trt.export.importers.hugging_face.directory import Config, Tensors, layers
-from translate_trt.export.importers.imported import ModelPart
+from translate_trt.export.importers.imported import ModelPart, build_model
 from translate_trt.export.importers.matrices import Matrices
+from translate_trt.export.importers.settings_table import Config
+from translate_trt.export.importers.tensors import (
+    STACKS,
+    StackNames,
+    Tensors,
+    attention_names,
+    read_modules,
+)
 from translate_trt.export.importers.vocabulary import TokenMap
 from translate_trt.runtime.errors import InputError
 from translate_trt.train.config import ModelConfig
+from translate_trt.train.model import Transformer
 
 _ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}
-_STACKS = ("encoder", "decoder")
 _SHARED = "model.shared.weight"
-#: Tensors that only record a version.
-IGNORED = {f"model.{stack}.version" for stack in _STACKS}
+# Tensors that only record a version.
+_IGNORED = {f"model.{stack}.version" for stack in STACKS}
+
+_PROJECTIONS = (".q_proj", ".k_proj", ".v_proj", ".out_proj")
+_ENCODER = attention_names("self_attention", "self_attn", _PROJECTIONS, "self_attn_layer_norm") | {
+    "feed_forward.inner": "fc1",
+    "feed_forward.outer": "fc2",
+    "feed_forward_norm.norm": "final_layer_norm",
+}
+_DECODER = _ENCODER | attention_names(
+    "cross_attention", "encoder_attn", _PROJECTIONS, "encoder_attn_layer_norm"
+)
+#: Names of modules, without the prefix "model."; transformers adopted those of fairseq.
+NAMES = {
+    stack: StackNames(
+        f"{stack}.layers.{{}}.", modules, f"{stack}.layer_norm", f"{stack}.layernorm_embedding"
+    )
+    for stack, modules in zip(STACKS, (_ENCODER, _DECODER), strict=True)
+}
 
 
-def read_matrices(config: Config, tensors: Tensors) -> Matrices:
+def _read_matrices(config: Config, tensors: Tensors) -> Matrices:
     """Read the token matrices; tied matrices may be saved once, under any of their names.
 
     Raises:
@@ -29,7 +52,7 @@ def read_matrices(config: Config, tensors: Tensors) -> Matrices:
     own = "lm_head.weight" in tensors
     if not own and not tied:
         raise config.setting_error("tie_word_embeddings", "but the weights lack lm_head.weight")
-    embeddings = [f"model.{stack}.embed_tokens.weight" for stack in _STACKS]
+    embeddings = [f"model.{stack}.embed_tokens.weight" for stack in STACKS]
     shared = embeddings if config.flag("share_encoder_decoder_embeddings", True) else []
     source, target = (
         tensors.table(name, _SHARED, "lm_head.weight", *shared) for name in embeddings
@@ -47,15 +70,15 @@ def read_matrices(config: Config, tensors: Tensors) -> Matrices:
     return Matrices(source, target, output, bias)
 
 
-def convert(
+def build(
     config: Config,
     tensors: Tensors,
     token_maps: tuple[TokenMap, TokenMap],
     positions: ModelPart,
     norm: str = "post",
     norm_embedding: bool = False,
-) -> tuple[ModelConfig, dict[str, Tensor]]:
-    """Return the configuration, and the weights by their names in `Transformer`.
+) -> Transformer:
+    """Build a model from its configuration and tensors.
 
     Args:
         config: The model's config.json.
@@ -68,13 +91,10 @@ def convert(
     Raises:
         InputError: The model is not supported.
     """
-    activation = config.values.get("activation_function")
-    if not isinstance(activation, str) or activation not in _ACTIVATIONS:
-        raise config.setting_error("activation_function", f"supported: {', '.join(_ACTIVATIONS)}")
+    activation = config.choice("activation_function", _ACTIVATIONS)
     for name in ("attention_heads", "ffn_dim"):
-        if config.integer(f"decoder_{name}") != config.integer(f"encoder_{name}"):
-            raise config.setting_error(f"decoder_{name}", f"it must equal encoder_{name}")
-    matrices = read_matrices(config, tensors)
+        config.check_equal(f"encoder_{name}", f"decoder_{name}", config.integer)
+    matrices = _read_matrices(config, tensors)
     if config.integer("d_model") != matrices.target.shape[1]:
         raise config.setting_error("d_model", f"embeddings are {matrices.target.shape[1]} wide")
     matrices.check(config.path.parent, *token_maps)
@@ -92,21 +112,7 @@ def convert(
         **embeddings.fields,
         **positions.fields,
     )
-    weights = {**embeddings.weights, **positions.weights}
-    weights |= layers(tensors, "encoder", model.encoder_layers)
-    weights |= layers(tensors, "decoder", model.decoder_layers)
-    return model, weights | _norms(tensors, model)
-
-
-def _norms(tensors: Tensors, model: ModelConfig) -> dict[str, Tensor]:
-    """Return the LayerNorms of the embeddings, and those at the end of pre-norm stacks."""
-    ours = []
-    if model.norm_embedding:
-        ours += [("encoder.layernorm_embedding", "source_embedding_norm"),
-                 ("decoder.layernorm_embedding", "embedding_norm")]  # fmt: skip
-    if model.norm == "pre":
-        ours += [("encoder.layer_norm", "encoder_norm"), ("decoder.layer_norm", "decoder_norm")]
-    found: dict[str, Tensor] = {}
-    for old, name in ours:
-        found |= tensors.renamed(f"model.{old}", name)
-    return found
+    modules = read_modules(model, NAMES, lambda name, ours: tensors.renamed(f"model.{name}", ours))
+    tensors.check_all_used(_IGNORED)
+    weights = embeddings.weights | positions.weights | modules
+    return build_model(model, weights, tensors.path)

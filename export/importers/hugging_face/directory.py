@@ -1,13 +1,11 @@
-"""Configuration, weights and layers of a directory that transformers saved.
+"""Configuration and weights of a directory that transformers saved.
 
-No code of a file is run: weights are safetensors, or a pickle that contains only tensors. A tensor
-that the conversion does not use is an error.
+No code of a file is run: weights are safetensors, or a pickle that contains only tensors.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,103 +14,48 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from translate_trt.export.importers.hugging_face.settings import check_model_settings
-from translate_trt.export.importers.imported import sibling
-from translate_trt.export.importers.json_file import load_json, shown
+from translate_trt.export.importers.input_files import load_json, load_object, shown, sibling
+from translate_trt.export.importers.settings_table import Config, is_token
 from translate_trt.export.importers.sizes import check_tensors
 from translate_trt.export.importers.torch_file import read_torch_file
 from translate_trt.runtime.errors import InputError
 
 _SAFE = "model.safetensors"
 _PICKLE = "pytorch_model.bin"
-# Our names of the modules of a layer.
-_ATTENTIONS = {"self_attn": "self_attention", "encoder_attn": "cross_attention"}
-_PROJECTIONS = {"q_proj": "query", "k_proj": "key", "v_proj": "value", "out_proj": "output"}
-_FEED_FORWARD = {
-    "fc1": "feed_forward.inner",
-    "fc2": "feed_forward.outer",
-    "final_layer_norm": "feed_forward_norm.norm",
-}
 # Largest vocab_size for a number of tokens: a multiple of the tokens, and a constant.
 _MAX_RATIO, _MAX_UNNAMED = 2, 100_000
 
 
-def read_json_file(path: Path) -> Any:
-    """Read a JSON file.
+def read_config(directory: Path, *model_types: str) -> Config:
+    """Read config.json of one of the given model types.
 
     Raises:
-        InputError: The file is missing or not JSON.
+        InputError: The file is missing, damaged, or of another model type.
     """
-    return load_json(path, "pass a complete directory that transformers saved")
+    if not directory.is_dir():
+        raise InputError(f"{directory} is not a directory; pass the directory of config.json.")
+    path = directory / "config.json"
+    config = Config(path, load_object(path))
+    config.choice("model_type", model_types)
+    check_model_settings(config)
+    _check_sizes(config)
+    return config
 
 
-@dataclass
-class Config:
-    """Values of config.json; `path` is for error messages."""
+def _check_sizes(config: Config) -> None:
+    """Check the declared vocabulary size before memory is allocated for it.
 
-    path: Path
-    values: dict[str, Any]
-
-    @classmethod
-    def read(cls, directory: Path, *model_types: str) -> Config:
-        """Read config.json of one of the given model types.
-
-        Raises:
-            InputError: The file is missing, damaged, or of another model type.
-        """
-        if not directory.is_dir():
-            raise InputError(f"{directory} is not a directory; pass the directory of config.json.")
-        path = directory / "config.json"
-        values = read_json_file(path)
-        if not isinstance(values, dict):
-            raise InputError(f"{path} is not a JSON object; copy the directory again.")
-        config = cls(path, values)
-        if values.get("model_type") not in model_types:
-            known = " or ".join(repr(name) for name in model_types)
-            raise config.setting_error("model_type", f"this command imports {known}")
-        check_model_settings(path, values)
-        config.check_sizes()
-        return config
-
-    def check_sizes(self) -> None:
-        """Check the declared vocabulary size before memory is allocated for it.
-
-        Raises:
-            InputError: The weights are missing, or smaller than the declared embeddings.
-        """
-        size = sum(path.stat().st_size for path in weight_files(self.path.parent))
-        width = self.values.get("d_model")
-        for name in ("vocab_size", "decoder_vocab_size"):
-            rows = self.values.get(name)
-            if isinstance(rows, int) and rows * (width if isinstance(width, int) else 1) > size:
-                raise self.setting_error(
-                    name, f"the weights have {size} bytes, too few for that size: they are damaged"
-                )
-
-    def setting_error(self, name: str, why: str) -> InputError:
-        """Return the error for an unsuitable value of a field."""
-        return InputError(f"{self.path}: {name} is {self.values.get(name)!r:.60}; {why}.")
-
-    def integer(self, name: str) -> int:
-        """Return an integer field."""
-        value = self.values.get(name)
-        if not isinstance(value, int) or isinstance(value, bool):
-            raise self.setting_error(name, "an integer is required")
-        return value
-
-    def token(self, name: str, size: int) -> int:
-        """Return a token id field of a vocabulary of `size` tokens."""
-        value = self.integer(name)
-        if not 0 <= value < size:
-            raise self.setting_error(name, f"the vocabulary has {size} tokens")
-        return value
-
-    def flag(self, name: str, default: bool) -> bool:
-        """Return a Boolean field."""
-        value = self.values.get(name)
-        value = default if value is None else value
-        if not isinstance(value, bool):
-            raise self.setting_error(name, "true or false is required")
-        return value
+    Raises:
+        InputError: The weights are missing, or smaller than the declared embeddings.
+    """
+    size = sum(path.stat().st_size for path in weight_files(config.path.parent))
+    width = config.values.get("d_model")
+    for name in ("vocab_size", "decoder_vocab_size"):
+        rows = config.values.get(name)
+        if isinstance(rows, int) and rows * (width if isinstance(width, int) else 1) > size:
+            raise config.setting_error(
+                name, f"the weights have {size} bytes, too few for that size: they are damaged"
+            )
 
 
 def tokens_by_id(path: Path, ids: dict[str, Any], size: int) -> list[str]:
@@ -133,8 +76,7 @@ def tokens_by_id(path: Path, ids: dict[str, Any], size: int) -> list[str]:
         )
     tokens: list[str | None] = [None] * size
     for token, index in ids.items():
-        fits = isinstance(index, int) and not isinstance(index, bool) and 0 <= index < size
-        if not fits or tokens[index] is not None:
+        if not is_token(index, size) or tokens[index] is not None:
             raise InputError(
                 f"{path}: {token!r:.60} has id {index!r:.60}; ids must be unique and below the "
                 f"model's vocab_size, {size}."
@@ -184,7 +126,7 @@ def _shards(directory: Path, name: str) -> list[Path]:
     if not path.is_file():
         return []
     try:
-        files = sorted({str(file) for file in read_json_file(path)["weight_map"].values()})
+        files = sorted({str(file) for file in load_json(path)["weight_map"].values()})
     except (TypeError, KeyError, AttributeError) as error:
         raise InputError(f"{path} lists no weight files; copy the directory again.") from error
     for file in files:
@@ -212,69 +154,3 @@ def _unpickle(path: Path) -> Iterable[tuple[str, Tensor]]:
         raise InputError(f"{path} contains objects other than tensors; it is not a weight file.")
     check_tensors(path, ((shown(name), tensor) for name, tensor in found.items()))
     return [(str(name), tensor) for name, tensor in found.items()]
-
-
-@dataclass
-class Tensors:
-    """Tensors by name; `check_all_used` finds those that the conversion did not read."""
-
-    directory: Path
-    values: dict[str, Tensor]
-    _taken: set[str] = field(default_factory=set)
-
-    def take(self, *names: str) -> Tensor:
-        """Return the first existing tensor; the other names count as read, too."""
-        self._taken |= set(names)
-        for name in names:
-            if name in self.values:
-                return self.values[name]
-        raise InputError(f"{self.directory}: the weights lack {names[0]}.")
-
-    def __contains__(self, name: str) -> bool:
-        return name in self.values
-
-    def table(self, *names: str) -> Tensor:
-        """Return the first existing tensor, which must be a matrix."""
-        found = self.take(*names)
-        if found.dim() != 2:
-            raise InputError(
-                f"{self.directory}: {names[0]} has shape {list(found.shape)}; a matrix is required."
-            )
-        return found
-
-    def renamed(self, name: str, ours: str) -> dict[str, Tensor]:
-        """Take the weight and the bias of a module, under our name of the module."""
-        return {f"{ours}.{part}": self.take(f"{name}.{part}") for part in ("weight", "bias")}
-
-    def check_all_used(self, ignored: set[str]) -> None:
-        """Raise an InputError if a tensor was not read."""
-        rest = sorted(set(self.values) - self._taken - ignored)
-        if rest:
-            raise InputError(
-                f"{self.directory}: {rest[0]} is part of the model, which translate-trt does not "
-                f"support ({len(rest)} such tensors)."
-            )
-
-
-def layers(tensors: Tensors, stack: str, count: int, prefix: str = "model.") -> dict[str, Tensor]:
-    """Return the weights of a stack by their names in `Transformer`.
-
-    Args:
-        tensors: The model's tensors.
-        stack: "encoder" or "decoder".
-        count: Number of layers.
-        prefix: Prefix of the names; empty in fairseq, whose names transformers adopted.
-    """
-    found: dict[str, Tensor] = {}
-    for index in range(count):
-        old, new = f"{prefix}{stack}.layers.{index}", f"{stack}.{index}"
-        names = dict(_FEED_FORWARD)
-        for attention, ours in _ATTENTIONS.items():
-            if stack == "encoder" and attention == "encoder_attn":
-                continue
-            names[f"{attention}_layer_norm"] = f"{ours}_norm.norm"
-            for projection, part in _PROJECTIONS.items():
-                names[f"{attention}.{projection}"] = f"{ours}.{part}"
-        for name, ours in names.items():
-            found |= tensors.renamed(f"{old}.{name}", f"{new}.{ours}")
-    return found

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from translate_trt.export.importers.hugging_face.directory import Config, read_json_file
-from translate_trt.export.importers.hugging_face.settings import (
-    GENERATION_OFF,
-    check_generation_settings,
-)
-from translate_trt.export.importers.json_file import shown
-from translate_trt.runtime.errors import InputError, OptionError
-from translate_trt.runtime.options import SearchOptions
+from translate_trt.export.importers.hugging_face.settings import GENERATION, GENERATION_OFF
+from translate_trt.export.importers.imported import check_search
+from translate_trt.export.importers.input_files import load_object
+from translate_trt.export.importers.settings_table import Config, is_token
+from translate_trt.export.importers.vocabulary import SpecialTokens, TokenMap
 
 log = logging.getLogger("translate_trt")
 
@@ -30,109 +26,104 @@ _FLAGS = {
 
 @dataclass(frozen=True)
 class Generation:
-    """Values of generation_config.json or, in older models, of config.json."""
+    """Generation settings of a model.
+
+    Attributes:
+        config: generation_config.json or, in older models, config.json.
+        model: config.json, which has special tokens that generation_config.json lacks.
+    """
 
     config: Config
-    values: dict[str, Any]
+    model: Config
 
     @classmethod
-    def read(cls, directory: Path, config: Config) -> Generation:
-        """Read the settings of a model's directory.
+    def read(cls, model: Config) -> Generation:
+        """Read the settings beside a config.json.
 
         Raises:
-            InputError: The file is damaged.
+            InputError: The file is damaged, or a setting is unknown.
         """
-        path = directory / "generation_config.json"
+        path = model.path.with_name("generation_config.json")
         if not path.is_file():
-            return cls(config, config.values)
-        values = read_json_file(path)
-        if not isinstance(values, dict):
-            raise InputError(f"{path} is not a JSON object; copy the directory again.")
-        check_generation_settings(path, values)
-        return cls(Config(path, values), values)
+            return cls(model, model)
+        config = Config(path, load_object(path))
+        config.check(GENERATION)
+        return cls(config, model)
 
-    def token(self, name: str, size: int) -> int | None:
-        """Return the token id of a field such as forced_bos_token_id, or None.
-
-        Args:
-            name: Name of the field.
-            size: Size of the vocabulary.
-
-        Raises:
-            InputError: The value is not a token id.
-        """
-        value = self.values.get(name)
-        if value is None:
-            return None
-        if not _is_token(value, size):
-            raise self.config.setting_error(name, f"one of the {size} tokens is required")
-        return int(value)
-
-    def start(self, model: Config, size: int) -> int | None:
+    def start(self, size: int) -> int | None:
         """Return the token id that decoding starts with, or None.
 
         Args:
-            model: config.json, the fallback of generation_config.json.
             size: Size of the vocabulary.
 
         Raises:
             InputError: The value is not a token id.
         """
-        return self._or_of_model("decoder_start_token_id", model).token(
-            "decoder_start_token_id", size
-        )
+        name = "decoder_start_token_id"
+        return self._config_of(name).optional_token(name, size)
 
-    def end(self, model: Config, size: int) -> int:
+    def end(self, size: int) -> int:
         """Return the id of the end token.
 
         Args:
-            model: config.json, the fallback of generation_config.json.
             size: Size of the vocabulary.
 
         Raises:
             InputError: The value is not a single token id.
         """
-        settings = self._or_of_model("eos_token_id", model)
-        value = settings.values.get("eos_token_id")
+        config = self._config_of("eos_token_id")
+        value = config.values.get("eos_token_id")
         tokens: list[Any] = value if isinstance(value, list) else [value]
-        config = settings.config
-        if len(tokens) != 1:
-            raise config.setting_error("eos_token_id", "only one end token is supported")
-        if not _is_token(tokens[0], size):
+        if len(tokens) != 1 or not is_token(tokens[0], size):
             raise config.setting_error("eos_token_id", f"one of the {size} tokens is required")
         token: int = tokens[0]
         return token
 
-    def _or_of_model(self, name: str, model: Config) -> Generation:
-        """Return these settings if they contain a field, and those of config.json otherwise."""
-        if self.values.get(name) is not None or self.config is model:
-            return self
+    def _config_of(self, name: str) -> Config:
+        """Return the settings that contain a field: these, or those of config.json."""
+        if self.config.values.get(name) is not None or self.config is self.model:
+            return self.config
         log.warning(
             "%s does not set %s; the value in %s is used.",
-            self.config.path, name, model.path.name,
+            self.config.path, name, self.model.path.name,
         )  # fmt: skip
-        return Generation(model, model.values)
+        return self.model
 
-    def banned_tokens(self, size: int) -> list[int]:
-        """Return the ids of banned tokens.
+    def token_map(self, tokens: list[str]) -> TokenMap:
+        """Map the vocabulary of translations to our ids.
 
         Args:
-            size: Size of the vocabulary.
+            tokens: Tokens by the model's ids.
+
+        Raises:
+            InputError: A special token is not in the vocabulary.
+        """
+        size, start = len(tokens), self.start(len(tokens))
+        if start is None:
+            raise self.model.setting_error(
+                "decoder_start_token_id", f"one of the {size} tokens is required"
+            )
+        pad, end = self.model.token("pad_token_id", size), self.end(size)
+        unknown = tokens.index("<unk>") if "<unk>" in tokens else None
+        return TokenMap(tokens, SpecialTokens(pad, unknown, start, end), self._banned_tokens(size))
+
+    def _banned_tokens(self, size: int) -> list[int]:
+        """Return the ids of banned tokens.
 
         Raises:
             InputError: A banned word has several tokens, or is not in the vocabulary.
         """
-        ends = self.values.get("eos_token_id")
+        ends = self.config.values.get("eos_token_id")
         ends = ends if isinstance(ends, list) else [ends]
         found = []
         for name in ("bad_words_ids", "suppress_tokens"):
-            words = self.values.get(name) or []
+            words = self.config.values.get(name) or []
             if name == "suppress_tokens" and isinstance(words, list):
                 words = [[word] for word in words]
-            single = isinstance(words, list) and all(
-                isinstance(word, list) and len(word) == 1 for word in words
-            )
-            if not single or not all(_is_token(word[0], size) for word in words):
+            if not isinstance(words, list) or not all(
+                isinstance(word, list) and len(word) == 1 and is_token(word[0], size)
+                for word in words
+            ):
                 raise self.config.setting_error(
                     name, f"only words of a single token (0 to {size - 1}) are supported"
                 )
@@ -151,46 +142,26 @@ class Generation:
         Raises:
             InputError: A value is out of range.
         """
-        beams, penalty = self.values.get("num_beams"), self.values.get("length_penalty")
+        values = self.config.values
+        beams, penalty = values.get("num_beams"), values.get("length_penalty")
+        stops = self.config.choice("early_stopping", (None, True, False, "never"))
         search: dict[str, Any] = {
             "beam_size": 1 if beams is None else beams,
             "length_penalty": 1.0 if penalty is None else penalty,
             "length_penalty_form": "length",
-            "early_stopping": self.values.get("early_stopping") is True,
+            "early_stopping": stops is True,
         }
-        if self.values.get("early_stopping") not in (None, True, False, "never"):
-            raise self.config.setting_error("early_stopping", 'true, false or "never" is required')
-        if self.values.get("min_length"):  # theirs counts the start token, ours the end token
-            search["min_length"] = self.values["min_length"]
-        least = self.values.get("min_new_tokens")
+        if values.get("min_length"):  # theirs counts the start token, ours the end token
+            search["min_length"] = values["min_length"]
+        least = values.get("min_new_tokens")
         if least is not None:  # excludes the end token; transformers prefers it to min_length
-            search["min_length"] = least + 1 if _is_integer(least) and least > 0 else least
-        for name in ("beam_size", "min_length"):
-            if not _is_integer(search.get(name, 0)):
-                raise InputError(
-                    f"{self.config.path}: the generation settings are not supported: {name} would "
-                    f"be {shown(search[name])}, and an integer is required."
-                )
-        try:
-            SearchOptions(**search)
-        except (OptionError, TypeError, OverflowError) as error:
-            raise InputError(
-                f"{self.config.path.parent}: the generation settings are not supported: {error}"
-            ) from error
+            search["min_length"] = least + 1 if type(least) is int and least > 0 else least
         for name, off in GENERATION_OFF.items():
-            value = self.values.get(name)
+            value = values.get(name)
             if value is not None and value not in off:
                 log.warning(
                     "%s: %s is %.60r, which translate-trt does not apply: translations may differ "
                     "from those of transformers.%s", self.config.path, name, value,
                     f" Pass {flag} to translate." if (flag := _FLAGS.get(name)) else "",
                 )  # fmt: skip
-        return search
-
-
-def _is_integer(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_token(value: object, size: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < size
+        return check_search(self.config.path, search)

@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import torch
-
-from translate_trt.export.importers.hugging_face.bart_family import IGNORED, convert
-from translate_trt.export.importers.hugging_face.directory import Config, Tensors, read_weights
+from translate_trt.export.importers.hugging_face.bart_family import build
+from translate_trt.export.importers.hugging_face.directory import read_config, read_weights
 from translate_trt.export.importers.hugging_face.generation import Generation
 from translate_trt.export.importers.hugging_face.tokens import Tokens
-from translate_trt.export.importers.imported import Imported, ModelPart, build_model
+from translate_trt.export.importers.imported import Imported, ModelPart, is_sinusoid
 from translate_trt.export.importers.languages import M2M100, NLLB, language_prompt, languages_of
 from translate_trt.export.importers.model_format import (
     SETTINGS_OF_TRANSFORMERS,
@@ -23,8 +21,9 @@ from translate_trt.export.importers.model_format import (
     need,
     weights_of_transformers,
 )
+from translate_trt.export.importers.settings_table import Config
+from translate_trt.export.importers.tensors import STACKS, Tensors
 from translate_trt.runtime.errors import InputError
-from translate_trt.train.model import sinusoid
 
 # Rounding of sinusoids stored in 16 bits.
 _SINUSOID_TOLERANCE = 5e-3
@@ -41,9 +40,9 @@ def import_m2m100(directory: Path, spm: Path | None = None) -> Imported:
     Raises:
         InputError: A file is missing or damaged, or the model is not supported.
     """
-    config = Config.read(directory, "m2m_100")
-    generation = Generation.read(directory, config)
-    tokens = Tokens.read(directory, config, spm)
+    config = read_config(directory, "m2m_100")
+    generation = Generation.read(config)
+    tokens = Tokens.read(config, spm)
     _check_prompt(config, tokens)
     theirs = _languages(tokens.names)
     if not theirs:
@@ -51,20 +50,15 @@ def import_m2m100(directory: Path, spm: Path | None = None) -> Imported:
             f"{directory}: the vocabulary has no language tokens such as __de__ or deu_Latn; "
             "copy tokenizer.json or special_tokens_map.json as well."
         )
-    forced = generation.token("forced_bos_token_id", len(tokens.names))
-    if forced not in (None, *theirs.values()):
-        raise generation.config.setting_error("forced_bos_token_id", "a language token is required")
-    token_map, tokenizers = tokens.remap(tokens.token_map(config, generation))
+    languages = tokens.languages(theirs, generation)
+    token_map, tokenizers = tokens.remap(tokens.token_map(generation))
     tensors = Tensors(directory, read_weights(directory))
     first = config.integer("pad_token_id") + 1
     _check_positions(tensors, first)
     positions = ModelPart({"sinusoid": "tensor2tensor", "first_position": first}, {})
-    model, weights = convert(config, tensors, (token_map, token_map), positions, norm="pre")
-    tensors.check_all_used(IGNORED)
-    made = build_model(model, weights, directory)
-    search = generation.search() | tokens.languages(theirs, forced)
+    model = build(config, tensors, (token_map, token_map), positions, norm="pre")
     prompt = language_prompt(_languages(token_map.names))
-    return Imported(made, tokenizers, "m2m100-hf", search, prompt)
+    return Imported(model, tokenizers, "m2m100-hf", generation.search() | languages, prompt)
 
 
 def _languages(names: Sequence[str]) -> dict[str, int]:
@@ -101,22 +95,15 @@ def _check_positions(tensors: Tensors, first: int) -> None:
     Raises:
         InputError: A table differs.
     """
-    for stack in ("encoder", "decoder"):
+    for stack in STACKS:
         name = f"model.{stack}.embed_positions.weights"
         if name not in tensors:
             continue
         table = tensors.table(name)[first:]
-        numbers = first + torch.arange(len(table))
-        fits = table.shape[1] >= 4 and table.shape[1] % 2 == 0
-        if not fits or not torch.allclose(
-            table,
-            sinusoid(numbers, table.shape[1], "tensor2tensor"),
-            rtol=0,
-            atol=_SINUSOID_TOLERANCE,
-        ):
+        if not is_sinusoid(table, "tensor2tensor", first, _SINUSOID_TOLERANCE):
             raise InputError(
-                f"{tensors.directory}: {name} differs from the sinusoids of M2M100, which no "
-                "version of transformers supports."
+                f"{tensors.path}: {name} differs from the sinusoids of M2M100, which no version "
+                "of transformers supports."
             )
 
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from translate_trt.export.importers.json_file import shown
-from translate_trt.runtime.errors import InputError
+from translate_trt.export.importers.settings_table import Config, SettingsTable
 
 # ---- generation_config.json ----
 
@@ -48,6 +47,10 @@ _GENERATION_HARMLESS = {
     "transformers_version", "_from_model_config", "_commit_hash",
 }  # fmt: skip
 _GENERATION = {*_GENERATION_READ, *GENERATION_OFF, *_GENERATION_HARMLESS}
+# A null value means that the setting is not set.
+_NULL = (None,)
+#: Settings of generation_config.json.
+GENERATION = SettingsTable(_GENERATION, off=_NULL)
 
 # ---- config.json ----
 
@@ -86,60 +89,22 @@ _HARMLESS = {
 _FORM = {
     "normalize_before", "normalize_embedding", "add_final_layer_norm", "static_position_embeddings",
 }  # fmt: skip
-_FORM_OF_MARIAN: dict[str, tuple[Any, ...]] = {
-    "normalize_before": (False,), "add_final_layer_norm": (False,)
-}  # fmt: skip
-_READ_OF_MARIAN = {"share_encoder_decoder_embeddings", "decoder_vocab_size"}
+_KNOWN = {*_READ, *_SECOND_NAMES, *_FORM, *_HARMLESS, *_GENERATION}
+_MODEL = SettingsTable(_KNOWN, _ONLY, _NULL)
+_MODEL_OF_MARIAN = SettingsTable(
+    {*_KNOWN, "share_encoder_decoder_embeddings", "decoder_vocab_size"},
+    _ONLY | {"normalize_before": (False,), "add_final_layer_norm": (False,)},
+    _NULL,
+)
 
 
-def check_model_settings(path: object, values: dict[str, Any]) -> None:
-    """Check that the importers support every setting of a config.json.
-
-    Args:
-        path: Path of the file, for error messages.
-        values: Values of the file, with a supported model_type.
+def check_model_settings(config: Config) -> None:
+    """Check that the importers support every setting of a config.json with a known model_type.
 
     Raises:
         InputError: A setting is unknown, or its value is not supported.
     """
-    kind = values["model_type"]
-    only = _ONLY | (_FORM_OF_MARIAN if kind == "marian" else {})
-    known = {*_READ, *_SECOND_NAMES, *only, *_FORM, *_HARMLESS, *_GENERATION}
-    known |= _READ_OF_MARIAN if kind == "marian" else set()
-    _check_names(path, values, known)
-    for name, allowed in only.items():
-        if name in values and not _is_one_of(values[name], allowed):
-            raise InputError(
-                f"{path}: {name} is {shown(values[name])}; supported: "
-                f"{' or '.join(shown(value) for value in allowed)}."
-            )
+    config.check(_MODEL_OF_MARIAN if config.values["model_type"] == "marian" else _MODEL)
     for name, first in _SECOND_NAMES.items():
-        if name in values and values[name] != values.get(first):
-            raise InputError(
-                f"{path}: {name} is {shown(values[name])} and {first} "
-                f"{shown(values.get(first))}; both names must have the same value."
-            )
-
-
-def check_generation_settings(path: object, values: dict[str, Any]) -> None:
-    """Check that the importers know every setting of a generation_config.json.
-
-    Raises:
-        InputError: A setting is unknown.
-    """
-    _check_names(path, values, _GENERATION)
-
-
-def _check_names(path: object, values: dict[str, Any], known: set[str]) -> None:
-    # A null value means that the setting is not set.
-    unknown = sorted(name for name in values if name not in known and values[name] is not None)
-    if unknown:
-        raise InputError(
-            f"{path}: {shown(unknown[0])} is {shown(values[unknown[0]])}; this setting is unknown "
-            "and may change translations. If you know that it does not, remove it from the file."
-        )
-
-
-def _is_one_of(value: object, allowed: tuple[Any, ...]) -> bool:
-    """Return whether a value is allowed, distinguishing 0 from false."""
-    return any(type(value) is type(other) and value == other for other in allowed)
+        if name in config.values:
+            config.check_equal(first, name, config.values.get)

@@ -16,14 +16,11 @@ from typing import Any
 
 import sentencepiece
 
-from translate_trt.export.importers.hugging_face.directory import (
-    Config,
-    read_json_file,
-    tokens_by_id,
-)
+from translate_trt.export.importers.hugging_face.directory import tokens_by_id
 from translate_trt.export.importers.hugging_face.generation import Generation
-from translate_trt.export.importers.imported import find_file
-from translate_trt.export.importers.vocabulary import SpecialTokens, TokenMap, remap_tokenizers
+from translate_trt.export.importers.input_files import find_file, load_json, load_object
+from translate_trt.export.importers.settings_table import Config
+from translate_trt.export.importers.vocabulary import TokenMap, remap_tokenizers
 from translate_trt.runtime.errors import InputError
 
 _MODEL = "sentencepiece.bpe.model"
@@ -51,17 +48,17 @@ class Tokens:
     names: list[str]
 
     @classmethod
-    def read(cls, directory: Path, config: Config, spm: Path | None) -> Tokens:
+    def read(cls, config: Config, spm: Path | None) -> Tokens:
         """Read the tokenizer's files.
 
         Args:
-            directory: Directory that `save_pretrained` wrote.
             config: The model's config.json.
-            spm: SentencePiece model. Default: the model in `directory`.
+            spm: SentencePiece model. Default: the model in its directory.
 
         Raises:
             InputError: A file is missing, or its ids do not match the model.
         """
+        directory = config.path.parent
         settings = read_object(directory / "tokenizer_config.json")
         found = spm or find_file(directory, (_MODEL,))
         if found is None:
@@ -77,24 +74,15 @@ class Tokens:
         found = config.values.get("tokenizer_class") if found in _ANY_CLASS else found
         return None if found in _ANY_CLASS else str(found).removesuffix("Fast")
 
-    def token_map(self, config: Config, generation: Generation) -> TokenMap:
+    def token_map(self, generation: Generation) -> TokenMap:
         """Map the tokens to our ids.
 
         Raises:
             InputError: A special token is not in the vocabulary.
         """
-        size = len(self.names)
-        start = generation.start(config, size)
-        if start is None:
-            raise config.setting_error(
-                "decoder_start_token_id", f"one of the {size} tokens is required"
-            )
-        end, pad = generation.end(config, size), config.token("pad_token_id", size)
-        check_end(generation.config, self.names[end], self.settings)
-        unknown = self.names.index("<unk>") if "<unk>" in self.names else None
-        return TokenMap(
-            self.names, SpecialTokens(pad, unknown, start, end), generation.banned_tokens(size)
-        )
+        token_map = generation.token_map(self.names)
+        check_end(generation, self.names, self.settings)
+        return token_map
 
     def remap(self, token_map: TokenMap) -> tuple[TokenMap, tuple[bytes, bytes]]:
         """Remap the tokenizer, and extend the map by pieces that the vocabulary lacks.
@@ -109,14 +97,22 @@ class Tokens:
         )
         return found[0][0], found[1]
 
-    def languages(self, known: dict[str, int], forced: int | None) -> dict[str, str]:
+    def languages(self, known: dict[str, int], generation: Generation) -> dict[str, str]:
         """Return the directory's default languages as fields of `SearchOptions`.
 
         Args:
             known: The model's ids by language.
-            forced: Id of the token that translations begin with, or None.
+            generation: The model's generation settings.
+
+        Raises:
+            InputError: Translations begin with a token that is not a language.
         """
+        forced = generation.config.optional_token("forced_bos_token_id", len(self.names))
         forced_language = next((name for name, index in known.items() if index == forced), None)
+        if forced is not None and forced_language is None:
+            raise generation.config.setting_error(
+                "forced_bos_token_id", "a language token is required"
+            )
         target = forced_language or self.settings.get("tgt_lang")
         found = {"source_language": self.settings.get("src_lang"), "target_language": target}
         return {
@@ -124,21 +120,22 @@ class Tokens:
         }
 
 
-def check_end(config: Config, end: str, settings: dict[str, Any]) -> None:
+def check_end(generation: Generation, tokens: list[str], settings: dict[str, Any]) -> None:
     """Check that source and translation have one end token.
 
     Args:
-        config: Configuration with the end token of translations.
-        end: Name of the end token of translations.
+        generation: Generation settings, with the end token of translations.
+        tokens: Tokens by the model's ids.
         settings: Values of tokenizer_config.json.
 
     Raises:
         InputError: The end tokens differ.
     """
+    end = tokens[generation.end(len(tokens))]
     of_source = settings.get("eos_token") or "</s>"
     of_source = of_source.get("content") if isinstance(of_source, dict) else of_source
     if end != of_source:
-        raise config.setting_error(
+        raise generation.config.setting_error(
             "eos_token_id",
             f"translations would end with {end!r:.60} and sources with {of_source!r:.60}, but only "
             "one end token for both is supported",
@@ -159,7 +156,7 @@ def _no_sentencepiece_model(directory: Path) -> InputError:
 
 def read_object(path: Path) -> dict[str, Any]:
     """Read a JSON object; a missing file is an empty object."""
-    values = read_json_file(path) if path.is_file() else {}
+    values = load_json(path) if path.is_file() else {}
     return values if isinstance(values, dict) else {}
 
 
@@ -182,7 +179,7 @@ def read_added_tokens(directory: Path, settings: dict[str, Any]) -> dict[str, in
         ]
     else:  # before transformers 4.34
         path = directory / "added_tokens.json"
-        values = read_json_file(path) if path.is_file() else {}
+        values = load_json(path) if path.is_file() else {}
         pairs = list(values.items()) if isinstance(values, dict) else [(None, values)]
     found: dict[str, int] = {}
     for token, index in pairs:
@@ -210,11 +207,7 @@ def _ids(
     added = read_added_tokens(directory, settings)
     path = directory / "vocab.json"
     if path.is_file():
-        ids = read_json_file(path)
-        if not isinstance(ids, dict):
-            raise InputError(
-                f"{path} is not a JSON object of tokens and ids; copy the directory again."
-            )
+        ids = load_object(path)
         ids |= _m2m100_languages(directory, settings, len(ids)) if m2m100 else {}
     else:
         path, ids = spm, _of_sentencepiece(directory, settings, spm, added)
@@ -237,7 +230,7 @@ def _m2m100_languages(directory: Path, settings: dict[str, Any], count: int) -> 
 
 
 def _of_tokenizer(path: Path) -> dict[str, Any]:
-    values = read_json_file(path)
+    values = load_json(path)
     try:
         listed = values["model"]["vocab"]
         if isinstance(listed, list):

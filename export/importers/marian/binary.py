@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from translate_trt.export.importers.json_file import shown
+from translate_trt.export.importers.input_files import Cursor, damaged, read_bytes, shown
 from translate_trt.export.importers.marian.files import SETTINGS
 from translate_trt.runtime.errors import InputError
 
@@ -109,9 +109,9 @@ def read_binary(path: Path) -> dict[str, NDArray[Any]]:
         InputError: The file is missing, damaged, encrypted, or of an unsupported type.
     """
     found: dict[str, NDArray[Any]] = {}
-    for item in _items(_Cursor(path, _content(path))):
+    for item in _items(path):
         if item.name in found:
-            raise _damaged(path, f"it contains {shown(item.name)} twice")
+            raise damaged(path, f"it contains {shown(item.name)} twice")
         found[item.name] = _array(path, item)
     return found
 
@@ -122,34 +122,24 @@ def matrix_types(path: Path) -> set[str]:
     Raises:
         InputError: See `read_binary`.
     """
-    items = _items(_Cursor(path, _content(path)))
-    return {_INTGEMM[item.kind].name for item in items if item.kind in _INTGEMM}
+    return {_INTGEMM[item.kind].name for item in _items(path) if item.kind in _INTGEMM}
 
 
-def _content(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise InputError(
-            f"cannot read {path}: {error.strerror}; pass the model that marian or marian-conv "
-            "wrote."
-        ) from error
-
-
-def _items(cursor: _Cursor) -> Iterator[_Item]:
+def _items(path: Path) -> Iterator[_Item]:
     """Read the headers, and check all sizes that they declare against that of the file."""
+    cursor = Cursor(path, read_bytes(path, "pass the model that marian or marian-conv wrote"))
     version = cursor.number("Q", "the version")
     if version == _ENCRYPTED:
-        raise InputError(f"{cursor.path} is encrypted, which is not supported; decrypt it.")
+        raise InputError(f"{path} is encrypted, which is not supported; decrypt it.")
     if version != _VERSION:
         raise InputError(
-            f"{cursor.path} is not a binary model of Marian: it begins with the number {version}, "
+            f"{path} is not a binary model of Marian: it begins with the number {version}, "
             f"not with version {_VERSION}. Pass model.npz, or a file of marian-conv."
         )
     count = cursor.number("Q", "the number of arrays")
     content = cursor.take(count * _HEADER.size, f"the headers of {count:,} arrays")
     headers = list(_HEADER.iter_unpack(content))
-    names = [_name(cursor, length) for length, _, _, _ in headers]
+    names = [cursor.text(length, "the names") for length, _, _, _ in headers]
     shapes = [
         _shape(cursor, name, rank) for name, (_, _, rank, _) in zip(names, headers, strict=True)
     ]
@@ -158,20 +148,12 @@ def _items(cursor: _Cursor) -> Iterator[_Item]:
         yield _Item(name, kind, shape, cursor.take(length, shown(name)))
 
 
-def _name(cursor: _Cursor, length: int) -> str:
-    content = bytes(cursor.take(length, "the names"))
-    try:
-        return content.removesuffix(b"\0").decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise _damaged(cursor.path, f"the name {content[:40]!r} is not UTF-8") from error
-
-
-def _shape(cursor: _Cursor, name: str, rank: int) -> tuple[int, ...]:
+def _shape(cursor: Cursor, name: str, rank: int) -> tuple[int, ...]:
     if not 1 <= rank <= _MAX_RANK:
-        raise _damaged(cursor.path, f"{shown(name)} has {rank:,} axes")
+        raise cursor.damaged(f"{shown(name)} has {rank:,} axes")
     shape = struct.unpack(f"<{rank}i", cursor.take(4 * rank, "the shapes"))
     if min(shape) < 1:
-        raise _damaged(cursor.path, f"{shown(name)} has shape {list(shape)}")
+        raise cursor.damaged(f"{shown(name)} has shape {list(shape)}")
     return shape
 
 
@@ -199,7 +181,7 @@ def _elements(path: Path, item: _Item, dtype: np.dtype[Any], more: int = 0) -> N
     """Return the elements of an item, which `more` bytes have to follow."""
     needed = item.size * dtype.itemsize + more
     if needed > len(item.data):
-        raise _damaged(
+        raise damaged(
             path,
             f"{shown(item.name)} has shape {list(item.shape)}, {needed:,} bytes, but stores "
             f"{len(item.data):,}",
@@ -210,12 +192,12 @@ def _elements(path: Path, item: _Item, dtype: np.dtype[Any], more: int = 0) -> N
 def _intgemm(path: Path, item: _Item, layout: _Intgemm) -> NDArray[np.float32]:
     """Dequantize a matrix."""
     if len(item.shape) != 2:
-        raise _damaged(path, f"{shown(item.name)}, a matrix, has shape {list(item.shape)}")
+        raise damaged(path, f"{shown(item.name)}, a matrix, has shape {list(item.shape)}")
     dtype = np.dtype(layout.dtype)
     integers = _elements(path, item, dtype, more=4)
     (multiplier,) = struct.unpack_from("<f", item.data, integers.nbytes)
     if not (math.isfinite(multiplier) and multiplier > 0):
-        raise _damaged(path, f"{shown(item.name)} has the multiplier {multiplier}")
+        raise damaged(path, f"{shown(item.name)} has the multiplier {multiplier}")
     rows, columns = item.shape
     if "Wemb" in item.name and not layout.register:
         matrix = integers.reshape(rows, columns)
@@ -233,32 +215,3 @@ def _intgemm(path: Path, item: _Item, layout: _Intgemm) -> NDArray[np.float32]:
     with np.errstate(over="ignore"):  # infinite weights are refused with all others
         weights: NDArray[np.float32] = np.divide(matrix, np.float32(multiplier), dtype=np.float32)
     return weights
-
-
-def _damaged(path: Path, what: str) -> InputError:
-    return InputError(f"{path} is damaged: {what}. Copy or convert the model again.")
-
-
-class _Cursor:
-    """Cursor in the content of a file."""
-
-    def __init__(self, path: Path, content: bytes) -> None:
-        self.path, self._content, self._offset = path, memoryview(content), 0
-
-    def take(self, count: int, what: str) -> memoryview:
-        """Return the next bytes; `what` is their name for the error message."""
-        end = self._offset + count
-        if end > len(self._content):
-            raise _damaged(
-                self.path,
-                f"it ends after {len(self._content):,} bytes, within {what}, which should end at "
-                f"{end:,}",
-            )
-        found = self._content[self._offset : end]
-        self._offset = end
-        return found
-
-    def number(self, kind: str, what: str) -> int:
-        layout = struct.Struct(f"<{kind}")
-        (found,) = layout.unpack(self.take(layout.size, what))
-        return int(found)

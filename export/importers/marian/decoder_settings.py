@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from translate_trt.export.importers.imported import sibling
+from translate_trt.export.importers.imported import check_search
+from translate_trt.export.importers.input_files import find_file, read_text, sibling
 from translate_trt.export.importers.marian.files import BOOLEANS, read_settings
 from translate_trt.export.importers.marian.lexical_table import ShortlistFile
-from translate_trt.runtime.errors import InputError, OptionError
-from translate_trt.runtime.options import SearchOptions
+from translate_trt.runtime.errors import InputError
 
 log = logging.getLogger("translate_trt")
 
@@ -80,7 +80,7 @@ class DecoderSettings:
         Raises:
             InputError: The file is damaged, or a value is out of range.
         """
-        path = _settings_path(model)
+        path = find_file(model.parent, (f"{model.name}.{_NAME}", _NAME))
         values = {} if path is None else read_decoder_file(path)
         if path is not None and path.name == _NAME and not _names(values, model):
             log.warning(
@@ -106,12 +106,7 @@ class DecoderSettings:
             "length_penalty": values.get("normalize", 0.0),
             "length_penalty_form": "length",
         }
-        try:
-            SearchOptions(**search)
-        except (OptionError, TypeError) as error:
-            raise InputError(
-                f"{path}: its beam-size or normalize is not supported: {error}"
-            ) from error
+        check_search(path, search)
         _warn(path, values)
         return cls(
             search,
@@ -134,24 +129,13 @@ class DecoderSettings:
         return banned
 
 
-def _settings_path(model: Path) -> Path | None:
-    for path in (model.with_name(f"{model.name}.{_NAME}"), model.with_name(_NAME)):
-        if path.is_file():
-            return path
-    return None
-
-
 def read_decoder_file(path: Path) -> dict[str, Any]:
     """Read the values of a file by name, without blank ones.
 
     Raises:
         InputError: The file cannot be read, or is not in the form that Marian writes.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read {path}: {error}; copy it again, or delete it.") from error
-    values = read_settings(path, text, "it")
+    values = read_settings(path, read_text(path, "copy it again, or delete it"), "it")
     return {name: value for name, value in values.items() if value is not None and value != []}
 
 

@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from translate_trt.export.importers.json_file import parse_json
+from translate_trt.export.importers.input_files import load_object, read_text
 from translate_trt.export.importers.vocabulary import read_sentencepiece
 from translate_trt.runtime.errors import InputError
 
@@ -31,6 +31,7 @@ _WORDS |= {"null": None, "~": None, "[]": []}
 _COMMENT = re.compile(
     r"""(?<![^\s\[,])("(?:\\.|[^"\\])*"|'(?:''|[^'])*')(?![^\s\],:])|(?<!\S)\#.*"""
 )
+_TRAINED_WITH = "pass the vocabulary that Marian was trained with"
 # Escape sequences of YAML.
 _ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.)")
 _CHARACTERS = {
@@ -138,20 +139,11 @@ def read_vocabulary(path: Path) -> list[str]:
             f"{path} is a vocabulary of factors (.fsv), which are not supported; train a model "
             "without factors, such as a student of this one."
         )
-    try:
-        if path.suffix == ".spm":
-            return [str(piece.piece) for piece in read_sentencepiece(path).pieces]
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError(
-            f"cannot read {path}: {error.strerror}; pass the vocabulary that Marian was trained "
-            "with."
-        ) from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not UTF-8 text: {error}.") from error
+    if path.suffix == ".spm":
+        return [str(piece.piece) for piece in read_sentencepiece(path).pieces]
     if path.suffix not in (".yml", ".yaml", ".json"):
-        return text.removesuffix("\n").split("\n")
-    ids = _json(path, text) if path.suffix == ".json" else _yaml(path, text)
+        return read_text(path, _TRAINED_WITH).removesuffix("\n").split("\n")
+    ids = (_json if path.suffix == ".json" else _yaml)(path)
     tokens = {index: token for token, index in ids}
     if len(tokens) < len(ids) or sorted(tokens) != list(range(len(tokens))):
         raise InputError(
@@ -160,20 +152,17 @@ def read_vocabulary(path: Path) -> list[str]:
     return [tokens[index] for index in range(len(tokens))]
 
 
-def _json(path: Path, text: str) -> list[tuple[str, int]]:
-    try:
-        values = parse_json(text)
-    except ValueError as error:
-        raise InputError(f"{path} is not JSON: {error}.") from error
-    if not isinstance(values, dict) or not all(isinstance(v, int) for v in values.values()):
+def _json(path: Path) -> list[tuple[str, int]]:
+    values = load_object(path, _TRAINED_WITH)
+    if not all(isinstance(index, int) for index in values.values()):
         raise InputError(f"{path} is not a JSON object of tokens and ids.")
     return list(values.items())
 
 
-def _yaml(path: Path, text: str) -> list[tuple[str, int]]:
+def _yaml(path: Path) -> list[tuple[str, int]]:
     found = []
     key: str | None = None
-    for number, line in enumerate(text.split("\n"), 1):
+    for number, line in enumerate(read_text(path, _TRAINED_WITH).split("\n"), 1):
         if not line.strip("\r"):
             continue
         if line.startswith("? "):  # a long key, with its value on the next line
@@ -186,8 +175,7 @@ def _yaml(path: Path, text: str) -> list[tuple[str, int]]:
             found.append((_unquoted(token if key is None else key), int(index)))
         except ValueError as error:
             raise InputError(
-                f"{path}, line {number}: {line[:60]!r} is not a token and an id; pass the "
-                "vocabulary that Marian was trained with."
+                f"{path}, line {number}: {line[:60]!r} is not a token and an id; {_TRAINED_WITH}."
             ) from error
         key = None
     return found

@@ -28,6 +28,7 @@ from typing import IO
 import numpy as np
 from numpy.typing import NDArray
 
+from translate_trt.export.importers.input_files import damaged
 from translate_trt.export.importers.shortlist_checks import MOST, Fit, check_sizes
 from translate_trt.export.importers.vocabulary import TokenMap
 from translate_trt.runtime.errors import InputError
@@ -215,11 +216,11 @@ def _read_binary(
     largest = _HEADER.size + (tokens + 1) * _U64.itemsize + tokens * MOST * _U32.itemsize
     content = head + stream.read(largest)
     if len(content) < _HEADER.size:
-        raise _damaged(path, f"it has {len(content)} bytes")
+        raise damaged(path, f"it has {len(content)} bytes")
     _, checksum, frequent, best, offset_count, count = _HEADER.unpack_from(content)
     needed = _HEADER.size + offset_count * _U64.itemsize + count * _U32.itemsize
     if needed != len(content):
-        raise _damaged(
+        raise damaged(
             path, f"{offset_count:,} offsets and {count:,} translations need {needed:,} bytes, but "
             f"it has {len(content):,}",
         )  # fmt: skip
@@ -231,11 +232,11 @@ def _read_binary(
     offsets = np.frombuffer(content, _U64, offset_count, _HEADER.size)
     targets = np.frombuffer(content, _U32, count, needed - count * _U32.itemsize)
     if offset_count < 1 or offsets[0] or offsets[-1] != count or (offsets[1:] < offsets[:-1]).any():
-        raise _damaged(path, f"its offsets do not ascend from 0 to {count:,}")
+        raise damaged(path, f"its offsets do not ascend from 0 to {count:,}")
     ends = offsets.astype(np.int64)
     lengths = ends[1:] - ends[:-1]
     if lengths.size and lengths.max() > best:
-        raise _damaged(path, f"a token has {lengths.max():,} translations, more than {best:,}")
+        raise damaged(path, f"a token has {lengths.max():,} translations, more than {best:,}")
     if _checksum(content) != checksum:
         log.warning(
             "%s: its checksum is wrong; the file may be damaged. Copy it again if you can.", path
@@ -253,7 +254,3 @@ def _checksum(content: bytes) -> int:
         seed ^= (word + _GOLDEN + (seed << 6) + (seed >> 2)) & _WORD
         seed &= _WORD
     return seed
-
-
-def _damaged(path: Path, what: str) -> InputError:
-    return InputError(f"the shortlist {path} is damaged: {what}. Copy it again.")

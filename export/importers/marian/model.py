@@ -6,12 +6,12 @@ tensor2tensor (`sinusoidalPositionEmbeddings` in src/graph/node_initializers.cpp
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from translate_trt.export.importers.hugging_face.directory import Config, Tensors
 from translate_trt.export.importers.imported import Imported, ModelPart, build_model
 from translate_trt.export.importers.languages import is_opus_language, opus_prompt
 from translate_trt.export.importers.marian.binary import read_binary
@@ -33,13 +33,20 @@ from translate_trt.export.importers.marian.recorded_scales import (
     read_magnitudes,
 )
 from translate_trt.export.importers.matrices import Matrices
+from translate_trt.export.importers.settings_table import Config
+from translate_trt.export.importers.tensors import (
+    STACKS,
+    StackNames,
+    Tensors,
+    attention_names,
+    read_modules,
+)
 from translate_trt.export.importers.vocabulary import SpecialTokens, TokenMap, make_tokenizers
 from translate_trt.runtime.errors import InputError, OptionError
 from translate_trt.train.activation_scales import PROJECTION
 from translate_trt.train.config import ModelConfig
 from translate_trt.train.shortlist.table import content_hash
 
-_STACKS = ("encoder", "decoder")
 # Names in src/data/types.h, and those of Nematus.
 _END, _UNKNOWN = ("</s>", "eos"), ("<unk>", "UNK")
 _EPSILON = 1e-6  # layerNorm in src/layers/generic.h
@@ -96,8 +103,8 @@ def import_marian_model(
     spm = [file if file.suffix == ".spm" else None for file in files]
     tokenizers = tokenizers[0] or spm[0], tokenizers[1] or tokenizers[0] or spm[1]
     (source, target), models = make_tokenizers(tokenizers, (source, target), is_opus_language)
-    model, weights = _convert(config, tensors, matrices.remap(source, target))
-    tensors.check_all_used(set())
+    model, weights, names = _convert(config, tensors, matrices.remap(source, target))
+    tensors.check_all_used()
     made = build_model(model, weights, path)
     prompt = opus_prompt(source.names, models[0])
     shortlist = shortlist or decoder.shortlist
@@ -106,7 +113,9 @@ def import_marian_model(
         table = import_shortlist(shortlist, (source, target), content_hash(*models))
     scales = None
     if recorded_scales:
-        scales = read_magnitudes(path, arrays, _matrix_names(config))
+        matmuls = {ours: [name] for ours, name in names.items()}
+        matmuls[PROJECTION] = [SHORTLISTED, *_OUTPUTS]
+        scales = read_magnitudes(path, arrays, matmuls)
     return Imported(
         made, models, "marian", decoder.search, prompt, table, scales, alignment_heads(config)
     )
@@ -114,7 +123,7 @@ def import_marian_model(
 
 def _token_matrices(tensors: Tensors) -> Matrices:
     """Read the token matrices; the output's may be transposed, or tied to the target's."""
-    source, target = (tensors.table(f"{stack}_Wemb", "Wemb") for stack in _STACKS)
+    source, target = (tensors.table(f"{stack}_Wemb", "Wemb") for stack in STACKS)
     output = target
     if "decoder_ff_logit_out_W" in tensors:
         output = tensors.table("decoder_ff_logit_out_W").T.contiguous()
@@ -129,30 +138,29 @@ def _token_matrices(tensors: Tensors) -> Matrices:
 def _token_map(path: Path, rows: int, decoder: DecoderSettings) -> TokenMap:
     """Map the tokens of a vocabulary; rows without a token are banned."""
     tokens = read_vocabulary(path)
-    end, unknown = (
-        next((tokens.index(name) for name in names if name in tokens), None)
-        for names in (_END, _UNKNOWN)
-    )
-    if end is None or unknown is None:
+    special = SpecialTokens.named(tokens, (), _UNKNOWN, (), _END)
+    if special.end is None or special.unknown is None:
         raise InputError(
             f"{path} lacks {_END[0]} or {_UNKNOWN[0]}; pass the vocabulary that Marian was trained "
             "with."
         )
     spare = range(len(tokens), rows)
-    banned = [*decoder.banned(path, tokens, unknown), *spare]
+    banned = [*decoder.banned(path, tokens, special.unknown), *spare]
     tokens = [*tokens, *(f"<unused-{index}>" for index in spare)]
-    return TokenMap(tokens, SpecialTokens(None, unknown, None, end), banned)
+    return TokenMap(tokens, special, banned)
 
 
 def _convert(
     config: Config, tensors: Tensors, embeddings: ModelPart
-) -> tuple[ModelConfig, dict[str, Tensor]]:
-    """Return the configuration, and the weights by their names in `Transformer`."""
+) -> tuple[ModelConfig, dict[str, Tensor], dict[str, str]]:
+    """Return the configuration, the weights by our names, and the names of `_Reader.matrices`."""
     norm = norm_of(config)
     operations = str(config.values.get("transformer-postprocess-emb", "")).replace("d", "")
     if operations not in ("", "n"):
         raise config.setting_error("transformer-postprocess-emb", "supported: d, n and nd")
-    numbers, distinct = decoder_numbers(config), _distinct_layers(config)
+    # Of tied layers, the arrays have the number of the first layer that uses them, or any other.
+    numbers = decoder_numbers(config)
+    distinct = list(dict.fromkeys(numbers))
     place = {number: index for index, number in enumerate(distinct, start=1)}
     ties = [place[number] for number in numbers]
     inner = config.integer("transformer-dim-ffn")
@@ -175,19 +183,10 @@ def _convert(
         )
     except OptionError as error:
         raise InputError(f"{config.path}: its settings do not fit together: {error}") from error
-    weights = dict(embeddings.weights)
-    before = "_pre" if norm == "pre" else ""
-    for stack, name, layers in (
-        ("encoder", "source_embedding_norm", range(1, model.encoder_layers + 1)),
-        ("decoder", "embedding_norm", distinct),
-    ):
-        if model.norm_embedding:
-            weights |= _norm(tensors, f"{stack}_emb", "_pre", name)
-        if norm == "pre":
-            weights |= _norm(tensors, f"{stack}_top", "", f"{stack}_norm")
-        for index, number in enumerate(layers):
-            weights |= _layer(tensors, f"{stack}_l{number}", f"{stack}.{index}", before, config)
-    return model, weights
+    reader = _Reader(tensors)
+    layers = {"encoder": range(1, model.encoder_layers + 1), "decoder": distinct}
+    weights = read_modules(model, _names(config, norm), reader.module, layers)
+    return model, embeddings.weights | weights, reader.matrices
 
 
 def _decoder_inner(config: Config, inner: int) -> int:
@@ -197,70 +196,58 @@ def _decoder_inner(config: Config, inner: int) -> int:
     return 0 if own == inner else own
 
 
-def _distinct_layers(config: Config) -> list[int]:
-    """Return the numbers of the decoder layers with arrays of their own.
-
-    Of tied layers, the arrays have the number of the first layer that uses them, or any other.
-    """
-    return list(dict.fromkeys(decoder_numbers(config)))
-
-
-def _attentions(stack: str, config: Config) -> dict[str, str]:
-    """Return our names of a layer's attentions, by Marian's."""
-    attentions = {"self": "self_attention", "context": "cross_attention"}
-    if stack == "encoder":
-        del attentions["context"]
-    elif recurrent(config):
-        del attentions["self"]
-    return attentions
-
-
-def _matrices(stack: str, config: Config) -> dict[str, str]:
-    """Return Marian's names of a layer's matrices, without the layer, by our names of the modules.
+def _names(config: Config, norm: str) -> dict[str, StackNames]:
+    """Return Marian's names of matrices, and of LayerNorms with {} for "scale" or "bias".
 
     The bias of a matrix has the same name with b in place of W.
     """
-    found: dict[str, str] = {}
-    if stack == "decoder" and recurrent(config):
-        found |= {"ssru.forget": "rnn_Wf", "ssru.input": "rnn_W"}
-    for attention, ours in _attentions(stack, config).items():
-        for letter, part in (("q", "query"), ("k", "key"), ("v", "value"), ("o", "output")):
-            found[f"{ours}.{part}"] = f"{attention}_W{letter}"
-    return found | {"feed_forward.inner": "ffn_W1", "feed_forward.outer": "ffn_W2"}
-
-
-def _matrix_names(config: Config) -> dict[str, list[str]]:
-    """Return Marian's names of the matrix of each matmul, by our names (`matmul_weights`)."""
-    names = {}
-    for stack, layers in (
-        ("encoder", range(1, config.integer("enc-depth") + 1)),
-        ("decoder", _distinct_layers(config)),
-    ):
-        for index, number in enumerate(layers):
-            for ours, matrix in _matrices(stack, config).items():
-                names[f"{stack}.{index}.{ours}"] = [f"{stack}_l{number}_{matrix}"]
-    return names | {PROJECTION: [SHORTLISTED, *_OUTPUTS]}
-
-
-def _layer(tensors: Tensors, old: str, new: str, before: str, config: Config) -> dict[str, Tensor]:
-    weights: dict[str, Tensor] = {}
-    stack = new.split(".")[0]
-    for ours, matrix in _matrices(stack, config).items():
-        name = f"{old}_{matrix}"
-        weights[f"{new}.{ours}.weight"] = tensors.table(name).T.contiguous()  # stored as [in, out]
-        if ours != "ssru.input":
-            bias = tensors.take(name.replace("_W", "_b"))
-            weights[f"{new}.{ours}.bias"] = bias.reshape(-1)
-    if stack == "decoder" and recurrent(config):
-        place = f"{old}_rnn" if before else f"{old}_rnn_ffn"
-        weights |= _norm(tensors, place, before, f"{new}.ssru_norm.norm")
-    for attention, ours in _attentions(stack, config).items():
-        weights |= _norm(tensors, f"{old}_{attention}_Wo", before, f"{new}.{ours}_norm.norm")
-    return weights | _norm(tensors, f"{old}_ffn_ffn", before, f"{new}.feed_forward_norm.norm")
-
-
-def _norm(tensors: Tensors, old: str, before: str, new: str) -> dict[str, Tensor]:
-    return {
-        f"{new}.weight": tensors.take(f"{old}_ln_scale{before}").reshape(-1),
-        f"{new}.bias": tensors.take(f"{old}_ln_bias{before}").reshape(-1),
+    end = "_ln_{}_pre" if norm == "pre" else "_ln_{}"
+    mixer, cross_attention = (
+        attention_names(ours, f"{name}_W", ("q", "k", "v", "o"), f"{name}_Wo{end}")
+        for name, ours in (("self", "self_attention"), ("context", "cross_attention"))
+    )
+    feed_forward = {
+        "feed_forward.inner": "ffn_W1",
+        "feed_forward.outer": "ffn_W2",
+        "feed_forward_norm.norm": f"ffn_ffn{end}",
     }
+    encoder = mixer | feed_forward
+    if recurrent(config):
+        place = "rnn" if norm == "pre" else "rnn_ffn"
+        mixer = {
+            "ssru.forget": "rnn_Wf", "ssru.input": "rnn_W", "ssru_norm.norm": f"{place}{end}"
+        }  # fmt: skip
+    decoder = mixer | cross_attention | feed_forward
+    return {
+        stack: StackNames(
+            f"{stack}_l{{}}_", modules, f"{stack}_top_ln_{{}}", f"{stack}_emb_ln_{{}}_pre"
+        )
+        for stack, modules in zip(STACKS, (encoder, decoder), strict=True)
+    }
+
+
+@dataclass
+class _Reader:
+    """Reader of modules.
+
+    Attributes:
+        tensors: Tensors of the model.
+        matrices: Marian's names of the matrices that were read, by our names of the modules.
+    """
+
+    tensors: Tensors
+    matrices: dict[str, str] = field(default_factory=dict)
+
+    def module(self, name: str, ours: str) -> dict[str, Tensor]:
+        """Read a module's weight and bias, by their names in `Transformer`."""
+        if ours.endswith("norm"):
+            parts = (("weight", "scale"), ("bias", "bias"))
+            return {
+                f"{ours}.{part}": self.tensors.take(name.format(x)).reshape(-1) for part, x in parts
+            }
+        self.matrices[ours] = name
+        weights = {f"{ours}.weight": self.tensors.table(name).T.contiguous()}  # from [in, out]
+        if not ours.endswith("ssru.input"):
+            bias = self.tensors.take(name.replace("_W", "_b"))
+            weights[f"{ours}.bias"] = bias.reshape(-1)
+        return weights

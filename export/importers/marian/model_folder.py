@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from translate_trt.export.importers.imported import Imported, sibling
+from translate_trt.export.importers.imported import Imported
+from translate_trt.export.importers.input_files import one_file, sibling
 from translate_trt.export.importers.marian.decoder_settings import (
     DecoderSettings,
     read_decoder_file,
@@ -78,29 +79,11 @@ class ModelFolder:
         )
 
 
-def _matches(directory: Path, pattern: str) -> list[Path]:
-    return sorted(path for path in directory.glob(pattern) if path.is_file())
-
-
 def _one(
     directory: Path, patterns: Sequence[str], what: str, excluded: Sequence[str] = ()
 ) -> Path | None:
-    """Return the file of the first pattern that matches any; None without a file."""
-    for pattern in patterns:
-        found = [
-            path
-            for path in _matches(directory, pattern)
-            if not any(path.match(other) for other in excluded)
-        ]
-        if len(found) > 1:
-            names = ", ".join(path.name for path in found)
-            raise InputError(
-                f"{directory} has several {what}: {names}. Pass the model itself, with --vocab "
-                "and --shortlist, or move the others away."
-            )
-        if found:
-            return found[0]
-    return None
+    remedy = "Pass the model itself, with --vocab and --shortlist, or move the others away."
+    return one_file(directory, patterns, what, remedy, excluded)
 
 
 def _named(directory: Path, path: Path | None, values: dict[str, Any], name: str) -> list[Path]:
@@ -158,7 +141,7 @@ def import_folder(
     """
     folder = ModelFolder.find(directory)
     if tokenizers == (None, None) and folder.vocabularies[0].suffix != ".spm":
-        if codes := _matches(directory, "*.bpe"):
+        if codes := sorted(directory.glob("*.bpe")):
             raise InputError(
                 f"{directory} has {codes[0].name}, codes of subword-nmt, which translate-trt does "
                 "not apply to text. Pass the model's file, with --vocab, to translate segmented "

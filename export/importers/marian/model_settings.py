@@ -13,8 +13,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from translate_trt.export.importers.hugging_face.directory import Config
 from translate_trt.export.importers.marian.files import SETTINGS, read_settings
+from translate_trt.export.importers.settings_table import Config, SettingsTable
 from translate_trt.runtime.bundle.attention_heads import AttentionHeads
 from translate_trt.runtime.errors import InputError
 
@@ -23,8 +23,7 @@ log = logging.getLogger("translate_trt")
 #: Value of transformer-decoder-autoreg for a recurrent unit in place of self-attention.
 RECURRENT = "rnn"
 
-_ACTIVATIONS = ("relu", "swish")
-# Supported values of settings that change the layers; the first value is the default.
+# Supported values of settings that change the layers.
 _ONLY: dict[str, tuple[Any, ...]] = {
     "type": ("transformer",),
     "transformer-decoder-autoreg": ("self-attention", RECURRENT),
@@ -49,8 +48,9 @@ _ONLY: dict[str, tuple[Any, ...]] = {
     "input-reorder": ([],),
     "input-join-fields": (False,),
     "special-vocab": ([],),
+    "transformer-ffn-activation": ("relu", "swish"),
 }
-# Supported values for a recurrent unit in the decoder; the first value is the default.
+# Supported values for a recurrent unit in the decoder.
 _ONLY_RECURRENT: dict[str, tuple[Any, ...]] = {
     "dec-cell": ("ssru",),
     "layer-normalization": (False,),
@@ -59,9 +59,9 @@ _ONLY_RECURRENT: dict[str, tuple[Any, ...]] = {
 # Settings that the import reads.
 _READ = (
     "dim-emb", "dim-vocabs", "enc-depth", "dec-depth", "transformer-heads", "transformer-dim-ffn",
-    "transformer-decoder-dim-ffn", "transformer-ffn-activation", "transformer-preprocess",
-    "transformer-postprocess", "transformer-postprocess-emb", "transformer-postprocess-top",
-    "transformer-tied-layers", "transformer-guided-alignment-layer",
+    "transformer-decoder-dim-ffn", "transformer-preprocess", "transformer-postprocess",
+    "transformer-postprocess-emb", "transformer-postprocess-top", "transformer-tied-layers",
+    "transformer-guided-alignment-layer",
 )  # fmt: skip
 # Settings without effect on a Transformer without factors: ties, which the arrays imply, and
 # settings of RNNs, average attention, BERT and training.
@@ -74,7 +74,8 @@ _WITHOUT_EFFECT = (
     "transformer-aan-nogate", "transformer-rnn-projection", "transformer-depth-scaling",
     "bert-train-type-embeddings", "bert-type-vocab-size",
 )  # fmt: skip
-_KNOWN = {*_ONLY, *_READ, *_WITHOUT_EFFECT}
+_SETTINGS = SettingsTable({*_READ, *_WITHOUT_EFFECT}, _ONLY, off=())
+_RECURRENT_SETTINGS = SettingsTable(_SETTINGS.known, _ONLY | _ONLY_RECURRENT, off=())
 # Operations before a sub-layer, after a sub-layer and after the last layer, without dropout:
 # a = residual sum, n = LayerNorm.
 _NORMS = {("", "an", ""): "post", ("n", "a", "n"): "pre"}
@@ -99,31 +100,12 @@ def read_model_settings(path: Path, content: NDArray[Any] | None) -> Config:
         raise InputError(f"{path} has no {SETTINGS}; pass the model that marian wrote.")
     text = content.tobytes().rstrip(b"\0").decode("utf-8", "replace")
     config = Config(path, read_settings(path, text))
-    for name in sorted(set(config.values) - _KNOWN):
-        raise config.setting_error(name, "this setting of Marian's models is unknown")
-    _check_values(config, _ONLY)
-    if recurrent(config):
-        _check_values(config, _ONLY_RECURRENT)
+    config.check(_RECURRENT_SETTINGS if recurrent(config) else _SETTINGS)
+    config.choice("transformer-ffn-activation", _ONLY["transformer-ffn-activation"])  # required
     sizes = config.values.get("dim-vocabs", [])
     if isinstance(sizes, list) and len(sizes) > 2:
         raise config.setting_error("dim-vocabs", "only one source and one target are supported")
-    if config.values.get("transformer-ffn-activation") not in _ACTIVATIONS:
-        raise config.setting_error(
-            "transformer-ffn-activation", f"supported: {', '.join(_ACTIVATIONS)}"
-        )
     return config
-
-
-def _check_values(config: Config, only: dict[str, tuple[Any, ...]]) -> None:
-    for name, allowed in only.items():
-        if not any(_is(config.values.get(name, allowed[0]), value) for value in allowed):
-            supported = " or ".join(repr(value) for value in allowed)
-            raise config.setting_error(name, f"supported: {supported}")
-
-
-def _is(value: Any, other: Any) -> bool:
-    """Return whether two YAML values are equal and of one type; 0 is not false."""
-    return type(value) is type(other) and bool(value == other)
 
 
 def recurrent(config: Config) -> bool:

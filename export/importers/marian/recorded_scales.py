@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from translate_trt.export.importers.input_files import damaged
 from translate_trt.export.importers.marian.binary import matrix_types
 from translate_trt.runtime.errors import InputError
 
@@ -81,8 +82,7 @@ def _multiplier(path: Path, arrays: Mapping[str, NDArray[Any]], names: Sequence[
     values = arrays[f"{found}{MULTIPLIER}"].reshape(-1)
     # The magnitude must be finite, too.
     if len(values) != 1 or not (math.isfinite(values[0]) and values[0] > np.finfo(np.float32).tiny):
-        raise InputError(
-            f"{path} is damaged: {found}{MULTIPLIER} is {values[:3].tolist()}, not a positive, "
-            "finite number. Copy or convert the model again."
+        raise damaged(
+            path, f"{found}{MULTIPLIER} is {values[:3].tolist()}, not a positive, finite number"
         )
     return float(values[0])

@@ -14,9 +14,9 @@ from support.hugging_face_models import MODEL, SPECIAL, pieces_of, train_pieces
 from support.importing import tokenizer_of
 from support.marian_models import marian_tokenizer, save_random_marian
 
-from translate_trt.export.importers.hugging_face.directory import Config
 from translate_trt.export.importers.hugging_face.marian import import_marian
 from translate_trt.export.importers.hugging_face.tokens import Tokens, read_added_tokens
+from translate_trt.export.importers.settings_table import Config
 from translate_trt.runtime.errors import InputError
 
 LANGUAGES = ["ar_AR", "de_DE"]
@@ -52,7 +52,7 @@ def save_tokenizer(directory: Path, pieces: bytes, added: dict[str, int], record
 
 def names_of(directory: Path, size: int, kind: str = "mbart") -> list[str]:
     config = Config(directory / "config.json", {"model_type": kind, "vocab_size": size})
-    return Tokens.read(directory, config, None).names
+    return Tokens.read(config, None).names
 
 
 @pytest.mark.parametrize("record", ["added_tokens.json", "tokenizer_config.json"])
@@ -172,7 +172,7 @@ def test_added_tokens_of_marian_that_are_refused(copied: Path) -> None:
     config = json.loads((copied / "config.json").read_text())
     config["share_encoder_decoder_embeddings"] = False
     (copied / "config.json").write_text(json.dumps(config))
-    with pytest.raises(InputError, match=r"'\[NAME\]'.*vocab\.json"):
+    with pytest.raises(InputError, match=r"vocab\.json lacks the added token '\[NAME\]'"):
         import_marian(copied)
 
 

@@ -155,16 +155,12 @@ def change(path: Path, **values: Any) -> None:
 @pytest.mark.parametrize(
     ("file", "values", "message"),
     [
-        ("config", {"model_type": "pegasus"}, r"'bart'.*'mbart'"),
+        ("config", {"model_type": "pegasus"}, "model_type is"),
         ("tokenizer_config", {"tokenizer_class": "MBartTokenizer"}, "25 languages"),
-        ("tokenizer_config", {"tokenizer_class": "BartphoTokenizer"}, "is 'BartphoTokenizer'"),
+        ("tokenizer_config", {"tokenizer_class": "BartphoTokenizer"}, "tokenizer_class is"),
         ("generation_config", {"decoder_start_token_id": 90}, "25 languages"),
-        ("generation_config", {"forced_bos_token_id": END_ID}, "language token"),
+        ("generation_config", {"forced_bos_token_id": END_ID}, "forced_bos_token_id is"),
         ("generation_config", {"eos_token_id": 7}, "'</s>'"),
-        ("generation_config", {"eos_token_id": [2, 7]}, "supported"),
-        ("generation_config", {"mirostat": 1}, '"mirostat" is 1'),
-        ("config", {"auto_map": {"x": "y"}}, '"auto_map"'),
-        ("config", {"vocab_size": 10**10}, "vocab_size is 10000000000"),
     ],
 )
 def test_unsupported_settings_are_named(

@@ -122,17 +122,6 @@ def test_a_model_with_default_languages(m2m100: Pair, copied: Path) -> None:
         import_m2m100(copied)
 
 
-def test_unsupported_generation_settings(copied: Path, caplog: pytest.LogCaptureFixture) -> None:
-    change(copied / "generation_config.json", no_repeat_ngram_size=0, repetition_penalty=1.0)
-    import_m2m100(copied)
-    assert not caplog.records
-    change(copied / "generation_config.json", no_repeat_ngram_size=3, repetition_penalty=1.2)
-    import_m2m100(copied)
-    said = "\n".join(record.getMessage() for record in caplog.records)
-    assert "no_repeat_ngram_size is 3" in said
-    assert "repetition_penalty is 1.2" in said
-
-
 # ---- the same model converted by CTranslate2 ----
 
 
@@ -324,19 +313,6 @@ def test_tables_of_positions_in_the_file(change: float, copied: Path) -> None:
             import_m2m100(copied)
 
 
-def test_models_that_may_be_small100(copied: Path) -> None:
-    """SMaLL-100 has M2M100's vocabulary, more encoder layers and its own tokenizer."""
-    path = copied / "tokenizer_config.json"
-    settings = json.loads(path.read_text())
-    path.write_text(json.dumps(settings | {"tokenizer_class": "SMALL100Tokenizer"}))
-    with pytest.raises(InputError, match="tokenizer_class is 'SMALL100Tokenizer'"):
-        import_m2m100(copied)
-    del settings["tokenizer_class"]
-    path.write_text(json.dumps(settings))
-    with pytest.raises(InputError, match="SMaLL-100"):
-        import_m2m100(copied)
-
-
 def test_weights_in_several_files(m2m100: Pair, copied: Path) -> None:
     """Sharded weights, as of larger NLLB models."""
     expected = import_m2m100(copied).model.state_dict()
@@ -359,17 +335,11 @@ def test_weights_in_several_files(m2m100: Pair, copied: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "values", "message"),
     [
-        ("config", {"model_type": "nllb-moe"}, "'m2m_100'"),
-        ("config", {"activation_function": "gelu_new"}, "supported: relu, gelu"),
-        ("config", {"decoder_ffn_dim": 64}, r"decoder_ffn_dim is 64.*encoder_ffn_dim"),
-        ("config", {"vocab_size": 150}, "vocab_size, 150"),
+        ("config", {"model_type": "nllb-moe"}, "model_type is"),
         ("config", {"vocab_size": 999}, r"vocabulary.*999 tokens"),
-        ("config", {"d_model": 64}, "d_model is 64"),
         ("tokenizer_config", {"legacy_behaviour": True}, "language follows"),
-        ("tokenizer_config", {"tokenizer_class": "SMALL100Tokenizer"}, "is 'SMALL100Tokenizer'"),
-        ("tokenizer_config", {"language_codes": "other"}, "supported: m2m100, wmt21"),
-        ("generation_config", {"bad_words_ids": [[4, 5]]}, "single token"),
-        ("generation_config", {"forced_bos_token_id": "de"}, "required"),
+        ("tokenizer_config", {"tokenizer_class": "SMALL100Tokenizer"}, "tokenizer_class is"),
+        ("tokenizer_config", {"language_codes": "other"}, "language_codes"),
     ],
 )
 def test_unsupported_settings_are_named(
@@ -380,12 +350,17 @@ def test_unsupported_settings_are_named(
         import_m2m100(copied)
 
 
-def test_broken_directories(copied: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="directory"):
-        import_m2m100(tmp_path / "nothing")
-    (copied / "vocab.json").write_text("[]")
-    with pytest.raises(InputError, match="JSON"):
+def test_models_that_may_be_small100(copied: Path) -> None:
+    """SMaLL-100 has M2M100's vocabulary, more encoder layers and its own tokenizer."""
+    path = copied / "tokenizer_config.json"
+    settings = json.loads(path.read_text())
+    del settings["tokenizer_class"]
+    path.write_text(json.dumps(settings))
+    with pytest.raises(InputError, match="SMaLL-100"):
         import_m2m100(copied)
+
+
+def test_broken_vocabularies(copied: Path) -> None:
     (copied / "vocab.json").unlink()
     with pytest.raises(InputError, match="language tokens"):
         import_m2m100(copied)

@@ -3,138 +3,71 @@
 from __future__ import annotations
 
 import json
-import random
 import shutil
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from click.testing import CliRunner
 from safetensors.torch import load_file, save_file
-from support.compiled import compile_once
 from support.data import folder_of
-from support.marian_models import make_lively, marian_tokenizer, save_random_marian
+from support.hugging_face_models import Pair, make_lively
+from support.importing import tokenizer_of
+from support.marian_models import marian_tokenizer, save_random_marian
 from support.shared import SharedFiles
 
-from translate_trt.export.build_options import BuildOptions
 from translate_trt.export.importers.hugging_face.directory import read_weights
 from translate_trt.export.importers.hugging_face.marian import import_marian
-from translate_trt.runtime.cli import main
 from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.options import SearchOptions, write_sequences
 from translate_trt.runtime.text.tokenizer import Tokenizer
 from translate_trt.runtime.translator import Translator
-from translate_trt.train.checkpoint import Checkpoint, open_checkpoint
 from translate_trt.train.config import BANNED_BIAS, END, PAD, START
-from translate_trt.train.model import pad
 from translate_trt.train.search import beam_search
 
 pytestmark = pytest.mark.slow
 
-pytest.importorskip("transformers", reason="transformers, which makes the models, is not installed")
-
-
-class Pair:
-    """Model of transformers, and its imported checkpoint."""
-
-    def __init__(self, directory: Path, tokenizer_model: Path) -> None:
-        self.directory = directory / "marian"
-        self.theirs = save_random_marian(self.directory, tokenizer_model, tokenizer_model)
-        make_lively(self.theirs, self.directory)
-        path = directory / "checkpoint"
-        arguments = ["import", "marian-hf", str(self.directory), "--output", str(path)]
-        done = CliRunner().invoke(main, arguments)
-        assert done.exit_code == 0, done.output
-        self.checkpoint: Checkpoint = open_checkpoint(path)
-        vocabulary = json.loads((self.directory / "vocab.json").read_text())
-        tokenizer = Tokenizer(*self.checkpoint.tokenizers)
-        self.padding = vocabulary["<pad>"]
-        names = tokenizer.target_pieces(range(tokenizer.vocabulary_size))
-        languages = {f"▁{token}": place for token, place in vocabulary.items() if ">>" in token}
-        #: By our id, theirs; decoding starts with their padding, which has two of ours.
-        self.ids = [(vocabulary | languages | {"<s>": self.padding})[name] for name in names]
-
-    def random_sentences(self, count: int, seed: int) -> list[list[int]]:
-        """Return random sentences in our ids."""
-        rng = random.Random(seed)
-        known = [ours for ours, theirs in enumerate(self.ids) if 1 < theirs < 80]
-        return [[rng.choice(known) for _ in range(rng.randint(1, 14))] for _ in range(count)]
-
-    def inputs(self, sources: list[list[int]]) -> dict[str, torch.Tensor]:
-        """Return the inputs of the transformers model."""
-        rows = [[*(self.ids[token] for token in source), 0] for source in sources]
-        longest = max(map(len, rows))
-        filled = [row + [self.padding] * (longest - len(row)) for row in rows]
-        ids = torch.tensor(filled)
-        lengths = torch.tensor([len(row) for row in rows])
-        return {"input_ids": ids, "attention_mask": torch.arange(longest) < lengths[:, None]}
+transformers = pytest.importorskip(
+    "transformers", reason="transformers, which makes the models, is not installed"
+)
 
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory, tokenizer_model: Path) -> Pair:
-    return Pair(tmp_path_factory.mktemp("marian"), tokenizer_model)
+    directory = tmp_path_factory.mktemp("marian") / "model"
+    theirs = save_random_marian(directory, tokenizer_model, tokenizer_model)
+    known = range(2, 80)
+    make_lively(theirs, known, [([], [])])
+    names = [f"▁{name}" if ">>" in name else name for name in vocabulary_of(directory)]
+    return Pair(directory, theirs, names, "marian-hf", known)
+
+
+def vocabulary_of(directory: Path) -> list[str]:
+    return list(json.loads((directory / "vocab.json").read_text()))
 
 
 @pytest.fixture(scope="module")
 def translator(both: Pair, shared: SharedFiles) -> Translator:
-    bundle = compile_once(shared, both.checkpoint, BuildOptions(("onnx-fp32",)))
-    return Translator(bundle, threads=1)
+    return both.compiled(shared)
 
 
-@torch.inference_mode()
 def test_logits(both: Pair) -> None:
-    model = both.checkpoint.load_model()
-    sources, targets = both.random_sentences(200, 1), both.random_sentences(200, 2)
-    inputs = both.inputs(sources)
-    previous, _ = pad([[START, *target] for target in targets])
-    theirs = both.theirs(
-        **inputs, decoder_input_ids=torch.tensor(both.ids, dtype=torch.int64)[previous]
-    ).logits
-    source, lengths = pad([[*tokens, END] for tokens in sources])
-    cache = model.start_cache(source, lengths)
-    hidden = model.decode(previous, model.encode(source, cache.source_bias), cache.source_bias)
-    ours = model.project(hidden)
-    known = [place for place, row in enumerate(both.ids) if place not in (PAD, START)]
-    wanted = theirs[..., [both.ids[place] for place in known]]
-    for row, target in enumerate(targets):
-        end = len(target) + 1
-        torch.testing.assert_close(
-            ours[row, :end][:, known], wanted[row, :end], atol=1e-4, rtol=1e-5
-        )
+    both.assert_same_logits()
     # Padding, which bad_words_ids bans, and our second token for it.
-    assert model.output_bias is not None
-    assert model.output_bias[[PAD, START]].tolist() == [BANNED_BIAS, BANNED_BIAS]
+    bias = both.checkpoint.load_model().output_bias
+    assert bias is not None
+    assert bias[[PAD, START]].tolist() == [BANNED_BIAS, BANNED_BIAS]
 
 
 @pytest.mark.parametrize(("beams", "penalty"), [(1, 1.0), (3, 0.8), (4, 1.0), (5, 0.6)])
 def test_search(beams: int, penalty: float, both: Pair, translator: Translator) -> None:
-    sources = both.random_sentences(200, 3)
     options = SearchOptions(beams, penalty, "length", early_stopping=True, max_length=60)
-    found = translator.translate_ids(sources, options)
-    scores = {"output_scores": True, "return_dict_in_generate": True}
-    stop = {"early_stopping": True} if beams > 1 else {}
-    with torch.inference_mode():
-        expected = both.theirs.generate(
-            **both.inputs(sources), num_beams=beams, length_penalty=penalty, max_new_tokens=60,
-            renormalize_logits=True, **stop, **scores,
-        )  # fmt: skip
-    lengths = set()
-    for row, [ours] in enumerate(found):
-        assert not ours.truncated
-        tokens = [both.ids[token] for token in ours.tokens]
-        theirs = expected.sequences[row, 1:].tolist()
-        assert tokens == theirs[: theirs.index(0)]
-        lengths.add(len(tokens))
-        if beams > 1:
-            assert ours.score == pytest.approx(float(expected.sequences_scores[row]), abs=1e-4)
-    assert len(lengths) > 5
+    both.assert_same_search(translator, options, renormalize_logits=True)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(
-    ("generate", "ours"),
+    ("generate", "length"),
     [
         ({"max_length": 7}, {"max_length": 6}),
         ({"max_new_tokens": 6}, {"max_length": 6}),
@@ -143,17 +76,16 @@ def test_search(beams: int, penalty: float, both: Pair, translator: Translator) 
     ],
 )
 def test_lengths(
-    generate: dict[str, int], ours: dict[str, int], both: Pair, translator: Translator
+    generate: dict[str, int], length: dict[str, int], both: Pair, translator: Translator
 ) -> None:
     sources = both.random_sentences(40, 7)
-    options = SearchOptions(beam_size=1, **({"max_length": 60} | ours))
-    limit = {} if "max_length" in ours else {"max_new_tokens": 60}
+    options = SearchOptions(beam_size=1, **({"max_length": 60} | length))
+    limit = {} if "max_length" in length else {"max_new_tokens": 60}
     with torch.inference_mode():
         sequences = both.theirs.generate(**both.inputs(sources), num_beams=1, **limit, **generate)
-    rows = sequences[:, 1:].tolist()
-    expected = [row[: row.index(0)] if 0 in row else row for row in rows]
     found = translator.translate_ids(sources, options)
-    assert [[both.ids[token] for token in one.tokens] for [one] in found] == expected
+    ours = [[both.ids[token] for token in one.tokens] for [one] in found]
+    assert ours == both.texts_of(sequences)
 
 
 @pytest.mark.nightly
@@ -211,8 +143,7 @@ def test_marked_tokens(theirs: dict[str, Any], both: Pair, translator: Translato
             max_new_tokens=40, **theirs | {"bad_words_ids": [*words, [both.padding]]},
         )  # fmt: skip
     ours = [[both.ids[token] for token in one.tokens] for [one] in found]
-    right = [row[1:].tolist() for row in sequences]
-    assert ours == [row[: row.index(0)] if 0 in row else row for row in right]
+    assert ours == both.texts_of(sequences)
     assert [one.tokens for [one] in found] != [one.tokens for [one] in plain]
 
 
@@ -220,11 +151,10 @@ def test_generation_settings_become_defaults(both: Pair, translator: Translator)
     assert translator.default_options == SearchOptions(3, 1.0, "length", loop_guard=True)
     path = both.directory.parent / "older"
     shutil.copytree(both.directory, path)
-    config = json.loads((path / "config.json").read_text())
     generation = json.loads((path / "generation_config.json").read_text())
     (path / "generation_config.json").unlink()
-    config |= generation | {"num_beams": 5, "length_penalty": 0.0, "early_stopping": True}
-    (path / "config.json").write_text(json.dumps(config))
+    given = {"num_beams": 5, "length_penalty": 0.0, "early_stopping": True}
+    change(path / "config.json", **generation | given)
     older = import_marian(path)
     assert SearchOptions(**older.search) == SearchOptions(5, 0.0, "length", early_stopping=True)
     assert older.model.output_bias is not None
@@ -233,19 +163,13 @@ def test_generation_settings_become_defaults(both: Pair, translator: Translator)
 
 def generated(both: Pair, directory: Path, **generate: Any) -> tuple[list[Any], list[Any]]:
     """Translate 20 sentences with both, by the directory's settings, and return the tokens."""
-    import transformers
-
     theirs = transformers.MarianMTModel.from_pretrained(directory).eval()
     imported = import_marian(directory)
-    vocabulary = json.loads((directory / "vocab.json").read_text())
-    vocabulary |= {f"▁{token}": place for token, place in vocabulary.items() if ">>" in token}
-    with tempfile.TemporaryDirectory() as name:
-        paths = [Path(name) / side for side in ("source.spm", "target.spm")]
-        for path, model in zip(paths, imported.tokenizers, strict=True):
-            path.write_bytes(model)
-        tokenizer = Tokenizer(*paths)
-        ids = [vocabulary.get(name, both.padding) for name in tokenizer.target_pieces(
-            range(tokenizer.vocabulary_size))]  # fmt: skip
+    vocabulary = {name: index for index, name in enumerate(vocabulary_of(directory))}
+    tokenizer = tokenizer_of(imported.tokenizers)
+    pieces = tokenizer.target_pieces(range(tokenizer.vocabulary_size))
+    ids = [vocabulary.get(name.removeprefix("▁") if ">>" in name else name, both.padding)
+           for name in pieces]  # fmt: skip
     sources = [[both.ids[token] for token in one] for one in both.random_sentences(20, 5)]
     found = beam_search(
         imported.model, [[ids.index(token) for token in one] for one in sources],
@@ -255,9 +179,7 @@ def generated(both: Pair, directory: Path, **generate: Any) -> tuple[list[Any], 
     ours = [[ids[token] for token in hypotheses[0].tokens] for hypotheses in found]
     rows = both.inputs([[both.ids.index(token) for token in one] for one in sources])
     with torch.inference_mode():
-        sequences = theirs.generate(**rows, max_new_tokens=30, **generate)
-    wanted = [row[1:].tolist() for row in sequences]
-    return ours, [row[: row.index(0)] if 0 in row else row for row in wanted]
+        return ours, both.texts_of(theirs.generate(**rows, max_new_tokens=30, **generate))
 
 
 @pytest.mark.parametrize(
@@ -275,9 +197,8 @@ def generated(both: Pair, directory: Path, **generate: Any) -> tuple[list[Any], 
 )  # fmt: skip
 def test_settings_of_generation(settings: dict[str, Any], both: Pair, copied: Path) -> None:
     """Imported settings translate like `generate`."""
-    path = copied / "generation_config.json"
     given = {"num_beams": 1} | settings
-    path.write_text(json.dumps(json.loads(path.read_text()) | given))
+    change(copied / "generation_config.json", **given)
     more = {"renormalize_logits": True} if given["num_beams"] > 1 else {}
     ours, theirs = generated(both, copied, **more)
     assert ours == theirs
@@ -286,30 +207,31 @@ def test_settings_of_generation(settings: dict[str, Any], both: Pair, copied: Pa
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    "settings",
     [
-        ({"eos_token_id": [0, 5]}, r"eos_token_id is \[0"),
-        ({"eos_token_id": []}, "supported"),
-        ({"eos_token_id": 5}, "'</s>'"),
-        ({"eos_token_id": 999}, "eos_token_id is 999"),
-        ({"decoder_start_token_id": [4]}, r"decoder_start_token_id.*317 tokens"),
-        ({"forced_bos_token_id": "x"}, "forced_bos_token_id is 'x'"),
-        ({"suppress_tokens": [0]}, "suppress_tokens"),
-        ({"suppress_tokens": 5}, "suppress_tokens is 5"),
-        ({"bad_words_ids": [[999]]}, r"bad_words_ids.*316\)"),
-        ({"early_stopping": 3}, "early_stopping is 3"),
-        ({"min_new_tokens": "x"}, "min_length"),
-        ({"num_beams": 2.5}, r"beam_size.*5"),
-        ({"mirostat": 2}, '"mirostat" is 2'),
+        {"eos_token_id": [0, 5]}, {"eos_token_id": []}, {"eos_token_id": 5},
+        {"eos_token_id": 999}, {"decoder_start_token_id": [4]}, {"forced_bos_token_id": "x"},
+        {"suppress_tokens": [0]}, {"suppress_tokens": 5}, {"bad_words_ids": [[999]]},
+        {"bad_words_ids": [[4, 5]]}, {"early_stopping": 3}, {"mirostat": 2},
     ],
-    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
-)
-def test_settings_of_generation_that_are_refused(
-    settings: dict[str, Any], message: str, copied: Path
-) -> None:
-    path = copied / "generation_config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | settings))
-    with pytest.raises(InputError, match=message):
+    ids=str,
+)  # fmt: skip
+def test_settings_of_generation_that_are_refused(settings: dict[str, Any], copied: Path) -> None:
+    change(copied / "generation_config.json", **settings)
+    with pytest.raises(InputError, match=rf"json: {next(iter(settings))} is "):
+        import_marian(copied)
+
+
+@pytest.mark.parametrize(
+    ("settings", "option"),
+    [
+        ({"min_new_tokens": "x"}, "min_length"), ({"num_beams": 2.5}, "beam_size"),
+        ({"length_penalty": 10**400}, "length_penalty"),
+    ],
+)  # fmt: skip
+def test_invalid_search_settings(settings: dict[str, Any], option: str, copied: Path) -> None:
+    change(copied / "generation_config.json", **settings)
+    with pytest.raises(InputError, match=option):
         import_marian(copied)
 
 
@@ -322,7 +244,7 @@ def test_unsupported_generation_settings_log_a_warning(
         "diversity_penalty": 0.5, "max_new_tokens": 40, "penalty_alpha": 0.6, "do_sample": True,
         "stop_strings": ["x"], "repetition_penalty": 1.2, "num_beam_groups": 2,
     }  # fmt: skip
-    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+    change(path, **values)
     import_marian(copied)
     said = "\n".join(record.getMessage() for record in caplog.records)
     for name, value in values.items():
@@ -331,7 +253,7 @@ def test_unsupported_generation_settings_log_a_warning(
     caplog.clear()
     del values["do_sample"]
     off = dict.fromkeys(values) | {"num_beams": 3, "eos_token_id": None}
-    path.write_text(json.dumps(json.loads(path.read_text()) | values | off | {"do_sample": False}))
+    change(path, **values | off, do_sample=False)
     import_marian(copied)
     assert [record.getMessage() for record in caplog.records] == [
         f"{path} does not set eos_token_id; the value in config.json is used."
@@ -339,38 +261,20 @@ def test_unsupported_generation_settings_log_a_warning(
 
 
 @pytest.mark.parametrize("tables", ["both", "encoder", "sinusoids"])
-@torch.inference_mode()
 def test_tables_of_positions(tables: str, both: Pair, copied: Path) -> None:
     """transformers uses the tables of the file; sinusoidal tables do not limit the length."""
-    import transformers
-
     weights = load_file(copied / "model.safetensors")
     computed = both.theirs.model.encoder.embed_positions.weight.detach()
     for number, stack in enumerate(["encoder"] if tables == "encoder" else ["encoder", "decoder"]):
         torch.manual_seed(number)
-        change = 0 if tables == "sinusoids" else torch.randn_like(computed) * 0.3
-        weights[f"model.{stack}.embed_positions.weight"] = computed + change
+        noise = 0 if tables == "sinusoids" else torch.randn_like(computed) * 0.3
+        weights[f"model.{stack}.embed_positions.weight"] = computed + noise
     save_file(weights, copied / "model.safetensors", {"format": "pt"})
-    theirs = transformers.MarianMTModel.from_pretrained(copied).eval()
     ours = import_marian(copied).model
     expected = ("sinusoidal", False) if tables == "sinusoids" else ("learned", True)
     assert (ours.config.positions, ours.config.own_target_positions) == expected
-    sources, targets = both.random_sentences(20, 1), both.random_sentences(20, 2)
-    previous, _ = pad([[START, *target] for target in targets])
-    inputs = both.inputs(sources)
-    wanted = theirs(**inputs, decoder_input_ids=torch.tensor(both.ids)[previous]).logits
-    source, lengths = pad([[*tokens, END] for tokens in sources])
-    cache = ours.start_cache(source, lengths)
-    hidden = ours.decode(previous, ours.encode(source, cache.source_bias), cache.source_bias)
-    found = ours.project(hidden)
-    known = [place for place, row in enumerate(both.ids) if place not in (PAD, START)]
-    for row, target in enumerate(targets):
-        end = len(target) + 1
-        torch.testing.assert_close(
-            found[row, :end][:, known],
-            wanted[row, :end][:, [both.ids[place] for place in known]],
-            atol=1e-4, rtol=1e-5,
-        )  # fmt: skip
+    theirs = transformers.MarianMTModel.from_pretrained(copied).eval()
+    both.assert_same_logits(ours, theirs)
 
 
 def test_languages_before_the_source(both: Pair, translator: Translator) -> None:
@@ -412,9 +316,7 @@ def test_real_text_has_the_same_tokens(
                        decoder_attention_heads=2)  # fmt: skip
     theirs = marian_tokenizer(directory)
     imported = import_marian(directory)
-    for side, model in zip(("source", "target"), imported.tokenizers, strict=True):
-        (tmp_path / side).write_bytes(model)
-    ours = Tokenizer(tmp_path / "source", tmp_path / "target")
+    ours = tokenizer_of(imported.tokenizers)
     rows = imported.model.embedding.weight.detach()
     their_rows = load_file(directory / "model.safetensors")["model.shared.weight"]
     lines = []
@@ -443,66 +345,42 @@ def copied(both: Pair, tmp_path: Path) -> Path:
     return Path(shutil.copytree(both.directory, tmp_path / "copied"))
 
 
-def change_config(directory: Path, **values: Any) -> None:
-    path = directory / "config.json"
+def change(path: Path, **values: Any) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | values))
 
 
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"model_type": "bart"}, r"model_type is 'bart'.*'marian'"),
-        ({"activation_function": "tanh"}, "activation_function is 'tanh'"),
-        ({"normalize_before": True}, "normalize_before"),
-        ({"rope_theta": 1e4}, '"rope_theta" is 10000'),
-        ({"tie_encoder_decoder": 1}, "tie_encoder_decoder is 1"),
-        ({"num_hidden_layers": 7}, r"num_hidden_layers is 7.*encoder_layers"),
-        ({"tie_word_embeddings": False}, r"tie_word_embeddings is False.*lm_head"),
-        ({"vocab_size": 10**10}, "vocab_size is 10000000000"),
-        ({"decoder_vocab_size": 10**10}, "decoder_vocab_size is 10000000000"),
-        ({"encoder_layers": 10**10}, "lack model.encoder.layers.2"),
-        ({"encoder_ffn_dim": 10**10, "decoder_ffn_dim": 10**10}, "model's other"),
-        ({"pad_token_id": -1}, "pad_token_id is -1"),
-        ({"decoder_ffn_dim": 64}, r"decoder_ffn_dim is 64.*encoder_ffn_dim"),
-        ({"decoder_attention_heads": 2}, "decoder_attention_heads is 2"),
-        ({"encoder_layers": 3}, "lack model.encoder.layers.2"),
-        ({"encoder_layers": 1}, r"encoder.*1"),
+        ({"model_type": "bart"}, "model_type is"),
+        ({"activation_function": "tanh"}, "activation_function is"),
+        ({"normalize_before": True}, "normalize_before is"),
+        ({"rope_theta": 1e4}, "rope_theta is"),
+        ({"tie_encoder_decoder": 1}, "tie_encoder_decoder is"),
+        ({"num_hidden_layers": 7}, "num_hidden_layers is"),
+        ({"tie_word_embeddings": False}, "tie_word_embeddings is"),
+        ({"vocab_size": 10**10}, "vocab_size is"),
         ({"vocab_size": 200}, "vocab_size, 200"),
-        ({"d_model": "32"}, "d_model is '32'"),
+        ({"decoder_vocab_size": 10**10}, "decoder_vocab_size is"),
+        ({"encoder_layers": 10**10}, "lack model.encoder.layers.2"),
+        ({"encoder_layers": 1}, "is part of the model"),
+        ({"encoder_ffn_dim": 10**10, "decoder_ffn_dim": 10**10}, "model's other"),
+        ({"pad_token_id": -1}, "pad_token_id is"),
+        ({"decoder_ffn_dim": 64}, "decoder_ffn_dim is"),
+        ({"d_model": "32"}, "d_model is"),
+        ({"d_model": 64}, "d_model is"),
         ({"share_encoder_decoder_embeddings": False}, "target_vocab"),
     ],
-    ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
+    ids=lambda value: str(value) if isinstance(value, dict) else "",
 )
 def test_unsupported_settings_are_named(values: dict[str, Any], message: str, copied: Path) -> None:
-    change_config(copied, **values)
+    change(copied / "config.json", **values)
     with pytest.raises(InputError, match=message):
         import_marian(copied)
 
 
-@pytest.mark.parametrize(
-    "values",
-    [{"length_penalty": -1.0}, {"length_penalty": 10**400}, {"num_beams": "many"}],
-    ids=["negative", "huge", "word"],
-)
-def test_invalid_search_settings(values: dict[str, Any], copied: Path) -> None:
-    (copied / "generation_config.json").write_text(json.dumps(values))
-    with pytest.raises(InputError, match="generation settings"):
-        import_marian(copied)
-
-
-def test_banned_words_of_several_tokens_are_refused(copied: Path) -> None:
-    path = copied / "generation_config.json"
-    path.write_text(json.dumps({"bad_words_ids": [[4, 5]]}))
-    with pytest.raises(InputError, match="single token"):
-        import_marian(copied)
-
-
-class Malicious:
-    def __reduce__(self) -> Any:
-        return (exec, ("raise SystemExit('the pickle ran')",))
-
-
-def test_weights_are_read_without_running_code(both: Pair, copied: Path) -> None:
+def test_pickled_weights(both: Pair, copied: Path) -> None:
+    """Harmful and damaged files are those of test_harmful_files.py."""
     weights = load_file(copied / "model.safetensors")
     (copied / "model.safetensors").unlink()
     with pytest.raises(InputError, match=r"model\.safetensors.*pytorch_model\.bin"):
@@ -512,35 +390,18 @@ def test_weights_are_read_without_running_code(both: Pair, copied: Path) -> None
     found = import_marian(copied).model.state_dict()
     for name, tensor in both.checkpoint.load_model().state_dict().items():
         torch.testing.assert_close(found[name], tensor, atol=0, rtol=0)
-    torch.save({**weights, "x": Malicious()}, pickled)
-    with pytest.raises(InputError, match=r"object of builtins\.exec|object of .*exec"):
-        import_marian(copied)
-    torch.save({**weights, "x": 3}, pickled)
-    with pytest.raises(InputError, match="contains objects"):
-        import_marian(copied)
-    stored = torch.zeros(1, dtype=torch.float16).expand(1 << 40)
-    torch.save({**weights, "x": stored}, pickled)
-    with pytest.raises(InputError, match="file lacks"):
-        import_marian(copied)
-    torch.save({**weights, "x": torch.zeros(2, dtype=torch.int8)}, pickled)
-    with pytest.raises(InputError, match=r"torch\.int8"):
-        import_marian(copied)
-    pickled.write_bytes(b"nothing" * 10_000)
-    with pytest.raises(InputError, match="transformers"):
-        import_marian(copied)
+    for value, message in ((3, "contains objects"), (torch.zeros(2, dtype=torch.int8), "int8")):
+        torch.save({**weights, "x": value}, pickled)
+        with pytest.raises(InputError, match=message):
+            import_marian(copied)
     pickled.write_bytes(b"nothing")
     with pytest.raises(InputError, match=r"weights.*7 bytes"):
-        import_marian(copied)
-    save_file({**weights, "model.adapter.weight": torch.ones(1)}, copied / "model.safetensors")
-    with pytest.raises(InputError, match=r"model\.adapter\.weight"):
         import_marian(copied)
 
 
 def test_two_vocabularies(both: Pair, copied: Path) -> None:
     """Separate vocabularies of source and target, as in newer OPUS-MT models."""
-    import transformers
-
-    vocabulary = json.loads((copied / "vocab.json").read_text())
+    vocabulary = vocabulary_of(copied)
     own = ["<unk>", *(token for token in vocabulary if token[0] not in "<>"), "</s>", "<pad>"]
     bytes_last = [token for token in vocabulary if token.startswith("<0x")]
     own[-2:-2] = bytes_last
@@ -576,50 +437,35 @@ def test_two_vocabularies(both: Pair, copied: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("header", "message"),
+    "header",
     [
-        (b"\xff" * 8, "is damaged"),
-        (b"\x00" * 7 + b"\x7f", "is damaged"),
-        (
-            {"x": {"dtype": "F32", "shape": [1 << 40, 1 << 20], "data_offsets": [0, 4]}},
-            "is damaged",
-        ),
-        ({"x": {"dtype": "F32", "shape": [1], "data_offsets": [0, 1 << 60]}}, "is damaged"),
-        ({"x": {"dtype": "F99", "shape": [1], "data_offsets": [0, 4]}}, "is damaged"),
-        ({"x": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}, "is whole"),
+        b"\xff" * 8, b"\x00" * 7 + b"\x7f",
+        {"dtype": "F32", "shape": [1 << 40, 1 << 20], "data_offsets": [0, 4]},
+        {"dtype": "F32", "shape": [1], "data_offsets": [0, 1 << 60]},
+        {"dtype": "F99", "shape": [1], "data_offsets": [0, 4]},
     ],
-    ids=["length", "length-of-2-to-the-62", "shape", "offsets", "type", "one-tensor"],
-)
-def test_headers_of_safetensors(header: bytes | dict[str, Any], message: str, copied: Path) -> None:
+    ids=["length", "length-of-2-to-the-62", "shape", "offsets", "type"],
+)  # fmt: skip
+def test_headers_of_safetensors(header: bytes | dict[str, Any], tmp_path: Path) -> None:
     """Declared sizes are checked before memory is allocated."""
     if isinstance(header, dict):
-        text = json.dumps(header).encode()
+        text = json.dumps({"x": header}).encode()
         header = len(text).to_bytes(8, "little") + text
-    (copied / "model.safetensors").write_bytes(header + bytes(4))
-    if message == "is damaged":
-        with pytest.raises(InputError, match=message):
-            read_weights(copied)
-    else:
-        assert list(read_weights(copied)) == ["x"]
+    (tmp_path / "model.safetensors").write_bytes(header + bytes(4))
+    with pytest.raises(InputError):
+        read_weights(tmp_path)
 
 
 def test_broken_directories(both: Pair, copied: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="directory"):
         import_marian(tmp_path / "nothing")
-    (copied / "vocab.json").write_text("[]")
-    with pytest.raises(InputError, match="JSON"):
-        import_marian(copied)
     for name in ("vocab.json", "config.json", "generation_config.json"):
-        for content, message in (("{", "is not JSON"), ("[" * 100_000, "nested too deeply")):
-            whole = (both.directory / name).read_text()
+        for content in ("{", "[]"):
             (copied / name).write_text(content)
-            with pytest.raises(InputError, match=message):
+            with pytest.raises(InputError, match=name):
                 import_marian(copied)
-            (copied / name).write_text(whole)
-    (copied / "vocab.json").write_text((both.directory / "vocab.json").read_text())
-    (copied / "source.spm").unlink()
-    with pytest.raises(InputError, match=r"cannot read .*source\.spm"):
-        import_marian(copied)
-    (copied / "config.json").unlink()
-    with pytest.raises(InputError, match=r"config\.json"):
-        import_marian(copied)
+        shutil.copyfile(both.directory / name, copied / name)
+    for name in ("source.spm", "vocab.json", "config.json"):
+        (copied / name).unlink()
+        with pytest.raises(InputError, match=rf"cannot read .*{name}"):
+            import_marian(copied)

@@ -16,6 +16,7 @@ from support.marian_files import (
     SETTINGS,
     SETTINGS_TYPE,
     SOURCE,
+    SSRU,
     TARGET,
     binary_of,
     intgemm_data,
@@ -29,11 +30,6 @@ from support.marian_files import (
 from translate_trt.export.importers.marian.binary import read_binary
 from translate_trt.export.importers.marian.model import import_marian_model
 from translate_trt.runtime.errors import InputError
-
-SSRU = {
-    "transformer-decoder-autoreg": "rnn", "dec-cell": "ssru", "layer-normalization": False,
-    "transformer-rnn-projection": False,
-}  # fmt: skip
 
 
 def random_matrix(rows: int, columns: int) -> np.ndarray:

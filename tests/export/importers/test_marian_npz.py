@@ -14,11 +14,12 @@ import sentencepiece
 from click.testing import CliRunner
 from ctranslate2.converters import MarianConverter
 from support.ctranslate2_models import log_probabilities
-from support.importing import logits_of, tokenizer_of
+from support.importing import assert_same_logits, logits_of, tokenizer_of
 from support.marian_files import (
     OPTIONS,
     OTHER,
     SOURCE,
+    SSRU,
     TARGET,
     WIDTH,
     expected_logits,
@@ -42,10 +43,6 @@ from translate_trt.runtime.options import SearchOptions
 from translate_trt.train.checkpoint import open_checkpoint
 from translate_trt.train.config import BANNED_BIAS, PAD, START, UNKNOWN
 
-RECURRENT = {
-    "transformer-decoder-autoreg": "rnn", "dec-cell": "ssru", "layer-normalization": False,
-    "transformer-rnn-projection": False,
-}  # fmt: skip
 MODELS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "as in the paper": (
         {},
@@ -56,12 +53,12 @@ MODELS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         OTHER, {"norm": "pre", "activation": "relu", "tied": "none", "norm_embedding": True},
     ),
     "SSRU, tied layers": (
-        RECURRENT | {"dec-depth": 4, "transformer-tied-layers": [1, 3, 3, 1],
+        SSRU | {"dec-depth": 4, "transformer-tied-layers": [1, 3, 3, 1],
                      "transformer-decoder-dim-ffn": 40},
         {"decoder_mixer": "ssru", "decoder_ties": "1,2,2,1", "decoder_d_ff": 40},
     ),
     "SSRU, pre-norm": (
-        OTHER | RECURRENT | {"dec-depth": 2}, {"norm": "pre", "decoder_mixer": "ssru"},
+        OTHER | SSRU | {"dec-depth": 2}, {"norm": "pre", "decoder_mixer": "ssru"},
     ),
     "tied layers": (
         {"dec-depth": 3, "transformer-tied-layers": [1, 1, 2]}, {"decoder_ties": "1,1,2"},
@@ -79,17 +76,9 @@ def test_logits(name: str, tmp_path: Path) -> None:
     assert {field: getattr(config, field) for field in fields} == fields
     assert imported.model.output_bias is not None
     assert imported.model.output_bias[[PAD, UNKNOWN, START]].tolist() == [BANNED_BIAS] * 3
-    rng = random.Random(2)
-    columns = [0, *range(2, len(TARGET))]
-    for _ in range(30):
-        source, target = (
-            [rng.randrange(2, len(tokens)) for _ in range(rng.randint(1, 12))]
-            for tokens in (SOURCE, TARGET)
-        )
-        words = [" ".join(SOURCE[t] for t in source), " ".join(TARGET[t] for t in target)]
-        found = logits_of(imported, words[0], words[1], ["END", *TARGET[2:]])
-        expected = expected_logits(options, weights, source, target)[:, columns]
-        np.testing.assert_allclose(found, expected, atol=1e-4)
+    assert_same_logits(
+        imported, (SOURCE, TARGET), 2, 0, lambda *pair: expected_logits(options, weights, *pair)
+    )
 
 
 @pytest.mark.nightly
@@ -163,51 +152,29 @@ def test_a_user_defined_symbol_is_not_a_language() -> None:
     assert opus_prompt(names, content.getvalue()) == Prompt()
 
 
-REFUSED: dict[str, dict[str, Any]] = {
-    "type is 's2s'": {"type": "s2s"},
-    "transformer-ffn-activation is 'gelu'": {"transformer-ffn-activation": "gelu"},
-    "transformer-decoder-autoreg is 'average-attention'; supported": {
-        "transformer-decoder-autoreg": "average-attention"
-    },
-    "dec-cell is 'gru'; supported: 'ssru'": RECURRENT | {"dec-cell": "gru"},
-    "layer-normalization is True; supported: False": RECURRENT | {"layer-normalization": True},
-    "transformer-rnn-projection is True": RECURRENT | {"transformer-rnn-projection": True},
-    r"transformer-tied-layers is \[1, 1\]; a number for each of the decoder's 1 layers": {
-        "transformer-tied-layers": [1, 1]
-    },
-    r"transformer-tied-layers is \['a'\]; a list of": {"transformer-tied-layers": ["a"]},
-    "dec-depth is 1000000000; at most 256 layers": {"dec-depth": 10**9},
-    "transformer-train-position-embeddings is True": {
-        "transformer-train-position-embeddings": True
-    },
-    "transformer-postprocess is 'dhn'": {"transformer-postprocess": "dhn"},
-    "transformer-postprocess is 'da'.*-top ''; supported": {
-        "transformer-preprocess": "n", "transformer-postprocess": "da"
-    },
-    "transformer-decoder-dim-ffn is 'x'; an integer": {"transformer-decoder-dim-ffn": "x"},
-    "transformer-heads is 'four'; an integer": {"transformer-heads": "four"},
-    "version is 'v1.11.5'; pre-norm models": OTHER | {"version": "v1.11.5"},
-    "version is None; pre-norm models": {
-        name: value for name, value in OTHER.items() if name != "version"
-    },
-    "lemma-dim-emb is 8": {"lemma-dim-emb": 8},
-    "transformer-disable-position-embeddings is True": {
-        "transformer-disable-position-embeddings": True
-    },
-    "transformer-attention-mask is 'alibi'": {"transformer-attention-mask": "alibi"},
-    r"input-types is \['class', 'sequence'\]": {"input-types": ["class", "sequence"]},
-    r"dim-vocabs is \[9, 9, 9\]": {"dim-vocabs": [9, 9, 9]},
-    "transformer-rope is False; this setting of Marian's models is unknown": {
-        "transformer-rope": False
-    },
-    "dim-heads is 8; this setting of Marian's models is unknown": {"dim-heads": 8},
-}  # fmt: skip
+REFUSED: tuple[dict[str, Any], ...] = (
+    {"type": "s2s"},
+    {"transformer-ffn-activation": "gelu"},
+    {"transformer-decoder-autoreg": "average-attention"},
+    {"dec-cell": "gru"} | {name: value for name, value in SSRU.items() if name != "dec-cell"},
+    {"transformer-tied-layers": [1, 1]},
+    {"transformer-tied-layers": ["a"]},
+    {"dec-depth": 10**9},
+    {"transformer-postprocess": "dhn"},
+    {"transformer-postprocess": "da", "transformer-preprocess": "n"},
+    {"transformer-decoder-dim-ffn": "x"},
+    {"version": "v1.11.5"} | {name: value for name, value in OTHER.items() if name != "version"},
+    {"input-types": ["class", "sequence"]},
+    {"dim-vocabs": [9, 9, 9]},
+    {"transformer-rope": False},
+    {"lemma-dim-emb": False},
+)  # fmt: skip
 
 
-@pytest.mark.parametrize("message", REFUSED)
-def test_unsupported_settings_are_named(message: str, tmp_path: Path) -> None:
-    path = save(tmp_path, OPTIONS | REFUSED[message], random_weights(OPTIONS))
-    with pytest.raises(InputError, match=message):
+@pytest.mark.parametrize("settings", REFUSED, ids=lambda settings: str(settings)[:40])
+def test_unsupported_settings_are_named(settings: dict[str, Any], tmp_path: Path) -> None:
+    path = save(tmp_path, OPTIONS | settings, random_weights(OPTIONS))
+    with pytest.raises(InputError, match=rf"npz: {next(iter(settings))} is "):
         import_marian_model(*path)
 
 
@@ -289,32 +256,29 @@ def test_settings_that_people_wrote(tmp_path: Path, caplog: pytest.LogCaptureFix
     assert not caplog.messages
 
 
-@pytest.mark.parametrize("name", ["allow-unk", "allow-special"])
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("true", True), ("True", True), ("YES", True), ("on # names", True), ("y", True),
-        ("'true'", True), ("false", False), ("No", False), ("off", False), ("N", False),
-        ("", False), ("~", False), ("1", None), ("maybe", None), ("[true]", None),
+        ("true", True), ("YES", True), ("on # names", True), ("y", True), ("'true'", True),
+        ("No", False), ("N", False), ("", False), ("~", False), ("1", None), ("maybe", None),
+        ("[true]", None),
     ],
 )  # fmt: skip
-def test_flags_of_the_decoder(name: str, text: str, expected: bool | None, tmp_path: Path) -> None:
+def test_flags_of_the_decoder(text: str, expected: bool | None, tmp_path: Path) -> None:
     path = tmp_path / "decoder.yml"
-    path.write_text(f"{name}: {text}\n")
+    path.write_text(f"allow-unk: {text}\n")
     if expected is None:
-        with pytest.raises(InputError, match=f"{name} is .*; true or false is required"):
+        with pytest.raises(InputError, match="allow-unk is "):
             DecoderSettings.read(tmp_path / "model.npz")
-        return
-    found = DecoderSettings.read(tmp_path / "model.npz")
-    assert found.allows_unknown == (expected and name == "allow-unk")
-    assert found.allows_special == (expected and name == "allow-special")
+    else:
+        assert DecoderSettings.read(tmp_path / "model.npz").allows_unknown == expected
 
 
 def test_broken_settings_of_the_decoder(tmp_path: Path) -> None:
     paths = save(tmp_path, OPTIONS, random_weights(OPTIONS))
     for text, message in (
-        ("normalize: -1\n", r"decoder\.yml: its beam-size or normalize .*length_penalty is -1"),
-        ("beam-size: many\n", "its beam-size or normalize"),
+        ("normalize: -1\n", r"decoder\.yml: .*length_penalty is -1"),
+        ("beam-size: many\n", r"decoder\.yml: .*beam_size is 'many'"),
         ("beam-size: 6\n---\n", r"decoder\.yml: it has the line '---'"),
         ("- a\n", r"decoder\.yml: it has the line '- a'"),
     ):
@@ -353,7 +317,8 @@ def test_broken_models(tmp_path: Path) -> None:
     for name, text, message in (
         ("a.yml", "</s>: 0\n<unk>: 2\n", "token ids are not the numbers 0 to 1"),
         ("a.yml", "</s>: 0\n<unk>\n", "line 2: '<unk>' is not a token and an id"),
-        ("a.json", "[]", "not a JSON object of tokens and ids"),
+        ("a.json", "[]", "not a JSON object"),
+        ("a.json", '{"</s>": "0"}', "not a JSON object of tokens and ids"),
         ("a.json", '{"</s>": 0, "a": 1}', "lacks </s> or <unk>"),
         ("a.txt", "</s>\n<unk>\n" + "x\n" * 2, "token 'x' twice"),
         ("a.spm", "x", "is not a SentencePiece model"),
@@ -361,12 +326,8 @@ def test_broken_models(tmp_path: Path) -> None:
         (tmp_path / name).write_text(text)
         with pytest.raises(InputError, match=message):
             import_marian_model(path, tmp_path / name, target)
-    with pytest.raises(InputError, match=r"target's.*32 rows"):
-        import_marian_model(path, source)
-    with pytest.raises(InputError, match="such file"):
+    with pytest.raises(InputError, match=r"cannot read .*nothing"):
         import_marian_model(path, tmp_path / "nothing", target)
-    with pytest.raises(InputError, match="such file"):
-        import_marian_model(tmp_path / "nothing", source, target)
     save(tmp_path, OPTIONS, weights | {"encoder_l1_adapter": np.zeros(1)})
     with pytest.raises(InputError, match="encoder_l1_adapter"):
         import_marian_model(path, source, target)
@@ -379,9 +340,6 @@ def test_broken_models(tmp_path: Path) -> None:
     settings = np.frombuffer(b"type: transformer\n  <<: *x\0", np.int8)
     np.savez(path, **{"special:model.yml": settings})
     with pytest.raises(InputError, match="line '"):
-        import_marian_model(path, source, target)
-    path.write_bytes(b"nothing")
-    with pytest.raises(InputError, match=r"cannot read .*npz"):
         import_marian_model(path, source, target)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from support.marian_files import OPTIONS, OTHER, random_weights, save, save_binary
+from support.marian_files import OPTIONS, OTHER, SSRU, random_weights, save, save_binary
 
 from translate_trt.export.importers.imported import Imported
 from translate_trt.export.importers.marian.model import import_marian_model
@@ -18,10 +18,6 @@ from translate_trt.runtime.errors import InputError
 from translate_trt.train.activation_scales import matmul_weights
 from translate_trt.train.checkpoint import open_checkpoint
 
-SSRU = {
-    "transformer-decoder-autoreg": "rnn", "dec-cell": "ssru", "layer-normalization": False,
-    "transformer-rnn-projection": False,
-}  # fmt: skip
 TIED = SSRU | {"dec-depth": 3, "transformer-tied-layers": [1, 1, 3]}
 
 
