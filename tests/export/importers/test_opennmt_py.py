@@ -1,9 +1,8 @@
-"""Checkpoints in OpenNMT-py's layout, compared with numpy and with OpenNMT-py."""
+"""Checkpoints in OpenNMT-py's layout, compared with numpy."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ from support.numpy_transformer import (
     tensor2tensor_sinusoids,
 )
 
-from translate_trt.export.importers.imported import Imported
 from translate_trt.export.importers.opennmt_py import import_opennmt_py
 from translate_trt.runtime.bundle.attention_heads import AttentionHeads
 from translate_trt.runtime.cli import main
@@ -144,12 +142,6 @@ def expected_logits(
     return output @ values["generator.weight"].T + values["generator.bias"]
 
 
-def check_logits(
-    imported: Imported, expected: Callable[[list[int], list[int]], np.ndarray]
-) -> None:
-    assert_same_logits(imported, (SOURCE, TARGET), 4, SPECIAL.index("</s>"), expected)
-
-
 MODELS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "defaults": (
         {},
@@ -172,45 +164,10 @@ def test_logits(name: str, tmp_path: Path) -> None:
     imported = import_opennmt_py(save(tmp_path, options, weights))
     config = imported.model.config
     assert {field: getattr(config, field) for field in fields} == fields
-    check_logits(imported, lambda *pair: expected_logits(options, weights, *pair))
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("name", MODELS)
-def test_logits_of_opennmt_py_itself(name: str, tmp_path: Path) -> None:
-    pytest.importorskip("onmt", reason="OpenNMT-py, which makes the model, is not here")
-    from onmt import opts
-    from onmt.inputters.inputter import dict_to_vocabs
-    from onmt.model_builder import build_base_model
-    from onmt.models.model_saver import ModelSaver
-    from onmt.utils.parse import ArgumentParser
-
-    options = ArgumentParser.defaults(opts.model_opts)
-    options.__dict__.update(OPTIONS | MODELS[name][0], optim="adam", dropout=[0.0],
-                            freeze_word_vecs_enc=False, freeze_word_vecs_dec=False,
-                            use_ckpting=[], parallel_mode="data_parallel")  # fmt: skip
-    ArgumentParser.update_model_opts(options)
-    ArgumentParser.validate_model_opts(options)
-    vocabularies = dict_to_vocabs(VOCABULARIES)
-    torch.manual_seed(0)
-    theirs = build_base_model(options, vocabularies).eval()
-    for parameter in theirs.parameters():
-        torch.nn.init.normal_(parameter, std=0.3)
-    optimizer = torch.optim.Adam(theirs.parameters())
-    ModelSaver(str(tmp_path / "model"), theirs, options, vocabularies, optimizer).save(3)
-    imported = import_opennmt_py(tmp_path / "model_step_3.pt")
-
-    @torch.inference_mode()
-    def expected(source: list[int], target: list[int]) -> np.ndarray:
-        previous = [SPECIAL.index("<s>"), *target, SPECIAL.index("</s>")]
-        hidden, _ = theirs(
-            torch.tensor(source)[None, :, None],
-            torch.tensor(previous)[None, :, None],
-            torch.tensor([len(source)]),
-        )
-        return theirs.generator(hidden)[0].numpy()
-
-    check_logits(imported, expected)
+    assert_same_logits(
+        imported, (SOURCE, TARGET), len(SPECIAL), SPECIAL.index("</s>"),
+        lambda *pair: expected_logits(options, weights, *pair),
+    )  # fmt: skip
 
 
 def test_one_vocabulary_by_the_command(tmp_path: Path) -> None:

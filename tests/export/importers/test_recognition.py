@@ -107,10 +107,10 @@ def test_import_auto(tmp_path: Path) -> None:
 
     done = CliRunner().invoke(main, ["import", "auto", str(checkpoint), "--output", "x"])
     assert done.exit_code == 1
-    assert "checkpoint" in done.stderr
+    assert "needs no import" in done.stderr
     (tmp_path / "file").touch()
-    for name, message in (("file", "is a file: pass its directory"), ("none", "does not exist")):
-        with pytest.raises(InputError, match=message):
+    for name in ("file", "none"):
+        with pytest.raises(InputError):
             recognize_directory(tmp_path / name)
 
 

@@ -10,7 +10,6 @@ import pytest
 from click.testing import CliRunner
 from support.marian_files import OPTIONS, OTHER, SSRU, random_weights, save, save_binary
 
-from translate_trt.export.importers.imported import Imported
 from translate_trt.export.importers.marian.model import import_marian_model
 from translate_trt.export.importers.marian.recorded_scales import read_magnitudes
 from translate_trt.runtime.cli import main
@@ -22,24 +21,18 @@ TIED = SSRU | {"dec-depth": 3, "transformer-tied-layers": [1, 1, 3]}
 
 
 def write(
-    directory: Path, options: dict[str, Any], name: str = "intgemm8", bergamot: bool = True,
-    **multipliers: float,
-) -> tuple[Path, list[Path]]:  # fmt: skip
+    directory: Path, name: str = "intgemm8", bergamot: bool = True
+) -> tuple[Path, list[Path]]:
     """Write a model and its vocabularies; return their paths."""
-    weights, path = random_weights(options), directory / "model.bin"
-    save_binary(path, options, weights, name, bergamot, multipliers)
-    _, *vocabularies = save(directory, options, weights)
+    weights, path = random_weights(OPTIONS), directory / "model.bin"
+    save_binary(path, OPTIONS, weights, name, bergamot)
+    _, *vocabularies = save(directory, OPTIONS, weights)
     return path, vocabularies
 
 
-def imported(directory: Path, options: dict[str, Any], **multipliers: float) -> Imported:
-    path, vocabularies = write(directory, options, **multipliers)
-    return import_marian_model(path, *vocabularies, recorded_scales=True)
-
-
 @pytest.mark.parametrize(
-    "options", [OPTIONS, OPTIONS | SSRU, OPTIONS | OTHER, OPTIONS | TIED],
-    ids=["attention", "ssru", "untied output", "tied layers"],
+    "options", [OPTIONS, OPTIONS | OTHER, OPTIONS | TIED],
+    ids=["attention", "untied output", "tied layers of an SSRU"],
 )  # fmt: skip
 def test_each_matmul_has_the_scale_of_its_matrix(options: dict[str, Any], tmp_path: Path) -> None:
     """Each matrix has another scale, which is found by the contents of the matrix."""
@@ -69,20 +62,12 @@ def test_an_output_matrix_that_no_shortlist_selected_from(tmp_path: Path) -> Non
     assert read_magnitudes(tmp_path, arrays, names)["projection"] == 31.75
 
 
-def test_scales_are_dropped_by_default(tmp_path: Path) -> None:
-    path, vocabularies = write(tmp_path, OPTIONS)
-    assert import_marian_model(path, *vocabularies).activation_scales is None
-
-
-@pytest.mark.parametrize("value", [0.0, -25.5, float("nan"), float("inf"), 1e-39])
-def test_scales_that_are_no_numbers(value: float, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="_l1_self_Wq_QuantMultA"):
-        imported(tmp_path, OPTIONS, encoder_l1_self_Wq=value)
-
-
-def test_scales_of_another_shape(tmp_path: Path) -> None:
-    arrays = {"a_W_QuantMultA": np.ones(2, np.float32)}
-    with pytest.raises(InputError, match=r"a_W_QuantMultA is \[1\.0"):
+@pytest.mark.parametrize(
+    "values", [[0.0], [-25.5], [np.nan], [np.inf], [1e-39], [1.0, 1.0]], ids=str
+)
+def test_scales_that_are_no_numbers(values: list[float], tmp_path: Path) -> None:
+    arrays = {"a_W_QuantMultA": np.array(values, np.float32)}
+    with pytest.raises(InputError, match="a_W_QuantMultA is "):
         read_magnitudes(tmp_path, arrays, {"a": ["a_W"]})
 
 
@@ -95,14 +80,14 @@ def test_scales_of_another_shape(tmp_path: Path) -> None:
     ],
 )
 def test_binaries_without_scales(name: str, bergamot: bool, message: str, tmp_path: Path) -> None:
-    path, vocabularies = write(tmp_path, OPTIONS, name, bergamot)
+    path, vocabularies = write(tmp_path, name, bergamot)
     with pytest.raises(InputError, match=message) as raised:
         import_marian_model(path, *vocabularies, recorded_scales=True)
     assert "--recorded-activation-scales" in str(raised.value)
 
 
 def test_the_command_stores_scales_in_the_checkpoint(tmp_path: Path) -> None:
-    path, (source, target) = write(tmp_path, OPTIONS)
+    path, (source, target) = write(tmp_path)
     checkpoint = tmp_path / "checkpoint"
     arguments = [
         "import", "marian", str(path), "--vocab", str(source), "--target-vocab", str(target),
@@ -118,16 +103,10 @@ def test_the_command_stores_scales_in_the_checkpoint(tmp_path: Path) -> None:
     # Without the option, a replaced checkpoint keeps nothing of the former one.
     done = CliRunner().invoke(main, [*arguments, "--force"])
     assert done.exit_code == 0, done.output
-    assert "with its" not in done.output
     assert opened.load_activation_scales(opened.load_model()) is None
 
 
-def test_the_command_refuses_archives(tmp_path: Path) -> None:
-    npz, source, _ = save(tmp_path, OPTIONS, random_weights(OPTIONS))
-    done = CliRunner().invoke(main, [
-        "import", "marian", str(npz), "--vocab", str(source), "--output", str(tmp_path / "out"),
-        "--recorded-activation-scales",
-    ])  # fmt: skip
-    assert done.exit_code != 0
-    assert "is no int8 model; only those have recorded activation scales" in done.output
-    assert not (tmp_path / "out").exists()
+def test_archives_have_no_scales(tmp_path: Path) -> None:
+    npz, *vocabularies = save(tmp_path, OPTIONS, random_weights(OPTIONS))
+    with pytest.raises(InputError, match="is no int8 model"):
+        import_marian_model(npz, *vocabularies, recorded_scales=True)
