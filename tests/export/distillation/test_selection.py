@@ -107,12 +107,8 @@ def test_repetitive_text(text: str, expected: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"keep": 0.0}, "keep is 0.0"), ({"keep": 1.1}, "keep is 1.1"),
-        ({"metric": "ter"}, "choose bleu"), ({"hypotheses": 0}, "hypotheses is 0"),
-    ],
-)  # fmt: skip
-def test_options_out_of_range(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(OptionError, match=message):
+    "options", [{"keep": 0.0}, {"keep": 1.1}, {"metric": "ter"}, {"hypotheses": 0}], ids=str
+)
+def test_options_out_of_range(options: dict[str, Any]) -> None:
+    with pytest.raises(OptionError):
         SelectionOptions(**options)

@@ -118,20 +118,13 @@ def test_damage_is_refused(mozilla: Mozilla, store: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"name": "../model.bin"}, "is not allowed"),
-        ({"attachment": {}}, "is damaged"),
-        ({"attachment": None}, "is damaged"),
-    ],
+    "change", [{"name": "../model.bin"}, {"attachment": {}}, {"attachment": None}], ids=str
 )
-def test_records_are_checked(
-    change: dict[str, Any], message: str, mozilla: Mozilla, store: Path
-) -> None:
+def test_records_are_checked(change: dict[str, Any], mozilla: Mozilla, store: Path) -> None:
     mozilla.add("model", "model.bin", b"model")
     mozilla.records[0].update(change)
     mozilla.publish()
-    with pytest.raises(DownloadError, match=message):
+    with pytest.raises(DownloadError, match="a record of Firefox's models is damaged"):
         open_model(store)
 
 

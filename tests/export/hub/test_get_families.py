@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -35,34 +37,27 @@ def installed(hub: Hub, name: str, directory: Path) -> Translator:
     return Translator(installed_bundle(name), threads=1)
 
 
-def assert_same_search(pair: Pair, translator: Translator, source: str, target: str) -> None:
+@pytest.mark.parametrize(
+    ("make", "kind", "source", "target"),
+    [
+        (m2m100_pair, "bpe", "en", "de"),
+        (partial(nllb_pair, lively=True), "bpe", "eng_Latn", "fra_Latn"),
+        (mbart_pair, "unigram", "en_XX", "fr_XX"),
+    ],
+    ids=["m2m100", "nllb", "mbart"],
+)
+def test_models_of_transformers(
+    make: Callable[..., Pair], kind: str, source: str, target: str, hub: Hub, tmp_path: Path
+) -> None:
     """Compare 200 sentences into a language with the `generate` of transformers."""
+    pair = make(tmp_path / "model", train_pieces(WORDS.split("\n"), kind, 120))
+    translator = installed(hub, "someone/model", pair.directory)
     options = SearchOptions(
         4, 1.0, "length", early_stopping=True, max_length=60, source_language=source,
         target_language=target,
     )  # fmt: skip
     token = pair.ids[pair.checkpoint.prompt.target_languages[target]]
     pair.assert_same_search(translator, options, forced_bos_token_id=token)
-
-
-def test_m2m100(hub: Hub, tmp_path: Path) -> None:
-    pair = m2m100_pair(tmp_path / "model", train_pieces(WORDS.split("\n"), "bpe", 120))
-    translator = installed(hub, "facebook/m2m100_418M", pair.directory)
-    assert find_model("m2m100_418M").record.format == "m2m100-hf"
-    assert_same_search(pair, translator, "en", "de")
-
-
-def test_nllb(hub: Hub, tmp_path: Path) -> None:
-    pieces = train_pieces(WORDS.split("\n"), "bpe", 120)
-    pair = nllb_pair(tmp_path / "model", pieces, lively=True)
-    translator = installed(hub, "facebook/nllb-200-distilled-600M", pair.directory)
-    assert_same_search(pair, translator, "eng_Latn", "fra_Latn")
-
-
-def test_mbart50(hub: Hub, tmp_path: Path) -> None:
-    pair = mbart_pair(tmp_path / "model", train_pieces(WORDS.split("\n"), "unigram", 80))
-    translator = installed(hub, "facebook/mbart-large-50-many-to-many-mmt", pair.directory)
-    assert_same_search(pair, translator, "en_XX", "fr_XX")
 
 
 def test_ctranslate2(hub: Hub, tmp_path: Path) -> None:

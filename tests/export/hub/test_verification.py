@@ -16,7 +16,6 @@ from translate_trt.export.verify.parity import Parity
 from translate_trt.runtime.bundle.manifest import read_manifest, write_manifest
 from translate_trt.runtime.bundle.prompt import Prompt
 from translate_trt.runtime.errors import TranslateTrtError
-from translate_trt.runtime.text.sentences import base_language
 
 PARITY = Parity(
     sentences=24, identical_percent=50.0, largest_score_difference=0.1, bleu=29.0,
@@ -31,15 +30,6 @@ def test_samples_are_parallel() -> None:
     assert {len(lines) for lines in texts} == {24}
     assert all(line == line.strip() and line for lines in texts for line in lines)
     assert len({line for lines in texts for line in lines}) == 24 * len(SAMPLES)
-
-
-@pytest.mark.parametrize(
-    ("code", "base"),
-    [("en", "en"), ("eng_Latn", "en"), ("en_XX", "en"), ("pt-BR", "pt"), ("cmn", "zh"),
-     ("fi", "fi")],
-)  # fmt: skip
-def test_base_language(code: str, base: str) -> None:
-    assert base_language(code) == base
 
 
 @pytest.mark.parametrize(

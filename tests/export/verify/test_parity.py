@@ -8,12 +8,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import onnx
 import pytest
 import torch
-from click.testing import CliRunner
-from onnx import numpy_helper
+from click.testing import CliRunner, Result
+from support.graph_edits import edit_graph, roll_columns
 from support.models import lively_model, record_hashes, save_model
 
 from translate_trt.export.cli.verify_tables import parity_table
@@ -30,12 +29,7 @@ from translate_trt.export.verify.thresholds import THRESHOLDS, Thresholds
 from translate_trt.runtime import native
 from translate_trt.runtime.backends.engines import Machine
 from translate_trt.runtime.backends.nvidia_driver import Gpu
-from translate_trt.runtime.bundle.manifest import (
-    hash_file,
-    read_manifest,
-    verify_files,
-    write_manifest,
-)
+from translate_trt.runtime.bundle.manifest import read_manifest, verify_files, write_manifest
 from translate_trt.runtime.bundle.prompt import Prompt
 from translate_trt.runtime.cli import main
 from translate_trt.runtime.errors import BundleError, InputError, OptionError
@@ -61,20 +55,27 @@ def bundle(compiled_bundle: Path, tmp_path: Path) -> Path:
 
 
 def spoil(bundle: Path, target: str, role: str = "step") -> None:
-    """Change the output projection and update the hashes, like a wrong export."""
-    manifest = read_manifest(bundle)
-    entry = manifest.target(target)
-    path = entry.files[role].locate(bundle)
-    model, columns = onnx.load(path), manifest.model.vocabulary_size
-    of_tokens = [one for one in model.graph.initializer if columns in one.dims]
-    # A tied output projection uses the embedding table.
-    tensor = next((one for one in of_tokens if one.dims[0] != columns), of_tokens[0])
-    weights = np.roll(numpy_helper.to_array(tensor), 1, axis=-1)
-    tensor.CopyFrom(numpy_helper.from_array(weights, tensor.name))
-    onnx.save(model, path)
-    files = {**entry.files, role: hash_file(bundle, entry.files[role].path)}
-    targets = {**manifest.targets, target: dataclasses.replace(entry, files=files)}
-    write_manifest(bundle, dataclasses.replace(manifest, targets=targets))
+    """Change the output projection, like a wrong export."""
+    columns = read_manifest(bundle).model.vocabulary_size
+
+    def edit(model: onnx.ModelProto) -> None:
+        of_tokens = [one for one in model.graph.initializer if columns in one.dims]
+        # A tied output projection uses the embedding table.
+        roll_columns(next((one for one in of_tokens if one.dims[0] != columns), of_tokens[0]))
+
+    edit_graph(bundle, target, role, edit)
+
+
+def run_verify(bundle: Path, checkpoint: Checkpoint, *options: str) -> Result:
+    """Run the command on the test set."""
+    for name, lines in (("s.en", SOURCE), ("r.de", REFERENCE)):
+        text = "".join(f"{line}\n" for line in lines)
+        (bundle.parent / name).write_text(text, encoding="utf-8")
+    return CliRunner().invoke(
+        main,
+        ["verify", str(bundle), "--checkpoint", str(checkpoint.path), "--threads", "1", "--source",
+         str(bundle.parent / "s.en"), "--reference", str(bundle.parent / "r.de"), *options],
+    )  # fmt: skip
 
 
 def test_a_good_bundle_passes(bundle: Path, checkpoint: Checkpoint) -> None:
@@ -97,42 +98,26 @@ def test_a_good_bundle_passes(bundle: Path, checkpoint: Checkpoint) -> None:
     assert recorded["source_sha256"] == hashlib.sha256(text.encode()).hexdigest()
     assert re.fullmatch(r"20\d\d-\d\d-\d\d", recorded["date"])
     shown = CliRunner().invoke(main, ["info", str(bundle)]).output
-    assert "passed: at least 99.9 % identical" in shown
-    words = " ".join(shown.split())
-    assert f"test source SHA-256 {recorded['source_sha256']}" in words
-    assert f"test reference SHA-256 {recorded['reference_sha256']}" in words
-    assert f"verified on {recorded['date']}" in words
-    assert f"exported from weights of SHA-256 {checkpoint.weights_sha256}" in words
+    for word in (recorded["source_sha256"], recorded["date"], checkpoint.weights_sha256):
+        assert word in shown
 
 
-def test_a_model_of_several_languages(bundle: Path, checkpoint: Checkpoint, tmp_path: Path) -> None:
+def test_a_model_of_several_languages(bundle: Path, checkpoint: Checkpoint) -> None:
     prompt = Prompt((5,), (6,), {"en": 21}, {"de": 31, "nl": 32})
     write_manifest(bundle, dataclasses.replace(read_manifest(bundle), prompt=prompt))
     with pytest.raises(OptionError, match="target_language"):
         verify(bundle, checkpoint, SOURCE, REFERENCE, languages={"source_language": "en"})
-    for name, lines in (("s.en", SOURCE), ("r.de", REFERENCE)):
-        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    done = CliRunner().invoke(
-        main,
-        ["verify", str(bundle), "--checkpoint", str(checkpoint.path), "--source",
-         str(tmp_path / "s.en"), "--reference", str(tmp_path / "r.de"), "--target", "onnx-fp32",
-         "--threads", "1", "--source-language", "en", "--target-language", "nl"],
+    done = run_verify(
+        bundle, checkpoint, "--target", "onnx-fp32", "--source-language", "en",
+        "--target-language", "nl",
     )  # fmt: skip
     assert done.exit_code == 0, done.output
     assert "100.00 %" in done.output
 
 
-def test_a_wrong_graph_misses_the_thresholds(
-    bundle: Path, checkpoint: Checkpoint, tmp_path: Path
-) -> None:
+def test_a_wrong_graph_misses_the_thresholds(bundle: Path, checkpoint: Checkpoint) -> None:
     spoil(bundle, "onnx-fp32")
-    for name, lines in (("s.en", SOURCE), ("r.de", REFERENCE)):
-        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    done = CliRunner().invoke(
-        main,
-        ["verify", str(bundle), "--checkpoint", str(checkpoint.path), "--target",
-         "onnx-fp32", "--source", str(tmp_path / "s.en"), "--reference", str(tmp_path / "r.de")],
-    )  # fmt: skip
+    done = run_verify(bundle, checkpoint, "--target", "onnx-fp32")
     assert done.exit_code == 1
     assert "FAILED" in done.stdout
     assert "onnx-fp32" in done.stderr
@@ -291,12 +276,8 @@ def test_near_ties_count_as_identical() -> None:
     assert compared.tied_percent == 0
     assert not compared.passed
     # Without a threshold for scores, ties are not counted.
-    assert (
-        parity.compare(
-            expected, found, ["a b c d"] * 2, SearchOptions(), THRESHOLDS["fp16"]
-        ).tied_percent
-        == 0
-    )
+    compared = parity.compare(expected, found, ["a b c d"] * 2, SearchOptions(), THRESHOLDS["fp16"])
+    assert compared.tied_percent == 0
 
 
 def test_score_errors_are_relative_to_large_scores() -> None:
@@ -349,17 +330,9 @@ def test_beam_sizes_have_references(bundle: Path, engines: Path, checkpoint: Che
 
 
 @pytest.mark.parametrize("required", [False, True])
-def test_engines_can_be_required(
-    required: bool, engines: Path, checkpoint: Checkpoint, tmp_path: Path
-) -> None:
-    for name, lines in (("s.en", SOURCE), ("r.de", REFERENCE)):
-        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    done = CliRunner().invoke(
-        main,
-        ["verify", str(engines), "--checkpoint", str(checkpoint.path), "--target",
-         "tensorrt-rtx-fp16", "--source", str(tmp_path / "s.en"), "--reference",
-         str(tmp_path / "r.de"), "--threads", "1", *(["--require-engines"] if required else [])],
-    )  # fmt: skip
+def test_engines_can_be_required(required: bool, engines: Path, checkpoint: Checkpoint) -> None:
+    flags = ["--require-engines"] if required else []
+    done = run_verify(engines, checkpoint, "--target", "tensorrt-rtx-fp16", *flags)
     assert done.exit_code == int(required), done.output
     assert ("tensorrt-rtx-fp16" in done.stderr) == required
     assert NO_GPU in done.stdout
