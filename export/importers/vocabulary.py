@@ -20,6 +20,7 @@ from google.protobuf.message import DecodeError
 from sentencepiece import sentencepiece_model_pb2
 from torch import Tensor
 
+from translate_trt.export.importers.input_files import read_bytes
 from translate_trt.runtime.errors import InputError
 from translate_trt.train.config import BANNED_BIAS, END, PAD, START, UNKNOWN
 
@@ -226,44 +227,15 @@ def make_tokenizers(
     is_word: Callable[[str], bool] = _none,
     is_hidden: Callable[[str], bool] = _none,
 ) -> tuple[tuple[TokenMap, TokenMap], tuple[bytes, bytes]]:
-    """Remap the given SentencePiece models, or make models that split text at spaces.
+    """Remap SentencePiece models to our token ids, or make models that split text at spaces.
+
+    Remapping does not change how a model segments text: pieces keep their scores. A token without a
+    piece gets one that no text is segmented into. A piece that the vocabulary lacks becomes a copy
+    of the unknown token, behind all other tokens.
 
     Args:
-        paths: SentencePiece models of source and target. The target's defaults to the source's.
-        token_maps: Maps of source and target; the same object for a shared vocabulary.
-        is_word: See `remap_tokenizers`.
-        is_hidden: See `remap_tokenizers`.
-
-    Returns:
-        The extended maps, and the serialized models of source and target.
-
-    Raises:
-        InputError: A model does not match its vocabulary, or only the source's model is missing.
-    """
-    source, target = paths
-    if source is not None:
-        return remap_tokenizers((source, target or source), token_maps, is_word, is_hidden)
-    if target is not None:
-        raise InputError(
-            f"{target} is the target's SentencePiece model, but the source has none: pass "
-            "--source-spm."
-        )
-    return token_maps, (word_tokenizer(token_maps[0]), word_tokenizer(token_maps[1]))
-
-
-def remap_tokenizers(
-    paths: tuple[Path, Path],
-    token_maps: tuple[TokenMap, TokenMap],
-    is_word: Callable[[str], bool] = _none,
-    is_hidden: Callable[[str], bool] = _none,
-) -> tuple[tuple[TokenMap, TokenMap], tuple[bytes, bytes]]:
-    """Remap SentencePiece models to our token ids, without changing how they segment text.
-
-    Pieces keep their scores. A token without a piece gets one that no text is segmented into. A
-    piece that the vocabulary lacks becomes a copy of the unknown token, behind all other tokens.
-
-    Args:
-        paths: SentencePiece models of source and target; may be equal.
+        paths: SentencePiece models of source and target. The target's defaults to the source's;
+            without either, tokens are words.
         token_maps: Maps of source and target; the same object for a shared vocabulary.
         is_word: Selects tokens without a piece that are never split as words of a text.
         is_hidden: Selects tokens without a piece that are not text, such as languages: decoded
@@ -274,141 +246,104 @@ def remap_tokenizers(
 
     Raises:
         InputError: A file is missing, is not a SentencePiece model, or does not match its
-            vocabulary.
+            vocabulary; or only the source's model is missing.
     """
-    models = [read_sentencepiece(path) for path in paths]
-    counts = []
-    for path, model, token_map in zip(paths, models, token_maps, strict=True):
-        missing = _missing(model, token_map)
-        if len(missing) > _MAX_MISSING_SHARE * len(model.pieces):
+    first, second = paths
+    source, target = token_maps
+    if first is None:
+        if second is not None:
             raise InputError(
-                f"{path} has {len(missing)} pieces that the model's vocabulary lacks, "
-                f"{missing[0]!r} first; it is another model's tokenizer."
+                f"{second} is the target's SentencePiece model, but the source has none: pass "
+                "--source-spm."
             )
-        counts.append(len(missing))
-    if token_maps[0] is token_maps[1]:
-        source = target = token_maps[0].with_unknown(max(counts))
-    else:
-        source, target = (m.with_unknown(n) for m, n in zip(token_maps, counts, strict=True))
-    remapped = [
-        _remap_tokenizer(path, model, token_map, is_word, is_hidden)
-        for path, model, token_map in zip(paths, models, (source, target), strict=True)
+        return token_maps, (word_tokenizer(source), word_tokenizer(target))
+    sides = [
+        _Remapping(path, token_map, is_word, is_hidden)
+        for path, token_map in ((first, source), (second or first, target))
     ]
-    return (source, target), (remapped[0], remapped[1])
+    counts = [len(side.missing) for side in sides]
+    if source is target:
+        source = target = source.with_unknown(max(counts))
+    else:
+        source, target = source.with_unknown(counts[0]), target.with_unknown(counts[1])
+    return (source, target), (sides[0].remap(source), sides[1].remap(target))
 
 
-def _missing(model: Any, token_map: TokenMap) -> list[str]:
-    """Return the pieces that the vocabulary lacks."""
-    known = set(token_map.names)
-    return [p.piece for p in model.pieces if p.piece not in known and p.type not in _SPECIAL]
+class _Remapping:
+    """Remapping of a SentencePiece model; see `make_tokenizers`.
 
-
-def _remap_tokenizer(
-    path: Path,
-    model: Any,
-    token_map: TokenMap,
-    is_word: Callable[[str], bool],
-    is_hidden: Callable[[str], bool],
-) -> bytes:
-    missing = iter(_missing(model, token_map))
-    resolver = _Resolver(path, model, is_word, is_hidden)
-    pieces = []
-    for index, name in enumerate(token_map.names):
-        in_vocabulary = index < token_map.known
-        if not in_vocabulary:
-            name = next(missing, name)
-        pieces.append(_special(index, name) or resolver.resolve(name, in_vocabulary))
-    piece, count = Counter(piece.piece for piece in pieces).most_common(1)[0]
-    if count > 1:
-        raise InputError(
-            f"{path}: the vocabulary has the piece {piece!r:.60}, and a word that would be the "
-            "same piece, which is not supported."
-        )
-    del model.pieces[:]
-    model.pieces.extend(pieces)
-    return _finished(model, token_map)
-
-
-class _Resolver:
-    """Chooses the piece of each token: known | word | character | hidden | unused.
-
-    Args:
-        path: File of the SentencePiece model, for error messages.
-        model: The SentencePiece model.
-        is_word: See `remap_tokenizers`.
-        is_hidden: See `remap_tokenizers`.
+    Attributes:
+        missing: Pieces that the vocabulary lacks.
     """
 
     def __init__(
         self,
         path: Path,
-        model: Any,
+        token_map: TokenMap,
         is_word: Callable[[str], bool],
         is_hidden: Callable[[str], bool],
     ) -> None:
-        self._path, self._model = path, model
+        self._path, self._model = path, read_sentencepiece(path)
         self._is_word, self._is_hidden = is_word, is_hidden
-        self._known = {p.piece: p for p in model.pieces if p.type not in _SPECIAL}
-        self._control = {p.piece for p in model.pieces if p.type == _Piece.CONTROL}
-        self._is_bpe = model.trainer_spec.model_type == _Kind.BPE
+        pieces = self._model.pieces
+        self._known = {p.piece: p for p in pieces if p.type not in _SPECIAL}
+        self._control = {p.piece for p in pieces if p.type == _Piece.CONTROL}
+        self._is_bpe = self._model.trainer_spec.model_type == _Kind.BPE
         scores = (p.score for p in self._known.values() if p.type == _Piece.NORMAL)
         self._unknown_score = min(scores, default=0.0) - _UNKNOWN_PENALTY
+        names = set(token_map.names)
+        self.missing = [piece for piece in self._known if piece not in names]
+        if len(self.missing) > _MAX_MISSING_SHARE * len(pieces):
+            raise InputError(
+                f"{path} has {len(self.missing)} pieces that the model's vocabulary lacks, "
+                f"{self.missing[0]!r} first; it is another model's tokenizer."
+            )
 
-    def resolve(self, token: str, in_vocabulary: bool) -> Any:
-        """Return the piece of a token, by the first rule that applies.
+    def remap(self, token_map: TokenMap) -> bytes:
+        """Return the model with a piece for each token."""
+        missing, pieces = iter(self.missing), []
+        for index, name in enumerate(token_map.names):
+            in_vocabulary = index < token_map.known
+            if not in_vocabulary:
+                name = next(missing, name)
+            pieces.append(_special(index, name) or self._piece(name, in_vocabulary))
+        piece, count = Counter(piece.piece for piece in pieces).most_common(1)[0]
+        if count > 1:
+            raise InputError(
+                f"{self._path}: the vocabulary has the piece {piece!r:.60}, and a word that would "
+                "be the same piece, which is not supported."
+            )
+        del self._model.pieces[:]
+        self._model.pieces.extend(pieces)
+        return _finished(self._model, token_map)
+
+    def _piece(self, token: str, in_vocabulary: bool) -> Any:
+        """Return the piece of a token: known, word, character, hidden or unused.
 
         Raises:
             InputError: The model is damaged and lacks the token.
         """
-        return (
-            self._known.get(token)
-            or self._word(token)
-            or self._character(token, in_vocabulary)
-            or self._hidden(token)
-            or self._unused(token, in_vocabulary)
-        )
-
-    def _word(self, token: str) -> Any:
-        """Return a piece that wins over every segmentation.
-
-        In a unigram model, the score does: all others are negative. Byte-pair merges would have to
-        lead to the piece, so it is user-defined.
-        """
-        if not self._is_word(token):
-            return None
-        kind = _Piece.USER_DEFINED if self._is_bpe else _Piece.NORMAL
-        return _Piece(piece=SPACE + token.replace(" ", SPACE), score=0.0, type=kind)
-
-    def _character(self, token: str, in_vocabulary: bool) -> Any:
-        """Return a piece for an unknown character, which toolkits look up in the vocabulary."""
-        if len(token) != 1:
-            return None
-        self._check_complete(token, in_vocabulary)
-        return _Piece(piece=token, score=self._unknown_score)
-
-    def _hidden(self, token: str) -> Any:
-        """Return a control piece, which decoded text does not contain."""
-        if not (token in self._control or self._is_hidden(token)):
-            return None
-        return _Piece(piece=token, score=0.0, type=_Piece.CONTROL)
-
-    def _unused(self, token: str, in_vocabulary: bool) -> Any:
-        """Return a piece that no text is segmented into.
-
-        Byte-pair merges pass through unused pieces, but not through control pieces.
-        """
-        self._check_complete(token, in_vocabulary)
-        kind = _Piece.CONTROL if self._is_bpe else _Piece.UNUSED
-        return _Piece(piece=token, score=0.0, type=kind)
-
-    def _check_complete(self, token: str, in_vocabulary: bool) -> None:
-        """Refuse a model that lost a piece after training which the vocabulary still has."""
+        if token in self._known:
+            return self._known[token]
+        if self._is_word(token):
+            # Scores of a unigram model are negative, so this piece wins over every segmentation.
+            # Byte-pair merges would have to lead to the piece, so it is user-defined.
+            kind = _Piece.USER_DEFINED if self._is_bpe else _Piece.NORMAL
+            return _Piece(piece=SPACE + token.replace(" ", SPACE), score=0.0, type=kind)
+        is_character = len(token) == 1
+        if not is_character and (token in self._control or self._is_hidden(token)):
+            return _Piece(piece=token, score=0.0, type=_Piece.CONTROL)
         pieces, trained = len(self._model.pieces), self._model.trainer_spec.vocab_size
         if in_vocabulary and pieces < trained and not self._is_hidden(token):
             raise InputError(
                 f"{self._path} has {pieces} of the {trained} pieces that it was trained with, and "
                 f"lacks {token!r} of the vocabulary: it is damaged. Copy it again."
             )
+        if is_character:  # an unknown one, which toolkits look up in the vocabulary
+            return _Piece(piece=token, score=self._unknown_score)
+        # Byte-pair merges pass through unused pieces, but not through control pieces.
+        kind = _Piece.CONTROL if self._is_bpe else _Piece.UNUSED
+        return _Piece(piece=token, score=0.0, type=kind)
 
 
 def read_sentencepiece(path: Path) -> Any:
@@ -417,10 +352,7 @@ def read_sentencepiece(path: Path) -> Any:
     Raises:
         InputError: The file is missing, truncated, or not a SentencePiece model.
     """
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}; copy the file there.") from error
+    content = read_bytes(path, "copy the file there")
     try:
         model = _Model.FromString(content)
     except DecodeError as error:

@@ -37,7 +37,7 @@ from translate_trt.export.importers.model_format import (
 )
 from translate_trt.export.importers.settings_table import Config
 from translate_trt.export.importers.tensors import STACKS, Tensors
-from translate_trt.export.importers.vocabulary import SpecialTokens, TokenMap, remap_tokenizers
+from translate_trt.export.importers.vocabulary import SpecialTokens, TokenMap, make_tokenizers
 from translate_trt.runtime.errors import InputError
 from translate_trt.train.model import sinusoid
 
@@ -65,7 +65,7 @@ def import_marian(directory: Path) -> Imported:
     source, target = _token_maps(config, generation, settings, added)
     forced = generation.config.optional_token("forced_bos_token_id", target.count)
     files = directory / "source.spm", directory / "target.spm"
-    (source, target), tokenizers = remap_tokenizers(
+    (source, target), tokenizers = make_tokenizers(
         files, (source, target), lambda token: token in added or is_opus_language(token)
     )
     tensors = Tensors(directory, read_weights(directory))

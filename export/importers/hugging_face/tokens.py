@@ -20,7 +20,7 @@ from translate_trt.export.importers.hugging_face.directory import tokens_by_id
 from translate_trt.export.importers.hugging_face.generation import Generation
 from translate_trt.export.importers.input_files import find_file, load_json, load_object
 from translate_trt.export.importers.settings_table import Config
-from translate_trt.export.importers.vocabulary import TokenMap, remap_tokenizers
+from translate_trt.export.importers.vocabulary import TokenMap, make_tokenizers
 from translate_trt.runtime.errors import InputError
 
 _MODEL = "sentencepiece.bpe.model"
@@ -92,7 +92,7 @@ class Tokens:
         Raises:
             InputError: The SentencePiece model belongs to another model.
         """
-        found = remap_tokenizers(
+        found = make_tokenizers(
             (self.spm, self.spm), (token_map, token_map), is_hidden=lambda token: True
         )
         return found[0][0], found[1]

@@ -6,7 +6,7 @@ import pytest
 from sentencepiece import SentencePieceProcessor, sentencepiece_model_pb2
 from support.hugging_face_models import train_pieces
 
-from translate_trt.export.importers.vocabulary import SpecialTokens, TokenMap, remap_tokenizers
+from translate_trt.export.importers.vocabulary import SpecialTokens, TokenMap, make_tokenizers
 from translate_trt.runtime.errors import InputError
 
 Model = sentencepiece_model_pb2.ModelProto  # type: ignore[attr-defined]
@@ -29,7 +29,7 @@ def save_model(path: Path, model_type: str = "UNIGRAM", trained: int = 0) -> Pat
 
 def remap(path: Path, *more: str) -> SentencePieceProcessor:
     token_map = TokenMap([*SPECIAL, *PIECES, *more], SpecialTokens(0, 1, 2, 3))
-    _, (content, _) = remap_tokenizers(
+    _, (content, _) = make_tokenizers(
         (path, path), (token_map, token_map), lambda token: token == ">>de<<",
         lambda token: token == "__de__",
     )  # fmt: skip
@@ -68,7 +68,7 @@ def test_added_pieces_leave_the_segmentation_alone(kind: str, tmp_path: Path) ->
     assert tokens[:3] == ["<unk>", "<s>", "</s>"]
     more = ["madeupword0000", "the ", "<pad>", ">>de<<"]
     token_map = TokenMap([*tokens, *more], SpecialTokens(None, 0, 2, 2))
-    _, (content, _) = remap_tokenizers(
+    _, (content, _) = make_tokenizers(
         (path, path), (token_map, token_map), lambda token: token == ">>de<<"
     )
     found = SentencePieceProcessor(model_proto=content)
@@ -87,7 +87,7 @@ def test_a_word_that_is_also_a_piece(tmp_path: Path) -> None:
     token_map = TokenMap([*SPECIAL, *PIECES, "cat"], SpecialTokens(0, 1, 2, 3))
     path = save_model(tmp_path / "spm")
     with pytest.raises(InputError, match="'▁cat'"):
-        remap_tokenizers((path, path), (token_map, token_map), lambda token: token == "cat")
+        make_tokenizers((path, path), (token_map, token_map), lambda token: token == "cat")
 
 
 def test_surrogates_are_not_text() -> None:
