@@ -4,43 +4,30 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import sentencepiece
 
 from translate_trt.runtime.bundle.prompt import Prompt
 
-
-@dataclass(frozen=True)
-class Family:
-    """Model family with a common form of language tokens.
-
-    Attributes:
-        pattern: Pattern of the tokens; its group is the language.
-        min_languages: Number of languages of the smallest published model.
-    """
-
-    pattern: re.Pattern[str]
-    min_languages: int
-
-
+# Patterns of language tokens by model family; the group is the language.
 #: __de__: 100 languages, or 8 in the WMT21 models.
-M2M100 = Family(re.compile(r"__([a-z]{2,3})__"), 8)
+M2M100 = re.compile(r"__([a-z]{2,3})__")
 #: deu_Latn: 202 languages.
-NLLB = Family(re.compile(r"([a-z]{3}_[A-Z][a-z]{3})"), 202)
+NLLB = re.compile(r"([a-z]{3}_[A-Z][a-z]{3})")
 #: de_DE: 52 languages.
-MBART50 = Family(re.compile(r"([a-z]{2}_[A-Z]{2})"), 52)
+MBART50 = re.compile(r"([a-z]{2}_[A-Z]{2})")
 #: >>deu<<: any number of languages, before the source.
-OPUS = Family(re.compile(r">>([^<>\s]+)<<"), 1)
+OPUS = re.compile(r">>([^<>\s]+)<<")
 
-# Families whose translations begin with the language.
-_TARGET_FAMILIES = (M2M100, NLLB, MBART50)
+# Families whose translations begin with the language, and the number of languages of the smallest
+# published model.
+_TARGET_FAMILIES = {M2M100: 8, NLLB: 202, MBART50: 52}
 
 
-def languages_of(names: Sequence[str], family: Family) -> dict[str, int]:
+def languages_of(names: Sequence[str], family: re.Pattern[str]) -> dict[str, int]:
     """Return token ids by language."""
-    matches = ((family.pattern.fullmatch(name), index) for index, name in enumerate(names))
+    matches = ((family.fullmatch(name), index) for index, name in enumerate(names))
     return {match[1]: index for match, index in matches if match is not None}
 
 
@@ -49,9 +36,9 @@ def detect_languages(names: Sequence[str]) -> dict[str, int]:
 
     A few tokens of the form may be words.
     """
-    for family in _TARGET_FAMILIES:
+    for family, count in _TARGET_FAMILIES.items():
         languages = languages_of(names, family)
-        if len(languages) >= family.min_languages:
+        if len(languages) >= count:
             return languages
     return {}
 
@@ -68,7 +55,7 @@ def language_prompt(languages: dict[str, int], **more: Any) -> Prompt:
 
 def is_opus_language(token: str) -> bool:
     """Return whether a token names the target language before a source, such as >>deu<<."""
-    return OPUS.pattern.fullmatch(token) is not None
+    return OPUS.fullmatch(token) is not None
 
 
 def opus_prompt(names: Sequence[str], tokenizer: bytes) -> Prompt:

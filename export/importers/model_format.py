@@ -140,21 +140,42 @@ def tokenizers_in(directory: Path, command: str) -> tuple[Path | None, Path | No
     return (found[0], found[0]) if found else (None, None)
 
 
-def weights_of_transformers() -> Requirement:
-    """Return the requirement of weights that transformers saved, safetensors first."""
-    return need(
+def format_of_transformers(
+    name: str,
+    title: str,
+    model_types: tuple[str, ...],
+    load: Callable[[Path], Imported],
+    required: tuple[Requirement, ...] = (need("sentencepiece.bpe.model"),),
+    optional: tuple[str, ...] = ("tokenizer.json", "vocab.json"),
+) -> ModelFormat:
+    """Return the format of models that transformers saved, which is recognized by config.json.
+
+    Args:
+        name: See `ModelFormat`.
+        title: See `ModelFormat`.
+        model_types: Values of model_type.
+        load: Imports the directory.
+        required: Files of the tokenizer.
+        optional: Further files of the tokenizer.
+    """
+    weights = need(
         "model.safetensors",
         "model.safetensors.index.json model-*-of-*.safetensors",
         "pytorch_model.bin",
         "pytorch_model.bin.index.json pytorch_model-*-of-*.bin",
     )
-
-
-#: Files with settings of a model and tokenizer of transformers.
-SETTINGS_OF_TRANSFORMERS: tuple[str, ...] = (
-    "generation_config.json", "tokenizer_config.json", "special_tokens_map.json",
-    "added_tokens.json",
-)  # fmt: skip
+    settings = (
+        "generation_config.json", "tokenizer_config.json", "special_tokens_map.json",
+        "added_tokens.json",
+    )  # fmt: skip
+    return ModelFormat(
+        name,
+        title,
+        (need("config.json"), *required, weights),
+        (*optional, *settings),
+        config={"model_type": model_types},
+        load=lambda directory, languages: load(directory),
+    )
 
 
 def shown_config(values: Any) -> str:

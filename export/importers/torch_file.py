@@ -78,7 +78,7 @@ def read_torch_file(path: Path, records: Sequence[str], toolkit: str) -> dict[st
     allowed: list[Any] = [(Record, name) for name in (*records, *_NUMBERS)]
     try:
         with torch.serialization.safe_globals(allowed):
-            found = load_pickle(path)
+            found = _load_pickle(path)
     except InputError:
         raise
     except OSError as error:
@@ -94,15 +94,8 @@ def read_torch_file(path: Path, records: Sequence[str], toolkit: str) -> dict[st
     return found
 
 
-def load_pickle(path: Path) -> Any:
-    """Unpickle a file without running code, after a check of the memory that it asks for.
-
-    Raises:
-        InputError: The file declares more bytes than it can have, or creates bytes that are not in
-            the file.
-        OSError: The file cannot be read.
-        Exception: Errors of torch, pickle and zipfile for a damaged file; see `reason_of`.
-    """
+def _load_pickle(path: Path) -> Any:
+    """Unpickle a file without running code, after a check of the memory that it asks for."""
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
             check_archive(path, archive)
@@ -182,33 +175,20 @@ def _inflated(path: Path, how: str) -> InputError:
     )
 
 
-def disallowed_class(error: Exception) -> str | None:
-    """Return the class whose objects torch refused to create; None for any other error."""
-    found = _DISALLOWED.search(str(error))
-    return None if found is None else found[1]
-
-
-def reason_of(error: Exception) -> str:
-    """Return the cause of torch's error in one line, without its advice to load unprotected."""
+def _unreadable(path: Path, toolkit: str, error: Exception) -> InputError:
     text = str(error)
+    if disallowed := _DISALLOWED.search(text):
+        return InputError(
+            f"{path} contains an object of {disallowed[1]}. Loading the object would run code from "
+            "the file. If you trust the file, save it again without the object where "
+            f"{toolkit} is installed (docs/import.md, Checkpoints with objects)."
+        )
+    # torch's cause in one line, without its advice to load the file unprotected.
     cause = _CAUSE.search(text)
     line = cause[1] if cause is not None else next(iter(text.splitlines()), "")
     if not line or _ADVICE.search(line):
-        return f"torch cannot read it: {type(error).__name__}"
-    return line
-
-
-def _unreadable(path: Path, toolkit: str, error: Exception) -> InputError:
-    disallowed = disallowed_class(error)
-    if disallowed is None:
-        return InputError(
-            f"{path} is damaged, or not a checkpoint of {toolkit} ({reason_of(error)})."
-        )
-    return InputError(
-        f"{path} contains an object of {disallowed}. Loading the object would run code from the "
-        "file. If you trust the file, save it again without the object where "
-        f"{toolkit} is installed (docs/import.md, Checkpoints with objects)."
-    )
+        line = f"torch cannot read it: {type(error).__name__}"
+    return InputError(f"{path} is damaged, or not a checkpoint of {toolkit} ({line}).")
 
 
 def settings_of(path: Path, value: object) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from translate_trt.export.importers.ctranslate2.model_directory import Settings, Vocabularies
+from translate_trt.export.importers.ctranslate2.model_directory import Settings
 from translate_trt.export.importers.ctranslate2.variables import (
     Variables,
     count_layers,
@@ -18,6 +18,7 @@ from translate_trt.export.importers.ctranslate2.variables import (
 from translate_trt.export.importers.imported import ModelPart, read_positions
 from translate_trt.export.importers.matrices import Matrices
 from translate_trt.export.importers.tensors import STACKS, StackNames, read_modules
+from translate_trt.export.importers.vocabulary import TokenMap
 from translate_trt.runtime.errors import InputError
 from translate_trt.train.config import ModelConfig
 
@@ -52,7 +53,10 @@ _NAMES = {
 
 
 def convert(
-    variables: Variables, settings: Settings, vocabularies: Vocabularies, source_end: bool
+    variables: Variables,
+    settings: Settings,
+    token_maps: tuple[TokenMap, TokenMap],
+    source_end: bool,
 ) -> tuple[ModelConfig, dict[str, Tensor]]:
     """Return the configuration, and the weights by their names in `Transformer`."""
     matrices = Matrices(
@@ -61,8 +65,8 @@ def convert(
         output=variables.weight("decoder/projection/weight"),
         bias=variables.weight(_BIAS, axes=1) if _BIAS in variables else None,
     )
-    matrices.check(variables.path, vocabularies.source, vocabularies.target)
-    embeddings = matrices.remap(vocabularies.source, vocabularies.target)
+    matrices.check(variables.path, *token_maps)
+    embeddings = matrices.remap(*token_maps)
     positions = _positions(variables)
     pre_norm = bool(variables.setting("pre_norm", 1))
     config = ModelConfig(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from translate_trt.export.importers.ctranslate2.conversion import convert
 from translate_trt.export.importers.ctranslate2.model_bin import read_model_file
-from translate_trt.export.importers.ctranslate2.model_directory import Settings, Vocabularies
+from translate_trt.export.importers.ctranslate2.model_directory import Settings, read_token_maps
 from translate_trt.export.importers.ctranslate2.variables import Variables, count_layers
 from translate_trt.export.importers.ctranslate2.vocabulary_map import NAME, read_vocabulary_map
 from translate_trt.export.importers.imported import Imported, build_model, first_heads
@@ -25,7 +25,7 @@ from translate_trt.export.importers.languages import (
 )
 from translate_trt.export.importers.model_format import ModelFormat, need
 from translate_trt.export.importers.prompt_format import Format
-from translate_trt.export.importers.vocabulary import make_tokenizers
+from translate_trt.export.importers.vocabulary import TokenMap, make_tokenizers
 from translate_trt.runtime.bundle.prompt import Prompt
 from translate_trt.runtime.errors import InputError
 from translate_trt.train.shortlist.table import content_hash
@@ -70,20 +70,19 @@ def import_ctranslate2(
         raise InputError(f"{directory} is not a directory; pass the directory of model.bin.")
     variables = Variables(directory / "model.bin", read_model_file(directory / "model.bin"))
     settings = Settings.read(directory, variables)
-    vocabularies = Vocabularies.read(directory, variables, settings)
+    token_maps = read_token_maps(directory, variables, settings)
     source_model = source_model or find_file(directory, _TOKENIZERS)
     target_model = target_model or find_file(directory, ("target.spm",)) or source_model
-    spec = _prompt_spec(directory, variables, settings, vocabularies, source_format, target_prefix)
+    spec = _prompt_spec(directory, variables, settings, token_maps, source_format, target_prefix)
     token_maps, tokenizers = make_tokenizers(
-        (source_model, target_model), (vocabularies.source, vocabularies.target), is_opus_language,
+        (source_model, target_model), token_maps, is_opus_language,
         is_hidden=lambda token: spec.languages,
     )  # fmt: skip
-    vocabularies = Vocabularies(*token_maps)
-    config, weights = convert(variables, settings, vocabularies, spec.source_end)
+    config, weights = convert(variables, settings, token_maps, spec.source_end)
     variables.check_all_used()
     model = build_model(config, weights, directory)
-    prompt = spec.prompt or opus_prompt(vocabularies.source.names, tokenizers[0])
-    shortlist = read_vocabulary_map(directory / NAME, vocabularies, content_hash(*tokenizers))
+    prompt = spec.prompt or opus_prompt(token_maps[0].names, tokenizers[0])
+    shortlist = read_vocabulary_map(directory / NAME, token_maps, content_hash(*tokenizers))
     heads = first_heads(directory, config, *variables.alignment())
     return Imported(
         model, tokenizers, "ctranslate2", _SEARCH, prompt, shortlist, alignment_heads=heads
@@ -109,7 +108,7 @@ def _prompt_spec(
     directory: Path,
     variables: Variables,
     settings: Settings,
-    vocabularies: Vocabularies,
+    token_maps: tuple[TokenMap, TokenMap],
     source_format: str | None,
     target_prefix: str | None,
 ) -> _PromptSpec:
@@ -119,15 +118,15 @@ def _prompt_spec(
     default = None
     if known_end:
         default = "{text} " + settings.end
-    elif _OPENNMT in vocabularies.source.names:
+    elif _OPENNMT in token_maps[0].names:
         default = "{text}"
     if source_format is not None or target_prefix is not None:
         source_format = source_format or default
-        return _parse_formats(directory, settings, vocabularies, source_format, target_prefix or "")
+        return _parse_formats(directory, settings, token_maps, source_format, target_prefix or "")
     # SMaLL-100 shares M2M100's vocabulary but not its prompt. Its encoder has more layers than its
     # decoder, unlike every published model of the known families.
-    shared = vocabularies.source is vocabularies.target
-    family = detect_languages(vocabularies.target.names) if shared else {}
+    shared = token_maps[0] is token_maps[1]
+    family = detect_languages(token_maps[1].names) if shared else {}
     if family and count_layers(variables, "encoder") == count_layers(variables, "decoder"):
         return _PromptSpec(True, True, language_prompt(family))
     if family or default is None:
@@ -138,7 +137,7 @@ def _prompt_spec(
 def _parse_formats(
     directory: Path,
     settings: Settings,
-    vocabularies: Vocabularies,
+    token_maps: tuple[TokenMap, TokenMap],
     source_format: str | None,
     target_prefix: str,
 ) -> _PromptSpec:
@@ -151,7 +150,7 @@ def _parse_formats(
             f"--source-format {source_format!r} does not end with {settings.end}, but "
             f"{directory / 'config.json'} sets add_source_eos."
         )
-    source, target = vocabularies.source.names, vocabularies.target.names
+    source, target = (token_map.names for token_map in token_maps)
     prompt = parsed.prompt((source, target), (languages_among(source), languages_among(target)))
     return _PromptSpec(parsed.source_end, parsed.has_languages, prompt)
 

@@ -69,41 +69,38 @@ class Settings:
         )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Vocabularies:
-    """Token maps of source and target; the same object for a shared vocabulary."""
+def read_token_maps(
+    directory: Path, variables: Variables, settings: Settings
+) -> tuple[TokenMap, TokenMap]:
+    """Read the maps of source and target; the same object for a shared vocabulary.
 
-    source: TokenMap
-    target: TokenMap
-
-    @classmethod
-    def read(cls, directory: Path, variables: Variables, settings: Settings) -> Vocabularies:
-        shared = _read_vocabulary(directory, "shared_vocabulary", settings)
-        source = shared or _read_vocabulary(directory, "source_vocabulary", settings)
-        target = shared or _read_vocabulary(directory, "target_vocabulary", settings)
-        if source is None or target is None:
+    Raises:
+        InputError: A vocabulary is missing, damaged, or of another model.
+    """
+    shared = _read_vocabulary(directory, "shared_vocabulary", settings)
+    source = shared or _read_vocabulary(directory, "source_vocabulary", settings)
+    target = shared or _read_vocabulary(directory, "target_vocabulary", settings)
+    if source is None or target is None:
+        raise InputError(
+            f"{directory} has neither shared_vocabulary nor source_vocabulary and "
+            "target_vocabulary, as .json or .txt; copy the whole directory."
+        )
+    for name, tokens in (
+        (source_table(variables), source), ("decoder/embeddings/weight", target)
+    ):  # fmt: skip
+        rows = variables.rows(name)
+        if rows != len(tokens):
             raise InputError(
-                f"{directory} has neither shared_vocabulary nor source_vocabulary and "
-                "target_vocabulary, as .json or .txt; copy the whole directory."
+                f"{variables.path}: {name} has {rows} rows, but the vocabulary has "
+                f"{len(tokens)} tokens; they belong to different models."
             )
-        for name, tokens in (
-            (source_table(variables), source), ("decoder/embeddings/weight", target)
-        ):  # fmt: skip
-            rows = variables.rows(name)
-            if rows != len(tokens):
-                raise InputError(
-                    f"{variables.path}: {name} has {rows} rows, but the vocabulary has "
-                    f"{len(tokens)} tokens; they belong to different models."
-                )
-        if settings.end not in target or settings.start not in (None, *target):
-            raise InputError(
-                f"{directory}: the target vocabulary lacks the end token {settings.end!r} or the "
-                f"start token {settings.start!r} of config.json."
-            )
-        token_map = _token_map(target, settings)
-        if shared is not None:
-            return cls(token_map, token_map)
-        return cls(_token_map(source, settings), token_map)
+    if settings.end not in target or settings.start not in (None, *target):
+        raise InputError(
+            f"{directory}: the target vocabulary lacks the end token {settings.end!r} or the "
+            f"start token {settings.start!r} of config.json."
+        )
+    token_map = _token_map(target, settings)
+    return (token_map if shared is not None else _token_map(source, settings)), token_map
 
 
 def _read_vocabulary(directory: Path, name: str, settings: Settings) -> list[str] | None:

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from translate_trt.export.importers.ctranslate2.model_directory import Vocabularies
 from translate_trt.export.importers.input_files import read_text
 from translate_trt.export.importers.shortlist_checks import Fit, check_sizes
+from translate_trt.export.importers.vocabulary import TokenMap
 from translate_trt.runtime.errors import InputError
 from translate_trt.train.config import PAD, START, UNKNOWN
 from translate_trt.train.shortlist.table import Shortlist, no_copies, shortlist_of_entries
@@ -25,13 +25,13 @@ NAME = "vmap.txt"
 
 
 def read_vocabulary_map(
-    path: Path, vocabularies: Vocabularies, tokenizer_sha256: str
+    path: Path, token_maps: tuple[TokenMap, TokenMap], tokenizer_sha256: str
 ) -> Shortlist | None:
     """Read a vocabulary map as a shortlist; phrases of several tokens are left out.
 
     Args:
         path: Path of the file.
-        vocabularies: Maps of source and target.
+        token_maps: Maps of source and target.
         tokenizer_sha256: Hash of the tokenizers, for the table.
 
     Returns:
@@ -45,7 +45,7 @@ def read_vocabulary_map(
     lines = read_text(path).split("\n")
     sources, targets = (
         {name: index for index, name in enumerate(one.names) if index not in (PAD, START)}
-        for one in (vocabularies.source, vocabularies.target)
+        for one in token_maps
     )
     fit = Fit(path, sources, targets)
     always, lists, phrases = {UNKNOWN}, dict[int, set[int]](), 0
@@ -82,7 +82,7 @@ def read_vocabulary_map(
         entries[:, 1],
         np.ones(len(entries), dtype=np.float32),
         frequent=np.array(sorted(always)),
-        copies=no_copies(vocabularies.source.size),
-        vocabulary_size=vocabularies.target.size,
+        copies=no_copies(token_maps[0].size),
+        vocabulary_size=token_maps[1].size,
         tokenizer_sha256=tokenizer_sha256,
     )

@@ -14,12 +14,7 @@ from translate_trt.export.importers.hugging_face.generation import Generation
 from translate_trt.export.importers.hugging_face.tokens import Tokens
 from translate_trt.export.importers.imported import Imported, read_positions
 from translate_trt.export.importers.languages import MBART50, language_prompt, languages_of
-from translate_trt.export.importers.model_format import (
-    SETTINGS_OF_TRANSFORMERS,
-    ModelFormat,
-    need,
-    weights_of_transformers,
-)
+from translate_trt.export.importers.model_format import format_of_transformers
 from translate_trt.export.importers.settings_table import Config
 from translate_trt.export.importers.tensors import STACKS, Tensors
 from translate_trt.export.importers.vocabulary import TokenMap
@@ -46,7 +41,7 @@ def import_bart(directory: Path, spm: Path | None = None) -> Imported:
     generation = Generation.read(config)
     tokens = Tokens.read(config, spm)
     begins_with_language = _begins_with_language(config, generation, tokens)
-    token_map, tokenizers = tokens.remap(tokens.token_map(generation))
+    token_map, tokenizers = tokens.remap(generation)
     tensors = Tensors(directory, read_weights(directory))
     positions = read_positions(
         *(tensors.table(f"model.{stack}.embed_positions.weight")[_OFFSET:] for stack in STACKS)
@@ -94,11 +89,6 @@ def _begin(generation: Generation, token_map: TokenMap) -> Prompt:
 
 
 #: Recognized by its model type.
-FORMAT = ModelFormat(
-    "bart-hf",
-    "a BART or mBART-50 model saved by transformers",
-    (need("config.json"), need("sentencepiece.bpe.model"), weights_of_transformers()),
-    ("tokenizer.json", "vocab.json", *SETTINGS_OF_TRANSFORMERS),
-    config={"model_type": ("bart", "mbart")},
-    load=lambda directory, languages: import_bart(directory),
+FORMAT = format_of_transformers(
+    "bart-hf", "a BART or mBART-50 model saved by transformers", ("bart", "mbart"), import_bart
 )

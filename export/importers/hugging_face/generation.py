@@ -62,15 +62,7 @@ class Generation:
         name = "decoder_start_token_id"
         return self._config_of(name).optional_token(name, size)
 
-    def end(self, size: int) -> int:
-        """Return the id of the end token.
-
-        Args:
-            size: Size of the vocabulary.
-
-        Raises:
-            InputError: The value is not a single token id.
-        """
+    def _end(self, size: int) -> int:
         config = self._config_of("eos_token_id")
         value = config.values.get("eos_token_id")
         tokens: list[Any] = value if isinstance(value, list) else [value]
@@ -89,21 +81,31 @@ class Generation:
         )  # fmt: skip
         return self.model
 
-    def token_map(self, tokens: list[str]) -> TokenMap:
+    def token_map(self, tokens: list[str], tokenizer: dict[str, Any] | None) -> TokenMap:
         """Map the vocabulary of translations to our ids.
 
         Args:
             tokens: Tokens by the model's ids.
+            tokenizer: Values of tokenizer_config.json, if sources have the same vocabulary.
 
         Raises:
-            InputError: A special token is not in the vocabulary.
+            InputError: A special token is not in the vocabulary, or sources end with another one.
         """
         size, start = len(tokens), self.start(len(tokens))
         if start is None:
             raise self.model.setting_error(
                 "decoder_start_token_id", f"one of the {size} tokens is required"
             )
-        pad, end = self.model.token("pad_token_id", size), self.end(size)
+        pad, end = self.model.token("pad_token_id", size), self._end(size)
+        if tokenizer is not None:
+            of_source = tokenizer.get("eos_token") or "</s>"
+            of_source = of_source.get("content") if isinstance(of_source, dict) else of_source
+            if tokens[end] != of_source:
+                raise self.config.setting_error(
+                    "eos_token_id",
+                    f"translations would end with {tokens[end]!r:.60} and sources with "
+                    f"{of_source!r:.60}, but only one end token for both is supported",
+                )
         unknown = tokens.index("<unk>") if "<unk>" in tokens else None
         return TokenMap(tokens, SpecialTokens(pad, unknown, start, end), self._banned_tokens(size))
 

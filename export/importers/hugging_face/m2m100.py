@@ -15,12 +15,7 @@ from translate_trt.export.importers.hugging_face.generation import Generation
 from translate_trt.export.importers.hugging_face.tokens import Tokens
 from translate_trt.export.importers.imported import Imported, ModelPart, is_sinusoid
 from translate_trt.export.importers.languages import M2M100, NLLB, language_prompt, languages_of
-from translate_trt.export.importers.model_format import (
-    SETTINGS_OF_TRANSFORMERS,
-    ModelFormat,
-    need,
-    weights_of_transformers,
-)
+from translate_trt.export.importers.model_format import format_of_transformers
 from translate_trt.export.importers.settings_table import Config
 from translate_trt.export.importers.tensors import STACKS, Tensors
 from translate_trt.runtime.errors import InputError
@@ -51,7 +46,7 @@ def import_m2m100(directory: Path, spm: Path | None = None) -> Imported:
             "copy tokenizer.json or special_tokens_map.json as well."
         )
     languages = tokens.languages(theirs, generation)
-    token_map, tokenizers = tokens.remap(tokens.token_map(generation))
+    token_map, tokenizers = tokens.remap(generation)
     tensors = Tensors(directory, read_weights(directory))
     first = config.integer("pad_token_id") + 1
     _check_positions(tensors, first)
@@ -108,11 +103,6 @@ def _check_positions(tensors: Tensors, first: int) -> None:
 
 
 #: Recognized by its model type.
-FORMAT = ModelFormat(
-    "m2m100-hf",
-    "an M2M100 or NLLB-200 model saved by transformers",
-    (need("config.json"), need("sentencepiece.bpe.model"), weights_of_transformers()),
-    ("tokenizer.json", "vocab.json", *SETTINGS_OF_TRANSFORMERS),
-    config={"model_type": ("m2m_100",)},
-    load=lambda directory, languages: import_m2m100(directory),
+FORMAT = format_of_transformers(
+    "m2m100-hf", "an M2M100 or NLLB-200 model saved by transformers", ("m2m_100",), import_m2m100
 )

@@ -21,20 +21,11 @@ from translate_trt.export.importers.hugging_face.directory import (
     tokens_by_id,
 )
 from translate_trt.export.importers.hugging_face.generation import Generation
-from translate_trt.export.importers.hugging_face.tokens import (
-    check_end,
-    read_added_tokens,
-    read_object,
-)
+from translate_trt.export.importers.hugging_face.tokens import read_added_tokens, read_object
 from translate_trt.export.importers.imported import Imported, ModelPart, read_positions
 from translate_trt.export.importers.input_files import load_object
 from translate_trt.export.importers.languages import is_opus_language, opus_prompt
-from translate_trt.export.importers.model_format import (
-    SETTINGS_OF_TRANSFORMERS,
-    ModelFormat,
-    need,
-    weights_of_transformers,
-)
+from translate_trt.export.importers.model_format import format_of_transformers, need
 from translate_trt.export.importers.settings_table import Config
 from translate_trt.export.importers.tensors import STACKS, Tensors
 from translate_trt.export.importers.vocabulary import SpecialTokens, TokenMap, make_tokenizers
@@ -122,9 +113,7 @@ def _token_maps(
         )
     ids = load_object(vocabulary)
     if shared:
-        tokens = tokens_by_id(vocabulary, added | ids, size)
-        token_map = generation.token_map(tokens)
-        check_end(generation, tokens, settings)
+        token_map = generation.token_map(tokens_by_id(vocabulary, added | ids, size), settings)
         return token_map, token_map
     missing = next((token for token in added if token not in ids), None)
     if missing is not None:  # transformers has one id of it for both sides
@@ -136,20 +125,11 @@ def _token_maps(
     source = TokenMap(tokens, SpecialTokens.named(tokens, ("<pad>",), ("<unk>",), (), ("</s>",)))
     if config.values.get("decoder_vocab_size"):
         size = config.integer("decoder_vocab_size")
-    return source, generation.token_map(tokens_by_id(own, load_object(own), size))
+    return source, generation.token_map(tokens_by_id(own, load_object(own), size), None)
 
 
 #: Recognized by the SentencePiece models of both languages and their common ids.
-FORMAT = ModelFormat(
-    "marian-hf",
-    "a Marian model saved by transformers",
-    (
-        need("config.json"),
-        need("source.spm target.spm"),
-        need("vocab.json"),
-        weights_of_transformers(),
-    ),
-    ("target_vocab.json", *SETTINGS_OF_TRANSFORMERS),
-    config={"model_type": ("marian",)},
-    load=lambda directory, languages: import_marian(directory),
-)
+FORMAT = format_of_transformers(
+    "marian-hf", "a Marian model saved by transformers", ("marian",), import_marian,
+    (need("source.spm target.spm"), need("vocab.json")), ("target_vocab.json",),
+)  # fmt: skip

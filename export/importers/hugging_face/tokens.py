@@ -74,28 +74,20 @@ class Tokens:
         found = config.values.get("tokenizer_class") if found in _ANY_CLASS else found
         return None if found in _ANY_CLASS else str(found).removesuffix("Fast")
 
-    def token_map(self, generation: Generation) -> TokenMap:
-        """Map the tokens to our ids.
-
-        Raises:
-            InputError: A special token is not in the vocabulary.
-        """
-        token_map = generation.token_map(self.names)
-        check_end(generation, self.names, self.settings)
-        return token_map
-
-    def remap(self, token_map: TokenMap) -> tuple[TokenMap, tuple[bytes, bytes]]:
-        """Remap the tokenizer, and extend the map by pieces that the vocabulary lacks.
+    def remap(self, generation: Generation) -> tuple[TokenMap, tuple[bytes, bytes]]:
+        """Map the tokens to our ids, and remap the tokenizer.
 
         Tokens without a piece are languages, special tokens and leftovers: they are all hidden.
 
         Raises:
-            InputError: The SentencePiece model belongs to another model.
+            InputError: A special token is not in the vocabulary, or the SentencePiece model belongs
+                to another model.
         """
-        found = make_tokenizers(
-            (self.spm, self.spm), (token_map, token_map), is_hidden=lambda token: True
+        token_map = generation.token_map(self.names, self.settings)
+        token_maps, tokenizers = make_tokenizers(
+            (self.spm, None), (token_map, token_map), is_hidden=lambda token: True
         )
-        return found[0][0], found[1]
+        return token_maps[0], tokenizers
 
     def languages(self, known: dict[str, int], generation: Generation) -> dict[str, str]:
         """Return the directory's default languages as fields of `SearchOptions`.
@@ -118,28 +110,6 @@ class Tokens:
         return {
             name: code for name, code in found.items() if isinstance(code, str) and code in known
         }
-
-
-def check_end(generation: Generation, tokens: list[str], settings: dict[str, Any]) -> None:
-    """Check that source and translation have one end token.
-
-    Args:
-        generation: Generation settings, with the end token of translations.
-        tokens: Tokens by the model's ids.
-        settings: Values of tokenizer_config.json.
-
-    Raises:
-        InputError: The end tokens differ.
-    """
-    end = tokens[generation.end(len(tokens))]
-    of_source = settings.get("eos_token") or "</s>"
-    of_source = of_source.get("content") if isinstance(of_source, dict) else of_source
-    if end != of_source:
-        raise generation.config.setting_error(
-            "eos_token_id",
-            f"translations would end with {end!r:.60} and sources with {of_source!r:.60}, but only "
-            "one end token for both is supported",
-        )
 
 
 def _no_sentencepiece_model(directory: Path) -> InputError:
