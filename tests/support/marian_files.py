@@ -94,6 +94,13 @@ def random_weights(options: dict[str, Any]) -> dict[str, np.ndarray]:
     return found
 
 
+def tied_weights(rows: int) -> dict[str, np.ndarray]:
+    """Return random weights with one matrix for source, target and output."""
+    weights = {n: a for n, a in random_weights(OPTIONS).items() if not n.endswith("Wemb")}
+    weights["Wemb"] = np.random.default_rng(2).normal(size=(rows, WIDTH)).astype(np.float32)
+    return weights | {"decoder_ff_logit_out_b": np.zeros((1, rows), np.float32)}
+
+
 def yaml_of(options: dict[str, Any]) -> str:
     """Format settings like yaml-cpp."""
     lines = []
@@ -322,12 +329,9 @@ def save_student_folder(directory: Path, tokenizer_model: Path, **options: Any) 
     vocabulary.write_bytes(tokenizer_model.read_bytes())
     pieces = sentencepiece.SentencePieceProcessor(model_file=str(vocabulary))
     size = pieces.get_piece_size()
-    weights = {n: a for n, a in random_weights(OPTIONS).items() if not n.endswith("Wemb")}
     rng = np.random.default_rng(2)
-    weights["Wemb"] = rng.normal(size=(size, WIDTH)).astype(np.float32)
-    weights["decoder_ff_logit_out_b"] = np.zeros((1, size), np.float32)
     model = directory / "model.ende.intgemm.alphas.bin"
-    save_binary(model, OPTIONS | options, weights, "intgemm8", bergamot=True)
+    save_binary(model, OPTIONS | options, tied_weights(size), "intgemm8", bergamot=True)
     lists = [
         [] if token == pieces.eos_id() else rng.integers(40, 60, 4).tolist()
         for token in range(size)

@@ -573,36 +573,3 @@ def test_languages_before_the_source(tmp_path: Path) -> None:
     assert imported.prompt == Prompt(
         target_languages={"deu": deu, "cmn_Hans": cmn}, target_side="source"
     )
-
-
-# ---- SentencePiece models ----
-
-
-def test_remapping_preserves_segmentation(tokenizer_model: Path, tmp_path: Path) -> None:
-    original = Tokenizer(tokenizer_model, tokenizer_model)
-    count = original.vocabulary_size
-    pieces = original.target_pieces(list(range(4, count)))
-    random.Random(3).shuffle(pieces)
-    tokens = [*pieces[:50], "</s>", "<unk>", "<s>", *pieces[50:], "__more__"]
-    directory = save_random_model(tmp_path / "model", (tokens, tokens))
-    imported = import_ctranslate2(directory, tokenizer_model, source_format="{text}")
-    assert imported.tokenizers[0] == imported.tokenizers[1]
-    arranged = tokenizer_of(imported.tokenizers)
-    assert arranged.vocabulary_size == imported.model.config.vocabulary_size == count + 1
-    lines = ["The dog walks over the small river.", "läuft  größer \u4e2d\u6587?", "<s> __more__ x"]
-    for line in lines:
-        before, after = original.encode_source(line), arranged.encode_source(line)
-        assert arranged.source_pieces(after) == original.source_pieces(before)
-        assert arranged.decode(after) == original.decode(before)
-    [target] = arranged.encode_target_batch(["the dog"])
-    expected = log_probabilities(directory, [pieces[:9]], [original.target_pieces(
-        original.encode_target("the dog"))])  # fmt: skip
-    ids = {piece: index for index, piece in enumerate(
-        arranged.source_pieces(list(range(arranged.source_vocabulary_size))))}  # fmt: skip
-    found = forced(imported.model, [ids[piece] for piece in pieces[:9]], target)
-    np.testing.assert_allclose(found, expected[0], atol=1e-4)
-    other = tmp_path / "other.spm"
-    other.write_bytes(tokenizer_model.read_bytes())
-    fewer = save_random_model(tmp_path / "fewer", (tokens[:-61], tokens[:-61]))
-    with pytest.raises(InputError, match=r"60 pieces.*vocabulary"):
-        import_ctranslate2(fewer, other, source_format="{text}")

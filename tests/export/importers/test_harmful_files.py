@@ -316,11 +316,10 @@ def test_a_configuration_larger_than_its_weights(tmp_path: Path) -> None:
         build_model(config, weights, tmp_path)
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf], ids=["nan", "inf", "minus inf"])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_weights_that_are_not_finite(value: float, tmp_path: Path) -> None:
     config = ModelConfig(**SMALL)
     weights = Transformer(config).state_dict()
-    build_model(config, weights, tmp_path)
     weights["encoder.0.feed_forward.inner.weight"][3, 4] = value
     with pytest.raises(InputError, match=r"encoder\.0\.feed_forward\.inner.*NaN"):
         build_model(config, weights, tmp_path)

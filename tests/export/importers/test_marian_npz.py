@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import random
 import re
 from pathlib import Path
 from typing import Any
@@ -12,20 +11,17 @@ import numpy as np
 import pytest
 import sentencepiece
 from click.testing import CliRunner
-from ctranslate2.converters import MarianConverter
-from support.ctranslate2_models import log_probabilities
-from support.importing import assert_same_logits, logits_of, tokenizer_of
+from support.importing import assert_same_logits, tokenizer_of
 from support.marian_files import (
     OPTIONS,
     OTHER,
     SOURCE,
     SSRU,
     TARGET,
-    WIDTH,
     expected_logits,
-    positions_of,
     random_weights,
     save,
+    tied_weights,
 )
 
 from translate_trt.export.importers.languages import opus_prompt
@@ -81,39 +77,11 @@ def test_logits(name: str, tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("name", ["as in the paper", "all else"])
-def test_log_probabilities_of_ctranslate2(name: str, tmp_path: Path) -> None:
-    """CTranslate2's converter reads the same layout; the test replaces its positions."""
-    options = OPTIONS | MODELS[name][0] | {"transformer-guided-alignment-layer": "last"}
-    weights = random_weights(options)
-    weights["decoder_ff_logit_out_b"][0, 1] = -100  # the unknown token, which Marian forbids
-    path, *vocabularies = save(tmp_path, options, weights)
-    imported = import_marian_model(path, *vocabularies)
-    save(tmp_path, options, weights | {"Wpos": positions_of(64).astype(np.float32)})
-    MarianConverter(str(path), [str(file) for file in vocabularies]).convert(str(tmp_path / "ct2"))
-    rng = random.Random(3)
-    lines = [
-        [[rng.choice(side[2:32]) for _ in range(rng.randint(1, 12))] for _ in range(30)]
-        for side in (SOURCE, TARGET)
-    ]
-    names = ["END", *TARGET[2:]]
-    for source, target, theirs in zip(*lines, log_probabilities(tmp_path / "ct2", *lines),
-                                      strict=True):  # fmt: skip
-        logits = logits_of(imported, " ".join(source), " ".join(target), names)
-        ours = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
-        places = [names.index(token) for token in [*target, "END"]]
-        np.testing.assert_allclose(ours[range(len(places)), places], theirs, atol=1e-4)
-
-
 def test_a_sentencepiece_vocabulary_by_the_command(tokenizer_model: Path, tmp_path: Path) -> None:
     """A .spm vocabulary with fewer pieces than the matrices have rows."""
     spm = tmp_path / "vocab.spm"
     spm.write_bytes(tokenizer_model.read_bytes())
-    weights = {n: a for n, a in random_weights(OPTIONS).items() if not n.endswith("Wemb")}
-    rows = 328
-    weights["Wemb"] = np.random.default_rng(2).normal(size=(rows, WIDTH)).astype(np.float32)
-    weights["decoder_ff_logit_out_b"] = np.zeros((1, rows), np.float32)
+    weights = tied_weights(328)
     path, *_ = save(tmp_path, OPTIONS, weights)
     out = tmp_path / "checkpoint"
     done = CliRunner().invoke(
@@ -292,11 +260,8 @@ def test_tokens_that_marian_bans(tokenizer_model: Path, tmp_path: Path) -> None:
     spm = tmp_path / "vocab.spm"
     spm.write_bytes(tokenizer_model.read_bytes())
     pieces = sentencepiece.SentencePieceProcessor(model_file=str(spm))
-    weights = {n: a for n, a in random_weights(OPTIONS).items() if not n.endswith("Wemb")}
     rows = pieces.get_piece_size()
-    weights["Wemb"] = np.random.default_rng(2).normal(size=(rows, WIDTH)).astype(np.float32)
-    weights["decoder_ff_logit_out_b"] = np.zeros((1, rows), np.float32)
-    path, *_ = save(tmp_path, OPTIONS, weights)
+    path, *_ = save(tmp_path, OPTIONS, tied_weights(rows))
 
     def banned() -> set[str]:
         imported = import_marian_model(path, spm)
@@ -343,18 +308,16 @@ def test_broken_models(tmp_path: Path) -> None:
         import_marian_model(path, source, target)
 
 
-@pytest.mark.parametrize(("layer", "expected"), [(None, 1), ("last", 1), ("1", 0), (2, 1)])
-def test_alignment_heads(layer: object, expected: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("layer", "expected"),
+    [("last", 1), ("1", 0), (2, 1), ("0", None), ("3", None), ("first", None)],
+)
+def test_alignment_heads(layer: object, expected: int | None, tmp_path: Path) -> None:
     """Layers count from 1 in Marian, which takes alignments from the first head."""
-    more = {"dec-depth": 2}
-    more |= {} if layer is None else {"transformer-guided-alignment-layer": layer}
-    options = OPTIONS | more
-    imported = import_marian_model(*save(tmp_path, options, random_weights(options)))
-    assert imported.alignment_heads == AttentionHeads(expected, (0,))
-
-
-@pytest.mark.parametrize("layer", ["0", "2", "first"])
-def test_alignment_layers_that_the_model_lacks(layer: str, tmp_path: Path) -> None:
-    more = {"transformer-guided-alignment-layer": layer}
-    with pytest.raises(InputError, match=r"transformer-guided-alignment-layer.*1"):
-        import_marian_model(*save(tmp_path, OPTIONS | more, random_weights(OPTIONS)))
+    options = OPTIONS | {"dec-depth": 2, "transformer-guided-alignment-layer": layer}
+    paths = save(tmp_path, options, random_weights(options))
+    if expected is not None:
+        assert import_marian_model(*paths).alignment_heads == AttentionHeads(expected, (0,))
+    else:
+        with pytest.raises(InputError, match="transformer-guided-alignment-layer is "):
+            import_marian_model(*paths)

@@ -10,7 +10,7 @@ import onnx
 import pytest
 import sentencepiece
 from click.testing import CliRunner
-from support.marian_files import OPTIONS, WIDTH, random_weights, save_student_folder, settings_of
+from support.marian_files import OPTIONS, save_student_folder, settings_of, tied_weights
 
 from translate_trt.export.importers.marian.files import SETTINGS
 from translate_trt.export.importers.marian.model_folder import ModelFolder
@@ -216,9 +216,7 @@ def test_opus_mt(tokenizer_model: Path, tmp_path: Path) -> None:
     names = ["</s>", "<unk>", *(name for name in names if name not in special)]
     folder, name = tmp_path / "opus", "opus.model1.npz.best-perplexity.npz"
     folder.mkdir()
-    weights = {n: a for n, a in random_weights(OPTIONS).items() if not n.endswith("Wemb")}
-    weights["Wemb"] = np.random.default_rng(3).normal(size=(len(names), WIDTH)).astype(np.float32)
-    weights["decoder_ff_logit_out_b"] = np.zeros((1, len(names)), np.float32)
+    weights = tied_weights(len(names))
     np.savez(folder / name, **weights, **{SETTINGS: settings_of(OPTIONS)})
     lines = (f"{json.dumps(name, ensure_ascii=False)}: {row}\n" for row, name in enumerate(names))
     (folder / "opus.vocab.yml").write_text("".join(lines), encoding="utf-8")

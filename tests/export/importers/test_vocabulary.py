@@ -30,7 +30,7 @@ def save_model(path: Path, model_type: str = "UNIGRAM", trained: int = 0) -> Pat
 def remap(path: Path, *more: str) -> SentencePieceProcessor:
     token_map = TokenMap([*SPECIAL, *PIECES, *more], SpecialTokens(0, 1, 2, 3))
     _, (content, _) = make_tokenizers(
-        (path, path), (token_map, token_map), lambda token: token == ">>de<<",
+        (path, None), (token_map, token_map), lambda token: token == ">>de<<",
         lambda token: token == "__de__",
     )  # fmt: skip
     return SentencePieceProcessor(model_proto=content)
@@ -55,6 +55,13 @@ def test_a_model_that_lost_pieces_is_damaged(token: str, tmp_path: Path) -> None
     remap(save_model(tmp_path / "spm", trained=20), ">>de<<", "__de__")
 
 
+def test_a_model_of_another_vocabulary(tmp_path: Path) -> None:
+    token_map = TokenMap([*SPECIAL, *PIECES[:-1]], SpecialTokens(0, 1, 2, 3))
+    path = save_model(tmp_path / "spm")
+    with pytest.raises(InputError, match="another model's tokenizer"):
+        make_tokenizers((path, None), (token_map, token_map))
+
+
 LINES = ["the cat sat on the mat", "he met the man in the city", "hello world what"] * 20
 
 
@@ -69,7 +76,7 @@ def test_added_pieces_leave_the_segmentation_alone(kind: str, tmp_path: Path) ->
     more = ["madeupword0000", "the ", "<pad>", ">>de<<"]
     token_map = TokenMap([*tokens, *more], SpecialTokens(None, 0, 2, 2))
     _, (content, _) = make_tokenizers(
-        (path, path), (token_map, token_map), lambda token: token == ">>de<<"
+        (path, None), (token_map, token_map), lambda token: token == ">>de<<"
     )
     found = SentencePieceProcessor(model_proto=content)
     ids = {found.id_to_piece(number): number for number in range(found.get_piece_size())}
@@ -87,7 +94,7 @@ def test_a_word_that_is_also_a_piece(tmp_path: Path) -> None:
     token_map = TokenMap([*SPECIAL, *PIECES, "cat"], SpecialTokens(0, 1, 2, 3))
     path = save_model(tmp_path / "spm")
     with pytest.raises(InputError, match="'▁cat'"):
-        make_tokenizers((path, path), (token_map, token_map), lambda token: token == "cat")
+        make_tokenizers((path, None), (token_map, token_map), lambda token: token == "cat")
 
 
 def test_surrogates_are_not_text() -> None:
