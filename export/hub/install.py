@@ -96,7 +96,11 @@ def install(
             source_languages=manifest.source_languages,
             target_languages=manifest.target_languages,
             installed=datetime.now(UTC).date().isoformat(),
-            bytes=_size(directory / BUNDLE_NAME),
+            bytes=sum(
+                path.stat().st_size
+                for path in (directory / BUNDLE_NAME).rglob("*")
+                if path.is_file()
+            ),
             verification=evidence,
         )
         write_record(directory, record)
@@ -203,7 +207,8 @@ def _convert(
     _link(_fetch(origin, model.files(names), tell), source)
     checkpoint = source
     if model.load is not None:
-        languages = _languages(origin, options)
+        source_language, target_language = options.languages
+        languages = source_language or origin.languages[0], target_language or origin.languages[1]
         checkpoint = work / "checkpoint"
         model.load(source, languages).save(checkpoint, languages)
     opened = open_checkpoint(checkpoint)
@@ -233,12 +238,6 @@ def _check_packages(origin: Origin) -> None:
         ) from error
 
 
-def _languages(origin: Origin, options: InstallOptions) -> tuple[str | None, str | None]:
-    """Return the languages that the user names, or those of the model's name."""
-    source, target = options.languages
-    return source or origin.languages[0], target or origin.languages[1]
-
-
 def _link(files: dict[str, Path], directory: Path) -> None:
     """Make the files appear in a directory of their own, where no other file confuses an import."""
     for name, path in files.items():
@@ -246,7 +245,3 @@ def _link(files: dict[str, Path], directory: Path) -> None:
             os.symlink(path.resolve(), directory / name)
         except OSError:  # Windows without the right to create links
             shutil.copyfile(path, directory / name)
-
-
-def _size(bundle: Path) -> int:
-    return sum(path.stat().st_size for path in bundle.rglob("*") if path.is_file())

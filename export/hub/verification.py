@@ -53,7 +53,8 @@ def verify_sample(
             for key in ("gate", "missed", "signature", "reference_sha256"):
                 del values[key]
         loss = thresholds_of(manifest.target(name)).bleu_loss
-        passed = _is_no_worse(parity, loss) if known else _agrees(parity)
+        agreement = parity.identical_percent + parity.tied_percent
+        passed = _is_no_worse(parity, loss) if known else agreement >= LEAST_AGREEMENT_PERCENT
         evidence[name] = {**values, "kind": kind, "passed": passed, **languages}
         if not passed:
             raise TranslateTrtError(
@@ -76,11 +77,6 @@ def describe(evidence: Mapping[str, Any]) -> str:
             f"({low:+.1f} to {high:+.1f})"
         )
     return text
-
-
-def _agrees(parity: Parity) -> bool:
-    share = parity.identical_percent + parity.tied_percent
-    return share >= LEAST_AGREEMENT_PERCENT
 
 
 def _is_no_worse(parity: Parity, loss: float | None) -> bool:

@@ -264,7 +264,12 @@ def _convert(
     """Return the configuration, and the weights by their names in `Transformer`."""
     _check_stacks(config, embeddings.fields["d_model"])
     pre_norm = config.flag("encoder_normalize_before")
-    positions = _positions(config, tensors)
+    # The first position follows the id of the padding token.
+    first = _PAD + 1
+    positions = ModelPart({"sinusoid": "tensor2tensor", "first_position": first}, {})
+    if config.flag("encoder_learned_pos"):
+        names = (f"{stack}.embed_positions.weight" for stack in STACKS)
+        positions = read_positions(*(tensors.table(name)[first:] for name in names))
     model = ModelConfig(
         encoder_layers=config.integer("encoder_layers"),
         decoder_layers=config.integer("decoder_layers"),
@@ -307,14 +312,6 @@ def _check_version(tensors: Tensors, stack: str) -> None:
             f"{tensors.path}: {name} is {float(version):g}: a pre-norm stack without a final "
             "LayerNorm, which translate-trt does not support."
         )
-
-
-def _positions(config: Config, tensors: Tensors) -> ModelPart:
-    """Read the positions; the first one follows the id of the padding token."""
-    if not config.flag("encoder_learned_pos"):
-        return ModelPart({"sinusoid": "tensor2tensor", "first_position": _PAD + 1}, {})
-    tables = [tensors.table(f"{stack}.embed_positions.weight")[_PAD + 1 :] for stack in STACKS]
-    return read_positions(*tables)
 
 
 # Checkpoints of fairseq-train, the best one first.

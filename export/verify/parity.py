@@ -395,7 +395,11 @@ def compare(
     identical = 100 * len(same) / len(pairs)
     error = max((score_error(a.score, b.score) for a, b in same), default=0.0)
     limit = thresholds.score_error
-    ties = 0 if limit is None else sum(_is_tie(a, b, limit) for a, b in pairs)
+    # Other tokens, because scores are equal up to rounding.
+    ties = 0
+    if limit is not None:
+        different = ((a, b) for a, b in pairs if a.tokens != b.tokens)
+        ties = sum(score_error(a.score, b.score) <= limit for a, b in different)
     tied = 100 * ties / len(pairs)
     (difference,) = paired_bootstrap([expected.texts, output.texts], reference)
     missed = thresholds.missed(identical + tied, error, difference.value, expected.bleu.score)
@@ -418,11 +422,6 @@ def compare(
         score_error=error,
         tied_percent=tied,
     )
-
-
-def _is_tie(expected: Hypothesis, found: Hypothesis, limit: float) -> bool:
-    """Return whether hypotheses differ because their scores are equal up to rounding."""
-    return expected.tokens != found.tokens and score_error(expected.score, found.score) <= limit
 
 
 def score_error(expected: float, found: float) -> float:

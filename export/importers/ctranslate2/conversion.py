@@ -68,12 +68,15 @@ def convert(
     matrices.check(variables.path, *token_maps)
     embeddings = matrices.remap(*token_maps)
     positions = _positions(variables)
+    heads = _HEADS.get(variables.file.specification, 8)
+    if variables.file.revision >= 3:
+        heads = int(variables.setting("num_heads", 8))
     pre_norm = bool(variables.setting("pre_norm", 1))
     config = ModelConfig(
         encoder_layers=count_layers(variables, "encoder"),
         decoder_layers=count_layers(variables, "decoder"),
         d_ff=variables.rows("encoder/layer_0/ffn/linear_0/weight"),
-        heads=_heads(variables),
+        heads=heads,
         dropout=0.0,
         norm="pre" if pre_norm else "post",
         layer_norm_epsilon=settings.epsilon,
@@ -84,15 +87,8 @@ def convert(
         **embeddings.fields,
         **positions.fields,
     )
-    read = partial(_read, variables, config.heads)
+    read = partial(_read, variables, heads)
     return config, embeddings.weights | positions.weights | read_modules(config, _NAMES, read)
-
-
-def _heads(variables: Variables) -> int:
-    specification = variables.file.specification
-    if variables.file.revision < 3:
-        return _HEADS.get(specification, 8)
-    return int(variables.setting("num_heads", 8))
 
 
 def _activation(variables: Variables) -> str:

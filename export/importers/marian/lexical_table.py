@@ -131,11 +131,6 @@ def _our_ids(token_map: TokenMap) -> NDArray[np.int64]:
     return np.array([ids[row] for row in range(token_map.count)], dtype=np.int64)
 
 
-def _marian_ids(token_map: TokenMap) -> dict[str, int]:
-    """Return Marian's id of each token."""
-    return {token_map.names[index]: row for row, index in enumerate(_our_ids(token_map).tolist())}
-
-
 def _check_sizes(path: Path, lists: _Lists, token_maps: tuple[TokenMap, TokenMap]) -> None:
     for side, found, token_map in (
         ("source", lists.sources, token_maps[0]), ("target", lists.targets, token_maps[1]),
@@ -157,7 +152,11 @@ def _read_text(
     file: ShortlistFile, token_maps: tuple[TokenMap, TokenMap], head: bytes, stream: IO[bytes]
 ) -> _Lists:
     """Read a text, of which `head` has been read, and select the best translations like Marian."""
-    ids = [_marian_ids(token_map) for token_map in token_maps]
+    # Marian's id of each token.
+    ids = [
+        {side.names[index]: row for row, index in enumerate(_our_ids(side).tolist())}
+        for side in token_maps
+    ]
     unknown = [x[y.names[UNKNOWN]] for x, y in zip(ids, token_maps, strict=True)]
     best: dict[int, dict[int, float]] = {}
     fit = Fit(file.path, ids[0], ids[1])

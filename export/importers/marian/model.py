@@ -163,13 +163,15 @@ def _convert(
     distinct = list(dict.fromkeys(numbers))
     place = {number: index for index, number in enumerate(distinct, start=1)}
     ties = [place[number] for number in numbers]
-    inner = config.integer("transformer-dim-ffn")
+    inner, decoder_inner = config.integer("transformer-dim-ffn"), 0
+    if "transformer-decoder-dim-ffn" in config.values:
+        decoder_inner = config.integer("transformer-decoder-dim-ffn")
     try:
         model = ModelConfig(
             encoder_layers=config.integer("enc-depth"),
             decoder_layers=len(numbers),
             d_ff=inner,
-            decoder_d_ff=_decoder_inner(config, inner),
+            decoder_d_ff=0 if decoder_inner == inner else decoder_inner,
             decoder_mixer="ssru" if recurrent(config) else "self-attention",
             decoder_ties=",".join(map(str, ties)) if len(distinct) < len(numbers) else "",
             heads=config.integer("transformer-heads"),
@@ -187,13 +189,6 @@ def _convert(
     layers = {"encoder": range(1, model.encoder_layers + 1), "decoder": distinct}
     weights = read_modules(model, _names(config, norm), reader.module, layers)
     return model, embeddings.weights | weights, reader.matrices
-
-
-def _decoder_inner(config: Config, inner: int) -> int:
-    """Return the decoder's inner width; 0 for that of the encoder."""
-    name = "transformer-decoder-dim-ffn"
-    own = config.integer(name) if name in config.values else 0
-    return 0 if own == inner else own
 
 
 def _names(config: Config, norm: str) -> dict[str, StackNames]:
