@@ -70,7 +70,7 @@ def import_ctranslate2(
         raise InputError(f"{directory} is not a directory; pass the directory of model.bin.")
     variables = Variables(directory / "model.bin", read_model_file(directory / "model.bin"))
     settings = Settings.read(directory, variables)
-    token_maps = read_token_maps(directory, variables, settings)
+    token_maps = read_token_maps(directory, settings)
     source_model = source_model or find_file(directory, _TOKENIZERS)
     target_model = target_model or find_file(directory, ("target.spm",)) or source_model
     spec = _prompt_spec(directory, variables, settings, token_maps, source_format, target_prefix)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from translate_trt.export.importers.ctranslate2.variables import Variables, source_table
+from translate_trt.export.importers.ctranslate2.variables import Variables
 from translate_trt.export.importers.input_files import find_file, load_json, load_object, read_text
 from translate_trt.export.importers.settings_table import Config, SettingsTable
 from translate_trt.export.importers.vocabulary import SpecialTokens, TokenMap
@@ -69,13 +69,11 @@ class Settings:
         )  # fmt: skip
 
 
-def read_token_maps(
-    directory: Path, variables: Variables, settings: Settings
-) -> tuple[TokenMap, TokenMap]:
+def read_token_maps(directory: Path, settings: Settings) -> tuple[TokenMap, TokenMap]:
     """Read the maps of source and target; the same object for a shared vocabulary.
 
     Raises:
-        InputError: A vocabulary is missing, damaged, or of another model.
+        InputError: A vocabulary is missing or damaged.
     """
     shared = _read_vocabulary(directory, "shared_vocabulary", settings)
     source = shared or _read_vocabulary(directory, "source_vocabulary", settings)
@@ -85,15 +83,6 @@ def read_token_maps(
             f"{directory} has neither shared_vocabulary nor source_vocabulary and "
             "target_vocabulary, as .json or .txt; copy the whole directory."
         )
-    for name, tokens in (
-        (source_table(variables), source), ("decoder/embeddings/weight", target)
-    ):  # fmt: skip
-        rows = variables.rows(name)
-        if rows != len(tokens):
-            raise InputError(
-                f"{variables.path}: {name} has {rows} rows, but the vocabulary has "
-                f"{len(tokens)} tokens; they belong to different models."
-            )
     if settings.end not in target or settings.start not in (None, *target):
         raise InputError(
             f"{directory}: the target vocabulary lacks the end token {settings.end!r} or the "

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from pathlib import Path
 
 import numpy as np
 import pytest
-from support.ctranslate2_models import WIDTH, save_random_model, words
+import torch
+from support.ctranslate2_models import HEADS, WIDTH, save_random_model, words
 
 from translate_trt.export.importers.ctranslate2.converted import import_ctranslate2
 from translate_trt.export.importers.ctranslate2.model_bin import read_model_file
@@ -15,14 +17,14 @@ from translate_trt.runtime.errors import InputError
 
 
 def write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
-    """Write model.bin in CTranslate2's layout 6, with float32 and int8 arrays."""
+    """Write model.bin in CTranslate2's layout 6."""
 
     def text(name: str) -> bytes:
         return struct.pack("<H", len(name) + 1) + name.encode() + b"\0"
 
     parts = [struct.pack("<I", 6), text("TransformerSpec"), struct.pack("<II", 7, len(arrays))]
     for name, array in arrays.items():
-        kind = {"float32": 0, "int8": 1}[str(array.dtype)]
+        kind = ["float32", "int8", "int16"].index(str(array.dtype))
         axes = struct.pack(f"<B{array.ndim}I", array.ndim, *array.shape)
         parts += [text(name), axes, struct.pack("<BI", kind, array.nbytes), array.tobytes()]
     path.write_bytes(b"".join([*parts, struct.pack("<I", 0)]))
@@ -66,12 +68,24 @@ SHAPES: dict[str, dict[str, np.ndarray]] = {
 def test_shapes_of_arrays(message: str, tmp_path: Path) -> None:
     tokens = words(40, "w")
     directory = save_random_model(tmp_path / "model", (tokens, tokens), (1, 1))
-    arrays = {
-        name: array if array.dtype == np.int8 else array.astype(np.float32)
-        for name, array in read_model_file(directory / "model.bin").arrays.items()
-    }
+    arrays = read_model_file(directory / "model.bin").arrays
     write_arrays(directory / "model.bin", arrays)
     import_ctranslate2(directory)
     write_arrays(directory / "model.bin", arrays | SHAPES[message])
     with pytest.raises(InputError, match=message):
         import_ctranslate2(directory)
+
+
+def test_scaled_queries(tmp_path: Path) -> None:
+    """The scale of queries replaces 1 / sqrt(D)."""
+    tokens = words(40, "w")
+    directory = save_random_model(tmp_path / "model", (tokens, tokens), (1, 1))
+    arrays = read_model_file(directory / "model.bin").arrays
+    plain = import_ctranslate2(directory).model.encoder_layers[0].self_attention
+    scale = {"encoder/layer_0/self_attention/queries_scale": np.array(0.25, np.float32)}
+    write_arrays(directory / "model.bin", arrays | scale)
+    scaled = import_ctranslate2(directory).model.encoder_layers[0].self_attention
+    factor = 0.25 * math.sqrt(WIDTH / HEADS)
+    for name, weight in plain.state_dict().items():
+        expected = weight * factor if name.startswith("query") else weight
+        torch.testing.assert_close(scaled.state_dict()[name], expected)
