@@ -75,7 +75,7 @@ def convert(
     config = ModelConfig(
         encoder_layers=count_layers(variables, "encoder"),
         decoder_layers=count_layers(variables, "decoder"),
-        d_ff=variables.rows("encoder/layer_0/ffn/linear_0/weight"),
+        d_ff=len(variables.weight("encoder/layer_0/ffn/linear_0/weight")),
         heads=heads,
         dropout=0.0,
         norm="pre" if pre_norm else "post",

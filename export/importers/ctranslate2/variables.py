@@ -50,29 +50,17 @@ class Variables:
         self._taken.add(name)
         return self.file.arrays[name]
 
-    def rows(self, name: str) -> int:
-        """Return the number of rows of a weight.
-
-        Raises:
-            InputError: See `weight`.
-        """
-        return len(self._stored(name, 2))
-
-    def _stored(self, name: str, axes: int) -> np.ndarray:
-        stored = self.take(name)
-        if stored.ndim != axes:
-            raise InputError(
-                f"{self.path} is damaged: {name} has {stored.ndim} axes; {axes} are required."
-            )
-        return stored
-
     def weight(self, name: str, axes: int = 2) -> Tensor:
         """Return a matrix or, of one axis, a bias or a parameter of LayerNorm, in float32.
 
         Raises:
             InputError: The array is missing, damaged, or has another number of axes.
         """
-        stored, scale_name = self._stored(name, axes), f"{name}_scale"
+        stored, scale_name = self.take(name), f"{name}_scale"
+        if stored.ndim != axes:
+            raise InputError(
+                f"{self.path} is damaged: {name} has {stored.ndim} axes; {axes} are required."
+            )
         array = stored.astype(np.float32)
         if scale_name in self:
             scale = self.take(scale_name).astype(np.float32)
