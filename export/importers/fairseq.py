@@ -67,7 +67,7 @@ _OFF = (
 # Settings that the importer reads, that the weights imply, or that matter only in training.
 _SETTINGS = """
     activation_dropout adaptive_softmax_dropout adaptive_softmax_factor
-    alignment_heads alignment_layer attention_dropout base_shuffle base_sublayers
+    alignment_heads alignment_layer arch attention_dropout base_shuffle base_sublayers
     checkpoint_activations decoder_attention_heads decoder_embed_dim decoder_embed_path
     decoder_ffn_embed_dim decoder_input_dim decoder_layerdrop decoder_layers decoder_learned_pos
     decoder_normalize_before decoder_output_dim dropout encoder_attention_heads encoder_embed_dim
@@ -79,7 +79,7 @@ _SETTINGS = """
     tie_adaptive_weights
 """
 _ONLY = dict.fromkeys(_OFF, OFF) | {
-    "task": ("translation",), "arch": _ARCHS, "activation_fn": ("relu", "gelu")
+    "task": ("translation",), "activation_fn": ("relu", "gelu")
 }  # fmt: skip
 # Before hydra, settings of model and training were in one namespace. There the name of an unknown
 # setting decides whether it belongs to the layers.

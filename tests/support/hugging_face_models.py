@@ -38,6 +38,11 @@ SMALL = {
 }  # fmt: skip
 
 
+def change(path: Path, **values: Any) -> None:
+    """Change fields of a JSON file."""
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
 def train_pieces(lines: Iterable[str], kind: str, size: int, **settings: Any) -> bytes:
     """Train a SentencePiece model like that of M2M100, NLLB (both "bpe") or mBART ("unigram")."""
     model = io.BytesIO()

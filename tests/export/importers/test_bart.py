@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from support.hugging_face_models import (
     MODEL,
     SPECIAL,
     Pair,
+    change,
     make_lively,
     mbart_languages,
     mbart_pair,
@@ -146,10 +146,6 @@ def test_real_text_has_the_same_tokens(name: str, tmp_path: Path) -> None:
 @pytest.fixture
 def copied(mbart: Pair, tmp_path: Path) -> Path:
     return Path(shutil.copytree(mbart.directory, tmp_path / "copied"))
-
-
-def change(path: Path, **values: Any) -> None:
-    path.write_text(json.dumps(json.loads(path.read_text()) | values))
 
 
 @pytest.mark.parametrize(

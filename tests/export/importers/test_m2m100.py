@@ -17,6 +17,7 @@ from support.hugging_face_models import (
     MODEL,
     SPECIAL,
     Pair,
+    change,
     m2m100_pair,
     nllb_languages,
     nllb_pair,
@@ -101,10 +102,6 @@ def test_languages_of_a_model(m2m100: Pair, translator: Translator) -> None:
 @pytest.fixture
 def copied(m2m100: Pair, tmp_path: Path) -> Path:
     return Path(shutil.copytree(m2m100.directory, tmp_path / "copied"))
-
-
-def change(path: Path, **values: Any) -> None:
-    path.write_text(json.dumps(json.loads(path.read_text()) | values))
 
 
 def test_a_model_with_default_languages(m2m100: Pair, copied: Path) -> None:
@@ -268,14 +265,14 @@ def test_real_text_has_the_tokens_of_nllb(real_pieces: bytes, tmp_path: Path) ->
 # ---- unsupported and damaged models ----
 
 
-@pytest.mark.parametrize("change", [0.0, 1e-4, 0.1], ids=["same", "rounded", "others"])
-def test_tables_of_positions_in_the_file(change: float, copied: Path) -> None:
+@pytest.mark.parametrize("difference", [0.0, 1e-4, 0.1], ids=["same", "rounded", "others"])
+def test_tables_of_positions_in_the_file(difference: float, copied: Path) -> None:
     """Older versions of transformers saved the sinusoids."""
     weights = load_file(copied / "model.safetensors")
     table = torch.cat([torch.zeros(2, 32), sinusoid(2 + torch.arange(40), 32, "tensor2tensor")])
-    weights["model.encoder.embed_positions.weights"] = table + change
+    weights["model.encoder.embed_positions.weights"] = table + difference
     save_file(weights, copied / "model.safetensors", {"format": "pt"})
-    if change < 0.01:
+    if difference < 0.01:
         assert import_m2m100(copied).model.config.positions == "sinusoidal"
     else:
         with pytest.raises(InputError, match="M2M100"):

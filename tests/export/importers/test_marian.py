@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from support.data import folder_of
-from support.hugging_face_models import Pair, make_lively
+from support.hugging_face_models import Pair, change, make_lively
 from support.importing import tokenizer_of
 from support.marian_models import marian_tokenizer, save_random_marian
 from support.shared import SharedFiles
@@ -257,7 +257,7 @@ def test_unsupported_generation_settings_log_a_warning(
     import_marian(copied)
     assert [record.getMessage() for record in caplog.records] == [
         f"{path} does not set eos_token_id; the value in config.json is used."
-    ] * 2
+    ]
 
 
 @pytest.mark.parametrize("tables", ["both", "encoder", "sinusoids"])
@@ -343,10 +343,6 @@ def test_real_text_has_the_same_tokens(
 @pytest.fixture
 def copied(both: Pair, tmp_path: Path) -> Path:
     return Path(shutil.copytree(both.directory, tmp_path / "copied"))
-
-
-def change(path: Path, **values: Any) -> None:
-    path.write_text(json.dumps(json.loads(path.read_text()) | values))
 
 
 @pytest.mark.parametrize(
