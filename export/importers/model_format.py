@@ -6,7 +6,6 @@ import fnmatch
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from translate_trt.export.importers.imported import Imported
 from translate_trt.export.importers.input_files import find_file, one_file
@@ -176,9 +175,3 @@ def format_of_transformers(
         config={"model_type": model_types},
         load=lambda directory, languages: load(directory),
     )
-
-
-def shown_config(values: Any) -> str:
-    """Format the model type of config.json for a message."""
-    found = values.get("model_type") if isinstance(values, dict) else None
-    return f"config.json has the model_type {found!r:.60}"

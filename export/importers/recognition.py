@@ -12,12 +12,7 @@ from translate_trt.export.importers.hugging_face import bart, m2m100, marian
 from translate_trt.export.importers.imported import Imported
 from translate_trt.export.importers.input_files import load_json
 from translate_trt.export.importers.marian import model_folder
-from translate_trt.export.importers.model_format import (
-    Languages,
-    ModelFormat,
-    need,
-    shown_config,
-)
+from translate_trt.export.importers.model_format import Languages, ModelFormat, need
 from translate_trt.runtime.errors import InputError
 
 _CONFIG = "config.json"
@@ -105,8 +100,12 @@ def _why(
         return "; ".join(lacks) + "."
     if _CONFIG in values:
         types = sorted({name for model in FORMATS for name in model.config.get("model_type", ())})
-        shown = shown_config(values[_CONFIG])
-        return f"{shown}, and those that can be imported are {', '.join(types)}."
+        config = values[_CONFIG]
+        found = config.get("model_type") if isinstance(config, dict) else None
+        return (
+            f"config.json has the model_type {found!r:.60}, and those that can be imported are "
+            f"{', '.join(types)}."
+        )
     titles = ", ".join(model.title for model in FORMATS)
     return f"it has the files of none of these: {titles}. docs/import.md lists those of each."
 

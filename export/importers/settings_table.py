@@ -57,7 +57,8 @@ class Config:
 
     def setting_error(self, name: str, why: str) -> InputError:
         """Return the error for an unsuitable value of a setting."""
-        return InputError(f"{self.path}: {name!s:.60} is {shown(self.values.get(name))}; {why}.")
+        escaped = shown(str(name)).strip('"')  # of a file that may contain control characters
+        return InputError(f"{self.path}: {escaped} is {shown(self.values.get(name))}; {why}.")
 
     def choice(self, name: str, allowed: Collection[Any], default: Any = None) -> Any:
         """Return a setting that must have one of the allowed values, if it has no default."""

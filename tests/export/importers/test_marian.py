@@ -352,6 +352,7 @@ def copied(both: Pair, tmp_path: Path) -> Path:
         ({"activation_function": "tanh"}, "activation_function is"),
         ({"normalize_before": True}, "normalize_before is"),
         ({"rope_theta": 1e4}, "rope_theta is"),
+        ({"a\x1bb": 1}, r"a\\u001bb is"),
         ({"tie_encoder_decoder": 1}, "tie_encoder_decoder is"),
         ({"num_hidden_layers": 7}, "num_hidden_layers is"),
         ({"tie_word_embeddings": False}, "tie_word_embeddings is"),
