@@ -128,26 +128,32 @@ class Translator:
                 f"{self.target.name} runs on a CPU only, and device is {device!r}. Choose "
                 "onnx-fp16 or onnx-fp32, or leave device out."
             )
+        loaded = self._load(settings)
+        self.workers: int = 1 if self.core is None else self.core.workers
+        self.batch_tokens: int = loaded.batch_tokens
+
+    def _load(self, settings: Settings) -> Core | Reference:
+        """Load the target with libtranslate_trt, or with the search in Python where there is none.
+
+        Raises:
+            BackendError: Engines need the library.
+        """
         has_engines = self.target.backend in (*PACKAGES, TORCH)
         on_core = has_engines or self.target.backend == "onnxruntime"
         library = native.library() if on_core else None
-        loaded: Core | Reference
-        self.workers = 1
         if library is not None:
             with LOADING_CONTEXT.get()():
-                self.core = loaded = self._load_core(library, settings)
-            self.workers = self.core.workers
-        elif has_engines:
+                self.core = self._load_core(library, settings)
+            return self.core
+        if has_engines:
             raise BackendError(
                 f"{self.target.name} needs libtranslate_trt, and this process runs on "
                 f"{native.status()}. Choose an onnx target to run without the library."
             )
-        else:
-            if on_core:
-                native.report_fallback()
-            self._reference = self._load_reference(settings)
-            loaded = self._reference.reference
-        self.batch_tokens: int = loaded.batch_tokens
+        if on_core:
+            native.report_fallback()
+        self._reference = self._load_reference(settings)
+        return self._reference.reference
 
     def _load_core(self, library: Path, settings: Settings) -> Core:
         """Load the target with libtranslate_trt."""
