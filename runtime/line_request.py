@@ -101,12 +101,10 @@ def check_apart(
     Raises:
         OptionError: A rule refuses two of the values.
     """
-
-    def is_given(name: str) -> bool:
-        return values.get(name) not in (None, False)
-
     for name, others, why in rules:
-        for other in others if is_given(name) else ():
-            if is_given(other):
+        if values.get(name) in (None, False):
+            continue
+        for other in others:
+            if values.get(other) not in (None, False):
                 both = " and ".join(names.get(one, one) for one in (name, other))
                 raise OptionError(f"{both} do not go together: {why}. Leave one of them out.")
