@@ -261,7 +261,7 @@ Manifest read_manifest(const fs::path& bundle) {
   if (version != kFormatVersion) {
     throw bundle_error(path.string() + " has format version " + std::to_string(version) +
                        ", this libtranslate_trt reads " + std::to_string(kFormatVersion) +
-                       ". Export the model again with the translate-trt of this library.");
+                       ". Export the model again, or upgrade the library.");
   }
   fields.text("created_by");
   fields.optional_text("weights_sha256");
