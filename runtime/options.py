@@ -9,7 +9,12 @@ from numbers import Integral, Real
 from typing import Any
 
 from translate_trt.runtime.errors import OptionError
-from translate_trt.runtime.interface.options import MAX_COUNT, MAX_SUPPRESSED, OPTIONS, Option
+from translate_trt.runtime.interface.search_options import (
+    MAX_COUNT,
+    MAX_SUPPRESSED,
+    OPTIONS,
+    Option,
+)
 
 #: Beta of the length penalty ((beta + n) / (beta + 1)) ** alpha for n tokens, by form: "gnmt" is
 #: the paper's (Wu et al. 2016, equation 14), "length" is n ** alpha as in fairseq, CTranslate2 and

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from translate_trt.runtime.interface.options import MAX_TOP_K
+from translate_trt.runtime.interface.search_options import MAX_TOP_K
 from translate_trt.runtime.options import SearchOptions
 
 _BITS = 2**64 - 1

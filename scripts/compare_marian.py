@@ -37,7 +37,7 @@ from translate_trt.export.build_options import BuildOptions
 from translate_trt.export.compile import compile_bundle
 from translate_trt.export.importers.marian.lexical_table import ShortlistFile
 from translate_trt.export.importers.marian.model import import_marian_model
-from translate_trt.runtime.interface.options import MAX_EXTRA_LENGTH
+from translate_trt.runtime.interface.search_options import MAX_EXTRA_LENGTH
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.text.tokenizer import Tokenizer
 from translate_trt.runtime.translator import Translator

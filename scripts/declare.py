@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from translate_trt.export.fused_ops.declarations import OPERATORS, FusedOp
-from translate_trt.runtime.interface.options import OPTIONS, RULES, Option
+from translate_trt.runtime.interface.search_options import OPTIONS, RULES, Option
 from translate_trt.runtime.interface.tensors import LETTERS, STATIC, TENSORS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -163,7 +163,7 @@ def core_options() -> str:
     macros = ("TT_OPTION", "TT_RULE")
     defined = "".join(f"#ifndef {name}\n#define {name}(...)\n#endif\n" for name in macros)
     return (
-        _HEADER.format("runtime/interface/options.py")
+        _HEADER.format("runtime/interface/search_options.py")
         + "// TT_OPTION(type, name, default, range, demand), in the order of tt_options.\n"
         + "// TT_RULE(name, refused, demand): a combination that is refused.\n"
         + defined

@@ -28,7 +28,7 @@ from translate_trt.runtime.bundle.fields import Fields
 from translate_trt.runtime.bundle.prompt import Prompt
 from translate_trt.runtime.bundle.term_annotation import TermAnnotation
 from translate_trt.runtime.errors import BundleError, CheckpointError, OptionError
-from translate_trt.runtime.interface.options import MAX_EXTRA_LENGTH
+from translate_trt.runtime.interface.search_options import MAX_EXTRA_LENGTH
 from translate_trt.runtime.io.atomic_files import new_directory
 from translate_trt.runtime.io.outputs import Kind
 from translate_trt.runtime.options import SearchOptions

@@ -10,7 +10,7 @@ from pathlib import Path
 from translate_trt.runtime.backends.engines import HARDWARE_LEVELS, ChangeSizes, Profile
 from translate_trt.runtime.bundle.manifest import Limits
 from translate_trt.runtime.errors import OptionError
-from translate_trt.runtime.interface.options import MAX_SUPPRESSED, MAX_TOP_K
+from translate_trt.runtime.interface.search_options import MAX_SUPPRESSED, MAX_TOP_K
 from translate_trt.runtime.io.cache_files import engine_directory
 from translate_trt.runtime.sampling import TOKENS_PER_TAIL_TOKEN
 

@@ -12,7 +12,7 @@ import click
 
 from translate_trt.runtime.cli.command import section
 from translate_trt.runtime.errors import OptionError
-from translate_trt.runtime.interface.options import OPTIONS, Option
+from translate_trt.runtime.interface.search_options import OPTIONS, Option
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.text.glossary import Glossary
 

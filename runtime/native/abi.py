@@ -16,7 +16,7 @@ from ctypes import (
 )
 from typing import Any
 
-from translate_trt.runtime.interface.options import OPTIONS
+from translate_trt.runtime.interface.search_options import OPTIONS
 
 #: Types of search options by their kind.
 IN_C: dict[str, Any] = {

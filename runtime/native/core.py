@@ -24,7 +24,7 @@ from translate_trt.runtime.backends import NO_ONNXRUNTIME
 from translate_trt.runtime.backends.device import Engines
 from translate_trt.runtime.confidence import Word
 from translate_trt.runtime.errors import BackendError
-from translate_trt.runtime.interface.options import OPTIONS, Option
+from translate_trt.runtime.interface.search_options import OPTIONS, Option
 from translate_trt.runtime.line_names import LineNames
 from translate_trt.runtime.line_request import MARKUP, LineRequest
 from translate_trt.runtime.native import abi, open_library, required_library

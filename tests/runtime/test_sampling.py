@@ -18,7 +18,7 @@ from translate_trt.export.build_options import BuildOptions
 from translate_trt.export.graphs import BeamSearchStep, Changes, Request, State
 from translate_trt.runtime import OptionError, SearchOptions, TranslationService, Translator
 from translate_trt.runtime.bundle.contract import FREE
-from translate_trt.runtime.interface.options import MAX_TOP_K
+from translate_trt.runtime.interface.search_options import MAX_TOP_K
 from translate_trt.runtime.sampling import Noise, mix, noise_of
 from translate_trt.train.checkpoint import Checkpoint, open_checkpoint
 from translate_trt.train.config import END, ModelConfig

@@ -17,7 +17,7 @@ from translate_trt.runtime.cli.output import print_json, print_lines
 from translate_trt.runtime.cli.search_flags import check_flags, replace_options, search_flags
 from translate_trt.runtime.cli.verbosity import progress_bar
 from translate_trt.runtime.errors import InputError, OptionError
-from translate_trt.runtime.interface.options import MAX_EXTRA_LENGTH
+from translate_trt.runtime.interface.search_options import MAX_EXTRA_LENGTH
 from translate_trt.runtime.io.compression import uncompressed_name
 from translate_trt.runtime.io.lines import chunks, display_name, open_input, read_lines
 from translate_trt.runtime.io.report import columns

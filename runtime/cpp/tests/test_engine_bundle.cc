@@ -55,7 +55,7 @@ Json contract_group(const Specs& specs, bool is_state) {
     Json axes = Json::array();
     for (const std::int64_t axis : spec.axes) {
       if (axis < 0) {
-        axes.push_back(std::string(1, "NKSPW"[-axis - 1]));
+        axes.push_back(std::string(1, static_cast<char>(-axis)));
       } else {
         axes.push_back(axis);
       }

@@ -1,4 +1,4 @@
-// Search options (runtime/interface/options.py), and conversions of the C option structures.
+// Search options (runtime/interface/search_options.py), and conversions of the C option structures.
 #pragma once
 
 #include <cstddef>
