@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,6 +10,7 @@ from typing import Any, TypeVar
 from translate_trt.runtime.bundle.attention_heads import AttentionHeads
 from translate_trt.runtime.errors import CheckpointError, OptionError
 from translate_trt.train.selection import METRICS
+from translate_trt.train.setting import check_settings, setting
 
 # Ids of the special tokens, fixed when train/data/vocabulary.py trains a vocabulary.
 PAD, UNKNOWN, START, END = 0, 1, 2, 3
@@ -23,57 +23,6 @@ MAX_CORPUS_WEIGHT = 1_000
 
 #: Logit bias of a banned token. Its probability is zero beside any logit, and FP16 can hold it.
 BANNED_BIAS = -1e4
-
-
-def _setting(
-    default: Any,
-    description: str,
-    choices: tuple[str, ...] = (),
-    imported: bool = False,
-    flag: str | None = None,
-) -> Any:
-    """Define a field and its help text in `translate-trt train --help`.
-
-    Args:
-        default: Default of the field.
-        description: Help text.
-        choices: Allowed values; empty for any.
-        imported: Only imported models (docs/import.md) may differ from the default.
-        flag: Command-line flag, if not named after the field.
-    """
-    metadata = {"help": description, "choices": choices, "imported": imported, "flag": flag}
-    return dataclasses.field(default=default, metadata=metadata)
-
-
-def _at_least(config: Any, least: int, *names: str) -> None:
-    for name in names:
-        if getattr(config, name) < least:
-            raise OptionError(f"{name} is {getattr(config, name)}; it must be at least {least}.")
-
-
-def _one_of_its_choices(config: Any) -> None:
-    for field in dataclasses.fields(config):
-        choices, value = field.metadata["choices"], getattr(config, field.name)
-        if choices and value not in choices:
-            raise OptionError(f"{field.name} {value!r}: choose {', '.join(choices)}.")
-
-
-def _share(config: Any, *names: str) -> None:
-    for name in names:
-        if not 0.0 <= getattr(config, name) < 1.0:
-            raise OptionError(f"{name} {getattr(config, name)} is outside [0, 1).")
-
-
-def _not_negative(config: Any, *names: str) -> None:
-    for name in names:
-        if not 0.0 <= getattr(config, name) < math.inf:
-            raise OptionError(f"{name} is {getattr(config, name)}; it must be at least 0.")
-
-
-def _positive(config: Any, *names: str) -> None:
-    for name in names:
-        if not 0.0 < getattr(config, name) < math.inf:
-            raise OptionError(f"{name} is {getattr(config, name)}; it must be greater than 0.")
 
 
 def _check_ties(ties: str, layers: int) -> None:
@@ -92,95 +41,96 @@ class ModelConfig:
     docs/import.md maps the fields that the paper lacks to the settings of other toolkits.
     """
 
-    vocabulary_size: int = _setting(
-        37_000, "V: tokens shared by source, target and output, or those of the target."
+    vocabulary_size: int = setting(
+        37_000, "V: tokens shared by source, target and output, or those of the target.", least=1
     )
-    encoder_layers: int = _setting(6, "N: layers of the encoder.")
-    decoder_layers: int = _setting(6, "N: layers of the decoder.")
-    d_model: int = _setting(512, "Width of every layer's input and output.")
-    d_ff: int = _setting(2048, "Inner width of the feed-forward layers.")
-    decoder_d_ff: int = _setting(0, "Inner width of the decoder's feed-forward layers; 0: d_ff.")
-    heads: int = _setting(8, "h: attention heads, with values of d_v = d_model / h columns.")
-    key_size: int = _setting(0, "d_k: columns of a head's queries and keys; 0: d_v.")
-    dropout: float = _setting(0.1, "P_drop: dropout of sub-layer outputs and embedding sums.")
-    attention_dropout: float = _setting(
+    encoder_layers: int = setting(6, "N: layers of the encoder.", least=1)
+    decoder_layers: int = setting(6, "N: layers of the decoder.", least=1)
+    d_model: int = setting(512, "Width of every layer's input and output.", least=1)
+    d_ff: int = setting(2048, "Inner width of the feed-forward layers.", least=1)
+    decoder_d_ff: int = setting(
+        0, "Inner width of the decoder's feed-forward layers; 0: d_ff.", least=0
+    )
+    heads: int = setting(
+        8, "h: attention heads, with values of d_v = d_model / h columns.", least=1
+    )
+    key_size: int = setting(0, "d_k: columns of a head's queries and keys; 0: d_v.", least=0)
+    dropout: float = setting(
+        0.1, "P_drop: dropout of sub-layer outputs and embedding sums.", least=0, below=1
+    )
+    attention_dropout: float = setting(
         0.0, "Dropout of attention weights; the paper has none (tensor2tensor, fairseq: "
-        "attention_dropout).",
+        "attention_dropout).", least=0, below=1,
     )  # fmt: skip
-    activation_dropout: float = _setting(
+    activation_dropout: float = setting(
         0.0, "Dropout between the two matmuls of feed-forward layers; the paper has none "
-        "(tensor2tensor: relu_dropout; fairseq: activation_dropout).",
+        "(tensor2tensor: relu_dropout; fairseq: activation_dropout).", least=0, below=1,
     )  # fmt: skip
-    norm: str = _setting(
+    norm: str = setting(
         "post", "LayerNorm after each residual sum (post, the paper) or before each sub-layer "
         "(pre).",
         ("post", "pre"),
     )  # fmt: skip
-    layer_norm_epsilon: float = _setting(1e-5, "Added to the variance in LayerNorm.")
-    positions: str = _setting(
+    layer_norm_epsilon: float = setting(1e-5, "Added to the variance in LayerNorm.", above=0)
+    positions: str = setting(
         "sinusoidal", "Position encodings: sinusoidal, or learned (Table 3, row E).",
         ("sinusoidal", "learned"),
     )  # fmt: skip
-    max_positions: int = _setting(512, "Rows of a table of learned positions.")
-    decoder_mixer: str = _setting(
+    max_positions: int = setting(512, "Rows of a table of learned positions.", least=1)
+    decoder_mixer: str = setting(
         "self-attention", "First sub-layer of decoder layers: self-attention (the paper), or ssru, "
         "a recurrent unit whose state is one vector (Kim et al. 2019).",
         ("self-attention", "ssru"),
     )  # fmt: skip
-    decoder_ties: str = _setting(
+    decoder_ties: str = setting(
         "", "A number for each decoder layer, such as 1,1,2,2: layers of the same number share "
         "their weights; empty: none do.",
     )  # fmt: skip
-    source_vocabulary_size: int = _setting(
-        0, "Size of a separate source vocabulary; 0: source and target share one."
+    source_vocabulary_size: int = setting(
+        0, "Size of a separate source vocabulary; 0: source and target share one.", least=0
     )
-    tied: str = _setting(
+    tied: str = setting(
         "all", "Shared matrices among the three of section 3.4: all (the paper); output: target "
         "and output (fairseq's share_decoder_input_output_embed); input: source and target; none.",
         ("all", "output", "input", "none"),
     )  # fmt: skip
 
     # ---- settings of imported models only ----
-    output_bias: bool = _setting(
+    output_bias: bool = setting(
         False, "Add a bias to the logits: Marian's decoder_ff_logit_out_b, OpenNMT's generator.",
         imported=True,
     )  # fmt: skip
-    activation: str = _setting(
+    activation: str = setting(
         "relu", "Activation between the two feed-forward matmuls: relu (the paper); gelu, exact "
         "(Hendrycks and Gimpel 2016; BART); swish (Ramachandran et al. 2017; Marian).",
         ("relu", "gelu", "swish"), imported=True,
     )  # fmt: skip
-    sinusoid: str = _setting(
+    sinusoid: str = setting(
         "interleaved", "Layout of sinusoidal positions: interleaved sines and cosines (the paper); "
         "concatenated: all sines, then all cosines (Marian); tensor2tensor: concatenated, with a "
         "longest wavelength of exactly 10,000 * 2 pi (get_timing_signal_1d; fairseq, OpenNMT-tf).",
         ("interleaved", "concatenated", "tensor2tensor"), imported=True,
     )  # fmt: skip
-    first_position: int = _setting(
+    first_position: int = setting(
         0, "First sinusoidal position: 1 in OpenNMT-tf, 2 in fairseq (its padding_idx + 1).",
-        imported=True,
+        imported=True, least=0,
     )  # fmt: skip
-    own_target_positions: bool = _setting(
+    own_target_positions: bool = setting(
         False, "Use a separate table of learned positions for the target (BART).", imported=True
     )
-    scale_embedding: bool = _setting(
+    scale_embedding: bool = setting(
         True, "Multiply embeddings by sqrt(d_model) (section 3.4; not in BART).", imported=True
     )
-    norm_embedding: bool = _setting(
+    norm_embedding: bool = setting(
         False, "Apply LayerNorm to the embedding sums (BART's layernorm_embedding).", imported=True
     )
-    source_end: bool = _setting(
+    source_end: bool = setting(
         True, "Append the end symbol to the source (fairseq, Marian; not in OpenNMT).",
         imported=True,
     )  # fmt: skip
 
     def __post_init__(self) -> None:
-        _at_least(self, 1, "vocabulary_size", "encoder_layers", "decoder_layers")
-        _at_least(self, 1, "d_model", "d_ff", "heads", "max_positions")
-        _at_least(self, 0, "key_size", "source_vocabulary_size", "first_position")
-        _at_least(self, 0, "decoder_d_ff")
-        _positive(self, "layer_norm_epsilon")
-        _one_of_its_choices(self)
+        check_settings(self)
         _check_ties(self.decoder_ties, self.decoder_layers)
         if self.source_vocabulary_size and self.shares_input:
             raise OptionError(
@@ -198,7 +148,6 @@ class ModelConfig:
             raise OptionError(
                 f"d_model {self.d_model} is odd; positions come in sine-cosine pairs."
             )
-        _share(self, *DROPOUTS)
 
     @property
     def d_k(self) -> int:
@@ -275,92 +224,92 @@ class TrainConfig:
     """Training recipe. Defaults are the paper's (sections 5.1 to 5.4 and 6.1) for `base`."""
 
     # ---- batches ----
-    batch_tokens: int = _setting(
-        25_000, "Maximum source and target tokens per optimizer step, padding included."
+    batch_tokens: int = setting(
+        25_000, "Maximum source and target tokens per optimizer step, padding included.", least=1
     )
-    micro_batch_tokens: int = _setting(
+    micro_batch_tokens: int = setting(
         0, "Tokens per forward pass, of sentences of similar length; processes share the forward "
         "passes of a step, and gradients accumulate. 0: the step's tokens per process, if the "
-        "GPU's memory can take them.",
+        "GPU's memory can take them.", least=0,
     )  # fmt: skip
-    max_length: int = _setting(
+    max_length: int = setting(
         256, "Skip pairs with a side of more tokens (and count them).",
-        flag="--max-pair-length",
+        flag="--max-pair-length", least=1,
     )  # fmt: skip
-    seed: int = _setting(1, "Seed of the initial weights, the order of batches, and dropout.")
-    corpus_weights: str = _setting(
+    seed: int = setting(
+        1, "Seed of the initial weights, the order of batches, and dropout.", least=0
+    )
+    corpus_weights: str = setting(
         "", "How often an epoch has each pair of the corpora of --data, in their order, such as "
         "10,1 or 1,0.25; a quarter is another one in each epoch. Empty: once.",
     )  # fmt: skip
 
     # ---- optimizer: Adam with the schedule of equation 3 ----
-    steps: int = _setting(100_000, "Optimizer steps.")
-    warmup_steps: int = _setting(4_000, "Steps of learning-rate warm-up.")
-    learning_rate: float = _setting(
+    steps: int = setting(100_000, "Optimizer steps.", least=1)
+    warmup_steps: int = setting(4_000, "Steps of learning-rate warm-up.", least=1)
+    learning_rate: float = setting(
         0.0, "Learning rate at the end of warm-up; 0: that of equation 3, "
-        "(d_model * warmup_steps)^-0.5.",
+        "(d_model * warmup_steps)^-0.5.", least=0,
     )  # fmt: skip
-    learning_rate_scale: float = _setting(1.0, "Factor of the learning rate.")
-    cooldown_steps: int = _setting(0, "Last steps, in which the learning rate falls linearly to 0.")
-    adam_beta1: float = _setting(0.9, "Adam's beta_1.")
-    adam_beta2: float = _setting(0.98, "Adam's beta_2.")
-    adam_epsilon: float = _setting(1e-9, "Adam's epsilon.")
-    clip_norm: float = _setting(
-        0.0, "Largest L2 norm of the gradients of a step, over all weights; larger gradients are "
-        "scaled down to it. 0: no limit.",
-    )  # fmt: skip
-    label_smoothing: float = _setting(
-        0.1, "Label smoothing: share of the target distribution spread over the vocabulary."
+    learning_rate_scale: float = setting(1.0, "Factor of the learning rate.", above=0)
+    cooldown_steps: int = setting(
+        0, "Last steps, in which the learning rate falls linearly to 0.", least=0
     )
-    guided_alignment: float = _setting(
-        0.0, "Weight of the loss of guided alignment, which trains a head of cross-attention on "
-        "the alignments of --data (Chen et al. 2016). 0: none.",
+    adam_beta1: float = setting(0.9, "Adam's beta_1.", least=0, below=1)
+    adam_beta2: float = setting(0.98, "Adam's beta_2.", least=0, below=1)
+    adam_epsilon: float = setting(1e-9, "Adam's epsilon.", above=0)
+    clip_norm: float = setting(
+        0.0, "Largest L2 norm of the gradients of a step, over all weights; larger gradients are "
+        "scaled down to it. 0: no limit.", least=0,
     )  # fmt: skip
-    guided_alignment_layer: int = _setting(
+    label_smoothing: float = setting(
+        0.1, "Label smoothing: share of the target distribution spread over the vocabulary.",
+        least=0, below=1,
+    )  # fmt: skip
+    guided_alignment: float = setting(
+        0.0, "Weight of the loss of guided alignment, which trains a head of cross-attention on "
+        "the alignments of --data (Chen et al. 2016). 0: none.", least=0,
+    )  # fmt: skip
+    guided_alignment_layer: int = setting(
         -1, "Decoder layer of that head, its first, from 0; -1: the last, -2: the one before.",
     )  # fmt: skip
-    precision: str = _setting(
+    precision: str = setting(
         "auto", "Precision of matmuls; auto: bf16 where the processor has instructions for it, "
         "fp16 with loss scaling on older GPUs, fp32 otherwise.",
         ("auto", "fp32", "bf16", "fp16"),
     )  # fmt: skip
-    compile: str = _setting(
+    compile: str = setting(
         "auto", "Compile the layers and the loss (torch.compile); auto: on a GPU.",
         ("auto", "on", "off"),
     )  # fmt: skip
-    cudnn_attention: str = _setting(
+    cudnn_attention: str = setting(
         "off", "cuDNN's attention on a GPU; it makes a plan for every new shape of a batch, which "
         "takes longer than a step (docs/train.md).",
         ("off", "on"),
     )  # fmt: skip
 
     # ---- checkpoints, validation and logging ----
-    checkpoint_every: int = _setting(1_500, "Steps between checkpoints.")
-    average_checkpoints: int = _setting(5, "Number of last checkpoints to keep and average.")
-    validate_every: int = _setting(
+    checkpoint_every: int = setting(1_500, "Steps between checkpoints.", least=1)
+    average_checkpoints: int = setting(
+        5, "Number of last checkpoints to keep and average.", least=1
+    )
+    validate_every: int = setting(
         15_000, "Steps between validations; the last step is validated, too. 0: only the average "
-        "of the last checkpoints.",
+        "of the last checkpoints.", least=0,
     )  # fmt: skip
-    best_metric: str = _setting(
+    best_metric: str = setting(
         "bleu", "Validation metric that selects checkpoint-best: loss, or the BLEU or chrF of "
         "greedy search; for trees, the F1 of their brackets.",
         tuple(METRICS),
     )  # fmt: skip
-    patience: int = _setting(
+    patience: int = setting(
         0, "Stop after this many validations in a row without a better best_metric. 0: never.",
+        least=0,
     )  # fmt: skip
-    log_every: int = _setting(50, "Steps between lines of metrics.jsonl.")
+    log_every: int = setting(50, "Steps between lines of metrics.jsonl.", least=1)
 
     def __post_init__(self) -> None:
-        _at_least(self, 1, "batch_tokens", "max_length")
-        _at_least(self, 1, "steps", "warmup_steps")
-        _at_least(self, 1, "checkpoint_every", "average_checkpoints", "log_every")
-        _at_least(self, 0, "micro_batch_tokens", "seed", "validate_every", "patience")
-        _at_least(self, 0, "cooldown_steps")
-        _positive(self, "learning_rate_scale", "adam_epsilon")
-        _not_negative(self, "learning_rate", "clip_norm", "guided_alignment")
-        _share(self, "adam_beta1", "adam_beta2", "label_smoothing")
-        _one_of_its_choices(self)
+        check_settings(self)
         _ = self.weights_of_corpora
         if self.patience and not self.validate_every:
             raise OptionError(
@@ -431,23 +380,13 @@ PRESETS: dict[str, Preset] = {
     "tiny": _preset(
         {"vocabulary_size": 2_000, "encoder_layers": 2, "decoder_layers": 2, "d_model": 128}
         | {"d_ff": 512, "heads": 4},
-        {
-            "batch_tokens": 2_048,
-            "steps": 1_200,
-            "warmup_steps": 300,
-            "checkpoint_every": 100,
-        }
+        {"batch_tokens": 2_048, "steps": 1_200, "warmup_steps": 300, "checkpoint_every": 100}
         | {"validate_every": 400, "log_every": 20, "learning_rate_scale": 0.8},
     ),
     "small": _preset(
         {"vocabulary_size": 8_000, "encoder_layers": 3, "decoder_layers": 3, "d_model": 256}
         | {"d_ff": 1_024, "heads": 4, "dropout": 0.2},
-        {
-            "batch_tokens": 4_096,
-            "steps": 2_000,
-            "warmup_steps": 800,
-            "checkpoint_every": 100,
-        }
+        {"batch_tokens": 4_096, "steps": 2_000, "warmup_steps": 800, "checkpoint_every": 100}
         | {"validate_every": 500, "log_every": 20},
     ),
     # `base` with half its layers and an eighth of its widths: CPUs can train all of Table 3. 16,000
@@ -456,12 +395,7 @@ PRESETS: dict[str, Preset] = {
     "miniature": _preset(
         {"vocabulary_size": 2_000, "encoder_layers": 3, "decoder_layers": 3, "d_model": 64}
         | {"d_ff": 256},
-        {
-            "batch_tokens": 512,
-            "steps": 16_000,
-            "warmup_steps": 600,
-            "checkpoint_every": 1_000,
-        }
+        {"batch_tokens": 512, "steps": 16_000, "warmup_steps": 600, "checkpoint_every": 1_000}
         | {"validate_every": 0, "log_every": 100, "learning_rate_scale": 0.6},
     ),
     "base": _preset({}, {}),

@@ -8,12 +8,10 @@ first download and checks later downloads against it.
 
 from __future__ import annotations
 
-import dataclasses
-import math
 from dataclasses import dataclass
 from typing import Any
 
-from translate_trt.runtime.errors import OptionError
+from translate_trt.train.setting import check_settings, setting
 
 BASE_URL = "https://www.statmt.org"
 
@@ -140,76 +138,47 @@ CORPORA: dict[str, Corpus] = {
 }
 
 
-def _setting(
-    default: Any, description: str, flag: str | None = None, choices: tuple[str, ...] = ()
-) -> Any:
-    """Define a field and its help text in `translate-trt data prepare --help`.
-
-    Args:
-        default: Default of the field.
-        description: Help text.
-        flag: Command-line flag, if not named after the field.
-        choices: Allowed values; empty for any.
-    """
-    metadata = {"help": description, "flag": flag, "choices": choices}
-    return dataclasses.field(default=default, metadata=metadata)
-
-
-_TYPES = ("bpe", "unigram")
-_NORMALIZATIONS = ("nmt_nfkc", "identity")
-
-
 @dataclass(frozen=True)
 class PrepareOptions:
     """Options of cleaning, vocabulary training and tokenization."""
 
     # ---- cleaning ----
-    max_length: int = _setting(
+    max_length: int = setting(
         256, "Drop pairs with a side of more tokens, the end symbol included.",
-        flag="--max-pair-length",
+        least=2, flag="--max-pair-length",
     )  # fmt: skip
     # Of 45,155 carefully translated pairs (WMT news tests into German and French), a ratio of 3
     # drops 8, 2 drops 44 and 1.5 drops 642; in noisy text it drops misaligned pairs. Characters are
     # counted because words are not comparable between languages (compounds, no spaces).
-    max_length_ratio: float = _setting(
+    max_length_ratio: float = setting(
         3.0,
         "Drop pairs whose longer side has more than this many times the characters of the shorter "
         "side, plus 10 (the lengths of short sentences vary).",
+        least=1,
     )
-    keep_duplicates: bool = _setting(False, "Keep repetitions of a pair.")
+    keep_duplicates: bool = setting(False, "Keep repetitions of a pair.")
 
     # ---- the vocabulary ----
-    vocabulary_size: int = _setting(
+    vocabulary_size: int = setting(
         37_000, "Tokens shared by both languages, or those of the target."
     )
-    source_vocabulary_size: int = _setting(
-        0, "Tokens of a vocabulary of the source alone; 0: both languages share one."
+    source_vocabulary_size: int = setting(
+        0, "Tokens of a vocabulary of the source alone; 0: both languages share one.", least=0
     )
-    vocabulary_type: str = _setting("bpe", "bpe (the paper) or unigram.", choices=_TYPES)
-    normalization: str = _setting(
+    vocabulary_type: str = setting("bpe", "bpe (the paper) or unigram.", ("bpe", "unigram"))
+    normalization: str = setting(
         "nmt_nfkc", "Normalization of text by the vocabularies: nmt_nfkc, or identity, which "
         "changes no character.",
-        choices=_NORMALIZATIONS,
+        ("nmt_nfkc", "identity"),
     )  # fmt: skip
-    vocabulary_sentences: int = _setting(
-        2_000_000, "Sentences to sample for training the vocabulary, half of each language."
-    )
-    seed: int = _setting(1, "Seed of the sample.")
+    vocabulary_sentences: int = setting(
+        2_000_000, "Sentences to sample for training the vocabulary, half of each language.",
+        least=2,
+    )  # fmt: skip
+    seed: int = setting(1, "Seed of the sample.", least=0)
 
     def __post_init__(self) -> None:
-        for name, least in (
-            ("max_length", 2), ("vocabulary_sentences", 2), ("seed", 0),
-            ("source_vocabulary_size", 0),
-        ):  # fmt: skip
-            if getattr(self, name) < least:
-                raise OptionError(f"{name} is {getattr(self, name)}; it must be at least {least}.")
-        if not 1.0 <= self.max_length_ratio < math.inf:
-            raise OptionError(
-                f"max_length_ratio is {self.max_length_ratio}; it must be a number from 1 up."
-            )
-        for name, choices in (("vocabulary_type", _TYPES), ("normalization", _NORMALIZATIONS)):
-            if getattr(self, name) not in choices:
-                raise OptionError(f"{name} {getattr(self, name)!r}: choose {' or '.join(choices)}.")
+        check_settings(self)
 
 
 #: Options of `data prepare --trees` that differ from those of translation. Labels are more than
