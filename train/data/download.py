@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import http.client
 import json
@@ -19,6 +20,7 @@ from tqdm import tqdm
 
 from translate_trt.runtime.errors import DownloadError, OptionError
 from translate_trt.runtime.io.atomic_files import output_error, write_json
+from translate_trt.runtime.io.hashing import sha256_of_file
 from translate_trt.runtime.io.locks import lock_beside, locked
 from translate_trt.train.data.corpora import Archive
 
@@ -98,8 +100,7 @@ def download(archive: Archive, base_url: str, directory: Path) -> Path:
             downloading the same file into it.
     """
     url = archive.url(base_url)
-    if not url.startswith(("http://", "https://")):
-        raise OptionError(f"{base_url} is not a URL that starts with http:// or https://.")
+    _check_address(base_url)
     path = directory / archive.file_name
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -120,8 +121,7 @@ def read_url(url: str) -> bytes:
         DownloadError: The document does not exist, is not reachable, or is too large.
         OptionError: The address is not http or https.
     """
-    if not url.startswith(("http://", "https://")):
-        raise OptionError(f"{url} is not a URL that starts with http:// or https://.")
+    _check_address(url)
     request = urllib.request.Request(url, headers={"User-Agent": "translate-trt"})
     try:
         with _opener().open(request, timeout=TIMEOUT_SECONDS) as response:
@@ -132,6 +132,11 @@ def read_url(url: str) -> bytes:
     if len(content) > _MAX_DOCUMENT:
         raise DownloadError(f"{url} has more than {_MAX_DOCUMENT:,} bytes; it is not a document.")
     return content
+
+
+def _check_address(url: str) -> None:
+    if not url.startswith(("http://", "https://")):
+        raise OptionError(f"{url} is not a URL that starts with http:// or https://.")
 
 
 def _download(archive: Archive, url: str, directory: Path, path: Path) -> None:
@@ -289,11 +294,15 @@ def _check(path: Path, archive: Archive, recorded: str | None, url: str) -> dict
     Raises:
         DownloadError: A checksum differs.
     """
-    size = path.stat().st_size
-    sums = _checksums(path, ("sha256", "md5") if archive.md5 else ("sha256",))
-    wanted = [("SHA-256", archive.sha256, sums["sha256"]), ("MD5", archive.md5, sums.get("md5"))]
+    sha256, size = sha256_of_file(path)
     if archive.sha256 is None:
-        wanted.append((f"SHA-256 (from {RECORD})", recorded, sums["sha256"]))
+        wanted = [(f"SHA-256 (from {RECORD})", recorded, sha256)]
+    else:
+        wanted = [("SHA-256", archive.sha256, sha256)]
+    if archive.md5 is not None:
+        with path.open("rb") as file:
+            md5 = hashlib.file_digest(file, functools.partial(hashlib.md5, usedforsecurity=False))
+        wanted.insert(0, ("MD5", archive.md5, md5.hexdigest()))
     for name, right, found in wanted:
         if right is not None and right != found:
             raise DownloadError(
@@ -301,16 +310,7 @@ def _check(path: Path, archive: Archive, recorded: str | None, url: str) -> dict
                 f"it is damaged or another file. Delete it and run the command again. "
                 f"{archive.remedy}"
             )
-    return {"bytes": size, "sha256": sums["sha256"]}
-
-
-def _checksums(path: Path, names: tuple[str, ...]) -> dict[str, str]:
-    digests = {name: hashlib.new(name, usedforsecurity=False) for name in names}
-    with path.open("rb") as file:
-        while block := file.read(BLOCK):
-            for digest in digests.values():
-                digest.update(block)
-    return {name: digest.hexdigest() for name, digest in digests.items()}
+    return {"bytes": size, "sha256": sha256}
 
 
 def _read_record(directory: Path) -> dict[str, Any]:

@@ -125,6 +125,26 @@ def _lengths(sentences: list[list[int]]) -> NDArray[np.int64]:
     return np.array([len(sentence) + 1 for sentence in sentences], dtype=np.int64)
 
 
+class _Stream:
+    """Files of the concatenated elements of all pairs, and of the offset of each pair's.
+
+    Attributes:
+        total: Number of elements written so far.
+        longest: Largest number of elements of a pair.
+    """
+
+    def __init__(self, offsets: BinaryIO, elements: BinaryIO) -> None:
+        self._offsets, self._elements = offsets, elements
+        self.total = self.longest = 0
+        offsets.write(np.zeros(1, np.int64).tobytes())
+
+    def append(self, elements: bytes, counts: NDArray[np.int64]) -> None:
+        self._elements.write(elements)
+        self._offsets.write((self.total + np.cumsum(counts)).tobytes())
+        self.total += int(counts.sum())
+        self.longest = max(self.longest, int(counts.max(initial=0)))
+
+
 class SplitWriter:
     """Incremental writer of the token files of a split, which are fsynced at the end.
 
@@ -141,30 +161,16 @@ class SplitWriter:
     """
 
     def __init__(self, directory: Path, name: str, linked: bool = False) -> None:
-        self._names = [f"{name}.{side}" for side in SIDES]
-        self._linked = f"{name}.{ALIGNMENT}" if linked else None
-        self._links: list[BinaryIO] = []
-        self._link_elements = self.unlinked = 0
-        self._directory = directory
+        self._paths = [directory / file for file in split_files(name, linked)]
         self._stack = contextlib.ExitStack()
-        self._tokens: list[BinaryIO] = []
-        self._offsets: list[BinaryIO] = []
-        self.pairs = 0
-        self._total = [0, 0]
-        self._longest = [0, 0]
+        self._files: list[BinaryIO] = []
+        self._streams: list[_Stream] = []
+        self.pairs = self.unlinked = 0
 
     def __enter__(self) -> Self:
-        for name in self._names:
-            self._tokens.append(self._open(f"{name}.tokens"))
-            self._offsets.append(self._open(f"{name}.offsets"))
-            self._offsets[-1].write(np.zeros(1, np.int64).tobytes())
-        if self._linked is not None:
-            self._links = [self._open(f"{self._linked}.{part}") for part in ("links", "offsets")]
-            self._links[1].write(np.zeros(1, np.int64).tobytes())
+        self._files = [self._stack.enter_context(path.open("wb")) for path in self._paths]
+        self._streams = list(map(_Stream, self._files[::2], self._files[1::2]))
         return self
-
-    def _open(self, name: str) -> BinaryIO:
-        return self._stack.enter_context((self._directory / name).open("wb"))
 
     def __exit__(
         self,
@@ -174,45 +180,47 @@ class SplitWriter:
     ) -> None:
         with self._stack:
             if kind is None:
-                for file in (*self._tokens, *self._offsets, *self._links):
+                for file in self._files:
                     file.flush()
                     os.fsync(file.fileno())
 
     def append(self, encoded: Encoded) -> None:
         """Append pairs to the files."""
         self.pairs += len(encoded.lengths[0])
-        for side, lengths in enumerate(encoded.lengths):
-            self._tokens[side].write(encoded.tokens[side])
-            self._offsets[side].write((self._total[side] + np.cumsum(lengths)).tobytes())
-            self._total[side] += int(lengths.sum())
-            self._longest[side] = max(self._longest[side], int(lengths.max(initial=0)))
-        if self._links and encoded.links is not None:
+        source, target, *alignment = self._streams
+        source.append(encoded.tokens[0], encoded.lengths[0])
+        target.append(encoded.tokens[1], encoded.lengths[1])
+        if alignment and encoded.links is not None:
             positions, counts = encoded.links
-            self._links[0].write(positions)
-            self._links[1].write((self._link_elements + 2 * np.cumsum(counts)).tobytes())
-            self._link_elements += 2 * int(counts.sum())
+            alignment[0].append(positions, 2 * counts)
             self.unlinked += encoded.unlinked
 
     def entry(self) -> dict[str, Any]:
         """Return the split's entry in data.json; the files must be closed."""
-        paths = [
-            self._directory / f"{name}.{part}"
-            for name in self._names
-            for part in ("offsets", "tokens")
-        ]
-        links: dict[str, Any] = {}
-        if self._linked is not None:
-            paths += [self._directory / f"{self._linked}.{part}" for part in ("offsets", "links")]
-            links = {"link_elements": self._link_elements, "unlinked": self.unlinked}
+        source, target, *alignment = self._streams
+        links = {}
+        if alignment:
+            links = {"link_elements": alignment[0].total, "unlinked": self.unlinked}
         return {
             "pairs": self.pairs,
-            "source_tokens": self._total[0],
-            "target_tokens": self._total[1],
-            "longest_source": self._longest[0],
-            "longest_target": self._longest[1],
+            "source_tokens": source.total,
+            "target_tokens": target.total,
+            "longest_source": source.longest,
+            "longest_target": target.longest,
             **links,
-            "fingerprint": fingerprint_files(paths),
+            "fingerprint": fingerprint_files(self._paths),
         }
+
+
+def split_files(name: str, linked: bool) -> list[str]:
+    """Return the names of the token files of a split, in the order of their fingerprint.
+
+    Args:
+        name: Name of the split.
+        linked: Whether the pairs have alignments.
+    """
+    streams = [(side, "tokens") for side in SIDES] + [(ALIGNMENT, "links")] * linked
+    return [f"{name}.{side}.{part}" for side, kind in streams for part in ("offsets", kind)]
 
 
 def fingerprint_files(paths: Sequence[Path]) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
+import functools
 import importlib.metadata
 import itertools
 import json
@@ -32,6 +32,7 @@ from translate_trt.runtime.io.atomic_files import (
     output_error,
     write_json,
 )
+from translate_trt.runtime.io.hashing import sha256_of_file
 from translate_trt.runtime.io.locks import LOCK, TEMPORARY, locked
 from translate_trt.runtime.text.bracketings import build_tree
 from translate_trt.train.data.alignments import check_length
@@ -49,10 +50,16 @@ from translate_trt.train.data.encode import (
     Encoded,
     SplitWriter,
     encode_lines,
+    split_files,
     token_type,
 )
 from translate_trt.train.data.terminology import TerminologyOptions
-from translate_trt.train.data.text_sources import LineSource, Pair, read_line_chunks
+from translate_trt.train.data.text_sources import (
+    LineSource,
+    Pair,
+    decode_lines,
+    read_line_chunks,
+)
 from translate_trt.train.data.vocabulary import (
     SMALLEST_VOCABULARY,
     WORDS,
@@ -234,8 +241,8 @@ def _fill(
         "target_language": preparation.languages[1],
         "vocabulary_size": vocabularies.sizes[1],
         "source_vocabulary_size": vocabularies.sizes[0] if vocabularies.are_separate else 0,
-        "tokenizer_sha256": _sha256(vocabularies.files[1]),
-        "source_tokenizer_sha256": _sha256(vocabularies.files[0]),
+        "tokenizer_sha256": sha256_of_file(vocabularies.files[1])[0],
+        "source_tokenizer_sha256": sha256_of_file(vocabularies.files[0])[0],
         "token_type": vocabularies.token_type,
         "splits": splits,
         "settings": dataclasses.asdict(options),
@@ -246,22 +253,14 @@ def _fill(
     }
 
 
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
 def _obsolete(out: Path) -> Iterator[Path]:
     """List all files that an earlier preparation may have written, data.json first."""
     yield out / INDEX
     for name in (TOKENIZER, *TOKENIZERS):
         yield out / name
     for name in ("test", "valid", "train"):  # new data may have no test set to replace an old one
-        yield out / f"{name}.trees.txt"
-        for suffix in ("links", "offsets"):
-            yield out / f"{name}.{ALIGNMENT}.{suffix}"
-        for side in SIDES:
-            for suffix in ("tokens", "offsets", "txt"):
-                yield out / f"{name}.{side}.{suffix}"
+        texts = (f"{name}.{kind}.txt" for kind in ("trees", *SIDES))
+        yield from (out / file for file in (*texts, *split_files(name, linked=True)))
 
 
 class _Clock:
@@ -421,16 +420,14 @@ def _train_vocabularies(
     kind = options.vocabulary_type
 
     def train(path: Path, wanted: int, sides: tuple[int, ...], symbols: Sequence[str]) -> int:
-        log.info("training a vocabulary of %d tokens on %d pairs", wanted, len(sample))
-        lines = _sampled_lines(text, sample, sides, pool)
-        size = train_tokenizer(lines, wanted, path, kind, symbols, options.normalization)
-        if size < wanted:
-            log.warning("the text gave a vocabulary of %d tokens instead of %d", size, wanted)
-        return size
+        read = functools.partial(_read_lines, text.paths, sides)
+        lines = itertools.chain.from_iterable(pool.map(read, _pick(text, sample)))
+        return train_tokenizer(lines, wanted, path, kind, symbols, options.normalization)
 
     def collect_labels(path: Path) -> int:
         log.info("collecting the labels of %d trees", len(rows))
-        labels = sorted(_target_words(text, rows, pool))
+        read = functools.partial(_read_words, text.paths, (1,))
+        labels = sorted(set(itertools.chain.from_iterable(pool.map(read, _pick(text, rows)))))
         # A rare label is a token as well, whatever size was requested.
         wanted = len(labels) + SMALLEST_VOCABULARY
         return train_tokenizer(labels, wanted, path, WORDS, normalization=options.normalization)
@@ -448,42 +445,25 @@ def _train_vocabularies(
     return _Vocabularies((source, target), (source_size, target_size))
 
 
-_PickingTask = tuple[tuple[Path, ...], _Chunk, NDArray[np.int64], tuple[int, ...]]
+_Picked = tuple[_Chunk, NDArray[np.int64]]  # a chunk, and rows of it
 
 
-def _picking_tasks(
-    text: _CleanText, rows: NDArray[np.int64], sides: tuple[int, ...]
-) -> Iterator[_PickingTask]:
+def _pick(text: _CleanText, rows: NDArray[np.int64]) -> Iterator[_Picked]:
     """Iterate over the chunks that have some of the rows."""
     for chunk in text.chunks:
         begin, end = np.searchsorted(rows, (chunk.rows.start, chunk.rows.stop))
         if begin < end:
-            yield text.paths, chunk, rows[begin:end] - chunk.rows.start, sides
+            yield chunk, rows[begin:end] - chunk.rows.start
 
 
-def _sampled_lines(
-    text: _CleanText, sample: NDArray[np.int64], sides: tuple[int, ...], pool: WorkerPool
-) -> Iterator[str]:
-    for lines in pool.map(_pick_lines, _picking_tasks(text, sample, sides)):
-        yield from lines
-
-
-def _target_words(text: _CleanText, rows: NDArray[np.int64], pool: WorkerPool) -> set[str]:
-    """Return the different words of the target lines of rows."""
-    words = set[str]()
-    for found in pool.map(_pick_words, _picking_tasks(text, rows, (1,))):
-        words |= found
-    return words
-
-
-def _pick_words(task: _PickingTask) -> set[str]:
+def _read_words(paths: tuple[Path, ...], sides: tuple[int, ...], picked: _Picked) -> set[str]:
     """Return the different words of rows of a chunk."""
-    return {word for line in _pick_lines(task) for word in line.split()}
+    return {word for line in _read_lines(paths, sides, picked) for word in line.split()}
 
 
-def _pick_lines(task: _PickingTask) -> list[str]:
+def _read_lines(paths: tuple[Path, ...], sides: tuple[int, ...], picked: _Picked) -> list[str]:
     """Read rows of a chunk: all lines of the first side, then those of the second."""
-    paths, chunk, rows, sides = task
+    chunk, rows = picked
     lines = _read_chunk(paths, chunk)
     return [lines[side][row] for side in sides for row in rows]
 
@@ -510,15 +490,12 @@ def _encode(
 ) -> tuple[dict[str, Any], int]:
     """Write the training split; return its entry in data.json and the number of annotated pairs."""
     options, terminology = preparation.options, preparation.terminology
-    kind, corpora = vocabularies.token_type, [0] * len(preparation.train)
-    settings = vocabularies.files, options.max_length, kind, terminology, options.seed
-    annotated = 0
-    tasks = (
-        _EncodingTask(text.paths, chunk, text.keep[chunk.rows], *settings) for chunk in text.chunks
-    )
+    corpora, annotated = [0] * len(preparation.train), 0
+    encode = functools.partial(_encode_chunk, text.paths, vocabularies, options, terminology)
+    tasks = ((chunk, text.keep[chunk.rows]) for chunk in text.chunks)
     linked = bool(preparation.alignments)
     with SplitWriter(work, "train", linked) as writer, _bar("tokenizing", len(text.keep)) as bar:
-        for (encoded, count), chunk in zip(pool.map(_encode_task, tasks), text.chunks, strict=True):
+        for (encoded, count), chunk in zip(pool.map(encode, tasks), text.chunks, strict=True):
             annotated += count
             writer.append(encoded)
             corpora[chunk.corpus] += len(encoded.lengths[0])
@@ -546,28 +523,26 @@ def _encode(
     return entry, annotated
 
 
-@dataclass(frozen=True)
-class _EncodingTask:
-    paths: tuple[Path, ...]
-    chunk: _Chunk
-    keep: NDArray[np.bool_]
-    tokenizers: tuple[Path, Path]
-    max_length: int | None
-    kind: str
-    terminology: TerminologyOptions | None
-    seed: int
-
-
-def _encode_task(task: _EncodingTask) -> tuple[Encoded, int]:
+def _encode_chunk(
+    paths: tuple[Path, ...],
+    vocabularies: _Vocabularies,
+    options: PrepareOptions,
+    terminology: TerminologyOptions | None,
+    task: tuple[_Chunk, NDArray[np.bool_]],
+) -> tuple[Encoded, int]:
+    """Tokenize the pairs of a chunk that are kept; count those that are annotated."""
+    chunk, keep = task
     source, target, *alignments = (
-        [line for line, kept in zip(lines, task.keep.tolist(), strict=True) if kept]
-        for lines in _read_chunk(task.paths, task.chunk)
+        [line for line, kept in zip(lines, keep.tolist(), strict=True) if kept]
+        for lines in _read_chunk(paths, chunk)
     )
     annotated = 0
-    if task.terminology is not None:
-        source, target, annotated = task.terminology.annotate(source, target, task.seed)
-    links = alignments[0] if alignments else None
-    encoded = encode_lines(source, target, task.tokenizers, task.max_length, task.kind, links)
+    if terminology is not None:
+        source, target, annotated = terminology.annotate(source, target, options.seed)
+    encoded = encode_lines(
+        source, target, vocabularies.files, options.max_length, vocabularies.token_type,
+        alignments[0] if alignments else None,
+    )  # fmt: skip
     return encoded, annotated
 
 
@@ -586,10 +561,9 @@ class _HeldOut:
             InputError: The texts are missing, damaged, not parallel or empty.
         """
         lines = cls([], [])
-        for chunk in read_line_chunks(*pair, CHUNK_PAIRS):
-            for side, raw_lines in zip((lines.source, lines.target), chunk, strict=True):
-                raw = (line.removesuffix(b"\n").removesuffix(b"\r") for line in raw_lines)
-                side.extend(line.decode(errors="replace") for line in raw)
+        for source_lines, target_lines in read_line_chunks(*pair, CHUNK_PAIRS):
+            lines.source.extend(decode_lines(source_lines))
+            lines.target.extend(decode_lines(target_lines))
         pairs = zip(lines.source, lines.target, strict=True)
         if not any(source.strip() and target.strip() for source, target in pairs):
             raise InputError(f"{pair[0]} and {pair[1]} have no pair with text on both sides.")

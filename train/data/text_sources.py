@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import tarfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,7 @@ from xml.sax.saxutils import unescape
 
 from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.io.compression import reading_compressed, uncompressed_name
-from translate_trt.runtime.io.lines import check_input, text_lines
+from translate_trt.runtime.io.lines import check_input, read_parallel, text_lines
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _SEGMENT = re.compile(r"<seg\b[^>]*>(.*?)</seg\s*>", re.DOTALL | re.IGNORECASE)
@@ -164,6 +164,17 @@ def read_line_chunks(
                 return
             done += len(chunk[0])
             yield chunk
+
+
+def decode_lines(lines: Iterable[bytes]) -> list[str]:
+    """Decode lines and remove their ends; bytes that are not UTF-8 become U+FFFD."""
+    return [line.removesuffix(b"\n").removesuffix(b"\r").decode(errors="replace") for line in lines]
+
+
+def read_sides(source: Path, target: Path) -> tuple[list[str], list[str]]:
+    """Read all lines of a text and of its translation (`read_parallel`)."""
+    pairs = list(read_parallel(source, target))
+    return [pair[0] for pair in pairs], [pair[1] for pair in pairs]
 
 
 def _not_parallel(sides: Sequence[LineSource], counts: Sequence[int]) -> InputError:

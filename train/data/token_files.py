@@ -14,7 +14,6 @@ DIR/
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,12 +25,13 @@ from numpy.typing import NDArray
 from translate_trt.runtime.bundle.fields import Fields
 from translate_trt.runtime.bundle.term_annotation import TermAnnotation
 from translate_trt.runtime.errors import BundleError, InputError
-from translate_trt.runtime.io.lines import read_parallel
+from translate_trt.runtime.io.hashing import sha256_of_file
 from translate_trt.train.data.alignments import LINK_TYPE, TokenLinks
 from translate_trt.train.data.batches import ParallelData, TokenArray
 from translate_trt.train.data.corpora import CORPORA
-from translate_trt.train.data.encode import ALIGNMENT, SIDES, fingerprint_files
+from translate_trt.train.data.encode import ALIGNMENT, SIDES, fingerprint_files, split_files
 from translate_trt.train.data.prepare import FORMAT_VERSION, INDEX, TOKENIZER, TOKENIZERS, recover
+from translate_trt.train.data.text_sources import read_sides
 
 _BLOCK = 1 << 20  # sentences per check of offsets
 _MAKE_AGAIN = "Make the directory again with: translate-trt data prepare --force"
@@ -130,8 +130,7 @@ class PreparedData:
             InputError: There is no such split, or it has no text (as `train`).
         """
         self._entry(name)
-        pairs = list(read_parallel(*(self.path / f"{name}.{side}.txt" for side in SIDES)))
-        return [source for source, _ in pairs], [target for _, target in pairs]
+        return read_sides(self.path / f"{name}.source.txt", self.path / f"{name}.target.txt")
 
     def check(self, name: str) -> None:
         """Read all token files of a split and compare them with their fingerprint.
@@ -139,12 +138,9 @@ class PreparedData:
         Raises:
             InputError: The files were changed.
         """
-        paths = [
-            self.path / f"{name}.{side}.{part}" for side in SIDES for part in ("offsets", "tokens")
-        ]
-        if self.split(name).links is not None:
-            paths += [self.path / f"{name}.{ALIGNMENT}.{part}" for part in ("offsets", "links")]
-        found, right = fingerprint_files(paths), self._entry(name)["fingerprint"]
+        names = split_files(name, linked=self.split(name).links is not None)
+        found = fingerprint_files([self.path / file for file in names])
+        right = self._entry(name)["fingerprint"]
         if found != right:
             raise InputError(
                 f"{self.path}: the files of {name} have fingerprint {found}, but should have "
@@ -232,7 +228,7 @@ def open_prepared(path: Path) -> PreparedData:
         raise InputError(f"{path / INDEX} is damaged ({error!r}). {_MAKE_AGAIN}") from error
     for path, right in zip(prepared.tokenizers, hashes, strict=True):
         try:
-            found = hashlib.sha256(path.read_bytes()).hexdigest()
+            found = sha256_of_file(path)[0]
         except OSError as error:
             raise InputError(f"cannot read {path}: {error.strerror}. {_MAKE_AGAIN}") from error
         if found != right:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,6 +19,8 @@ from translate_trt.runtime.errors import InputError, TranslateTrtError
 from translate_trt.runtime.io.atomic_files import write_bytes_atomically
 from translate_trt.train.config import END, PAD, START, UNKNOWN
 from translate_trt.train.worker_processes import lines_from_parent, run_apart
+
+log = logging.getLogger("translate_trt")
 
 # Pieces of any vocabulary before the first learned one: 256 bytes and four special pieces.
 SMALLEST_VOCABULARY = 256 + 4
@@ -67,6 +70,7 @@ def train_tokenizer(
             f"a vocabulary of {vocabulary_size} tokens is too small: the special tokens and the "
             f"256 bytes alone take {SMALLEST_VOCABULARY}."
         )
+    log.info("training a vocabulary of %d tokens", vocabulary_size)
     settings = {
         "vocab_size": vocabulary_size,
         "hard_vocab_limit": False,
@@ -93,7 +97,10 @@ def train_tokenizer(
             "for lack of memory; train on fewer sentences (data prepare: --vocabulary-sentences)."
         )
     write_bytes_atomically(path, answer)
-    return int(sentencepiece.SentencePieceProcessor(model_proto=answer).get_piece_size())
+    size = int(sentencepiece.SentencePieceProcessor(model_proto=answer).get_piece_size())
+    if has_bytes and size < vocabulary_size:
+        log.warning("the text gave a vocabulary of %d tokens instead of %d", size, vocabulary_size)
+    return size
 
 
 def _refusal(message: str, vocabulary_size: int) -> str:

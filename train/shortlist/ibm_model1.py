@@ -11,6 +11,7 @@ chunks in flight (`_CHUNK_LINKS`).
 
 from __future__ import annotations
 
+import functools
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -127,8 +128,8 @@ def learn_table(
     ):  # fmt: skip
         directory = Path(name)
         counts = _Counts(vocabulary_size, most_entries)
-        tasks = _tasks(pairs, vocabulary_size, None, bar)
-        for keys, numbers in pool.map(_count, tasks):
+        count = functools.partial(_count, vocabulary_size)
+        for keys, numbers in pool.map(count, _chunks(pairs, bar)):
             counts.add(keys, numbers)
         keys = counts.merged()[0]
         np.save(directory / _KEYS, keys)
@@ -136,11 +137,11 @@ def learn_table(
         starts = np.flatnonzero(np.diff(source, prepend=-1))
         rows = np.diff(starts, append=len(keys))
         probability = np.ones(len(keys))  # uniform: only ratios matter
+        expect = functools.partial(_expect, vocabulary_size, directory)
         for _ in range(iterations):
             np.save(directory / _PROBABILITIES, probability)
             expected = np.zeros(len(keys))
-            tasks = _tasks(pairs, vocabulary_size, directory, bar)
-            for entries, shares in pool.map(_expect, tasks):
+            for entries, shares in pool.map(expect, _chunks(pairs, bar)):
                 expected[entries] += shares
             probability = expected / np.repeat(np.add.reduceat(expected, starts), rows)
     return TranslationTable(source, keys % vocabulary_size, probability)
@@ -149,27 +150,16 @@ def learn_table(
 # ---- chunks of text ----
 
 
-@dataclass(frozen=True)
-class _Task:
-    """Chunk of pairs, and the directory of the table (None while counting)."""
-
-    pairs: TokenPairs
-    vocabulary_size: int
-    table: Path | None
-
-
-def _tasks(
-    pairs: TokenPairs, vocabulary_size: int, table: Path | None, bar: tqdm[Any]
-) -> Iterator[_Task]:
+def _chunks(pairs: TokenPairs, bar: tqdm[Any]) -> Iterator[TokenPairs]:
+    """Divide text into chunks of about `_CHUNK_LINKS` links each."""
     lengths = np.diff(pairs.source_offsets), np.diff(pairs.target_offsets)
     chunk = np.cumsum(lengths[0] * (lengths[1] - 1)) // _CHUNK_LINKS
     begins = np.flatnonzero(np.diff(chunk, prepend=-1)).tolist()
     for begin, end in zip(begins, [*begins[1:], len(pairs)], strict=True):
-        part = TokenPairs(
+        yield TokenPairs(
             *_slice(pairs.source, pairs.source_offsets, begin, end),
             *_slice(pairs.target, pairs.target_offsets, begin, end),
         )
-        yield _Task(part, vocabulary_size, table)
         bar.update(end - begin)
 
 
@@ -197,8 +187,7 @@ class _Links:
     sizes: NDArray[np.int64]
 
 
-def _links(task: _Task) -> _Links:
-    pairs = task.pairs
+def _links(pairs: TokenPairs, vocabulary_size: int) -> _Links:
     inside = np.ones(len(pairs.target), np.bool_)
     inside[pairs.target_offsets[1:] - 1] = False  # the target's end symbol is not aligned
     lengths = np.diff(pairs.source_offsets)
@@ -208,7 +197,7 @@ def _links(task: _Task) -> _Links:
     source = np.arange(int(sizes.sum())) + np.repeat(
         pairs.source_offsets[:-1][sentence] - starts, sizes
     )
-    keys = pairs.source.astype(np.int64)[source] * task.vocabulary_size
+    keys = pairs.source.astype(np.int64)[source] * vocabulary_size
     keys += np.repeat(pairs.target[inside].astype(np.int64), sizes)
     return _Links(*_unique(keys), starts, sizes)
 
@@ -226,18 +215,19 @@ def _unique(keys: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int6
     return ordered[first], inverse
 
 
-def _count(task: _Task) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _count(vocabulary_size: int, pairs: TokenPairs) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Count the pairs (s, t) of a chunk."""
-    links = _links(task)
+    links = _links(pairs, vocabulary_size)
     return links.keys, np.bincount(links.key, minlength=len(links.keys))
 
 
-def _expect(task: _Task) -> tuple[NDArray[np.int64], Floats]:
+def _expect(
+    vocabulary_size: int, table: Path, pairs: TokenPairs
+) -> tuple[NDArray[np.int64], Floats]:
     """Compute the E step of a chunk: its entries of the table, and their expected counts."""
-    assert task.table is not None
-    keys = np.load(task.table / _KEYS, mmap_mode="r")
-    probability = np.load(task.table / _PROBABILITIES, mmap_mode="r")
-    links = _links(task)
+    keys = np.load(table / _KEYS, mmap_mode="r")
+    probability = np.load(table / _PROBABILITIES, mmap_mode="r")
+    links = _links(pairs, vocabulary_size)
     entries = np.minimum(np.searchsorted(keys, links.keys), len(keys) - 1)
     known = keys[entries] == links.keys
     weights = np.where(known, probability[entries], 0.0)[links.key]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +18,7 @@ from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.text.tokenizer import Tokenizer
 from translate_trt.train.config import END, PAD, START, UNKNOWN
 from translate_trt.train.data.encode import Encoded, encode_lines, token_type
-from translate_trt.train.data.text_sources import TextSource, read_line_chunks
+from translate_trt.train.data.text_sources import TextSource, decode_lines, read_line_chunks
 from translate_trt.train.shortlist.ibm_model1 import TokenPairs, TranslationTable, learn_table
 from translate_trt.train.shortlist.shortlist_size import ShortlistSize
 from translate_trt.train.shortlist.table import (
@@ -216,7 +217,8 @@ def read_pairs(
     lengths: tuple[list[NDArray[np.int64]], list[NDArray[np.int64]]] = [], []
     dropped = {"empty": 0, "too_long": 0}
     with tqdm(desc="tokenizing", unit=" pairs", unit_scale=True, disable=None) as bar:
-        for encoded in pool.map(_encode, _encoding_tasks(source, target, tokenizers, kind)):
+        chunks = read_line_chunks(TextSource(source), TextSource(target), _CHUNK_PAIRS)
+        for encoded in pool.map(functools.partial(_encode, tokenizers, kind), chunks):
             for side in (0, 1):
                 tokens[side].append(encoded.tokens[side])
                 lengths[side].append(encoded.lengths[side])
@@ -253,25 +255,10 @@ def _offsets(lengths: list[NDArray[np.int64]]) -> NDArray[np.int64]:
     return np.concatenate(([0], np.cumsum(np.concatenate(lengths))))
 
 
-_EncodingTask = tuple[list[bytes], list[bytes], tuple[Path, Path], str]
-
-
-def _encoding_tasks(
-    source: Path, target: Path, tokenizers: tuple[Path, Path], kind: str
-) -> Iterator[_EncodingTask]:
-    pair = TextSource(source), TextSource(target)
-    for sources, targets in read_line_chunks(*pair, _CHUNK_PAIRS):
-        yield sources, targets, tokenizers, kind
-
-
-def _encode(task: _EncodingTask) -> Encoded:
-    sources, targets, tokenizers, kind = task
-    # Line ends are removed and UTF-8 is decoded here, in the worker process.
-    sides = [
-        [line.removesuffix(b"\n").removesuffix(b"\r").decode(errors="replace") for line in lines]
-        for lines in (sources, targets)
-    ]
-    return encode_lines(sides[0], sides[1], tokenizers, _MAX_LENGTH, kind)
+def _encode(tokenizers: tuple[Path, Path], kind: str, chunk: tuple[list[bytes], ...]) -> Encoded:
+    """Decode and tokenize a chunk, in a worker process."""
+    source, target = map(decode_lines, chunk)
+    return encode_lines(source, target, tokenizers, _MAX_LENGTH, kind)
 
 
 # ---- coverage ----

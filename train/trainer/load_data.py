@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,16 +13,13 @@ from translate_trt.runtime.bundle.contract import forced_token
 from translate_trt.runtime.bundle.prompt import Prompt
 from translate_trt.runtime.bundle.term_annotation import TermAnnotation
 from translate_trt.runtime.errors import InputError, OptionError
-from translate_trt.runtime.io.lines import read_parallel
 from translate_trt.runtime.text.tokenizer import Tokenizer
 from translate_trt.train.checkpoint import TOKENIZER, TOKENIZERS, DecodingDefaults
 from translate_trt.train.data.batches import ParallelData, encode_parallel, rows_of_weight
-from translate_trt.train.data.text_sources import language_of
+from translate_trt.train.data.text_sources import language_of, read_sides
 from translate_trt.train.data.token_files import PreparedData
 from translate_trt.train.data.vocabulary import sample_rows, train_tokenizer
 from translate_trt.train.trainer.settings import Settings
-
-log = logging.getLogger("translate_trt")
 
 _NEEDS_TREES = "compares trees; prepare the data with --trees, or choose another metric."
 
@@ -210,8 +206,8 @@ def _size_of_epoch(split: Mapping[str, Any], weights: Sequence[float]) -> int:
 
 
 def _load_text(files: TextFiles, settings: Settings, scratch: Path) -> LoadedData:
-    source, target = _read(files.train)
-    valid_source, valid_target = _read(files.valid)
+    source, target = read_sides(files.train.source, files.train.target)
+    valid_source, valid_target = read_sides(files.valid.source, files.valid.target)
     if not source:
         raise InputError(f"{files.train.source} is empty; there is nothing to train on.")
     if not valid_source:
@@ -227,11 +223,6 @@ def _load_text(files: TextFiles, settings: Settings, scratch: Path) -> LoadedDat
     return LoadedData(data, validation, tokenizers, files.train.languages)
 
 
-def _read(pair: TextPair) -> tuple[list[str], list[str]]:
-    lines = list(read_parallel(pair.source, pair.target))
-    return [source for source, _ in lines], [target for _, target in lines]
-
-
 def _train_vocabularies(
     source: Sequence[str], target: Sequence[str], settings: Settings, directory: Path
 ) -> tuple[Path, Path]:
@@ -239,12 +230,8 @@ def _train_vocabularies(
     rows = sample_rows(len(source), VOCABULARY_SENTENCES, settings.train.seed)
 
     def train(name: str, wanted: int, *sides: Sequence[str]) -> Path:
-        log.info("training a vocabulary of %d tokens on %d pairs", wanted, len(rows))
-        path = directory / name
-        size = train_tokenizer((side[row] for side in sides for row in rows), wanted, path)
-        if size < wanted:
-            log.info("the text gave a vocabulary of %d tokens instead of %d", size, wanted)
-        return path
+        train_tokenizer((side[row] for side in sides for row in rows), wanted, directory / name)
+        return directory / name
 
     size, source_size = settings.model.vocabulary_size, settings.model.source_vocabulary_size
     if source_size:
