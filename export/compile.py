@@ -121,29 +121,13 @@ def compile_bundle(
         options = options.for_ensemble()
     else:
         options = options.for_model(checkpoint.shortlist)
-    limits = options.limits(
-        min(int(one.train.get("max_length", 256)) for one in checkpoints),
-        min((x for one in checkpoints if (x := one.model.longest) is not None), default=None),
-        checkpoint.search_options().max_extra_length,
-    )
+    limits = _limits(checkpoints, options)
     own_heads = None if others else checkpoint.alignment_heads
     if own_heads is not None and Tokenizer(*checkpoint.tokenizers).writes_trees:
         options = replace(options, attention=True)  # which places the words in trees
     chosen = options.heads or own_heads or LAST_LAYER
     heads, *_ = [chosen.within(one.model.decoder_layers, one.model.heads) for one in checkpoints]
-    if limits.max_source_length < checkpoint.prompt.source_length + 2:
-        raise OptionError(
-            f"max_source_length is {limits.max_source_length}; with the tokens that this model "
-            f"needs before a text it must be at least {checkpoint.prompt.source_length + 2}."
-        )
-    packages = {name: package for name in options.targets if (package := TARGETS[name].package)}
-    if any(TARGETS[name].static for name in options.targets):
-        options.engines.step_profiles(limits, options.beam_size)
-        _check_beams(options.beam_size, checkpoint.model.vocabulary_size)
-    for name, package in packages.items():  # fail now, not after minutes of work
-        options.engines.check_package(package)
-        check_gpus(name, package, TARGETS[name].precision, options.engines)
-        load_builder(package)
+    _check_targets(options, limits, checkpoint.model.vocabulary_size)
     shortlist = None
     if options.shortlist is not None:
         shortlist = Shortlist.load(options.shortlist, tokenizer_hash(*checkpoint.tokenizers))
@@ -204,6 +188,47 @@ def check_members(checkpoints: Sequence[Checkpoint]) -> None:
         paths[weights] = one.path
 
 
+def _limits(checkpoints: Sequence[Checkpoint], options: BuildOptions) -> Limits:
+    """Largest lengths that all members of an ensemble can take.
+
+    Raises:
+        OptionError: The prompt of the first does not fit.
+    """
+    first = checkpoints[0]
+    limits = options.limits(
+        min(int(one.train.get("max_length", 256)) for one in checkpoints),
+        min((x for one in checkpoints if (x := one.model.longest) is not None), default=None),
+        first.search_options().max_extra_length,
+    )
+    if limits.max_source_length < first.prompt.source_length + 2:
+        raise OptionError(
+            f"max_source_length is {limits.max_source_length}; with the tokens that this model "
+            f"needs before a text it must be at least {first.prompt.source_length + 2}."
+        )
+    return limits
+
+
+def _check_targets(options: BuildOptions, limits: Limits, vocabulary_size: int) -> None:
+    """Refuse targets that cannot be built here, before minutes of work.
+
+    Raises:
+        TranslateTrtError: A package, a GPU or an option does not suit a target.
+    """
+    targets = {name: TARGETS[name] for name in options.targets}
+    if any(target.static for target in targets.values()):
+        options.engines.step_profiles(limits, options.beam_size)
+        if options.beam_size > max_beams(vocabulary_size):
+            raise OptionError(
+                f"beam_size {options.beam_size} is too large for a vocabulary of {vocabulary_size} "
+                f"tokens; at most {max_beams(vocabulary_size)}."
+            )
+    for name, target in targets.items():
+        if target.package is not None:
+            options.engines.check_package(target.package)
+            check_gpus(name, target.package, target.precision, options.engines)
+            load_builder(target.package)
+
+
 def _load_scales(
     checkpoints: Sequence[Checkpoint], model: Transformer | Ensemble
 ) -> dict[str, float]:
@@ -239,14 +264,6 @@ def _copy_tokenizers(checkpoint: Checkpoint, bundle: Path) -> dict[str, FileEntr
         shutil.copyfile(file, bundle / name)
         entries[side] = hash_file(bundle, name)
     return entries
-
-
-def _check_beams(beams: int, vocabulary_size: int) -> None:
-    if beams > max_beams(vocabulary_size):
-        raise OptionError(
-            f"beam_size {beams} is too large for a vocabulary of {vocabulary_size} tokens; at most "
-            f"{max_beams(vocabulary_size)}."
-        )
 
 
 class _Lowered(NamedTuple):

@@ -619,8 +619,7 @@ class BeamSearchStep(nn.Module):
 
     def mark(self, candidates: Candidates, changes: Changes) -> Candidates:
         """Multiply the log-probabilities of marked tokens by their factors (rule 13)."""
-        # ONNX Runtime cannot sum over an empty axis: hence one more entry, which is unused.
-        unused = changes.other_progress[..., None].clamp(max=UNMARKED)  # [N, K, 1]
+        unused = _unused(changes.other_progress[..., None])
         marks = changes.marked_tokens, changes.marked_factors
         tokens, factors = (torch.cat((x, unused.to(x.dtype)), 2)[:, :, None] for x in marks)
         is_marked = candidates.tokens[..., None] == tokens  # [N, K, C, B + 1]
@@ -631,11 +630,8 @@ class BeamSearchStep(nn.Module):
         return candidates._replace(log_probs=values)
 
     def tail(self, candidates: Candidates, changes: Changes, too_short: Tensor) -> Candidates:
-        """Return the tokens [N, K, D + 1] of the tail as candidates, by rules 10 and 13.
-
-        The last one is unused: ONNX Runtime cannot reduce an empty tensor.
-        """
-        unused = changes.other_progress[..., None].clamp(max=UNMARKED)  # [N, K, 1]
+        """Return the tokens [N, K, D + 1] of the tail as candidates, by rules 10 and 13."""
+        unused = _unused(changes.other_progress[..., None])
         tokens = changes.tail_tokens[:, None].expand(-1, candidates.tokens.shape[1], -1)
         looked_up = candidates.looked_up[..., 1 + changes.constraint_tokens.shape[1] :]
         looked_up = torch.cat((looked_up, unused.to(looked_up.dtype)), 2)
@@ -648,14 +644,14 @@ class BeamSearchStep(nn.Module):
         A maximum of log-probabilities and Gumbel noise is a draw from their distribution (Maddison
         et al. 2014, "A* Sampling"). The token that is drawn becomes the first candidate.
         """
-        # One more rank, which cannot be drawn: ONNX Runtime cannot reduce an empty axis.
-        none = candidates.tokens[:, :, :1].clamp(max=UNMARKED)  # [N, K, 1]
-        noise = changes.sampling_noise[:, None].expand(-1, none.shape[1], -1)
-        noise = torch.cat((noise, none.to(torch.float32) * math.inf), 2)  # [N, K, R + 1]
+        unused = _unused(candidates.tokens[:, :, :1])
+        noise = changes.sampling_noise[:, None].expand(-1, unused.shape[1], -1)
+        # The noise of minus infinity keeps the unused rank from being drawn.
+        noise = torch.cat((noise, unused.to(torch.float32) * math.inf), 2)  # [N, K, R + 1]
         # As many more candidates, for a vocabulary of fewer. No size here may be C: with a
         # shortlist, it depends on inputs that SelectBeams lacks.
         padded = torch.cat((candidates.log_probs, torch.full_like(noise, -math.inf)), 2)
-        tokens = torch.cat((candidates.tokens, none.expand_as(noise)), 2)
+        tokens = torch.cat((candidates.tokens, unused.expand_as(noise)), 2)
         values, order = padded.topk(noise.shape[2])
         tokens = tokens.gather(2, order)
         is_open = noise > -math.inf
@@ -671,7 +667,7 @@ class BeamSearchStep(nn.Module):
         last = is_open.to(torch.int64).sum(2, keepdim=True).clamp(min=1) - 1
         worst, at_worst = values.gather(2, last), tokens.gather(2, last)
         after = (tail.log_probs < worst) | ((tail.log_probs == worst) & (at_worst < tail.tokens))
-        tail_noise = changes.tail_noise[:, None].expand(-1, none.shape[1], -1)
+        tail_noise = changes.tail_noise[:, None].expand(-1, unused.shape[1], -1)
         tail_noise = torch.cat((tail_noise, noise[..., -1:]), 2)  # [N, K, D + 1]
         tail_key = torch.where(after, tail.log_probs + tail_noise, -math.inf)
         drawn = torch.cat((key, tail_key), 2).argmax(-1, keepdim=True)
@@ -840,8 +836,7 @@ class BeamSearchStep(nn.Module):
         if changes is not None:
             beams = state.tokens.shape[1]
             wanted = changes.constraint_tokens[:, None]  # [N, 1, U]
-            # One more entry, which is unused: ONNX Runtime cannot reduce an empty axis.
-            unused = tokens[:, :1, :1].clamp(max=UNMARKED)
+            unused = _unused(tokens[:, :1, :1])
             is_wanted = tokens[..., None] == torch.cat((wanted, unused), 2)[:, :, None]
             top = torch.where(is_wanted.to(torch.int64).sum(-1) > 0, -math.inf, top)
             top, order = top.topk(2 * beams)
@@ -856,6 +851,15 @@ class BeamSearchStep(nn.Module):
         values = torch.cat((top, at_forced), 2) + state.log_probs[..., None]
         column = _forced_column(request.forced_tokens, values)
         return values, torch.cat((tokens, column), 2)
+
+
+def _unused(tokens: Tensor) -> Tensor:
+    """Make an entry of an axis that may be empty, which ONNX Runtime cannot reduce.
+
+    Args:
+        tokens: Any tokens [..., 1], which are all replaced.
+    """
+    return tokens.clamp(max=UNMARKED)
 
 
 def _length_penalty(lengths: Tensor, request: Request) -> Tensor:
