@@ -61,18 +61,15 @@ def check_gpus(target: str, package: str, precision: str, options: EngineOptions
         EngineError: The engines are for the GPU of this machine, which has none.
         BackendError: The driver is too old for the package.
     """
-    module, gpu = import_package(package, required=False), find_gpu()
-    if _is_named(package, options):
-        chosen = _named(package, options, module)
-    else:
-        gpu = _present(package, gpu)
+    module = import_package(package, required=False)
+    if not _is_named(package, options):
+        gpu = _present(package)
         if not supports(package, gpu.compute_capability, module):
             raise OptionError(
                 unsupported(target, package, str(gpu), gpu.compute_capability, module)
             )
         check_driver(package)
-        chosen = (gpu.compute_capability,)
-    for capability in chosen:
+    for capability in _supported(package, options, module):
         if precision not in (supported := precisions(package, capability)):
             raise OptionError(
                 f"{target}: on GPUs of compute capability {capability}, {package} supports only "
@@ -241,12 +238,25 @@ def _named(package: str, options: EngineOptions, module: Any) -> tuple[str, ...]
     return chosen
 
 
-def _present(package: str, gpu: Gpu | None) -> Gpu:
+def _supported(package: str, options: EngineOptions, module: Any) -> tuple[str, ...]:
+    """Return the compute capabilities that engines are for.
+
+    Raises:
+        OptionError: The package does not support a compute capability.
+        EngineError: This machine lacks the GPU to build for.
+    """
+    if _is_named(package, options):
+        return _named(package, options, module)
+    return (_present(package).compute_capability,)
+
+
+def _present(package: str) -> Gpu:
     """Return the GPU of this machine.
 
     Raises:
         EngineError: There is none.
     """
+    gpu = find_gpu()
     if gpu is None:
         advice = (
             f"name a compute capability such as 8.6, or {PORTABLE}."
@@ -267,17 +277,12 @@ def _record(builder: Builder, options: EngineOptions, profiles: Sequence[Profile
         OptionError: The package does not support a compute capability.
         EngineError: This machine lacks the GPU to build for.
     """
-    gpu = find_gpu()
-    if _is_named(builder.package, options):
-        supported = _named(builder.package, options, builder.module)
-    else:
-        supported = (_present(builder.package, gpu).compute_capability,)
     only_this_model = not builder.is_rtx and options.hardware_compatible == "none"
     return EngineRecord(
         package=builder.package,
         version=builder.version,
         system=system_name(),
-        compute_capabilities=supported,
+        compute_capabilities=_supported(builder.package, options, builder.module),
         hardware_compatibility=options.hardware_compatible,
         version_compatible=options.version_compatible,
         weights_stripped=options.strip_weights,
@@ -290,7 +295,7 @@ def _record(builder: Builder, options: EngineOptions, profiles: Sequence[Profile
             "workspace_mib": str(options.workspace_mib or "all"),
             "user_allocation": str(builder.is_rtx).lower(),
         },
-        gpu=gpu if only_this_model else None,
+        gpu=find_gpu() if only_this_model else None,
     )
 
 

@@ -25,13 +25,10 @@ _DTYPES = {
 }
 
 # Operators that passes of other targets insert.
-_INT8 = "the int8 passes for ONNX Runtime inserted it: choose a tensorrt target"
-_ADVICE = {
-    "MatMulInteger": _INT8,
-    "DynamicQuantizeLinear": _INT8,
-    "DynamicQuantizeMatMul": _INT8,
-    "MatMulNBits": _INT8,
-}
+_ADVICE = dict.fromkeys(
+    ("MatMulInteger", "MatMulIntegerToFloat"),
+    "the int8 passes for ONNX Runtime inserted it: choose a tensorrt target",
+)
 _DEFAULT_ADVICE = "replace it by supported operators, in export/graphs.py or in a pass"
 
 
