@@ -110,11 +110,6 @@ class Batch:
         """Elements of the source and target matrices, padding included."""
         return self.source.numel() + self.previous.numel()
 
-    @property
-    def real_tokens(self) -> int:
-        """Elements without padding."""
-        return int(self.source_lengths.sum()) + len(self.targets)
-
 
 @dataclass(frozen=True)
 class ParallelData:

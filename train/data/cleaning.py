@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -88,7 +89,7 @@ def clean_chunk(
     Raises:
         InputError: An alignment is damaged.
     """
-    dropped: dict[str, int] = {}
+    dropped = Counter[str]()
     kept_source: list[str] = []
     kept_target: list[str] = []
     kept_alignment: list[str] = []
@@ -96,11 +97,11 @@ def clean_chunk(
         try:
             text, translation = raw_source.decode().strip(), raw_target.decode().strip()
         except UnicodeDecodeError:
-            dropped["not_utf8"] = dropped.get("not_utf8", 0) + 1
+            dropped["not_utf8"] += 1
             continue
         reason = _reason_to_drop(len(text), len(translation), options)
         if reason is not None:
-            dropped[reason] = dropped.get(reason, 0) + 1
+            dropped[reason] += 1
             continue
         kept_source.append(text + "\n")
         kept_target.append(translation + "\n")

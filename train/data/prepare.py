@@ -14,6 +14,7 @@ import itertools
 import json
 import logging
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -305,11 +306,7 @@ class _CleanText:
     chunks: list[_Chunk] = field(default_factory=list)
     keep: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
     read: int = 0
-    dropped: dict[str, int] = field(default_factory=dict)
-
-    def drop(self, reasons: dict[str, int]) -> None:
-        for reason, count in reasons.items():
-            self.dropped[reason] = self.dropped.get(reason, 0) + count
+    dropped: Counter[str] = field(default_factory=Counter)
 
     def remove(self) -> None:
         for path in self.paths:
@@ -335,7 +332,7 @@ def _clean(preparation: Preparation, work: Path, pool: WorkerPool) -> _CleanText
             end = tuple(at + len(content) for at, content in zip(begin, contents, strict=True))
             own = slice(rows, rows + len(chunk.hashes))
             text.chunks.append(_Chunk(begin, end, own, corpora[number]))
-            text.drop(chunk.dropped)
+            text.dropped.update(chunk.dropped)
             begin, rows = end, rows + len(chunk.hashes)
             bar.update(text.read - bar.n)
     if not rows:
@@ -344,7 +341,7 @@ def _clean(preparation: Preparation, work: Path, pool: WorkerPool) -> _CleanText
         text.keep = np.ones(rows, np.bool_)
     else:
         text.keep = first_occurrences(np.concatenate(hashes))
-        text.drop({"duplicate": rows - int(text.keep.sum())})
+        text.dropped["duplicate"] = rows - int(text.keep.sum())
     return text
 
 
@@ -371,8 +368,8 @@ def _clean_task(task: _CleaningTask) -> CleanChunk:
     return clean_chunk(*task)
 
 
-def _reasons(dropped: dict[str, int]) -> str:
-    return ", ".join(f"{dropped.get(name, 0):,} {name.replace('_', ' ')}" for name in REASONS)
+def _reasons(dropped: Counter[str]) -> str:
+    return ", ".join(f"{dropped[name]:,} {name.replace('_', ' ')}" for name in REASONS)
 
 
 def _bar(description: str, total: int | None) -> tqdm[Any]:
@@ -499,7 +496,7 @@ def _encode(
             annotated += count
             writer.append(encoded)
             corpora[chunk.corpus] += len(encoded.lengths[0])
-            text.drop(encoded.dropped)
+            text.dropped.update(encoded.dropped)
             bar.update(chunk.rows.stop - chunk.rows.start)
     log.info("kept %d of %d pairs; dropped: %s", writer.pairs, text.read, _reasons(text.dropped))
     if not writer.pairs:
@@ -518,7 +515,7 @@ def _encode(
             "words",
             writer.unlinked, writer.pairs,
         )  # fmt: skip
-    dropped = {name: text.dropped.get(name, 0) for name in REASONS}
+    dropped = {name: text.dropped[name] for name in REASONS}
     entry = {"read": text.read, "dropped": dropped, "corpora": corpora, **writer.entry()}
     return entry, annotated
 

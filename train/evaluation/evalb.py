@@ -38,7 +38,6 @@ class Rules:
         equal_labels: Pairs of labels that count as equal.
         equal_words: Pairs of words that count as equal.
         quote_tags: Tags that a quotation mark may have; see `_restore_quotes`.
-        labelled: Whether the labels of brackets matter.
         cutoff: Longest sentence of the second summary, in words.
     """
 
@@ -47,7 +46,6 @@ class Rules:
     equal_labels: frozenset[frozenset[str]] = frozenset()
     equal_words: frozenset[frozenset[str]] = frozenset()
     quote_tags: frozenset[str] = frozenset()
-    labelled: bool = True
     cutoff: int = 40
 
 
@@ -349,8 +347,8 @@ def _matches(gold: Sequence[_Bracket], test: Sequence[_Bracket], rules: Rules) -
     matched = 0
     for one in gold:
         for index, other in enumerate(left):
-            if (one.start, one.end) == (other.start, other.end) and (
-                not rules.labelled or _equal(one.label, other.label, rules.equal_labels)
+            if (one.start, one.end) == (other.start, other.end) and _equal(
+                one.label, other.label, rules.equal_labels
             ):
                 del left[index]
                 matched += 1

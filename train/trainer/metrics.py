@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import itertools
 import json
 import logging
@@ -141,7 +142,7 @@ class Metrics:
         log.info(
             "step %d/%d epoch %d loss %.3f perplexity %.2f, %.0f target tokens/s, %s left",
             entry["step"], self._total, entry["epoch"], entry["loss"], perplexity, speed,
-            _clock(seconds_left),
+            datetime.timedelta(seconds=int(seconds_left)),
         )  # fmt: skip
 
     def write(self, entry: dict[str, Any]) -> None:
@@ -189,12 +190,6 @@ def _tensorboard(directory: Path, step: int) -> Any:
         log.info("no TensorBoard files are written; to get them: pip install tensorboard")
         return None
     return SummaryWriter(directory, purge_step=step + 1)
-
-
-def _clock(seconds: float) -> str:
-    minutes = int(seconds) // 60
-    days = f"{minutes // 1440} d " if minutes >= 1440 else ""
-    return f"{days}{minutes // 60 % 24:02}:{minutes % 60:02}:{int(seconds) % 60:02}"
 
 
 class Meter:
