@@ -228,32 +228,6 @@ def test_neighbours_do_not_matter(graph_search: SearchStep) -> None:
     assert backwards[::-1] == together
 
 
-def test_a_finished_sentence_no_longer_changes(graph_search: SearchStep) -> None:
-    # The sentence is done, and an end symbol now scores better than every entry of the pool.
-    beams, size = 2, 11
-    logits = np.full((1, beams, size), -20, np.float32)
-    logits[:, :, END] = 20
-    one = np.array([1], np.int64)
-    pool = np.array([[-0.5, -0.7]], np.float32)
-    lengths, parents = np.array([[4, 2]]), np.array([[1, 0]])
-    outputs = graph_search(
-        logits, -one, 0 * one, 50 * one, np.array([0.6], np.float32), np.array([5], np.float32),
-        np.array([False]), np.array([[5, 6]]),
-        np.array([[-0.1, -0.2]], np.float32), 5 * one, np.array([True]),
-        pool, lengths, parents, np.array([[False, False]]),
-        np.zeros((1, 2, 0), np.int64), np.zeros((1, 2, 0), np.float32),
-        np.zeros((1, 0), np.float32), np.array([1], np.float32), np.array([1], np.float32),
-        np.zeros((1, 0), np.int64), np.zeros((1, 0), np.float32),
-        np.zeros((1, 0), np.int64), np.zeros((1, 2, 0), np.int64), np.zeros((1, 2), np.int64),
-    )  # fmt: skip
-    names = ["parents", *State._fields]
-    state = dict(zip(names, outputs, strict=True))
-    np.testing.assert_array_equal(state["finished_scores"], pool)
-    np.testing.assert_array_equal(state["finished_lengths"], lengths)
-    np.testing.assert_array_equal(state["finished_parents"], parents)
-    assert state["done"].tolist() == [True]
-
-
 def test_dead_beams_make_no_nan(graph_search: SearchStep) -> None:
     script = random_script(1, 19)
     options = SearchOptions(beam_size=8, num_hypotheses=8, max_length=2)
@@ -331,23 +305,6 @@ def row(size: int = 24, **named: float) -> NDArray[np.float32]:
     return logits
 
 
-def test_rule_1_only_the_first_beam_begins(graph_search: SearchStep) -> None:
-    logits = np.stack([row(t5=4, t7=3, t6=2), row(t8=90), row(t8=90)])[None]
-    out = one_step(graph_search, logits, log_probs=[[0, LOWEST, LOWEST]], positions=[0])
-    assert out["parents"].tolist() == [[0, 0, 0]]
-    assert out["tokens"].tolist() == [[5, 7, 6]]
-    assert (np.diff(out["log_probs"]) < 0).all()
-
-
-def test_rule_2_though_every_beam_ends_all_beams_live_on(graph_search: SearchStep) -> None:
-    logits = np.stack([row(t3=8, t5=4), row(t3=8, t6=4), row(t3=8, t7=4)])[None]
-    out = one_step(graph_search, logits, log_probs=[[-1, -2, -3]])
-    assert out["tokens"].tolist() == [[5, 6, 7]]
-    assert out["parents"].tolist() == [[0, 1, 2]]
-    assert out["finished_parents"].tolist() == [[0, 1, 2]]
-    assert np.isfinite(out["log_probs"]).all()
-
-
 def test_rule_2_an_end_that_is_not_among_the_best_2k_does_not_count(
     graph_search: SearchStep,
 ) -> None:
@@ -362,36 +319,6 @@ def test_rule_2_an_end_that_is_not_among_the_best_2k_does_not_count(
     assert out["finished_scores"][0, 0] > LOWEST
 
 
-@pytest.mark.parametrize(
-    ("form", "alpha", "penalty"),
-    [("gnmt", 0.6, (13 / 6) ** 0.6), ("gnmt", 2, (13 / 6) ** 2), ("length", 1, 8), ("gnmt", 0, 1)],
-)
-def test_rule_3_the_score_of_what_ends(
-    form: str, alpha: float, penalty: float, graph_search: SearchStep
-) -> None:
-    out = one_step(
-        graph_search, row(t3=2, t5=2)[None, None], log_probs=[[-3]], positions=[7],
-        length_penalty_alpha=alpha,
-        length_penalty_beta=SearchOptions(length_penalty_form=form).length_penalty_beta,
-    )  # fmt: skip
-    log_prob = -3 + 2 - math.log(2 * math.exp(2) + 22)
-    assert out["finished_scores"][0, 0] == pytest.approx(log_prob / penalty, abs=1e-5)
-    assert out["finished_lengths"].tolist() == [[8]]  # the end symbol included
-
-
-def test_rule_3_the_pool_keeps_the_best_ever_seen(graph_search: SearchStep) -> None:
-    # Both beams end here with a log-probability near 0 and near -2.
-    pool: dict[str, Any] = {"finished_lengths": [[3, 4]], "finished_parents": [[1, 1]]}
-    logits = np.stack([row(t3=60), row(t3=60)])[None]
-    for scores, kept in (
-        ([[-1.0, -1.5]], [5, 3]),  # the new best goes first, the worst goes
-        ([[0.5, -5.0]], [3, 5]),
-        ([[0.5, 0.25]], [3, 4]),
-    ):
-        out = one_step(graph_search, logits, log_probs=[[0, -2]], finished_scores=scores, **pool)
-        assert out["finished_lengths"].tolist() == [kept]
-
-
 def test_rule_3_of_equal_scores_the_earlier_one_stays(graph_search: SearchStep) -> None:
     logits = np.stack([row(t3=60), row(t3=60)])[None]  # of probability 1, to the bit
     out = one_step(
@@ -400,13 +327,6 @@ def test_rule_3_of_equal_scores_the_earlier_one_stays(graph_search: SearchStep) 
     )  # fmt: skip
     assert out["finished_lengths"].tolist() == [[1, 5]]
     assert out["finished_parents"].tolist() == [[1, 0]]  # and of the new ones that of beam 0
-
-
-def test_rule_4_live_beams_are_the_best_that_do_not_end(graph_search: SearchStep) -> None:
-    logits = np.stack([row(t3=9, t5=1), row(t6=8, t7=7)])[None]
-    out = one_step(graph_search, logits, log_probs=[[-1, -1]])
-    assert out["tokens"].tolist() == [[6, 7]]
-    assert out["parents"].tolist() == [[1, 1]]
 
 
 @pytest.mark.parametrize(("worst", "done"), [(-4.0, True), (-4.001, False), (LOWEST, False)])
@@ -422,40 +342,6 @@ def test_rule_5_done_when_no_live_beam_can_beat_the_worst(
     )  # fmt: skip
     assert out["log_probs"][0, 0] == best
     assert out["done"].tolist() == [done]
-
-
-@pytest.mark.parametrize(("maximum", "done"), [(5, True), (6, False)])
-def test_rule_5_done_at_the_maximum_length(
-    maximum: int, done: bool, graph_search: SearchStep
-) -> None:
-    out = one_step(graph_search, row(t5=1)[None, None], positions=[4], max_lengths=[maximum])
-    assert out["done"].tolist() == [done]
-
-
-@pytest.mark.parametrize(
-    ("worst", "early", "done"),
-    [(-40.0, True, True), (-40.0, False, False), (LOWEST, True, False), (-4.0, True, True)],
-)
-def test_rule_5_early_stopping_is_done_with_the_first_full_pool(
-    worst: float, early: bool, done: bool, graph_search: SearchStep
-) -> None:
-    out = one_step(
-        graph_search, np.stack([row(t5=90), row(t5=90)])[None], log_probs=[[-4, -12]],
-        finished_scores=[[-1, worst]], early_stopping=early,
-    )  # fmt: skip
-    assert out["done"].tolist() == [done]
-
-
-def test_rule_5_early_stopping_keeps_the_best_of_the_step_that_filled_the_pool(
-    graph_search: SearchStep,
-) -> None:
-    logits = np.stack([row(t3=60), row(t3=60)])[None]  # both end
-    out = one_step(
-        graph_search, logits, log_probs=[[-2, -3]], finished_scores=[[-5, LOWEST]],
-        finished_lengths=[[2, 0]], early_stopping=True,
-    )  # fmt: skip
-    assert out["done"].tolist() == [True]
-    assert out["finished_scores"].tolist() == [[-2, -3]]
 
 
 @pytest.mark.parametrize("early", [False, True])
@@ -511,30 +397,6 @@ def cut_off(
     out = one_step(graph, LIVE, finished_scores=[scores], log_probs=[log_probs], **given)
     names = ("scores", "lengths", "parents", "truncated")
     return list(zip(*(out[f"finished_{name}"][0].tolist() for name in names), strict=True))
-
-
-def test_rule_6_what_is_cut_off_fills_the_pool_in_order(graph_search: SearchStep) -> None:
-    both = cut_off(graph_search, (LOWEST, LOWEST))
-    assert both == [(-4, 5, 0, True), (-12, 5, 1, True)]
-    # One empty entry: the best live hypothesis fills it, even if it scores more than what ended.
-    both = cut_off(graph_search, (-7, LOWEST))
-    assert both == [(-7, 3, 1, False), (-4, 5, 0, True)]
-
-
-def test_rule_6_a_full_pool_has_no_room(graph_search: SearchStep) -> None:
-    assert cut_off(graph_search, (-8, -9)) == [(-8, 3, 1, False), (-9, 2, 1, False)]
-
-
-def test_rule_6_before_the_maximum_length_nothing_is_cut_off(graph_search: SearchStep) -> None:
-    before = cut_off(graph_search, (-7, LOWEST), max_lengths=[6])
-    assert [truncated for *_, truncated in before] == [False, False]
-    assert [score for score, *_ in before] == [-7, LOWEST]
-
-
-def test_rule_6_what_is_cut_off_has_the_penalty_of_its_length(graph_search: SearchStep) -> None:
-    penalty: dict[str, Any] = {"length_penalty_alpha": 1, "length_penalty_beta": 0}
-    (best, second) = cut_off(graph_search, (LOWEST, LOWEST), **penalty)
-    assert (best[0], second[0]) == (pytest.approx(-4 / 5), pytest.approx(-12 / 5))
 
 
 @pytest.mark.parametrize("nothing", [LOWEST, np.nan], ids=["dead", "NaN"])
@@ -615,19 +477,6 @@ def test_rule_10_each_sentence_has_options_of_its_own(graph_search: SearchStep) 
     assert 0 < together["done"].sum() < len(combinations)
 
 
-def test_rule_10_a_forced_token_though_it_be_the_worst(graph_search: SearchStep) -> None:
-    logits = np.stack([np.stack([row(t5=9, t3=8), row(t6=9, t3=8)])] * 2)
-    out = one_step(graph_search, logits, forced_tokens=[23, -1], log_probs=[[-1, -2]] * 2)
-    assert out["tokens"][0].tolist() == [23, 23]
-    assert out["parents"][0].tolist() == [0, 1]
-    # The forced token is scored like any other, and is the only candidate: nothing ends.
-    assert out["log_probs"][0, 0] == pytest.approx(
-        -1 - math.log(math.exp(9) + math.exp(8) + 22), abs=1e-5
-    )
-    assert (out["finished_scores"][0] == LOWEST).all()
-    assert out["tokens"][1].tolist() == [5, 6]
-
-
 def test_rule_10_a_token_that_is_given_costs_nothing(graph_search: SearchStep) -> None:
     logits = np.stack([np.stack([row(t5=9, t3=8), row(t6=9, t3=8)])] * 2)
     forced = [unscored(23), unscored(0)]
@@ -636,19 +485,3 @@ def test_rule_10_a_token_that_is_given_costs_nothing(graph_search: SearchStep) -
     assert out["parents"].tolist() == [[0, 1]] * 2
     assert out["log_probs"].tolist() == [[-1, -2]] * 2
     assert (out["finished_scores"] == LOWEST).all()
-
-
-def test_rule_10_a_forced_token_comes_before_the_minimum_length(graph_search: SearchStep) -> None:
-    out = one_step(graph_search, row(t3=9)[None, None], forced_tokens=[7], min_lengths=[40])
-    assert out["tokens"].tolist() == [[7]]
-
-
-@pytest.mark.parametrize(("minimum", "ends"), [(5, True), (6, False)])
-def test_rule_10_no_end_before_the_minimum_length(
-    minimum: int, ends: bool, graph_search: SearchStep
-) -> None:
-    logits = np.stack([row(t3=9, t5=8), row(t3=9, t6=8)])[None]
-    out = one_step(graph_search, logits, log_probs=[[-1, -1]], min_lengths=[minimum])
-    assert (out["finished_scores"] > LOWEST).all() == ends
-    assert out["tokens"].tolist() == [[5, 6]]
-    assert np.isfinite(out["log_probs"]).all()

@@ -113,27 +113,6 @@ def test_an_existing_bundle_is_kept(checkpoint: Checkpoint, tmp_path: Path) -> N
     assert (out / "manifest.json").read_text() == "old"
 
 
-@pytest.mark.parametrize("failure", [OSError(errno.ENOSPC, "No space left"), KeyboardInterrupt()])
-def test_a_failure_midway_leaves_no_half_bundle(
-    failure: BaseException, checkpoint: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    old = tmp_path / "old"
-    old.mkdir()
-    (old / "manifest.json").write_text(OLD)
-
-    def fail(*_: object) -> None:
-        raise failure
-
-    # At this point the new bundle already contains the tokenizer.
-    monkeypatch.setattr(compile_module, "trace_graphs", lambda *_: {"encoder": None})
-    monkeypatch.setattr(compile_module, "hash_file", fail)
-    for name, force in (("old", True), ("new", False)):
-        with pytest.raises((OutputError, KeyboardInterrupt)):
-            compile_bundle(checkpoint, tmp_path / name, BuildOptions(), force)
-    assert [path.name for path in tmp_path.iterdir()] == ["old"]
-    assert [path.name for path in old.iterdir()] == ["manifest.json"]
-
-
 def test_force_replaces_all_of_a_bundle(
     checkpoint: Checkpoint, compiled_bundle: Path, tmp_path: Path
 ) -> None:

@@ -274,22 +274,6 @@ def test_an_unknown_package() -> None:
 # ---- GPUs to build for ----
 
 
-def test_several_compute_capabilities(rtx: Builder) -> None:
-    options = uncached(compute_capabilities=("8.6", "12.0"))
-    engine = build_engine(rtx, addition(), PROFILES[:1], options)
-    assert engine.record.compute_capabilities == ("8.6", "12.0")
-
-
-def test_a_gpu_that_the_package_lacks(rtx: Builder) -> None:
-    with pytest.raises(OptionError, match=r"capability 9\.9"):
-        build_engine(rtx, addition(), PROFILES[:1], uncached(compute_capabilities=("9.9",)))
-
-
-def test_the_present_gpu_without_one(rtx: Builder) -> None:
-    with pytest.raises(EngineError, match="GPU"):
-        build_engine(rtx, addition(), PROFILES[:1], uncached(compute_capabilities=("current",)))
-
-
 def test_the_present_gpu_is_the_default(rtx: Builder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(builder_module, "find_gpu", lambda: A10)
     record = builder_module._record(rtx, uncached(), PROFILES)
@@ -718,14 +702,6 @@ def test_engines_of_another_gpu_model_have_another_key(
     ]
     assert len(set(keys)) == 3
     assert keys[2] == keys[3]
-
-
-def test_tensorrt_builds_for_the_current_gpu(
-    played: Builder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(builder_module, "find_gpu", lambda: None)
-    with pytest.raises(EngineError, match="tensorrt-rtx target"):
-        build_engine(played, addition(), PROFILES[:1], uncached())
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

@@ -72,13 +72,6 @@ def test_batches_that_sentences_join_and_leave(
     assert_same(found, beam_search(student.load_model(), sources, options))
 
 
-def test_marked_tokens(bundle: Path, student: Checkpoint) -> None:
-    sources = random_sources(12, seed=4)
-    options = SearchOptions(beam_size=3, repetition_penalty=1.2, no_repeat_ngram_size=2)
-    found = Translator(bundle, "onnx-fp32", threads=1).translate_ids(sources, options)
-    assert_same(found, beam_search(student.load_model(), sources, options))
-
-
 @pytest.mark.usefixtures("compiled_kernels")
 def test_an_8_bit_translation_does_not_depend_on_its_batch(bundle: Path) -> None:
     sources = random_sources(80, seed=7)
@@ -90,17 +83,6 @@ def test_an_8_bit_translation_does_not_depend_on_its_batch(bundle: Path) -> None
         for tokens in (1, 600)
     )
     assert small == large
-
-
-def test_prefixes_are_forced(bundle: Path, student: Checkpoint) -> None:
-    sources = random_sources(12, seed=3)
-    options = SearchOptions(beam_size=3)
-    translator = Translator(bundle, "onnx-fp32", threads=1)
-    prefixes = [source[:2] for source in sources]
-    expected = beam_search(
-        student.load_model(), sources, options, [[-2 - x for x in one] for one in prefixes]
-    )
-    assert_same(translator.translate_ids(sources, options, prefixes), expected)
 
 
 def test_the_device_loop_runs_without_cache_slots(bundle: Path, student: Checkpoint) -> None:

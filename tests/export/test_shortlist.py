@@ -12,9 +12,8 @@ import pytest
 import torch
 from click.testing import CliRunner
 from support.processor import saturates
-from support.shortlists import TARGETS, random_table
-from support.translations import assert_independent, assert_same, random_sources
-from torch import Tensor
+from support.shortlists import TARGETS, listed_search, random_table
+from support.translations import assert_independent, assert_same, random_sources, share_of_same
 
 from translate_trt.export.build_options import BuildOptions
 from translate_trt.export.compile import compile_bundle
@@ -31,8 +30,6 @@ from translate_trt.runtime.results import Hypothesis
 from translate_trt.runtime.translator import Translator
 from translate_trt.train.checkpoint import Checkpoint
 from translate_trt.train.config import END
-from translate_trt.train.model import Transformer
-from translate_trt.train.search import beam_search
 from translate_trt.train.shortlist.table import Shortlist
 
 pytestmark = pytest.mark.slow
@@ -51,24 +48,6 @@ def bundle(shortlist_bundle: Path) -> Path:
 @pytest.fixture(scope="module")
 def translator(bundle: Path) -> Translator:
     return Translator(bundle, shortlist=True, threads=1)
-
-
-def reference(
-    checkpoint: Checkpoint, table: Shortlist, sources: list[list[int]], options: SearchOptions
-) -> list[list[Hypothesis]]:
-    """PyTorch's search, in which no token comes that the sentence's list has not."""
-    model = checkpoint.load_model()
-    found = []
-    for source in sources:
-        hidden = torch.ones(checkpoint.model.vocabulary_size, dtype=torch.bool)
-        hidden[torch.from_numpy(table.for_sentence(source)).long()] = False
-
-        def project(x: Tensor, hidden: Tensor = hidden) -> Tensor:
-            return Transformer.project(model, x).masked_fill(hidden, -torch.inf)
-
-        model.project = project  # type: ignore[method-assign]
-        found += beam_search(model, [source], options)
-    return found
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +105,7 @@ def test_equal_to_a_reference_with_the_same_lists(
     sources = random_sources(16, longest=12)
     found = translator.translate_ids(sources, options)
     if options not in references:
-        references[options] = reference(checkpoint, table, sources, options)
+        references[options] = listed_search(checkpoint, table, sources, options)
     assert_same(found, references[options])
 
 
@@ -174,8 +153,7 @@ def test_8_bits_stay_near(bundle: Path, translator: Translator) -> None:
     sources = random_sources(40, seed=4)
     exact = translator.translate_ids(sources)
     near = Translator(bundle, "onnx-int8", shortlist=True, threads=1).translate_ids(sources)
-    same = [a[0].tokens == b[0].tokens for a, b in zip(exact, near, strict=True)]
-    assert sum(same) >= 0.6 * len(same)  # a small model is easily moved
+    assert share_of_same(near, exact) >= 0.6  # a small model is easily moved
 
 
 @pytest.mark.usefixtures("compiled_kernels")

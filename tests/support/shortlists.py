@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
 
+from translate_trt.runtime.options import SearchOptions
+from translate_trt.runtime.results import Hypothesis
 from translate_trt.train.checkpoint import Checkpoint
 from translate_trt.train.config import END
+from translate_trt.train.search import beam_search
 from translate_trt.train.shortlist.table import Shortlist, shared_copies, tokenizer_hash
 
 TARGETS = ("onnx-fp32-shortlist", "onnx-int8-shortlist")
@@ -33,3 +37,17 @@ def random_table(checkpoint: Checkpoint, frequent: int = 19, best: int = 4) -> S
         pairs=1,
         iterations=1,
     )
+
+
+def listed_search(
+    checkpoint: Checkpoint, table: Shortlist, sources: list[list[int]], options: SearchOptions
+) -> list[list[Hypothesis]]:
+    """Search with the reference, restricted to the tokens of each sentence's shortlist."""
+    model = checkpoint.load_model()
+    project, found = model.project, []
+    for source in sources:
+        hidden = torch.ones(checkpoint.model.vocabulary_size, dtype=torch.bool)
+        hidden[torch.from_numpy(table.for_sentence(source)).long()] = False
+        model.project = lambda x, hidden=hidden: project(x).masked_fill(hidden, -torch.inf)  # type: ignore[method-assign]
+        found += beam_search(model, [source], options)
+    return found

@@ -30,6 +30,12 @@ def assert_same(found: list[list[Hypothesis]], expected: list[list[Hypothesis]])
                 np.testing.assert_allclose(one.attention, other.attention, atol=1e-5)
 
 
+def share_of_same(found: list[list[Hypothesis]], expected: list[list[Hypothesis]]) -> float:
+    """Return the share of sentences whose best translations have the same tokens."""
+    same = [a[0].tokens == b[0].tokens for a, b in zip(found, expected, strict=True)]
+    return sum(same) / len(same)
+
+
 def rounding() -> float:
     """Return the score tolerance between batches (rule 9); zero with compiled kernels."""
     return 0 if kernels.status().startswith(("avx", "amx")) else 1e-4

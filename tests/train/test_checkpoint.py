@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
 import errno
 import json
 import math
@@ -199,25 +198,11 @@ def test_hashes_that_are_none(saved: Path, hashes: str) -> None:
         open_checkpoint(saved)
 
 
-def test_truncated_weights(saved: Path) -> None:
-    path = saved / "model.safetensors"
-    os.truncate(path, path.stat().st_size - 7)
-    with pytest.raises(CheckpointError, match="is damaged"):
-        open_checkpoint(saved).load_model()
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"format_version": 2}, "checkpoint-00000010 .*Upgrade"),
         ({"format_version": 0}, "checkpoint-00000010 .*format 0; .*again"),
-        ({"format_version": "1"}, "checkpoint-00000010 "),
-        ({"model": {"vocabulary_size": 5}}, r"config\.json.*lacks"),
-        (
-            {"model": {**dataclasses.asdict(CONFIG), "pre_norm": True}},
-            r"config\.json.*\['pre_norm'\]",
-        ),
-        ({"model": {**dataclasses.asdict(CONFIG), "heads": 0}}, r"config\.json.*heads is 0"),
         ({"model": None}, r"config\.json.*damaged"),
     ],
 )

@@ -164,6 +164,7 @@ def test_learned_positions_are_as_many_as_the_model_has() -> None:
         (TrainConfig, {"adam_epsilon": 0.0}),
         (TrainConfig, {"adam_beta1": 1.0}),
         (TrainConfig, {"adam_beta2": -0.1}),
+        (TrainConfig, {"patience": 2, "validate_every": 0}),
         *((ModelConfig, {name: 0}) for name in SIZES),
         *((ModelConfig, {name: -2}) for name in SIZES),
         (ModelConfig, {"dropout": float("nan")}),

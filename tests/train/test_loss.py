@@ -126,21 +126,6 @@ def test_a_bias_and_tokens_that_never_come(
         assert (gradient[banned_tokens] == 0).all()  # exactly: Adam then changes nothing
 
 
-@pytest.mark.parametrize("smoothing", [0.0, 0.2])
-def test_gradients_are_finite_differences(smoothing: float) -> None:
-    # A large step, because the logits are float32 for any input dtype.
-    torch.manual_seed(1)
-    hidden = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
-    weight = torch.randn(6, 4, dtype=torch.float64, requires_grad=True)
-    targets = torch.tensor([5, 0, 5])
-    assert torch.autograd.gradcheck(
-        lambda *inputs: projected_cross_entropy(*inputs, targets, smoothing)[0],
-        (hidden, weight),
-        eps=1e-2,
-        atol=1e-3,
-    )
-
-
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_low_precision_gradients_are_those_of_its_logits(
@@ -148,11 +133,13 @@ def test_low_precision_gradients_are_those_of_its_logits(
 ) -> None:
     # The matmul rounds the logits; everything after it is exact but for the gradient's rounding.
     torch.manual_seed(3)
-    hidden, weight = torch.randn(21, 12).to(dtype), torch.randn(40, 12)
+    hidden, weight = torch.randn(21, 12).to(dtype), torch.randn(40, 12, requires_grad=True)
     targets = torch.randint(40, (21,))
     rows = hidden.clone().requires_grad_()
     value, likelihood = projected_cross_entropy(rows, weight, targets, 0.1, method)
     value.backward()
+    assert weight.grad is not None
+    found, weight = weight.grad, weight.detach()
     logits = (hidden @ weight.to(dtype).T).float().requires_grad_()
     expected = F.cross_entropy(logits, targets, label_smoothing=0.1, reduction="sum")
     expected.backward()
@@ -163,28 +150,8 @@ def test_low_precision_gradients_are_those_of_its_logits(
     assert logits.grad is not None
     assert rows.grad is not None
     torch.testing.assert_close(rows.grad, logits.grad.to(dtype) @ weight.to(dtype))
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_bf16_is_near_fp32(method: Method) -> None:
-    torch.manual_seed(2)
-    hidden, weight = torch.randn(40, 16), torch.randn(30, 16, requires_grad=True)
-    targets = torch.randint(30, (40,))
-    values, gradients = [], []
-    for dtype in (torch.float32, torch.bfloat16):
-        rows = hidden.to(dtype, copy=True).requires_grad_()
-        value, _ = projected_cross_entropy(rows, weight, targets, 0.1, method)
-        value.backward()
-        assert rows.grad is not None
-        assert weight.grad is not None
-        assert rows.grad.dtype == dtype
-        assert weight.grad.dtype == torch.float32
-        values.append(float(value.detach()))
-        gradients.append(weight.grad.clone())
-        weight.grad = None
-    # Eight bits of mantissa: each logit is off by up to 2 ** -8 of itself.
-    assert values[1] == pytest.approx(values[0], rel=2e-2)
-    assert float((gradients[1] - gradients[0]).norm() / gradients[0].norm()) < 2e-2
+    # Eight bits of mantissa or more.
+    torch.testing.assert_close(found, logits.grad.T @ hidden.float(), rtol=2e-2, atol=2e-2)
 
 
 def test_nothing_of_the_size_of_the_logits_is_kept() -> None:

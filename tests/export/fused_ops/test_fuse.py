@@ -99,14 +99,21 @@ def matmul(
     return model
 
 
-@pytest.mark.parametrize("columns", COLUMNS)
-@pytest.mark.parametrize("positive", [False, True])
+@pytest.mark.parametrize(
+    ("rows", "columns", "kind"),
+    [
+        *((ROWS, columns, kind) for columns in COLUMNS for kind in ("8", "8Positive")),
+        *((rows, columns, "") for rows in (ROWS, 7) for columns in (64, 20)),
+    ],
+)
 @pytest.mark.parametrize("epilogue", EPILOGUES)
-def test_8_bit_matmuls_include_their_epilogue(epilogue: str, positive: bool, columns: int) -> None:
-    model = matmul(*EPILOGUES[epilogue], positive=positive, columns=columns)
-    left = assert_same_bits(model, 1)
-    name = f"Linear8{'Positive' if positive else ''}{epilogue}"
-    assert left == {"Relu" if positive else "Neg": 1, name: 1}
+def test_matmuls_include_their_epilogue(epilogue: str, rows: int, columns: int, kind: str) -> None:
+    positive = kind == "8Positive"
+    model = matmul(
+        *EPILOGUES[epilogue], rows=rows, columns=columns, positive=positive, int8=bool(kind)
+    )
+    name = f"Linear{kind}{epilogue}"
+    assert assert_same_bits(model, 1) == {"Relu" if positive else "Neg": 1, name: 1}
     assert set(model.functions) == {(DOMAIN, name, "")}
     assert model.opset_imports[DOMAIN] == 1
     if epilogue == "AddNorm":
@@ -147,18 +154,6 @@ def test_8_bit_weights_are_stored_in_padded_blocks(columns: int) -> None:
     np.testing.assert_array_equal(found[1], [*scales, *[0.0] * (32 - columns)])
     np.testing.assert_array_equal(found[2], before["b"])
     assert set(model.graph.initializers) == {str(x.name) for x in fused(model)[0].inputs[1:]}
-
-
-@pytest.mark.parametrize("columns", [64, 20])
-@pytest.mark.parametrize("rows", [ROWS, 7])
-@pytest.mark.parametrize("epilogue", EPILOGUES)
-def test_float_matmuls_include_their_epilogue(epilogue: str, rows: int, columns: int) -> None:
-    model = matmul(*EPILOGUES[epilogue], rows=rows, columns=columns, int8=False)
-    left = assert_same_bits(model, 1)
-    assert left == {"Neg": 1, f"Linear{epilogue}": 1}
-    assert set(model.functions) == {(DOMAIN, f"Linear{epilogue}", "")}
-    if epilogue == "AddNorm":
-        assert fused(model)[0].attributes["epsilon"].as_float() == pytest.approx(1e-3)
 
 
 @pytest.mark.parametrize("columns", [64, 100])
@@ -337,26 +332,18 @@ def ranked(
 
 
 @pytest.mark.parametrize("int8", [True, False])
+@pytest.mark.parametrize("biased", [True, False])
 @pytest.mark.parametrize("columns", [32, 37, 64])
-def test_candidates(columns: int, int8: bool) -> None:
-    model = ranked(int8=int8, columns=columns)
-    # One match more than is left: candidates are first fused as TopLogits.
-    name = "Candidates8" if int8 else "VocabularyCandidates"
-    assert assert_same_bits(model, 2) == {name: 1}
-    assert {name for _, name, _ in model.functions} == {name, "TopLogits"}
-
-
-@pytest.mark.parametrize("int8", [True, False])
-@pytest.mark.parametrize("columns", [32, 37])
-def test_candidates_with_a_bias(columns: int, int8: bool) -> None:
+def test_candidates(columns: int, biased: bool, int8: bool) -> None:
     bias = 9 * weights(columns, seed=3)
     bias[[0, 5]] = BANNED_BIAS
-    model = ranked(int8=int8, columns=columns, bias=bias)
-    name = "BiasedCandidates8" if int8 else "BiasedVocabularyCandidates"
+    model = ranked(int8=int8, columns=columns, bias=bias if biased else None)
+    # One match more than is left: candidates are first fused as TopLogits.
+    name = "Biased" * biased + ("Candidates8" if int8 else "VocabularyCandidates")
     assert assert_same_bits(model, 2) == {name: 1}
     assert {name for _, name, _ in model.functions} == {name, "TopLogits"}
     found = run(model, feeds(model))["indices"]
-    assert not np.isin(found, [0, 5]).any()
+    assert not biased or not np.isin(found, [0, 5]).any()
 
 
 @pytest.mark.parametrize("int8", [True, False])
@@ -474,26 +461,19 @@ def cached(parts: str = "q k v", value_places: str = "places", made: bool = True
 SLOTS = {"slots": np.array([[4, 0, 7], [8, 1, 2]])}
 
 
-def test_attention_over_caches() -> None:
-    model = cached()
-    hidden = np.where(np.random.default_rng(0).random((2, 1, 3, 9)) < 0.5, MASKED, 0.0)
-    given: dict[str, Array] = {**SLOTS, "bias": hidden.astype(np.float32)}
-    left = assert_rewrites(FuseOps(), model, 1, given=given)
-    assert left == {"CachedAttention": 1}
-    assert [x.name for x in fused(model)[0].inputs] == ["qkv", "pk", "pv", "slots", "bias"]
-    assert [x.name for x in fused(model)[0].outputs] == ["y", "ks", "vs"]
-
-
-def test_attention_over_caches_of_16_bits() -> None:
+@pytest.mark.parametrize("half", [False, True])
+def test_attention_over_caches(half: bool) -> None:
     model = cached()
     for old, new in (("pk", "self_key_0"), ("pv", "self_value_0"), ("ks", "next_self_key_0"),
                      ("vs", "next_self_value_0")):  # fmt: skip
         values = (*model.graph.inputs, *model.graph.outputs)
         next(x for x in values if x.name == old).name = new
-    Fp16KvCache().run(model)
+    if half:
+        Fp16KvCache().run(model)
     hidden = np.where(np.random.default_rng(0).random((2, 1, 3, 9)) < 0.5, MASKED, 0.0)
     given: dict[str, Array] = {**SLOTS, "bias": hidden.astype(np.float32)}
-    assert assert_rewrites(FuseOps(), model, 1, given=given) == {"CachedAttention16": 1}
+    name = "CachedAttention16" if half else "CachedAttention"
+    assert assert_rewrites(FuseOps(), model, 1, given=given) == {name: 1}
     names = ["qkv", "self_key_0", "self_value_0", "slots", "bias"]
     assert [x.name for x in fused(model)[0].inputs] == names
     outputs = ["y", "next_self_key_0", "next_self_value_0"]
@@ -697,26 +677,16 @@ def embedded(
     return model
 
 
-def test_embedding() -> None:
-    model = embedded()
-    assert assert_same_bits(model, 1) == {"Embed": 1, "Neg": 1}
-    inputs = ["table", "position_table", "tokens", "positions"]
-    assert [x.name for x in fused(model)[0].inputs] == inputs
-    model = embedded(int8=True)
-    assert assert_same_bits(model, 2) == {"Embed8": 1, "Linear8": 1}
-    inputs[:1] = ["table_int8", "table_scale"]
-    (one,) = (node for node in fused(model) if node.op_type == "Embed8")
-    assert [x.name for x in one.inputs] == inputs
-
-
 @pytest.mark.parametrize("int8", [False, True])
-@pytest.mark.parametrize("operands", ["found c", "c found"])
-def test_an_embedding_takes_its_factor_along(operands: str, int8: bool) -> None:
+@pytest.mark.parametrize("operands", [None, "found c", "c found"])
+def test_an_embedding_and_its_factor(operands: str | None, int8: bool) -> None:
     model = embedded(int8=int8, scaled=operands)
     counts = {"Embed8": 1, "Linear8": 1} if int8 else {"Embed": 1, "Neg": 1}
     assert assert_same_bits(model, 1 + int8) == counts
     (one,) = (node for node in fused(model) if node.op_type.startswith("Embed"))
-    assert one.attributes["factor"].value == 0.5
+    assert one.attributes["factor"].value == (0.5 if operands else 1)
+    tables = ["table_int8", "table_scale"] if int8 else ["table"]
+    assert [x.name for x in one.inputs] == [*tables, "position_table", "tokens", "positions"]
 
 
 def test_another_embedding_is_left_alone() -> None:

@@ -125,31 +125,15 @@ def test_outputs_are_within_the_8_bit_step() -> None:
 def test_a_row_alone_and_in_a_batch_is_the_same_to_the_bit() -> None:
     given = matmuls()
     DynamicInt8().run(given)
-    x = RANDOM.standard_normal((8, 3, 24)).astype(np.float32)
-    x[5] *= 1e4  # a neighbour that would ruin a shared scale
-    together = run(given, x)
-    for index in range(8):
-        for alone, batch in zip(run(given, x[index : index + 1]), together, strict=True):
-            np.testing.assert_array_equal(alone[0], batch[index])
-
-
-def test_a_row_of_zeros_gives_zeros() -> None:
-    given = matmuls()
-    DynamicInt8().run(given)
-    for found in run(given, np.zeros((1, 2, 24), np.float32)):
-        np.testing.assert_array_equal(found, 0.0)
-
-
-def test_a_row_of_zeros_changes_no_other_row() -> None:
-    given = matmuls()
-    DynamicInt8().run(given)
-    x = RANDOM.standard_normal((2, 3, 24)).astype(np.float32)
+    x = RANDOM.standard_normal((3, 3, 24)).astype(np.float32)
+    x[2] *= 1e4  # a neighbour that would ruin a shared scale
     x[0, 1] = x[1, 2] = 0
     together = run(given, x)
-    for row in np.ndindex(2, 3):
+    for row in np.ndindex(3, 3):
         for alone, batch in zip(run(given, x[row][None, None]), together, strict=True):
             np.testing.assert_array_equal(alone[0, 0], batch[row])
             assert np.isfinite(batch[row]).all()
+            assert x[row].any() or not batch[row].any()
 
 
 # ---- outputs of a ReLU ----

@@ -16,7 +16,6 @@ import pytest
 import torch
 
 from translate_trt.runtime.errors import InputError, OutputError
-from translate_trt.runtime.io.compression import compressor_for
 from translate_trt.runtime.text.tokenizer import Tokenizer
 from translate_trt.train.data import prepare as module
 from translate_trt.train.data.batches import FingerprintCheck, encode_parallel, epoch_batches
@@ -254,21 +253,6 @@ def test_unequal_numbers_of_lines(
     job = Preparation("x", (None, None), [(source, target)], (source, source), None, OPTIONS)
     with pytest.raises(InputError, match=f"train.en has {len(PAIRS)} lines and .* has 7;"):
         prepare(job, tmp_path / "out", 1)
-
-
-def test_compression_without_its_ending_and_utf16(tmp_path: Path) -> None:
-    path = tmp_path / "train.en"
-    path.write_bytes(gzip.compress(b"one\ntwo\n"))
-    with TextSource(path).open() as lines:
-        assert list(lines) == [b"one\n", b"two\n"]
-    packer = compressor_for("train.en.zst")
-    assert packer is not None
-    path.write_bytes(packer.compress(b"one\ntwo\n") + packer.flush())
-    with TextSource(path).open() as lines:
-        assert list(lines) == [b"one\n", b"two\n"]
-    path.write_bytes("one\n".encode("utf-16"))
-    with pytest.raises(InputError, match=r"train\.en.*UTF-8"), TextSource(path).open() as lines:
-        list(lines)
 
 
 def test_a_cut_gzip_file(

@@ -11,12 +11,13 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from support.models import lively_model
+from support.small_models import small_model
 from torch import Tensor
 
 from translate_trt.runtime.errors import InputError, OptionError
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.text.tokenizer import Tokenizer
-from translate_trt.train.config import END, START, ModelConfig
+from translate_trt.train.config import END, START
 from translate_trt.train.evaluation.attention_maps import (
     AttentionMap,
     SentenceAttention,
@@ -37,17 +38,7 @@ VARIANTS: list[dict[str, Any]] = [
 
 
 def make_model(changes: dict[str, Any]) -> Transformer:
-    torch.manual_seed(0)
-    config = ModelConfig(
-        vocabulary_size=50,
-        encoder_layers=2,
-        decoder_layers=3,
-        d_model=16,
-        d_ff=24,
-        heads=4,
-        **changes,
-    )
-    return Transformer(config).eval()
+    return small_model(encoder_layers=2, decoder_layers=3, d_ff=24, heads=4, **changes)
 
 
 def batch() -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
@@ -161,12 +152,8 @@ def test_a_translation_that_was_cut_has_no_end(model: Transformer, tokenizer: To
 
 
 def test_learned_positions_bound_the_translation_and_the_sentence(tokenizer: Tokenizer) -> None:
-    torch.manual_seed(0)
-    config = ModelConfig(
-        vocabulary_size=tokenizer.vocabulary_size, encoder_layers=1, decoder_layers=1, d_model=16,
-        d_ff=16, heads=2, positions="learned", max_positions=9,
-    )  # fmt: skip
-    model = Transformer(config).eval()
+    size = tokenizer.vocabulary_size
+    model = small_model(vocabulary_size=size, positions="learned", max_positions=9)
     found = attend(model, tokenizer, "the cat")  # a random model does not end before 50 tokens
     assert len(found.maps["cross"].query) <= 9
     with pytest.raises(OptionError, match=r"positions.*9"):

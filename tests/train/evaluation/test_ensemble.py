@@ -11,12 +11,11 @@ import pytest
 import torch
 from support.models import save_model
 from support.scripted import Script, ScriptedModel, exhaustive, random_script
+from support.small_models import small_model
 
 from translate_trt.runtime.errors import CheckpointError
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.train.checkpoint import Checkpoint, open_checkpoint
-from translate_trt.train.config import ModelConfig
-from translate_trt.train.data.vocabulary import train_tokenizer
 from translate_trt.train.evaluation.validation import load_as_one
 from translate_trt.train.model import Transformer, pad
 from translate_trt.train.search import Ensemble, beam_search
@@ -25,16 +24,8 @@ SOURCES = [[5, 6, 7, 8], [9], [10, 11]]
 
 
 def model(seed: int, vocabulary_size: int = 24, d_model: int = 16, layers: int = 2) -> Transformer:
-    torch.manual_seed(seed)
-    config = ModelConfig(
-        vocabulary_size=vocabulary_size,
-        encoder_layers=layers,
-        decoder_layers=layers,
-        d_model=d_model,
-        d_ff=16,
-        heads=2,
-    )
-    made = Transformer(config).eval()
+    sizes = {"vocabulary_size": vocabulary_size, "d_model": d_model}
+    made = small_model(seed, encoder_layers=layers, decoder_layers=layers, **sizes)
     made.embedding.weight.data *= 4  # sharper distributions, in which beams cross
     return made
 
@@ -125,18 +116,6 @@ def test_one_checkpoint_is_a_model_and_two_are_an_ensemble(checkpoint: Checkpoin
     assert isinstance(two, Ensemble)
     assert not any(member.training for member in two.members)
     assert tokenizer.vocabulary_size == checkpoint.model.vocabulary_size
-
-
-def test_other_vocabularies_are_refused(checkpoint: Checkpoint, tmp_path: Path) -> None:
-    # Vocabularies of the same size, with different pieces.
-    size = checkpoint.model.vocabulary_size
-    words = [
-        f"{first}{second}{third} wort" for first in "aeiou" for second in "xyz" for third in "pqrs"
-    ]
-    assert train_tokenizer(words, size, tmp_path / "other.spm") <= size
-    path = save_model(model(1, size), tmp_path / "checkpoint", tmp_path / "other.spm")
-    with pytest.raises(CheckpointError, match="different vocabularies"):
-        load_as_one([checkpoint, open_checkpoint(path)], torch.device("cpu"))
 
 
 def test_more_pieces_than_the_others_are_refused(checkpoint: Checkpoint, tmp_path: Path) -> None:

@@ -134,12 +134,6 @@ def test_a_gold_line_that_is_no_tree_is_named() -> None:
         score_lines([GOLD, GOLD], [GOLD, GOLD[:-1]])
 
 
-def test_labels_can_be_ignored() -> None:
-    rules = dataclasses.replace(COLLINS, labelled=False)
-    (found,) = score_lines([GOLD.replace("VP", "X").replace("NP", "Y")], [GOLD], rules)
-    assert found.complete
-
-
 def test_ten_thousand_nested_brackets_are_no_crash() -> None:
     depth = 10_000
     deep = "(X " * depth + "(NN a)" + ")" * depth

@@ -44,19 +44,9 @@ SPLIT = " ##AT##-##AT## "
     ("line", "expected"),
     [
         ("rich-text format", f"rich{SPLIT}text format"),
-        ("2014-2015", f"2014{SPLIT}2015"),
-        ("ab-cd-ef", f"ab{SPLIT}cd{SPLIT}ef"),
         ("a-b-c", f"a{SPLIT}b-c"),  # the first match has consumed the b
-        ("a-b-c-d", f"a{SPLIT}b-c{SPLIT}d"),
         ("ä-ö-ü", f"ä{SPLIT}ö{SPLIT}ü"),  # two bytes each; Perl matches bytes
-        ("ab--cd", f"ab{SPLIT}-cd"),
-        ("a---b", f"a{SPLIT}--b"),
-        ("vor - und nach", "vor - und nach"),
         ("Ein- und Ausgang", "Ein- und Ausgang"),
-        ("-x x- -", "-x x- -"),
-        ("a\u2013b", "a\u2013b"),  # a dash, not a hyphen
-        ("a\u00a0-b", f"a\u00a0{SPLIT}b"),  # as bytes, not a space
-        ("", ""),
     ],
 )
 def test_compounds_are_split(line: str, expected: str) -> None:
@@ -95,19 +85,6 @@ def test_moses_tokens(language: str, line: str, expected: str) -> None:
 
 def tokenized(hypothesis: str, reference: str, language: str = "de") -> float:
     return make_metric("tokenized-bleu", [reference], language)([hypothesis]).score
-
-
-def test_tokenized_bleu_by_hand() -> None:
-    hypothesis = "heute brennt das UV-Licht hier nicht mehr"
-    reference = "heute brennt das UV-Bild hier nicht mehr"
-    # Nine tokens, the sixth is wrong: 8/9, 6/8, 4/7 and 2/6 of the n-grams match.
-    expected = 100 * (8 / 9 * 6 / 8 * 4 / 7 * 2 / 6) ** 0.25
-    assert tokenized(hypothesis, reference) == pytest.approx(expected, abs=1e-9)
-    # Without the split: seven tokens, and all four-grams contain the wrong fourth token.
-    assert tokenized(hypothesis, reference, "fr") == 0
-    longer = f"{hypothesis} als es gestern", f"{reference} als es gestern"
-    expected = 100 * (9 / 10 * 7 / 9 * 5 / 8 * 3 / 7) ** 0.25
-    assert tokenized(*longer, "fr") == pytest.approx(expected, abs=1e-9)
 
 
 def test_tokenized_bleu_knows_brevity_case_and_no_smoothing() -> None:
@@ -152,16 +129,8 @@ def noisy(reference: Sequence[str], share: float, seed: int) -> list[str]:
 def reference() -> list[str]:
     generator = random.Random(0)
     words = [
-        "der",
-        "ein",
-        "UV-Licht",
-        "Hund,",
-        "läuft.",
-        "groß",
-        "und",
-        "E-Mail-Adresse",
-        "(sieht)",
-    ]
+        "der", "ein", "UV-Licht", "Hund,", "läuft.", "groß", "und", "E-Mail-Adresse", "(sieht)"
+    ]  # fmt: skip
     return [" ".join(generator.choices(words, k=generator.randint(0, 20))) for _ in range(200)]
 
 

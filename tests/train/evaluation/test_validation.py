@@ -5,27 +5,23 @@ from pathlib import Path
 
 import pytest
 import torch
+from support.small_models import small_model
 from torch.nn import functional as F
 
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.text.tokenizer import Tokenizer
-from translate_trt.train.config import ModelConfig
 from translate_trt.train.data.batches import encode_parallel
 from translate_trt.train.evaluation.validation import (
     perplexity,
     translate_reference,
     validation_loss,
 )
-from translate_trt.train.model import Transformer, pad, source_padding_bias
+from translate_trt.train.model import pad, source_padding_bias
 from translate_trt.train.search import beam_search
 
 
 def test_validation_loss_is_cross_entropy() -> None:
-    torch.manual_seed(0)
-    config = ModelConfig(
-        vocabulary_size=40, encoder_layers=1, decoder_layers=1, d_model=16, d_ff=16, heads=2
-    )
-    model = Transformer(config).eval()
+    model = small_model()
     source, target = [[5, 6, 7], [8], [9, 10]], [[11], [12, 13, 14, 15], [16, 17]]
     total, count = 0.0, 0
     for one, other in zip(source, target, strict=True):
@@ -44,17 +40,8 @@ def test_validation_loss_is_cross_entropy() -> None:
 
 
 def test_reference_translations_are_the_best_hypotheses(tokenizer_model: Path) -> None:
-    torch.manual_seed(0)
     tokenizer = Tokenizer(tokenizer_model, tokenizer_model)
-    config = ModelConfig(
-        vocabulary_size=tokenizer.vocabulary_size,
-        encoder_layers=1,
-        decoder_layers=1,
-        d_model=16,
-        d_ff=16,
-        heads=2,
-    )
-    model = Transformer(config).eval()
+    model = small_model(vocabulary_size=tokenizer.vocabulary_size)
     text = ["the big cat", "", "a dog sleeps"]
     options = SearchOptions(beam_size=2, num_hypotheses=2, max_length=6)
     texts, found = translate_reference(model, tokenizer, text, options)
@@ -68,12 +55,8 @@ def test_a_model_with_learned_positions_cuts_longer_lines(
     tokenizer_model: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     tokenizer = Tokenizer(tokenizer_model, tokenizer_model)
-    config = ModelConfig(
-        vocabulary_size=tokenizer.vocabulary_size, encoder_layers=1, decoder_layers=1,
-        d_model=16, d_ff=16, heads=2, positions="learned", max_positions=60,
-    )  # fmt: skip
-    torch.manual_seed(0)
-    model = Transformer(config).eval()
+    size = tokenizer.vocabulary_size
+    model = small_model(vocabulary_size=size, positions="learned", max_positions=60)
     long, short = " ".join(["cat"] * 300), " ".join(["dog"] * 3)
     greedy = SearchOptions(beam_size=1)
     _, found = translate_reference(model, tokenizer, [long, short], greedy)

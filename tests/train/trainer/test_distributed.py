@@ -18,6 +18,7 @@ import torch
 from click.testing import CliRunner
 from safetensors.torch import load_file
 from support.paths import ROOT
+from support.runs import train_arguments
 
 from translate_trt.runtime.cli import main
 from translate_trt.train.checkpoint import AVERAGED, numbered_checkpoints
@@ -31,15 +32,6 @@ pytestmark = pytest.mark.slow
 MEMBER = ROOT / "tests/support/group_member.py"
 Text = TextFiles
 Settings = dict[str, Any]
-
-
-def flags(text: Text, out: Path, settings: Settings, *more: str) -> list[str]:
-    options = [x for name, value in settings.items() for x in (f"--{name}", str(value))]
-    files = ["--train", *map(str, vars(text[0]).values())]
-    files += ["--valid", *map(str, vars(text[1]).values())]
-    options = [x.replace("_", "-") if x.startswith("--") else x for x in options]
-    return ["train", "--config", "tiny", "--device", "cpu", "--threads", "1",
-            "--output", str(out), *files, *options, *more]  # fmt: skip
 
 
 def torchrun(processes: int, *arguments: str) -> list[str]:
@@ -92,7 +84,7 @@ def train_alone(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Text, Set
         key = json.dumps(settings)
         if key not in runs:
             out = tmp_path_factory.mktemp("alone") / "run"
-            done = CliRunner().invoke(main, flags(text, out, settings))
+            done = CliRunner().invoke(main, train_arguments(text, out, settings))
             assert done.exit_code == 0, (done.output, done.exception)
             runs[key] = out
         return runs[key]
@@ -117,7 +109,7 @@ def test_a_group_trains_like_one_process(
     group, rows = tmp_path / "group", tmp_path / "rows"
     rows.mkdir()
     alone = train_alone(text, exact)
-    command = torchrun(processes, str(MEMBER), *flags(text, group, exact))
+    command = torchrun(processes, str(MEMBER), *train_arguments(text, group, exact))
     done = run(command, ROWS_DIRECTORY=str(rows))
     assert done.stdout.split() == [str(group / AVERAGED)]  # only one process prints
     shares = [entry["rows"] for entry in rows_taken(rows, "0")]
@@ -147,7 +139,7 @@ def test_a_process_that_dies_costs_no_sentence(text: Text, exact: Settings, tmp_
     (out / "run.json").write_text(
         '{"model": {}, "train": {}}'
     )  # of an old run: --force is for it, not for the new one
-    arguments = flags(text, out, exact, "--force")
+    arguments = train_arguments(text, out, exact, "--force")
     command = torchrun(2, "--max-restarts", "1", str(MEMBER), *arguments)
     done = run(command, ROWS_DIRECTORY=str(rows), DIE_AT_STEP="10")
     assert "continuing from" in done.stderr
@@ -167,7 +159,9 @@ def test_a_process_that_dies_costs_no_sentence(text: Text, exact: Settings, tmp_
     for epoch in range(position[0]):
         assert epochs[epoch] == Counter(range(200))
     # The result is bit-identical to that of an undisturbed run.
-    run(torchrun(2, str(MEMBER), *flags(text, whole, exact)), ROWS_DIRECTORY=str(tmp_path))
+    run(
+        torchrun(2, str(MEMBER), *train_arguments(text, whole, exact)), ROWS_DIRECTORY=str(tmp_path)
+    )
     one, other = (
         load_file(path / "checkpoint-00000020/model.safetensors") for path in (out, whole)
     )
@@ -182,8 +176,11 @@ def test_a_run_of_two_processes_resumes_with_three(
     changed, rows = tmp_path / "changed", tmp_path / "rows"
     rows.mkdir()
     environment = {"ROWS_DIRECTORY": str(rows)}
-    run(torchrun(2, str(MEMBER), *flags(text, changed, {**exact, "steps": 8})), **environment)
-    run(torchrun(3, str(MEMBER), *flags(text, changed, exact, "--resume")), **environment)
+    run(
+        torchrun(2, str(MEMBER), *train_arguments(text, changed, {**exact, "steps": 8})),
+        **environment,
+    )
+    run(torchrun(3, str(MEMBER), *train_arguments(text, changed, exact, "--resume")), **environment)
     assert losses(changed) == pytest.approx(losses(train_alone(text, exact)), rel=1e-5)
 
 
@@ -193,7 +190,7 @@ def test_sigterm_to_torchrun_saves_and_ends_in_peace(
 ) -> None:
     out = tmp_path / "run"
     exact |= {"steps": 100_000, "checkpoint_every": 100_000}
-    command = torchrun(2, "-m", "translate_trt.runtime.cli", *flags(text, out, exact))
+    command = torchrun(2, "-m", "translate_trt.runtime.cli", *train_arguments(text, out, exact))
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     with subprocess.Popen(
         command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
@@ -237,7 +234,7 @@ def test_torchrun_continues_only_the_run_that_it_began(
             monkeypatch.setenv("TORCHELASTIC_RUN_ID", session)
         # Whatever the count: each machine has its own, and a process that refuses is restarted.
         monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
-        return CliRunner().invoke(main, flags(text, out, settings, *more)).exit_code
+        return CliRunner().invoke(main, train_arguments(text, out, settings, *more)).exit_code
 
     def begins(session: str | None, *more: str) -> list[bool]:
         begun.clear()

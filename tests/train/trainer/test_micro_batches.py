@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from translate_trt.runtime.errors import OptionError
 from translate_trt.train import model as model_module
-from translate_trt.train.config import FINE_TUNE, PRESETS, ModelConfig, TrainConfig
+from translate_trt.train.config import FINE_TUNE, PRESETS, ModelConfig
 from translate_trt.train.data.batches import Batch
 from translate_trt.train.model import Dropout, Transformer
 from translate_trt.train.trainer import micro_batches
@@ -174,8 +174,6 @@ def test_presets_on_a_cpu_keep_their_batches() -> None:
         assert train.micro_batch_tokens == 0
         assert divide(train.batch_tokens, 1, CPU_TOKENS) == size
     assert divide(FINE_TUNE.batch_tokens, 1, CPU_TOKENS) == 4_096
-    with pytest.raises(OptionError, match="micro_batch_tokens is -1"):
-        TrainConfig(micro_batch_tokens=-1)
 
 
 def test_the_choice_is_logged_and_recorded_and_kept(

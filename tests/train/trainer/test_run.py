@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
+from support.runs import prepare_text
 
 from translate_trt.runtime.bundle.term_annotation import TermAnnotation
 from translate_trt.runtime.cli import main
@@ -139,6 +140,7 @@ def test_an_existing_run_is_refused_and_with_force_replaced(
         run(out, steps=2)
     assert names(out) == before
     (out / "notes.txt").write_text("mine")
+    (out / "metrics.damaged").touch()
     prepare_job(text, out, "tiny", settings, force=True)
     assert names(out) == ["notes.txt", "run.json", "tokenizer.spm"]
     (tmp_path / "empty").mkdir()
@@ -161,10 +163,7 @@ def test_force_does_not_delete_other_directories(
 @pytest.mark.parametrize(
     ("preset", "change"),
     [
-        ("tiny", {"heads": 3}),
-        ("tiny", {"steps": 0}),
         ("huge", {}),
-        ("tiny", {"vocabulary_size": 100}),  # less than the 256 bytes
         ("tiny", {"max_length": 1}),  # drops all pairs
     ],
 )
@@ -275,12 +274,7 @@ def test_cuda_without_a_gpu_is_refused() -> None:
 @pytest.fixture
 def prepared(text: Text, tmp_path: Path) -> Path:
     """Directory of the text, prepared with a vocabulary of 330 tokens."""
-    command = ["data", "prepare", "--output", str(tmp_path / "data"), "--vocabulary-size", "330"]
-    command += ["--from", str(text[0].source), str(text[0].target), "--workers", "1"]
-    command += ["--valid", str(text[1].source), str(text[1].target)]
-    done = CliRunner().invoke(main, command)
-    assert done.exit_code == 0, done.output
-    return tmp_path / "data"
+    return prepare_text(text, tmp_path / "data").path
 
 
 def test_a_job_of_prepared_data(prepared: Path, settings: Settings, tmp_path: Path) -> None:
@@ -315,13 +309,8 @@ def test_a_model_of_annotated_data_says_so(
     source, target = (side.read_text().splitlines() for side in (text[0].source, text[0].target))
     glossary = tmp_path / "glossary.tsv"
     glossary.write_text(f"{source[0].split()[0]}\t{target[0].split()[0]}\n")
-    command = ["data", "prepare", "--output", str(tmp_path / "terms"), "--vocabulary-size", "330"]
-    command += ["--from", str(text[0].source), str(text[0].target), "--workers", "1"]
-    command += ["--valid", str(text[1].source), str(text[1].target)]
-    command += ["--terminology", str(glossary), "--terminology-form", "replace"]
-    done = CliRunner().invoke(main, command)
-    assert done.exit_code == 0, done.output
-    data = open_prepared(tmp_path / "terms")
+    flags = ["--terminology", str(glossary), "--terminology-form", "replace"]
+    data = prepare_text(text, tmp_path / "terms", *flags)
     assert data.index["terminology"]["annotated"] > 0
     job = prepare_job(data, tmp_path / "run", "tiny", settings)
     assert job.settings.decoding.term_annotation == TermAnnotation("replace")
