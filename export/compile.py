@@ -315,26 +315,33 @@ class Compiler:
     def write(self, name: str, directory: Path) -> TargetEntry:
         """Compile for the target of that name; write its files into the directory of a bundle."""
         target, contract = TARGETS[name], self.contract(name)
-        files = _Files(directory, f"targets/{name}")
-        records = {}
+        folder = directory / "targets" / name
+        folder.mkdir(parents=True)
+        files, records = {}, {}
         for role, model in self.graphs(name).items():
-            path = files.write_graph(
-                role if target.package is None else GRAPH_ROLES[role], check(model)
-            )
+            graph_role = role if target.package is None else GRAPH_ROLES[role]
+            files[graph_role] = path = folder / f"{graph_role}.onnx"
+            onnx.save(check(model), path)
             if target.package is not None:
                 graph = Graph(role, path, *contract.graphs[role])
                 engine = self._engine(target.package, graph)
-                files.write_bytes(role, f"{role}.engine", engine.plan)
-                files.write_bytes(f"{role}_log", f"{role}.log", engine.log.encode())
+                files[role] = folder / f"{role}.engine"
+                files[role].write_bytes(engine.plan)
+                files[f"{role}_log"] = folder / f"{role}.log"
+                files[f"{role}_log"].write_text(engine.log, encoding="utf-8")
                 records[role] = engine.record.to_json()
             elif target.static:
                 records[role] = _graph_record(target.backend, self._profiles(role)).to_json()
+        entries = {
+            role: hash_file(directory, path.relative_to(directory).as_posix())
+            for role, path in files.items()
+        }
         packages = ("torch", "onnx", "onnx-ir", "onnxscript")
         return TargetEntry(
             name=name,
             backend=target.backend,
             precision=target.precision,
-            files=files.entries,
+            files=entries,
             contract=contract,
             engine=records or None,
             builder={package: importlib.metadata.version(package) for package in packages}
@@ -435,31 +442,6 @@ def _graph_record(package: str, profiles: Sequence[Profile]) -> EngineRecord:
         weights_stripped=False,
         profiles=tuple(profiles),
     )
-
-
-class _Files:
-    """Files written for one target.
-
-    Attributes:
-        entries: Manifest entries of the files, by role.
-    """
-
-    def __init__(self, bundle: Path, folder: str) -> None:
-        self._bundle, self._folder = bundle, folder
-        self.entries: dict[str, FileEntry] = {}
-        (bundle / folder).mkdir(parents=True)
-
-    def write_graph(self, role: str, proto: onnx.ModelProto) -> Path:
-        """Write a graph as `<role>.onnx`; return the path."""
-        path = self._bundle / self._folder / f"{role}.onnx"
-        onnx.save(proto, path)
-        self.entries[role] = hash_file(self._bundle, f"{self._folder}/{role}.onnx")
-        return path
-
-    def write_bytes(self, role: str, name: str, content: bytes) -> None:
-        """Write a file of that name."""
-        (self._bundle / self._folder / name).write_bytes(content)
-        self.entries[role] = hash_file(self._bundle, f"{self._folder}/{name}")
 
 
 def trace_graphs(

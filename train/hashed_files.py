@@ -31,8 +31,6 @@ def read_tensors(path: Path, sha256: str) -> dict[str, Tensor]:
     check_hash(path, sha256)
     try:
         tensors = load_file(path)
-    except FileNotFoundError as error:
-        raise CheckpointError(f"{path} is missing; the checkpoint is incomplete.") from error
     except (SafetensorError, OSError) as error:
         raise CheckpointError(f"{path} is damaged ({error}). {_USE_ANOTHER}") from error
     for name, tensor in tensors.items():

@@ -99,18 +99,10 @@ def run_passes(
         expected = None
         if shapes and one.expected is not None:
             expected = one.expected.of(graph, shapes)
-        reports.append(
-            Report(
-                graph,
-                one.name,
-                one.summary,
-                outcome.matches,
-                expected,
-                outcome.refused,
-                before,
-                len(model.graph),
-            )
-        )
+        reports.append(Report(
+            graph, one.name, one.summary, outcome.matches, expected, outcome.refused, before,
+            len(model.graph),
+        ))  # fmt: skip
         if after is not None:
             after(one.name, model)
         found = outcome.matches + outcome.unavoidable

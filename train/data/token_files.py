@@ -14,6 +14,7 @@ DIR/
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -212,16 +213,9 @@ def open_prepared(path: Path) -> PreparedData:
             f"{_MAKE_AGAIN}, or upgrade translate-trt."
         )
     try:
+        names = {x.name for x in dataclasses.fields(PreparedData)} - {"path", "splits", "index"}
         prepared = PreparedData(
-            path=path,
-            name=index["name"],
-            source_language=index["source_language"],
-            target_language=index["target_language"],
-            vocabulary_size=index["vocabulary_size"],
-            source_vocabulary_size=index["source_vocabulary_size"],
-            token_type=index["token_type"],
-            splits=dict(index["splits"]),
-            index=index,
+            path=path, splits=dict(index["splits"]), index=index, **{x: index[x] for x in names}
         )
         hashes = index["source_tokenizer_sha256"], index["tokenizer_sha256"]
     except (KeyError, TypeError, ValueError) as error:

@@ -7,6 +7,8 @@ a line of bracketings, such as "(S (NP (PRP It)) (VP (VBZ works)) (. .))".
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -134,7 +136,6 @@ class _Bracket:
     start: int
     label: str
     end: int = -1
-    counts: bool = True
 
 
 @dataclass(frozen=True)
@@ -294,7 +295,7 @@ def _restore_quotes(gold: _Brackets, test: _Brackets, rules: Rules) -> tuple[_Br
 
     A tagger that takes a mark for something else would otherwise make the words differ.
     """
-    gold, test = _copy(gold), _copy(test)
+    gold, test = copy.deepcopy(gold), copy.deepcopy(test)
     for index in range(len(test.quotes)):
         for number in range(len(gold.quotes)):
             one, other = gold.quotes[number], test.quotes[index]
@@ -305,11 +306,6 @@ def _restore_quotes(gold: _Brackets, test: _Brackets, rules: Rules) -> tuple[_Br
             elif other.tag in rules.deleted and one.tag not in rules.deleted:
                 _insert(test, index)
     return gold, test
-
-
-def _copy(one: _Brackets) -> _Brackets:
-    brackets = [_Bracket(bracket.start, bracket.label, bracket.end) for bracket in one.brackets]
-    return _Brackets(list(one.words), list(one.tags), brackets, list(one.quotes), one.length)
 
 
 def _insert(side: _Brackets, number: int) -> None:
@@ -323,8 +319,7 @@ def _insert(side: _Brackets, number: int) -> None:
     for around in quote.around:
         side.brackets[around].end += 1
     side.quotes[number:] = [
-        _Quote(one.tag, one.word, one.position + 1, one.following, one.around)
-        for one in side.quotes[number:]
+        dataclasses.replace(one, position=one.position + 1) for one in side.quotes[number:]
     ]
 
 

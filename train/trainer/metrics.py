@@ -7,6 +7,7 @@ import itertools
 import json
 import logging
 import os
+import reprlib
 import sys
 import time
 from collections.abc import Iterator
@@ -35,8 +36,9 @@ def read_metrics(run: Path) -> list[dict[str, Any]]:
     entries, damaged = _read(run / METRICS)
     if damaged:
         number, line = next(iter(damaged.items()))
+        text = line.decode("utf-8", errors="backslashreplace")
         raise InputError(
-            f"{run / METRICS}, line {number} is damaged ({_shortened(line)}): each line must be "
+            f"{run / METRICS}, line {number} is damaged ({reprlib.repr(text)}): each line must be "
             "a JSON object of numbers, as `translate-trt train` writes it. Delete the line."
         )
     return entries
@@ -68,11 +70,6 @@ def _entry(line: bytes) -> dict[str, Any]:
     for _ in scalars(entry):  # raises unless each value is a number
         pass
     return entry
-
-
-def _shortened(line: bytes) -> str:
-    text = line.decode("utf-8", errors="backslashreplace")
-    return repr(text if len(text) <= 40 else text[:40] + "...")
 
 
 def _set_aside(run: Path, damaged: dict[int, bytes]) -> None:
