@@ -71,7 +71,8 @@ def to_onnx(
         results,
         nodes=translator.tape.nodes,
         initializers=list(translator.weights.values()),
-        opset_imports=domains | {"": opset},
+        # Of a set, whose order differs between processes; files must not.
+        opset_imports=dict(sorted((domains | {"": opset}).items())),
         name=name,
     )
     return ir.Model(graph, ir_version=_IR_VERSION)
