@@ -16,7 +16,13 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from translate_trt.export.fused_ops.declarations import OPERATORS, FusedOp
-from translate_trt.runtime.interface.search_options import OPTIONS, RULES, Option
+from translate_trt.runtime.interface.search_options import (
+    MAX_SUPPRESSED,
+    MAX_TOP_K,
+    OPTIONS,
+    RULES,
+    Option,
+)
 from translate_trt.runtime.interface.tensors import LETTERS, STATIC, TENSORS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -133,6 +139,12 @@ def cxx_to_c() -> Iterable[str]:
         elif option.default is None:
             value = f"or_unset({value})"
         yield f"    options.{option.name} = {value};"
+
+
+def core_limits() -> Iterable[str]:
+    """The limits that the core needs beside the checks."""
+    yield f"inline constexpr std::size_t kMaxSuppressed = {MAX_SUPPRESSED};"
+    yield f"inline constexpr int kMaxTopK = {MAX_TOP_K};"
 
 
 def core_options() -> str:
@@ -326,6 +338,7 @@ def generated() -> dict[Path, str]:
         "runtime/cpp/include/translate_trt/translate_trt.hpp": {
             "fields": cxx_fields, "from C": cxx_from_c, "to C": cxx_to_c,
         },
+        "runtime/cpp/src/base/options.h": {"limits": core_limits},
         "runtime/cpp/src/bundle/contract_fields.cc": {"letters": core_letters},
         "docs/beam-search.md": {"options": option_rows},
         "docs/kernels.md": {"fused ops": lambda: [table()]},

@@ -13,11 +13,11 @@
 
 namespace translate_trt::runtime {
 
-// Most sequences of suppress_sequences; a step selects one more candidate for each.
+// Most sequences of suppress_sequences, and most candidates that a token is drawn from by rank.
+// ---- limits, made by scripts/declare.py ----
 inline constexpr std::size_t kMaxSuppressed = 256;
-
-// Most candidates that a token is drawn from by rank.
 inline constexpr int kMaxTopK = 1024;
+// ---- end ----
 
 // Beam size above which a message is logged: the cost of a step grows with its square.
 inline constexpr int kManyBeams = 64;
@@ -86,7 +86,7 @@ struct OptionField {
       : name(its_name), in_c(its_c), value(its_value), range(its_range), demand(its_demand) {}
 };
 
-namespace option_ranges {
+namespace option_table {
 
 constexpr Range within(double least, double most) { return {least, most}; }
 constexpr Range above(double least, double most) { return {least, most, true}; }
@@ -99,12 +99,12 @@ inline constexpr std::tuple kOptionFields = {
 #include "base/search_options.inc"
 };
 
-}  // namespace option_ranges
+}  // namespace option_table
 
 // Calls visit(field) for every search option.
 template <class Visit>
 void for_each_option(const Visit& visit) {
-  std::apply([&](const auto&... fields) { (visit(fields), ...); }, option_ranges::kOptionFields);
+  std::apply([&](const auto&... fields) { (visit(fields), ...); }, option_table::kOptionFields);
 }
 
 // Converts and checks options of the C interface; null takes the defaults, which also give the
