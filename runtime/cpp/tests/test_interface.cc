@@ -105,8 +105,8 @@ void test_options_out_of_range() {
                  "length_penalty_form is 2"));
   CHECK(contains(refused([](tt_options& o) { o.max_length = -1; }), "max_length is -1"));
   CHECK(contains(refused([](tt_options& o) { o.min_length = -1; }), "min_length is -1"));
-  CHECK(
-      contains(refused([](tt_options& o) { o.max_length = 3, o.min_length = 4; }), "min_length 4"));
+  CHECK(contains(refused([](tt_options& o) { o.max_length = 3, o.min_length = 4; }),
+                 "min_length is 4"));
   CHECK(contains(refused([](tt_options& o) { o.num_hypotheses = 5; }), "num_hypotheses is 5"));
   CHECK(contains(refused([](tt_options& o) { o.early_stopping = 2; }), "early_stopping is 2"));
   CHECK(contains(refused([](tt_options& o) { o.alternatives = -1; }), "alternatives is -1"));
