@@ -8,12 +8,13 @@
 # out those marked slow and takes a few minutes once the environment is there; --nightly adds the builds with
 # sanitizers, clusters and other toolkits, which the default leaves out.
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
-lint=true tier="not nightly" extra=dev
+lint=true tier="not nightly" extra=dev limits=(--run-limit 60)
 while [ $# -gt 0 ]; do
     case $1 in
         --tests-only) lint=false ;;
         --quick) tier="not slow and not nightly" ;;
-        --nightly) tier="" extra=nightly ;;
+        # A test may build the whole library with sanitizers first.
+        --nightly) tier="" extra=nightly limits=(--run-limit 150 --test-limit 2400) ;;
         *) break ;;
     esac
     shift
@@ -42,4 +43,4 @@ if "$lint"; then bash scripts/lint.sh; fi
 say "pytest"
 # Three processes on two cores, since tests of servers often wait. Pass -n 0 to run in one process, for
 # example with --pdb.
-python -m pytest --durations=20 -n 3 --dist worksteal --max-worker-restart 1 --run-limit 60 -m "$tier" "$@"
+python -m pytest --durations=20 -n 3 --dist worksteal --max-worker-restart 1 "${limits[@]}" -m "$tier" "$@"
