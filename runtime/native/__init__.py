@@ -60,9 +60,22 @@ def required_library(what: str) -> ctypes.CDLL:
     Raises:
         BackendError: The library is not built, or is disabled.
     """
+    try:
+        return _required(os.environ.get(VARIABLE))
+    except LookupError:
+        raise BackendError(missing_library(what)) from None
+
+
+@functools.cache
+def _required(chosen: str | None) -> ctypes.CDLL:
+    """Load the library that the environment chooses, whose file is looked for once.
+
+    Raises:
+        LookupError: There is none; a later call looks again.
+    """
     path = library()
     if path is None:
-        raise BackendError(missing_library(what))
+        raise LookupError(chosen)
     return open_library(path)
 
 

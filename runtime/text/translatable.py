@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
-import functools
-import os
 from ctypes import byref, c_int32
 
-from translate_trt.runtime.native import VARIABLE, required_library
+from translate_trt.runtime.native import required_library
 from translate_trt.runtime.native.values import as_text, check
 
 
@@ -17,12 +14,6 @@ def is_translatable(text: str) -> bool:
     Raises:
         BackendError: libtranslate_trt is not built.
     """
-    calls, found = _library(os.environ.get(VARIABLE)), c_int32()
+    calls, found = required_library("this"), c_int32()
     check(calls, calls.tt_is_translatable(as_text(text), byref(found)))
     return bool(found.value)
-
-
-@functools.cache
-def _library(chosen: str | None) -> ctypes.CDLL:
-    """Return the library that the environment chooses, whose file is looked for once."""
-    return required_library("this")
