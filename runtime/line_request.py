@@ -23,7 +23,7 @@ Phrases: TypeAlias = Sequence[str] | Sequence[Sequence[int]]
 _NAMES = {"targets": "target prefixes", "split": "split_sentences", "whole": "document"}
 
 #: Attributes of a request that exclude others, and why.
-APART = (
+EXCLUSIONS = (
     ("score", ("split", "markup", "terminology"), "a given translation is of a whole line"),
     ("markup", ("targets", "constraints", "alignments", "translate_all"),
      "tags leave the text before it is translated"),
@@ -83,10 +83,10 @@ class LineRequest:
                 raise InputError(f"{len(values)} {what} for {count} {of}.")
         if self.markup is not None and self.markup not in MARKUP:
             raise OptionError(f"markup is {self.markup!r}; choose one of {', '.join(MARKUP)}.")
-        check_apart(APART, vars(self), _NAMES)
+        check_exclusions(EXCLUSIONS, vars(self), _NAMES)
 
 
-def check_apart(
+def check_exclusions(
     rules: Iterable[tuple[str, Sequence[str], str]],
     values: Mapping[str, object],
     names: Mapping[str, str],

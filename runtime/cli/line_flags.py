@@ -13,7 +13,7 @@ from translate_trt.runtime.cli.search_flags import read_glossary, split_choice
 from translate_trt.runtime.cli.structured_files import check_suffixes
 from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.io.lines import check_input
-from translate_trt.runtime.line_request import APART, MARKUP, check_apart
+from translate_trt.runtime.line_request import EXCLUSIONS, MARKUP, check_exclusions
 from translate_trt.runtime.text.glossary import Glossary
 
 unwrap_flag = click.option(
@@ -36,7 +36,7 @@ words_flag = click.option(
 )
 
 #: Flags that exclude others beside what excludes each other in any request, and why.
-_APART = (
+_EXCLUSIONS = (
     ("document", ("targets", "alignments", "tsv", "scores_of_text"), "they are of lines"),
     ("document", ("translate_all",), "a document keeps text without letters"),
     ("markup", ("unwrap", "words"), "tags leave the text before it is translated"),
@@ -114,4 +114,4 @@ class LineFlags:
             "tsv": "--input-format tsv",
             "scores_of_text": "--scores of text",
         }
-        check_apart((*_APART, *APART), values, flags)
+        check_exclusions((*_EXCLUSIONS, *EXCLUSIONS), values, flags)
