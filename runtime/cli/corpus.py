@@ -21,7 +21,7 @@ from translate_trt.runtime.cli.bundle_flags import (
 from translate_trt.runtime.cli.command import Command, take
 from translate_trt.runtime.cli.format_flags import constraints_field_flag
 from translate_trt.runtime.cli.line_flags import markup_flag, unwrap_flag, words_flag
-from translate_trt.runtime.cli.names import output_option, setting
+from translate_trt.runtime.cli.names import field_option, output_option
 from translate_trt.runtime.cli.output import print_lines
 from translate_trt.runtime.cli.search_flags import (
     n_best_flag,
@@ -47,8 +47,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("translate_trt")
 
 
-_setting = functools.partial(setting, CorpusOptions)
-_worker_setting = functools.partial(setting, WorkerOptions)
+_setting = functools.partial(field_option, CorpusOptions)
+_worker_setting = functools.partial(field_option, WorkerOptions)
 
 
 @click.command(cls=Command)

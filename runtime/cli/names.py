@@ -61,7 +61,7 @@ def field_options(
     return together(*map(option, fields))
 
 
-def setting(options: type[Any], name: str, help: str, **settings: Any) -> Callable[..., Any]:
+def field_option(options: type[Any], name: str, help: str, **settings: Any) -> Callable[..., Any]:
     """Create the option that sets a field of a dataclass, with the field's type and default.
 
     Args:

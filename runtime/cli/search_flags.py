@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from translate_trt.runtime.cli.command import section
+from translate_trt.runtime.cli.command import given, section, together
 from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.interface.search_options import OPTIONS, Option
 from translate_trt.runtime.options import SearchOptions
@@ -19,15 +19,7 @@ from translate_trt.runtime.text.glossary import Glossary
 
 def _flags(title: str, *names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Return a decorator that adds the flags of search options, in a section of the help."""
-    flags = [_flag(OPTIONS[name]) for name in names]
-
-    @section(title)
-    def add(command: Callable[..., None]) -> Callable[..., None]:
-        for flag in reversed(flags):
-            command = flag(command)
-        return command
-
-    return add
+    return section(title)(together(*(_flag(OPTIONS[name]) for name in names)))
 
 
 def _flag(option: Option) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -162,7 +154,7 @@ def replace_options(defaults: SearchOptions, flags: dict[str, Any]) -> SearchOpt
     Raises:
         OptionError: A value is out of range, or has no effect.
     """
-    chosen = {name: value for name, value in flags.items() if value is not None}
+    chosen = given(flags)
     options = dataclasses.replace(defaults, **chosen)
     if "seed" in chosen and not options.samples:
         raise OptionError(

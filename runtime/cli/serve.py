@@ -16,7 +16,7 @@ from translate_trt.runtime.cli.bundle_flags import (
     trust_code_flag,
 )
 from translate_trt.runtime.cli.command import Command
-from translate_trt.runtime.cli.names import setting
+from translate_trt.runtime.cli.names import field_option
 from translate_trt.runtime.errors import TranslateTrtError
 from translate_trt.runtime.serve.http.http_settings import HttpSettings
 
@@ -40,7 +40,7 @@ def _parse_bundles(
     return named_sources(found)
 
 
-_setting = functools.partial(setting, HttpSettings)
+_setting = functools.partial(field_option, HttpSettings)
 
 
 @click.command(cls=Command)

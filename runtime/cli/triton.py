@@ -15,10 +15,10 @@ from translate_trt.runtime.cli.bundle_flags import (
     trust_code_flag,
 )
 from translate_trt.runtime.cli.command import Command
-from translate_trt.runtime.cli.names import output_option, setting
+from translate_trt.runtime.cli.names import field_option, output_option
 from translate_trt.runtime.serve.triton.serving_options import ServerOptions
 
-_setting = functools.partial(setting, ServerOptions)
+_setting = functools.partial(field_option, ServerOptions)
 
 
 @click.command(cls=Command)
