@@ -14,7 +14,7 @@ while [ $# -gt 0 ]; do
         --tests-only) lint=false ;;
         --quick) tier="not slow and not nightly" ;;
         # A test may build the whole library with sanitizers first.
-        --nightly) tier="" extra=nightly limits=(--run-limit 150 --test-limit 2400) ;;
+        --nightly) tier="" extra=nightly limits=(--run-limit 120 --test-limit 2400) ;;
         *) break ;;
     esac
     shift
