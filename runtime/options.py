@@ -125,7 +125,7 @@ class SearchOptions:
     #: Longest translation in tokens, the end symbol included; unset: the length of the source +
     #: max_extra_length.
     max_length: int | None = None
-    #: The end symbol is no candidate before so many tokens.
+    #: Minimum length: the end symbol is not a candidate earlier.
     min_length: int = 0
     #: Best hypotheses to return, at most beam_size.
     num_hypotheses: int = 1
@@ -134,7 +134,7 @@ class SearchOptions:
     #: Language of the source, by the model's own code, such as en or eng_Latn; unset: the bundle's
     #: default.
     source_language: str | None = None
-    #: Language to translate into, likewise.
+    #: Language to translate into, by the model's own code; unset: the bundle's default.
     target_language: str | None = None
     #: End a translation that repeats one phrase without end, and keep the phrase once.
     loop_guard: bool = False
@@ -145,9 +145,10 @@ class SearchOptions:
     min_alternative_prob: float = 0.0
     #: Factor from 1 to 1000 of the log-probabilities of tokens that the hypothesis has.
     repetition_penalty: float = 1.0
-    #: No sequence of so many tokens occurs twice in a translation; 0: allowed.
+    #: No sequence of this many tokens occurs twice in a translation; 0: allowed.
     no_repeat_ngram_size: int = 0
-    #: Up to 256 token sequences that no translation has, apart by commas, such as 12 40, 7.
+    #: Up to 256 sequences of token ids that no translation has: ids separated by spaces, sequences
+    #: by commas, such as 12 40, 7.
     suppress_sequences: str | None = None
     #: No translation has the unknown symbol.
     disable_unk: bool = False

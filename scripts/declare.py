@@ -12,7 +12,7 @@ import argparse
 import itertools
 import re
 import textwrap
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from translate_trt.export.fused_ops.declarations import OPERATORS, FusedOp
@@ -42,13 +42,9 @@ _TYPES = {
 # ---- search options ----
 
 
-def _plain(text: str) -> str:
-    """A meaning without the marks of names."""
-    return text.replace("`", "")
-
-
 def _sentence(option: Option) -> str:
-    meaning = _plain(option.meaning)
+    """The meaning as a sentence, without the marks of names."""
+    meaning = option.meaning.replace("`", "")
     return f"{meaning[0].upper()}{meaning[1:]}."
 
 
@@ -259,17 +255,20 @@ const std::vector<Declaration>& declarations() {{
 """
 
 
+_IN_CXX = {"float32": "float", "int64": "std::int64_t", "bool": "bool"}
+
+
 def native_ports() -> str:
     """The inputs and outputs by name of operators whose shapes are declared."""
 
-    def ports(names: dict[str, str], kind: str) -> str:
+    def ports(names: Mapping[str, str]) -> str:
         return "".join(
             f"  static constexpr Port<{_IN_CXX[dtype]}> {name}{{{index}}};\n"
             for index, (name, dtype) in enumerate(names.items())
         )
 
     structures = "\n".join(
-        f"struct {op.name}{kind} {{\n{ports(dict(names), kind)}}};\n"
+        f"struct {op.name}{kind} {{\n{ports(names)}}};\n"
         for op in OPERATORS.values()
         if op.axes
         for kind, names in (("Inputs", op.inputs), ("Outputs", op.outputs))
@@ -286,9 +285,6 @@ namespace translate_trt {{
 {structures}
 }}  // namespace translate_trt
 """
-
-
-_IN_CXX = {"float32": "float", "int64": "std::int64_t", "bool": "bool"}
 
 
 def table() -> str:

@@ -1,4 +1,4 @@
-"""Tensors of a model, and the table of a toolkit's names by which they become ours."""
+"""Weights of an imported model, renamed from a toolkit's module names to those of `Transformer`."""
 
 from __future__ import annotations
 

@@ -85,15 +85,14 @@ def from_json(fields: Fields) -> Contract:
                 inside.fail(tensor.name, wanted, found)
             if spec.in_place:
                 inside.fail(tensor.name, "a tensor that is not changed in place", found)
-        others = specs.keys() - {tensor.name for tensor in declared}
-        for spec in (specs[name] for name in specs if name in others):
-            if group not in _OTHERS or not _OTHERS[group](spec, slots):
-                inside.fail(spec.name, "a tensor that this version knows", _described(spec))
+        known, fits = {tensor.name for tensor in declared}, _OTHERS.get(group)
+        for name, spec in specs.items():
+            if name not in known and not (fits and fits(spec, slots)):
+                inside.fail(name, "a tensor that this version knows", _described(spec))
     for name in groups["encoder_outputs"].keys() & groups["state"].keys():
         fields.fail("state", "tensors of other names than the encoder's", name)
-    return Contract(
-        **{group: tuple(named.values()) for group, named in groups.items()}, shortlist=shortlist
-    )
+    of_groups = {group: tuple(named.values()) for group, named in groups.items()}
+    return Contract(**of_groups, shortlist=shortlist)
 
 
 def _read_spec(name: str, fields: Fields, is_state: bool) -> TensorSpec:
@@ -108,7 +107,13 @@ def _read_spec(name: str, fields: Fields, is_state: bool) -> TensorSpec:
 
 
 def _axes(tensor: Tensor, spec: TensorSpec, sizes: dict[str, str | int]) -> list[str]:
-    """Axes of a declared tensor; where a target may have a size, that of the first tensor holds."""
+    """Axes that a declared tensor must have.
+
+    Args:
+        tensor: The declaration.
+        spec: The tensor in the manifest.
+        sizes: Static sizes by letter; the first tensor with a letter of STATIC sets its size.
+    """
     axes = []
     for index, axis in enumerate(tensor.axes.split()):
         if axis in STATIC and index < len(spec.axes):
@@ -142,7 +147,7 @@ def _letters(spec: TensorSpec) -> list[str]:
     return [axis for axis in spec.axes if isinstance(axis, str)]
 
 
-# What tensors must be that the table does not name, by group; other groups have none.
+# Predicates of tensors that the table does not name, by group; other groups have none.
 _OTHERS: dict[str, Callable[[TensorSpec, str | int], bool]] = {
     "encoder_outputs": _is_of_source,
     "state": _is_state,

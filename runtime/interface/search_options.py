@@ -45,7 +45,7 @@ class Option:
         most: Largest value.
         above: Whether `least` itself is too small.
         choices: Values of a choice, in the order of their numbers in C.
-        demand: End of the message about a value out of range; "" makes one of the range.
+        demand: End of the message about a value out of range; "" derives it from the range.
         rule: Rules of docs/beam-search.md.
         note: More about it, for the page of options alone.
         flag: Name on the command line, if it is another one.
@@ -134,7 +134,7 @@ OPTIONS = {
             least=1, rule="6", note="up to `export --max-target-length`",
         ),
         Option(
-            "min_length", "count", "the end symbol is no candidate before so many tokens",
+            "min_length", "count", "minimum length: the end symbol is not a candidate earlier",
             default=0,
         ),
         Option(
@@ -156,7 +156,9 @@ OPTIONS = {
             note="of [multilingual models](sentences.md#models-of-several-languages)",
         ),
         Option(
-            "target_language", "text", "language to translate into, likewise", metavar="CODE",
+            "target_language", "text",
+            "language to translate into, by the model's own code; unset: the bundle's default",
+            metavar="CODE",
         ),
         Option(
             "loop_guard", "flag",
@@ -182,13 +184,14 @@ OPTIONS = {
         ),
         Option(
             "no_repeat_ngram_size", "count",
-            "no sequence of so many tokens occurs twice in a translation; 0: allowed",
+            "no sequence of this many tokens occurs twice in a translation; 0: allowed",
             default=0, rule="13",
             note="like the penalty, this may forbid what the source repeats on purpose",
         ),
         Option(
             "suppress_sequences", "text",
-            "up to 256 token sequences that no translation has, apart by commas, such as 12 40, 7",
+            "up to 256 sequences of token ids that no translation has: ids separated by spaces, "
+            "sequences by commas, such as 12 40, 7",
             rule="13", metavar="TOKENS",
         ),
         Option(

@@ -24,14 +24,14 @@ class Tensor:
     """An input or output of a graph.
 
     Attributes:
-        name: Name; the output of a tensor of the state has the prefix `next_`. {layer}, {kind} (key
-            or value) and {member} (of an ensemble) stand for a tensor each.
+        name: Name; the output of a tensor of the state has the prefix `next_`. A name with {layer},
+            {kind} (key or value) or {member} (of an ensemble) declares one tensor for each.
         dtype: Element type; "cache" is that of the target's caches.
         axes: Sizes with spaces between them: letters, numbers, and sizes of the model by name.
         when: Condition of its presence.
         initial: Initial value of a tensor of the state.
         in_place: Whether a step updates it in place.
-        option: Property of `SearchOptions` that a tensor of the request has.
+        option: Property of `SearchOptions` whose values a tensor of the request holds.
     """
 
     name: str

@@ -18,8 +18,8 @@ from typing import Any
 
 from translate_trt.runtime.interface.search_options import OPTIONS
 
-#: Types of search options by their kind.
-IN_C: dict[str, Any] = {
+# Types of search options by their kind.
+_IN_C: dict[str, Any] = {
     "count": c_int32, "number": c_double, "flag": c_int32, "text": c_char_p, "choice": c_int32,
 }  # fmt: skip
 
@@ -107,7 +107,7 @@ class Options(ctypes.Structure):
 
     _fields_ = (
         ("struct_size", c_size_t),
-        *((name, IN_C[option.kind]) for name, option in OPTIONS.items()),
+        *((name, _IN_C[option.kind]) for name, option in OPTIONS.items()),
     )
 
 

@@ -102,7 +102,7 @@ typedef struct tt_options {
   /* Longest translation in tokens, the end symbol included; unset: the length of the source +
    * max_extra_length. */
   int32_t max_length;
-  /* The end symbol is no candidate before so many tokens. */
+  /* Minimum length: the end symbol is not a candidate earlier. */
   int32_t min_length;
   /* Best hypotheses to return, at most beam_size. */
   int32_t num_hypotheses;
@@ -111,7 +111,7 @@ typedef struct tt_options {
   /* Language of the source, by the model's own code, such as en or eng_Latn; unset: the bundle's
    * default. */
   const char* source_language;
-  /* Language to translate into, likewise. */
+  /* Language to translate into, by the model's own code; unset: the bundle's default. */
   const char* target_language;
   /* End a translation that repeats one phrase without end, and keep the phrase once. */
   int32_t loop_guard;
@@ -122,9 +122,10 @@ typedef struct tt_options {
   double min_alternative_prob;
   /* Factor from 1 to 1000 of the log-probabilities of tokens that the hypothesis has. */
   double repetition_penalty;
-  /* No sequence of so many tokens occurs twice in a translation; 0: allowed. */
+  /* No sequence of this many tokens occurs twice in a translation; 0: allowed. */
   int32_t no_repeat_ngram_size;
-  /* Up to 256 token sequences that no translation has, apart by commas, such as 12 40, 7. */
+  /* Up to 256 sequences of token ids that no translation has: ids separated by spaces, sequences by
+   * commas, such as 12 40, 7. */
   const char* suppress_sequences;
   /* No translation has the unknown symbol. */
   int32_t disable_unk;
