@@ -79,10 +79,14 @@ class Prompt:
         return self.target_side == "source"
 
     @property
+    def inline_languages(self) -> dict[str, int]:
+        """Target languages that a line may begin with, by their codes, and their tokens."""
+        return self.target_languages if self._before_source else {}
+
+    @property
     def source_length(self) -> int:
         """Maximum number of tokens before a source text."""
-        language = bool(self.target_languages) and self._before_source
-        return len(self.source) + bool(self.source_languages) + language
+        return len(self.source) + bool(self.source_languages) + bool(self.inline_languages)
 
     def inline_language(self, line: str) -> re.Match[str] | None:
         """Match a target language at the start of a line, as in ">>deu<< A text.".
@@ -91,7 +95,7 @@ class Prompt:
             The match, whose group 1 is the code; None if the model takes no such codes, or the line
             begins with none that it knows or that has the form of one.
         """
-        if not self.target_languages or not self._before_source:
+        if not self.inline_languages:
             return None
         found = _INLINE.match(line)
         if found is None or found[1] in self.target_languages:
@@ -130,8 +134,8 @@ class Prompt:
         tokens = [*self.source]
         if self.source_languages and options.source_language is not None:
             tokens.append(self.source_languages[options.source_language])
-        if self._before_source and self.target_languages and options.target_language is not None:
-            tokens.append(self.target_languages[options.target_language])
+        if self.inline_languages and options.target_language is not None:
+            tokens.append(self.inline_languages[options.target_language])
         return tokens
 
     def of_target(self, options: SearchOptions) -> list[int]:

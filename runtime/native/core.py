@@ -58,38 +58,33 @@ _TRUNCATED, _LOOPED = 1, 2
 class Job:
     """Job of the library. Not thread-safe except for `cancel`."""
 
-    def __init__(self, core: Core, handle: c_void_p) -> None:
-        self._core, self._handle = core, handle
+    def __init__(self, core: Core) -> None:
+        self._core, self.handle = core, c_void_p()  # which the core fills
 
     def __del__(self) -> None:
-        self._core.free_job(self._handle)
+        self._core.calls.tt_job_free(self.handle)  # cancels its unfinished sentences
 
     def cancel(self) -> None:
         """Cancel the unfinished sentences of the job."""
-        check(self._core.calls, self._core.calls.tt_job_cancel(self._handle))
-
-    def wait(self) -> None:
-        """Wait until the job has finished; cancel it if a signal handler raises."""
-        finished = c_int32()
-        try:
-            while not finished.value:
-                status = self._core.calls.tt_job_wait(
-                    self._handle, _SECONDS_BETWEEN_SIGNALS, byref(finished)
-                )
-                check(self._core.calls, status)
-        except BaseException:
-            self.cancel()
-            raise
+        check(self._core.calls, self._core.calls.tt_job_cancel(self.handle))
 
     def result(self) -> AbstractContextManager[c_void_p]:
         """Wait for the job and return its result, to be used in a `with` statement, once.
 
+        A signal handler that raises meanwhile cancels the job.
+
         Raises:
             TranslateTrtError: The job has failed.
         """
-        self.wait()
-        calls = self._core.calls
-        return handle(calls, calls.tt_result_free, calls.tt_job_result, self._handle)
+        calls, finished = self._core.calls, c_int32()
+        try:
+            while not finished.value:
+                status = calls.tt_job_wait(self.handle, _SECONDS_BETWEEN_SIGNALS, byref(finished))
+                check(calls, status)
+        except BaseException:
+            self.cancel()
+            raise
+        return handle(calls, calls.tt_result_free, calls.tt_job_result, self.handle)
 
 
 class LineJobs:
@@ -310,13 +305,9 @@ class Core:
             TranslateTrtError: See `Translator.translate`.
         """
         call = self.calls.tt_submit if request.tokens is None else self.calls.tt_submit_ids
-        made = c_void_p()
-        try:
-            check(self.calls, call(self._handle, *_sources(request, submit, texts), byref(made)))
-            return Job(self, made)
-        except BaseException:  # such as Ctrl-C, as soon as the library has returned
-            self.free_job(made)
-            raise
+        job = Job(self)  # before the call, so that Ctrl-C after it frees what the library made
+        check(self.calls, call(self._handle, *_sources(request, submit, texts), byref(job.handle)))
+        return job
 
     def check_request(self, request: LineRequest) -> None:
         """Check the lines and options of a request without translating.
@@ -360,11 +351,6 @@ class Core:
         )
         names = [name for name, _ in abi.Statistics._fields_[1:]]
         return Statistics(**{name: getattr(found, name) for name in names})
-
-    def free_job(self, handle: c_void_p) -> None:
-        """Free a job and cancel its unfinished sentences; later calls do nothing."""
-        value, handle.value = handle.value, None
-        self.calls.tt_job_free(value)
 
     def translations(self, result: c_void_p, request: LineRequest) -> list[Translation]:
         """Convert a result to the translations of the lines of a request."""
@@ -453,10 +439,9 @@ def submit_options(
     names = request.names
     if markup is not None:
         submit.markup = markup.handle
-    elif request.tokens is not None:
-        if names.given is not None:
-            submit.line_names = as_texts(names.given)
-    elif names.given is not None or names.noun != LineNames.noun:
+    elif names.given is not None:
+        submit.line_names = as_texts(names.given)
+    elif names.noun != LineNames.noun:
         submit.line_names = as_texts([names[index] for index in range(len(request.lines))])
     if request.split is not None:
         lines = request.lines if texts is None else [text_of(text) for text in texts]

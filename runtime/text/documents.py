@@ -10,7 +10,6 @@ from typing import NamedTuple
 from translate_trt.runtime.bundle.prompt import Prompt
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.text.sentences import SentenceRules, base_language, writes_spaces
-from translate_trt.runtime.text.translatable import is_translatable
 
 # Characters that end a line for str.splitlines; a translated line has none of them.
 _LINE_ENDS = re.compile("[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
@@ -58,6 +57,7 @@ class TextSplitter:
     ) -> None:
         self._prompt, self._rules, self._target_language = prompt, rules, target_language
         self._spaces = rules is None or writes_spaces(rules.language)
+        self._has_codes = bool(prompt.inline_languages)
 
     def split_line(self, line: str, options: SearchOptions) -> SplitText:
         """Cut one line into sentences. Line ends between them become spaces."""
@@ -83,7 +83,7 @@ class TextSplitter:
         begin = 0
         for paragraph in paragraphs:
             indentation = len(paragraph) - len(paragraph.lstrip())
-            if self._prompt.inline_language(paragraph) is None:
+            if not self._has_codes or self._prompt.inline_language(paragraph) is None:
                 markers = _MARKERS.match(paragraph)
                 indentation = markers.end() if markers else indentation
             if not any(map(str.isalnum, paragraph[indentation:])):
@@ -126,7 +126,7 @@ class TextSplitter:
     ) -> None:
         """Append the sentences of a text without line structure, which begins at an offset."""
         code, whole = "", text
-        if (found := self._prompt.inline_language(text)) is not None:
+        if self._has_codes and (found := self._prompt.inline_language(text)):
             code, target = f">>{found[1]}<< ", found[1]
             pieces.append(text[: found.start(1) - len(">>")])
             text = text[found.end(1) + len("<<") :]
@@ -134,11 +134,10 @@ class TextSplitter:
         else:
             target = options.target_language or self._target_language
         body = text.lstrip()
-        if not body:
+        if not body and self._has_codes:
             self._prompt.of_line(whole, options)  # no sentence would tell of an unknown language
         pieces.append(text[: len(text) - len(body)])
-        rules = self._rules if is_translatable(body) else None
-        sentences = [body] if rules is None else rules.split(body)
+        sentences = [body] if self._rules is None else self._rules.split(body)
         if offset is not None:
             offset += len(whole) - len(body) - len(code)
         for number, part in enumerate(sentences):

@@ -9,12 +9,15 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable
+from ctypes import byref, c_int32
 from functools import cache
 from itertools import pairwise
 from typing import Any
 
 from translate_trt.runtime.arguments import describe
 from translate_trt.runtime.errors import OptionError
+from translate_trt.runtime.native import required_library
+from translate_trt.runtime.native.values import as_text, check
 
 log = logging.getLogger("translate_trt")
 
@@ -70,6 +73,19 @@ def base_language(code: str | None) -> str | None:
     return str(tag.language) if tag.language and language.is_valid() else None
 
 
+def is_translatable(text: str) -> bool:
+    """Return whether a text has a letter (Unicode category L), and is no URL or e-mail address.
+
+    Others, such as numbers, dates, prices and time codes, have nothing to translate.
+
+    Raises:
+        BackendError: libtranslate_trt is not built.
+    """
+    calls, found = required_library("this"), c_int32()
+    check(calls, calls.tt_is_translatable(as_text(text), byref(found)))
+    return bool(found.value)
+
+
 def is_unspaced(character: str) -> bool:
     """Return True for a character of a script that is written without spaces between words."""
     return _UNSPACED.match(character) is not None
@@ -101,10 +117,13 @@ class SentenceRules:
         Parts without letters go with a neighbour, because a model translates them badly alone:
         "3." with the sentence that follows, "..." with the one before. No sentence ends at an
         initial: the library takes "M." in the French "M. Dupont" for the number of a list item.
+        An address, which has no white space, stays whole.
 
         Returns:
             The sentences, which together are the text.
         """
+        if text and not _SPACES.search(text.rstrip()) and not is_translatable(text):
+            return [text]
         starts = sentence_starts(_SPACES.sub(" ", text), self._find)
         ends: list[int] = []
         held = has_letters = False  # of the parts after the last end

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from translate_trt.runtime.serve.http.http_error import HttpError
-from translate_trt.runtime.text.translatable import is_translatable
+from translate_trt.runtime.text.sentences import is_translatable
 
 #: Code of the language of a text that has none, such as a number.
 UNDETERMINED = "und"

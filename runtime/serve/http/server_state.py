@@ -29,7 +29,7 @@ from translate_trt.runtime.serve.http.rate_limit import RateLimit, client_name
 from translate_trt.runtime.serve.http.routing import Step
 from translate_trt.runtime.serve.http.served_bundle import BundleSource
 from translate_trt.runtime.serve.http.text_translation import TextTranslation
-from translate_trt.runtime.text.translatable import is_translatable
+from translate_trt.runtime.text.sentences import is_translatable
 
 log = logging.getLogger("translate_trt")
 

@@ -41,8 +41,8 @@ from translate_trt.runtime.bundle.prompt import Prompt
 from translate_trt.runtime.cli import main
 from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.options import SearchOptions
+from translate_trt.runtime.text.sentences import is_translatable
 from translate_trt.runtime.text.tokenizer import Tokenizer
-from translate_trt.runtime.text.translatable import is_translatable
 from translate_trt.runtime.translator import Translator
 from translate_trt.train.checkpoint import Checkpoint, open_checkpoint, write_tokenizers
 from translate_trt.train.config import END, START, UNKNOWN

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from translate_trt.runtime.text.translatable import is_translatable
+from translate_trt.runtime.text.sentences import is_translatable
 
 LETTERS = ("Lu", "Ll", "Lt", "Lm", "Lo")
 
