@@ -11,12 +11,12 @@ import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
+from translate_trt.runtime.bundle.fields import refuse_constant
 from translate_trt.runtime.confidence import Word
 from translate_trt.runtime.errors import InputError
-from translate_trt.runtime.io.compression import reading_compressed
-from translate_trt.runtime.io.lines import open_input, text_lines
+from translate_trt.runtime.io.lines import open_input, reading, text_lines
 from translate_trt.runtime.results import TextHypothesis, Translation
 from translate_trt.runtime.text.glossary import Term
 
@@ -117,18 +117,15 @@ def read_json_lines(path: Path) -> Iterator[tuple[str | None, list[ScoredText]]]
             damage, too, because these files are written by programs.
     """
     name = str(path)
-    with open_input(name) as stream, reading_compressed(name):
-        try:
-            for number, raw in enumerate(text_lines(stream, name), start=1):
-                yield _parse(raw, name, number)
-        except OSError as error:
-            raise InputError(f"cannot read {name}: {error.strerror or error}.") from error
+    with open_input(name) as stream, reading(name):
+        for number, raw in enumerate(text_lines(stream, name), start=1):
+            yield _parse(raw, name, number)
 
 
 def _parse(raw: bytes, name: str, number: int) -> tuple[str | None, list[ScoredText]]:
     try:
         text = raw.rstrip(b"\r\n").decode("utf-8")
-        value = json.loads(text, parse_constant=_refuse_constant)
+        value = json.loads(text, parse_constant=refuse_constant)
         source = _field(value, "source", str | None, "a string or null")
         found = _field(value, "hypotheses", list, "a list")
         return source, [_scored_text(one) for one in found]
@@ -144,10 +141,6 @@ def json_reason(error: Exception) -> str:
     if isinstance(error, json.JSONDecodeError):
         return f"{error.msg.removesuffix(' at')} at column {error.colno}"
     return "nested too deeply" if isinstance(error, RecursionError) else str(error)
-
-
-def _refuse_constant(text: str) -> NoReturn:
-    raise ValueError(f"{text} is no number of JSON")
 
 
 def _scored_text(value: Any) -> ScoredText:

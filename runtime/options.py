@@ -33,6 +33,17 @@ def whole_number(name: str, value: object) -> int:
     return int(value)
 
 
+def check_least(least: int, **values: int | None) -> None:
+    """Refuse numbers that are less than `least`; None is not given.
+
+    Raises:
+        OptionError: A number is too small.
+    """
+    for name, value in values.items():
+        if value is not None and value < least:
+            raise OptionError(f"{name} is {value}; it must be at least {least}.")
+
+
 def read_sequences(text: str) -> list[list[int]]:
     """Read the token sequences of `suppress_sequences`.
 
@@ -68,11 +79,7 @@ def write_sequences(sequences: Iterable[Sequence[int]]) -> str | None:
 
 
 def _checked(option: Option, value: Any) -> Any:
-    """Convert numbers of NumPy to those of Python, and check type and range.
-
-    Raises:
-        OptionError: The value has the wrong type or is out of range.
-    """
+    """Convert numbers of NumPy to those of Python, and check type and range."""
     name = option.name
     if value is None and option.default is None:
         return None

@@ -74,11 +74,7 @@ NO_ONNXRUNTIME = (
 
 
 def _onnxruntime() -> Any:
-    """Import the ONNX Runtime backend on use, because ONNX Runtime is an optional dependency.
-
-    Raises:
-        BackendError: ONNX Runtime is not installed.
-    """
+    """Import the ONNX Runtime backend on use, because ONNX Runtime is an optional dependency."""
     try:
         return import_module("translate_trt.runtime.backends.onnxruntime")
     except ModuleNotFoundError as error:
@@ -100,13 +96,7 @@ def load_cuda(settings: Settings) -> None:
 def load_graphs(
     name: str, files: Mapping[str, Path], contract: Contract, settings: Settings = Settings()
 ) -> Graphs:
-    """Load a target's graphs for `Reference`.
-
-    Args:
-        name: Name of the backend in the manifest.
-        files: Graph files by role, "encoder" and "step".
-        contract: Inputs and outputs of the graphs.
-        settings: Execution settings.
+    """Load a target's graphs, by role, for `Reference`.
 
     Raises:
         BundleError: The backend is unknown to this version, or a graph does not load.
@@ -136,7 +126,8 @@ def load_engines(
 
     Raises:
         BundleError: An engine is missing, does not load, or does not match the contract.
-        BackendError: No GPU is available, or a required package is not installed.
+        BackendError: No GPU is available, its driver is too old, it is out of memory, or a required
+            package is not installed.
     """
     if any(record.package == TORCH for record in records.values()):
         # Imported on use, because PyTorch is an optional dependency.
@@ -149,29 +140,24 @@ def load_engines(
     else:
         _refuse_xpu(settings)
         module = import_module("translate_trt.runtime.backends.tensorrt")
+    for role in contract.graphs:
+        if role not in records or role not in files:
+            raise BundleError(f"the target has no {role} engine; export the bundle again.")
+    if contract.beams is None or contract.slots is None:
+        raise BundleError("engines need a number of beams and of slots; export the bundle again.")
     loaded: Engines = module.load(files, contract, settings, records)
     return loaded
 
 
 def needs_gpu(entry: TargetEntry, device: str | None) -> bool:
-    """Whether a target runs on a GPU.
-
-    Args:
-        entry: Manifest entry of the target.
-        device: Requested device (see `Settings`).
-    """
+    """Whether a target runs on a GPU if a device is requested (see `Settings`)."""
     if entry.backend == TORCH:
         return device != "cpu"
     return entry.engine is not None or (device or "cpu") != "cpu"
 
 
 def has_worker_per_core(entry: TargetEntry, device: str | None) -> bool:
-    """Whether each core translates a batch by default, as with ONNX Runtime on a CPU.
-
-    Args:
-        entry: Manifest entry of the target.
-        device: Requested device (see `Settings`).
-    """
+    """Whether each core translates a batch by default, as with ONNX Runtime on a CPU."""
     return entry.engine is None and not needs_gpu(entry, device)
 
 

@@ -201,29 +201,24 @@ class CudaQueue:
         return self._owned.contexts
 
     def activate(self) -> None:
-        """See `Device`."""
         self._cuda.call("cudaSetDevice", self._index)
 
     def allocate(self, size: int) -> int:
-        """See `Device`."""
         address = int(self._cuda.call("cudaMalloc", max(1, size)))
         self._owned.memory.append(address)
         return address
 
     def pin(self, size: int) -> int:
-        """See `Device`."""
         flags = self._cuda.runtime.cudaHostAllocDefault
         address = int(self._cuda.call("cudaHostAlloc", max(1, size), flags))
         self._owned.pinned.append(address)
         return address
 
     def copy_in(self, target: int, source: int, size: int) -> None:
-        """See `Device`."""
         kind = self._cuda.kind("HostToDevice")
         self._cuda.call("cudaMemcpyAsync", target, source, size, kind, self.stream)
 
     def copy_out(self, target: int, source: int, size: int) -> None:
-        """See `Device`."""
         kind = self._cuda.kind("DeviceToHost")
         self._cuda.call("cudaMemcpyAsync", target, source, size, kind, self.stream)
 
@@ -236,29 +231,17 @@ class CudaQueue:
         target_pitch: int = 0,
         source_pitch: int = 0,
     ) -> None:
-        """See `Device`."""
         kind = self._cuda.kind("DeviceToDevice")
         if height == 1 or width == target_pitch == source_pitch:
             self._cuda.call("cudaMemcpyAsync", target, source, width * height, kind, self.stream)
             return
-        self._cuda.call(
-            "cudaMemcpy2DAsync",
-            target,
-            target_pitch,
-            source,
-            source_pitch,
-            width,
-            height,
-            kind,
-            self.stream,
-        )
+        pitched = (target, target_pitch, source, source_pitch, width, height)
+        self._cuda.call("cudaMemcpy2DAsync", *pitched, kind, self.stream)
 
     def fill(self, target: int, value: int, size: int) -> None:
-        """See `Device`."""
         self._cuda.call("cudaMemsetAsync", target, value, size, self.stream)
 
     def record(self) -> CudaEvent:
-        """See `Device`."""
         runtime = self._cuda.runtime
         if self._spare:
             handle = self._spare.pop()
@@ -271,7 +254,6 @@ class CudaQueue:
         return CudaEvent(self._cuda, handle, self._spare)
 
     def begin_capture(self) -> None:
-        """See `Device`."""
         # Other threads may use the device during the capture.
         mode = self._cuda.runtime.cudaStreamCaptureMode.cudaStreamCaptureModeThreadLocal
         COLLECTOR.begin()
@@ -282,7 +264,6 @@ class CudaQueue:
             raise
 
     def end_capture(self) -> Callable[[], None]:
-        """See `Device`."""
         try:
             graph = self._cuda.call("cudaStreamEndCapture", self.stream)
             executable = self._cuda.call("cudaGraphInstantiate", graph, 0)

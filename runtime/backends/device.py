@@ -38,7 +38,6 @@ class Event(Protocol):
 
     def wait(self) -> None:
         """Wait until all work before the event is done."""
-        ...
 
 
 class Device(Protocol):
@@ -54,23 +53,18 @@ class Device(Protocol):
 
     def activate(self) -> None:
         """Make the calling thread the one that uses the device."""
-        ...
 
     def allocate(self, size: int) -> int:
         """Allocate uninitialized device memory at a multiple of ALIGNMENT."""
-        ...
 
     def pin(self, size: int) -> int:
         """Allocate pinned host memory."""
-        ...
 
     def copy_in(self, target: int, source: int, size: int) -> None:
         """Copy from pinned memory, which must not change until the copy is done."""
-        ...
 
     def copy_out(self, target: int, source: int, size: int) -> None:
         """Copy to pinned memory, which may be read after a later event."""
-        ...
 
     def copy(
         self,
@@ -82,23 +76,18 @@ class Device(Protocol):
         source_pitch: int = 0,
     ) -> None:
         """Copy `height` rows of `width` bytes within device memory; pitches are row distances."""
-        ...
 
     def fill(self, target: int, value: int, size: int) -> None:
         """Set `size` bytes to a value."""
-        ...
 
     def launch(self, work: Launch) -> None:
         """Enqueue an execution of an engine."""
-        ...
 
     def record(self) -> Event:
         """Return an event for the current end of the queue."""
-        ...
 
     def begin_capture(self) -> None:
         """Record all work until `end_capture` instead of running it."""
-        ...
 
     def end_capture(self) -> Callable[[], None]:
         """Return a function that enqueues the recorded work with the same addresses and shapes.
@@ -107,7 +96,6 @@ class Device(Protocol):
             BackendError: Some of the work cannot be captured. None of it was run, and the device
                 remains usable.
         """
-        ...
 
 
 @dataclass(frozen=True)

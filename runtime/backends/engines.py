@@ -149,24 +149,13 @@ class EngineRecord:
 
     @classmethod
     def from_json(cls, fields: Fields) -> EngineRecord:
-        """Read a record from the object of an engine in a manifest.
-
-        Raises:
-            BundleError: A field is missing or has the wrong type.
-        """
-        level = fields.text("hardware_compatibility")
-        if level not in HARDWARE_LEVELS:
-            fields.fail("hardware_compatibility", f"one of {', '.join(HARDWARE_LEVELS)}", level)
-        package = fields.text("package")
-        if package not in (*PACKAGES, TORCH):
-            fields.fail("package", f"one of {', '.join((*PACKAGES, TORCH))}", package)
-        layers = fields.object("layers")
+        """Read a record from the object of an engine in a manifest."""
         return cls(
-            package=package,
+            package=fields.choice("package", (*PACKAGES, TORCH)),
             version=fields.text("version"),
             system=fields.text("system"),
             compute_capabilities=tuple(fields.texts("compute_capabilities")),
-            hardware_compatibility=level,
+            hardware_compatibility=fields.choice("hardware_compatibility", HARDWARE_LEVELS),
             version_compatible=fields.boolean("version_compatible"),
             weights_stripped=fields.boolean("weights_stripped"),
             profiles=tuple(
@@ -178,7 +167,7 @@ class EngineRecord:
                 )
                 for _, one in fields.object("profiles").objects(at_least_one=True)
             ),
-            layers={name: layers.integer(name, 0) for name in layers.values},
+            layers=fields.object("layers").all_integers(0),
             tensors=fields.object("tensors").all_texts(),
             options=fields.object("options").all_texts(),
             gpu=_read_gpu(fields.object("gpu")) if "gpu" in fields.values else None,
@@ -232,13 +221,7 @@ def system_name() -> str:
 
 
 def check_engine(record: EngineRecord, machine: Machine, target: str, bundle: Path | str) -> None:
-    """Refuse an engine of another TensorRT version or for another GPU.
-
-    Args:
-        record: Manifest record of the engine.
-        machine: Machine to run on.
-        target: Name of the target, for messages.
-        bundle: Path of the bundle, for messages.
+    """Refuse an engine of another TensorRT version or for another GPU than those of a machine.
 
     Raises:
         BundleError: The engine cannot run on the machine.
@@ -292,15 +275,7 @@ def engine_records(entry: TargetEntry, bundle: Path) -> dict[str, EngineRecord]:
 
 
 def check_engines(entry: TargetEntry, bundle: Path, device: int = 0) -> dict[str, EngineRecord]:
-    """Check that this machine can run a target's engines.
-
-    Args:
-        entry: Manifest entry of a target with engines.
-        bundle: Directory of the bundle.
-        device: Index of the GPU.
-
-    Returns:
-        The engine records by role.
+    """Check that this machine can run a target's engines, and return their records by role.
 
     Raises:
         BundleError: An engine cannot run on this machine (`check_engine`), or a record is damaged.
@@ -384,11 +359,6 @@ def refit_engine(engine: Any, weights: Path, package: str) -> None:
 
     Refitting needs a deserialized engine and therefore a GPU; **it has never been run**, because no
     GPU with TensorRT was available during development.
-
-    Args:
-        engine: ICudaEngine, changed in place.
-        weights: ONNX file that the engine was built from.
-        package: Package that built the engine.
 
     Raises:
         BundleError: The file does not belong to the engine, or does not parse.

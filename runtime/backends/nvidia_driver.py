@@ -59,12 +59,9 @@ def find_gpu(device: int = 0, library: Any = None) -> Gpu | None:
     return Gpu(name.value.decode(errors="replace"), f"{major}.{minor}", multiprocessors)
 
 
-def compute_capability(device: int = 0, library: Any = None) -> str | None:
-    """Return the compute capability of a GPU, such as "8.6"; None without a GPU or driver.
-
-    See `find_gpu` for the arguments.
-    """
-    gpu = find_gpu(device, library)
+def compute_capability() -> str | None:
+    """Return the compute capability of the first GPU, such as "8.6"; None without one."""
+    gpu = find_gpu()
     return None if gpu is None else gpu.compute_capability
 
 

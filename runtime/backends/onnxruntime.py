@@ -15,7 +15,7 @@ import onnxruntime as ort
 from translate_trt.runtime import kernels
 from translate_trt.runtime.backends import Settings
 from translate_trt.runtime.backends.nvidia_driver import find_gpu
-from translate_trt.runtime.bundle.contract import NEXT, Contract, TensorSpec
+from translate_trt.runtime.bundle.contract import NEXT, Contract, TensorSpec, check_tensors
 from translate_trt.runtime.errors import BackendError, BundleError
 from translate_trt.runtime.reference import Arrays
 from translate_trt.runtime.version import version_numbers
@@ -79,7 +79,6 @@ class OnnxRuntimeGraphs:
         _return_memory()
 
     def encode(self, inputs: Arrays) -> Arrays:
-        """See `Graphs`."""
         return _run(self._encoder, inputs, set())
 
     def step(self, inputs: Arrays) -> Arrays:
@@ -140,11 +139,7 @@ def session_options(settings: Settings) -> ort.SessionOptions:
 
 
 def _register_kernels(*sessions: ort.SessionOptions) -> None:
-    """Register the compiled kernels with session options.
-
-    Raises:
-        BackendError: The kernels do not load with this ONNX Runtime.
-    """
+    """Register the compiled kernels with session options."""
     path = kernels.library()
     try:
         for options in sessions:
@@ -158,11 +153,7 @@ def _register_kernels(*sessions: ort.SessionOptions) -> None:
 
 
 def _providers(settings: Settings) -> list[Any]:
-    """Return the execution providers, best first.
-
-    Raises:
-        BackendError: See `load_cuda`.
-    """
+    """Return the execution providers, best first."""
     cpu = "CPUExecutionProvider"
     if settings.gpu is None:
         return [cpu]
@@ -189,14 +180,8 @@ def load_cuda(settings: Settings) -> None:
             f"device is {settings.device}, but the driver shows no such NVIDIA GPU (nvidia-smi "
             "lists the GPUs); or leave device out."
         )
-    _preload_cuda()
-
-
-def _preload_cuda() -> None:
-    """Load CUDA and cuDNN from the packages of the extra `gpu`, which the dynamic loader ignores.
-
-    ONNX Runtime prints the libraries it does not find; the session reports an error if one matters.
-    """
+    # The dynamic loader ignores those of the extra `gpu`. ONNX Runtime prints the libraries it does
+    # not find; the session reports an error if one matters.
     with contextlib.redirect_stdout(sys.stderr):
         ort.preload_dlls()
 
@@ -223,18 +208,9 @@ def _session(
             f"ONNX Runtime {ort.__version__} cannot use the GPU: its CUDA libraries do not load. "
             "It needs those of its own CUDA version and cuDNN; or leave device out."
         )
-    for kind, specs, values in (
-        ("inputs", inputs, session.get_inputs()),
-        ("outputs", outputs, session.get_outputs()),
-    ):
-        declared = {spec.name: _TYPES[spec.dtype] for spec in specs}
-        found = {value.name: value.type for value in values}
-        if kind == "outputs":  # additional outputs are harmless
-            found = {name: found[name] for name in found.keys() & declared.keys()}
-        if found != declared:
-            differing = sorted(set(found.items()) ^ set(declared.items()))
-            raise BundleError(
-                f"{path} does not have the {kind} this version expects (they differ in "
-                f"{differing}); it was exported by another version. Export the bundle again."
-            )
+    found = {value.name: value.type for value in (*session.get_inputs(), *session.get_outputs())}
+    declared = {spec.name: _TYPES[spec.dtype] for spec in (*inputs, *outputs)}
+    needed = {value.name for value in session.get_inputs()} | declared.keys()
+    # Additional outputs are harmless.
+    check_tensors(str(path), {name: found[name] for name in found.keys() & needed}, declared)
     return session

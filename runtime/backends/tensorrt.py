@@ -18,8 +18,14 @@ from translate_trt.runtime.backends.engine_log import logger
 from translate_trt.runtime.backends.engines import EngineRecord, load_engine
 from translate_trt.runtime.backends.packages import check_driver, import_package
 from translate_trt.runtime.backends.runtime_cache import RuntimeCache, runtime_cache_path
-from translate_trt.runtime.bundle.contract import NEXT, Contract, TensorSpec
-from translate_trt.runtime.errors import BackendError, BundleError
+from translate_trt.runtime.bundle.contract import (
+    NEXT,
+    Contract,
+    TensorSpec,
+    check_in_place,
+    check_tensors,
+)
+from translate_trt.runtime.errors import BackendError
 
 #: File role of the ONNX graph with an engine's weights, by role of the engine.
 _GRAPHS = {"encoder": "encoder_graph", "step": "step_graph"}
@@ -37,25 +43,7 @@ _TYPES = {
 def load(
     files: Mapping[str, Path], contract: Contract, settings: Settings, records: Records
 ) -> Engines:
-    """Load both engines of a target.
-
-    Args:
-        files: Engine files by role, "encoder" and "step"; also the ONNX graphs if the engines are
-            stripped of their weights.
-        contract: Inputs and outputs of the engines.
-        settings: Execution settings.
-        records: Manifest records of the engines.
-
-    Raises:
-        BundleError: An engine is missing, does not load, or does not match the contract.
-        BackendError: No GPU is available, the driver is too old, or a required package is not
-            installed.
-    """
-    for role in _GRAPHS:
-        if role not in records or role not in files:
-            raise BundleError(f"the target has no engine of the {role}; export the bundle again.")
-    if contract.beams is None or contract.slots is None:
-        raise BundleError("engines need a number of beams and of slots; export the bundle again.")
+    """Load both engines of a target; see `backends.load_engines`."""
     if settings.device == "cpu":
         raise BackendError("engines run on a GPU alone; choose an onnx target to run on the CPU.")
     package = records["step"].package
@@ -147,13 +135,7 @@ class Engine:
             for mode, specs in (("INPUT", inputs), ("OUTPUT", outputs))
             for spec in specs
         }
-        if found != declared:
-            differing = sorted({name for name, _ in set(found.items()) ^ set(declared.items())})
-            raise BundleError(
-                f"an engine of {self._record.package} does not have the inputs and outputs that "
-                f"this version expects (they differ in {', '.join(differing)}); it was exported "
-                "by another version. Export the bundle again."
-            )
+        check_tensors(f"an engine of {self._record.package}", found, declared)
 
     def _kind(self, name: str) -> tuple[str, str, str]:
         dtype = self._engine.get_tensor_dtype(name).name
@@ -164,19 +146,10 @@ class Engine:
         )
 
     def check_aliases(self, caches: Sequence[str]) -> None:
-        """Refuse an engine that does not update its caches in place.
-
-        Raises:
-            BundleError: A cache output is not an alias of its input.
-        """
-        if not hasattr(self._engine, "get_aliased_input_tensor"):
-            return
-        for name in caches:
-            if self._engine.get_aliased_input_tensor(NEXT + name) != name:
-                raise BundleError(
-                    f"the step engine does not write {name} in place, which this version relies "
-                    "on. Export the bundle again."
-                )
+        """See `check_in_place`; older versions do not tell."""
+        if hasattr(self._engine, "get_aliased_input_tensor"):
+            alias = self._engine.get_aliased_input_tensor
+            check_in_place("the step engine", {name: alias(NEXT + name) for name in caches})
 
     def context(self, role: str, profile: int, stream: int) -> Any:
         """Create an IExecutionContext for a profile; the caller must set its scratch memory.
@@ -256,7 +229,6 @@ class TensorRTDevice(CudaQueue):
         self._capturing = False
 
     def launch(self, work: Launch) -> None:
-        """See `Device`."""
         context = self._context(work.role, work.profile)
         engine = self._engines[work.role]
         for name, shape in work.shapes.items():
@@ -270,29 +242,24 @@ class TensorRTDevice(CudaQueue):
         for name, address in work.addresses.items():
             if not context.set_tensor_address(name, address):
                 raise BackendError(f"the {work.role} engine has no {name}: {engine.reasons()}")
-        if self._capturing and not self._capturable(context):
+        query = getattr(context, "is_stream_capturable", None)
+        if self._capturing and query is not None and not query(self.stream_address):
             raise BackendError(f"the {work.role} engine allocates memory while it runs.")
         if not context.execute_async_v3(self.stream_address):
             raise BackendError(f"the {work.role} engine does not run: {engine.reasons()}")
         engine.ran(work.profile, work.shapes)
 
     def begin_capture(self) -> None:
-        """See `Device`."""
         super().begin_capture()
         self._capturing = True
 
     def end_capture(self) -> Callable[[], None]:
-        """See `Device`."""
         self._capturing = False
         replay = super().end_capture()
         # All kernels of the bucket have been compiled by now. A process that is killed later has
         # stored them.
         _store_kernels(self._engines.values())
         return replay
-
-    def _capturable(self, context: Any) -> bool:
-        query = getattr(context, "is_stream_capturable", None)
-        return query is None or bool(query(self.stream_address))
 
     def _context(self, role: str, profile: int) -> Any:
         if (role, profile) not in self.contexts:

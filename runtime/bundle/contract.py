@@ -39,6 +39,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from translate_trt.runtime.errors import BundleError
 from translate_trt.runtime.interface.tensors import TENSORS
 from translate_trt.runtime.options import SearchOptions
 
@@ -270,8 +271,48 @@ class Contract:
 
 def _size(specs: Sequence[TensorSpec], name: str, axis: int) -> int | None:
     """Size of one axis of a tensor; None if it is dynamic."""
-    (size,) = (spec.axes[axis] for spec in specs if spec.name == name)
+    axes = next((spec.axes for spec in specs if spec.name == name), ())
+    size = axes[axis] if axis < len(axes) else None
     return size if isinstance(size, int) else None
+
+
+def check_tensors(what: str, found: Mapping[str, object], declared: Mapping[str, object]) -> None:
+    """Refuse a graph or an engine whose inputs and outputs are not those of its contract.
+
+    Args:
+        what: The file or the engine, for the message.
+        found: Kind of each input and output, such as its type, by name.
+        declared: Kinds that the contract declares.
+
+    Raises:
+        BundleError: They differ.
+    """
+    if found != declared:
+        names = found.keys() | declared.keys()
+        differing = sorted(name for name in names if found.get(name) != declared.get(name))
+        raise BundleError(
+            f"{what} does not have the inputs and outputs that this version expects (they differ "
+            f"in {', '.join(differing)}); it was exported by another version. Export the bundle "
+            "again."
+        )
+
+
+def check_in_place(what: str, inputs: Mapping[str, str | None]) -> None:
+    """Refuse a step that does not update its caches in place.
+
+    Args:
+        what: The file or the engine, for the message.
+        inputs: Input that the output of each cache is written to, by the name of the cache.
+
+    Raises:
+        BundleError: The output of a cache is not an alias of its input.
+    """
+    for name, written in inputs.items():
+        if written != name:
+            raise BundleError(
+                f"{what} does not write {name} in place, which this version relies on. Export the "
+                "bundle again."
+            )
 
 
 def request_values(

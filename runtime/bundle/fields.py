@@ -141,6 +141,11 @@ class Fields:
         return f"{self._prefix}.{name}" if self._prefix else name
 
 
+def refuse_constant(text: str) -> NoReturn:
+    """Raise ValueError for NaN and Infinity, which `json.loads` would accept."""
+    raise ValueError(f"{text} is no number of JSON")
+
+
 def _shown(value: object) -> str:
     """Format a value as JSON, abbreviated for error messages."""
     text = json.dumps(value, ensure_ascii=False)

@@ -12,16 +12,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path, PureWindowsPath
-from typing import Any, NoReturn, get_type_hints
+from typing import Any
 
 from translate_trt.runtime.arguments import describe
 from translate_trt.runtime.bundle import contract_fields
 from translate_trt.runtime.bundle.attention_heads import AttentionHeads
 from translate_trt.runtime.bundle.contract import Contract
-from translate_trt.runtime.bundle.fields import REMEDY, Fields
+from translate_trt.runtime.bundle.fields import REMEDY, Fields, refuse_constant
 from translate_trt.runtime.bundle.prompt import Prompt
 from translate_trt.runtime.bundle.term_annotation import TermAnnotation
 from translate_trt.runtime.errors import BundleError, OptionError
+from translate_trt.runtime.interface.search_options import OPTIONS
 from translate_trt.runtime.io.atomic_files import clear_leftovers, write_json
 from translate_trt.runtime.io.hashing import sha256_of_file
 from translate_trt.runtime.io.locks import lock_beside, locked
@@ -80,7 +81,7 @@ class ModelDescription:
         }  # fmt: skip
         numbers = {
             name: fields.integer(name, smallest.get(name, 1))
-            for name in _names(cls)
+            for name in cls.__dataclass_fields__
             if name != "source_end"
         }
         return cls(**numbers, source_end=fields.boolean("source_end"))
@@ -125,7 +126,7 @@ class Limits:
     @classmethod
     def from_json(cls, fields: Fields) -> Limits:
         """Read the limits from the object `limits` of a manifest."""
-        return cls(**{name: fields.integer(name, 1) for name in _names(cls)})
+        return cls(**{name: fields.integer(name, 1) for name in cls.__dataclass_fields__})
 
 
 @dataclass(frozen=True)
@@ -273,14 +274,15 @@ class Manifest:
         """Read the manifest from its outermost object."""
         tokenizer = fields.object("tokenizer")
         targets = fields.object("targets")
+        model = ModelDescription.from_json(fields.object("model"))
         return cls(
             format_version=fields.integer("format_version", 1),
             created_by=fields.text("created_by"),
             source_language=fields.optional_text("source_language"),
             target_language=fields.optional_text("target_language"),
-            model=ModelDescription.from_json(fields.object("model")),
+            model=model,
             limits=Limits.from_json(fields.object("limits")),
-            prompt=_prompt(fields),
+            prompt=_prompt(fields, model),
             search=_search_defaults(fields.object("search")),
             tokenizer={
                 side: FileEntry.from_json(tokenizer.object(side)) for side in ("source", "target")
@@ -290,9 +292,11 @@ class Manifest:
                 for name, entry in targets.objects(at_least_one=True)
             },
             weights_sha256=fields.text("weights_sha256"),
-            attention=_attention(fields),
+            attention=_attention(fields, model),
             members=_members(fields),
-            term_annotation=_term_annotation(fields),
+            term_annotation=TermAnnotation.from_json(fields.object("term_annotation"))
+            if "term_annotation" in fields.values
+            else None,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -430,11 +434,7 @@ def hash_file(bundle: Path, path: str) -> FileEntry:
 def verify_files(bundle: Path, manifest: Manifest, target: str, hashes: bool = True) -> None:
     """Verify the files of the tokenizer and of one target.
 
-    Args:
-        bundle: Directory of the bundle.
-        manifest: Manifest of the bundle.
-        target: Name of the target.
-        hashes: Compare SHA-256 hashes, which reads every byte; otherwise check only sizes.
+    Comparing SHA-256 hashes reads every byte; without, only sizes are checked.
 
     Raises:
         BundleError: A file is missing or differs, or the bundle has no such target.
@@ -494,20 +494,10 @@ def _named_files(value: object) -> Iterator[str]:
 BUNDLE = Kind("bundle", "translate-trt export", bundle_files)
 
 
-def _names(cls: type) -> tuple[str, ...]:
-    return tuple(get_type_hints(cls))
-
-
 def _search_defaults(fields: Fields) -> dict[str, Any]:
-    """Read the search defaults and check that they are valid `SearchOptions`."""
-    types: Mapping[str, Any] = get_type_hints(SearchOptions)
-    for name, value in fields.values.items():
-        if name not in types:
-            fields.fail(name, f"one of {', '.join(types)}", name)
-        expected = int | float if types[name] is float else types[name]
-        fits = isinstance(value, expected) and (types[name] is bool or not isinstance(value, bool))
-        if not fits:
-            fields.fail(name, f"of type {getattr(expected, '__name__', expected)}", value)
+    """Read the search defaults, which must be valid `SearchOptions`."""
+    for name in fields.values.keys() - OPTIONS.keys():
+        fields.fail(name, f"one of {', '.join(OPTIONS)}", name)
     try:
         SearchOptions(**fields.values)
     except OptionError as error:
@@ -519,23 +509,15 @@ def _languages(known: Mapping[str, int], own: str | None) -> tuple[str, ...]:
     return tuple(sorted(known)) or (() if own is None else (own,))
 
 
-def _attention(fields: Fields) -> AttentionHeads | None:
+def _attention(fields: Fields, model: ModelDescription) -> AttentionHeads | None:
     """Read the cross-attention that step graphs return; None if the field is missing."""
     if "attention" not in fields.values:
         return None
     heads = AttentionHeads.from_json(fields.object("attention"))
-    model = ModelDescription.from_json(fields.object("model"))
     try:
         return heads.within(model.decoder_layers, model.heads)
     except OptionError:
         fields.fail("attention", "a layer and heads of the model", heads.to_json())
-
-
-def _term_annotation(fields: Fields) -> TermAnnotation | None:
-    """Read the annotation of source text; None if the field is missing."""
-    if "term_annotation" not in fields.values:
-        return None
-    return TermAnnotation.from_json(fields.object("term_annotation"))
 
 
 def _members(fields: Fields) -> tuple[MemberDescription, ...]:
@@ -546,10 +528,9 @@ def _members(fields: Fields) -> tuple[MemberDescription, ...]:
     return tuple(map(MemberDescription.from_json, found))
 
 
-def _prompt(fields: Fields) -> Prompt:
+def _prompt(fields: Fields, model: ModelDescription) -> Prompt:
     """Read the prompt, and check its tokens and that its length leaves tokens for a text."""
     prompt = Prompt.from_json(fields.object("prompt"))
-    model = ModelDescription.from_json(fields.object("model"))
     sizes = model.input_vocabulary_size, model.vocabulary_size
     if any(token >= size for token, size in zip(prompt.largest(), sizes, strict=True)):
         fields.fail("prompt", "tokens of the vocabulary", max(prompt.largest()))
@@ -578,11 +559,8 @@ def _why_no_manifest(bundle: Path, error: OSError) -> str:
 
 
 def _parse(path: Path, content: bytes) -> object:
-    def refuse(constant: str) -> NoReturn:
-        raise ValueError(f"{constant} is not a JSON number")
-
     try:
-        value: object = json.loads(content.decode("utf-8"), parse_constant=refuse)
+        value: object = json.loads(content.decode("utf-8"), parse_constant=refuse_constant)
     except (ValueError, RecursionError) as error:
         raise BundleError(f"{path} is not valid JSON: {error}. {REMEDY}") from error
     return value

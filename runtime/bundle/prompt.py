@@ -22,6 +22,8 @@ _INLINE = re.compile(r"\s*>>([^<>\s]+)<<\s*")
 # Form of all codes of OPUS-MT; other words between such marks are quotations.
 _CODE = re.compile(r"[a-z]{2,3}([_-].*)?")
 
+_MOST_LANGUAGES = 12  # in messages
+
 #: Valid positions of the target language token.
 SIDES = ("source", "target")
 
@@ -47,20 +49,13 @@ class Prompt:
 
     @classmethod
     def from_json(cls, fields: Fields) -> Prompt:
-        """Read a prompt that `to_json` wrote.
-
-        Raises:
-            BundleError: A field is missing or has the wrong type.
-        """
-        side = fields.text("target_side")
-        if side not in SIDES:
-            fields.fail("target_side", f"one of {', '.join(SIDES)}", side)
+        """Read a prompt that `to_json` wrote."""
         return cls(
             tuple(fields.integers("source", 0)),
             tuple(fields.integers("target", 0)),
             fields.object("source_languages").all_integers(0),
             fields.object("target_languages").all_integers(0),
-            side,
+            fields.choice("target_side", SIDES),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -108,25 +103,18 @@ class Prompt:
         end = 0 if found is None else found.end()
         return line[:end], line[end:]
 
-    def of_line(
-        self, line: str, options: SearchOptions, name: str = "the line"
-    ) -> tuple[str, SearchOptions]:
+    def of_line(self, line: str, options: SearchOptions) -> tuple[str, SearchOptions]:
         """Move an inline language code from the line into the options.
 
         Lines for OPUS-MT may name their own target language, as in ">>deu<< A text."; the code
         applies to all segments of the line.
-
-        Args:
-            line: Text.
-            options: Search options.
-            name: Name of the line in messages.
 
         Raises:
             OptionError: The model does not know the language.
         """
         if (found := self.inline_language(line)) is None:
             return line, options
-        _check_language(f"the language code of {name}", self.target_languages, found[1], True)
+        _check_language("the language code of the line", self.target_languages, found[1], True)
         return line[found.end() :], replace(options, target_language=found[1])
 
     def of_source(self, options: SearchOptions) -> list[int]:
@@ -188,8 +176,8 @@ def _check_language(name: str, tokens: dict[str, int], wanted: str | None, neede
         )
 
 
-def format_languages(tokens: dict[str, int], most: int = 12) -> str:
+def format_languages(tokens: dict[str, int]) -> str:
     """Format the first languages in alphabetical order and the number of others."""
     names = sorted(tokens)
-    rest = len(names) - most
-    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
+    rest = len(names) - _MOST_LANGUAGES
+    return ", ".join(names[:_MOST_LANGUAGES]) + (f" and {rest} more" if rest > 0 else "")

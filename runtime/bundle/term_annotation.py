@@ -43,13 +43,13 @@ class TermAnnotation:
 
     @classmethod
     def from_json(cls, fields: Fields) -> TermAnnotation:
-        """Read a form that `to_json` wrote.
-
-        Raises:
-            BundleError: A field is missing or has a wrong value.
-        """
+        """Read a form that `to_json` wrote."""
         form, symbols = fields.choice("form", FORMS), fields.texts("symbols")
-        if len(symbols) != 3 or len({*symbols}) != 3 or not all(map(_is_symbol, symbols)):
+        if (
+            len(symbols) != 3
+            or len({*symbols}) != 3
+            or any(len(symbol) != 1 or symbol.isspace() for symbol in symbols)
+        ):
             fields.fail("symbols", "three different characters", symbols)
         begin, middle, end = symbols
         return cls(form, (begin, middle, end))
@@ -78,7 +78,3 @@ class TermAnnotation:
             The annotated text; None if no phrase is found on both sides.
         """
         return glossary.annotated(source, translation, self.form == APPEND, "".join(self.symbols))
-
-
-def _is_symbol(text: str) -> bool:
-    return len(text) == 1 and not text.isspace()

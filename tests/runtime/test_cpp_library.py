@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.bad_bundles import BAD_BUNDLES, LAYOUTS, edit, spoiled_fields
+from support.bad_bundles import BAD_FOR_THE_CORE, LAYOUTS, edit, spoiled_fields
 from support.bundles import NAN_WORD
 from support.cpp_library import (
     ROOT,
@@ -468,7 +468,7 @@ def test_bundles_of_links(layout: str, probe: Probe, compiled_bundle: Path, tmp_
 
 
 def test_every_bad_bundle(probe: Probe, make_bundle: Callable[..., Path]) -> None:
-    for number, bad in enumerate(BAD_BUNDLES):
+    for number, bad in enumerate(BAD_FOR_THE_CORE):
         bundle = make_bundle(f"bundle{number}")
         bad.spoil(bundle)
         status, message = probe.refuses(bundle)
@@ -877,7 +877,7 @@ def test_sanitizers_find_nothing(
     sources = random_sources(24, seed=6, longest=12)
     expected = Translator(compiled_bundle, threads=1).translate_ids(sources)
     with sanitized.probe() as probe:
-        for number, bad in enumerate(BAD_BUNDLES):
+        for number, bad in enumerate(BAD_FOR_THE_CORE):
             bundle = make_bundle(f"bundle{number}")
             bad.spoil(bundle)
             assert probe.refuses(bundle)[0] == "TT_BUNDLE_ERROR"

@@ -56,14 +56,12 @@ def test_the_driver_is_asked_for_the_gpu() -> None:
     assert find_gpu(library=Driver()) == MODELS[0]
     assert find_gpu(1, Driver(devices=2)) == MODELS[1]
     assert str(MODELS[0]) == "NVIDIA A10 (compute capability 8.6, 72 SMs)"
-    assert compute_capability(1, Driver(devices=2)) == "12.0"
     assert driver_version(Driver()) == "12.9"
 
 
 @pytest.mark.parametrize("failure", [{"init": 100}, {"devices": 0}, {"attribute": 1}, {"name": 1}])
 def test_no_gpu(failure: dict[str, int]) -> None:
     assert find_gpu(library=Driver(**failure)) is None
-    assert compute_capability(library=Driver(**failure)) is None
 
 
 def test_no_driver(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -169,9 +169,23 @@ BAD_PROMPTS: tuple[tuple[str, object, str], ...] = (
 # Group, tensor, its other fields, and what is said of the field in question.
 _IN_PLACE = {"dtype": "float32", "initial": "zeros", "in_place": True}
 _STATE = {"dtype": "int64", "initial": "zeros", "in_place": False}
+BAD_TENSORS: tuple[tuple[str, str, object, str], ...] = (
+    ("encoder_inputs", "source_ids", 3, "encoder_inputs.source_ids' must be an object"),
+    ("encoder_outputs", "cross_key_0", {"axes": ["N", 0, "S"]}, "axes' must be a whole number of"),
+    ("encoder_outputs", "cross_key_0", {"axes": ["N", "X"]}, "axes' must be a whole number of at"),
+    (
+        "encoder_outputs",
+        "cross_key_0",
+        {"axes": []},
+        "axes' must be a list of sizes and of",
+    ),
+    ("encoder_outputs", "cross_key_0", {"dtype": "float64"}, "dtype' must be one of int64, bool"),
+    ("state", "tokens", {"initial": "seven"}, "tokens.initial' must be one of zeros, start_token"),
+    ("state", "done", {"in_place": 1}, "done.in_place' must be true or false"),
+)
+# Tensors that the core alone compares with those that it knows.
 BAD_CONTRACTS: tuple[tuple[str, str, object, str], ...] = (
     ("encoder_inputs", "source_ids", None, "encoder_inputs.source_ids' is missing"),
-    ("encoder_inputs", "source_ids", 3, "encoder_inputs.source_ids' must be an object"),
     (
         "encoder_inputs",
         "more",
@@ -186,15 +200,6 @@ BAD_CONTRACTS: tuple[tuple[str, str, object, str], ...] = (
     ),
     ("encoder_outputs", "cross_key_0", {"axes": ["N", 4, 8]}, "cross_key_0' must be a tensor that"),
     ("encoder_outputs", "cross_key_0", {"axes": ["S", "N", 8]}, "cross_key_0' must be a tensor"),
-    ("encoder_outputs", "cross_key_0", {"axes": ["N", 0, "S"]}, "axes' must be a whole number of"),
-    ("encoder_outputs", "cross_key_0", {"axes": ["N", "X"]}, "axes' must be a whole number of at"),
-    (
-        "encoder_outputs",
-        "cross_key_0",
-        {"axes": []},
-        "axes' must be a list of sizes and of",
-    ),
-    ("encoder_outputs", "cross_key_0", {"dtype": "float64"}, "dtype' must be one of int64, bool"),
     (
         "encoder_outputs",
         "shortlist",
@@ -218,10 +223,8 @@ BAD_CONTRACTS: tuple[tuple[str, str, object, str], ...] = (
     ("state", "tokens", {"axes": ["N"]}, r"state.tokens' must be int64 \[N, K\], not"),
     ("state", "tokens", {"axes": ["N", "S"]}, r"state.tokens' must be int64 \[N, K\], not"),
     ("state", "tokens", {"axes": ["N", 4]}, r"state.tokens' must be int64 \[N, K\], not"),
-    ("state", "tokens", {"initial": "seven"}, "tokens.initial' must be one of zeros, start_token"),
     ("state", "tokens", {"initial": "masked"}, "tokens.initial' must be a value of int64"),
     ("state", "done", {"initial": "start_token"}, "done.initial' must be a value of bool"),
-    ("state", "done", {"in_place": 1}, "done.in_place' must be true or false"),
     ("state", "done", {"in_place": True}, "done' must be a tensor that is not changed in place"),
     ("state", "ancestry", {"in_place": True}, "ancestry' must be a tensor that is not changed in"),
     ("state", "ancestry", {"axes": ["N", "K", 7]}, r"ancestry' must be float32 \[N, K, P\]"),
@@ -250,6 +253,13 @@ BAD_PATHS = (
 )
 STEP = "targets/onnx-fp32/step.onnx"
 
+
+def _tensor_cases(cases: Iterable[tuple[str, str, object, str]]) -> Iterator[BadBundle]:
+    for group, name, value, message in cases:
+        yield _edited(f"{group}.{name} {value!r:.60}", _contract(group, name, value), message)
+
+
+#: Bundles that both readers refuse.
 BAD_BUNDLES = (
     BadBundle("missing", _go, "there is no bundle"),
     BadBundle("a file", _become_file, "not a directory"),
@@ -311,10 +321,7 @@ BAD_BUNDLES = (
             ({"always": 9}, r"\.each' is missing"),
         )
     ),
-    *(
-        _edited(f"{group}.{name} {value!r:.60}", _contract(group, name, value), message)
-        for group, name, value, message in BAD_CONTRACTS
-    ),
+    *_tensor_cases(BAD_TENSORS),
     _file("a link to another content", STEP, _lead_out, r"SHA-256 \w{64}, the manifest says"),
     _file("a link to nothing", STEP, _lead_nowhere, "is missing"),
     *(
@@ -327,6 +334,9 @@ BAD_BUNDLES = (
         )
     ),
 )
+
+#: Bundles that the core refuses.
+BAD_FOR_THE_CORE = (*BAD_BUNDLES, *_tensor_cases(BAD_CONTRACTS))
 
 
 # Objects of any fields, and tensors, which BAD_CONTRACTS are about.

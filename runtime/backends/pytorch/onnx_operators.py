@@ -164,10 +164,6 @@ def _cast(attributes: Attributes) -> Call:
     return lambda x: x.to(DTYPES[number])
 
 
-def _clip(attributes: Attributes) -> Call:
-    return lambda x, least=None, most=None: x.clamp(least, most)
-
-
 def _concat(attributes: Attributes) -> Call:
     axis = attributes.get("axis", None)
     return lambda *xs: torch.cat(xs, axis)
@@ -176,22 +172,6 @@ def _concat(attributes: Attributes) -> Call:
 def _cumulative_sum(attributes: Attributes) -> Call:
     attributes.expect(exclusive=0, reverse=0)
     return lambda x, axis: x.cumsum(axis)
-
-
-def _div(attributes: Attributes) -> Call:
-    def call(x: Tensor, y: Tensor) -> Tensor:
-        return x / y if x.is_floating_point() else torch.div(x, y, rounding_mode="trunc")
-
-    return call
-
-
-def _expand(attributes: Attributes) -> Call:
-    def call(x: Tensor, shape: tuple[int, ...]) -> Tensor:
-        own = (*(1,) * (len(shape) - x.ndim), *x.shape)
-        given = (*(1,) * (x.ndim - len(shape)), *shape)
-        return x.expand([b if a == 1 else a for a, b in zip(own, given, strict=True)])
-
-    return call
 
 
 def _gather(attributes: Attributes) -> Call:
@@ -229,10 +209,6 @@ def _mod(attributes: Attributes) -> Call:
     return torch.fmod if attributes.get("fmod", 0) else torch.remainder
 
 
-def _range(attributes: Attributes) -> Call:
-    return torch.arange
-
-
 def _reduce(function: Call) -> Callable[[Attributes], Call]:
     def bind(attributes: Attributes) -> Call:
         keep = bool(attributes.get("keepdims", 1))
@@ -261,39 +237,12 @@ def _shape(attributes: Attributes) -> Call:
     return lambda x: torch.tensor(x.shape[start:end], dtype=torch.int64)
 
 
-def _slice(attributes: Attributes) -> Call:
-    def call(
-        x: Tensor,
-        starts: tuple[int, ...],
-        ends: tuple[int, ...],
-        axes: tuple[int, ...] | None = None,
-        steps: tuple[int, ...] | None = None,
-    ) -> Tensor:
-        index = [slice(None)] * x.ndim
-        for i, (start, end) in enumerate(zip(starts, ends, strict=True)):
-            index[i if axes is None else axes[i]] = slice(start, end, steps[i] if steps else 1)
-        return x[tuple(index)]
+def _along_axis(function: Call, default: int) -> Callable[[Attributes], Call]:
+    def bind(attributes: Attributes) -> Call:
+        axis = attributes.get("axis", default)
+        return lambda *inputs: function(*inputs, axis)
 
-    return call
-
-
-def _softmax(attributes: Attributes) -> Call:
-    axis = attributes.get("axis", -1)
-    return lambda x: x.softmax(axis)
-
-
-def _log_softmax(attributes: Attributes) -> Call:
-    axis = attributes.get("axis", -1)
-    return lambda x: x.log_softmax(axis)
-
-
-def _split(attributes: Attributes) -> Call:
-    axis = attributes.get("axis", 0)
-    return lambda x, sizes: x.split(sizes, axis)
-
-
-def _squeeze(attributes: Attributes) -> Call:
-    return lambda x, axes=None: x.squeeze() if axes is None else x.squeeze(axes)
+    return bind
 
 
 def _tensor_scatter(attributes: Attributes) -> Call:
@@ -316,14 +265,41 @@ def _transpose(attributes: Attributes) -> Call:
     return lambda x: x.permute(axes)
 
 
-def _unsqueeze(attributes: Attributes) -> Call:
-    def call(x: Tensor, axes: tuple[int, ...]) -> Tensor:
-        rank = x.ndim + len(axes)
-        for axis in sorted(axis % rank for axis in axes):
-            x = x.unsqueeze(axis)
-        return x
+# ---- operators without attributes ----
 
-    return call
+
+def _div(x: Tensor, y: Tensor) -> Tensor:
+    return x / y if x.is_floating_point() else torch.div(x, y, rounding_mode="trunc")
+
+
+def _expand(x: Tensor, shape: tuple[int, ...]) -> Tensor:
+    own = (*(1,) * (len(shape) - x.ndim), *x.shape)
+    given = (*(1,) * (x.ndim - len(shape)), *shape)
+    return x.expand([b if a == 1 else a for a, b in zip(own, given, strict=True)])
+
+
+def _slice(
+    x: Tensor,
+    starts: tuple[int, ...],
+    ends: tuple[int, ...],
+    axes: tuple[int, ...] | None = None,
+    steps: tuple[int, ...] | None = None,
+) -> Tensor:
+    index = [slice(None)] * x.ndim
+    for i, (start, end) in enumerate(zip(starts, ends, strict=True)):
+        index[i if axes is None else axes[i]] = slice(start, end, steps[i] if steps else 1)
+    return x[tuple(index)]
+
+
+def _squeeze(x: Tensor, axes: tuple[int, ...] | None = None) -> Tensor:
+    return x.squeeze() if axes is None else x.squeeze(axes)
+
+
+def _unsqueeze(x: Tensor, axes: tuple[int, ...]) -> Tensor:
+    rank = x.ndim + len(axes)
+    for axis in sorted(axis % rank for axis in axes):
+        x = x.unsqueeze(axis)
+    return x
 
 
 def _plain(function: Call, host: tuple[int, ...] = ()) -> Operator:
@@ -338,13 +314,13 @@ OPERATORS: dict[str, Operator] = {
     "ArgMax": Operator(_arg_max),
     "Attention": Operator(_attention),
     "Cast": Operator(_cast),
-    "Clip": Operator(_clip, host=(1, 2)),
+    "Clip": _plain(torch.clamp, host=(1, 2)),
     "Concat": Operator(_concat),
     "CumSum": Operator(_cumulative_sum, host=(1,)),
-    "Div": Operator(_div),
+    "Div": _plain(_div),
     "Equal": _plain(torch.eq),
     "Exp": _plain(torch.exp),
-    "Expand": Operator(_expand, host=(1,)),
+    "Expand": _plain(_expand, host=(1,)),
     "Gather": Operator(_gather, scalars=(1,)),
     "GatherElements": Operator(_gather_elements),
     "Gelu": Operator(_gelu),
@@ -354,7 +330,7 @@ OPERATORS: dict[str, Operator] = {
     "Less": _plain(torch.lt),
     "LessOrEqual": _plain(torch.le),
     "Log": _plain(torch.log),
-    "LogSoftmax": Operator(_log_softmax),
+    "LogSoftmax": Operator(_along_axis(torch.log_softmax, -1)),
     "MatMul": _plain(torch.matmul),
     "Max": _plain(torch.maximum),
     "Min": _plain(torch.minimum),
@@ -364,7 +340,7 @@ OPERATORS: dict[str, Operator] = {
     "Not": _plain(torch.logical_not),
     "Or": _plain(torch.logical_or),
     "Pow": _plain(torch.pow),
-    "Range": Operator(_range, host=(0, 1, 2)),
+    "Range": _plain(torch.arange, host=(0, 1, 2)),
     "ReduceMax": Operator(_reduce(torch.amax), host=(1,)),
     "ReduceMean": Operator(_reduce(torch.mean), host=(1,)),
     "ReduceSum": Operator(_reduce(torch.sum), host=(1,)),
@@ -372,14 +348,14 @@ OPERATORS: dict[str, Operator] = {
     "Reshape": Operator(_reshape, host=(1,)),
     "Shape": Operator(_shape),
     "Sigmoid": _plain(torch.sigmoid),
-    "Slice": Operator(_slice, host=(1, 2, 3, 4)),
-    "Softmax": Operator(_softmax),
-    "Split": Operator(_split, host=(1,)),
-    "Squeeze": Operator(_squeeze, host=(1,)),
+    "Slice": _plain(_slice, host=(1, 2, 3, 4)),
+    "Softmax": Operator(_along_axis(torch.softmax, -1)),
+    "Split": Operator(_along_axis(torch.split, 0), host=(1,)),
+    "Squeeze": _plain(_squeeze, host=(1,)),
     "Sub": _plain(torch.sub),
     "TensorScatter": Operator(_tensor_scatter),
     "TopK": Operator(_top_k, host=(1,)),
     "Transpose": Operator(_transpose),
-    "Unsqueeze": Operator(_unsqueeze, host=(1,)),
+    "Unsqueeze": _plain(_unsqueeze, host=(1,)),
     "Where": _plain(torch.where),
 }

@@ -25,7 +25,12 @@ from translate_trt.runtime.backends.pytorch.onnx_operators import (
     Operator,
     scatter_slots,
 )
-from translate_trt.runtime.bundle.contract import NEXT, TensorSpec
+from translate_trt.runtime.bundle.contract import (
+    NEXT,
+    TensorSpec,
+    check_in_place,
+    check_tensors,
+)
 from translate_trt.runtime.errors import BackendError, BundleError
 
 # Constants up to this many elements can be shapes, axes and sizes.
@@ -83,7 +88,12 @@ class Program:
         graph = _read(path)
         self.device = device
         self.inputs, self.outputs = tuple(inputs), tuple(outputs)
-        _check(path, graph, self.inputs, self.outputs)
+        found = {
+            value.name: DTYPES.get(value.type.tensor_type.elem_type)
+            for value in (*graph.input, *graph.output)
+        }
+        specs = (*self.inputs, *self.outputs)
+        check_tensors(str(path), found, {spec.name: getattr(torch, spec.dtype) for spec in specs})
         self.weights: dict[str, Tensor] = {}
         self.numbers: dict[str, Tensor] = {}  # small weights, on the host
         for tensor in graph.initializer:
@@ -97,17 +107,8 @@ class Program:
         self._path = path
 
     def check_aliases(self, caches: Sequence[str]) -> None:
-        """Refuse a graph that does not update its caches in place.
-
-        Raises:
-            BundleError: A cache output is not an alias of its input.
-        """
-        for name in caches:
-            if self.in_place.get(NEXT + name) != name:
-                raise BundleError(
-                    f"{self._path} does not write {name} in place, which this version relies on. "
-                    f"{_REMEDY}"
-                )
+        """See `check_in_place`."""
+        check_in_place(str(self._path), {name: self.in_place.get(NEXT + name) for name in caches})
 
 
 class Plan:
@@ -257,32 +258,6 @@ def _read(path: Path) -> onnx.GraphProto:
     return model.graph
 
 
-def _check(
-    path: Path,
-    graph: onnx.GraphProto,
-    inputs: Sequence[TensorSpec],
-    outputs: Sequence[TensorSpec],
-) -> None:
-    """Compare the inputs and outputs of a graph with the expected ones."""
-    found = [
-        [(value.name, DTYPES.get(value.type.tensor_type.elem_type)) for value in values]
-        for values in (graph.input, graph.output)
-    ]
-    declared = [
-        [(spec.name, getattr(torch, spec.dtype)) for spec in specs] for specs in (inputs, outputs)
-    ]
-    if found != declared:
-        differing = {
-            name
-            for ours, theirs in zip(found, declared, strict=True)
-            for name, _ in set(ours) ^ set(theirs)
-        }
-        raise BundleError(
-            f"{path} does not have the inputs and outputs that this version expects (they differ "
-            f"in {', '.join(sorted(differing)) or 'their order'}). {_REMEDY}"
-        )
-
-
 def _tensor(tensor: onnx.TensorProto) -> Tensor:
     """Convert an initializer; NumPy has no bfloat16 of its own."""
     if tensor.data_type == onnx.TensorProto.BFLOAT16:
@@ -292,11 +267,7 @@ def _tensor(tensor: onnx.TensorProto) -> Tensor:
 
 
 def _nodes(path: Path, graph: onnx.GraphProto) -> tuple[_Node, ...]:
-    """Bind every node of a graph.
-
-    Raises:
-        BundleError: An operator or an attribute is unknown.
-    """
+    """Bind every node of a graph."""
     unknown = {
         f"{node.domain}::{node.op_type}" if node.domain else str(node.op_type)
         for node in graph.node
@@ -345,11 +316,7 @@ def _read_by_others(nodes: Sequence[_Node], outputs: set[str]) -> tuple[_Node, .
 
 
 def _in_place(path: Path, nodes: Sequence[_Node], inputs: Collection[str]) -> dict[str, str]:
-    """Find the inputs of the graph that TensorScatter updates, by its outputs.
-
-    Raises:
-        BundleError: A node updates something else, or a value that another node reads.
-    """
+    """Find the inputs of the graph that TensorScatter updates, by its outputs."""
     found = {}
     for node in nodes:
         if node.operator == "TensorScatter" and node.call is not scatter_slots:

@@ -197,19 +197,16 @@ class TorchDevice:
         self._memory, self._pinned = Memory(), Memory()
 
     def activate(self) -> None:
-        """See `Device`."""
         if self._module is not None:
             self._module.set_device(self._device)
 
     # ---- memory ----
 
     def allocate(self, size: int) -> int:
-        """See `Device`."""
         with self._current():  # PyTorch's allocator gives memory to the current stream
             return self._memory.allocate(size, self._allocate)
 
     def pin(self, size: int) -> int:
-        """See `Device`."""
         return self._pinned.allocate(size, self._pin)
 
     def _allocate(self, size: int) -> Tensor:
@@ -219,11 +216,9 @@ class TorchDevice:
         return torch.empty(size, dtype=torch.uint8, pin_memory=self._module is not None)
 
     def copy_in(self, target: int, source: int, size: int) -> None:
-        """See `Device`."""
         self._copy(self._memory.bytes(target, size), self._pinned.bytes(source, size))
 
     def copy_out(self, target: int, source: int, size: int) -> None:
-        """See `Device`."""
         self._copy(self._pinned.bytes(target, size), self._memory.bytes(source, size))
 
     def copy(
@@ -235,7 +230,6 @@ class TorchDevice:
         target_pitch: int = 0,
         source_pitch: int = 0,
     ) -> None:
-        """See `Device`."""
         if height == 1 or width == target_pitch == source_pitch:
             size = width * height
             self._copy(self._memory.bytes(target, size), self._memory.bytes(source, size))
@@ -249,7 +243,6 @@ class TorchDevice:
         )
 
     def fill(self, target: int, value: int, size: int) -> None:
-        """See `Device`."""
         place = self._memory.bytes(target, size)
         self._enqueue(lambda: place.fill_(value & 0xFF))
 
@@ -259,7 +252,6 @@ class TorchDevice:
     # ---- graphs ----
 
     def launch(self, work: Launch) -> None:
-        """See `Device`."""
         key = (work.role, tuple(work.shapes.items()), tuple(work.addresses.items()))
         bound = self._launches.get(key)
         if bound is not None:
@@ -308,7 +300,6 @@ class TorchDevice:
     # ---- the queue ----
 
     def record(self) -> TorchEvent:
-        """See `Device`."""
         if self._module is None:
             return TorchEvent(None)
         # Blocking synchronization: the thread sleeps while the device works on queued steps.
@@ -318,7 +309,6 @@ class TorchDevice:
         return TorchEvent(event)
 
     def begin_capture(self) -> None:
-        """See `Device`."""
         if self._module is None:
             self._capture = _Capture(None)
             return
@@ -350,7 +340,6 @@ class TorchDevice:
         return graph
 
     def end_capture(self) -> Callable[[], None]:
-        """See `Device`."""
         capture, self._capture = self._capture, None
         if capture is None:
             raise BackendError("no capture has begun.")

@@ -16,7 +16,7 @@ from translate_trt.runtime.backends.pytorch.onnx_program import Program
 from translate_trt.runtime.backends.pytorch.torch_device import OUT_OF_MEMORY, TorchDevice
 from translate_trt.runtime.bundle.contract import Contract
 from translate_trt.runtime.cores import available_cores
-from translate_trt.runtime.errors import BackendError, BundleError
+from translate_trt.runtime.errors import BackendError
 
 log = logging.getLogger("translate_trt")
 
@@ -29,25 +29,7 @@ _INSTALL = "https://pytorch.org/get-started/locally/ has the command that instal
 def load(
     files: Mapping[str, Path], contract: Contract, settings: Settings, records: Records
 ) -> Engines:
-    """Load both graphs of a target.
-
-    Args:
-        files: ONNX files by role, "encoder" and "step".
-        contract: Inputs and outputs of the graphs.
-        settings: Execution settings.
-        records: Manifest records of the graphs.
-
-    Raises:
-        BundleError: A graph is missing, does not load, or does not match the contract.
-        BackendError: PyTorch has no such device, or it is out of memory.
-    """
-    for role in contract.graphs:
-        if role not in records or role not in files:
-            raise BundleError(f"the target has no graph of the {role}; export the bundle again.")
-    if contract.beams is None or contract.slots is None:
-        raise BundleError(
-            "the torch backend needs a number of beams and of slots; export the bundle again."
-        )
+    """Load both graphs of a target; see `backends.load_engines`."""
     device, module = choose_device(settings.device)
     if module is None:
         _check_threads(settings.workers)

@@ -34,7 +34,7 @@ from translate_trt.runtime.backends.pytorch.torch_device import TorchDevice
 from translate_trt.runtime.backends.pytorch.torch_engines import can_capture, choose_device, load
 from translate_trt.runtime.bundle.manifest import MANIFEST_NAME, TargetEntry, read_manifest
 from translate_trt.runtime.cli import main
-from translate_trt.runtime.errors import BackendError, BundleError, OptionError, TranslateTrtError
+from translate_trt.runtime.errors import BackendError, OptionError, TranslateTrtError
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import Translation
 from translate_trt.runtime.service import TranslationService
@@ -411,17 +411,6 @@ def test_too_many_threads_on_the_cpu(
 
 
 # ---- what is refused ----
-
-
-def test_incomplete_targets(bundle: Path) -> None:
-    manifest = read_manifest(bundle)
-    entry, dynamic = manifest.target("torch-fp32"), manifest.target("onnx-fp32")
-    records = check_engines(entry, bundle)
-    files = files_of(entry, bundle)
-    with pytest.raises(BundleError, match="graph"):
-        load({"encoder": files["encoder"]}, entry.contract, Settings(device="cpu"), records)
-    with pytest.raises(BundleError, match="number"):
-        load(files, dynamic.contract, Settings(device="cpu"), records)
 
 
 def test_other_backends_have_no_xpu(bundle: Path) -> None:
