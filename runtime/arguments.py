@@ -50,13 +50,7 @@ def token_ids(name: str, values: Iterable[object]) -> list[int]:
     Raises:
         InputError: The argument is not an iterable of integers.
     """
-    if isinstance(values, (str, bytes, bytearray)) or not isinstance(values, Iterable):
-        how = " Text in bytes becomes a string by text.decode('utf-8')."
-        raise InputError(
-            f"{name} is {describe(values)}; it must be a list of token ids."
-            + (how if isinstance(values, (bytes, bytearray)) else "")
-        )
-    tokens = list(values)
+    tokens = list(checked_iterable(name, "token ids", values))
     try:
         return list(map(index, tokens))  # type: ignore[arg-type]
     except TypeError as error:

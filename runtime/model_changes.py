@@ -11,7 +11,7 @@ from translate_trt.runtime.errors import OutputError
 from translate_trt.runtime.io.atomic_files import (
     clear_leftovers,
     new_directory,
-    output_error,
+    output_errors,
     remove_directory,
     write_json,
 )
@@ -70,12 +70,9 @@ def remove_model(name: str) -> ModelRecord:
     """
     model = find_model(name)
     path = model.directory.resolve()
-    with locked(lock_beside(path), path):
-        try:
-            clear_leftovers(path)
-            remove_directory(path)
-        except OSError as error:
-            raise output_error(path, error) from error
+    with locked(lock_beside(path), path), output_errors(path):
+        clear_leftovers(path)
+        remove_directory(path)
     return model.record
 
 

@@ -46,26 +46,13 @@ def output_error(path: Path | str, error: OSError) -> OutputError:
     return OutputError(f"cannot write {path}: {error.strerror or error}. {remedy}")
 
 
-def write_text_atomically(path: Path, text: str) -> None:
-    """Write a file in UTF-8; readers see either the old content or the new.
-
-    Args:
-        path: Path of the file, which is replaced if it exists. Its directory must exist.
-        text: Content; line ends are not translated.
-
-    Raises:
-        OutputError: The disk is full, or the path is not writable.
-    """
-    write_bytes_atomically(path, text.encode("utf-8"))
-
-
 def write_bytes_atomically(path: Path, content: bytes) -> None:
-    """Write a binary file; see `write_text_atomically`.
+    """Write a file, which is replaced if it exists; readers see the old content or the new.
 
     Raises:
         OutputError: The disk is full, or the path is not writable.
     """
-    with _output_errors(path), new_file(path) as file:
+    with output_errors(path), new_file(path) as file:
         file.write(content)
 
 
@@ -82,14 +69,14 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
         OutputError: The disk is full, or the path is not writable.
     """
     with ExitStack() as stack:
-        with _output_errors(path):
+        with output_errors(path):
             temporary = stack.enter_context(_partial(path, _make_file))
             file = stack.enter_context(temporary.open("r+b"))
-        with _output_errors(path, inside=temporary), file:
+        with output_errors(path, inside=temporary), file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        with _output_errors(path):
+        with output_errors(path):
             os.replace(temporary, path)
     _sync_directory(path.parent)
 
@@ -162,11 +149,11 @@ def write_json(path: Path, value: object) -> None:
     """Write a value atomically as indented JSON with a final newline.
 
     Raises:
-        OutputError: See `write_text_atomically`.
+        OutputError: See `write_bytes_atomically`.
         ValueError: A number is infinite or NaN, which JSON does not support.
     """
     text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
-    write_text_atomically(path, text + "\n")
+    write_bytes_atomically(path, f"{text}\n".encode())
 
 
 @contextmanager
@@ -228,17 +215,17 @@ def new_directory(
     path = path.resolve()
     inputs = tuple(inputs)
     check_apart(path, inputs)
-    with _output_errors(path):
+    with output_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
     with locked(lock_beside(path), path), ExitStack() as stack:
-        with _output_errors(path):
+        with output_errors(path):
             _put_back(path)
             check_directory(path, force, kind)
             clear_leftovers(path)
             temporary = stack.enter_context(_partial(path, Path.mkdir))
-        with _output_errors(path, inside=temporary):
+        with output_errors(path, inside=temporary):
             yield temporary
-        with _output_errors(path):
+        with output_errors(path):
             _sync_tree(temporary)
             check_directory(path, force, kind)  # files may have been added meanwhile
             _move_into_place(temporary, path)
@@ -263,11 +250,11 @@ def new_contents(
         OutputError: The disk is full, or the directory is not writable.
     """
     with ExitStack() as stack:
-        with _output_errors(directory):
+        with output_errors(directory):
             new = stack.enter_context(_partial(directory / "new", Path.mkdir))
-        with _output_errors(directory, inside=new):
+        with output_errors(directory, inside=new):
             yield new
-        with _output_errors(directory):
+        with output_errors(directory):
             _sync_tree(new)
             os.rename(new, directory / _SWITCH)
             _sync_directory(directory)
@@ -302,7 +289,7 @@ def _sibling(path: Path, purpose: str) -> Path:
 
 
 @contextmanager
-def _output_errors(path: Path, inside: Path | None = None) -> Iterator[None]:
+def output_errors(path: Path, inside: Path | None = None) -> Iterator[None]:
     """Convert failed writes to OutputError.
 
     Args:

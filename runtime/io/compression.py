@@ -64,18 +64,6 @@ class Compression:
     missing: str | None = None
 
 
-def _gzip_reader(stream: BinaryIO) -> IO[bytes]:
-    return cast(IO[bytes], gzip.GzipFile(fileobj=stream))
-
-
-def _gzip_compressor() -> Compressor:
-    return zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, _GZIP_FORMAT)
-
-
-def _zstd_reader(stream: BinaryIO) -> IO[bytes]:
-    return cast(IO[bytes], zstd.ZstdFile(stream))
-
-
 def _zstd_compressor() -> Compressor:
     parameter = zstd.CompressionParameter
     # With the checksum, readers notice changed bytes, as those of gzip always do.
@@ -91,14 +79,18 @@ _ZSTD_REMEDY = (
 )
 
 GZIP = Compression(
-    "gzip", ".gz", frozenset({b"\x1f\x8b"}), _gzip_reader, _gzip_compressor
-)  # fmt: skip
+    "gzip",
+    ".gz",
+    frozenset({b"\x1f\x8b"}),
+    lambda stream: cast(IO[bytes], gzip.GzipFile(fileobj=stream)),
+    lambda: zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, _GZIP_FORMAT),
+)
 ZSTD = Compression(
     "zstd",
     ".zst",
     # A file begins with a frame, or with one of 16 kinds of skippable frames, as those of pzstd do.
     frozenset({b"\x28\xb5\x2f\xfd", *(bytes((n,)) + b"\x2a\x4d\x18" for n in range(0x50, 0x60))}),
-    _zstd_reader,
+    lambda stream: cast(IO[bytes], zstd.ZstdFile(stream)),
     _zstd_compressor,
     None if zstd is not None else _ZSTD_REMEDY,
 )
@@ -204,11 +196,6 @@ def reading_compressed(name: str) -> Iterator[None]:
             ) from error
         reason = "it ends too early" if isinstance(error, EOFError) else str(error)
         raise InputError(f"{name} is damaged or incomplete ({reason}); get it again.") from error
-
-
-def is_damage(error: BaseException) -> bool:
-    """Return True for the errors of a damaged compressed stream; that of gzip is an OSError."""
-    return isinstance(error, _DAMAGE)
 
 
 def compressor_for(name: str) -> Compressor | None:

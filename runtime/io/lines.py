@@ -22,18 +22,14 @@ from pathlib import Path
 from typing import IO, BinaryIO, Generic, TypeVar
 
 from translate_trt.runtime.errors import InputError
-from translate_trt.runtime.io.compression import (
-    compression_of,
-    decompressed,
-    is_damage,
-    reading_compressed,
-)
+from translate_trt.runtime.io.compression import compression_of, decompressed, reading_compressed
 
 log = logging.getLogger("translate_trt")
 
 STDIN = "-"
 
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+#: UTF-8 of U+FEFF, which may stand at the beginning of a file.
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 # Magic bytes of unsupported files. UTF-32 precedes UTF-16, whose mark is a prefix of its own.
 _UTF_MARKS = {
@@ -167,13 +163,8 @@ def read_text(path: str) -> str:
         InputError: See `read_lines`.
     """
     name = display_name(path)
-    with open_input(path) as stream, reading_compressed(name):
-        try:
-            content = b"".join(text_lines(stream, name)).removeprefix(_BYTE_ORDER_MARK)
-        except OSError as error:
-            if is_damage(error):
-                raise
-            raise InputError(f"cannot read {name}: {error.strerror}.") from error
+    with open_input(path) as stream, reading(name):
+        content = b"".join(text_lines(stream, name)).removeprefix(BYTE_ORDER_MARK)
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError:
@@ -182,17 +173,27 @@ def read_text(path: str) -> str:
 
 
 def _raw_lines(stream: BinaryIO, name: str) -> Iterator[bytes]:
-    with reading_compressed(name):
-        try:
-            lines = iter(text_lines(stream, name))
-            # A file that contains only a byte order mark has no lines.
-            first = next(lines, b"").removeprefix(_BYTE_ORDER_MARK)
-            for raw in itertools.chain((first,) if first else (), lines):
-                yield raw[:-1].removesuffix(b"\r") if raw.endswith(b"\n") else raw
-        except OSError as error:
-            if is_damage(error):
-                raise
-            raise InputError(f"cannot read {name}: {error.strerror}.") from error
+    with reading(name):
+        lines = text_lines(stream, name)
+        # A file that contains only a byte order mark has no lines.
+        first = next(lines, b"").removeprefix(BYTE_ORDER_MARK)
+        for raw in itertools.chain((first,) if first else (), lines):
+            yield without_line_end(raw)
+
+
+def without_line_end(raw: bytes) -> bytes:
+    """Return a line without its newline and one carriage return before it, if it has them."""
+    return raw[:-1].removesuffix(b"\r") if raw.endswith(b"\n") else raw
+
+
+@contextlib.contextmanager
+def reading(name: str) -> Iterator[None]:
+    """Convert errors of reading, and of a damaged compressed stream, to InputError."""
+    try:
+        with reading_compressed(name):
+            yield
+    except OSError as error:
+        raise InputError(f"cannot read {name}: {error.strerror or error}.") from error
 
 
 def text_lines(stream: IO[bytes], name: str) -> Iterator[bytes]:
@@ -264,7 +265,7 @@ def count_lines(path: str) -> int | None:
         if compression_of(stream.read(_MAGIC_BYTES)) is not None:
             return None
         stream.seek(0)
-        if stream.read(len(_BYTE_ORDER_MARK)) != _BYTE_ORDER_MARK:
+        if stream.read(len(BYTE_ORDER_MARK)) != BYTE_ORDER_MARK:
             stream.seek(0)
         for block in iter(lambda: stream.read(1 << 20), b""):
             count += block.count(b"\n")
@@ -310,7 +311,7 @@ class _ReadAhead(Generic[T]):
 
     def __init__(self, lines: Iterable[T], capacity: int) -> None:
         self._lines = lines
-        self._waiting: queue.Queue[_Line[T] | _End] = queue.Queue(maxsize=capacity)
+        self._waiting: queue.Queue[T | _End] = queue.Queue(maxsize=capacity)
         self._end: _End | None = None
         self._stopped = threading.Event()
         # A daemon thread, because a blocking read from a terminal cannot be interrupted.
@@ -320,7 +321,7 @@ class _ReadAhead(Generic[T]):
         error: BaseException | None = None
         try:
             for line in self._lines:
-                self._waiting.put(_Line(line))
+                self._waiting.put(line)
                 if self._stopped.is_set():
                     return
         except BaseException as raised:  # `take` raises it again in the caller's thread
@@ -338,7 +339,7 @@ class _ReadAhead(Generic[T]):
             if isinstance(item, _End):
                 self._end = item
             else:
-                taken.append(item.content)
+                taken.append(item)
         if not taken and self._end is not None and self._end.error is not None:
             raise self._end.error
         return taken
@@ -349,11 +350,6 @@ class _ReadAhead(Generic[T]):
         with contextlib.suppress(queue.Empty):
             while True:
                 self._waiting.get_nowait()
-
-
-@dataclass(frozen=True)
-class _Line(Generic[T]):
-    content: T
 
 
 @dataclass(frozen=True)

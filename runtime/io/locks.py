@@ -43,11 +43,11 @@ def lock_beside(path: Path) -> Path:
 
 @contextmanager
 def locked(lock: Path, output: Path, wait: float = 0.0, optional: bool = False) -> Iterator[None]:
-    """Hold the exclusive lock of an output during the block.
+    """Hold the exclusive lock of an output, which is named in messages, during the block.
 
     Args:
         lock: Path of the lock file in an existing directory; the file is removed at the end.
-        output: Path of the output, for messages.
+        output: Path of the output.
         wait: Seconds to wait for another process.
         optional: Continue without a lock if the lock file may not be created.
 

@@ -18,7 +18,7 @@ from typing import Any
 from tqdm import tqdm
 
 from translate_trt.runtime.errors import InputError
-from translate_trt.runtime.io.atomic_files import output_error, write_text_atomically
+from translate_trt.runtime.io.atomic_files import output_error, write_bytes_atomically
 
 log = logging.getLogger("translate_trt")
 
@@ -114,7 +114,7 @@ class Metrics:
         if finished:
             kept = [entry for entry in kept if entry["step"] < step or "averaged" not in entry]
         text = "".join(json.dumps(entry) + "\n" for entry in kept)
-        write_text_atomically(run / METRICS, text)
+        write_bytes_atomically(run / METRICS, text.encode())
         self._file = (run / METRICS).open("a", encoding="utf-8", buffering=1)
         self._board = _tensorboard(run / TENSORBOARD, step)
         self._run = run

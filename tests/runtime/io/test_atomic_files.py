@@ -18,8 +18,8 @@ from translate_trt.runtime.io.atomic_files import (
     new_contents,
     new_directory,
     new_file,
+    write_bytes_atomically,
     write_json,
-    write_text_atomically,
 )
 from translate_trt.runtime.io.locks import held, locked
 from translate_trt.runtime.io.outputs import Kind, check_apart
@@ -47,15 +47,15 @@ THING = Kind("thing", "translate-trt make", made)
 
 def test_text_is_written_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
-    write_text_atomically(path, "ü\r\n\u2028x")
+    write_bytes_atomically(path, "ü\r\n\u2028x".encode())
     assert path.read_bytes() == "ü\r\n\u2028x".encode()
-    write_text_atomically(path, "new")
+    write_bytes_atomically(path, b"new")
     assert path.read_text() == "new"
     assert names(tmp_path) == ["a.txt"]
 
 
 def test_file_gets_the_mode_of_the_umask(tmp_path: Path) -> None:
-    write_text_atomically(tmp_path / "a", "x")
+    write_bytes_atomically(tmp_path / "a", b"x")
     (tmp_path / "b").write_text("x")
     assert (tmp_path / "a").stat().st_mode == (tmp_path / "b").stat().st_mode
 
@@ -88,14 +88,14 @@ def test_failed_write_leaves_the_old_file(
 
     monkeypatch.setattr(files.os, "fsync", fail)
     with pytest.raises(OutputError if error is FULL else KeyboardInterrupt):
-        write_text_atomically(path, "new")
+        write_bytes_atomically(path, b"new")
     assert path.read_text() == "old"
     assert names(tmp_path) == ["a.txt"]
 
 
 def test_missing_parent_is_an_output_error(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="No such file"):
-        write_text_atomically(tmp_path / "no" / "a", "x")
+        write_bytes_atomically(tmp_path / "no" / "a", b"x")
 
 
 def test_directory_appears_at_the_end(tmp_path: Path) -> None:
