@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -24,10 +24,6 @@ class LineNames:
         if self.given is not None:
             return self.given[index]
         return f"{self.noun} {self.first + index} of this call"
-
-    def of(self, indices: Iterable[int]) -> LineNames:
-        """Return the names of other lines: of each the name of the line with that index."""
-        return LineNames([self[index] for index in indices])
 
 
 #: Names of lines by their numbers, from 1.

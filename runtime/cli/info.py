@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,8 @@ from translate_trt.runtime.cli.command import Command
 from translate_trt.runtime.cli.output import print_json, print_sections
 from translate_trt.runtime.errors import BundleError, TranslateTrtError
 from translate_trt.runtime.io.report import engine_not_run_note
-from translate_trt.runtime.native.core import EngineMemory, engine_memory
+from translate_trt.runtime.native.abi import EngineMemory
+from translate_trt.runtime.native.core import engine_memory
 
 Rows = list[tuple[str, str]]
 
@@ -75,7 +75,10 @@ def _sections(manifest: Manifest, bundle: Path, problems: dict[str, str | None])
     return {
         "bundle": _bundle_rows(manifest),
         **_model_sections(manifest),
-        "tokenizer": _tokenizer_rows(manifest),
+        "tokenizer": [
+            (side, f"{entry.path}, {_size(entry.bytes)}")
+            for side, entry in manifest.tokenizer.items()
+        ],
         **{
             f"target {name}": _target_rows(entry, bundle, problems[name])
             for name, entry in manifest.targets.items()
@@ -103,6 +106,9 @@ def _bundle_rows(manifest: Manifest) -> Rows:
         "target": (manifest.prompt.target_languages, manifest.target_language),
     }
     names = [f"any of {len(known)}" if known else own or "?" for known, own in sides.values()]
+    origin = f"weights of SHA-256 {manifest.weights_sha256}"
+    if manifest.members:
+        origin = f"an ensemble of {len(manifest.members)} models"
     return [
         ("languages", " to ".join(names)),
         *(
@@ -111,16 +117,10 @@ def _bundle_rows(manifest: Manifest) -> Rows:
             if known
         ),
         ("created by", manifest.created_by),
-        ("exported from", _origin(manifest)),
+        ("exported from", origin),
         ("format version", str(manifest.format_version)),
         ("search defaults", _pairs(manifest.search) or "none"),
     ]
-
-
-def _origin(manifest: Manifest) -> str:
-    if manifest.members:
-        return f"an ensemble of {len(manifest.members)} models"
-    return f"weights of SHA-256 {manifest.weights_sha256}"
 
 
 def _model_sections(manifest: Manifest) -> dict[str, Rows]:
@@ -151,6 +151,7 @@ def _model_sections(manifest: Manifest) -> dict[str, Rows]:
 
 
 def _shape_rows(model: ModelDescription, recurrent: bool) -> Rows:
+    keys = "" if model.key_size == model.value_size else f", keys of {model.key_size}"
     return [
         ("parameters", f"{model.parameters:,}"),
         (
@@ -159,7 +160,7 @@ def _shape_rows(model: ModelDescription, recurrent: bool) -> Rows:
             + (", recurrent" if recurrent else ""),
         ),
         ("sizes", f"{model.model_size} model, {model.feed_forward_size} feed-forward"),
-        ("attention", _attention(model)),
+        ("attention", f"{model.heads} heads of {model.value_size}{keys}"),
     ]
 
 
@@ -169,23 +170,12 @@ def _vocabulary(model: ModelDescription) -> str:
     return f"{source}{model.vocabulary_size:,} pieces{' of the target' if own else ''}"
 
 
-def _attention(model: ModelDescription) -> str:
-    keys = "" if model.key_size == model.value_size else f", keys of {model.key_size}"
-    return f"{model.heads} heads of {model.value_size}{keys}"
-
-
 def _returned_attention(manifest: Manifest) -> Rows:
     if (returned := manifest.attention) is None:
         return []
     heads = f"heads {', '.join(map(str, returned.heads))}" if returned.heads else "all heads"
     return [("returned attention", f"decoder layer {returned.layer} of 0 to "
              f"{manifest.model.decoder_layers - 1}, {heads}")]  # fmt: skip
-
-
-def _tokenizer_rows(manifest: Manifest) -> Rows:
-    return [
-        (side, f"{entry.path}, {_size(entry.bytes)}") for side, entry in manifest.tokenizer.items()
-    ]
 
 
 def _target_rows(entry: TargetEntry, bundle: Path, problem: str | None) -> Rows:
@@ -232,22 +222,23 @@ def _engine_rows(entry: TargetEntry, bundle: Path) -> Rows:
 
 def _engine_memory(entry: TargetEntry, bundle: Path) -> EngineMemory | str:
     """Memory of an engine target's batches, or why it is unknown."""
-    library = native.library()
-    if library is None:
-        return native.status()
     try:
-        return engine_memory(library, bundle, entry.name)
+        return engine_memory(bundle, entry.name)
     except TranslateTrtError as error:
         return str(error)
 
 
 def _engine_memories(manifest: Manifest, bundle: Path) -> dict[str, Any]:
+    names = [name for name, _ in EngineMemory._fields_[1:]]
     found = {
         name: _engine_memory(entry, bundle)
         for name, entry in manifest.targets.items()
         if entry.engine is not None
     }
-    return {name: one if isinstance(one, str) else asdict(one) for name, one in found.items()}
+    return {
+        target: one if isinstance(one, str) else {name: getattr(one, name) for name in names}
+        for target, one in found.items()
+    }
 
 
 def _shortlist_rows(form: ShortlistForm | None) -> Rows:

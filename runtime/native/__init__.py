@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import importlib.metadata
@@ -104,17 +105,12 @@ def open_library(path: Path) -> ctypes.CDLL:
         raise BackendError(
             f"{path} does not load as libtranslate_trt of this version: {error}. {remedy}"
         ) from error
-    built_as, here = opened.tt_version().decode(), _version()
+    built_as: str = opened.tt_version().decode()
+    here: str | None = None
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # an uninstalled source tree
+        here = version()
     if here not in (built_as, None):
         raise BackendError(
             f"{path} has version {built_as}, but this is translate-trt {here}. {remedy}"
         )
     return opened
-
-
-def _version() -> str | None:
-    """Version of the installed package; None for a source tree that is not installed."""
-    try:
-        return version()
-    except importlib.metadata.PackageNotFoundError:
-        return None

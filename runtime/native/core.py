@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from ctypes import byref, c_double, c_int32, c_int64, c_size_t, c_void_p
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -72,9 +72,6 @@ class Job:
         """Wait for the job and return its result, to be used in a `with` statement, once.
 
         A signal handler that raises meanwhile cancels the job.
-
-        Raises:
-            TranslateTrtError: The job has failed.
         """
         calls, finished = self._core.calls, c_int32()
         try:
@@ -95,11 +92,7 @@ class LineJobs:
     """
 
     def __init__(self, core: Core, request: LineRequest) -> None:
-        """Take the lines, and the tags out of texts with markup.
-
-        Raises:
-            TranslateTrtError: See `Translator.translate`.
-        """
+        """Take the lines, and the tags out of texts with markup."""
         self._core, self._request = core, request
         self._markup: Markup | None = None
         if request.markup is not None:
@@ -117,9 +110,6 @@ class LineJobs:
             caller: Number shared by jobs that take scheduling turns together; 0 for none.
             completions: Queue that receives `key` once the job has finished.
             key: Positive number chosen by the caller.
-
-        Raises:
-            TranslateTrtError: See `Translator.translate`.
         """
         texts = None if self._markup is None else self._markup.lines()
         if texts is not None and not len(texts):
@@ -136,11 +126,7 @@ class LineJobs:
         return self._core.submit(self._request, submit, texts)
 
     def receive(self, job: Job) -> None:
-        """Take the result of the job that was submitted last, and wait for it if necessary.
-
-        Raises:
-            TranslateTrtError: The job has failed.
-        """
+        """Take the result of the job that was submitted last, and wait for it if necessary."""
         with job.result() as result:
             if self._markup is None:
                 self.translations = self._core.translations(result, self._request)
@@ -159,48 +145,18 @@ def _close_all() -> None:
         core.close()
 
 
-@dataclass(frozen=True)
-class Statistics:
-    """Current load and totals of a core; see `tt_statistics` in the header."""
-
-    pending: int
-    running: int
-    sentences: int
-    source_tokens: int
-    target_tokens: int
-    steps: int
-    rows: int
-    worker_seconds: float
-    graph_seconds: float
-
-
-@dataclass(frozen=True)
-class EngineMemory:
-    """Memory that batches of an engine target need; see `tt_engine_memory` in the header."""
-
-    device_bytes: int
-    pinned_bytes: int
-    workers: int
-    batches: int
-
-
-def engine_memory(path: Path, bundle: Path, target: str) -> EngineMemory:
+def engine_memory(bundle: Path, target: str) -> abi.EngineMemory:
     """Return the memory that batches of an engine target need, which takes no GPU.
 
-    Args:
-        path: Path of the library.
-        bundle: Directory of the bundle.
-        target: Name of the target.
-
     Raises:
-        TranslateTrtError: The bundle is damaged, or the target has no engines.
+        TranslateTrtError: The bundle is damaged, the target has no engines, or there is no library.
     """
-    calls, found = open_library(path), abi.EngineMemory()
+    calls, found = required_library("the memory of engines"), abi.EngineMemory()
     status = calls.tt_bundle_engine_memory(
         os.fsencode(bundle), target.encode(), byref(found), ctypes.sizeof(found)
     )
     check(calls, status)
-    return EngineMemory(found.device_bytes, found.pinned_bytes, found.workers, found.batches)
+    return found
 
 
 class Core:
@@ -225,22 +181,10 @@ class Core:
         check_hashes: bool = True,
         engines: Engines | None = None,
     ) -> None:
-        """Check the bundle and load one of its targets.
+        """Check the bundle and load one of its targets; see `Translator` for other arguments.
 
-        Args:
-            path: Path of the library.
-            bundle: Directory written by `translate-trt export`.
-            target: Name of the target, such as "onnx-int8".
-            threads: CPU threads per worker.
-            workers: Number of batches translated at once; None for the library's default.
-            batch_tokens: Source tokens per batch; None for the library's default.
-            device: "cpu", "cuda" or "cuda:1".
-            check_hashes: Compare every file with its SHA-256 in the manifest.
-            engines: Engines of a TensorRT target, or graphs of a torch target; None for ONNX
-                targets.
-
-        Raises:
-            TranslateTrtError: See `Translator`.
+        Engines are those of a TensorRT target, or the graphs of a torch target; None for ONNX
+        targets. `path` is that of the library.
         """
         self.calls = open_library(path)
         self._handle = c_void_p()
@@ -300,9 +244,6 @@ class Core:
             request: The lines.
             submit: Options of the job, of `submit_options`.
             texts: Lines to submit instead; None: those of the request.
-
-        Raises:
-            TranslateTrtError: See `Translator.translate`.
         """
         call = self.calls.tt_submit if request.tokens is None else self.calls.tt_submit_ids
         job = Job(self)  # before the call, so that Ctrl-C after it frees what the library made
@@ -310,11 +251,7 @@ class Core:
         return job
 
     def check_request(self, request: LineRequest) -> None:
-        """Check the lines and options of a request without translating.
-
-        Raises:
-            TranslateTrtError: See `Translator.translate`.
-        """
+        """Check the lines and options of a request without translating."""
         call = self.calls.tt_check if request.tokens is None else self.calls.tt_check_ids
         markup: Markup | None = None
         texts: Texts | None = None
@@ -342,15 +279,14 @@ class Core:
             )
             return [Word(text_of(one.text), one.log_prob, one.confidence) for one in found]
 
-    def statistics(self) -> Statistics:
+    def statistics(self) -> abi.Statistics:
         """Return the current load, and the totals since the bundle was loaded."""
         found = abi.Statistics()
         check(
             self.calls,
             self.calls.tt_translator_statistics(self._handle, byref(found), ctypes.sizeof(found)),
         )
-        names = [name for name, _ in abi.Statistics._fields_[1:]]
-        return Statistics(**{name: getattr(found, name) for name in names})
+        return found
 
     def translations(self, result: c_void_p, request: LineRequest) -> list[Translation]:
         """Convert a result to the translations of the lines of a request."""
@@ -420,14 +356,7 @@ def submit_options(
     markup: Markup | None = None,
     texts: Texts | None = None,
 ) -> abi.SubmitOptions:
-    """Convert the options of a request.
-
-    Args:
-        calls: Functions of the library.
-        request: The request.
-        markup: Its texts with markup, if there are any.
-        texts: Their lines, which are submitted.
-    """
+    """Convert the options of a request, whose lines with markup are given as well."""
     submit = abi.SubmitOptions()
     check(calls, calls.tt_submit_options_default(byref(submit), ctypes.sizeof(submit)))
     submit.options = ctypes.pointer(_options(request.options))
@@ -455,19 +384,13 @@ def submit_options(
     return submit
 
 
-def check_bundle(path: Path, bundle: Path, target: str, request: LineRequest) -> None:
-    """Check the options of a request for a target that is not loaded.
-
-    Args:
-        path: Path of the library.
-        bundle: Directory of the bundle.
-        target: Name of the target.
-        request: A request without lines.
+def check_bundle(bundle: Path, target: str, request: LineRequest) -> None:
+    """Check the options of a request without lines for a target that is not loaded.
 
     Raises:
         TranslateTrtError: The bundle is damaged, or was not compiled for an option.
     """
-    calls = open_library(path)
+    calls = required_library("a corpus")
     submit = submit_options(calls, request)
     check(calls, calls.tt_bundle_check(os.fsencode(bundle), target.encode(), byref(submit)))
 
@@ -512,14 +435,7 @@ class Markup:
     def __init__(
         self, calls: ctypes.CDLL, texts: Sequence[str], markup: str, whole: bool, names: LineNames
     ) -> None:
-        """Take the tags out of texts.
-
-        Args:
-            calls: Functions of the library.
-            texts: Documents, or fragments of them.
-            markup: One of MARKUP.
-            whole: Texts are documents.
-            names: Names of the texts in error messages.
+        """Take the tags out of documents or, unless they are whole, fragments of documents.
 
         Raises:
             InputError: A text is not well-formed XML.
@@ -552,19 +468,14 @@ class Markup:
         self._calls.tt_markup_free(self.handle)
 
 
-def plain_lines(text: str, markup: str, name: str = "the text") -> list[str]:
-    """Return the lines that are translated for a text with markup.
-
-    Args:
-        text: A document.
-        markup: One of MARKUP.
-        name: Name of the text in error messages.
+def plain_lines(text: str, markup: str) -> list[str]:
+    """Return the lines that are translated for a document with markup.
 
     Raises:
         InputError: The text is not well-formed XML.
         BackendError: libtranslate_trt is not built.
     """
-    taken = Markup(required_library("markup"), [text], markup, True, LineNames([name]))
+    taken = Markup(required_library("markup"), [text], markup, True, LineNames(["the text"]))
     return [text_of(line) for line in taken.lines()]
 
 
@@ -640,11 +551,7 @@ def _in_c(option: Option, value: Any) -> Any:
 
 
 def _onnxruntime() -> bytes:
-    """Path of ONNX Runtime's shared library within its Python package.
-
-    Raises:
-        BackendError: The package is not installed or contains no shared library.
-    """
+    """Path of ONNX Runtime's shared library within its Python package."""
     found = importlib.util.find_spec("onnxruntime")
     folders = [] if found is None else list(found.submodule_search_locations or [])
     libraries = [

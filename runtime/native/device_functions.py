@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import itertools
 from collections.abc import Callable, Sequence
 from ctypes import CFUNCTYPE, POINTER, c_char_p, c_int32, c_int64, c_size_t, c_uint64, c_void_p
@@ -129,7 +130,8 @@ class DeviceFunctions:
         for name, kind in _TYPES.items():
             if name == "memory" and engines.memory is None:
                 continue
-            setattr(functions, name, kind(self._guarded(getattr(self, f"_{name}"))))
+            call = getattr(self, f"_{name}", None) or functools.partial(self._forward, name)
+            setattr(functions, name, kind(self._guarded(call)))
         self.engines = _Engines(
             ctypes.sizeof(_Engines),
             ctypes.pointer(functions),
@@ -180,26 +182,15 @@ class DeviceFunctions:
         del self._opened[device]
         self._engines.closed()
 
-    def _activate(self, device: int) -> None:
-        self._opened[device].device.activate()
+    def _forward(self, name: str, device: int, *arguments: int) -> None:
+        """Call a method of `Device` that has the arguments of the function of its name."""
+        getattr(self._opened[device].device, name)(*arguments)
 
     def _allocate(self, device: int, size: int, address: Any) -> None:
         address[0] = self._opened[device].device.allocate(size)
 
     def _pin(self, device: int, size: int, address: Any) -> None:
         address[0] = self._opened[device].device.pin(size)
-
-    def _copy_in(self, device: int, target: int, source: int, size: int) -> None:
-        self._opened[device].device.copy_in(target, source, size)
-
-    def _copy_out(self, device: int, target: int, source: int, size: int) -> None:
-        self._opened[device].device.copy_out(target, source, size)
-
-    def _copy(self, device: int, *where: int) -> None:
-        self._opened[device].device.copy(*where)
-
-    def _fill(self, device: int, target: int, value: int, size: int) -> None:
-        self._opened[device].device.fill(target, value, size)
 
     def _launch(self, device: int, work: Any) -> None:
         launch = work[0]
@@ -220,9 +211,6 @@ class DeviceFunctions:
 
     def _wait(self, device: int, event: int) -> None:
         self._opened[device].events.pop(event).wait()
-
-    def _begin_capture(self, device: int) -> None:
-        self._opened[device].device.begin_capture()
 
     def _end_capture(self, device: int, graph: Any) -> None:
         opened, number = self._opened[device], next(self._numbers)

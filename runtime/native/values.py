@@ -79,11 +79,7 @@ def as_text(text: str) -> abi.Text:
 
 def as_texts(texts: Sequence[str]) -> ctypes.Array[abi.Text]:
     """Convert texts to an array of `tt_text`."""
-    array = (abi.Text * len(texts))()
-    for index, text in enumerate(texts):
-        encoded = as_bytes(text)
-        array[index] = abi.Text(encoded, len(encoded))
-    return array
+    return (abi.Text * len(texts))(*map(as_text, texts))
 
 
 def text_of(found: abi.TextFound) -> str:

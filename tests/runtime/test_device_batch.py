@@ -348,10 +348,8 @@ def test_memory_without_a_device(machine: Machine) -> None:
     translator = machine.translator()
     translator.translate_ids(random_sources(2), SEARCH)
     path = machine.static("tensorrt-rtx-fp32")
-    library = native.library()
-    assert library is not None
     with pytest.raises(BundleError, match="engine"):  # no record has profiles
-        engine_memory(library, path, "tensorrt-rtx-fp32")
+        engine_memory(path, "tensorrt-rtx-fp32")
     manifest = read_manifest(path)
     entry = manifest.targets["tensorrt-rtx-fp32"]
     assert entry.contract.slots is not None
@@ -366,7 +364,7 @@ def test_memory_without_a_device(machine: Machine) -> None:
         ),
     )
     try:
-        found = engine_memory(library, path, entry.name)
+        found = engine_memory(path, entry.name)
     finally:
         write_manifest(path, manifest)
     assert found.device_bytes == (1 << 40) - machine.device.capacity

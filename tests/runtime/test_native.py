@@ -215,7 +215,7 @@ def test_onnxruntime_on_a_gpu_runs_in_the_library(
         Translator(compiled_bundle, threads=1, device="cuda:1")
     found, loaded = [], []
     monkeypatch.setattr(backend, "find_gpu", lambda index: found.append(index) or object())
-    monkeypatch.setattr(backend, "_preload_cuda", lambda: loaded.append(True))
+    monkeypatch.setattr(backend.ort, "preload_dlls", lambda: loaded.append(True))
     with pytest.raises(BackendError, match="cuda:1: CUDA"):
         Translator(compiled_bundle, threads=1, device="cuda:1")
     assert (found, loaded) == ([1], [True])

@@ -71,19 +71,10 @@ def write_repository(
     link: bool = False,
     force: bool = False,
 ) -> TargetEntry:
-    """Create a repository with one model atomically.
+    """Create a repository with one model atomically, and return the entry of the served target.
 
-    Args:
-        bundle: Directory written by `translate-trt export`.
-        target: Name of the target; None selects the first.
-        out: Directory of the repository.
-        options: Serving options.
-        shortlist: Serve the target's shortlist variant.
-        link: Refer to the bundle by its absolute path instead of copying it.
-        force: Replace an existing repository.
-
-    Returns:
-        The manifest entry of the served target.
+    The target is chosen as by `Manifest.target`. A linked bundle is referred to by its absolute
+    path instead of being copied.
 
     Raises:
         BundleError: The bundle is missing, incomplete or changed, or lacks the target.
@@ -105,8 +96,11 @@ def write_repository(
         config = configuration(entry, bundle_path, options, list(warm_up))
         write_bytes_atomically(model / "config.pbtxt", to_text(config).encode("ascii"))
         write_bytes_atomically(model / "1" / "model.py", _MODEL.encode("utf-8"))
-        for tensor, content in warm_up.items():
-            write_bytes_atomically(model / "warmup" / _file(tensor), _serialized(content))
+        for tensor, text in warm_up.items():
+            # Triton's format of strings: length in four bytes, then the content.
+            content = text.encode()
+            content = len(content).to_bytes(4, "little") + content
+            write_bytes_atomically(model / "warmup" / _file(tensor), content)
         if not link:
             _copy_bundle(bundle, manifest, entry, model / "1" / bundle_path)
         description = {
@@ -162,10 +156,9 @@ def _check(manifest: Manifest, entry: TargetEntry, options: ServerOptions) -> No
 
 def _warn_of_instances(bundle: Path, entry: TargetEntry, options: ServerOptions) -> None:
     """Say what several instances on one GPU cost: the server starts them on every GPU."""
-    library = native.library()
     batches = "memory for its own batches"
-    if entry.engine is not None and library is not None:
-        found = engine_memory(library, bundle, entry.name)
+    if entry.engine is not None and native.library() is not None:
+        found = engine_memory(bundle, entry.name)
         workers = options.workers or found.workers
         batches = (
             f"{workers * found.device_bytes / 1e9:.1f} GB or more for its {workers} workers' "
@@ -206,25 +199,15 @@ def _file(tensor: interface.Tensor) -> str:
     return tensor.name.lower()
 
 
-def _serialized(text: str) -> bytes:
-    """Serialize a string tensor in Triton's format: length in four bytes, then the content."""
-    content = text.encode("utf-8")
-    return len(content).to_bytes(4, "little") + content
-
-
 # ---- config.pbtxt ----
 
 
 def configuration(
     entry: TargetEntry, bundle: str, options: ServerOptions, warm_up: Sequence[interface.Tensor]
 ) -> Message:
-    """Create Triton's `ModelConfig`.
+    """Create Triton's `ModelConfig`, with the inputs of the warm-up request.
 
-    Args:
-        entry: Manifest entry of the target.
-        bundle: Path of the bundle, absolute or relative to the model's version directory.
-        options: Serving options.
-        warm_up: Inputs of the warm-up request.
+    The path of the bundle is absolute, or relative to the model's version directory.
     """
     gpu = needs_gpu(entry, options.device)
     batching: dict[str, Value] = {"max_queue_delay_microseconds": options.queue_delay}
