@@ -24,9 +24,9 @@ from translate_trt.runtime import Translator
 from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.cores import available_cores
 from translate_trt.runtime.serve.corpus.cluster import Work
-from translate_trt.runtime.serve.corpus.job import Job, ShardRecord, make_settings, open_job
+from translate_trt.runtime.serve.corpus.job import Job, ShardRecord, make_settings
 from translate_trt.runtime.serve.corpus.plan import Input, find_inputs
-from translate_trt.runtime.serve.corpus.run import run
+from translate_trt.runtime.serve.corpus.run import translate_inputs
 from translate_trt.runtime.serve.corpus.run_options import CorpusOptions, WorkerOptions
 
 
@@ -42,13 +42,9 @@ def by_cluster(
         job = Job(directory / "out", make_settings(manifest, target, search, options))
         work = Work(str(bundle.resolve()), target, search, options, WorkerOptions(workers), job)
         asked = monotonic()
-        with open_job(job, [source], force=False):
-            run(
-                [source],
-                work,
-                lambda *_: None,
-                lambda record: finished.append((monotonic(), record)),
-            )
+        translate_inputs(
+            [source], work, lambda *_: None, lambda record: finished.append((monotonic(), record))
+        )
     finally:
         shutil.rmtree(directory)
     begun = min(at - record.seconds for at, record in finished)

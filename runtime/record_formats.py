@@ -10,12 +10,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
-from translate_trt.runtime.errors import InputError
+from translate_trt.runtime.errors import InputError, OptionError
 from translate_trt.runtime.json_lines import json_reason
+from translate_trt.runtime.line_request import EXCLUSIONS, check_exclusions
 from translate_trt.runtime.results import TextHypothesis, Translation
 
 # Numbers are only checked, never written, and integers of any size are valid JSON.
@@ -31,6 +32,54 @@ _KINDS = {
 }
 _NAME_REMEDY = "choose another name with --output-field, or add --replace-field to replace it"
 _MOST_CHARACTERS = 300  # of the names in a message
+
+# Options of lines and documents that exclude others, beside what excludes each other in any
+# request, and why.
+_EXCLUSIONS = (
+    ("document", ("targets", "alignments", "tsv", "scores_of_text"), "they are of lines"),
+    ("document", ("translate_all",), "a document keeps text without letters"),
+    ("markup", ("unwrap", "words"), "tags leave the text before it is translated"),
+)
+
+
+def check_line_options(values: Mapping[str, object], names: Mapping[str, str]) -> None:
+    """Refuse options of lines or documents that exclude each other, or need another.
+
+    Args:
+        values: Values by name; None and False are not given.
+        names: Names in error messages, where they differ.
+
+    Raises:
+        OptionError: Options do not go together.
+    """
+    if values["unwrap"] and not values["document"]:
+        raise OptionError(
+            f"{names.get('unwrap', 'unwrap')} needs {names.get('document', 'document')}: lines of "
+            "the input are translated alone."
+        )
+    check_exclusions((*_EXCLUSIONS, *EXCLUSIONS), values, names)
+
+
+def check_column(name: str, column: str | None, header: bool) -> None:
+    """Refuse a column of TSV that no row can have.
+
+    Args:
+        name: Name of the option.
+        column: Number of the column, from 1, or its name.
+        header: Whether the input has names of columns.
+
+    Raises:
+        OptionError: The column is missing, or has a name although there is no header.
+    """
+    if not column or (column.isdecimal() and int(column) == 0):
+        raise OptionError(
+            f"{name} is {column or 'missing'}; give the number of a TSV column, from 1."
+        )
+    if not column.isdecimal() and not header:
+        raise OptionError(
+            f"{name} is {column}; a column has a name only if the input has a header: add "
+            "--header, or give the number of the column."
+        )
 
 
 class Record(NamedTuple):
@@ -63,7 +112,6 @@ class RecordFormat(Protocol):
         Raises:
             InputError: A line is not of the format, or lacks the text.
         """
-        ...
 
 
 @dataclass(frozen=True)
@@ -77,7 +125,6 @@ class TextFormat:
     form: Callable[[str, Translation], str]
 
     def read(self, lines: Iterable[str], name: str) -> Iterator[Record]:
-        """Iterate over the records of an input; see `RecordFormat`."""
         for line in lines:
             yield Record((line,), partial(self._render, line))
 
@@ -112,7 +159,6 @@ class JsonLinesFormat:
     constraints_field: str | None = None
 
     def read(self, lines: Iterable[str], name: str) -> Iterator[Record]:
-        """Iterate over the records of an input; see `RecordFormat`."""
         for number, line in enumerate(lines, start=1):
             if line.strip(_JSON_SPACE):
                 yield self._record(line, f"{name}, line {number}")
@@ -296,48 +342,35 @@ def _kind(value: Any) -> str:
     return _KINDS.get(type(value), "null")
 
 
+@dataclass
 class TsvFormat:
-    """Tab-separated columns without quoting; empty lines stay.
+    """Tab-separated columns without quoting, of the inputs of one output; empty lines stay.
 
     The first row determines the number of columns of all inputs. The output has the header once.
+
+    Attributes:
+        column: Number of the column to translate, from 1, or its name in the header.
+        has_header: The first row of each input has the names of its columns.
+        added: Value of a translation by the name of an added column.
+        replace: Existing columns of these names are replaced; otherwise they are an error.
+        given_column: Column with the translation, likewise; None if rows have none.
+        remedy: What to do about a column with the name of an added one, in messages.
     """
 
-    def __init__(
-        self,
-        column: int | str,
-        header: bool,
-        added: Mapping[str, Callable[[Translation], str]],
-        replace: bool = False,
-        given_column: int | str | None = None,
-        remedy: str = _NAME_REMEDY,
-    ) -> None:
-        """Create the format for the inputs of one output.
-
-        Args:
-            column: Number of the column to translate, from 1, or its name in the header.
-            header: The first row of each input has the names of its columns.
-            added: Value of a translation by the name of an added column.
-            replace: Existing columns of these names are replaced; otherwise they are an error.
-            given_column: Column with the translation, likewise; None if rows have none.
-            remedy: What to do about a column with the name of an added one, in messages.
-        """
-        self._column = column
-        self._has_header = header
-        self._added = added
-        self._replace = replace
-        self._given_column = given_column
-        self._remedy = remedy
-        self._layout: _Layout | None = None
-        self._header: str | None = None
+    column: int | str
+    has_header: bool
+    added: Mapping[str, Callable[[Translation], str]]
+    replace: bool = False
+    given_column: int | str | None = None
+    remedy: str = _NAME_REMEDY
+    _layout: _Layout | None = field(default=None, init=False)
+    _header: str | None = field(default=None, init=False)
 
     def read(self, lines: Iterable[str], name: str) -> Iterator[Record]:
-        """Iterate over the records of an input; see `RecordFormat`."""
-        header_is_next = self._has_header
+        header_is_next = self.has_header
         for number, line in enumerate(lines, start=1):
             where = f"{name}, line {number}"
-            if not line:
-                yield _unchanged(line)
-            elif header_is_next:
+            if line and header_is_next:
                 header_is_next = False
                 yield self.header_record(line, where)
             else:
@@ -347,12 +380,14 @@ class TsvFormat:
         """Return the record of a row after the header.
 
         Args:
-            line: A row, which is not empty.
+            line: A row; an empty one stays.
             where: Name of the row, for messages.
 
         Raises:
             InputError: The row has another number of columns than the first.
         """
+        if not line:
+            return _unchanged(line)
         cells = line.split("\t")
         layout = self._layout = self._layout or self._new_layout(cells, where)
         if len(cells) != layout.columns:
@@ -374,7 +409,7 @@ class TsvFormat:
             cells = line.split("\t")
             self._header = line
             self._layout = self._new_layout(cells, where)
-            names = self._filled(cells, self._layout, {name: name for name in self._added})
+            names = self._filled(cells, self._layout, {name: name for name in self.added})
             return Record([], lambda _: names)
         if line != self._header:
             raise InputError(
@@ -384,22 +419,22 @@ class TsvFormat:
         return Record([], lambda _: None)
 
     def _new_layout(self, cells: list[str], where: str) -> _Layout:
-        text, given = _index(cells, self._column, "--column", where), None
-        if self._given_column is not None:
-            given = _index(cells, self._given_column, "--translation-column", where)
-        replaced = {name: cells.index(name) for name in self._added if name in cells}
-        if not self._has_header:
+        text, given = _index(cells, self.column, "--column", where), None
+        if self.given_column is not None:
+            given = _index(cells, self.given_column, "--translation-column", where)
+        replaced = {name: cells.index(name) for name in self.added if name in cells}
+        if not self.has_header:
             replaced = {}
         for name in replaced:
-            if not self._replace:
-                raise InputError(f"{where} already has a column {name!r}; {self._remedy}.")
+            if not self.replace:
+                raise InputError(f"{where} already has a column {name!r}; {self.remedy}.")
         return _Layout(len(cells), text, given, replaced)
 
     def _render(
         self, cells: list[str], layout: _Layout, translations: Sequence[Translation]
     ) -> str:
         return self._filled(
-            cells, layout, {name: of(translations[0]) for name, of in self._added.items()}
+            cells, layout, {name: of(translations[0]) for name, of in self.added.items()}
         )
 
     def _filled(self, cells: list[str], layout: _Layout, values: Mapping[str, str]) -> str:

@@ -24,6 +24,7 @@ from translate_trt.runtime.record_formats import (
     RecordFormat,
     TextFormat,
     TsvFormat,
+    check_column,
     of_hypothesis,
     translation_columns,
 )
@@ -106,11 +107,7 @@ score_format_flags = section("Format of the lines")(
 
 @dataclass(frozen=True)
 class _LineFormat:
-    """Values of the options that both of the above have.
-
-    Raises:
-        OptionError: An option does not belong to the input format, or its value is not possible.
-    """
+    """Values of the options that both of the above have."""
 
     input_format: str
     field: str | None
@@ -131,7 +128,7 @@ class _LineFormat:
                     f"{formats}."
                 )
         if self.input_format == "tsv":
-            self._check_column("column", self.column)
+            check_column("column", self.column, self.header)
             if self.as_json:
                 raise OptionError(
                     "input_format is tsv, which has no place for the JSON of --json and "
@@ -142,15 +139,6 @@ class _LineFormat:
         if _NOT_IN_A_NAME.search(self.output_field or ""):
             raise OptionError(
                 f"output_field is {self.output_field!r}; it may not contain control characters."
-            )
-
-    def _check_column(self, flag: str, column: str | None) -> None:
-        if not column or (column.isdecimal() and int(column) == 0):
-            raise OptionError(f"{flag} is missing; give the number of a TSV column, from 1.")
-        if not column.isdecimal() and not self.header:
-            raise OptionError(
-                f"{flag} is {column}; a column has a name only if the input has a header: add "
-                "--header, or give the number of the column."
             )
 
     def _pharaoh(self, hypothesis: TextHypothesis) -> str:
@@ -185,22 +173,13 @@ def take_format(flags: dict[str, Any], kind: type[_Formats]) -> _Formats:
 
 @dataclass(frozen=True)
 class FormatFlags(_LineFormat):
-    """Values of `format_flags`, and of the options that select what is written of a translation.
-
-    Raises:
-        OptionError: See `_LineFormat`.
-    """
+    """Values of `format_flags`, and of the options that select what is written of a translation."""
 
     scores: bool
     constraints_field: str | None
 
     def make_format(self, count: int, words: WordsOf | None = None) -> RecordFormat:
-        """Create the format of the lines.
-
-        Args:
-            count: Maximum number of hypotheses per translation.
-            words: Returns the words of a hypothesis, for JSON; None adds none.
-        """
+        """Create the format of lines with up to `count` hypotheses, which have `words` in JSON."""
         as_json = self.as_json or count > 1
         name = self.output_field or _TRANSLATION
         if self.input_format == "jsonl":
@@ -233,11 +212,7 @@ class FormatFlags(_LineFormat):
 
 @dataclass(frozen=True)
 class ScoreFormatFlags(_LineFormat):
-    """Values of `score_format_flags`, and of the options that select what is written of a score.
-
-    Raises:
-        OptionError: See `_LineFormat`.
-    """
+    """Values of `score_format_flags`, and of the options that select what is written of a score."""
 
     translation_field: str | None
     translation_column: str | None
@@ -245,7 +220,7 @@ class ScoreFormatFlags(_LineFormat):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.input_format == "tsv":
-            self._check_column("translation_column", self.translation_column)
+            check_column("translation_column", self.translation_column, self.header)
 
     def make_format(self) -> JsonLinesFormat | TsvFormat:
         """Create the format of lines of JSON or TSV."""

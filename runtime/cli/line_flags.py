@@ -13,7 +13,8 @@ from translate_trt.runtime.cli.search_flags import read_glossary, split_choice
 from translate_trt.runtime.cli.structured_files import check_suffixes
 from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.io.lines import check_input
-from translate_trt.runtime.line_request import EXCLUSIONS, MARKUP, check_exclusions
+from translate_trt.runtime.line_request import MARKUP
+from translate_trt.runtime.record_formats import check_line_options
 from translate_trt.runtime.text.glossary import Glossary
 
 unwrap_flag = click.option(
@@ -33,13 +34,6 @@ words_flag = click.option(
     is_flag=True,
     help="Add the words of each translation with their confidence; implies --json. See "
     "translate-trt calibrate.",
-)
-
-#: Flags that exclude others beside what excludes each other in any request, and why.
-_EXCLUSIONS = (
-    ("document", ("targets", "alignments", "tsv", "scores_of_text"), "they are of lines"),
-    ("document", ("translate_all",), "a document keeps text without letters"),
-    ("markup", ("unwrap", "words"), "tags leave the text before it is translated"),
 )
 
 
@@ -90,8 +84,6 @@ class LineFlags:
             if str(path) in inputs:
                 raise OptionError(f"{flag} and an input are both {path}; use different files.")
         check_suffixes(inputs, {**vars(self), "input_format": formats.input_format})
-        if self.unwrap and not self.document:
-            raise OptionError("--unwrap needs --document: lines of the input are translated alone.")
         field = formats.constraints_field
         if self.constraints and field:
             raise OptionError(
@@ -114,4 +106,4 @@ class LineFlags:
             "tsv": "--input-format tsv",
             "scores_of_text": "--scores of text",
         }
-        check_exclusions((*_EXCLUSIONS, *EXCLUSIONS), values, flags)
+        check_line_options(values, flags)

@@ -882,19 +882,19 @@ def test_attempts_are_of_a_run(tmp_path: Path, job: Job) -> None:
             lambda: CorpusOptions(input_format="csv"),
             "input_format is csv; it must be text or jsonl or tsv",
         ),
-        (lambda: CorpusOptions(document=True, alignments=True), "input_f"),
-        (lambda: CorpusOptions(markup="html", words=True), "neither alignments nor words"),
+        (lambda: CorpusOptions(document=True, alignments=True), "document and alignments"),
+        (lambda: CorpusOptions(markup="html", words=True), "markup and words"),
         (lambda: CorpusOptions(unwrap=True), "unwrap needs document"),
-        (lambda: CorpusOptions(document=True, unwrap=True, markup="html"), "goes without markup"),
+        (lambda: CorpusOptions(document=True, unwrap=True, markup="html"), "markup and unwrap"),
         (lambda: CorpusOptions(constraints_field="x"), r"constraints_field.*input_format"),
         (
             lambda: dataclasses.replace(CONSTRAINED, document=True),
-            r"constraints_field.*split_sentences",
+            r"constraints_field and document",
         ),
         (lambda: CorpusOptions(field="x"), "field is x, but input_format is text"),
         (lambda: CorpusOptions(header=True), r"True.*input_format"),
         (lambda: CorpusOptions(input_format="tsv"), "--header"),
-        (lambda: CorpusOptions(input_format="tsv", column="0"), "numbered from 1"),
+        (lambda: CorpusOptions(input_format="tsv", column="0"), "number of a TSV column"),
         (lambda: WorkerOptions(workers=0), "workers is 0"),
         (lambda: WorkerOptions(attempts=0), "attempts is 0"),
     ],
@@ -944,7 +944,7 @@ def lines_of(count: int) -> bytes:
 
 def run_here(work: cluster.Work, *sources: Input) -> tuple[dict[str, Any], list[Any]]:
     told: list[Any] = []
-    found = run.run(sources, work, lambda *counts: told.append(counts), told.append)
+    found = run.translate_inputs(sources, work, lambda *counts: told.append(counts), told.append)
     return found, told
 
 

@@ -281,12 +281,7 @@ def _round(shards: list[str], work: Work, workers: int) -> Iterator[dict[str, An
 
 @contextmanager
 def _connected(address: str | None, work: Work) -> Iterator[int]:
-    """Connect to a cluster and yield the number of workers.
-
-    Raises:
-        BackendError: The cluster cannot be reached or started.
-        OptionError: The cluster lacks the resources for a worker, or the address is not supported.
-    """
+    """Connect to a cluster and yield the number of workers."""
     if address not in (None, "auto"):
         _check_address(address)
     _set_environment(address)

@@ -27,7 +27,7 @@ from typing import Any, BinaryIO
 
 from translate_trt.runtime import errors
 from translate_trt.runtime.errors import BackendError, TranslateTrtError
-from translate_trt.runtime.io.atomic_files import output_error
+from translate_trt.runtime.io.atomic_files import output_errors
 from translate_trt.runtime.serve.corpus import cluster
 from translate_trt.runtime.serve.corpus.cluster import OnFinished, Work
 from translate_trt.runtime.serve.corpus.job import ShardRecord
@@ -106,11 +106,9 @@ def _cause(status: int) -> str:
 def _driver(path: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Start the subprocess and stop it after the block; it never outlives this process."""
     with contextlib.ExitStack() as stack:
-        try:
+        with output_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             noise = stack.enter_context(path.open("wb"))
-        except OSError as error:
-            raise output_error(path, error) from error
         process = subprocess.Popen(
             [
                 sys.executable,

@@ -35,14 +35,14 @@ from translate_trt.runtime.errors import OutputError
 from translate_trt.runtime.io.atomic_files import (
     clear_leftovers,
     clear_leftovers_in,
-    output_error,
+    output_errors,
     write_json,
 )
 from translate_trt.runtime.io.locks import locked
 from translate_trt.runtime.io.outputs import check_apart
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.serve.corpus.plan import BOOKKEEPING, Input, Shard
-from translate_trt.runtime.serve.corpus.run_options import JSON_LINES, TEXT, CorpusOptions
+from translate_trt.runtime.serve.corpus.run_options import CorpusOptions
 from translate_trt.runtime.version import version
 
 log = logging.getLogger("translate_trt")
@@ -102,16 +102,6 @@ class InputRecord(_Record):
     """Record of a complete input, with its number of shards."""
 
     shards: int
-
-
-@dataclass(frozen=True)
-class Started:
-    """Record of a shard's last attempt; `attempts` counts those of the same run."""
-
-    run: str
-    attempts: int
-    host: str
-    pid: int
 
 
 @dataclass(frozen=True)
@@ -198,12 +188,11 @@ class Job:
 
     def begin(self, shard: Shard, run: str) -> int:
         """Record that this process starts a shard, and return the run's attempts at the shard."""
-        path = self.started(shard)
-        before = self.attempts(shard, run)
-        who = Started(run, before + 1, platform.node(), os.getpid())
+        path, attempts = self.started(shard), self.attempts(shard, run) + 1
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(path, dataclasses.asdict(who))
-        return who.attempts
+        who = {"host": platform.node(), "pid": os.getpid()}
+        write_json(path, {"run": run, "attempts": attempts, **who})
+        return attempts
 
     def attempts(self, shard: Shard, run: str) -> int:
         """Return the number of attempts of a run at a shard."""
@@ -229,24 +218,11 @@ def make_settings(
     """
     entry = manifest.target(target)
     others = dataclasses.asdict(options)
-    # Runs of versions without these options have the same settings.
-    for name in (
-        "json", "alignments", "words", "markup", "split_sentences", "split_language",
-        "terminology", "header", "document", "unwrap", "constraints_field", "translate_all",
-    ):  # fmt: skip
-        if not others[name]:
-            del others[name]
     if options.terminology:
         entries = json.dumps(options.terminology, ensure_ascii=False)
         others["terminology"] = hashlib.sha256(entries.encode("utf-8")).hexdigest()
-    else:
-        del others["terminology_ignore_case"]
     if options.words and entry.calibration is not None:
         others["words"] = entry.calibration
-    if options.input_format != JSON_LINES:
-        del others["field"]
-    if options.input_format == TEXT:
-        del others["input_format"]
     return {
         "bundle": manifest.settings_of(entry),
         "search": dataclasses.asdict(search),
@@ -258,10 +234,7 @@ def make_settings(
 def open_job(job: Job, inputs: list[Input], force: bool) -> Iterator[None]:
     """Create or reopen an output directory and lock it during the block.
 
-    Args:
-        job: Output directory and settings.
-        inputs: Inputs of this run; results of other inputs are kept.
-        force: Discard the results of a run with other settings.
+    Results of other inputs are kept; `force` discards those of a run with other settings.
 
     Raises:
         OutputError: Another run is active or has used other settings; an output exists that no run
@@ -271,10 +244,8 @@ def open_job(job: Job, inputs: list[Input], force: bool) -> Iterator[None]:
     check_apart(job.output, paths)
     for source in inputs:
         check_apart(job.result(source), paths)  # hard links
-    try:
+    with output_errors(job.home):
         job.home.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise output_error(job.home, error) from error
     with locked(job.home / "lock", job.output):
         for directory in (job.home, job.home / "done"):
             clear_leftovers_in(directory)

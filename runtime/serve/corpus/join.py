@@ -8,7 +8,7 @@ import hashlib
 import json
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -101,26 +101,19 @@ def _join_parquet(
 def _join_bad(
     job: Job, source: Input, shards: Sequence[Shard], records: Sequence[ShardRecord]
 ) -> None:
+    """List the bad records, with line numbers from 1 or rows from 0."""
     path = job.output / source.bad_name
     if not any(record.bad for record in records):
         path.unlink(missing_ok=True)  # from an earlier version of the input
         return
+    before = 0  # records of the shards before
     with new_file(path) as file:
-        for line in _bad_lines(job, source, shards, records):
-            file.write(line.encode("utf-8"))
-
-
-def _bad_lines(
-    job: Job, source: Input, shards: Sequence[Shard], records: Sequence[ShardRecord]
-) -> Iterator[str]:
-    """Iterate over JSON lines for the bad records, with line numbers from 1 or rows from 0."""
-    before = 0
-    for shard, record in zip(shards, records, strict=True):
-        if record.bad:
-            with job.bad(shard).open(encoding="utf-8") as lines:
-                for line in lines:
+        for shard, record in zip(shards, records, strict=True):
+            if record.bad:
+                for line in job.bad(shard).read_text(encoding="utf-8").splitlines():
                     one = json.loads(line)
                     index = before + one["place"]
                     where = {"row": index} if source.kind == PARQUET else {"line": index + 1}
-                    yield json.dumps({**where, "reason": one["reason"]}) + "\n"
-        before += record.records
+                    text = json.dumps({**where, "reason": one["reason"]})
+                    file.write(f"{text}\n".encode())
+            before += record.records

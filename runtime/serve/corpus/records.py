@@ -9,12 +9,20 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, ClassVar, NamedTuple
 
 from translate_trt.runtime.errors import InputError
-from translate_trt.runtime.io.compression import decompressed, reading_compressed
-from translate_trt.runtime.io.lines import check_text, open_input, read_lines
+from translate_trt.runtime.io.compression import decompressed
+from translate_trt.runtime.io.lines import (
+    BYTE_ORDER_MARK,
+    check_text,
+    open_input,
+    read_lines,
+    reading,
+    without_line_end,
+)
 from translate_trt.runtime.json_lines import WordsOf, json_hypotheses, json_line
 from translate_trt.runtime.native.core import plain_lines
 from translate_trt.runtime.record_formats import (
@@ -23,6 +31,7 @@ from translate_trt.runtime.record_formats import (
     TsvFormat,
     translation_columns,
 )
+from translate_trt.runtime.record_formats import Record as FormatRecord
 from translate_trt.runtime.results import TextHypothesis, Translation
 from translate_trt.runtime.serve.corpus.plan import (
     COMPRESSED,
@@ -32,7 +41,7 @@ from translate_trt.runtime.serve.corpus.plan import (
     Shard,
     open_parquet,
 )
-from translate_trt.runtime.serve.corpus.run_options import JSON_LINES, TSV, CorpusOptions
+from translate_trt.runtime.serve.corpus.run_options import JSON_LINES, TEXT, TSV, CorpusOptions
 
 INVALID_UTF8, TOO_LONG = "not valid UTF-8", "too long"
 NULL, EMPTY = "null", "empty"
@@ -41,13 +50,13 @@ NO_TEXT = "no JSON object with this text"
 CONSTRAINED = "constraints that the model cannot meet"
 OTHER_COLUMNS = "another number of columns"
 
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _MOST_BYTES_OF_A_CHARACTER = 4
 _MOST_BYTES_OF_FIELDS = 1 << 26  # of a line, most of which may be other fields or columns
 _BLOCK_BYTES = 1 << 16
 
 
-class BadRecord(NamedTuple):
+@dataclass(frozen=True)
+class BadRecord:
     """A record that cannot be translated.
 
     Attributes:
@@ -56,6 +65,8 @@ class BadRecord(NamedTuple):
             of Parquet, and lines that are too long.
     """
 
+    texts: ClassVar[Sequence[str]] = ()
+    constraints: ClassVar[Sequence[Sequence[str]]] = ()
     reason: str
     line: bytes | None = None
 
@@ -78,8 +89,6 @@ class LineRecord(NamedTuple):
 
 
 Record = LineRecord | BadRecord
-#: Returns the record of a line; None for a line that is too long.
-Parse = Callable[[bytes | None], Record]
 
 
 class Chunk(NamedTuple):
@@ -103,12 +112,8 @@ def read_records(
 ) -> Iterator[Chunk]:
     """Iterate over the records of a shard in chunks of at most `size`.
 
-    Args:
-        shard: The shard.
-        options: Options of the run.
-        size: Maximum number of records in a chunk.
-        words: Returns the words of a hypothesis, which JSON gets; None adds none.
-        count: Maximum number of hypotheses per translation, for which TSV gets columns.
+    JSON gets the words of each hypothesis if `words` returns them; TSV gets columns for `count`
+    hypotheses.
 
     Raises:
         InputError: The input cannot be read, is damaged, or has changed since planning.
@@ -125,33 +130,81 @@ def _lines(
     shard: Shard, options: CorpusOptions, size: int, words: WordsOf | None, count: int
 ) -> Iterator[Chunk]:
     most_bytes = options.max_characters * _MOST_BYTES_OF_A_CHARACTER
-    parse: Parse = partial(_record, _text_format(options, words), options=options)
-    if options.input_format == JSON_LINES:
+    if options.input_format != TEXT:
         most_bytes = _MOST_BYTES_OF_FIELDS
-        form = json_lines_format(options, words)
-        parse = partial(_json_record, form, options=options)
-    elif options.input_format == TSV:
-        most_bytes, parse = _MOST_BYTES_OF_FIELDS, _TsvShard(shard, options, count).record
     with _open(shard) as stream:
         end = None if shard.source.kind == COMPRESSED else shard.end
         lines = _raw_lines(stream, shard.source.path, shard.begin == 0, end, most_bytes)
-        records = map(parse, lines)
+        readers = _readers(shard, options, words, count)
+        records = (reader.record(line) for line, reader in zip(lines, readers, strict=False))
         while chunk := list(itertools.islice(records, size)):
             yield Chunk(chunk)
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """Reader of lines, as records or as bad records.
+
+    Attributes:
+        options: Options of the run.
+        read: Returns the record of a line.
+        refused: Reason of a line for which it raises an InputError.
+        rest: End of a line that stays because it cannot be translated; None if lines do not stay.
+    """
+
+    options: CorpusOptions
+    read: Callable[[str], FormatRecord]
+    refused: str = ""
+    rest: bytes | None = None
+
+    def record(self, line: bytes | None) -> Record:
+        """Return the record of a line; None is a line that is too long."""
+        if line is None:
+            return BadRecord(TOO_LONG)
+        kept = None if self.rest is None else line + self.rest
+        try:
+            record = self.read(line.decode("utf-8"))
+        except UnicodeDecodeError:
+            return BadRecord(INVALID_UTF8, kept)
+        except InputError:
+            return BadRecord(self.refused, line)
+        for text in record.texts:
+            if (reason := _fault(text, self.options)) is not None:
+                return BadRecord(reason, kept)
+        return LineRecord(record.texts, record.render, kept, record.constraints)
+
+
+def _readers(
+    shard: Shard, options: CorpusOptions, words: WordsOf | None, count: int
+) -> Iterator[_Reader]:
+    """Iterate over the readers of the lines of a shard; the first line of TSV may be a header."""
+    if options.input_format == JSON_LINES:
+        form = json_lines_format(options, words)
+        lines = _Reader(options, lambda line: next(form.read([line], "")), NO_TEXT, b"")
+    elif options.input_format == TSV:
+        rows, columns = tsv_format(shard.source, options, count), _tsv_columns(options, count)
+        rest = b"\t" * len(columns)
+        lines = _Reader(options, lambda line: rows.row_record(line, ""), OTHER_COLUMNS, rest)
+        if options.header and shard.begin == 0:
+            yield _Reader(
+                options,
+                lambda line: FormatRecord([], lambda _: "\t".join((line, *columns))),
+                rest=rest,
+            )
+    else:
+        lines = _text_reader(options, words)
+    yield from itertools.repeat(lines)
 
 
 @contextmanager
 def _open(shard: Shard) -> Iterator[IO[bytes]]:
     path = shard.source.path
-    try:
-        with open_input(path) as file, reading_compressed(path):
-            if shard.source.kind == COMPRESSED:
-                yield decompressed(file, path)[1]
-            else:
-                file.seek(shard.begin)
-                yield file
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}.") from error
+    with open_input(path) as file, reading(path):
+        if shard.source.kind == COMPRESSED:
+            yield decompressed(file, path)[1]
+        else:
+            file.seek(shard.begin)
+            yield file
 
 
 def _raw_lines(
@@ -165,14 +218,14 @@ def _raw_lines(
         raw = stream.readline(limit + 2)  # including carriage return and newline
         if first:
             check_text(raw, name)
-            raw, first = raw.removeprefix(_BYTE_ORDER_MARK), False
+            raw, first = raw.removeprefix(BYTE_ORDER_MARK), False
         if not raw:
             return
         if not raw.endswith(b"\n") and len(raw) > limit:
             _skip_line(stream)
             yield None
         else:
-            yield raw[:-1].removesuffix(b"\r") if raw.endswith(b"\n") else raw
+            yield without_line_end(raw)
 
 
 def _skip_line(stream: IO[bytes]) -> None:
@@ -181,23 +234,11 @@ def _skip_line(stream: IO[bytes]) -> None:
             return
 
 
-def _text_format(options: CorpusOptions, words: WordsOf | None) -> TextFormat:
-    if options.json:
-        return TextFormat(partial(json_line, words=words))
-    return TextFormat(lambda _, translation: translation.text)
-
-
-def _record(form: TextFormat, value: bytes | None, options: CorpusOptions) -> Record:
-    if value is None:
-        return BadRecord(TOO_LONG)
-    try:
-        text = value.decode("utf-8")
-    except UnicodeDecodeError:
-        return BadRecord(INVALID_UTF8)
-    if (reason := _fault(text, options)) is not None:
-        return BadRecord(reason)
-    (record,) = form.read([text], "")
-    return LineRecord(record.texts, record.render)
+def _text_reader(options: CorpusOptions, words: WordsOf | None) -> _Reader:
+    form = TextFormat(
+        partial(json_line, words=words) if options.json else lambda _, translation: translation.text
+    )
+    return _Reader(options, lambda text: next(form.read([text], "")))
 
 
 def _fault(text: str, options: CorpusOptions) -> str | None:
@@ -238,28 +279,8 @@ def check_first_line(source: Input, options: CorpusOptions) -> None:
             list(json_lines_format(options).read(first, source.path))
 
 
-def _json_record(form: JsonLinesFormat, line: bytes | None, options: CorpusOptions) -> Record:
-    if line is None:
-        return BadRecord(TOO_LONG)
-    try:
-        (record,) = form.read([line.decode("utf-8")], "")
-    except UnicodeDecodeError:
-        return BadRecord(INVALID_UTF8, line)
-    except InputError:
-        return BadRecord(NO_TEXT, line)
-    for text in record.texts:
-        if (reason := _fault(text, options)) is not None:
-            return BadRecord(reason, line)
-    return LineRecord(record.texts, record.render, line, record.constraints)
-
-
 def tsv_format(source: Input, options: CorpusOptions, count: int = 1) -> TsvFormat:
     """Create the format of the rows of an input, whose first row determines the columns.
-
-    Args:
-        source: The input.
-        options: Options of the run.
-        count: Maximum number of hypotheses per translation.
 
     Raises:
         InputError: The first row lacks the column, or already has one of translations.
@@ -288,52 +309,17 @@ def _pharaoh(hypothesis: TextHypothesis) -> str:
     return "" if hypothesis.alignment is None else hypothesis.alignment.pharaoh()
 
 
-class _TsvShard:
-    """Rows of a shard of TSV, of which the first shard of an input has the header."""
-
-    def __init__(self, shard: Shard, options: CorpusOptions, count: int) -> None:
-        self._options = options
-        self._form = tsv_format(shard.source, options, count)
-        self._header_is_next = options.header and shard.begin == 0
-        columns = _tsv_columns(options, count)
-        self._header_end = "".join(f"\t{name}" for name in columns)
-        self._empty = b"\t" * len(columns)
-
-    def record(self, line: bytes | None) -> Record:
-        """Return the record of the next line."""
-        is_header, self._header_is_next = self._header_is_next, False
-        if line is None:
-            return BadRecord(TOO_LONG)
-        try:
-            text = line.decode("utf-8")
-        except UnicodeDecodeError:
-            return BadRecord(INVALID_UTF8, line + self._empty)
-        if is_header:
-            return LineRecord([], lambda _: text + self._header_end, b"")
-        if not text:
-            return LineRecord([], lambda _: "", b"")
-        try:
-            record = self._form.row_record(text, "")
-        except InputError:
-            return BadRecord(OTHER_COLUMNS, line)
-        untranslated = line + self._empty
-        reason = _fault(record.texts[0], self._options)
-        if reason is not None:
-            return BadRecord(reason, untranslated)
-        return LineRecord(record.texts, record.render, untranslated)
-
-
 def _rows(
     shard: Shard, options: CorpusOptions, size: int, words: WordsOf | None
 ) -> Iterator[Chunk]:
     import pyarrow
 
-    form = _text_format(options, words)
+    reader = _text_reader(options, words)
     with open_parquet(shard.source) as file:
         try:
             for batch in _batches(file, shard.begin, shard.end, size):
                 values = _bytes(batch.column(options.column))
-                yield Chunk([_cell(form, value, options) for value in values], batch)
+                yield Chunk([_cell(reader, value) for value in values], batch)
         except pyarrow.ArrowException as error:
             raise InputError(f"cannot read {shard.source.path}: {error}") from error
 
@@ -362,9 +348,9 @@ def _bytes(column: Any) -> Sequence[bytes | None]:
     return values
 
 
-def _cell(form: TextFormat, value: bytes | None, options: CorpusOptions) -> Record:
+def _cell(reader: _Reader, value: bytes | None) -> Record:
     if value is None:
         return BadRecord(NULL)
-    record = _record(form, value, options)
+    record = reader.record(value)
     is_empty = isinstance(record, LineRecord) and not record.texts[0].strip()
     return BadRecord(EMPTY) if is_empty else record

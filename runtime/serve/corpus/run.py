@@ -18,8 +18,6 @@ from translate_trt.runtime.bundle.manifest import (
 from translate_trt.runtime.errors import BackendError, OptionError
 from translate_trt.runtime.io.outputs import check_apart
 from translate_trt.runtime.line_request import LineRequest
-from translate_trt.runtime.native import library as native_library
-from translate_trt.runtime.native import missing_library
 from translate_trt.runtime.native.core import check_bundle
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.serve.corpus.cluster import Work
@@ -59,17 +57,10 @@ def prepare_work(
     options: CorpusOptions,
     workers: WorkerOptions,
 ) -> tuple[Work, list[Input]]:
-    """Check everything that can be checked before workers start.
+    """Check everything that can be checked before workers start, and describe the run.
 
-    Args:
-        bundle: Directory of the bundle.
-        target: Name of a target; None for the bundle's default.
-        shortlist: Take the shortlist variant of the default target.
-        inputs: Paths of files, or patterns.
-        output: Directory of the translations.
-        search: Search options; more than one hypothesis implies JSON, except for TSV.
-        options: Options that affect the result; alignments and words imply JSON likewise.
-        workers: Options of the workers.
+    The target is chosen as by `Manifest.target`. Inputs are paths or patterns, and the output is a
+    directory. More than one hypothesis, alignments and words imply JSON, except for TSV.
 
     Raises:
         ModuleNotFoundError: Ray or pyarrow is missing.
@@ -108,9 +99,6 @@ def _check_target(
     options: CorpusOptions,
 ) -> None:
     """Refuse options that a target was not compiled for."""
-    library = native_library()
-    if library is None:
-        raise BackendError(missing_library("a corpus"))
     rules = chosen_rules(options.split, search.source_language or manifest.source_language)
     splitter = TextSplitter(manifest.prompt, rules, manifest.target_language)
     of_lines = LineRequest(
@@ -118,7 +106,7 @@ def _check_target(
         terminology=options.glossary,
         split=partial(splitter.split_line, options=search) if options.split else None,
     )  # fmt: skip
-    check_bundle(library, bundle, entry.name, of_lines)
+    check_bundle(bundle, entry.name, of_lines)
     for name, given in (
         ("terminology", options.terminology and manifest.term_annotation is None),
         ("constraints_field", options.constraints_field),
@@ -151,32 +139,6 @@ def _checked_inputs(inputs: Sequence[str], options: CorpusOptions) -> list[Input
     return sources
 
 
-def translate_inputs(
-    inputs: Sequence[Input],
-    work: Work,
-    on_planned: OnPlanned,
-    on_finished: OnFinished,
-    address: str | None = None,
-    force: bool = False,
-) -> dict[str, InputRecord]:
-    """Open the output directory of a run and translate what is unfinished.
-
-    Args:
-        inputs: Inputs of `prepare_work`.
-        work: Description of the run of `prepare_work`.
-        on_planned: See `run`.
-        on_finished: See `run`.
-        address: See `run`.
-        force: Discard the results of a run with other settings.
-
-    Raises:
-        OutputError: Another run is active or has used other settings, or an output exists that no
-            run has written; see also `run`.
-    """
-    with open_job(work.job, list(inputs), force):
-        return run(inputs, work, on_planned, on_finished, address)
-
-
 @dataclass
 class _Pending:
     """An incomplete input: its shards, and the records of the finished ones."""
@@ -185,33 +147,45 @@ class _Pending:
     records: dict[int, ShardRecord] = field(default_factory=dict)
 
 
-def run(
+def translate_inputs(
     inputs: Sequence[Input],
     work: Work,
     on_planned: OnPlanned,
     on_finished: OnFinished,
     address: str | None = None,
+    force: bool = False,
 ) -> dict[str, InputRecord]:
     """Translate the unfinished shards of all inputs, and join each input as soon as it is complete.
 
-    The output directory must be opened by `job.open_job`.
-
     Args:
-        inputs: Inputs in the order of translation.
-        work: Description of the run for the workers.
+        inputs: Inputs of `prepare_work`, in the order of translation.
+        work: Description of the run of `prepare_work`.
         on_planned: Called with the number of shards of incomplete inputs, and the number of those
             that are already finished.
         on_finished: Called with the record of each finished shard.
         address: Address of a Ray cluster; None starts a cluster on this machine.
+        force: Discard the results of a run with other settings.
 
     Returns:
         The record of each input by its name.
 
     Raises:
         InputError: An input cannot be read.
-        OutputError: An output cannot be written.
+        OutputError: Another run is active or has used other settings, an output exists that no run
+            has written, or an output cannot be written.
         BackendError: Shards or Ray failed repeatedly; finished shards are kept.
     """
+    with open_job(work.job, list(inputs), force):
+        return _run(inputs, work, on_planned, on_finished, address)
+
+
+def _run(
+    inputs: Sequence[Input],
+    work: Work,
+    on_planned: OnPlanned,
+    on_finished: OnFinished,
+    address: str | None,
+) -> dict[str, InputRecord]:
     complete: dict[str, InputRecord] = {}
     pending: dict[str, _Pending] = {}
     for source in inputs:
@@ -246,14 +220,7 @@ def run(
         try:
             translate_shards(waiting, work, finished, address)
         except BackendError as error:
-            # Workers may have finished shards that the driver could not report.
-            unreported = [
-                shard
-                for one in pending.values()
-                for shard in one.shards
-                if shard.index not in one.records
-            ]
-            count = len(everything) - work.job.all_finished(unreported).count(None)
+            count = sum(len(one.records) for one in pending.values())
             raise BackendError(
                 f"{error} {count} of {len(everything)} shards are finished; run the same command "
                 "again to continue."

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from translate_trt.runtime.errors import OptionError
+from translate_trt.runtime.options import check_least
+from translate_trt.runtime.record_formats import check_column, check_line_options
 from translate_trt.runtime.text.glossary import Entry, Glossary
 
 TEXT, JSON_LINES, TSV = "text", "jsonl", "tsv"
@@ -41,9 +43,7 @@ class CorpusOptions:
     terminology_ignore_case: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("shard_lines", "max_characters"):
-            if getattr(self, name) < 1:
-                raise OptionError(f"{name} is {getattr(self, name)}; it must be at least 1.")
+        check_least(1, shard_lines=self.shard_lines, max_characters=self.max_characters)
         if self.input_format not in INPUT_FORMATS:
             raise OptionError(
                 f"input_format is {self.input_format}; it must be {' or '.join(INPUT_FORMATS)}."
@@ -60,32 +60,20 @@ class CorpusOptions:
                     f"{owner}."
                 )
         if self.input_format == TSV:
-            if self.column.isdecimal() and not int(self.column):
-                raise OptionError("column is 0; columns of TSV are numbered from 1.")
-            if not self.column.isdecimal() and not self.header:
-                raise OptionError(
-                    f"column is {self.column}; a column of TSV has a name only if the inputs have "
-                    "headers: add --header, or give the number of the column."
-                )
-        if self.markup and (self.alignments or self.words):
-            raise OptionError("markup goes with neither alignments nor words; leave it out.")
-        if self.document and (self.alignments or self.input_format == TSV):
-            raise OptionError(
-                f"document goes with neither alignments nor input_format {TSV}, whose texts have "
-                "no line ends; leave it out."
-            )
-        if self.constraints_field and (self.markup or self.split):
-            raise OptionError(
-                "constraints_field goes with none of markup, document and split_sentences: "
-                "constraints are of whole texts."
-            )
-        if self.translate_all and (self.document or self.markup):
-            raise OptionError(
-                "translate_all goes with neither document nor markup, which keep text without "
-                "letters."
-            )
-        if self.unwrap and (not self.document or self.markup):
-            raise OptionError("unwrap needs document, and goes without markup.")
+            check_column("column", self.column, self.header)
+        check_line_options(
+            vars(self)
+            | {
+                "split": self.split,
+                "constraints": self.constraints_field,
+                "tsv": self.input_format == TSV,
+            },
+            {
+                "split": "document" if self.document else "split_sentences",
+                "constraints": "constraints_field",
+                "tsv": "input_format tsv",
+            },
+        )
 
     @cached_property
     def glossary(self) -> Glossary | None:
@@ -117,7 +105,5 @@ class WorkerOptions:
     trust_code: bool = False  # allow a version-compatible engine to run the code it contains
 
     def __post_init__(self) -> None:
-        for name in ("workers", "cores", "attempts", "batch_tokens"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise OptionError(f"{name} is {value}; it must be at least 1.")
+        names = ("workers", "cores", "attempts", "batch_tokens")
+        check_least(1, **{name: getattr(self, name) for name in names})

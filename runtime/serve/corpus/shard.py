@@ -11,11 +11,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, BinaryIO, Self
+from functools import partial
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from translate_trt.runtime.errors import InputError, OptionError
 from translate_trt.runtime.halving import halving
-from translate_trt.runtime.io.atomic_files import new_file, write_json, write_text_atomically
+from translate_trt.runtime.io.atomic_files import new_file, write_bytes_atomically, write_json
 from translate_trt.runtime.io.hashing import input_hash
 from translate_trt.runtime.json_lines import UNTRANSLATED
 from translate_trt.runtime.line_request import LineRequest
@@ -78,7 +79,11 @@ def translate_shard(
         for chunk in read_records(shard, options, CHUNK_LINES, words, search.result_count):
             translations = _translate(chunk.records, translator, request, constrained)
             chunk = _without_constrained(chunk, translations)
-            bad += _bad_records(chunk, records)
+            bad += [
+                {"place": index, "reason": record.reason}  # its index in the shard
+                for index, record in enumerate(chunk.records, start=records)
+                if isinstance(record, BadRecord)
+            ]
             records += len(chunk.records)
             tokens += sum(
                 len(one.hypotheses[0].token_log_probs) for own in translations for one in own or ()
@@ -108,31 +113,18 @@ def translate_shard(
 def _translate(
     records: Sequence[Record], translator: Translator, request: LineRequest, constrained: bool
 ) -> list[list[Translation] | None]:
-    """Translate records.
-
-    Args:
-        records: Records of a chunk.
-        translator: The translator.
-        request: What is asked for the texts of all records.
-        constrained: Whether records may have constraints.
-
-    Returns:
-        The translations of each record's texts; None if its terms or constraints exclude one.
-    """
+    """Return the translations of each record's texts; None if terms or constraints exclude one."""
 
     def translated(records: Sequence[Record]) -> list[list[Translation] | None]:
-        texts = [text for record in records for text in _texts(record)]
-        constraints = [own for one in records for own in _phrases(one)] if constrained else None
+        texts = [text for record in records for text in record.texts]
+        constraints = [own for one in records for own in one.constraints] if constrained else None
         of_texts = dataclasses.replace(request, lines=texts, constraints=constraints)
         found = iter(translator.translate_request(of_texts) if texts else ())
-        return [list(itertools.islice(found, len(_texts(record)))) for record in records]
-
-    def refused(record: Record, error: Exception) -> None:
-        return None
+        return [list(itertools.islice(found, len(record.texts))) for record in records]
 
     if request.terminology is None and not constrained:
         return translated(records)
-    return halving(records, translated, refused, (InputError, OptionError))
+    return halving(records, translated, lambda record, error: None, (InputError, OptionError))
 
 
 def _without_constrained(chunk: Chunk, translations: Sequence[list[Translation] | None]) -> Chunk:
@@ -154,27 +146,10 @@ def _outputs(chunk: Chunk, translations: Sequence[list[Translation] | None]) -> 
     ]
 
 
-def _texts(record: Record) -> Sequence[str]:
-    return record.texts if isinstance(record, LineRecord) else ()
-
-
-def _phrases(record: Record) -> Sequence[Sequence[str]]:
-    return record.constraints if isinstance(record, LineRecord) else ()
-
-
-def _bad_records(chunk: Chunk, before: int) -> list[dict[str, Any]]:
-    """Return index in the shard, from 0, and reason of each bad record."""
-    return [
-        {"place": index, "reason": record.reason}
-        for index, record in enumerate(chunk.records, start=before)
-        if isinstance(record, BadRecord)
-    ]
-
-
 def _write_bad(shard: Shard, job: Job, bad: list[dict[str, Any]]) -> None:
     path = job.bad(shard)
     if bad:
-        write_text_atomically(path, "".join(f"{json.dumps(one)}\n" for one in bad))
+        write_bytes_atomically(path, "".join(f"{json.dumps(one)}\n" for one in bad).encode())
     else:
         path.unlink(missing_ok=True)  # from an earlier version of the input
 
@@ -182,53 +157,34 @@ def _write_bad(shard: Shard, job: Job, bad: list[dict[str, Any]]) -> None:
 @contextmanager
 def _new_part(shard: Shard, job: Job, options: CorpusOptions) -> Iterator[Write]:
     with new_file(job.part(shard)) as file:
-        if shard.source.kind != PARQUET:
-            has_objects = options.json and options.input_format == TEXT
-            yield _TextWriter(file, UNTRANSLATED if has_objects else "")
+        if shard.source.kind == PARQUET:
+            with _parquet_writer(shard, file) as write:
+                yield write
         else:
-            with open_parquet(shard.source) as parquet:
-                schema = parquet.schema_arrow
-            with ParquetOutput(file, schema) as output:
-                yield output.write_chunk
+            has_objects = options.json and options.input_format == TEXT
+            yield partial(_write_lines, file, UNTRANSLATED.encode() if has_objects else b"")
 
 
-class _TextWriter:
-    """Writer of one line per record, with the line `bad` for bad records that have none."""
-
-    def __init__(self, file: BinaryIO, bad: str) -> None:
-        self._file, self._bad = file, bad.encode()
-
-    def __call__(self, chunk: Chunk, texts: Sequence[str | None]) -> None:
-        lines = (
-            self._bad_line(record) if text is None else text.encode("utf-8")
-            for record, text in zip(chunk.records, texts, strict=True)
-        )
-        self._file.write(b"".join(line + b"\n" for line in lines))
-
-    def _bad_line(self, record: Record) -> bytes:
-        kept = record.line if isinstance(record, BadRecord) else None
-        return self._bad if kept is None else kept
+def _write_lines(file: BinaryIO, bad: bytes, chunk: Chunk, texts: Sequence[str | None]) -> None:
+    """Write one line per record, with the line `bad` for bad records that have none."""
+    for record, text in zip(chunk.records, texts, strict=True):
+        line = bad if text is None else text.encode("utf-8")
+        if isinstance(record, BadRecord) and record.line is not None:
+            line = record.line
+        file.write(line + b"\n")
 
 
-class ParquetOutput:
-    """Writer of Parquet rows with all columns of the input and the translations."""
+@contextmanager
+def _parquet_writer(shard: Shard, file: BinaryIO) -> Iterator[Write]:
+    """Write rows with all columns of the input and the translations."""
+    import pyarrow.parquet
 
-    def __init__(self, file: BinaryIO, schema: Any) -> None:
-        import pyarrow.parquet
+    with open_parquet(shard.source) as source:
+        schema = source.schema_arrow.append(pyarrow.field(TRANSLATION, pyarrow.string()))
 
-        self.schema = schema.append(pyarrow.field(TRANSLATION, pyarrow.string()))
-        self._writer = pyarrow.parquet.ParquetWriter(file, self.schema)
+    def write(chunk: Chunk, texts: Sequence[str | None]) -> None:
+        arrays = [*chunk.table.columns, pyarrow.array(texts, pyarrow.string())]
+        writer.write_batch(pyarrow.RecordBatch.from_arrays(arrays, schema=schema))
 
-    def write_chunk(self, chunk: Chunk, texts: Sequence[str | None]) -> None:
-        """Write the rows of a chunk."""
-        import pyarrow
-
-        column = pyarrow.array(texts, pyarrow.string())
-        arrays = [*chunk.table.columns, column]
-        self._writer.write_batch(pyarrow.RecordBatch.from_arrays(arrays, schema=self.schema))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._writer.close()
+    with pyarrow.parquet.ParquetWriter(file, schema) as writer:
+        yield write
