@@ -11,24 +11,22 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
-from types import TracebackType
-from typing import Any, Self
+from operator import itemgetter
+from typing import Any, Self, Unpack
 
 from translate_trt.runtime.arguments import checked_texts
 from translate_trt.runtime.errors import (
     BackendError,
     CapacityError,
-    OptionError,
     TranslateTrtError,
 )
 from translate_trt.runtime.line_names import LineNames
 from translate_trt.runtime.line_request import LineRequest
 from translate_trt.runtime.native import missing_library
 from translate_trt.runtime.native.core import Completions, Job, LineJobs
-from translate_trt.runtime.options import SearchOptions
+from translate_trt.runtime.options import SearchOptions, check_least
 from translate_trt.runtime.results import Statistics, Translation
-from translate_trt.runtime.text.glossary import Glossary
-from translate_trt.runtime.translator import Translator
+from translate_trt.runtime.translator import DocumentArguments, LineArguments, Translator
 
 log = logging.getLogger("translate_trt")
 
@@ -73,12 +71,7 @@ class TranslationService:
     waiting. A line can be cancelled at any time before it is finished, even in a running batch.
     """
 
-    def __init__(
-        self,
-        translator: Translator,
-        *,
-        capacity: int | None = None,
-    ) -> None:
+    def __init__(self, translator: Translator, *, capacity: int | None = None) -> None:
         """Start a service on the translator's workers.
 
         Args:
@@ -90,8 +83,7 @@ class TranslationService:
             OptionError: The capacity is less than 1.
             BackendError: The translator does not run on libtranslate_trt.
         """
-        if capacity is not None and capacity < 1:
-            raise OptionError(f"capacity is {capacity}; it must be at least 1.")
+        check_least(1, capacity=capacity)
         if translator.core is None:
             raise BackendError(missing_library("a service"))
         self._translator, self._core = translator, translator.core
@@ -115,35 +107,16 @@ class TranslationService:
         *,
         request: int | None = None,
         score: bool = False,
-        split_sentences: bool | str = False,
         constraints: Sequence[str] | Sequence[Sequence[int]] = (),
-        terminology: Glossary | None = None,
-        alignments: bool = False,
-        markup: str | None = None,
-        translate_all: bool = False,
         name: str | None = None,
+        **others: Unpack[LineArguments],
     ) -> Future[Translation]:
         """Submit one line of text, or its tokens.
 
-        Args:
-            source: Text of any length, or source token ids without the end symbol.
-            options: Search options; None uses the bundle's defaults.
-            target_prefix: Text or target token ids that the translation must begin with.
-            request: Number from `new_request`. Lines of one request share its scheduling turns;
-                None gives the line turns of its own.
-            score: The target prefix is a whole translation, which is scored
-                (`Translator.score`).
-            split_sentences: Translate the sentences of a text one by one (`Translator.translate`).
-            constraints: Phrases that the translation must have, as text or target token ids.
-            terminology: Glossary (`Translator.translate`).
-            alignments: Align the words of a text with those of its translations
-                (`Translator.translate`).
-            markup: Take tags or placeholders out of a text, and put them back
-                (`Translator.translate`).
-            translate_all: Let the model translate a text without letters or an address as well
-                (`Translator.translate`).
-            name: Name of the line in error messages, such as "sentence 3"; None: "line 1 of this
-                call".
+        Lines of one `request` (`new_request`) share its scheduling turns; None gives the line turns
+        of its own. With `score`, the target prefix is a whole translation, which is scored. Source,
+        target prefix and constraints may be token ids. The other arguments are those of
+        `Translator.translate`; without a `name`, errors speak of "line 1 of this call".
 
         Returns:
             A future of the translation. It can be cancelled until the line is finished. Its
@@ -160,11 +133,10 @@ class TranslationService:
                 this process was forked from.
         """
         of_line = self._translator.line_request(
-            source, options, target_prefix, name=name, score=score,
-            split_sentences=split_sentences, constraints=constraints, terminology=terminology,
-            alignments=alignments, markup=markup, translate_all=translate_all,
+            source, options, target_prefix, name=name, score=score, constraints=constraints,
+            **others,
         )  # fmt: skip
-        return self.submit_request(of_line, request=request, result=_first)
+        return self.submit_request(of_line, request=request, result=itemgetter(0))
 
     def submit_document(
         self,
@@ -172,44 +144,28 @@ class TranslationService:
         options: SearchOptions | None = None,
         *,
         request: int | None = None,
-        split_sentences: bool | str = True,
-        unwrap: bool = False,
-        markup: str | None = None,
-        terminology: Glossary | None = None,
-        alignments: bool = False,
         name: str | None = None,
+        **others: Unpack[DocumentArguments],
     ) -> Future[Translation]:
         """Submit a text of many lines, whose structure is kept.
 
         Its sentences, or the texts between its tags, share batches and scheduling turns. The
-        document counts as one line.
-
-        Args:
-            text: A whole document (`Translator.translate_document`).
-            options: Search options; None uses the bundle's defaults.
-            request: See `submit`.
-            split_sentences: See `Translator.translate_document`.
-            unwrap: See `Translator.translate_document`.
-            markup: See `Translator.translate_document`.
-            terminology: Glossary (`Translator.translate`).
-            alignments: See `Translator.translate_document`.
-            name: Name of the text in error messages; None: "text 1 of this call".
+        document counts as one line. The arguments are those of `Translator.translate_document` and,
+        for `request`, of `submit`; without a `name`, errors speak of "text 1 of this call".
 
         Returns:
             A future of the translation; see `submit`.
 
         Raises:
             InputError: The text is not a string or not well-formed XML.
-            OptionError: The bundle was not compiled for an option, or its value is out of range.
             TranslateTrtError: See `submit`.
         """
+        others.setdefault("split_sentences", True)
         of_text = self._translator.request(
             list(checked_texts("texts", "text", [text])), options, document=True,
-            names=LineNames(None if name is None else [name], noun="text"),
-            split_sentences=split_sentences, unwrap=unwrap, markup=markup,
-            terminology=terminology, alignments=alignments,
+            names=LineNames(None if name is None else [name], noun="text"), **others,
         )  # fmt: skip
-        return self.submit_request(of_text, request=request, result=_first)
+        return self.submit_request(of_text, request=request, result=itemgetter(0))
 
     def submit_request(
         self,
@@ -228,22 +184,24 @@ class TranslationService:
             result: Returns the future's result from the translations, in the order of the lines.
 
         Raises:
-            InputError: A line cannot be translated.
-            OptionError: The bundle was not compiled for an option.
             TranslateTrtError: See `submit`.
         """
-        if os.getpid() != self._process:
-            raise _forked_error(self._process)
+        self._check_process()
         jobs = LineJobs(self._core, lines)
         request = self.new_request() if request is None else request
         line = _Line(_Future(), jobs, result, request)
         with self._changed:
             while self._capacity is not None and self._is_full(self._capacity):
                 if self._in_callback():
-                    raise _full_error(self._capacity)
+                    raise CapacityError(
+                        f"the translation service has reached its capacity of {self._capacity} "
+                        "lines, and a callback cannot wait for more, because callbacks run in the "
+                        "thread that frees it: submit one line per callback, or submit from "
+                        "another thread."
+                    )
                 self._changed.wait()
             if self._closed:
-                raise _closed_error()
+                raise TranslateTrtError("the translation service is closed; make another one.")
             if self._ended:
                 raise _ended_error()
             key = next(self._keys)
@@ -263,8 +221,7 @@ class TranslationService:
 
     def cancel(self, request: int) -> None:
         """Cancel the unfinished lines of a request."""
-        if os.getpid() != self._process:
-            raise _forked_error(self._process)
+        self._check_process()
         with self._changed:
             futures = [one.future for one in self._lines.values() if one.request == request]
         for future in futures:
@@ -318,6 +275,15 @@ class TranslationService:
         if early:
             self._finish(key, line)
         return True
+
+    def _check_process(self) -> None:
+        """Refuse calls in a process that was forked from the one with the threads."""
+        if os.getpid() != self._process:
+            raise TranslateTrtError(
+                f"this translation service was made by process {self._process}, whose threads this "
+                f"process ({os.getpid()}), forked from it, does not have. Make translator and "
+                "service after the fork."
+            )
 
     def _in_callback(self) -> bool:
         return threading.current_thread() is self._thread
@@ -382,12 +348,7 @@ class TranslationService:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.close(cancel_futures=kind is not None)
 
 
@@ -411,38 +372,11 @@ def _resolve(future: Future[Any], work: Callable[[], Any]) -> None:
             log.error("a callback of a translation raised %r", error)
 
 
-def _forked_error(process: int) -> TranslateTrtError:
-    """Return the error for calls in a process that was forked from the one with the threads."""
-    return TranslateTrtError(
-        f"this translation service was made by process {process}, whose threads this "
-        f"process ({os.getpid()}), forked from it, does not have. Make translator and "
-        "service after the fork."
-    )
-
-
-def _closed_error() -> TranslateTrtError:
-    """Return the error for lines that are submitted to a closed service."""
-    return TranslateTrtError("the translation service is closed; make another one.")
-
-
-def _full_error(capacity: int | None) -> CapacityError:
-    """Return the error for lines that a callback submits to a full service."""
-    return CapacityError(
-        f"the translation service has reached its capacity of {capacity} lines, and a callback "
-        "cannot wait for more, because callbacks run in the thread that frees it: submit one line "
-        "per callback, or submit from another thread."
-    )
-
-
 def _ended_error() -> BackendError:
     return BackendError(
         "the thread that resolves translations has ended, and the service with it; make another "
         "one."
     )
-
-
-def _first(found: Sequence[Translation]) -> Translation:
-    return found[0]
 
 
 def _fail(error: BaseException) -> Translation:

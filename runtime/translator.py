@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, overload
+from typing import Any, Self, TypedDict, Unpack, overload
 
 from translate_trt.runtime import native
 from translate_trt.runtime.arguments import checked_iterable, checked_texts, describe, token_ids
@@ -32,7 +31,7 @@ from translate_trt.runtime.line_names import NUMBERED, LineNames
 from translate_trt.runtime.line_request import LineRequest, Phrases
 from translate_trt.runtime.native import missing_library
 from translate_trt.runtime.native.core import Core, LineJobs
-from translate_trt.runtime.options import SearchOptions, whole_number
+from translate_trt.runtime.options import SearchOptions, check_least, whole_number
 from translate_trt.runtime.process import LOADING_CONTEXT
 from translate_trt.runtime.reference import PlainTranslator, Reference
 from translate_trt.runtime.results import Hypothesis, TextHypothesis, Translation
@@ -40,6 +39,25 @@ from translate_trt.runtime.text.documents import TextSplitter
 from translate_trt.runtime.text.glossary import Glossary
 from translate_trt.runtime.text.sentences import chosen_rules
 from translate_trt.runtime.text.tokenizer import ModelFile, Tokenizer
+
+
+class _TextArguments(TypedDict, total=False):
+    split_sentences: bool | str
+    alignments: bool
+    markup: str | None
+    terminology: Glossary | None
+
+
+class LineArguments(_TextArguments, total=False):
+    """Arguments of `Translator.translate` that say what is done with each line."""
+
+    translate_all: bool
+
+
+class DocumentArguments(_TextArguments, total=False):
+    """Arguments of `Translator.translate_document` that say what is done with each document."""
+
+    unwrap: bool
 
 
 class Translator:
@@ -105,8 +123,8 @@ class Translator:
             ("workers", workers),
             ("batch_tokens", batch_tokens),
         ):
-            if value is not None and whole_number(name, value) < 1:
-                raise OptionError(f"{name} is {value}; it must be at least 1.")
+            if value is not None:
+                check_least(1, **{name: whole_number(name, value)})
         threads, limited = share_cores(threads, 1 if workers is None else workers)
         self._path = Path(bundle)
         self._absolute_path = self._path.absolute()  # valid after the process changes directory
@@ -133,11 +151,7 @@ class Translator:
         self.batch_tokens: int = loaded.batch_tokens
 
     def _load(self, settings: Settings) -> Core | Reference:
-        """Load the target with libtranslate_trt, or with the search in Python where there is none.
-
-        Raises:
-            BackendError: Engines need the library.
-        """
+        """Load the target with libtranslate_trt, or with `Reference` where there is none."""
         has_engines = self.target.backend in (*PACKAGES, TORCH)
         on_core = has_engines or self.target.backend == "onnxruntime"
         library = native.library() if on_core else None
@@ -174,11 +188,7 @@ class Translator:
         return core
 
     def _read_tokenizer(self) -> None:
-        """Read the tokenizer's models, which may be replaced before they are first used.
-
-        Raises:
-            BundleError: A model has been replaced since the files were verified.
-        """
+        """Read the tokenizer's models, which may be replaced before they are first used."""
         models = {}
         for side, entry in self.manifest.tokenizer.items():
             models[side] = ModelFile.read(entry.locate(self._path))
@@ -188,12 +198,7 @@ class Translator:
         self._models = models["source"], models["target"]
 
     def _load_engines(self, settings: Settings) -> Engines:
-        """Load both engines of the target.
-
-        Raises:
-            BundleError: The engines do not run on this machine.
-            BackendError: No GPU is available, or a package that the engines need is missing.
-        """
+        """Load both engines of the target."""
         records = (
             check_engines(self.target, self._path, settings.gpu or 0)
             if self.target.engine is not None
@@ -270,12 +275,7 @@ class Translator:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:
@@ -305,13 +305,9 @@ class Translator:
         options: SearchOptions | None = None,
         target_prefixes: str | None = None,
         *,
-        split_sentences: bool | str = False,
-        alignments: bool = False,
-        markup: str | None = None,
-        terminology: Glossary | None = None,
         constraints: Sequence[str] | None = None,
-        translate_all: bool = False,
         names: Sequence[str] | None = None,
+        **others: Unpack[LineArguments],
     ) -> Translation: ...
 
     @overload
@@ -321,13 +317,9 @@ class Translator:
         options: SearchOptions | None = None,
         target_prefixes: Iterable[str] | None = None,
         *,
-        split_sentences: bool | str = False,
-        alignments: bool = False,
-        markup: str | None = None,
-        terminology: Glossary | None = None,
         constraints: Iterable[Sequence[str]] | None = None,
-        translate_all: bool = False,
         names: Sequence[str] | None = None,
+        **others: Unpack[LineArguments],
     ) -> list[Translation]: ...
 
     def translate(
@@ -381,17 +373,10 @@ class Translator:
             OptionError: The bundle was not compiled for an option, or its value is out of range.
             BackendError: The backend failed; libtranslate_trt has retried each sentence once.
         """
-        if isinstance(lines, str):
-            if target_prefixes is not None and not isinstance(target_prefixes, str):
-                raise InputError("lines is one string, and so must target_prefixes be.")
-            prefixes = None if target_prefixes is None else [target_prefixes]
-            phrases: Any = None if constraints is None else [constraints]
-            texts = [lines]
-        else:
-            texts, prefixes = list(checked_texts("lines", "line", lines)), None
-            if target_prefixes is not None:
-                prefixes = list(checked_texts("target_prefixes", "prefix", target_prefixes))
-            phrases = constraints
+        texts, prefixes = _lists(lines, "target_prefixes", "prefix", target_prefixes)
+        phrases: Any = constraints
+        if isinstance(lines, str) and constraints is not None:
+            phrases = [constraints]
         request = self.request(
             texts, options, prefixes, names=_names(names, len(texts)), alignments=alignments,
             split_sentences=split_sentences, markup=markup, terminology=terminology,
@@ -406,12 +391,8 @@ class Translator:
         texts: str,
         options: SearchOptions | None = None,
         *,
-        split_sentences: bool | str = True,
-        unwrap: bool = False,
-        markup: str | None = None,
-        terminology: Glossary | None = None,
-        alignments: bool = False,
         names: Sequence[str] | None = None,
+        **others: Unpack[DocumentArguments],
     ) -> Translation: ...
 
     @overload
@@ -420,12 +401,8 @@ class Translator:
         texts: Iterable[str],
         options: SearchOptions | None = None,
         *,
-        split_sentences: bool | str = True,
-        unwrap: bool = False,
-        markup: str | None = None,
-        terminology: Glossary | None = None,
-        alignments: bool = False,
         names: Sequence[str] | None = None,
+        **others: Unpack[DocumentArguments],
     ) -> list[Translation]: ...
 
     def translate_document(
@@ -463,23 +440,17 @@ class Translator:
             of a text is the sum of those of its sentences.
 
         Raises:
-            InputError: A text is not a string or not well-formed XML.
-            OptionError: The bundle was not compiled for an option, or its value is out of range.
-            BackendError: The backend failed; libtranslate_trt has retried each sentence once.
+            TranslateTrtError: See `translate`.
         """
-        if isinstance(texts, str):
-            return self.translate_document(
-                [texts], options, split_sentences=split_sentences, unwrap=unwrap, markup=markup,
-                terminology=terminology, alignments=alignments, names=names,
-            )[0]  # fmt: skip
-        documents = list(checked_texts("texts", "text", texts))
-        return self.translate_request(
+        documents = [texts] if isinstance(texts, str) else [*checked_texts("texts", "text", texts)]
+        found = self.translate_request(
             self.request(
                 documents, options, names=_names(names, len(documents), "text"), document=True,
                 split_sentences=split_sentences, unwrap=unwrap, markup=markup,
                 terminology=terminology, alignments=alignments,
             )
         )  # fmt: skip
+        return found[0] if isinstance(texts, str) else found
 
     def translate_iter(
         self,
@@ -488,42 +459,22 @@ class Translator:
         target_prefixes: Iterable[str] | None = None,
         *,
         chunk_lines: int = 1024,
-        split_sentences: bool | str = False,
-        alignments: bool = False,
-        markup: str | None = None,
-        terminology: Glossary | None = None,
-        translate_all: bool = False,
+        **others: Unpack[LineArguments],
     ) -> Iterator[Translation]:
         """Translate a stream of lines lazily.
 
         Lines are read and translated in chunks of `chunk_lines`, which bounds memory for input of
-        any length: a generator, an open file or a queue.
-
-        Args:
-            lines: An iterable of strings.
-            options: Search options; None uses the bundle's defaults.
-            target_prefixes: Text that each translation must begin with, one per line.
-            chunk_lines: Lines per chunk. Large chunks translate faster, small chunks return sooner.
-            split_sentences: See `translate`.
-            alignments: See `translate`.
-            markup: See `translate`.
-            terminology: See `translate`.
-            translate_all: See `translate`.
+        any length: a generator, an open file or a queue. Large chunks translate faster, small
+        chunks return sooner. The other arguments are those of `translate`.
 
         Yields:
             The translation of each line, in input order.
 
         Raises:
-            InputError: A line is not a string, or the numbers of prefixes and lines differ.
-            OptionError: The bundle was not compiled for an option, or its value is out of range.
-            BackendError: The backend failed; libtranslate_trt has retried each sentence once.
+            TranslateTrtError: See `translate`.
         """
-        if whole_number("chunk_lines", chunk_lines) < 1:
-            raise OptionError(f"chunk_lines is {chunk_lines}; it must be at least 1.")
-        request = self.request(
-            (), options, alignments=alignments, split_sentences=split_sentences, markup=markup,
-            terminology=terminology, translate_all=translate_all,
-        )  # fmt: skip
+        check_least(1, chunk_lines=whole_number("chunk_lines", chunk_lines))
+        request = self.request((), options, **others)
         self.check_request(request)
         if isinstance(lines, str):
             raise InputError("lines is one string; give several, or use translate.")
@@ -600,18 +551,11 @@ class Translator:
             the end symbol, and the attention, if requested.
 
         Raises:
-            InputError: A line is not a string, or has more tokens than the bundle allows; its
-                translation has; a blank line has a translation; or the numbers of lines differ.
-            OptionError: The bundle was not compiled for an option, or its value is out of range.
-            BackendError: The backend failed; libtranslate_trt has retried each sentence once.
+            InputError: A line or its translation has more tokens than the bundle allows, or only
+                one of them is blank.
+            TranslateTrtError: See `translate`.
         """
-        if isinstance(lines, str):
-            if not isinstance(translations, str):
-                raise InputError("lines is one string, and so must translations be.")
-            texts, targets = [lines], [translations]
-        else:
-            texts = list(checked_texts("lines", "line", lines))
-            targets = list(checked_texts("translations", "translation", translations))
+        texts, targets = _lists(lines, "translations", "translation", translations)
         request = self.request(
             texts, options, targets, names=_names(names, len(texts)), score=True,
             alignments=alignments,
@@ -643,8 +587,7 @@ class Translator:
 
         Raises:
             InputError: A token is outside the vocabulary, or a source exceeds the bundle's limit.
-            OptionError: The bundle was not compiled for an option, or its value is out of range.
-            BackendError: The backend failed; libtranslate_trt has retried each sentence once.
+            TranslateTrtError: See `translate`.
         """
         return self._translate_ids(sources, options, target_prefixes, constraints)
 
@@ -654,21 +597,12 @@ class Translator:
         translations: Iterable[Sequence[int]],
         options: SearchOptions | None = None,
     ) -> list[Hypothesis]:
-        """Score given translations of token sequences; otherwise like `score`.
-
-        Args:
-            sources: Token ids of each text, without the end symbol and the model's `Prompt`.
-            translations: Target token ids of each source, likewise.
-            options: See `score`.
-
-        Returns:
-            The given translation of each source as a hypothesis.
+        """Score given translations of token sequences (`translate_ids`) like `score`.
 
         Raises:
             InputError: A token is outside the vocabulary, a source or translation exceeds the
                 bundle's limits, or only a source is empty.
-            OptionError: The bundle was not compiled for an option, or its value is out of range.
-            BackendError: The backend failed; libtranslate_trt has retried each sentence once.
+            TranslateTrtError: See `score`.
         """
         found = self._translate_ids(sources, options, translations, score=True)
         return [one for (one,) in found]
@@ -787,22 +721,11 @@ class Translator:
         terminology: Glossary | None = None,
         translate_all: bool = False,
     ) -> LineRequest:
-        """Make a request of lines of text.
+        """Make a request of lines of text, or of documents, whose structure is kept.
 
-        Args:
-            lines: Lines, or documents.
-            options: Search options; None uses the bundle's defaults.
-            targets: Text or tokens that each translation must begin with, or whole translations.
-            names: Names of the lines in error messages.
-            score: Whether the targets are whole translations.
-            split_sentences: As in `translate`.
-            document: Whether the lines are documents, whose structure is kept.
-            unwrap: As in `translate_document`.
-            constraints: As in `translate`; the phrases of a line may also be token ids.
-            alignments: As in `translate`.
-            markup: As in `translate`.
-            terminology: As in `translate`.
-            translate_all: As in `translate`.
+        With `score`, the targets are whole translations; otherwise, translations begin with them.
+        Targets and the phrases of constraints may be token ids. The other arguments are those of
+        `translate` and `translate_document`.
 
         Raises:
             InputError: The numbers of lines, targets and constraints differ.
@@ -846,13 +769,9 @@ class Translator:
         *,
         name: str | None = None,
         score: bool = False,
-        split_sentences: bool | str = False,
         document: bool = False,
         constraints: Sequence[str] | Sequence[Sequence[int]] = (),
-        terminology: Glossary | None = None,
-        alignments: bool = False,
-        markup: str | None = None,
-        translate_all: bool = False,
+        **others: Unpack[LineArguments],
     ) -> LineRequest:
         """Make a request of one line of text or of its tokens; see `TranslationService.submit`.
 
@@ -868,19 +787,18 @@ class Translator:
                 targets = [token_ids(of_line, target_prefix)]
             return self.request(
                 [source], options, targets if score or targets[0] else None,
-                names=_names(None if name is None else [name], 1), score=score,
-                split_sentences=split_sentences, document=document,
-                constraints=[constraints] if len(constraints) else None, alignments=alignments,
-                markup=markup, terminology=terminology, translate_all=translate_all,
+                names=_names(None if name is None else [name], 1), score=score, document=document,
+                constraints=[constraints] if len(constraints) else None, **others,
             )  # fmt: skip
-        for argument, value, what in (
-            ("split_sentences", split_sentences is not False, "can be split into sentences"),
-            ("document", document, "can be a document"),
-            ("alignments", alignments, "has words to align"),
-            ("markup", markup is not None, "has markup"),
-            ("terminology", terminology is not None, "has terms"),
+        values = {**others, "document": document}
+        for argument, what in (
+            ("split_sentences", "can be split into sentences"),
+            ("document", "can be a document"),
+            ("alignments", "has words to align"),
+            ("markup", "has markup"),
+            ("terminology", "has terms"),
         ):
-            if value:
+            if values.get(argument) not in (None, False):
                 raise InputError(f"only text {what}; leave {argument} out.")
         self._check_open()
         name = name or "the line"
@@ -905,12 +823,7 @@ class Translator:
         return TextSplitter(self.manifest.prompt, rules, self.manifest.target_language)
 
     def check_request(self, request: LineRequest) -> None:
-        """Check lines and options without translating.
-
-        Raises:
-            InputError: A line cannot be translated.
-            OptionError: The bundle was not compiled for an option, or its value is out of range.
-        """
+        """Check lines and options without translating; see `translate` for the errors."""
         self._check_open()
         if (core := self.core) is not None:
             core.check_request(request)
@@ -918,13 +831,7 @@ class Translator:
             reference.check(request)
 
     def translate_request(self, request: LineRequest) -> list[Translation]:
-        """Translate the lines of a request.
-
-        Raises:
-            InputError: A line cannot be translated.
-            OptionError: The bundle was not compiled for an option, or its value is out of range.
-            BackendError: The backend failed; libtranslate_trt has retried each sentence once.
-        """
+        """Translate the lines of a request; see `translate` for its errors."""
         if (core := self.core) is not None:
             jobs = LineJobs(core, request)
             while (job := jobs.submit()) is not None:
@@ -946,6 +853,18 @@ class Translator:
         if options.target_language is None and defaults.target_language is not None:
             options = replace(options, target_language=defaults.target_language)
         return options
+
+
+def _lists(
+    lines: str | Iterable[str], name: str, one: str, others: str | Iterable[str] | None
+) -> tuple[list[str], list[str] | None]:
+    """Return lines, and the texts that belong to them, as lists; a string is one line."""
+    if not isinstance(lines, str):
+        given = None if others is None else list(checked_texts(name, one, others))
+        return list(checked_texts("lines", "line", lines)), given
+    if isinstance(others, str | None):
+        return [lines], None if others is None else [others]
+    raise InputError(f"lines is one string, and so must {name} be.")
 
 
 def _names(names: Sequence[str] | None, lines: int, noun: str = "line") -> LineNames:
