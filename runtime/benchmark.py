@@ -75,14 +75,7 @@ def bench(
     search: SearchOptions,
     options: BenchOptions,
 ) -> list[BenchResult]:
-    """Measure targets one after the other.
-
-    Args:
-        bundle: Directory of the bundle.
-        lines: Lines of the text.
-        targets: Names of the targets.
-        search: Search options.
-        options: Benchmark settings.
+    """Measure targets one after the other on the lines of a text.
 
     Raises:
         TranslateTrtError: See `Translator`.
@@ -151,15 +144,9 @@ def _bench_target(
         bundle, target, threads=cores, workers=1, batch_tokens=options.batch_tokens,
         device=options.device,
     )  # fmt: skip
+    latency = _latency(single, lines, search, options.latency_lines)
     return BenchResult(
-        target,
-        *used,
-        load_seconds,
-        lines_rate,
-        tokens_rate,
-        _latency(single, lines, search, options.latency_lines),
-        memory,
-        kernels.status(),
+        target, *used, load_seconds, lines_rate, tokens_rate, latency, memory, kernels.status()
     )
 
 

@@ -16,7 +16,7 @@ import click
 from translate_trt.runtime.cli.foreign_options import explained
 from translate_trt.runtime.cli.output import abandon_stdout
 from translate_trt.runtime.cli.shutdown import exit_on_signals
-from translate_trt.runtime.cli.verbosity import show_messages, verbosity_flags
+from translate_trt.runtime.cli.verbosity import add_verbosity_flags, show_messages
 from translate_trt.runtime.cli.wording import in_flags
 from translate_trt.runtime.errors import OptionError, TranslateTrtError
 
@@ -31,20 +31,22 @@ class Subcommand(NamedTuple):
     """Location of a subcommand and its line in `--help`.
 
     Attributes:
-        module: Its module.
+        package: The package of its module.
         short_help: The line.
         extra: The pip extra that it needs, if any.
-        attribute: Name of the command in the module, if it is not that of the subcommand.
+        module: Name of its module, if it is not that of the subcommand.
+        attribute: Name of the command in the module, likewise.
     """
 
-    module: str
+    package: str
     short_help: str
     extra: str | None = None
+    module: str | None = None
     attribute: str | None = None
 
     def load(self, name: str) -> click.Command:
         """Import the module, and return the command of a name."""
-        module = importlib.import_module(self.module)
+        module = importlib.import_module(f"{self.package}.{self.module or name}")
         command: click.Command = getattr(module, self.attribute or name)
         return command
 
@@ -55,44 +57,32 @@ _TRAIN = "translate_trt.train.cli"
 _EXPORT = "translate_trt.export.cli"
 _RUNTIME = "translate_trt.runtime.cli"
 SUBCOMMANDS = {
-    "data": Subcommand(f"{_TRAIN}.data", "Prepare text for training.", "train"),
-    "train": Subcommand(f"{_TRAIN}.train", "Train a Transformer on parallel text.", "train"),
-    "plot": Subcommand(f"{_TRAIN}.plot", "Plot the curves of training runs.", "train"),
-    "attention": Subcommand(f"{_TRAIN}.attention", "Draw the attention of a model.", "train"),
-    "shortlist": Subcommand(
-        f"{_TRAIN}.shortlist", "Learn a table of likely target tokens.", "train"
-    ),
-    "distill": Subcommand(
-        f"{_EXPORT}.distill", "Train fast students on a bundle's translations.", "distill"
-    ),
+    "data": Subcommand(_TRAIN, "Prepare text for training.", "train"),
+    "train": Subcommand(_TRAIN, "Train a Transformer on parallel text.", "train"),
+    "plot": Subcommand(_TRAIN, "Plot the curves of training runs.", "train"),
+    "attention": Subcommand(_TRAIN, "Draw the attention of a model.", "train"),
+    "shortlist": Subcommand(_TRAIN, "Learn a table of likely target tokens.", "train"),
+    "distill": Subcommand(_EXPORT, "Train fast students on a bundle's translations.", "distill"),
     "import": Subcommand(
-        f"{_EXPORT}.importing", "Convert a model of another toolkit.", "export", "import_"
+        _EXPORT, "Convert a model of another toolkit.", "export", "importing", "import_"
     ),
-    "export": Subcommand(f"{_EXPORT}.export", "Compile a checkpoint into a bundle.", "export"),
-    "get": Subcommand(f"{_EXPORT}.get", "Install a model by name.", "hub"),
-    "push": Subcommand(f"{_EXPORT}.push", "Upload a bundle to the Hub.", "hub"),
-    "list": Subcommand(f"{_RUNTIME}.models", "List the installed models.", attribute="list_"),
-    "remove": Subcommand(f"{_RUNTIME}.models", "Remove installed models."),
-    "translate": Subcommand(f"{_RUNTIME}.translate", "Translate lines of text."),
-    "parse": Subcommand(f"{_RUNTIME}.parse", "Write parse trees of sentences."),
-    "score": Subcommand(f"{_RUNTIME}.score", "Score given translations of lines."),
-    "terminology": Subcommand(f"{_RUNTIME}.terminology", "Count the terms that translations have."),
-    "corpus": Subcommand(
-        f"{_RUNTIME}.corpus", "Translate many files on one or more machines.", "corpus"
-    ),
-    "serve": Subcommand(
-        f"{_RUNTIME}.serve", "Serve translations over HTTP, with a web page.", "serve"
-    ),
-    "triton": Subcommand(f"{_RUNTIME}.triton", "Create a model repository for Triton."),
-    "verify": Subcommand(f"{_EXPORT}.verify", "Compare a bundle with its checkpoint.", "export"),
-    "calibrate": Subcommand(
-        f"{_RUNTIME}.calibrate", "Calibrate the confidence of translated words."
-    ),
-    "evaluate": Subcommand(
-        f"{_TRAIN}.evaluate", "Score translations, checkpoints and bundles.", "train"
-    ),
-    "bench": Subcommand(f"{_RUNTIME}.bench", "Measure the speed of a bundle on this machine."),
-    "info": Subcommand(f"{_RUNTIME}.info", "Show the contents of a bundle and verify it."),
+    "export": Subcommand(_EXPORT, "Compile a checkpoint into a bundle.", "export"),
+    "get": Subcommand(_EXPORT, "Install a model by name.", "hub"),
+    "push": Subcommand(_EXPORT, "Upload a bundle to the Hub.", "hub"),
+    "list": Subcommand(_RUNTIME, "List the installed models.", module="models", attribute="list_"),
+    "remove": Subcommand(_RUNTIME, "Remove installed models.", module="models"),
+    "translate": Subcommand(_RUNTIME, "Translate lines of text."),
+    "parse": Subcommand(_RUNTIME, "Write parse trees of sentences."),
+    "score": Subcommand(_RUNTIME, "Score given translations of lines."),
+    "terminology": Subcommand(_RUNTIME, "Count the terms that translations have."),
+    "corpus": Subcommand(_RUNTIME, "Translate many files on one or more machines.", "corpus"),
+    "serve": Subcommand(_RUNTIME, "Serve translations over HTTP, with a web page.", "serve"),
+    "triton": Subcommand(_RUNTIME, "Create a model repository for Triton."),
+    "verify": Subcommand(_EXPORT, "Compare a bundle with its checkpoint.", "export"),
+    "calibrate": Subcommand(_RUNTIME, "Calibrate the confidence of translated words."),
+    "evaluate": Subcommand(_TRAIN, "Score translations, checkpoints and bundles.", "train"),
+    "bench": Subcommand(_RUNTIME, "Measure the speed of a bundle on this machine."),
+    "info": Subcommand(_RUNTIME, "Show the contents of a bundle and verify it."),
 }
 
 _PACKAGES_OF_EXTRA = {
@@ -107,6 +97,10 @@ _PACKAGES_OF_EXTRA = {
 
 class _Main(click.Group):
     """Command group that imports subcommands lazily and converts errors to exit codes."""
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        add_verbosity_flags(self)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(SUBCOMMANDS)
@@ -206,7 +200,6 @@ _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 @click.group(cls=_Main, context_settings=_CONTEXT)
 @click.version_option(package_name="translate-trt", prog_name="translate-trt")
-@verbosity_flags
 @click.pass_context
 def main(ctx: click.Context) -> None:
     """Train a Transformer, compile it into a bundle, and translate with the bundle."""

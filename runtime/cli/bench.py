@@ -80,18 +80,8 @@ def _read(source: str, limit: int | None) -> list[str]:
 
 
 def _table(results: Sequence[BenchResult]) -> list[str]:
-    head = (
-        "target",
-        "workers",
-        "batch tokens",
-        "lines/s",
-        "tokens/s",
-        "p50 ms",
-        "p95 ms",
-        "p99 ms",
-        "load s",
-        "peak MiB",
-    )
+    head = ("target", "workers", "batch tokens", "lines/s", "tokens/s", "p50 ms", "p95 ms",
+            "p99 ms", "load s", "peak MiB")  # fmt: skip
     rows: list[tuple[str, ...]] = [head]
     for result in results:
         memory = result.peak_memory_mib

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
-from translate_trt.runtime.cli.verbosity import verbosity_flags
+from translate_trt.runtime.cli.verbosity import add_verbosity_flags
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _Options = TypeVar("_Options")
@@ -21,7 +21,7 @@ class Command(click.Command):
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
-        verbosity_flags(self)
+        add_verbosity_flags(self)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse arguments; the last value of an option does not silently win.
@@ -32,7 +32,10 @@ class Command(click.Command):
         if not ctx.resilient_parsing:  # shell completion
             _, _, order = self.make_parser(ctx).parse_args(list(args))
             for option, count in Counter(order).items():
-                if count > 1 and isinstance(option, click.Option) and _has_one_value(option):
+                has_one = isinstance(option, click.Option) and not (
+                    option.multiple or option.count or option.is_flag
+                )
+                if count > 1 and has_one:
                     raise click.BadOptionUsage(
                         str(option.name), f"{option.opts[-1]} was given {count} times "
                         "but takes one value; give it once.", ctx,
@@ -48,10 +51,6 @@ class Command(click.Command):
         for title, records in sections.items():
             with formatter.section(title):
                 formatter.write_dl(records)
-
-
-def _has_one_value(option: click.Option) -> bool:
-    return not (option.multiple or option.count or option.is_flag)
 
 
 class Group(click.Group):

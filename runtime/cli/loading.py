@@ -48,18 +48,7 @@ loading_flags = section("Speed and device")(
 
 @dataclass(frozen=True)
 class Loading:
-    """A bundle and how it is loaded; None stands for the default of `Translator`.
-
-    Attributes:
-        bundle: Directory of the bundle.
-        target: Name of the target.
-        shortlist: Use the target's shortlist variant.
-        threads: CPU threads per worker.
-        workers: Number of batches run at once.
-        batch_tokens: Source tokens per batch.
-        device: Device.
-        trust_code: Allow engines to run the machine code that they contain.
-    """
+    """Arguments of `Translator`: a bundle and how it is loaded."""
 
     bundle: Path
     target: str | None
@@ -72,12 +61,9 @@ class Loading:
 
 
 def load_translator(loading: Loading, inputs: Sequence[str]) -> Translator:
-    """Load a bundle for the lines of the inputs.
+    """Load a bundle for the lines of the inputs, which are paths or "-" for standard input.
 
-    Args:
-        loading: The bundle and how it is loaded.
-        inputs: Paths, or "-" for standard input. On CPUs, files get a worker per core, and pipes,
-            where latency matters, one with all cores.
+    On CPUs, files get a worker per core, and pipes, where latency matters, one with all cores.
 
     Raises:
         TranslateTrtError: See `Translator`.

@@ -18,7 +18,7 @@ import click
 
 from translate_trt.runtime.cli.partial_files import PartialFile, Position
 from translate_trt.runtime.errors import OutputError
-from translate_trt.runtime.io.atomic_files import claimed_file, output_error
+from translate_trt.runtime.io.atomic_files import claimed_file, output_error, output_errors
 from translate_trt.runtime.io.compression import Compressor, compressor_for
 from translate_trt.runtime.io.locks import try_lock
 from translate_trt.runtime.io.outputs import check_standard_output, is_text
@@ -48,7 +48,7 @@ class LineOutput:
         self._size = self.done.size
         self._is_whole = True  # no compressed bytes are lost
 
-    def write(self, lines: Sequence[str], end: str = "\n") -> None:
+    def write(self, lines: Iterable[str], end: str = "\n") -> None:
         """Write the lines, each with a newline or another end, and flush them.
 
         A compressor is not flushed: its blocks would depend on the timing of a pipe.
@@ -90,17 +90,13 @@ class LineOutput:
         try:
             self._stream.write(content)
             self._stream.flush()
-            if self._partial is not None:
-                self._check_is_there()
+            # Noticed as soon as the file has been removed, not hours later at the final rename.
+            if self._partial is not None and not os.fstat(self._stream.fileno()).st_nlink:
+                raise FileNotFoundError(errno.ENOENT, "the file was removed while it was written")
         except BrokenPipeError:
             raise
         except OSError as error:
             raise output_error(self._name, error) from error
-
-    def _check_is_there(self) -> None:
-        """Raise as soon as the file has been removed, not hours later at the final rename."""
-        if os.fstat(self._stream.fileno()).st_nlink == 0:
-            raise FileNotFoundError(errno.ENOENT, "the file was removed while it was written")
 
 
 @contextmanager
@@ -248,11 +244,7 @@ def _file_in_steps(
 
 
 def _discard(left: Sequence[PartialFile], force: bool, resumable: bool) -> None:
-    """Remove the partial files of interrupted commands if forced.
-
-    Raises:
-        OutputError: A partial file has lines, and `force` is not set.
-    """
+    """Remove the partial files of interrupted commands if forced."""
     for partial in left:
         lines = partial.extent().lines
         if not force:
@@ -273,12 +265,10 @@ def _is_file(path: Path, identity: os.stat_result) -> bool:
 
 
 def _finish(stream: BinaryIO, partial: Path, path: Path) -> None:
-    try:
+    with output_errors(path):
         os.fsync(stream.fileno())
         stream.close()
         os.replace(partial, path)
-    except OSError as error:
-        raise output_error(path, error) from error
 
 
 def _close_quietly(stream: BinaryIO) -> None:
@@ -288,10 +278,8 @@ def _close_quietly(stream: BinaryIO) -> None:
 
 
 def _open_binary(path: Path, mode: Literal["wb", "xb", "ab"]) -> BinaryIO:
-    try:
+    with output_errors(path):
         return path.open(mode)
-    except OSError as error:
-        raise output_error(path, error) from error
 
 
 def abandon_stdout() -> None:

@@ -82,14 +82,13 @@ def parse(
                     cut += one.truncated
                 first += len(parses)
                 count += len(parses)
-                results.write([_json(asdict(one)) if as_json else one.tree for one in parses])
+                results.write(
+                    json.dumps(asdict(one), ensure_ascii=False) if as_json else one.tree
+                    for one in parses
+                )
     log.info("%d lines", count)
     if repaired:
         log.warning(
             "%d of %d trees were repaired (%d were cut off at the maximum length); --json marks "
             "them", repaired, count, cut,
         )  # fmt: skip
-
-
-def _json(value: dict[str, Any]) -> str:
-    return json.dumps(value, ensure_ascii=False)

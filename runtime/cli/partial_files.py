@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple, Self
 
 from translate_trt.runtime.errors import InputError, OptionError, OutputError
-from translate_trt.runtime.io.atomic_files import new_file, output_error
+from translate_trt.runtime.io.atomic_files import new_file, output_errors
 from translate_trt.runtime.io.compression import Compressor, decompressed, reading_compressed
 from translate_trt.runtime.io.locks import abandoned
 
@@ -81,15 +81,13 @@ class PartialFile:
             OutputError: The directory or a partial file is not readable.
         """
         pattern = re.compile(rf"({re.escape(output.name)}\.[0-9a-f]{{8}})\.(partial|record)")
-        try:
+        with output_errors(output):
             beside = [path.name for path in output.parent.iterdir()]
-        except OSError as error:
-            raise output_error(output, error) from error
         matches = filter(None, map(pattern.fullmatch, beside))
         found = []
         for name in sorted({match[1] for match in matches}):
             partial = cls(output.with_name(f"{name}.partial"))
-            try:
+            with output_errors(partial.path):
                 if not os.path.lexists(partial.path):
                     partial.forget()
                 elif _is_regular(partial.path):
@@ -97,8 +95,6 @@ class PartialFile:
                         found.append(partial)
                     else:
                         partial.discard_empty()
-            except OSError as error:
-                raise output_error(partial.path, error) from error
         return found
 
     # ---- the record ----
@@ -109,11 +105,9 @@ class PartialFile:
         Raises:
             OutputError: Writing failed.
         """
-        try:
+        with output_errors(self._record):
             self._stream = self._record.open("xb", buffering=0)
             self._stream.write(json.dumps(settings).encode() + b"\n")
-        except OSError as error:
-            raise output_error(self._record, error) from error
 
     def reopen(self, settings: Mapping[str, Any]) -> None:
         """Open the record of an interrupted command at the last position that the file reaches.
@@ -138,11 +132,9 @@ class PartialFile:
             )
         size = self.extent().size
         reached = [position for position in positions if position.size <= size]
-        try:
+        with output_errors(self._record):
             self._stream = self._record.open("ab", buffering=0)
             self._stream.write(b"\n")  # SIGKILL or a full disk may have cut the last line
-        except OSError as error:
-            raise output_error(self._record, error) from error
         self.note(reached[-1] if reached else Position())
 
     def _read_record(self) -> tuple[dict[str, Any], list[Position]]:
@@ -166,10 +158,8 @@ class PartialFile:
             OutputError: Writing failed.
         """
         if self._stream is not None:
-            try:
+            with output_errors(self._record):
                 self._stream.write(json.dumps(position._asdict()).encode() + b"\n")
-            except OSError as error:
-                raise output_error(self._record, error) from error
             self.position = position
 
     def forget(self) -> None:

@@ -7,7 +7,6 @@ import logging
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +35,7 @@ from translate_trt.runtime.io.lines import (
     display_name,
     read_parallel,
 )
-from translate_trt.runtime.record_formats import Record
+from translate_trt.runtime.record_formats import TextFormat
 from translate_trt.runtime.results import TextHypothesis, Translation
 
 if TYPE_CHECKING:
@@ -146,15 +145,11 @@ def _read(inputs: Sequence[str], size: int, formats: ScoreFormatFlags) -> Iterat
         yield from read_inputs(inputs, size, formats.make_format())
         return
     source, translation = inputs
-    number = 1
+    number, form = 1, TextFormat(formats.line)
     for pairs in chunks(read_parallel(Path(source), Path(translation)), size, FIRST_LINES):
-        records = [Record([line], partial(_line, formats, line), [given]) for line, given in pairs]
+        records = [next(form.read([line], source))._replace(given=[own]) for line, own in pairs]
         yield Chunk(display_name(source), number, records)
-        number += len(records)
-
-
-def _line(formats: ScoreFormatFlags, source: str, scored: Sequence[Translation]) -> str:
-    return formats.line(source, scored[0])
+        number += len(pairs)
 
 
 def _scored(

@@ -59,65 +59,70 @@ n_best_flag = _flags("Results", "num_hypotheses")
 attention_flag = _flags("Results", "return_attention")
 
 
-@section("Results")
-def alignment_flags(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the alignments of the results."""
-    command = click.option(
-        "--alignment-threshold",
-        type=float,
-        metavar="P",
-        help="Align all pairs of words of at least this weight, from 0 to 1; implies --alignments. "
-        "Default: each word of the translation with the source word of the largest weight.",
-    )(command)
-    return click.option(
-        "--alignments",
-        is_flag=True,
-        help="Add word alignments in Pharaoh format (0-0 1-2): numbers of source word and target "
-        "word. Needs a bundle exported with --attention.",
-    )(command)
+#: The alignments of the results.
+alignment_flags = section("Results")(
+    together(
+        click.option(
+            "--alignments",
+            is_flag=True,
+            help="Add word alignments in Pharaoh format (0-0 1-2): numbers of source word and "
+            "target word. Needs a bundle exported with --attention.",
+        ),
+        click.option(
+            "--alignment-threshold",
+            type=float,
+            metavar="P",
+            help="Align all pairs of words of at least this weight, from 0 to 1; implies "
+            "--alignments. Default: each word of the translation with the source word of the "
+            "largest weight.",
+        ),
+    )
+)
 
+#: The options of sentence splitting; `split_choice` reads them.
+split_flags = section("Sentences and documents")(
+    together(
+        click.option(
+            "--split-sentences",
+            is_flag=True,
+            help="Translate the sentences of each line one by one; needs the extra split.",
+        ),
+        click.option(
+            "--split-language",
+            metavar="CODE",
+            help="Language whose rules find the sentences, such as de; implies --split-sentences. "
+            "[the source language]",
+        ),
+    )
+)
 
-@section("Sentences and documents")
-def split_flags(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options of sentence splitting; `split_choice` reads them."""
-    command = click.option(
-        "--split-language",
-        metavar="CODE",
-        help="Language whose rules find the sentences, such as de; implies --split-sentences. "
-        "[the source language]",
-    )(command)
-    return click.option(
-        "--split-sentences",
-        is_flag=True,
-        help="Translate the sentences of each line one by one; needs the extra split.",
-    )(command)
-
-
-@section("Sentences and documents")
-def translate_all_flag(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the option that sends lines without letters to the model."""
-    return click.option(
+#: The option that sends lines without letters to the model.
+translate_all_flag = section("Sentences and documents")(
+    click.option(
         "--translate-all",
         is_flag=True,
         help="Translate also lines without letters, such as numbers, dates and prices, and lines "
         "that are only a URL or an e-mail address. [they stay as they are]",
-    )(command)
+    )
+)
 
-
-@section("Terminology")
-def terminology_flags(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options of a glossary; `read_glossary` reads it."""
-    command = click.option(
-        "--terminology-ignore-case",
-        is_flag=True,
-        help="Find the phrases of the glossary in any case.",
-    )(command)
-    return click.option(
-        "--terminology",
-        type=click.Path(path_type=Path),
-        help="Glossary whose target phrases the translations must have; a model that was trained "
-        "on text annotated with them reads them instead. Translate prints their recall.",
-    )(command)
+#: The options of a glossary; `read_glossary` reads it.
+terminology_flags = section("Terminology")(
+    together(
+        click.option(
+            "--terminology",
+            type=click.Path(path_type=Path),
+            help="Glossary whose target phrases the translations must have; a model that was "
+            "trained on text annotated with them reads them instead. Translate prints their "
+            "recall.",
+        ),
+        click.option(
+            "--terminology-ignore-case",
+            is_flag=True,
+            help="Find the phrases of the glossary in any case.",
+        ),
+    )
+)
 
 
 def read_glossary(path: Path | None, ignore_case: bool) -> Glossary | None:

@@ -292,11 +292,7 @@ class _Task(NamedTuple):
 def _tasks(
     chunks: Iterable[Chunk], prefixes: _LineFile, constraints: _LineFile, done: Position
 ) -> Iterator[_Task]:
-    """Read the chunks, and skip the records that an interrupted run has written.
-
-    Raises:
-        InputError: The run has read something else for these records.
-    """
+    """Read the chunks, and skip the records that an interrupted run has written."""
     digest, records = hashlib.sha256(), 0
     for whole in chunks:
         for chunk in whole.split(done.records - records):
@@ -343,11 +339,7 @@ class _LineFile:
             self._stream.close()
 
     def take(self, chunk: Chunk) -> list[str] | None:
-        """Read one line per line of the chunk; None without a file.
-
-        Raises:
-            InputError: The file has fewer lines than the input.
-        """
+        """Read one line per line of the chunk; None without a file."""
         if self._path is None:
             return None
         lines = list(itertools.islice(self._lines, len(chunk.records)))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("translate_trt")
 
 _VERBOSE, _QUIET = "translate_trt.verbose", "translate_trt.quiet"
-_Command = TypeVar("_Command", bound=Callable[..., Any] | click.Command)
 
 
 def show_messages(ctx: click.Context) -> None:
@@ -51,42 +50,29 @@ def progress_bar(total: int | None, unit: str, done: int = 0, hidden: bool = Fal
     return tqdm(total=total, initial=done, unit=unit, disable=hidden, file=sys.stderr)
 
 
-def verbosity_flags(command: _Command) -> _Command:
+def add_verbosity_flags(command: click.Command) -> None:
     """Add -v and -q to a command."""
-    options = (
+    command.params += (
         click.Option(
             ["-v", "--verbose"],
             count=True,
             expose_value=False,
-            callback=_more,
+            callback=partial(_note, _VERBOSE),
             help="Print progress messages; -vv prints more.",
         ),
         click.Option(
             ["-q", "--quiet"],
             is_flag=True,
             expose_value=False,
-            callback=_less,
+            callback=partial(_note, _QUIET),
             help="Print errors only, no warnings.",
         ),
     )
-    if isinstance(command, click.Command):
-        command.params.extend(options)
-    else:  # a function that click will turn into a command, with the list reversed
-        command.__dict__.setdefault("__click_params__", []).extend(reversed(options))
-    return command
 
 
-def _more(ctx: click.Context, _: click.Parameter, count: int) -> None:
-    ctx.meta[_VERBOSE] = ctx.meta.get(_VERBOSE, 0) + count
-    _set_level_of_subcommand(ctx)
-
-
-def _less(ctx: click.Context, _: click.Parameter, quiet: bool) -> None:
-    ctx.meta[_QUIET] = ctx.meta.get(_QUIET, False) or quiet
-    _set_level_of_subcommand(ctx)
-
-
-def _set_level_of_subcommand(ctx: click.Context) -> None:
+def _note(key: str, ctx: click.Context, _: click.Parameter, count: int) -> None:
+    """Add -v or -q to those before the subcommand, whose context sets the level."""
+    ctx.meta[key] = ctx.meta.get(key, 0) + count
     if ctx.parent is not None:  # show_messages sets the level of the main command
         _set_level(ctx)
 

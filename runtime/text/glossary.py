@@ -6,8 +6,8 @@ The rules are those of docs/terminology.md; libtranslate_trt applies them.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from ctypes import byref, c_size_t, c_void_p
 from dataclasses import dataclass
 from functools import cached_property
@@ -130,17 +130,7 @@ class Glossary:
 
     @classmethod
     def parse(cls, lines: Iterable[str], name: str, ignore_case: bool = False) -> Self:
-        """Parse the lines of a glossary file; see `read`.
-
-        Args:
-            lines: Lines without their ends.
-            name: Name in error messages.
-            ignore_case: Whether phrases match in any case, on both sides.
-
-        Raises:
-            InputError: There are no entries, or a line is no entry.
-            BackendError: libtranslate_trt is not built.
-        """
+        """Parse the lines of a glossary file (`read`), which have no ends; errors have its name."""
         content = "\n".join(lines).encode(errors="replace")
         made = cls.__new__(cls)
         text = abi.Text(content, len(content))
@@ -215,7 +205,5 @@ class Glossary:
         translation = text_of(found.translation) if found.found else None
         return Term(text_of(found.source), self.entries[found.entry].targets, translation)
 
-    @contextmanager
-    def _terms(self, make: Any, *arguments: Any) -> Iterator[c_void_p]:
-        with handle(self._calls, self._calls.tt_terms_free, make, self.handle, *arguments) as terms:
-            yield terms
+    def _terms(self, make: Any, *arguments: Any) -> AbstractContextManager[c_void_p]:
+        return handle(self._calls, self._calls.tt_terms_free, make, self.handle, *arguments)

@@ -172,10 +172,8 @@ def sentence_starts(text: str, find: Callable[[str], list[int]], window: int = W
     return starts
 
 
-@cache
-def sentence_rules(language: str) -> SentenceRules:
-    """Return the rules of a language (`base_language`), which are loaded once."""
-    return SentenceRules(language)
+#: Returns the rules of a language (`base_language`), which are loaded once.
+sentence_rules = cache(SentenceRules)
 
 
 def chosen_rules(split_sentences: bool | str, source_language: str | None) -> SentenceRules | None:

@@ -198,7 +198,7 @@ def install(monkeypatch: pytest.MonkeyPatch, body: object, extra: str | None = N
     """Make `translate-trt probe` call `body`."""
     module = types.ModuleType("probe_command")
     module.probe = click.command(cls=Command)(body)  # type: ignore[attr-defined,call-overload]
-    monkeypatch.setitem(sys.modules, "probe_command", module)
+    monkeypatch.setitem(sys.modules, "probe_command.probe", module)
     entry = Subcommand("probe_command", "Probe.", extra)
     monkeypatch.setitem(SUBCOMMANDS, "probe", entry)
 
@@ -286,7 +286,7 @@ def test_the_interpreter_does_not_complain_of_a_closed_pipe() -> None:
         "import click, sys, types\n"
         "from translate_trt.runtime.cli import SUBCOMMANDS, Subcommand, main\n"
         "command = click.command()(lambda: click.echo('never shown'))\n"
-        "sys.modules['probe'] = types.SimpleNamespace(probe=command)\n"
+        "sys.modules['probe.probe'] = types.SimpleNamespace(probe=command)\n"
         "SUBCOMMANDS['probe'] = Subcommand('probe', '')\n"
         "main(['probe'])\n"
     )

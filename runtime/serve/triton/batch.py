@@ -89,12 +89,7 @@ def cost(lines: Sequence[Line]) -> int:
 
 
 def read_lines(inputs: Mapping[str, Array], translator: Translator, limits: Limits) -> list[Line]:
-    """Read and validate the sentences of a request.
-
-    Args:
-        inputs: Tensors of the request, a subset of `interface.INPUTS`; the first axis is sentences.
-        translator: Translator that will translate the sentences.
-        limits: Limits of the server.
+    """Read and validate the sentences of a request, the rows of its `interface.INPUTS`.
 
     Raises:
         InputError: The request has neither text nor tokens, has both, costs too much, or has an
@@ -128,15 +123,7 @@ def _read_line(
     limits: Limits,
     glossaries: dict[str, Glossary],
 ) -> Line:
-    """Read and validate a sentence; see `read_lines`.
-
-    Args:
-        inputs: Tensors of the request.
-        row: Index of the sentence.
-        translator: Translator of the sentence.
-        limits: Limits of the server.
-        glossaries: Glossaries of earlier sentences by their text, to which this one's is added.
-    """
+    """Read and validate a sentence; its glossary is added to those of others, by their text."""
     source: str | tuple[int, ...]
     if interface.TEXT.name in inputs:
         source = _text(f"sentence {row}", inputs[interface.TEXT.name].reshape(-1)[row], limits)
@@ -272,12 +259,7 @@ class Answer:
     """
 
     def __init__(self, lines: Sequence[Line], service: TranslationService) -> None:
-        """Prepare an answer; `send` submits the sentences.
-
-        Args:
-            lines: Validated sentences.
-            service: Service that translates the sentences.
-        """
+        """Prepare an answer to validated sentences, which `send` submits."""
         self.lines, self.cost = lines, cost(lines)
         self._service, self._request = service, service.new_request()
         self._futures: list[Future[Translation]] = []
@@ -286,11 +268,7 @@ class Answer:
         self._left, self._lock = len(lines), Lock()
 
     def send(self, call: Callable[[Answer], None]) -> None:
-        """Submit the sentences.
-
-        Args:
-            call: Called with this answer, from any thread, once all sentences are done.
-        """
+        """Submit the sentences; `call` is called, from any thread, once all of them are done."""
 
         def done(_: object, count: int = 1) -> None:
             with self._lock:
@@ -369,14 +347,7 @@ def write_outputs(
     wanted: Collection[str],
     words: WordsOf,
 ) -> dict[str, Array]:
-    """Create the requested output arrays by name.
-
-    Args:
-        lines: Sentences of the request.
-        found: Their translations, or errors, which have no hypotheses.
-        wanted: Names of the outputs.
-        words: Returns the words of a hypothesis with their confidences.
-    """
+    """Create the requested output arrays by name; a sentence with an error has no hypotheses."""
     width = max(line.request.options.result_count for line in lines)
     table = [one.hypotheses if isinstance(one, Translation) else () for one in found]
     # Padding, type and value of each hypothesis, of which tensors with two axes have several.

@@ -166,10 +166,6 @@ class _Client:
     timeout: int
     since: float = field(default_factory=time.monotonic)
 
-    @property
-    def deadline(self) -> float:
-        return self.since + self.timeout / 1e6
-
 
 class _Responder:
     """Thread that sends answers, so that workers do not wait for the server."""
@@ -196,7 +192,8 @@ class _Responder:
         with self._lock:
             self._expected[answer] = client
             if client.timeout:
-                entry = (client.deadline, next(self._numbers), answer)
+                deadline = client.since + client.timeout / 1e6
+                entry = (deadline, next(self._numbers), answer)
                 heapq.heappush(self._deadlines, entry)
                 if len(self._deadlines) > 2 * len(self._expected):  # most are answered
                     self._deadlines = [one for one in self._deadlines if one[2] in self._expected]

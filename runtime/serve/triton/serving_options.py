@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from translate_trt.runtime.errors import OptionError
+from translate_trt.runtime.options import check_least
 
 
 @dataclass(frozen=True)
@@ -43,11 +44,9 @@ class ServerOptions:
                 f"name is {self.name!r}; it must consist of letters, digits, '.', '_' and '-', and "
                 "must not begin with a '.'."
             )
-        for field in fields(self):
-            value = getattr(self, field.name)
-            least = 0 if field.name == "queue_delay" else 1
-            if type(value) is int and value < least:
-                raise OptionError(f"{field.name} is {value}; it must be at least {least}.")
+        for name, value in vars(self).items():
+            if type(value) is int:
+                check_least(0 if name == "queue_delay" else 1, **{name: value})
         for size in self.preferred_batch_sizes:
             if not 1 <= size <= self.max_batch_size:
                 raise OptionError(
