@@ -33,14 +33,14 @@ def whole_number(name: str, value: object) -> int:
     return int(value)
 
 
-def check_least(least: int, **values: int | None) -> None:
-    """Refuse numbers that are less than `least`; None is not given.
+def check_least(least: int, **values: object) -> None:
+    """Refuse values that are not whole numbers of at least `least`; None is not given.
 
     Raises:
-        OptionError: A number is too small.
+        OptionError: A value is something else.
     """
     for name, value in values.items():
-        if value is not None and value < least:
+        if value is not None and whole_number(name, value) < least:
             raise OptionError(f"{name} is {value}; it must be at least {least}.")
 
 

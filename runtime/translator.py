@@ -31,13 +31,12 @@ from translate_trt.runtime.line_names import NUMBERED, LineNames
 from translate_trt.runtime.line_request import LineRequest, Phrases
 from translate_trt.runtime.native import missing_library
 from translate_trt.runtime.native.core import Core, LineJobs
-from translate_trt.runtime.options import SearchOptions, check_least, whole_number
+from translate_trt.runtime.options import SearchOptions, check_least
 from translate_trt.runtime.process import LOADING_CONTEXT
 from translate_trt.runtime.reference import PlainTranslator, Reference
 from translate_trt.runtime.results import Hypothesis, TextHypothesis, Translation
-from translate_trt.runtime.text.documents import TextSplitter
+from translate_trt.runtime.text.documents import splitter_of
 from translate_trt.runtime.text.glossary import Glossary
-from translate_trt.runtime.text.sentences import chosen_rules
 from translate_trt.runtime.text.tokenizer import ModelFile, Tokenizer
 
 
@@ -118,13 +117,7 @@ class Translator:
             BackendError: No GPU is available, or memory ran out.
             OptionError: A number is out of range.
         """
-        for name, value in (
-            ("threads", threads),
-            ("workers", workers),
-            ("batch_tokens", batch_tokens),
-        ):
-            if value is not None:
-                check_least(1, **{name: whole_number(name, value)})
+        check_least(1, threads=threads, workers=workers, batch_tokens=batch_tokens)
         threads, limited = share_cores(threads, 1 if workers is None else workers)
         self._path = Path(bundle)
         self._absolute_path = self._path.absolute()  # valid after the process changes directory
@@ -473,7 +466,7 @@ class Translator:
         Raises:
             TranslateTrtError: See `translate`.
         """
-        check_least(1, chunk_lines=whole_number("chunk_lines", chunk_lines))
+        check_least(1, chunk_lines=chunk_lines)
         request = self.request((), options, **others)
         self.check_request(request)
         if isinstance(lines, str):
@@ -484,11 +477,7 @@ class Translator:
         return self._translate_chunks(request, texts, prefixes, chunk_lines)
 
     def _translate_chunks(
-        self,
-        request: LineRequest,
-        lines: Iterator[str],
-        prefixes: Iterator[str] | None,
-        size: int,
+        self, request: LineRequest, lines: Iterator[str], prefixes: Iterator[str] | None, size: int
     ) -> Iterator[Translation]:
         first = 1
         while chunk := list(itertools.islice(lines, size)):
@@ -741,8 +730,7 @@ class Translator:
                     checked_iterable("constraints", "lists of phrases", constraints)
                 )
             ]
-        if terminology is not None:
-            _check_glossary(terminology)
+        _check_glossary(terminology)
         if unwrap and (alignments or markup is not None):
             raise OptionError(
                 "unwrap goes with neither alignments, which are of the text as it is, nor markup."
@@ -750,7 +738,7 @@ class Translator:
         split = None
         is_plain_document = document and markup is None
         if split_sentences is not False or is_plain_document:
-            splitter = self.splitter(split_sentences, options)
+            splitter = splitter_of(self.manifest, split_sentences, options)
             split = (
                 partial(splitter.split_document, options=options, unwrap=unwrap)
                 if is_plain_document
@@ -811,16 +799,6 @@ class Translator:
             (), self._options(options), [token_ids(f"the target prefix of {name}", target_prefix)],
             LineNames([name]), score, phrases, tokens=[token_ids(name, source)],
         )  # fmt: skip
-
-    def splitter(self, split_sentences: bool | str, options: SearchOptions) -> TextSplitter:
-        """Return the splitter of the source language, or of the language named.
-
-        Raises:
-            OptionError: The language is unknown or a package is missing.
-        """
-        code = options.source_language or self.manifest.source_language
-        rules = chosen_rules(split_sentences, code)
-        return TextSplitter(self.manifest.prompt, rules, self.manifest.target_language)
 
     def check_request(self, request: LineRequest) -> None:
         """Check lines and options without translating; see `translate` for the errors."""

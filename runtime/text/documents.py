@@ -7,9 +7,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from translate_trt.runtime.bundle.manifest import Manifest
 from translate_trt.runtime.bundle.prompt import Prompt
 from translate_trt.runtime.options import SearchOptions
-from translate_trt.runtime.text.sentences import SentenceRules, base_language, writes_spaces
+from translate_trt.runtime.text.sentences import (
+    SentenceRules,
+    base_language,
+    chosen_rules,
+    writes_spaces,
+)
 
 # Characters that end a line for str.splitlines; a translated line has none of them.
 _LINE_ENDS = re.compile("[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
@@ -153,6 +159,18 @@ class TextSplitter:
             return space
         usual, wanted = (" ", "") if self._spaces else ("", " ")
         return wanted if space == usual else space
+
+
+def splitter_of(
+    manifest: Manifest, split_sentences: bool | str, options: SearchOptions
+) -> TextSplitter:
+    """Make the splitter of a model for its source language, or for the language named.
+
+    Raises:
+        OptionError: See `chosen_rules`.
+    """
+    rules = chosen_rules(split_sentences, options.source_language or manifest.source_language)
+    return TextSplitter(manifest.prompt, rules, manifest.target_language)
 
 
 class _Sentence(NamedTuple):

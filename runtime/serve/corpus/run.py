@@ -39,8 +39,7 @@ from translate_trt.runtime.serve.corpus.run_options import (
     CorpusOptions,
     WorkerOptions,
 )
-from translate_trt.runtime.text.documents import TextSplitter
-from translate_trt.runtime.text.sentences import chosen_rules
+from translate_trt.runtime.text.documents import splitter_of
 
 #: Called with the number of shards and the number of those finished before.
 OnPlanned = Callable[[int, int], None]
@@ -99,8 +98,7 @@ def _check_target(
     options: CorpusOptions,
 ) -> None:
     """Refuse options that a target was not compiled for."""
-    rules = chosen_rules(options.split, search.source_language or manifest.source_language)
-    splitter = TextSplitter(manifest.prompt, rules, manifest.target_language)
+    splitter = splitter_of(manifest, options.split, search)
     of_lines = LineRequest(
         (), search, alignments=options.alignments or options.markup is not None,
         terminology=options.glossary,
