@@ -63,17 +63,12 @@ def handle(
         free(made)
 
 
-def as_bytes(text: str) -> bytes:
-    """Encode a text; lone surrogates, which are not valid text, become spaces."""
-    try:
-        return text.encode()
-    except UnicodeEncodeError:
-        return _SURROGATES.sub(" ", text).encode()
-
-
 def as_text(text: str) -> abi.Text:
-    """Convert a text to `tt_text`."""
-    encoded = as_bytes(text)
+    """Convert a text to `tt_text`; lone surrogates, which are not valid text, become spaces."""
+    try:
+        encoded = text.encode()
+    except UnicodeEncodeError:
+        encoded = _SURROGATES.sub(" ", text).encode()
     return abi.Text(encoded, len(encoded))
 
 

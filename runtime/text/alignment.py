@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from ctypes import c_char_p, c_float, c_void_p, cast
+from ctypes import c_float
 from dataclasses import dataclass
 from functools import cached_property
 from numbers import Real
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.native import abi, required_library
-from translate_trt.runtime.native.values import as_bytes, as_text, handle
+from translate_trt.runtime.native.values import as_text, handle
 
 #: Begin and end of a part of a text, in characters.
 Span = tuple[int, int]
@@ -100,8 +100,8 @@ class Alignment:
             check_threshold(threshold)
         calls = required_library("alignments")
         segments = (abi.Segment * len(self.segments))(*(one.in_c() for one in self.segments))
-        target = as_bytes(self.target)
-        translation = abi.TextFound(cast(c_char_p(target), c_void_p), len(target))
+        target = as_text(self.target)
+        translation = abi.TextFound.from_buffer_copy(target)  # of the same layout
         with handle(
             calls, calls.tt_result_free, calls.tt_align_words, as_text(self.source),
             abi.Segments(segments, len(segments), translation),
