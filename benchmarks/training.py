@@ -20,13 +20,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from estimates import training_flops
 from harness import Report, benchmark, kernels_of, main, option, seconds_of
 
 from translate_trt.train.config import ModelConfig, TrainConfig
 from translate_trt.train.data.batches import ParallelData
 from translate_trt.train.data.token_files import open_prepared
 from translate_trt.train.trainer.distributed import Group, choose_device
-from translate_trt.train.trainer.flops import training_flops
 from translate_trt.train.trainer.loop import Trainer
 from translate_trt.train.trainer.run import prepare_job
 from translate_trt.train.trainer.steps import Step, StepLoader, plan_epoch

@@ -62,7 +62,7 @@ from translate_trt.runtime.text.tokenizer import Tokenizer
 from translate_trt.runtime.version import version
 from translate_trt.train.activation_scales import matmul_weights
 from translate_trt.train.checkpoint import Checkpoint
-from translate_trt.train.config import END, PAD, START, UNKNOWN, ModelConfig
+from translate_trt.train.config import END, PAD, START, TOKENIZERS, UNKNOWN, ModelConfig
 from translate_trt.train.evaluation.validation import check_same_vocabulary
 from translate_trt.train.model import Transformer
 from translate_trt.train.search import Ensemble
@@ -258,7 +258,7 @@ def _load_scales(
 def _copy_tokenizers(checkpoint: Checkpoint, bundle: Path) -> dict[str, FileEntry]:
     """Copy the tokenizers into the bundle; return their manifest entries by side."""
     source, target = checkpoint.tokenizers
-    names = (TOKENIZER, TOKENIZER) if source == target else ("source.spm", "target.spm")
+    names = (TOKENIZER, TOKENIZER) if source == target else TOKENIZERS
     entries = {}
     for side, file, name in zip(("source", "target"), (source, target), names, strict=True):
         shutil.copyfile(file, bundle / name)

@@ -83,7 +83,6 @@ class Target:
         backend: Name of the runtime's backend in the manifest.
         precision: Precision of weights and matmuls: "fp32", "fp16", "bf16" or "int8".
         passes: Passes that turn the traced FP32 graphs into this target's, in order.
-        description: One line for people.
         package: Package that builds engines; None if the graphs themselves run.
         static: Whether the graphs have static caches and one beam size, and run in the shapes of
             profiles.
@@ -93,7 +92,6 @@ class Target:
     backend: str
     precision: str
     passes: tuple[Pass, ...]
-    description: str
     package: str | None = None
     static: bool = False
     shortlist: bool = False
@@ -129,33 +127,23 @@ class Target:
 
 #: Targets by the name that `--target` takes.
 TARGETS: dict[str, Target] = {
-    "onnx-fp32": Target("onnxruntime", "fp32", _CPU["fp32"], "ONNX Runtime, CPU"),
-    "onnx-int8": Target("onnxruntime", "int8", _CPU["int8"], "ONNX Runtime, CPU, 8-bit matmuls"),
+    "onnx-fp32": Target("onnxruntime", "fp32", _CPU["fp32"]),
+    "onnx-int8": Target("onnxruntime", "int8", _CPU["int8"]),
     **{
-        f"onnx-{precision}{SHORTLIST}": Target(
-            "onnxruntime", precision, passes, f"as onnx-{precision}, with a shortlist",
-            shortlist=True,
-        )
+        f"onnx-{precision}{SHORTLIST}": Target("onnxruntime", precision, passes, shortlist=True)
         for precision, passes in _CPU.items()
     },
-    "onnx-fp16": Target(
-        "onnxruntime", "fp16", (*_GPU_PASSES, *_FP16),
-        "ONNX Runtime, GPU (a CPU computes in FP32)",
-    ),
+    "onnx-fp16": Target("onnxruntime", "fp16", (*_GPU_PASSES, *_FP16)),  # a CPU computes in FP32
     **{
-        f"{extra(package)}-{precision}": Target(
-            package, precision, passes, f"{name} engines", package, static=True
-        )
-        for package, name in (("tensorrt", "TensorRT"), ("tensorrt_rtx", "TensorRT-RTX"))
+        f"{extra(package)}-{precision}": Target(package, precision, passes, package, static=True)
+        for package in ("tensorrt", "tensorrt_rtx")
         for precision, passes in _TENSORRT.items()
     },
     **{
-        f"{TORCH}-{precision}": Target(
-            TORCH, precision, passes, "PyTorch, GPUs without TensorRT", static=True
-        )
+        f"{TORCH}-{precision}": Target(TORCH, precision, passes, static=True)
         for precision, passes in _STATIC.items()
     },
-}  # fmt: skip
+}
 
 #: Every pass that `--disable-pass` can leave out, by name.
 PASSES: dict[str, Pass] = {

@@ -33,7 +33,13 @@ from translate_trt.runtime.io.atomic_files import new_directory
 from translate_trt.runtime.io.outputs import Kind
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.train.activation_scales import parse_activation_scales, write_activation_scales
-from translate_trt.train.config import ModelConfig, TrainConfig, config_from_json
+from translate_trt.train.config import (
+    TOKENIZER,
+    TOKENIZERS,
+    ModelConfig,
+    TrainConfig,
+    config_from_json,
+)
 from translate_trt.train.hashed_files import (
     check_hash,
     file_hashes,
@@ -49,8 +55,6 @@ from translate_trt.train.training_state import TrainingState
 FORMAT_VERSION = 1
 AVERAGED = "checkpoint-averaged"
 BEST = "checkpoint-best"
-TOKENIZER = "tokenizer.spm"
-TOKENIZERS = ("source.spm", "target.spm")  # of models with a tokenizer per language
 PREFIX = "checkpoint-"
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"

@@ -15,6 +15,9 @@ from translate_trt.train.setting import check_settings, setting
 # Ids of the special tokens, fixed when train/data/vocabulary.py trains a vocabulary.
 PAD, UNKNOWN, START, END = 0, 1, 2, 3
 
+#: SentencePiece models of runs, checkpoints and prepared data: a shared one, or one per language.
+TOKENIZER, TOKENIZERS = "tokenizer.spm", ("source.spm", "target.spm")
+
 #: Fields of ModelConfig that do not affect the shape, and may change in fine-tuning.
 DROPOUTS = ("dropout", "attention_dropout", "activation_dropout")
 

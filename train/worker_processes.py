@@ -22,11 +22,6 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 
-def available_cores() -> int:
-    """Return the number of cores that this process may use, e.g. in a container."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 class WorkerPool:
     """Pool of `count` worker processes; with a count of 1, tasks run in this process."""
 

@@ -43,6 +43,7 @@ from translate_trt.export.distillation.student_training import (
 from translate_trt.export.verify.parity import verify, warn_of_few_lines
 from translate_trt.runtime.benchmark import BenchOptions
 from translate_trt.runtime.bundle.manifest import MANIFEST_NAME, SHORTLIST, Manifest, read_manifest
+from translate_trt.runtime.cores import available_cores
 from translate_trt.runtime.errors import InputError, TranslateTrtError
 from translate_trt.runtime.io.atomic_files import write_json
 from translate_trt.runtime.io.hashing import input_hash
@@ -56,8 +57,8 @@ from translate_trt.runtime.serve.corpus.plan import PARQUET
 from translate_trt.runtime.serve.corpus.run import prepare_work, translate_inputs
 from translate_trt.runtime.serve.corpus.run_options import CorpusOptions, WorkerOptions
 from translate_trt.train.checkpoint import WEIGHTS, Checkpoint, open_checkpoint
-from translate_trt.train.config import preset
-from translate_trt.train.data.prepare import INDEX, TOKENIZER, Preparation, prepare
+from translate_trt.train.config import TOKENIZER, preset
+from translate_trt.train.data.prepare import INDEX, Preparation, prepare
 from translate_trt.train.data.text_sources import TextSource, language_of
 from translate_trt.train.data.token_files import open_prepared
 from translate_trt.train.shortlist.learning import (
@@ -66,7 +67,7 @@ from translate_trt.train.shortlist.learning import (
     prepared_pairs,
 )
 from translate_trt.train.shortlist.shortlist_size import ITERATIONS, ShortlistSize
-from translate_trt.train.worker_processes import WorkerPool, available_cores
+from translate_trt.train.worker_processes import WorkerPool
 
 log = logging.getLogger("translate_trt")
 

@@ -22,7 +22,7 @@ from translate_trt.export.importers.imported import (
     first_heads,
     read_positions,
 )
-from translate_trt.export.importers.input_files import read_text
+from translate_trt.export.importers.input_files import read_lines
 from translate_trt.export.importers.matrices import Matrices
 from translate_trt.export.importers.model_format import (
     Languages,
@@ -193,8 +193,8 @@ def _not_of_layers(config: Config) -> list[str]:
 def _read_dictionary(path: Path) -> TokenMap:
     """Read a dictionary: a token and its count per line."""
     tokens = list(_SPECIAL)
-    text = read_text(path, "pass the dict.*.txt of fairseq-preprocess")
-    for number, line in enumerate(text.removesuffix("\n").split("\n"), 1):
+    lines = read_lines(path, "pass the dict.*.txt of fairseq-preprocess")
+    for number, line in enumerate(lines, 1):
         token, separator, count = line.rstrip().rpartition(" ")
         if not separator or not re.fullmatch(r"-?\d+", count):
             raise InputError(

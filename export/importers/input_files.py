@@ -36,11 +36,19 @@ def read_text(path: Path, hint: str = _COPY) -> str:
         InputError: The file cannot be read, or is not UTF-8 text.
     """
     try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}; {hint}.") from error
+        return read_bytes(path, hint).decode("utf-8")
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not UTF-8 text: {error}.") from error
+
+
+def read_lines(path: Path, hint: str = _COPY) -> list[str]:
+    r"""Read the lines of a text file, whose line ends are all \n or all \r\n; see `read_text`.
+
+    A lone \r is a character of its line: vocabularies have tokens with it.
+    """
+    lines = read_text(path, hint).removesuffix("\n").split("\n")
+    from_windows = all(line.endswith("\r") for line in lines[:-1])
+    return [line.removesuffix("\r") for line in lines] if from_windows else lines
 
 
 def load_json(path: Path, hint: str = _COPY) -> Any:

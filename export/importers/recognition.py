@@ -14,6 +14,7 @@ from translate_trt.export.importers.input_files import load_json
 from translate_trt.export.importers.marian import model_folder
 from translate_trt.export.importers.model_format import Languages, ModelFormat, need
 from translate_trt.runtime.errors import InputError
+from translate_trt.train.config import TOKENIZER, TOKENIZERS
 
 _CONFIG = "config.json"
 
@@ -24,7 +25,7 @@ CHECKPOINT = ModelFormat(
     (
         need("config.json"),
         need("model.safetensors"),
-        need("tokenizer.spm", "source.spm target.spm"),
+        need(TOKENIZER, " ".join(TOKENIZERS)),
     ),
     ("shortlist.safetensors", "activation_scales.json"),
     config={"format_version": (), "model": ()},

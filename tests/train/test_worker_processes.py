@@ -15,7 +15,7 @@ import pytest
 from support.work import SAID, add, double, end_at_three, refuse_the_second_line, work_on
 
 from translate_trt.runtime.errors import TranslateTrtError
-from translate_trt.train.worker_processes import WorkerPool, available_cores, run_apart
+from translate_trt.train.worker_processes import WorkerPool, run_apart
 
 
 def test_workers_give_results_in_order_and_take_tasks_as_they_go() -> None:
@@ -129,7 +129,3 @@ def test_one_worker_is_this_process() -> None:
     with WorkerPool(1) as pool:
         results = pool.map(lambda number: os.getpid() + number, [0, 1])
         assert list(results) == [os.getpid(), os.getpid() + 1]
-
-
-def test_cores_that_may_be_used() -> None:
-    assert 1 <= available_cores() <= (os.cpu_count() or 1)

@@ -20,6 +20,7 @@ from translate_trt.runtime.cli.names import (
 )
 from translate_trt.runtime.cli.output import print_json, print_sections
 from translate_trt.runtime.cli.verbosity import show_progress
+from translate_trt.runtime.cores import available_cores
 from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.io.locks import locked_directory
 from translate_trt.runtime.io.outputs import check_apart
@@ -121,7 +122,6 @@ def prepare(
     show_progress()  # the counts are a result
     from translate_trt.train.data.prepare import DOWNLOADS, check_directory, recover
     from translate_trt.train.data.prepare import prepare as run
-    from translate_trt.train.worker_processes import available_cores
 
     texts, terminology = take(flags, _Texts), take_terminology(flags)
     options = PrepareOptions(**texts.defaults | given(flags))

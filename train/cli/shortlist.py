@@ -11,6 +11,7 @@ import click
 from translate_trt.runtime.cli.command import Command
 from translate_trt.runtime.cli.names import PATH, output_option, processes_flag
 from translate_trt.runtime.cli.output import print_lines
+from translate_trt.runtime.cores import available_cores
 from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.io.atomic_files import claimed_file
 from translate_trt.runtime.io.lines import read_parallel
@@ -114,7 +115,7 @@ def shortlist(
         measure_coverage,
     )
     from translate_trt.train.shortlist.table import is_shortlist
-    from translate_trt.train.worker_processes import WorkerPool, available_cores
+    from translate_trt.train.worker_processes import WorkerPool
 
     size = ShortlistSize(frequent, best, min_probability)
     if prepared is not None and (text or tokenizer):

@@ -36,6 +36,7 @@ from translate_trt.runtime.io.atomic_files import (
 from translate_trt.runtime.io.hashing import sha256_of_file
 from translate_trt.runtime.io.locks import LOCK, TEMPORARY, locked
 from translate_trt.runtime.text.bracketings import build_tree
+from translate_trt.train.config import TOKENIZER, TOKENIZERS
 from translate_trt.train.data.alignments import check_length
 from translate_trt.train.data.cleaning import (
     REASONS,
@@ -73,8 +74,6 @@ log = logging.getLogger("translate_trt")
 
 FORMAT_VERSION = 3
 INDEX = "data.json"
-TOKENIZER = "tokenizer.spm"
-TOKENIZERS = ("source.spm", "target.spm")  # of data with a vocabulary per side
 DOWNLOADS = "downloads"
 # Time that a reader waits for a process that is moving new files into place.
 _SECONDS_TO_SWITCH = 60.0

@@ -27,11 +27,12 @@ from translate_trt.runtime.bundle.fields import Fields
 from translate_trt.runtime.bundle.term_annotation import TermAnnotation
 from translate_trt.runtime.errors import BundleError, InputError
 from translate_trt.runtime.io.hashing import sha256_of_file
+from translate_trt.train.config import TOKENIZER, TOKENIZERS
 from translate_trt.train.data.alignments import LINK_TYPE, TokenLinks
 from translate_trt.train.data.batches import ParallelData, TokenArray
 from translate_trt.train.data.corpora import CORPORA
 from translate_trt.train.data.encode import ALIGNMENT, SIDES, fingerprint_files, split_files
-from translate_trt.train.data.prepare import FORMAT_VERSION, INDEX, TOKENIZER, TOKENIZERS, recover
+from translate_trt.train.data.prepare import FORMAT_VERSION, INDEX, recover
 from translate_trt.train.data.text_sources import read_sides
 
 _BLOCK = 1 << 20  # sentences per check of offsets

@@ -16,7 +16,7 @@ from tqdm import tqdm
 from translate_trt.runtime.bundle.manifest import MANIFEST_NAME, read_manifest
 from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.text.tokenizer import Tokenizer
-from translate_trt.train.config import END, PAD, START, UNKNOWN
+from translate_trt.train.config import END, PAD, START, TOKENIZER, TOKENIZERS, UNKNOWN
 from translate_trt.train.data.encode import Encoded, encode_lines, token_type
 from translate_trt.train.data.text_sources import TextSource, decode_lines, read_line_chunks
 from translate_trt.train.shortlist.ibm_model1 import TokenPairs, TranslationTable, learn_table
@@ -192,9 +192,8 @@ def _tokenizer_files(path: Path) -> tuple[Path, Path]:
         return entries["source"].locate(path), entries["target"].locate(path)
     if not path.is_dir():
         return path, path
-    if (path / "source.spm").is_file():
-        return path / "source.spm", path / "target.spm"
-    return path / "tokenizer.spm", path / "tokenizer.spm"
+    source, target = TOKENIZERS if (path / TOKENIZERS[0]).is_file() else (TOKENIZER, TOKENIZER)
+    return path / source, path / target
 
 
 def read_pairs(

@@ -14,7 +14,8 @@ from translate_trt.runtime.bundle.prompt import Prompt
 from translate_trt.runtime.bundle.term_annotation import TermAnnotation
 from translate_trt.runtime.errors import InputError, OptionError
 from translate_trt.runtime.text.tokenizer import Tokenizer
-from translate_trt.train.checkpoint import TOKENIZER, TOKENIZERS, DecodingDefaults
+from translate_trt.train.checkpoint import DecodingDefaults
+from translate_trt.train.config import TOKENIZER, TOKENIZERS
 from translate_trt.train.data.batches import ParallelData, encode_parallel, rows_of_weight
 from translate_trt.train.data.text_sources import language_of, read_sides
 from translate_trt.train.data.token_files import PreparedData

@@ -16,11 +16,10 @@ from translate_trt.runtime.io.outputs import foreign_file
 from translate_trt.train.checkpoint import (
     AVERAGED,
     BEST,
-    TOKENIZER,
-    TOKENIZERS,
     checkpoint_files,
     numbered_checkpoints,
 )
+from translate_trt.train.config import TOKENIZER, TOKENIZERS
 from translate_trt.train.trainer.metrics import DAMAGED, METRICS, TENSORBOARD
 from translate_trt.train.trainer.settings import SETTINGS
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from translate_trt.export.importers.ctranslate2.variables import Variables
-from translate_trt.export.importers.input_files import find_file, load_json, load_object, read_text
+from translate_trt.export.importers.input_files import find_file, load_json, load_object, read_lines
 from translate_trt.export.importers.settings_table import Config, SettingsTable
 from translate_trt.export.importers.vocabulary import SpecialTokens, TokenMap
 from translate_trt.runtime.errors import InputError
@@ -97,10 +97,7 @@ def _read_vocabulary(directory: Path, name: str, settings: Settings) -> list[str
     path = find_file(directory, (f"{name}.json", f"{name}.txt"))
     if path is None:
         return None
-    if path.suffix == ".json":
-        tokens = load_json(path)
-    else:
-        tokens = read_text(path).removesuffix("\n").split("\n")
+    tokens = load_json(path) if path.suffix == ".json" else read_lines(path)
     if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
         raise InputError(f"{path} is not a list of tokens; copy or convert the model again.")
     return tokens if settings.unknown in tokens else [*tokens, settings.unknown]

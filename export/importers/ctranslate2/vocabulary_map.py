@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from translate_trt.export.importers.input_files import read_text
+from translate_trt.export.importers.input_files import read_lines
 from translate_trt.export.importers.shortlist_checks import Fit, check_sizes
 from translate_trt.export.importers.vocabulary import TokenMap
 from translate_trt.runtime.errors import InputError
@@ -42,14 +42,13 @@ def read_vocabulary_map(
     """
     if not path.is_file():
         return None
-    lines = read_text(path).split("\n")
     sources, targets = (
         {name: index for index, name in enumerate(one.names) if index not in (PAD, START)}
         for one in token_maps
     )
     fit = Fit(path, sources, targets)
     always, lists, phrases = {UNKNOWN}, dict[int, set[int]](), 0
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(read_lines(path), 1):
         phrase, tab, text = line.partition("\t")
         if not tab and line:
             raise InputError(

@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from translate_trt.export.importers.input_files import load_object, read_text
+from translate_trt.export.importers.input_files import load_object, read_lines
 from translate_trt.export.importers.vocabulary import read_sentencepiece
 from translate_trt.runtime.errors import InputError
 
@@ -142,7 +142,7 @@ def read_vocabulary(path: Path) -> list[str]:
     if path.suffix == ".spm":
         return [str(piece.piece) for piece in read_sentencepiece(path).pieces]
     if path.suffix not in (".yml", ".yaml", ".json"):
-        return read_text(path, _TRAINED_WITH).removesuffix("\n").split("\n")
+        return read_lines(path, _TRAINED_WITH)
     ids = (_json if path.suffix == ".json" else _yaml)(path)
     tokens = {index: token for token, index in ids}
     if len(tokens) < len(ids) or sorted(tokens) != list(range(len(tokens))):
@@ -162,11 +162,11 @@ def _json(path: Path) -> list[tuple[str, int]]:
 def _yaml(path: Path) -> list[tuple[str, int]]:
     found = []
     key: str | None = None
-    for number, line in enumerate(read_text(path, _TRAINED_WITH).split("\n"), 1):
-        if not line.strip("\r"):
+    for number, line in enumerate(read_lines(path, _TRAINED_WITH), 1):
+        if not line:
             continue
         if line.startswith("? "):  # a long key, with its value on the next line
-            key = line[2:].rstrip("\r")
+            key = line[2:]
             continue
         token, separator, index = line.rpartition(":")
         try:

@@ -91,11 +91,9 @@ def archive_of(**arrays: bytes) -> Maker:
 
 
 ARRAYS: dict[str, tuple[Maker, str]] = {
-    "huge-shape": (
-        archive_of(a=header((2**25, 2**25)) + b"1234"),
-        r"\[33554432, 33554432\] of float",
-    ),
-    "negative-shape": (archive_of(a=header((-1, 4)) + b"1234"), r"shape \[-1, 4\]"),
+    "huge-shape": (archive_of(a=header((2**25, 2**25)) + b"1234"), "cannot read .*model.npz: "),
+    "negative-shape": (archive_of(a=header((-1, 4)) + b"1234"), "negative dimensions"),
+    "more-bytes": (archive_of(a=header((1,)) + bytes(8)), "a.npy has more bytes"),
     "bomb": (an_array_bomb, "its unpacked files would take 209,"),
     "integers": (
         archive_of(a=header((4,), "|i1") + b"1234", settings=header((4,), "|i1") + b"a: 1"),
@@ -103,15 +101,15 @@ ARRAYS: dict[str, tuple[Maker, str]] = {
     ),
     "damaged-header": (
         archive_of(a=header((4,)).replace(b"'descr': ", b"'descr':((") + bytes(16)),
-        "the header of a.npy is damaged",
+        "cannot read .*model.npz: ",
     ),
     "header-of-another-type": (
         archive_of(a=header((4,)).replace(b"'<f4'", b"('',)") + bytes(16)),
-        "the header of a.npy is damaged",
+        "cannot read .*model.npz: ",
     ),
     "bzip2": (an_array_in_bzip2, '"a.npy" is compressed with the zip method 12; only stored'),
     "longer": (a_longer_array, "cannot read .*model.npz: Bad CRC-32"),
-    "shorter": (a_shorter_array, "a.npy has 8 of the 16 bytes that the archive declares"),
+    "shorter": (a_shorter_array, "expected 16 bytes got 8"),
 }
 
 

@@ -29,7 +29,7 @@ from translate_trt.export.importers.marian.decoder_settings import (
     DecoderSettings,
     read_decoder_file,
 )
-from translate_trt.export.importers.marian.files import read_settings
+from translate_trt.export.importers.marian.files import read_settings, read_vocabulary
 from translate_trt.export.importers.marian.model import import_marian_model
 from translate_trt.runtime.bundle.attention_heads import AttentionHeads
 from translate_trt.runtime.bundle.prompt import Prompt
@@ -276,6 +276,14 @@ def test_tokens_that_marian_bans(tokenizer_model: Path, tmp_path: Path) -> None:
     assert banned() == set()
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_carriage_return_is_part_of_a_token(end: str, tmp_path: Path) -> None:
+    tokens, path = ["</s>", "<unk>", "\r", "a\rb", "\x85", "c"], tmp_path / "vocab.txt"
+    for last in (end, ""):
+        path.write_bytes((end.join(tokens) + last).encode())
+        assert read_vocabulary(path) == tokens
+
+
 def test_broken_models(tmp_path: Path) -> None:
     weights = random_weights(OPTIONS)
     path, source, target = save(tmp_path, OPTIONS, weights)
@@ -300,7 +308,7 @@ def test_broken_models(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"has no special:model\.yml"):
         import_marian_model(path, source, target)
     np.savez(path, weights=np.array([{}], dtype=object))
-    with pytest.raises(InputError, match=r"weights\.npy"):
+    with pytest.raises(InputError, match="Object arrays"):
         import_marian_model(path, source, target)
     settings = np.frombuffer(b"type: transformer\n  <<: *x\0", np.int8)
     np.savez(path, **{"special:model.yml": settings})

@@ -8,7 +8,6 @@ from torch.utils.flop_counter import FlopCounterMode
 from translate_trt.train.config import ModelConfig
 from translate_trt.train.data.batches import encode_parallel
 from translate_trt.train.model import Transformer
-from translate_trt.train.trainer.flops import training_flops
 from translate_trt.train.trainer.objective import Objective
 
 
@@ -22,6 +21,8 @@ from translate_trt.train.trainer.objective import Objective
     ],
 )
 def test_flops_equal_those_counted_by_torch(changes: dict[str, int]) -> None:
+    from estimates import training_flops
+
     config = ModelConfig(
         **{"vocabulary_size": 50, "encoder_layers": 2, "decoder_layers": 1, "d_model": 16,
            "d_ff": 24, "heads": 4, "dropout": 0.0, **changes},  # type: ignore[arg-type]
