@@ -33,7 +33,7 @@ from harness import Report, alternate, benchmark, compared, main, seconds_of, sp
 from models import random_checkpoint
 
 from translate_trt.export.compile import trace_graphs
-from translate_trt.export.contract import model_contract
+from translate_trt.export.contract import ensemble_contract
 from translate_trt.export.passes.attention import FuseAttention, FuseTransposes
 from translate_trt.export.passes.base import Pass
 from translate_trt.export.passes.multi_head import FuseMultiHeadAttention
@@ -182,7 +182,7 @@ def passes(given: Namespace) -> Report:
     """Measure the gain of each pass."""
     torch.manual_seed(0)
     config = dataclasses.replace(preset("base").model, vocabulary_size=VOCABULARY)
-    contract, limits = model_contract(config), Limits(256, 306)
+    contract, limits = ensemble_contract([config]), Limits(256, 306)
     model = Transformer(config).eval()
     traced = {
         opset: trace_graphs(model, limits, contract, opset)["step"] for opset in (23, DYNAMIC_OPSET)

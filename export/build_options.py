@@ -6,11 +6,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from translate_trt.export.engines.options import EngineOptions
-from translate_trt.export.targets import TARGETS, pass_names
 from translate_trt.runtime.bundle.attention_heads import AttentionHeads
 from translate_trt.runtime.bundle.manifest import SHORTLIST, Limits
 from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.interface.search_options import MAX_EXTRA_LENGTH
+from translate_trt.train.setting import check_settings, setting
 
 #: Smallest limit of source tokens: the length of the example with which torch records the encoder.
 SHORTEST_SOURCE = 5
@@ -18,6 +18,18 @@ SHORTEST_SOURCE = 5
 # more than a gigabyte per sentence.
 _MOST_BEAMS = 256
 _DEFAULT = "onnx-fp32"
+
+
+def parse_heads(text: str) -> tuple[int, ...]:
+    """Parse a list of attention heads, such as "0,3".
+
+    Raises:
+        OptionError: A number is missing or has other characters than digits.
+    """
+    numbers = [number.strip() for number in text.split(",")]
+    if not all(number.isdecimal() for number in numbers):
+        raise OptionError(f"attention_heads is {text!r}; write numbers from 0, as in 0,3.")
+    return tuple(map(int, numbers))
 
 
 @dataclass(frozen=True)
@@ -28,33 +40,65 @@ class BuildOptions:
         OptionError: A value is out of range.
     """
 
-    # The first is the bundle's default. Empty: onnx-fp32, with the shortlist if there is one.
-    targets: tuple[str, ...] = ()
-    # Tokens including the end symbol. Sinusoidal positions allow any length, but a model is at its
-    # best up to the lengths it was trained on: None takes the training's --max-pair-length.
-    max_source_length: int | None = None
-    max_target_length: int | None = None  # None: max_source_length + the model's extra length
-    attention: bool = False  # the step graph also returns cross-attention weights
-    # Decoder layer of the returned weights, from 0, -1 the last, and heads to average. Either
-    # implies `attention`. None and (): the model's alignment heads; without them, or with a layer
-    # alone, all heads; with heads alone, those of the last layer.
-    attention_layer: int | None = None
-    attention_heads: tuple[int, ...] = ()
-    # Beam size of engines; graphs for ONNX Runtime take any.
-    beam_size: int = 4
-    # Engines take the options of rules 13 to 15 (docs/beam-search.md), as graphs for ONNX Runtime
-    # do.
-    all_options: bool = False
-    disabled_passes: tuple[str, ...] = ()  # names of passes to leave out
-    dump: Path | None = None  # directory for every graph after every pass
+    targets: tuple[str, ...] = setting(
+        (), "onnx-fp32, onnx-int8, onnx-fp16, or tensorrt-, tensorrt-rtx-, torch- with fp16, bf16 "
+        "or fp32; the first two also with -shortlist; may be given several times, the first is the "
+        "bundle's default. Default: onnx-fp32, or onnx-fp32-shortlist if there is a shortlist.",
+        flag="--target",
+    )  # fmt: skip
+    # Sinusoidal positions allow any length, but a model is at its best up to those of training.
+    max_source_length: int | None = setting(
+        None, "Longest source in tokens, end symbol included. Default: the --max-pair-length that "
+        "the model was trained with.", least=SHORTEST_SOURCE,
+    )  # fmt: skip
+    max_target_length: int | None = setting(
+        None, "Longest translation in tokens, end symbol included. Default: that of the source "
+        "plus 50, or the model's own extra length.",
+    )  # fmt: skip
+    attention: bool = setting(
+        False, "Return cross-attention with translations, which alignments and markup need: that "
+        "of the model's alignment heads, or the last layer's, averaged over the heads.",
+    )  # fmt: skip
+    attention_layer: int | None = setting(
+        None, "Decoder layer whose cross-attention is returned, from 0; -1 is the last. Implies "
+        "--attention.",
+    )  # fmt: skip
+    attention_heads: tuple[int, ...] = setting(
+        (), "Heads of the layer that are averaged, from 0, such as 0,3; without a layer, those of "
+        "the last. Default: all. Implies --attention.", parse=parse_heads,
+    )  # fmt: skip
+    beam_size: int = setting(
+        4, "Beam size of engines and torch targets; other targets take any.",
+        least=1, below=_MOST_BEAMS + 1,
+    )  # fmt: skip
+    all_options: bool = setting(
+        False, "Engines, torch: compile penalties, banned tokens, sampling and constraints (rules "
+        "13 to 15 of docs/beam-search.md) in, which other targets always have. Every step then has "
+        "more operators.",
+    )  # fmt: skip
+    disabled_passes: tuple[str, ...] = setting(
+        (), "Leave out an optimization pass, by its name in --explain; may be given several times.",
+        flag="--disable-pass",
+    )  # fmt: skip
+    dump: Path | None = setting(
+        None, "Write every graph after every pass to this directory, as ONNX.", flag="--dump-passes"
+    )
     engines: EngineOptions = field(default_factory=EngineOptions)  # how engines are built
-    # Shortlist table, for targets with a shortlist; None: that of the checkpoint.
-    shortlist: Path | None = None
+    shortlist: Path | None = setting(
+        None, "Table made by translate-trt shortlist, for targets that end in -shortlist. Default: "
+        "that of the checkpoint; imported models may have one.",
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
-        for name in self.targets:
-            if name not in TARGETS:
-                raise OptionError(f"no target {name!r}; choose from {', '.join(TARGETS)}.")
+        from translate_trt.export.targets import PASSES, TARGETS  # --help needs no passes
+
+        check_settings(self)
+        for what, names, known in (
+            ("target", self.targets, TARGETS), ("pass to leave out", self.disabled_passes, PASSES)
+        ):  # fmt: skip
+            for name in names:
+                if name not in known:
+                    raise OptionError(f"no {what} {name!r}; choose from {', '.join(known)}.")
         if len(set(self.targets)) < len(self.targets):
             raise OptionError(f"a target is named twice in {', '.join(self.targets)}.")
         if self.shortlist is not None and self.targets and not self._with_shortlist:
@@ -63,17 +107,7 @@ class BuildOptions:
                 + " or ".join(name for name, target in TARGETS.items() if target.shortlist)
             )
         # The class is frozen: this assignment is part of its construction.
-        object.__setattr__(self, "disabled_passes", pass_names(self.disabled_passes))
         object.__setattr__(self, "attention", self.attention or self.heads is not None)
-        if not 1 <= self.beam_size <= _MOST_BEAMS:
-            raise OptionError(
-                f"beam_size is {self.beam_size}; engines are made for 1 to {_MOST_BEAMS} beams."
-            )
-        if self.max_source_length is not None and self.max_source_length < SHORTEST_SOURCE:
-            raise OptionError(
-                f"max_source_length is {self.max_source_length}; it must be at least "
-                f"{SHORTEST_SOURCE}."
-            )
 
     @property
     def heads(self) -> AttentionHeads | None:
@@ -85,6 +119,8 @@ class BuildOptions:
 
     @property
     def _with_shortlist(self) -> list[str]:
+        from translate_trt.export.targets import TARGETS
+
         return [name for name in self.targets if TARGETS[name].shortlist]
 
     def for_model(self, shortlist: Path | None) -> BuildOptions:
@@ -148,15 +184,3 @@ class BuildOptions:
                 "which is how long a translation may get by default; raise it."
             )
         return Limits(source, target)
-
-
-def parse_heads(text: str) -> tuple[int, ...]:
-    """Parse a list of attention heads, such as "0,3".
-
-    Raises:
-        OptionError: A number is missing or has other characters than digits.
-    """
-    numbers = [number.strip() for number in text.split(",")]
-    if not all(number.isdecimal() for number in numbers):
-        raise OptionError(f"attention_heads is {text!r}; write numbers from 0, as in 0,3.")
-    return tuple(map(int, numbers))

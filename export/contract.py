@@ -50,12 +50,14 @@ def ensemble_contract(
         attention: Whether the step graph also returns cross-attention weights.
         layout: Layout of the graphs.
     """
-    if len(configs) == 1:
-        return model_contract(configs[0], attention, layout)
+    labels = [member_label(index) for index in range(len(configs))] if len(configs) > 1 else [""]
     members = [
-        model_contract(config, attention, layout, member_label(index))
-        for index, config in enumerate(configs)
-    ]
+        make_contract(
+            config.decoder_layers, config.heads, config.d_k, config.d_v, attention, layout,
+            config.distinct_decoder_layers, config.d_model if config.is_recurrent else 0, label,
+        )
+        for config, label in zip(configs, labels, strict=True)
+    ]  # fmt: skip
     return replace(
         members[0],
         encoder_outputs=_union(member.encoder_outputs for member in members),
@@ -67,33 +69,6 @@ def ensemble_contract(
 def _union(groups: Iterable[tuple[TensorSpec, ...]]) -> tuple[TensorSpec, ...]:
     """Tensors of several groups in order, each name once."""
     return tuple({spec.name: spec for group in groups for spec in group}.values())
-
-
-def model_contract(
-    config: ModelConfig,
-    attention: bool = False,
-    layout: GraphLayout = GraphLayout(),
-    member: str = "",
-) -> Contract:
-    """The contract of a model's graphs.
-
-    Args:
-        config: Configuration of the model.
-        attention: Whether the step graph also returns cross-attention weights.
-        layout: Layout of the graphs.
-        member: Label of the model in an ensemble (`member_label`).
-    """
-    return make_contract(
-        config.decoder_layers,
-        config.heads,
-        config.d_k,
-        config.d_v,
-        attention=attention,
-        layout=layout,
-        cross_layers=config.distinct_decoder_layers,
-        recurrent_size=config.d_model if config.is_recurrent else 0,
-        member=member,
-    )
 
 
 def make_contract(

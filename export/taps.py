@@ -34,25 +34,26 @@ def recording(model: Transformer, stack: str) -> Iterator[dict[str, Tensor]]:
     ]
     names = stream(model.config, stack)
     found: dict[str, Tensor] = {}
-    hooks = []
     if model.config.norm == "pre":  # the residual sum is the input of the next norm
         norms = [*(residual.norm for residual in residuals), getattr(model, f"{stack}_norm")]
-        for norm, of_norm in _by_module(norms, names):
-            hooks.append(_on_input(norm, of_norm, found))
+        hooks = [
+            norm.register_forward_pre_hook(_recorder(of_norm, found))
+            for norm, of_norm in _by_module(norms, names)
+        ]
     else:
         first = getattr(layers[0], kinds[0])
         skipped = [""] * (layers.count(layers[0]) - 1)  # of later layers with the same weights
         embedding = itertools.cycle([names[0], *skipped])
-        hooks.append(
-            _on_input(first.forget if kinds[0] == "ssru" else first.query, embedding, found)
-        )
-        for norm, of_norm in _by_module([residual.norm for residual in residuals], names[1:]):
-            hooks.append(_on_output(norm, of_norm, found))
+        matmul = first.forget if kinds[0] == "ssru" else first.query
+        hooks = [matmul.register_forward_pre_hook(_recorder(embedding, found))]
+        norms = [residual.norm for residual in residuals]
+        for norm, of_norm in _by_module(norms, names[1:]):
+            hooks.append(norm.register_forward_hook(_recorder(of_norm, found)))
     try:
         yield found
     finally:
-        for remove in hooks:
-            remove()
+        for hook in hooks:
+            hook.remove()
 
 
 class Taps(NamedTuple):
@@ -87,12 +88,19 @@ def tapped(module: nn.Module, model: Transformer | Ensemble, graph: str) -> Iter
         ]
         logits: dict[str, Tensor] = {}
         names = tuple(f"{prefix}{LOGITS}" for prefix, _ in members)
+        searched: nn.Module | None = None
         if isinstance(module, StepGraph) and module.contract.shortlist is None:
-            hooks.callback(_on_inputs(module.search, names, logits))
+            searched = module.search
         elif isinstance(module, EnsembleStepGraph):
-            hooks.callback(_on_inputs(module.total, names, logits))
-        else:
+            searched = module.total
+        if searched is None:
             names = ()
+        else:
+
+            def read(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+                logits.update(zip(names, inputs, strict=False))
+
+            hooks.callback(searched.register_forward_pre_hook(read).remove)
 
         def append(_: nn.Module, __: tuple[Tensor, ...], outputs: tuple[Tensor, ...]) -> Any:
             of_streams = (found[name] for _, own, found in recorded for name in own)
@@ -117,39 +125,12 @@ def _by_module(
     return [(module, itertools.cycle(of_module)) for module, of_module in named.items()]
 
 
-def _on_input(
-    module: nn.Module, names: Iterator[str], found: dict[str, Tensor]
-) -> Callable[[], None]:
-    """Record a module's input in each call, unless its name is empty.
+def _recorder(names: Iterator[str], found: dict[str, Tensor]) -> Callable[..., None]:
+    """Return a hook that records a module's input, or its output, unless its name is empty."""
 
-    Returns:
-        A function that removes the hook.
-    """
-
-    def hook(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+    def hook(_: nn.Module, *values: Any) -> None:
+        value = values[-1]
         if name := next(names):
-            found[name] = inputs[0]
+            found[name] = value[0] if isinstance(value, tuple) else value
 
-    return module.register_forward_pre_hook(hook).remove
-
-
-def _on_inputs(
-    module: nn.Module, names: Sequence[str], found: dict[str, Tensor]
-) -> Callable[[], None]:
-    """Record a module's first inputs; return a function that removes the hook."""
-
-    def hook(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        found.update(zip(names, inputs, strict=False))
-
-    return module.register_forward_pre_hook(hook).remove
-
-
-def _on_output(
-    module: nn.Module, names: Iterator[str], found: dict[str, Tensor]
-) -> Callable[[], None]:
-    """Record a module's output in each call; return a function that removes the hook."""
-
-    def hook(_: nn.Module, __: tuple[Tensor, ...], output: Tensor) -> None:
-        found[next(names)] = output
-
-    return module.register_forward_hook(hook).remove
+    return hook

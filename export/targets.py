@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -28,7 +27,6 @@ from translate_trt.export.passes.weights import (
 from translate_trt.runtime.backends.packages import TORCH, extra
 from translate_trt.runtime.bundle.contract import ShortlistForm
 from translate_trt.runtime.bundle.manifest import SHORTLIST
-from translate_trt.runtime.errors import OptionError
 
 #: The newest opset whose operators ONNX Runtime 1.21 all runs on a CPU; it quantizes row by row.
 DYNAMIC_OPSET = 21
@@ -149,17 +147,3 @@ TARGETS: dict[str, Target] = {
 PASSES: dict[str, Pass] = {
     one.name: one for target in TARGETS.values() for one in target.passes if not one.required
 }
-
-
-def pass_names(names: Collection[str]) -> tuple[str, ...]:
-    """Check names of passes to leave out.
-
-    Raises:
-        OptionError: No pass of that name can be left out.
-    """
-    for name in names:
-        if name not in PASSES:
-            raise OptionError(
-                f"there is no pass {name!r} to leave out; choose from {', '.join(PASSES)}."
-            )
-    return tuple(names)

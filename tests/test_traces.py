@@ -14,7 +14,7 @@ from support.traces import cached_trace, structure
 
 from translate_trt.export import compile as compile_module
 from translate_trt.export.compile import trace_graphs
-from translate_trt.export.contract import model_contract
+from translate_trt.export.contract import ensemble_contract
 from translate_trt.export.graphs import EncoderGraph, StepGraph
 from translate_trt.export.targets import DYNAMIC_OPSET
 from translate_trt.export.trace import trace
@@ -28,7 +28,7 @@ LIMITS = Limits(10, 60)
 SMALL: dict[str, Any] = {"encoder_layers": 1, "decoder_layers": 1, "d_model": 16, "d_ff": 24}
 
 
-CONTRACT = model_contract(ModelConfig(heads=2, **SMALL))
+CONTRACT = ensemble_contract([ModelConfig(heads=2, **SMALL)])
 
 
 def random_model(seed: int, **changes: Any) -> Transformer:
@@ -54,7 +54,7 @@ def test_other_weights_in_a_kept_graph_are_a_new_trace(
     monkeypatch.setattr("support.traces.trace", counted)
     monkeypatch.setattr(compile_module, "trace", cached_trace(SharedFiles(tmp_path)))
     model = random_model(1, **changes)
-    contract = model_contract(model.config, attention=True)
+    contract = ensemble_contract([model.config], attention=True)
     trace_graphs(model, LIMITS, contract, DYNAMIC_OPSET)
     model = random_model(2, **changes)
     kept = trace_graphs(model, LIMITS, contract, DYNAMIC_OPSET)
@@ -82,7 +82,7 @@ def test_structures_differ_in_all_but_weights() -> None:
     model = random_model(1)
     assert structure(EncoderGraph(model, 11)) != right[0]
     assert structure(StepGraph(model, 61, CONTRACT)) != right[1]
-    with_attention = model_contract(model.config, attention=True)
+    with_attention = ensemble_contract([model.config], attention=True)
     assert structure(StepGraph(model, 60, with_attention)) != right[1]
     # Of two layers that share a tensor a graph has one name alone.
     sharing, separate = random_model(1), random_model(1)

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from translate_trt.runtime.cli.command import Command, take
-from translate_trt.runtime.cli.names import PATH, output_option
+# Neither torch nor passes yet: this module is imported for --help too.
+from translate_trt.export.build_options import BuildOptions
+from translate_trt.export.engines.options import EngineOptions
+from translate_trt.runtime.cli.command import Command, given
+from translate_trt.runtime.cli.names import PATH, default_note, field_options, output_option
 from translate_trt.runtime.errors import OptionError, TranslateTrtError
 from translate_trt.runtime.io.outputs import check_apart
 from translate_trt.runtime.io.report import columns
 
 if TYPE_CHECKING:
-    from translate_trt.export.build_options import BuildOptions
     from translate_trt.export.passes.pipeline import Report
     from translate_trt.train.checkpoint import Checkpoint
 
 log = logging.getLogger("translate_trt")
+
+
+def _note(field: dataclasses.Field[Any]) -> str:
+    """Return the default of an option whose help text does not describe it."""
+    return "" if field.default in (None, ()) else default_note(field)
 
 
 @click.command(cls=Command)
@@ -30,125 +38,16 @@ log = logging.getLogger("translate_trt")
     is_flag=True,
     help="Compile several checkpoints of one vocabulary as an ensemble, into one step graph.",
 )
-@click.option(
-    "--target",
-    "targets",
-    multiple=True,
-    help="onnx-fp32, onnx-int8, onnx-fp16, or tensorrt-, tensorrt-rtx-, torch- with fp16, bf16 or "
-    "fp32; the first two also with -shortlist; may be given several times, the first is the "
-    "default. Default: onnx-fp32, or onnx-fp32-shortlist if there is a shortlist.",
-)
-@click.option(
-    "--shortlist",
-    type=PATH,
-    help="Table made by translate-trt shortlist, for targets that end in -shortlist. Default: that "
-    "of the checkpoint; imported models may have one.",
-)
-@click.option(
-    "--max-source-length",
-    type=int,
-    help="Longest source in tokens, end symbol included. Default: the --max-pair-length that the "
-    "model was trained with.",
-)
-@click.option(
-    "--max-target-length",
-    type=int,
-    help="Longest translation in tokens, end symbol included. Default: that of the source plus 50, "
-    "or the model's own extra length.",
-)
-@click.option(
-    "--attention",
-    is_flag=True,
-    help="Return cross-attention with translations, which alignments and markup need: that of the "
-    "model's alignment heads, or the last layer's, averaged over the heads.",
-)
-@click.option(
-    "--attention-layer",
-    type=int,
-    help="Decoder layer whose cross-attention is returned, from 0; -1 is the last. Implies "
-    "--attention.",
-)
-@click.option(
-    "--attention-heads",
-    metavar="N,...",
-    help="Heads of the layer that are averaged, from 0. Default: all. Implies --attention.",
-)
-@click.option(
-    "--beam-size",
-    type=int,
-    default=4,
-    show_default=True,
-    help="Beam size of engines and torch targets; other targets take any.",
-)
-@click.option(
-    "--all-options",
-    is_flag=True,
-    help="Engines, torch: compile penalties, banned tokens, sampling and constraints in, which "
-    "other targets always have. Every step then has more operators.",
+@field_options(
+    [field for field in dataclasses.fields(BuildOptions) if field.name != "engines"], _note
 )
 @click.option(
     "--explain",
     is_flag=True,
     help="Print what each pass did to each graph and what it left alone.",
 )
-@click.option(
-    "--disable-pass",
-    "disabled_passes",
-    multiple=True,
-    help="Leave out an optimization pass, by its name in --explain; may be given several times.",
-)
-@click.option(
-    "--dump-passes",
-    "dump",
-    type=PATH,
-    help="Write every graph after every pass to this directory, as ONNX.",
-)
-@click.option(
-    "--max-batch",
-    type=int,
-    help="Engines, torch: largest batch. Default: that of --profiles, or 64.",
-)
-@click.option(
-    "--profiles",
-    help="Engines: buckets of batch x source length that kernels are tuned for, such as "
-    "1x64,8x64,64x256. Default: one sentence, and --max-batch sentences.",
-)
-@click.option(
-    "--target-lengths",
-    help="Engines, torch: translation lengths in tokens. A step reads as many cache slots as the "
-    "smallest that holds its batch. Default: 32,64,128; --max-target-length is always added.",
-)
-@click.option(
-    "--optimization-level",
-    type=int,
-    default=3,
-    show_default=True,
-    help="Engines: from 0, the fastest build, to 5, the longest search for fast kernels.",
-)
-@click.option("--tf32", is_flag=True, help="Engines: allow TF32 in fp32 matmuls (10 bits).")
-@click.option("--workspace-mib", type=int, help="Engines: limit of the workspace of kernels.")
-@click.option(
-    "--version-compatible",
-    is_flag=True,
-    help="TensorRT engines: loadable by newer TensorRT versions of the same major version.",
-)
-@click.option(
-    "--hardware-compatible",
-    default="none",
-    show_default=True,
-    help="TensorRT engines: none, same_compute_capability or ampere_plus.",
-)
-@click.option(
-    "--compute-capability",
-    "compute_capabilities",
-    multiple=True,
-    help="TensorRT-RTX engines: GPUs to build for, as 8.9, or current or portable; may be given "
-    "several times. Default: the GPU of this machine, or portable if it has none.",
-)
-@click.option(
-    "--strip-weights",
-    is_flag=True,
-    help="Engines: leave out the weights, which the loader restores from the graph (needs a GPU).",
+@field_options(
+    [field for field in dataclasses.fields(EngineOptions) if field.name != "cache"], _note
 )
 @click.option(
     "--engine-cache",
@@ -192,19 +91,16 @@ def export(
 
 def _build_options(flags: dict[str, Any]) -> BuildOptions:
     """Make the options of the build from all other flags."""
-    from translate_trt.export.build_options import BuildOptions, parse_heads
-    from translate_trt.export.engines.options import EngineOptions, parse_lengths, parse_profiles
     from translate_trt.runtime.io.cache_files import engine_directory
 
-    for name, parse in (
-        ("attention_heads", parse_heads),
-        ("profiles", parse_profiles),
-        ("target_lengths", parse_lengths),
-    ):
-        flags[name] = () if flags[name] is None else parse(flags[name])
     cache, off = flags.pop("engine_cache"), flags.pop("no_engine_cache")
-    flags["cache"] = None if off else cache or engine_directory()
-    return BuildOptions(engines=take(flags, EngineOptions), **flags)
+    chosen = given(flags)
+    names = {field.name for field in dataclasses.fields(EngineOptions)} & chosen.keys()
+    engines = EngineOptions(
+        cache=None if off else cache or engine_directory(),
+        **{name: chosen.pop(name) for name in names},
+    )
+    return BuildOptions(engines=engines, **chosen)
 
 
 def _warn_of_better(run: Path, checkpoint: Checkpoint) -> None:

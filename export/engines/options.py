@@ -13,6 +13,7 @@ from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.interface.search_options import MAX_SUPPRESSED, MAX_TOP_K
 from translate_trt.runtime.io.cache_files import engine_directory
 from translate_trt.runtime.sampling import TOKENS_PER_TAIL_TOKEN
+from translate_trt.train.setting import check_settings, setting
 
 PORTABLE, CURRENT = "portable", "current"
 
@@ -27,6 +28,38 @@ _CONSTRAINT_TOKENS = 64
 _MOST_TOP_K = 3_840
 
 
+def parse_lengths(text: str) -> tuple[int, ...]:
+    """Parse the value of --target-lengths, such as "32,64,128".
+
+    Raises:
+        OptionError: The text is malformed.
+    """
+    parts = [part.strip() for part in text.split(",")]
+    for part in parts:
+        if not re.fullmatch(r"\d{1,9}", part):
+            raise OptionError(
+                f"{part!r} is not a length in tokens; write numbers, as in 32,64,128."
+            )
+    return tuple(int(part) for part in parts)
+
+
+def parse_profiles(text: str) -> tuple[Profile, ...]:
+    """Parse the value of --profiles, such as "1x64,8x64": batch x source length.
+
+    Raises:
+        OptionError: The text is malformed.
+    """
+    profiles = []
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(\d{1,9})\s*[xX]\s*(\d{1,9})\s*", part)
+        if match is None:
+            raise OptionError(
+                f"{part.strip()!r} is not a profile; write batch x source length, as in 1x64,8x64."
+            )
+        profiles.append(Profile(int(match[1]), int(match[2])))
+    return tuple(profiles)
+
+
 @dataclass(frozen=True)
 class EngineOptions:
     """Options of engine builds.
@@ -36,31 +69,53 @@ class EngineOptions:
     """
 
     # ---- shapes ----
-    max_batch: int | None = None  # sentences; None for the largest profile, or 64
-    profiles: tuple[Profile, ...] = ()  # empty for two profiles: 1 and max_batch sentences
-    # Translation lengths in tokens, each of which gives a number of cache slots that steps read;
-    # max_target_length is always added. Empty for 32, 64 and 128.
-    target_lengths: tuple[int, ...] = ()
+    max_batch: int | None = setting(
+        None, "Engines, torch: largest batch. Default: that of --profiles, or 64.", least=1
+    )
+    profiles: tuple[Profile, ...] = setting(
+        (), "Engines: buckets of batch x source length that kernels are tuned for, such as "
+        "1x64,8x64,64x256. Default: one sentence, and --max-batch sentences.",
+        parse=parse_profiles,
+    )  # fmt: skip
+    target_lengths: tuple[int, ...] = setting(
+        (), "Engines, torch: translation lengths in tokens. A step reads as many cache slots as "
+        "the smallest that holds its batch. Default: 32,64,128; --max-target-length is always "
+        "added.", least=1, parse=parse_lengths,
+    )  # fmt: skip
 
     # ---- speed ----
-    optimization_level: int = 3  # 0 builds fastest, 5 searches longest for fast kernels
-    tf32: bool = False  # FP32 matmuls with 10 bits of mantissa: faster, less accurate
-    workspace_mib: int | None = None  # workspace of kernels; None for all GPU memory
+    optimization_level: int = setting(
+        3, "Engines: from 0, the fastest build, to 5, the longest search for fast kernels.",
+        least=0, below=6,
+    )  # fmt: skip
+    tf32: bool = setting(False, "Engines: allow TF32 in fp32 matmuls (10 bits).")
+    workspace_mib: int | None = setting(
+        None, "Engines: limit of the workspace of kernels. Default: all GPU memory.", least=1
+    )
 
     # ---- where the engines run ----
-    version_compatible: bool = False  # loadable by later TensorRT of the same major version; slower
-    hardware_compatible: str = "none"  # TensorRT: none | same_compute_capability | ampere_plus
-    # TensorRT-RTX: "8.6", "8.9", ... or "current" or "portable" (all that the package supports but
-    # 7.5). Empty for the current GPU or, without a GPU, portable.
-    compute_capabilities: tuple[str, ...] = ()
-    strip_weights: bool = False  # small engines, refitted with weights at load (needs a GPU)
+    version_compatible: bool = setting(
+        False, "TensorRT engines: loadable by newer TensorRT versions of the same major version; "
+        "slower.",
+    )  # fmt: skip
+    hardware_compatible: str = setting(
+        "none", f"TensorRT engines: {', '.join(HARDWARE_LEVELS)}.", tuple(HARDWARE_LEVELS)
+    )
+    compute_capabilities: tuple[str, ...] = setting(
+        (), f"TensorRT-RTX engines: GPUs to build for, as 8.9, or {CURRENT} or {PORTABLE} (all "
+        "that the package supports but 7.5); may be given several times. Default: the GPU of this "
+        f"machine, or {PORTABLE} if it has none.", flag="--compute-capability",
+    )  # fmt: skip
+    strip_weights: bool = setting(
+        False, "Engines: leave out the weights, which the loader restores from the graph (needs a "
+        "GPU).",
+    )  # fmt: skip
 
     # ---- engine cache ----
     cache: Path | None = field(default_factory=engine_directory)  # None for no cache
 
     def __post_init__(self) -> None:
-        if self.max_batch is not None and self.max_batch < 1:
-            raise OptionError(f"max_batch is {self.max_batch}; it must be at least 1.")
+        check_settings(self)
         for profile in self.profiles:
             if min(profile.batch, profile.source_length) < 1:
                 raise OptionError(f"profile {profile}: batch and length must be at least 1.")
@@ -75,26 +130,20 @@ class EngineOptions:
                 f"max_batch is {self.max_batch}, and no profile has as many sentences; add one, or "
                 "omit max_batch."
             )
-        for length in self.target_lengths:
-            if length < 1:
-                raise OptionError(f"target_lengths has {length}; a length must be at least 1.")
-        if len(set(self.target_lengths)) < len(self.target_lengths):
-            lengths = ",".join(map(str, self.target_lengths))
-            raise OptionError(f"target_lengths contains duplicates: {lengths}.")
-        if len(set(self.profiles)) < len(self.profiles):
-            raise OptionError(f"profiles contain duplicates: {','.join(map(str, self.profiles))}.")
-        if not 0 <= self.optimization_level <= 5:
-            raise OptionError(
-                f"optimization_level is {self.optimization_level}; it must be from 0 to 5."
-            )
-        if self.workspace_mib is not None and self.workspace_mib < 1:
-            raise OptionError(f"workspace_mib is {self.workspace_mib}; it must be at least 1.")
-        if self.hardware_compatible not in HARDWARE_LEVELS:
-            raise OptionError(
-                f"hardware_compatible is {self.hardware_compatible!r}; choose from "
-                f"{', '.join(HARDWARE_LEVELS)}."
-            )
-        _check_capabilities(self.compute_capabilities)
+        for name in ("target_lengths", "profiles", "compute_capabilities"):
+            given = getattr(self, name)
+            if len(set(given)) < len(given):
+                raise OptionError(f"{name} contain duplicates: {','.join(map(str, given))}.")
+        for capability in self.compute_capabilities:
+            if capability in (PORTABLE, CURRENT) and len(self.compute_capabilities) > 1:
+                raise OptionError(
+                    f"the compute capability {capability!r} cannot be combined with others."
+                )
+            if not re.fullmatch(rf"{PORTABLE}|{CURRENT}|[1-9]\d*\.\d", capability):
+                raise OptionError(
+                    f"{capability!r} is not a compute capability; write 8.6, {CURRENT} or "
+                    f"{PORTABLE}."
+                )
 
     def encoder_profiles(self, limits: Limits) -> tuple[Profile, ...]:
         """Return the profiles of the encoder, smallest first.
@@ -184,21 +233,6 @@ class EngineOptions:
             )
 
 
-def _check_capabilities(capabilities: tuple[str, ...]) -> None:
-    for name in capabilities:
-        if name in (PORTABLE, CURRENT):
-            if len(capabilities) > 1:
-                raise OptionError(
-                    f"the compute capability {name!r} cannot be combined with others."
-                )
-        elif not re.fullmatch(r"[1-9]\d*\.\d", name):
-            raise OptionError(
-                f"{name!r} is not a compute capability; write 8.6, {CURRENT} or {PORTABLE}."
-            )
-    if len(set(capabilities)) < len(capabilities):
-        raise OptionError(f"compute_capabilities contains duplicates: {', '.join(capabilities)}.")
-
-
 def change_sizes(limits: Limits, beams: int, vocabulary_size: int) -> ChangeSizes:
     """Return sizes that hold the inputs of rules 13 to 15 of a search, within TensorRT's limits.
 
@@ -226,35 +260,3 @@ def change_sizes(limits: Limits, beams: int, vocabulary_size: int) -> ChangeSize
 def _rounded(size: int) -> int:
     """Round up as the runtime does (`rounded_count` of backend.h)."""
     return math.ceil(size / 8) * 8
-
-
-def parse_lengths(text: str) -> tuple[int, ...]:
-    """Parse the value of --target-lengths, such as "32,64,128".
-
-    Raises:
-        OptionError: The text is malformed.
-    """
-    parts = [part.strip() for part in text.split(",")]
-    for part in parts:
-        if not re.fullmatch(r"\d{1,9}", part):
-            raise OptionError(
-                f"{part!r} is not a length in tokens; write numbers, as in 32,64,128."
-            )
-    return tuple(int(part) for part in parts)
-
-
-def parse_profiles(text: str) -> tuple[Profile, ...]:
-    """Parse the value of --profiles, such as "1x64,8x64": batch x source length.
-
-    Raises:
-        OptionError: The text is malformed.
-    """
-    profiles = []
-    for part in text.split(","):
-        match = re.fullmatch(r"\s*(\d{1,9})\s*[xX]\s*(\d{1,9})\s*", part)
-        if match is None:
-            raise OptionError(
-                f"{part.strip()!r} is not a profile; write batch x source length, as in 1x64,8x64."
-            )
-        profiles.append(Profile(int(match[1]), int(match[2])))
-    return tuple(profiles)

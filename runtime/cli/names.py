@@ -50,12 +50,17 @@ def field_options(
     """
 
     def option(field: dataclasses.Field[Any]) -> Callable[..., Any]:
-        text = str(field.metadata["help"])
-        settings: dict[str, Any] = {"is_flag": True, "help": text}
-        if field.type != "bool":
-            choices = field.metadata.get("choices")
-            kind = click.Choice(choices) if choices else _TYPES[str(field.type)]
-            settings = {"type": kind, "help": f"{text} {default(field)}"}
+        text, choices = str(field.metadata["help"]), field.metadata.get("choices")
+        kind, parse = str(field.type).removesuffix(" | None"), field.metadata.get("parse")
+        settings: dict[str, Any] = {"help": f"{text} {default(field)}".rstrip()}
+        if kind == "bool":
+            settings = {"is_flag": True, "help": text}
+        elif parse is not None:
+            settings["callback"] = lambda _, __, given: None if given is None else parse(given)
+        elif kind == "tuple[str, ...]":
+            settings["multiple"] = True
+        else:
+            settings["type"] = click.Choice(choices) if choices else _TYPES[kind]
         return click.option(flag_of(field), prefix + field.name, default=None, **settings)
 
     return together(*map(option, fields))

@@ -73,7 +73,7 @@ WRONG_USAGE = {
         ("run --output bundle --target onnx-int4", 2, "no target 'onnx-int4'"),
         ("run --output bundle --beam-size 0", 2, "--beam-size is 0"),
         ("run --output bundle --max-source-length 1", 2, "--max-source-length is 1"),
-        ("run --output bundle --disable-pass search", 2, "no pass 'search'"),
+        ("run --output bundle --disable-pass search", 2, "no pass to leave out 'search'"),
     ],
     "data": [("prepare --from a b --valid a b --output d --max-length-ratio 0", 2, "-ratio is 0")],
 }

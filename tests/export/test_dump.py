@@ -13,7 +13,7 @@ from support.graphs import Array, build, node, weights
 
 from translate_trt.export.build_options import BuildOptions
 from translate_trt.export.compile import compile_bundle
-from translate_trt.export.contract import model_contract
+from translate_trt.export.contract import ensemble_contract
 from translate_trt.export.dump import Dump
 from translate_trt.runtime.bundle.contract import request_values
 from translate_trt.runtime.errors import OutputError
@@ -67,7 +67,9 @@ def test_every_stage_computes_the_same(dumped: Path, checkpoint: Checkpoint) -> 
     encoded = run(first, feeds)
     for stage in others:
         assert_equal(run(stage, feeds), encoded, stage)
-    state = model_contract(checkpoint.model, attention=True).initial_state(2, 3, START, slots=12)
+    state = ensemble_contract([checkpoint.model], attention=True).initial_state(
+        2, 3, START, slots=12
+    )
     request = request_values([SearchOptions()] * 2, np.array([9, 9]), 3)
     first, *others = stages(dumped, "step")
     for _ in range(3):

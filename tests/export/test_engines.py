@@ -564,11 +564,11 @@ def test_profiles_that_do_not_fit_the_bundle(profiles: str, match: str) -> None:
         ({"profiles": (Profile(9, 4),), "max_batch": 8}, "max_batch"),
         ({"profiles": (Profile(1, 4),), "max_batch": 8}, "many sentences"),
         ({"profiles": (Profile(9, 4),) * 2}, "profiles contain duplicates"),
-        ({"optimization_level": 6}, "must be from 0 to 5"),
+        ({"optimization_level": 6}, "at least 0 and less than 6"),
         ({"workspace_mib": 0}, "workspace_mib is 0"),
         ({"hardware_compatible": "all"}, "same_compute_capability"),
         ({"compute_capabilities": ("sm86",)}, "write 8.6"),
-        ({"compute_capabilities": ("8.6", "8.6")}, "contains duplicates"),
+        ({"compute_capabilities": ("8.6", "8.6")}, "contain duplicates"),
         ({"compute_capabilities": ("8.6", "current")}, "cannot be combined"),
     ],
 )

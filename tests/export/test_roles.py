@@ -11,7 +11,7 @@ import pytest
 from support.models import SHAPES
 
 from translate_trt.export.compile import trace_graphs
-from translate_trt.export.contract import model_contract
+from translate_trt.export.contract import ensemble_contract
 from translate_trt.export.passes.base import constant, is_embedding
 from translate_trt.export.passes.expectations import ModelShape
 from translate_trt.export.passes.pipeline import run_passes
@@ -37,7 +37,7 @@ pytestmark = pytest.mark.slow
 
 def traced(checkpoint: Checkpoint, **changes: Any) -> dict[str, ir.Model]:
     config = dataclasses.replace(checkpoint.model, **changes)
-    model, contract = Transformer(config).eval(), model_contract(config)
+    model, contract = Transformer(config).eval(), ensemble_contract([config])
     return trace_graphs(model, Limits(48, 98), contract, DYNAMIC_OPSET)
 
 
@@ -125,7 +125,7 @@ def test_the_largest_magnitude_of_merged_matrices() -> None:
 def test_every_matmul_has_its_recorded_scale(shape: str, checkpoint: Checkpoint) -> None:
     """No pass loses a scale, and no expected match is missing, whatever the model's shape."""
     config = dataclasses.replace(checkpoint.model, **SHAPES[shape])
-    model, contract = Transformer(config).eval(), model_contract(config)
+    model, contract = Transformer(config).eval(), ensemble_contract([config])
     names = list(matmul_weights(model))
     magnitudes = {name: 1 + index / len(names) for index, name in enumerate(names)}
     graphs = trace_graphs(model, Limits(48, 98), contract, DYNAMIC_OPSET, None, magnitudes)
@@ -169,7 +169,7 @@ def test_every_matmul_has_its_recorded_scale(shape: str, checkpoint: Checkpoint)
 
 def test_other_precisions_ignore_recorded_scales(checkpoint: Checkpoint) -> None:
     config, limits = checkpoint.model, Limits(48, 98)
-    model, contract = Transformer(config).eval(), model_contract(config)
+    model, contract = Transformer(config).eval(), ensemble_contract([config])
     magnitudes = dict.fromkeys(matmul_weights(model), 2.0)
     plain = trace_graphs(model, limits, contract, DYNAMIC_OPSET)
     recorded = trace_graphs(model, limits, contract, DYNAMIC_OPSET, None, magnitudes)

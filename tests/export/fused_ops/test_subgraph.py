@@ -13,7 +13,7 @@ from onnx_ir.passes import common
 from support.graphs import Array, Axes, build, feeds, node, operators, run
 
 from translate_trt.export.compile import trace_graphs
-from translate_trt.export.contract import GraphLayout, model_contract
+from translate_trt.export.contract import GraphLayout, ensemble_contract
 from translate_trt.export.fused_ops.declarations import DOMAIN
 from translate_trt.export.fused_ops.fuse import FuseOps
 from translate_trt.export.fused_ops.matching import FusedNode, add_functions
@@ -146,7 +146,7 @@ def test_functions_have_the_same_order_in_every_process() -> None:
 
 
 def trace_step(checkpoint: Checkpoint, layout: GraphLayout, opset: int) -> ir.Model:
-    contract = model_contract(checkpoint.model, layout=layout)
+    contract = ensemble_contract([checkpoint.model], layout=layout)
     return trace_graphs(checkpoint.load_model(), Limits(48, 98), contract, opset)["step"]
 
 

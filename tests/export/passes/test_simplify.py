@@ -18,7 +18,7 @@ from support.graphs import (
 )
 
 from translate_trt.export.compile import trace_graphs
-from translate_trt.export.contract import model_contract
+from translate_trt.export.contract import ensemble_contract
 from translate_trt.export.passes.simplify import KeepSizes, Simplify, optimize
 from translate_trt.export.targets import DYNAMIC_OPSET
 from translate_trt.runtime.bundle.manifest import Limits
@@ -70,7 +70,7 @@ def test_outputs_that_are_equal_keep_their_names() -> None:
 def test_rules_tried_at_their_operators_alone_find_the_same(
     role: str, checkpoint: Checkpoint
 ) -> None:
-    contract = model_contract(checkpoint.model, attention=True)
+    contract = ensemble_contract([checkpoint.model], attention=True)
     traced = trace_graphs(checkpoint.load_model(), Limits(48, 98), contract, DYNAMIC_OPSET)[role]
     ours, theirs = traced.clone(), traced.clone()
     optimize(ours)
