@@ -69,7 +69,7 @@ class BuildOptions:
     )  # fmt: skip
     beam_size: int = setting(
         4, "Beam size of engines and torch targets; other targets take any.",
-        least=1, below=_MOST_BEAMS + 1,
+        least=1, most=_MOST_BEAMS,
     )  # fmt: skip
     all_options: bool = setting(
         False, "Engines, torch: compile penalties, banned tokens, sampling and constraints (rules "

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from translate_trt.runtime.errors import OptionError
+
+_LIMITS: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {
+    "least": ("at least", operator.ge),
+    "above": ("greater than", operator.gt),
+    "most": ("at most", operator.le),
+    "below": ("less than", operator.lt),
+}
 
 
 def setting(
@@ -17,7 +25,8 @@ def setting(
     *,
     least: float | None = None,
     above: float | None = None,
-    below: float = math.inf,
+    most: float | None = None,
+    below: float | None = None,
     imported: bool = False,
     flag: str | None = None,
     parse: Callable[[str], Any] | None = None,
@@ -30,14 +39,17 @@ def setting(
         choices: Allowed values; empty for any.
         least: Smallest value.
         above: Number that values exceed.
+        most: Largest value.
         below: Number that values do not reach.
         imported: Only imported models (docs/import.md) may differ from the default.
         flag: Command-line flag, if not named after the field.
         parse: Reads the value of the flag; None for fields of plain types.
     """
+    if below is None and (least is not None or above is not None):
+        below = math.inf  # refuses infinity
     metadata = {
-        "help": description, "choices": choices, "least": least, "above": above, "below": below,
-        "imported": imported, "flag": flag, "parse": parse,
+        "help": description, "choices": choices, "least": least, "above": above, "most": most,
+        "below": below, "imported": imported, "flag": flag, "parse": parse,
     }  # fmt: skip
     return dataclasses.field(default=default, metadata=metadata)
 
@@ -54,17 +66,13 @@ def check_settings(settings: Any) -> None:
         given = getattr(settings, field.name)
         for value in given if isinstance(given, tuple) else (given,):
             if value is not None and "help" in field.metadata:
-                _check(field.name, value, **field.metadata)
+                _check(field.name, value, field.metadata)
 
 
-def _check(
-    name: str, value: Any, *, choices: tuple[str, ...], least: float | None, above: float | None,
-    below: float, **_: Any,
-) -> None:  # fmt: skip
-    if choices and value not in choices:
-        raise OptionError(f"{name} {value!r}: choose {', '.join(choices)}.")
-    if least is not None and not least <= value < below:
-        limit = "" if below == math.inf else f" and less than {below:g}"
-        raise OptionError(f"{name} is {value}; it must be at least {least:g}{limit}.")
-    if above is not None and not above < value < below:
-        raise OptionError(f"{name} is {value}; it must be greater than {above:g}.")
+def _check(name: str, value: Any, limits: Mapping[str, Any]) -> None:
+    if limits["choices"] and value not in limits["choices"]:
+        raise OptionError(f"{name} {value!r}: choose {', '.join(limits['choices'])}.")
+    known = [(limits[key], *rule) for key, rule in _LIMITS.items() if limits[key] is not None]
+    if not all(fits(value, limit) for limit, _, fits in known):
+        words = [f"{text} {limit:g}" for limit, text, _ in known if limit != math.inf]
+        raise OptionError(f"{name} is {value}; it must be {' and '.join(words)}.")

@@ -14,15 +14,16 @@ from translate_trt.export.distillation.distillation_options import (
     DistillationOptions,
     Student,
 )
-from translate_trt.export.distillation.selection_options import METRICS, SelectionOptions
+from translate_trt.export.distillation.selection_options import SelectionOptions
 from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.bundle.term_annotation import FORMS
 from translate_trt.runtime.cli.bundle_flags import BUNDLE
-from translate_trt.runtime.cli.command import Command, given, take
+from translate_trt.runtime.cli.command import Command, given
 from translate_trt.runtime.cli.names import (
     PATH,
     default_note,
     field_options,
+    note_of_value,
     output_option,
     processes_flag,
 )
@@ -49,6 +50,7 @@ _TRAINING = [
     *(field for field in dataclasses.fields(TrainConfig) if field.name not in _OF_DATA),
     *(field for field in dataclasses.fields(ModelConfig) if field.name in DROPOUTS),
 ]
+_SELECTION = dataclasses.fields(SelectionOptions)
 #: Flags that are fields of `DistillationOptions`, and of `Resources`.
 _INPUTS = (
     "sources", "references", "valid", "test", "teacher_target", "targets", "beams", "rounds",
@@ -91,19 +93,7 @@ def _default(field: dataclasses.Field[Any]) -> str:
 )  # fmt: skip
 @output_option("Directory for all results.")
 @click.option("--force", is_flag=True, help="Repeat stages whose inputs or settings have changed.")
-@click.option(
-    "--n-best", "hypotheses", type=click.IntRange(min=1),
-    help="Hypotheses of the teacher per line. [8 with references, else 1]",
-)  # fmt: skip
-@click.option(
-    "--metric", type=click.Choice(METRICS), default="bleu", show_default=True,
-    help="Sentence metric that compares hypotheses with the reference.",
-)  # fmt: skip
-@click.option(
-    "--keep", type=float, default=1.0, show_default=True,
-    help="Share of the pairs to keep: those that the teacher finds most probable per token.",
-)  # fmt: skip
-@click.option("--keep-references", is_flag=True, help="Train on the references, too.")
+@field_options(_SELECTION, note_of_value)
 @click.option(
     "--target", "targets", multiple=True, default=TARGETS, show_default=True,
     help="Target of the students' bundles, the default first; repeatable.",
@@ -177,7 +167,9 @@ def distill(
     options = DistillationOptions(
         teacher=teacher,
         students=parsed,
-        selection=take(flags, SelectionOptions),
+        selection=SelectionOptions(
+            **given({field.name: flags.pop(field.name) for field in _SELECTION})
+        ),
         prepare=PrepareOptions(**prepare),
         terminology=take_terminology(flags),
         annotated=annotated,

@@ -13,7 +13,7 @@ import click
 from translate_trt.export.build_options import BuildOptions
 from translate_trt.export.engines.options import EngineOptions
 from translate_trt.runtime.cli.command import Command, given
-from translate_trt.runtime.cli.names import PATH, default_note, field_options, output_option
+from translate_trt.runtime.cli.names import PATH, field_options, note_of_value, output_option
 from translate_trt.runtime.errors import OptionError, TranslateTrtError
 from translate_trt.runtime.io.outputs import check_apart
 from translate_trt.runtime.io.report import columns
@@ -25,11 +25,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("translate_trt")
 
 
-def _note(field: dataclasses.Field[Any]) -> str:
-    """Return the default of an option whose help text does not describe it."""
-    return "" if field.default in (None, ()) else default_note(field)
-
-
 @click.command(cls=Command)
 @click.argument("checkpoints", nargs=-1, required=True, metavar="CHECKPOINT...", type=PATH)
 @output_option("The bundle to write.")
@@ -39,7 +34,7 @@ def _note(field: dataclasses.Field[Any]) -> str:
     help="Compile several checkpoints of one vocabulary as an ensemble, into one step graph.",
 )
 @field_options(
-    [field for field in dataclasses.fields(BuildOptions) if field.name != "engines"], _note
+    [field for field in dataclasses.fields(BuildOptions) if field.name != "engines"], note_of_value
 )
 @click.option(
     "--explain",
@@ -47,7 +42,7 @@ def _note(field: dataclasses.Field[Any]) -> str:
     help="Print what each pass did to each graph and what it left alone.",
 )
 @field_options(
-    [field for field in dataclasses.fields(EngineOptions) if field.name != "cache"], _note
+    [field for field in dataclasses.fields(EngineOptions) if field.name != "cache"], note_of_value
 )
 @click.option(
     "--engine-cache",

@@ -4,35 +4,29 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from translate_trt.runtime.errors import OptionError
-
-#: Sentence metrics that compare a hypothesis with the reference.
-METRICS = ("bleu", "chrf")
+from translate_trt.train.setting import check_settings, setting
 
 
 @dataclass(frozen=True)
 class SelectionOptions:
     """Options of the selection.
 
-    Attributes:
-        hypotheses: Hypotheses of the teacher per line; None: 8 with references, 1 without.
-        metric: Sentence metric that compares hypotheses with the reference.
-        keep: Share of the pairs to keep, those with the highest log-probability per token.
-        keep_references: Train on the references, too.
-
     Raises:
         OptionError: A value is out of range.
     """
 
-    hypotheses: int | None = None
-    metric: str = "bleu"
-    keep: float = 1.0
-    keep_references: bool = False
+    hypotheses: int | None = setting(
+        None, "Hypotheses of the teacher per line. [8 with references, else 1]",
+        flag="--n-best", least=1,
+    )  # fmt: skip
+    metric: str = setting(
+        "bleu", "Sentence metric that compares hypotheses with the reference.", ("bleu", "chrf")
+    )
+    keep: float = setting(
+        1.0, "Share of the pairs to keep: those that the teacher finds most probable per token.",
+        above=0, most=1,
+    )  # fmt: skip
+    keep_references: bool = setting(False, "Train on the references, too.")
 
     def __post_init__(self) -> None:
-        if self.hypotheses is not None and self.hypotheses < 1:
-            raise OptionError(f"hypotheses is {self.hypotheses}; it must be at least 1.")
-        if self.metric not in METRICS:
-            raise OptionError(f"metric {self.metric!r}: choose {' or '.join(METRICS)}.")
-        if not 0.0 < self.keep <= 1.0:
-            raise OptionError(f"keep is {self.keep}; it must be above 0 and at most 1.")
+        check_settings(self)

@@ -86,7 +86,7 @@ class EngineOptions:
     # ---- speed ----
     optimization_level: int = setting(
         3, "Engines: from 0, the fastest build, to 5, the longest search for fast kernels.",
-        least=0, below=6,
+        least=0, most=5,
     )  # fmt: skip
     tf32: bool = setting(False, "Engines: allow TF32 in fp32 matmuls (10 bits).")
     workspace_mib: int | None = setting(

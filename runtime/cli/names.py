@@ -36,6 +36,11 @@ def default_note(field: dataclasses.Field[Any]) -> str:
     return f"[{field.default:,}]" if isinstance(field.default, int) else f"[{field.default}]"
 
 
+def note_of_value(field: dataclasses.Field[Any]) -> str:
+    """Return `default_note`; nothing if the field has no value by default."""
+    return "" if field.default in (None, ()) else default_note(field)
+
+
 def field_options(
     fields: Iterable[dataclasses.Field[Any]],
     default: Callable[[dataclasses.Field[Any]], str],

@@ -120,7 +120,7 @@ def test_stages_are_kept(checkpoint: Checkpoint, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--beam-size", 257], "at least 1 and less than 257"),
+        (["--beam-size", 257], "at least 1 and at most 256"),
         (["--target", "tensorrt-rtx-fp16", "--beam-size", 250], "too large for a vocabulary"),
         (
             ["--target", "tensorrt-rtx-fp16", "--profiles", "1x8"],

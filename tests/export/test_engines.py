@@ -564,7 +564,7 @@ def test_profiles_that_do_not_fit_the_bundle(profiles: str, match: str) -> None:
         ({"profiles": (Profile(9, 4),), "max_batch": 8}, "max_batch"),
         ({"profiles": (Profile(1, 4),), "max_batch": 8}, "many sentences"),
         ({"profiles": (Profile(9, 4),) * 2}, "profiles contain duplicates"),
-        ({"optimization_level": 6}, "at least 0 and less than 6"),
+        ({"optimization_level": 6}, "at least 0 and at most 5"),
         ({"workspace_mib": 0}, "workspace_mib is 0"),
         ({"hardware_compatible": "all"}, "same_compute_capability"),
         ({"compute_capabilities": ("sm86",)}, "write 8.6"),

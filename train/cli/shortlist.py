@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from translate_trt.runtime.cli.command import Command
-from translate_trt.runtime.cli.names import PATH, output_option, processes_flag
+from translate_trt.runtime.cli.command import Command, given
+from translate_trt.runtime.cli.names import (
+    PATH,
+    default_note,
+    field_options,
+    output_option,
+    processes_flag,
+)
 from translate_trt.runtime.cli.output import print_lines
 from translate_trt.runtime.cores import available_cores
 from translate_trt.runtime.errors import OptionError
@@ -25,8 +32,6 @@ if TYPE_CHECKING:
     from translate_trt.train.worker_processes import WorkerPool
 
 log = logging.getLogger("translate_trt")
-
-_DEFAULT = ShortlistSize()
 
 
 @click.command(cls=Command)
@@ -44,27 +49,7 @@ _DEFAULT = ShortlistSize()
     help="Tokenizer for --text: a .spm file, or the directory of a run, a checkpoint or a bundle.",
 )
 @output_option("File to write.")
-@click.option(
-    "--frequent",
-    type=click.IntRange(min=1),
-    default=_DEFAULT.frequent,
-    show_default=True,
-    help="F: number of most frequent target tokens, which are in every list.",
-)
-@click.option(
-    "--best",
-    type=click.IntRange(min=1),
-    default=_DEFAULT.best,
-    show_default=True,
-    help="C: maximum number of translations of a source token.",
-)
-@click.option(
-    "--min-probability",
-    type=float,
-    default=_DEFAULT.min_probability,
-    show_default=True,
-    help="Minimum probability of a translation.",
-)
+@field_options(dataclasses.fields(ShortlistSize), default_note)
 @click.option(
     "--iterations",
     type=click.IntRange(min=1),
@@ -89,14 +74,12 @@ def shortlist(
     text: tuple[Path, Path] | None,
     tokenizer: Path | None,
     out: Path,
-    frequent: int,
-    best: int,
-    min_probability: float,
     iterations: int,
     pairs: int | None,
     coverage: tuple[Path, Path] | None,
     workers: int | None,
     force: bool,
+    **flags: Any,
 ) -> None:
     """Learn a lexical shortlist from the text that a model was trained on.
 
@@ -117,7 +100,7 @@ def shortlist(
     from translate_trt.train.shortlist.table import is_shortlist
     from translate_trt.train.worker_processes import WorkerPool
 
-    size = ShortlistSize(frequent, best, min_probability)
+    size = ShortlistSize(**given(flags))
     if prepared is not None and (text or tokenizer):
         raise OptionError(
             "--data includes text and tokenizer; leave out --text and --tokenizer, or --data."
