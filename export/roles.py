@@ -17,7 +17,7 @@ import onnx_ir as ir
 #: A table whose rows are looked up by token. Tables of positions have no role: they are small, and
 #: keep their precision.
 EMBEDDING = "embedding"
-#: A tensor of the residual stream (residual_stream.py), which fusions keep as an output.
+#: A tensor of the residual stream (taps.py), which fusions keep as an output.
 RESIDUAL = "residual"
 
 _KEY = "translate_trt.role"

@@ -30,7 +30,7 @@ from translate_trt.runtime.bundle.term_annotation import TermAnnotation
 from translate_trt.runtime.errors import BundleError, CheckpointError, OptionError
 from translate_trt.runtime.interface.search_options import MAX_EXTRA_LENGTH
 from translate_trt.runtime.io.atomic_files import new_directory
-from translate_trt.runtime.io.outputs import Kind
+from translate_trt.runtime.io.outputs import Kind, object_in
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.train.activation_scales import parse_activation_scales, write_activation_scales
 from translate_trt.train.config import (
@@ -74,19 +74,17 @@ def imported_files(directory: Path) -> set[str] | None:
 
 def _recipe(directory: Path) -> dict[str, Any] | None:
     """Return the `train` section of a checkpoint's config.json; None if there is no checkpoint."""
-    try:
-        values = json.loads((directory / "config.json").read_bytes())
-        if isinstance(values["format_version"], int) and isinstance(values["model"], dict):
-            return dict(values["train"])
-    except (OSError, ValueError, RecursionError, TypeError, KeyError):
-        pass
+    values = object_in(directory / CONFIG)
+    if isinstance(values.get("format_version"), int) and isinstance(values.get("model"), dict):
+        recipe = values.get("train")
+        return recipe if isinstance(recipe, dict) else None
     return None
 
 
 #: Relative paths of all files that a checkpoint may have.
 CHECKPOINT_FILES = {
-    "config.json",
-    "model.safetensors",
+    CONFIG,
+    WEIGHTS,
     TOKENIZER,
     *TOKENIZERS,
     SHORTLIST,
@@ -214,7 +212,7 @@ class Checkpoint(DecodingDefaults):
             return SearchOptions(**self.search)
         except (TypeError, OptionError) as error:
             raise CheckpointError(
-                f"{self.path / 'config.json'}: the field 'search' is damaged: {error}"
+                f"{self.path / CONFIG}: the field 'search' is damaged: {error}"
             ) from error
 
     def check_languages(self, options: SearchOptions) -> None:
@@ -473,14 +471,11 @@ def save_imported(
     model: Transformer,
     tokenizers: tuple[bytes, bytes],
     origin: dict[str, Any],
-    search: dict[str, Any],
-    prompt: Prompt,
-    languages: tuple[str | None, str | None] = (None, None),
+    decoding: DecodingDefaults,
     force: bool = False,
     inputs: Sequence[Path] = (),
     shortlist: Shortlist | None = None,
     activation_scales: Mapping[str, float] | None = None,
-    alignment_heads: AttentionHeads | None = None,
 ) -> None:
     """Write a checkpoint of an imported model.
 
@@ -489,21 +484,17 @@ def save_imported(
         model: Model with its weights.
         tokenizers: Contents of the SentencePiece models of source and target.
         origin: Recorded instead of a recipe: `imported_from`, and `max_length` in tokens.
-        search: Recommended search options (`SearchOptions`) by name.
-        prompt: Control tokens before source and target.
-        languages: Source and target language codes, for the record.
+        decoding: Decoding defaults.
         force: Replace an existing imported checkpoint.
         inputs: Files and directories that the model was read from.
         shortlist: Lexical shortlist of the model.
         activation_scales: Largest magnitude of the input of each matmul, by the names of
             `matmul_weights` (activation_scales.py), for a model that keeps recorded ones.
-        alignment_heads: Cross-attention that the toolkit takes alignments from.
 
     Raises:
         OutputError: The directory exists or overlaps the inputs, or the disk is full or not
             writable.
     """
-    decoding = DecodingDefaults(*languages, search, prompt, alignment_heads)
     with new_directory(path, force, kind=IMPORTED, inputs=inputs) as directory:
         _write(
             directory, model.state_dict(), model.config, origin, tokenizers, decoding,

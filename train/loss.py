@@ -113,8 +113,7 @@ def _online_method(
     Two passes over the logits: the first updates maximum, sum of exponentials and sum of each row,
     the second writes the gradient.
     """
-    banned = _mask(banned_tokens, logits.shape[1])
-    size = logits.shape[1] if banned_tokens is None else logits.shape[1] - len(banned_tokens)
+    banned, size = _mask(banned_tokens, logits.shape[1])
     rows = torch.arange(len(logits), device=logits.device)
     target_logits = logits[rows, targets].float()
     if bias is not None:
@@ -152,12 +151,12 @@ def _online_method(
     return _sums(log_total, target_logits, sum_logits / size, smoothing)
 
 
-def _mask(tokens: Tensor | None, size: int) -> Tensor | None:
-    """Return a mask [size] of the tokens [n], or None."""
+def _mask(tokens: Tensor | None, size: int) -> tuple[Tensor | None, int]:
+    """Return a mask [size] of the tokens [n], if any, and the number of other tokens."""
     if tokens is None:
-        return None
+        return None, size
     mask = torch.zeros(size, dtype=torch.bool, device=tokens.device)
-    return mask.index_fill_(0, tokens, True)
+    return mask.index_fill_(0, tokens, True), size - len(tokens)
 
 
 def _fusible_method(
@@ -213,10 +212,9 @@ def _compiled_method(
     banned_tokens: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     """Compute what `_rows_method` does, by compiled code that holds no float32 logits."""
-    size = logits.shape[1] if banned_tokens is None else logits.shape[1] - len(banned_tokens)
     # Only with a known V does torch 2.13 fuse maximum and sum of a row into one pass.
     torch._dynamo.mark_static(logits, 1)
-    banned = _mask(banned_tokens, logits.shape[1])
+    banned, size = _mask(banned_tokens, logits.shape[1])
     return _compiled()(logits, targets, smoothing, bias, banned, size)
 
 

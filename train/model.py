@@ -445,8 +445,8 @@ class Transformer(nn.Module):
             None if config.shares_output else nn.Parameter(torch.empty(size, width))
         )
         self.output_bias = nn.Parameter(torch.zeros(size)) if config.output_bias else None
-        self.source_embedding_norm = self._embedding_norm()
-        self.embedding_norm = self._embedding_norm()
+        self.source_embedding_norm = self._norm(config.norm_embedding)
+        self.embedding_norm = self._norm(config.norm_embedding)
         self.positions = Positions(config)
         own = config.own_target_positions and config.longest is not None
         self.own_target_positions = Positions(config) if own else None
@@ -455,22 +455,15 @@ class Transformer(nn.Module):
         self.decoder = nn.ModuleList(
             DecoderLayer(config) for _ in range(config.distinct_decoder_layers)
         )
-        self.encoder_norm = self._last_norm()
-        self.decoder_norm = self._last_norm()
+        # The residual sum of a pre-norm stack is not normalized.
+        self.encoder_norm = self._norm(config.norm == "pre")
+        self.decoder_norm = self._norm(config.norm == "pre")
         self.reset_parameters()
 
-    def _last_norm(self) -> nn.Module:
-        """Make the LayerNorm after a pre-norm stack, whose residual sum is not normalized."""
+    def _norm(self, present: bool) -> nn.Module:
+        """Make a LayerNorm, or nothing in its place."""
         config = self.config
-        if config.norm == "post":
-            return nn.Identity()
-        return nn.LayerNorm(config.d_model, eps=config.layer_norm_epsilon)
-
-    def _embedding_norm(self) -> nn.Module:
-        config = self.config
-        if not config.norm_embedding:
-            return nn.Identity()
-        return nn.LayerNorm(config.d_model, eps=config.layer_norm_epsilon)
+        return nn.LayerNorm(config.d_model, config.layer_norm_epsilon) if present else nn.Identity()
 
     @property
     def source_end(self) -> bool:

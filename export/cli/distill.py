@@ -12,9 +12,9 @@ import click
 from translate_trt.export.distillation.distillation_options import (
     TARGETS,
     DistillationOptions,
+    SelectionOptions,
     Student,
 )
-from translate_trt.export.distillation.selection_options import SelectionOptions
 from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.bundle.term_annotation import FORMS
 from translate_trt.runtime.cli.bundle_flags import BUNDLE
@@ -26,6 +26,7 @@ from translate_trt.runtime.cli.names import (
     note_of_value,
     output_option,
     processes_flag,
+    torch_device_option,
 )
 from translate_trt.runtime.cli.output import print_lines
 from translate_trt.runtime.cli.search_flags import (
@@ -109,10 +110,7 @@ def _default(field: dataclasses.Field[Any]) -> str:
 )  # fmt: skip
 @processes_flag
 @click.option("--address", help="Ray cluster that translates, host:port or auto. [this machine]")
-@click.option(
-    "--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True,
-    help="Device of the training.",
-)  # fmt: skip
+@torch_device_option("Device of the training")
 @click.option(
     "--processes", type=click.IntRange(min=1), default=1, show_default=True,
     help="Processes that train a student together, one per GPU.",

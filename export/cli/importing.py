@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,15 +18,27 @@ if TYPE_CHECKING:
     from translate_trt.export.importers.imported import Imported
 
 
-def _destination(importer: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of every importer; all other paths are inputs."""
+def _saved(importer: Callable[..., Imported]) -> Callable[..., Any]:
+    """Add the options of the result, and save what an importer returns; its paths are inputs."""
 
     @functools.wraps(importer)
-    def command(**arguments: Any) -> Any:
-        check_apart(arguments["out"], _inputs(arguments))  # before a large model is read
-        return importer(**arguments)
+    def command(
+        out: Path, languages: tuple[str | None, str | None], force: bool, **arguments: Any
+    ) -> None:
+        inputs = [x for x in arguments.values() if isinstance(x, Path)]
+        check_apart(out, inputs)  # before a large model is read
+        imported = importer(**arguments)
+        imported.save(out, languages, force, inputs)
+        config = imported.model.config
+        parameters = sum(parameter.numel() for parameter in imported.model.parameters())
+        shortlist = "" if imported.shortlist is None else ", with its shortlist"
+        scales = "" if imported.activation_scales is None else ", with its activation scales"
+        click.echo(
+            f"{out}: {config.encoder_layers} + {config.decoder_layers} layers, {parameters:,} "
+            f"parameters{shortlist}{scales}"
+        )
 
-    decorated: Callable[..., Any] = together(
+    return together(
         output_option("The checkpoint to write."),
         click.option(
             "--languages", nargs=2, metavar="SOURCE TARGET", default=(None, None),
@@ -34,12 +46,6 @@ def _destination(importer: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option("--force", is_flag=True, help="Replace the checkpoint at --output."),
     )(command)  # fmt: skip
-    return decorated
-
-
-def _inputs(arguments: Mapping[str, Any]) -> list[Path]:
-    """Return the files and directories that an importer reads."""
-    return [x for name, x in arguments.items() if name != "out" and isinstance(x, Path)]
 
 
 #: Separate SentencePiece models of source and target.
@@ -71,14 +77,15 @@ def import_() -> None:
 
 @import_.command()
 @click.argument("directory", type=PATH)
-@_destination
-def auto(directory: Path, **destination: Any) -> None:
+@_saved
+def auto(directory: Path) -> Imported:
     """Import DIRECTORY, a model of any format below, recognized by its files."""
     from translate_trt.export.importers.recognition import import_directory
 
-    model, imported = import_directory(directory, destination["languages"])
+    languages = click.get_current_context().params["languages"]
+    model, imported = import_directory(directory, languages)
     click.echo(f"{directory}: {model.title}")
-    _save(imported, **destination)
+    return imported
 
 
 @import_.command()
@@ -102,55 +109,53 @@ def auto(directory: Path, **destination: Any) -> None:
     "--target-prefix", metavar="TOKENS",
     help="Tokens that translations begin with, such as '{target_language}'.",
 )  # fmt: skip
-@_destination
+@_saved
 def ctranslate2(
     directory: Path,
     source_spm: Path | None,
     target_spm: Path | None,
     source_format: str | None,
     target_prefix: str | None,
-    **destination: Any,
-) -> None:
+) -> Imported:
     """Import DIRECTORY, which a converter of CTranslate2 wrote, in any precision."""
     from translate_trt.export.importers.ctranslate2.converted import import_ctranslate2
 
-    imported = import_ctranslate2(directory, source_spm, target_spm, source_format, target_prefix)
-    _save(imported, **destination)
+    return import_ctranslate2(directory, source_spm, target_spm, source_format, target_prefix)
 
 
 @import_.command()
 @click.argument("directory", type=PATH)
-@_destination
-def marian_hf(directory: Path, **destination: Any) -> None:
+@_saved
+def marian_hf(directory: Path) -> Imported:
     """Import DIRECTORY, a Marian model saved by Hugging Face transformers."""
     from translate_trt.export.importers.hugging_face.marian import import_marian
 
-    _save(import_marian(directory), **destination)
+    return import_marian(directory)
 
 
 @import_.command()
 @click.argument("directory", type=PATH)
 @_shared_spm_option
-@_destination
-def m2m100_hf(directory: Path, spm: Path | None, **destination: Any) -> None:
+@_saved
+def m2m100_hf(directory: Path, spm: Path | None) -> Imported:
     """Import DIRECTORY, an M2M100 or NLLB-200 model saved by Hugging Face transformers."""
     from translate_trt.export.importers.hugging_face.m2m100 import import_m2m100
 
-    _save(import_m2m100(directory, spm), **destination)
+    return import_m2m100(directory, spm)
 
 
 @import_.command()
 @click.argument("directory", type=PATH)
 @_shared_spm_option
-@_destination
-def bart_hf(directory: Path, spm: Path | None, **destination: Any) -> None:
+@_saved
+def bart_hf(directory: Path, spm: Path | None) -> Imported:
     """Import DIRECTORY, a BART or mBART-50 model saved by Hugging Face transformers.
 
     The tokenizer must be a SentencePiece model, like those of BARThez and mBART-50.
     """
     from translate_trt.export.importers.hugging_face.bart import import_bart
 
-    _save(import_bart(directory, spm), **destination)
+    return import_bart(directory, spm)
 
 
 @import_.command()
@@ -161,33 +166,30 @@ def bart_hf(directory: Path, spm: Path | None, **destination: Any) -> None:
 )  # fmt: skip
 @click.option("--target-dict", type=PATH, help="dict.*.txt of the target. Default: the source's.")
 @_spm_options
-@_destination
+@_saved
 def fairseq(
     checkpoint: Path,
     dictionary: Path,
     target_dict: Path | None,
     source_spm: Path | None,
     target_spm: Path | None,
-    **destination: Any,
-) -> None:
+) -> Imported:
     """Import CHECKPOINT, a Transformer that fairseq-train wrote."""
     from translate_trt.export.importers.fairseq import import_fairseq
 
     tokenizers = source_spm, target_spm
-    _save(import_fairseq(checkpoint, dictionary, target_dict, tokenizers), **destination)
+    return import_fairseq(checkpoint, dictionary, target_dict, tokenizers)
 
 
 @import_.command()
 @click.argument("checkpoint", type=PATH)
 @_spm_options
-@_destination
-def opennmt_py(
-    checkpoint: Path, source_spm: Path | None, target_spm: Path | None, **destination: Any
-) -> None:
+@_saved
+def opennmt_py(checkpoint: Path, source_spm: Path | None, target_spm: Path | None) -> Imported:
     """Import CHECKPOINT, a Transformer that OpenNMT-py's onmt_train wrote."""
     from translate_trt.export.importers.opennmt_py import import_opennmt_py
 
-    _save(import_opennmt_py(checkpoint, (source_spm, target_spm)), **destination)
+    return import_opennmt_py(checkpoint, (source_spm, target_spm))
 
 
 @import_.command()
@@ -218,7 +220,7 @@ def opennmt_py(
     "which clips no value and is faster.",
 )  # fmt: skip
 @_spm_options
-@_destination
+@_saved
 def marian(
     model: Path,
     vocab: Path | None,
@@ -229,8 +231,7 @@ def marian(
     keep_scales: bool,
     source_spm: Path | None,
     target_spm: Path | None,
-    **destination: Any,
-) -> None:
+) -> Imported:
     """Import MODEL, a Transformer that Marian trained.
 
     MODEL is model.npz, a .bin file of marian-conv, or the directory of a student of Firefox or
@@ -252,28 +253,12 @@ def marian(
                 "--vocab and --target-vocab are for a model's file; leave them out, or pass the "
                 f"file in {model} instead of the directory."
             )
-        imported = import_folder(model, tokenizers, file, keep_scales)
-    elif vocab is None:
+        return import_folder(model, tokenizers, file, keep_scales)
+    if vocab is None:
         raise OptionError(
             "--vocab is missing: pass the vocabulary of the source, or a directory with a model, "
             "its vocabularies and its shortlist."
         )
-    else:
-        imported = import_marian_model(
-            model, vocab, target_vocab, tokenizers, file, recorded_scales=keep_scales
-        )
-    _save(imported, **destination)
-
-
-def _save(
-    imported: Imported, out: Path, languages: tuple[str | None, str | None], force: bool
-) -> None:
-    imported.save(out, languages, force, _inputs(click.get_current_context().params))
-    config = imported.model.config
-    parameters = sum(parameter.numel() for parameter in imported.model.parameters())
-    shortlist = "" if imported.shortlist is None else ", with its shortlist"
-    scales = "" if imported.activation_scales is None else ", with its activation scales"
-    click.echo(
-        f"{out}: {config.encoder_layers} + {config.decoder_layers} layers, {parameters:,} "
-        f"parameters{shortlist}{scales}"
+    return import_marian_model(
+        model, vocab, target_vocab, tokenizers, file, recorded_scales=keep_scales
     )

@@ -14,7 +14,7 @@ from translate_trt.runtime.cli.command import Command, given
 from translate_trt.runtime.cli.names import PATH, threads_flag
 from translate_trt.runtime.cli.search_flags import language_flags
 from translate_trt.runtime.errors import TranslateTrtError
-from translate_trt.runtime.io.lines import open_input, read_lines, read_parallel
+from translate_trt.runtime.io.lines import open_input, read_lines
 
 
 @click.command(cls=Command)
@@ -107,19 +107,13 @@ def _compare_translations(
     from translate_trt.export.cli.verify_tables import parity_table
     from translate_trt.export.verify import parity
     from translate_trt.train.checkpoint import open_checkpoint
+    from translate_trt.train.data.text_sources import read_sides
 
-    lines = list(read_parallel(*test_set))
+    lines, reference = read_sides(*test_set)
     parity.warn_of_few_lines(len(lines))
     first, *others = map(open_checkpoint, checkpoints)
     found = parity.verify(
-        bundle,
-        first,
-        [line for line, _ in lines],
-        [line for _, line in lines],
-        targets or None,
-        threads,
-        languages,
-        others,
+        bundle, first, lines, reference, targets or None, threads, languages, others
     )
     click.echo(parity_table(found))
     failed = [name for name, result in found.items() if not result.passed]

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from translate_trt.export.build_options import BuildOptions
-from translate_trt.export.distillation.selection_options import SelectionOptions
 from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.train.config import ModelConfig, TrainConfig, apply, check_trainable, preset
 from translate_trt.train.data.corpora import PrepareOptions
 from translate_trt.train.data.terminology import TerminologyOptions
+from translate_trt.train.setting import check_settings, setting
 
 #: Settings of a student that its training data determines.
 _OF_DATA = ("vocabulary_size", "max_length", "seed")
@@ -90,6 +90,31 @@ def _value(text: str, key: str, kind: str, value: str) -> Any:
         return {"int": int, "float": float}.get(kind, str)(value)
     except ValueError as error:
         raise OptionError(f"student {text!r}: {key} is {value!r}; it must be {kind}.") from error
+
+
+@dataclass(frozen=True)
+class SelectionOptions:
+    """Options of the selection.
+
+    Raises:
+        OptionError: A value is out of range.
+    """
+
+    hypotheses: int | None = setting(
+        None, "Hypotheses of the teacher per line. [8 with references, else 1]",
+        flag="--n-best", least=1,
+    )  # fmt: skip
+    metric: str = setting(
+        "bleu", "Sentence metric that compares hypotheses with the reference.", ("bleu", "chrf")
+    )
+    keep: float = setting(
+        1.0, "Share of the pairs to keep: those that the teacher finds most probable per token.",
+        above=0, most=1,
+    )  # fmt: skip
+    keep_references: bool = setting(False, "Train on the references, too.")
+
+    def __post_init__(self) -> None:
+        check_settings(self)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ import numpy as np
 import sacrebleu
 from numpy.typing import NDArray
 
-from translate_trt.export.distillation.selection_options import SelectionOptions
+from translate_trt.export.distillation.distillation_options import SelectionOptions
 from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.io.atomic_files import new_directory
 from translate_trt.runtime.io.outputs import Kind

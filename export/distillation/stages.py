@@ -47,7 +47,7 @@ from translate_trt.runtime.cores import available_cores
 from translate_trt.runtime.errors import InputError, TranslateTrtError
 from translate_trt.runtime.io.atomic_files import write_json
 from translate_trt.runtime.io.hashing import input_hash
-from translate_trt.runtime.io.lines import open_input, read_lines, read_parallel
+from translate_trt.runtime.io.lines import open_input, read_lines
 from translate_trt.runtime.io.locks import locked_directory
 from translate_trt.runtime.io.outputs import check_apart
 from translate_trt.runtime.json_lines import ScoredText, read_json_lines
@@ -59,7 +59,7 @@ from translate_trt.runtime.serve.corpus.run_options import CorpusOptions, Worker
 from translate_trt.train.checkpoint import WEIGHTS, Checkpoint, open_checkpoint
 from translate_trt.train.config import TOKENIZER, preset
 from translate_trt.train.data.prepare import INDEX, Preparation, prepare
-from translate_trt.train.data.text_sources import TextSource, language_of
+from translate_trt.train.data.text_sources import TextSource, language_of, read_sides
 from translate_trt.train.data.token_files import open_prepared
 from translate_trt.train.shortlist.learning import (
     Vocabularies,
@@ -376,13 +376,10 @@ class Distillation:
         bundle = home / "bundle"
 
         def run(_: bool) -> list[Path]:
-            lines = list(read_parallel(source, reference))
+            lines, references = read_sides(source, reference)
             warn_of_few_lines(len(lines))
             training = {name: one for name, one in made.items() if name.endswith(WEIGHTS)}
-            found = verify(
-                bundle, self._checkpoint(training),
-                [line for line, _ in lines], [line for _, line in lines],
-            )  # fmt: skip
+            found = verify(bundle, self._checkpoint(training), lines, references)
             for name, parity in found.items():
                 log.info(
                     "%s, %s: BLEU %.2f, %+.2f of PyTorch's", student.name, name, parity.bleu,
@@ -427,9 +424,8 @@ class Distillation:
         terminology = self._options.terminology
 
         def run(_: bool) -> list[Path]:
-            lines = list(read_parallel(*test))
             rows = measure(
-                self._systems(), [line for line, _ in lines], [line for _, line in lines],
+                self._systems(), *read_sides(*test),
                 BenchOptions(rounds=self._options.rounds, cores=self._resources.workers),
                 None if terminology is None else terminology.glossary(),
             )  # fmt: skip

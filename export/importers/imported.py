@@ -14,7 +14,7 @@ from translate_trt.runtime.bundle.attention_heads import AttentionHeads
 from translate_trt.runtime.bundle.prompt import Prompt
 from translate_trt.runtime.errors import InputError, OptionError
 from translate_trt.runtime.options import SearchOptions, whole_number
-from translate_trt.train.checkpoint import save_imported
+from translate_trt.train.checkpoint import DecodingDefaults, save_imported
 from translate_trt.train.config import ModelConfig
 from translate_trt.train.model import Transformer, sinusoid
 from translate_trt.train.shortlist.table import Shortlist
@@ -66,11 +66,11 @@ class Imported:
             OutputError: `path` exists and `force` is not set, `path` overlaps the `inputs` that
                 the model was read from, or writing fails.
         """
-        origin = {"imported_from": self.origin}
+        search = _SEARCH | self.search
         save_imported(
-            path, self.model, self.tokenizers, origin, _SEARCH | self.search, self.prompt,
-            languages, force, inputs, self.shortlist, self.activation_scales,
-            self.alignment_heads,
+            path, self.model, self.tokenizers, {"imported_from": self.origin},
+            DecodingDefaults(*languages, search, self.prompt, self.alignment_heads), force, inputs,
+            self.shortlist, self.activation_scales,
         )  # fmt: skip
 
 

@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 
 from translate_trt.export.contract import member_label
 from translate_trt.export.ensemble import labelled
-from translate_trt.export.residual_stream import LOGITS
-from translate_trt.export.taps import recording
+from translate_trt.export.taps import LOGITS, recording
 from translate_trt.export.verify.cpu_emulation import (
     emulated_contract,
     graphs_of,

@@ -117,6 +117,16 @@ threads_flag = click.option(
 processes_flag = click.option(
     "--workers", type=click.IntRange(min=1), help="Number of processes. [all cores]"
 )
+
+
+def torch_device_option(help: str) -> Callable[..., Any]:
+    """Create the option for the device on which PyTorch runs a model."""
+    return click.option(
+        "--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True,
+        help=f"{help}; auto: a GPU if there is one.",
+    )  # fmt: skip
+
+
 #: --output and --force of a command that writes lines.
 lines_output_options = together(
     output_option("File to write. [standard output, also -]", required=False, stdout=True),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from translate_trt.runtime.errors import OutputError
 from translate_trt.runtime.io.compression import beginning, compression_of
@@ -35,6 +37,15 @@ class Kind:
     name: str
     command: str
     files: Callable[[Path], Collection[str] | None]
+
+
+def object_in(path: Path) -> dict[str, Any]:
+    """Return the JSON object in a file that any program may have written; empty if it has none."""
+    try:
+        values = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return values if isinstance(values, dict) else {}
 
 
 # ---- outputs and inputs ----

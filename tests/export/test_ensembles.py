@@ -23,7 +23,7 @@ from translate_trt.export.compile import Compiled, Compiler, check_members, comp
 from translate_trt.export.contract import GraphLayout, ensemble_contract
 from translate_trt.export.ensemble import TotalProbability, share_tables
 from translate_trt.export.passes.pipeline import Report
-from translate_trt.export.residual_stream import stream
+from translate_trt.export.taps import stream
 from translate_trt.export.verify.layers import compare_layers
 from translate_trt.export.verify.parity import verify
 from translate_trt.runtime.bundle import contract_fields

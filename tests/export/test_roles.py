@@ -15,7 +15,6 @@ from translate_trt.export.contract import ensemble_contract
 from translate_trt.export.passes.base import constant, is_embedding
 from translate_trt.export.passes.expectations import ModelShape
 from translate_trt.export.passes.pipeline import run_passes
-from translate_trt.export.residual_stream import stream
 from translate_trt.export.roles import (
     EMBEDDING,
     RESIDUAL,
@@ -25,6 +24,7 @@ from translate_trt.export.roles import (
     remove_roles,
     set_input_magnitudes,
 )
+from translate_trt.export.taps import stream
 from translate_trt.export.targets import DYNAMIC_OPSET, TARGETS
 from translate_trt.export.trace import check
 from translate_trt.runtime.bundle.manifest import Limits

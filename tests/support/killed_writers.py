@@ -276,15 +276,14 @@ def verify(tokenizer: Path, checkpoint: Path, bundle: Path) -> Writer:
 
 
 def import_(tokenizer: Path, checkpoint: Path, bundle: Path) -> Writer:
-    from translate_trt.runtime.bundle.prompt import Prompt
-    from translate_trt.train.checkpoint import open_checkpoint, save_imported
+    from translate_trt.train.checkpoint import DecodingDefaults, open_checkpoint, save_imported
 
     models = tokenizer.read_bytes(), tokenizer.read_bytes()
 
     def write(directory: Path, version: str) -> None:
         model = open_checkpoint(checkpoint).load_model()
         origin, out = {"imported_from": "a test"}, directory / "checkpoint"
-        save_imported(out, model, models, origin, {}, Prompt(), (version, None), force=True)
+        save_imported(out, model, models, origin, DecodingDefaults(version), force=True)
 
     def version(directory: Path) -> str:
         found = open_checkpoint(directory / "checkpoint")

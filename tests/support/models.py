@@ -141,7 +141,8 @@ def save_imported_model(
     tokenizers = pieces.SerializeToString(), tokenizer.read_bytes()
     if not model.config.source_vocabulary_size:
         tokenizers = tokenizers[1], tokenizers[1]
-    save_imported(path, model, tokenizers, {"max_length": 48}, {"length_penalty": 1.0}, prompt)
+    decoding = DecodingDefaults(search={"length_penalty": 1.0}, prompt=prompt)
+    save_imported(path, model, tokenizers, {"max_length": 48}, decoding)
     return path
 
 

@@ -9,12 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.models import NO_PROMPT, save_model
+from support.models import save_model
 
 from translate_trt.runtime.errors import CheckpointError
 from translate_trt.runtime.io.hashing import sha256_of_file
 from translate_trt.train.activation_scales import matmul_weights
-from translate_trt.train.checkpoint import ACTIVATION_SCALES, open_checkpoint, save_imported
+from translate_trt.train.checkpoint import (
+    ACTIVATION_SCALES,
+    DecodingDefaults,
+    open_checkpoint,
+    save_imported,
+)
 from translate_trt.train.config import ModelConfig
 from translate_trt.train.model import Transformer
 
@@ -29,7 +34,7 @@ MAGNITUDES = {name: 0.1 + index / 7 for index, name in enumerate(matmul_weights(
 def save(path: Path, tokenizer: Path, magnitudes: Mapping[str, float] | None = MAGNITUDES) -> Path:
     spm = tokenizer.read_bytes()
     save_imported(
-        path, MODEL, (spm, spm), {"imported_from": "marian"}, {}, NO_PROMPT, force=True,
+        path, MODEL, (spm, spm), {"imported_from": "marian"}, DecodingDefaults(), force=True,
         activation_scales=magnitudes,
     )  # fmt: skip
     return path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -12,7 +13,7 @@ import click
 
 from translate_trt.runtime.bundle.manifest import MANIFEST_NAME, Manifest, read_manifest
 from translate_trt.runtime.cli.command import Command
-from translate_trt.runtime.cli.names import PATH, threads_flag
+from translate_trt.runtime.cli.names import PATH, threads_flag, torch_device_option
 from translate_trt.runtime.cli.output import print_json, print_lines
 from translate_trt.runtime.cli.search_flags import check_flags, replace_options, search_flags
 from translate_trt.runtime.cli.verbosity import progress_bar
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("translate_trt")
 
 _CHUNK_LINES = 1024  # lines per update of the progress bar; batches drain at the end of each
+
+
+_Translate = Callable[[list[str]], list[str]]
 
 
 @dataclass(frozen=True)
@@ -98,13 +102,7 @@ class _Row:
 )
 @search_flags
 @click.option("--target", help="Target of a bundle, such as onnx-int8. Default: the first.")
-@click.option(
-    "--device",
-    type=click.Choice(["auto", "cpu", "cuda"]),
-    default="auto",
-    show_default=True,
-    help="Device for checkpoints; auto: a GPU if there is one.",
-)
+@torch_device_option("Device for checkpoints")
 @threads_flag
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def evaluate(
@@ -153,10 +151,12 @@ def evaluate(
     others = [read(path) for path in more]
     lines = None if source is None else read(source)
     models = _Models(lines, search, target, device, threads, "evalb" in metrics)
-    found = [
-        models.open(path) if (path := resolve_bundle(name)).is_dir() else _file(name, read)
-        for name in systems
-    ]
+    found = []
+    for name in systems:
+        if (path := resolve_bundle(name)).is_dir():
+            found.append(models.open(path))
+        else:
+            found.append(_System(display_name(name), functools.partial(list, read(name))))
     if members:
         found.append(models.ensemble(members))
     if not found:
@@ -185,11 +185,6 @@ def _read_as_long(path: str, reference: str, right: Sequence[str]) -> list[str]:
             f"{len(right)}; their lines must correspond to each other."
         )
     return lines
-
-
-def _file(name: str, read: Callable[[str], list[str]]) -> _System:
-    texts = read(name)
-    return _System(display_name(name), lambda: texts)
 
 
 @dataclass(frozen=True)
@@ -221,28 +216,20 @@ class _Models:
     def _bundle(self, path: Path) -> _System:
         manifest = read_manifest(path)
         target = manifest.target(self.target).name
-        options = replace_options(manifest.search_options(), self.search)
-        manifest.check_languages(options)
-        lines = self._lines(path)
 
-        def texts() -> list[str]:
+        def load(options: SearchOptions) -> _Translate:
             from translate_trt.runtime.parsing import Parser
             from translate_trt.runtime.translator import Translator
 
             translator = Translator(path, target, threads=self.threads)
-            if self.trees:
-                parser = Parser(translator)
-                return _in_chunks(
-                    lambda chunk: [
-                        one.tree for one in parser.parse([line.split() for line in chunk], options)
-                    ],
-                    lines,
-                )
-            return _in_chunks(
-                lambda chunk: [found.text for found in translator.translate(chunk, options)], lines
-            )
+            if not self.trees:
+                return lambda lines: [one.text for one in translator.translate(lines, options)]
+            parser = Parser(translator)
+            return lambda lines: [
+                one.tree for one in parser.parse([line.split() for line in lines], options)
+            ]
 
-        return _System(f"{path} ({target})", texts, options, _target_language(options, manifest))
+        return self._system(f"{path} ({target})", manifest, load)
 
     def _checkpoints(self, paths: Sequence[Path], name: str) -> _System:
         from translate_trt.train.checkpoint import open_checkpoint
@@ -254,46 +241,39 @@ class _Models:
         )
         from translate_trt.train.trainer.distributed import choose_device, use_threads
 
-        checkpoints = [open_checkpoint(path) for path in paths]
+        first, *_ = checkpoints = [open_checkpoint(path) for path in paths]
         check_same_vocabulary(checkpoints)
-        options = replace_options(checkpoints[0].search_options(), self.search)
-        checkpoints[0].check_languages(options)
-        prompt = checkpoints[0].prompt
-        heads = checkpoints[0].alignment_heads if len(checkpoints) == 1 else None
-        lines, device = self._lines(name), choose_device(self.device)
+        heads = first.alignment_heads if len(checkpoints) == 1 else None
+        device = choose_device(self.device)
 
-        def texts() -> list[str]:
+        def load(options: SearchOptions) -> _Translate:
             use_threads(self.threads)
-            model, tokenizer = load_as_one(checkpoints, device)
+            one = load_as_one(checkpoints, device)
+            if self.trees:
+                return lambda lines: reference_trees(*one, lines, options, heads)[0]
+            return lambda lines: translate_reference(*one, lines, options, first.prompt)[0]
 
-            def translate(chunk: list[str]) -> list[str]:
-                if self.trees:
-                    return reference_trees(model, tokenizer, chunk, options, heads)[0]
-                return translate_reference(model, tokenizer, chunk, options, prompt)[0]
+        return self._system(name, first, load)
 
-            return _in_chunks(translate, lines)
-
-        return _System(name, texts, options, _target_language(options, checkpoints[0]))
-
-    def _lines(self, name: object) -> list[str]:
+    def _system(
+        self, name: str, model: Manifest | Checkpoint, load: Callable[[SearchOptions], _Translate]
+    ) -> _System:
+        """Return the system of a model, which `load` loads when its translations are needed."""
+        options = replace_options(model.search_options(), self.search)
+        model.check_languages(options)
         if self.source is None:
             raise OptionError(f"{name} needs lines to translate; give them with --source.")
-        return self.source
+        lines = self.source
 
+        def texts() -> list[str]:
+            translate, found = load(options), list[str]()
+            with progress_bar(len(lines), " lines") as bar:
+                for chunk in chunks(lines, _CHUNK_LINES):
+                    found += translate(chunk)
+                    bar.update(len(chunk))
+            return found
 
-def _in_chunks(translate: Callable[[list[str]], list[str]], lines: list[str]) -> list[str]:
-    """Translate lines in chunks, with a progress bar."""
-    texts: list[str] = []
-    with progress_bar(len(lines), " lines") as bar:
-        for chunk in chunks(lines, _CHUNK_LINES):
-            texts += translate(chunk)
-            bar.update(len(chunk))
-    return texts
-
-
-def _target_language(options: SearchOptions, model: Manifest | Checkpoint) -> str | None:
-    """Return the target language of a model, in the model's own code."""
-    return options.target_language or model.target_language
+        return _System(name, texts, options, options.target_language or model.target_language)
 
 
 def _language(systems: Sequence[_System], reference: str) -> str | None:
@@ -368,7 +348,10 @@ def _table(rows: Sequence[_Row], right: Sequence[str]) -> list[str]:
     table = [[*header, f"difference in {metric} (95 %)", "p"] if compared else header]
     for row in rows:
         cells = [row.system.name, *(f"{score.score:.2f}" for score in row.scores.values())]
-        table.append(cells + _difference_cells(row.difference) * compared)
+        if row.difference is not None:
+            value, (low, high) = row.difference.value, row.difference.interval
+            cells += [f"{value:+.2f} [{low:+.2f}, {high:+.2f}]", f"{row.difference.p_value:.3f}"]
+        table.append(cells + [""] * (len(table[0]) - len(cells)))
     notes = [[score.label, score.signature, score.note] for score in scores.values()]
     notes += [
         [row.system.name, ", ".join(f"{name} {value:.2f}" for name, value in details.items()), ""]
@@ -378,24 +361,13 @@ def _table(rows: Sequence[_Row], right: Sequence[str]) -> list[str]:
     ]
     if compared:
         notes.append(["difference", f"to the first system, {BOOTSTRAP}", ""])
-    notes += [["search", _search_text(options), ""] for options in _searches(rows)]
+    searches = dict.fromkeys(row.system.search for row in rows if row.system.search)
+    notes += [["search", _search_text(options), ""] for options in searches]
     return [*columns(table), f"{len(right)} sentences", *(_note(*note) for note in notes)]
 
 
 def _note(label: str, text: str, remark: str) -> str:
     return f"{label}: {text}{f' ({remark})' if remark else ''}"
-
-
-def _difference_cells(difference: Difference | None) -> list[str]:
-    if difference is None:
-        return ["", ""]
-    low, high = difference.interval
-    return [f"{difference.value:+.2f} [{low:+.2f}, {high:+.2f}]", f"{difference.p_value:.3f}"]
-
-
-def _searches(rows: Sequence[_Row]) -> list[SearchOptions]:
-    """Return the distinct search options of the systems."""
-    return list(dict.fromkeys(row.system.search for row in rows if row.system.search))
 
 
 def _search_text(options: SearchOptions) -> str:

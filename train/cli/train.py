@@ -12,7 +12,13 @@ import click
 
 # No torch yet: this module is imported for --help too.
 from translate_trt.runtime.cli.command import Command, given
-from translate_trt.runtime.cli.names import PATH, field_options, output_option, threads_flag
+from translate_trt.runtime.cli.names import (
+    PATH,
+    field_options,
+    output_option,
+    threads_flag,
+    torch_device_option,
+)
 from translate_trt.runtime.cli.search_flags import language_flags
 from translate_trt.runtime.cli.verbosity import show_progress
 from translate_trt.runtime.errors import OptionError
@@ -78,13 +84,7 @@ def _check_ranges(name: str, is_new: bool, overrides: dict[str, Any]) -> None:
     "--resume", is_flag=True, help="Continue the run in --output from its last checkpoint."
 )
 @click.option("--force", is_flag=True, help="Delete the run in --output and start over.")
-@click.option(
-    "--device",
-    type=click.Choice(["auto", "cpu", "cuda"]),
-    default="auto",
-    show_default=True,
-    help="Device to train on; auto: a GPU if there is one.",
-)
+@torch_device_option("Device to train on")
 @threads_flag
 @language_flags
 @field_options(_SETTINGS, lambda field: f"(base: {field.default})")

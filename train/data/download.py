@@ -150,7 +150,8 @@ def _download(archive: Archive, url: str, directory: Path, path: Path) -> None:
     except DownloadError:
         part.remove()
         raise
-    _write_record(directory, archive, url, found)
+    record = _read_record(directory) | {archive.path: {"url": url, **found}}
+    write_json(directory / RECORD, record)
     part.path.replace(path)
     part.mark_path.unlink(missing_ok=True)
 
@@ -187,7 +188,8 @@ def _fetch_once(url: str, archive: Archive, part: _Part) -> None:
     with _open(url, archive.remedy, part) as response:
         if response is None:  # the server has no byte after the part's last one
             return
-        if response.status == 206 and not _goes_on(response, part.size):
+        ranges = str(response.headers.get("Content-Range", ""))
+        if response.status == 206 and not ranges.startswith(f"bytes {part.size}-"):
             part.remove()
             raise _InterruptedError("the server did not continue at the requested offset")
         if response.status != 206:  # the whole file: a new version, or no support for ranges
@@ -204,10 +206,6 @@ def _fetch_once(url: str, archive: Archive, part: _Part) -> None:
         _copy(response, part, total, url)
     if total is not None and part.size < total:
         raise _InterruptedError(f"the connection ended after {part.size:,} of {total:,} bytes")
-
-
-def _goes_on(response: Any, begin: int) -> bool:
-    return str(response.headers.get("Content-Range", "")).startswith(f"bytes {begin}-")
 
 
 @contextlib.contextmanager
@@ -329,11 +327,6 @@ def _recorded(directory: Path, archive: Archive) -> str | None:
     """Return the SHA-256 that an earlier run recorded, if any."""
     entry = _read_record(directory).get(archive.path)
     return entry.get("sha256") if isinstance(entry, dict) else None
-
-
-def _write_record(directory: Path, archive: Archive, url: str, found: dict[str, Any]) -> None:
-    record = _read_record(directory)
-    write_json(directory / RECORD, {**record, archive.path: {"url": url, **found}})
 
 
 def recorded_downloads(directory: Path, archives: tuple[Archive, ...]) -> list[dict[str, Any]]:

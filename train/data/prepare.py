@@ -11,7 +11,6 @@ import dataclasses
 import functools
 import importlib.metadata
 import itertools
-import json
 import logging
 import time
 from collections import Counter
@@ -35,6 +34,7 @@ from translate_trt.runtime.io.atomic_files import (
 )
 from translate_trt.runtime.io.hashing import sha256_of_file
 from translate_trt.runtime.io.locks import LOCK, TEMPORARY, locked
+from translate_trt.runtime.io.outputs import object_in
 from translate_trt.runtime.text.bracketings import build_tree
 from translate_trt.train.config import TOKENIZER, TOKENIZERS
 from translate_trt.train.data.alignments import check_length
@@ -141,7 +141,7 @@ def check_directory(out: Path, force: bool) -> None:
     """
     if out.exists() and not out.is_dir():
         raise OutputError(f"{out} is a file, not a directory; choose another --output.")
-    if _is_prepared(out):
+    if {"splits", "tokenizer_sha256"} <= object_in(out / INDEX).keys():
         if not force:
             raise OutputError(f"{out} is complete; choose another --output or add --force.")
     elif out.is_dir():
@@ -154,15 +154,6 @@ def check_directory(out: Path, force: bool) -> None:
             raise OutputError(
                 f"{out} holds other files ({', '.join(others[:3])}); choose another --output."
             )
-
-
-def _is_prepared(out: Path) -> bool:
-    """Whether data.json has the content of prepared data, not only the name."""
-    try:
-        values = json.loads((out / INDEX).read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return False
-    return isinstance(values, dict) and {"splits", "tokenizer_sha256"} <= values.keys()
 
 
 def recover(directory: Path) -> None:

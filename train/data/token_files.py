@@ -157,31 +157,32 @@ class PreparedData:
     def _open_links(self, name: str, entry: dict[str, Any]) -> TokenLinks | None:
         if "link_elements" not in entry:
             return None
-        stem = f"{name}.{ALIGNMENT}"
-        positions = self._map(f"{stem}.links", LINK_TYPE, entry["link_elements"])
-        offsets = self._map(f"{stem}.offsets", "int64", entry["pairs"] + 1)
-        if offsets[0] != 0 or offsets[-1] != len(positions) or (np.diff(offsets) < 0).any():
-            raise InputError(f"{self.path / stem}.offsets is damaged. {_MAKE_AGAIN}")
-        return TokenLinks(positions, offsets)
+        count, pairs = entry["link_elements"], entry["pairs"]
+        positions = self._map(f"{name}.{ALIGNMENT}.links", LINK_TYPE, count)
+        return TokenLinks(positions, self._offsets(f"{name}.{ALIGNMENT}", pairs, count, least=0))
 
     def _open_side(self, stem: str, sentences: int, tokens: int) -> TokenArray:
         token_file = self._map(f"{stem}.tokens", self.token_type, tokens)
-        offsets = self._map(f"{stem}.offsets", "int64", sentences + 1)
-        if offsets[0] != 0 or offsets[-1] != tokens:
+        return TokenArray(token_file, self._offsets(stem, sentences, tokens, least=1))
+
+    def _offsets(self, stem: str, count: int, total: int, least: int) -> NDArray[np.int64]:
+        """Map the offsets of `count` parts of `total` elements, of which each has some."""
+        offsets = self._map(f"{stem}.offsets", "int64", count + 1)
+        if offsets[0] != 0 or offsets[-1] != total:
             raise InputError(
-                f"{self.path / stem}.offsets ends at {offsets[-1]}, but its token file at "
-                f"{tokens}; they do not belong together. {_MAKE_AGAIN}"
+                f"{self.path / stem}.offsets ends at {offsets[-1]}, but its elements at "
+                f"{total}; they do not belong together. {_MAKE_AGAIN}"
             )
-        for begin in range(0, sentences, _BLOCK):
+        for begin in range(0, count, _BLOCK):
             lengths = np.diff(offsets[begin : begin + _BLOCK + 1])
-            wrong = np.flatnonzero((lengths < 1) | (lengths > tokens))
+            wrong = np.flatnonzero((lengths < least) | (lengths > total))
             if len(wrong):
                 number = begin + int(wrong[0])
                 raise InputError(
                     f"{self.path / stem}.offsets is damaged: sentence {number} begins at "
                     f"{offsets[number]} and ends at {offsets[number + 1]}. {_MAKE_AGAIN}"
                 )
-        return TokenArray(token_file, offsets)
+        return offsets
 
     def _map(self, name: str, kind: str, count: int) -> NDArray[Any]:
         path = self.path / name

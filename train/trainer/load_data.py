@@ -172,7 +172,7 @@ def _check_prepared(prepared: PreparedData, settings: Settings, asked: Mapping[s
             f"corpus_weights {settings.train.corpus_weights} has {len(weights)} weights, but "
             f"{prepared.path} was prepared from {count} corpora: give each --from or --trees one."
         )
-    if weights and not _size_of_epoch(split, weights):
+    if weights and not sum(map(rows_of_weight, split["corpora"], weights)):
         raise OptionError(
             f"corpus_weights {settings.train.corpus_weights} leaves no pair in an epoch; raise a "
             "weight."
@@ -197,13 +197,6 @@ def _check_prepared(prepared: PreparedData, settings: Settings, asked: Mapping[s
 def _longest_of(split: Mapping[str, Any]) -> int:
     """Return the length of the longest sentence of a split, on either side."""
     return int(max(split["longest_source"], split["longest_target"]))
-
-
-def _size_of_epoch(split: Mapping[str, Any], weights: Sequence[float]) -> int:
-    """Return the number of pairs that weights of corpora draw in an epoch."""
-    return sum(
-        rows_of_weight(size, weight) for size, weight in zip(split["corpora"], weights, strict=True)
-    )
 
 
 def _load_text(files: TextFiles, settings: Settings, scratch: Path) -> LoadedData:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +11,7 @@ from pathlib import Path
 from translate_trt.runtime.errors import OptionError, OutputError
 from translate_trt.runtime.io.atomic_files import clear_leftovers_in, finish_switch, new_contents
 from translate_trt.runtime.io.locks import TEMPORARY
-from translate_trt.runtime.io.outputs import foreign_file
+from translate_trt.runtime.io.outputs import foreign_file, object_in
 from translate_trt.train.checkpoint import (
     AVERAGED,
     BEST,
@@ -67,13 +66,13 @@ class RunDirectory:
                 if (self.path / name).is_dir():  # found now, not after days
                     _check_is_ours(self.path / name)
             return begun
-        if self.path.exists() and (not self.path.is_dir() or not self._is_empty()):
+        if self.path.exists() and not (self.path.is_dir() and _holds_nothing(self.path)):
             if not force:
                 raise OutputError(
                     f"{self.path} exists; choose another --output, continue the run in it with "
                     "--resume, or start over with --force."
                 )
-            if not begun or not self._is_run():
+            if not {"model", "train"} <= object_in(self.path / SETTINGS).keys():
                 raise OutputError(
                     f"{self.path} holds no run of translate-trt; --force will not delete it."
                 )
@@ -101,17 +100,10 @@ class RunDirectory:
         with new_contents(self.path, _run_files, SETTINGS) as new:
             yield new
 
-    def _is_empty(self) -> bool:
-        """Whether the directory holds only a lock and leftovers of killed processes."""
-        return all(TEMPORARY.fullmatch(path.name) for path in self.path.iterdir())
 
-    def _is_run(self) -> bool:
-        """Whether run.json has the content of a run's, not only its name."""
-        try:
-            values = json.loads((self.path / SETTINGS).read_bytes())
-        except (OSError, ValueError, RecursionError):
-            return False
-        return isinstance(values, dict) and {"model", "train"} <= values.keys()
+def _holds_nothing(directory: Path) -> bool:
+    """Whether a directory holds only a lock and leftovers of killed processes."""
+    return all(TEMPORARY.fullmatch(path.name) for path in directory.iterdir())
 
 
 def _check_is_ours(directory: Path) -> None:

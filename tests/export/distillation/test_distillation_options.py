@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
-from translate_trt.export.distillation.distillation_options import DistillationOptions, Student
-from translate_trt.export.distillation.selection_options import SelectionOptions
+from translate_trt.export.distillation.distillation_options import (
+    DistillationOptions,
+    SelectionOptions,
+    Student,
+)
 from translate_trt.runtime.errors import OptionError
 
 PAIR = (Path("a"), Path("b"))

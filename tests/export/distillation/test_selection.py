@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from translate_trt.export.distillation.distillation_options import SelectionOptions
 from translate_trt.export.distillation.selection import (
     COUNTS,
     SOURCE,
@@ -16,7 +17,6 @@ from translate_trt.export.distillation.selection import (
     is_repetitive,
     select,
 )
-from translate_trt.export.distillation.selection_options import SelectionOptions
 from translate_trt.runtime.errors import InputError, OptionError
 from translate_trt.train.worker_processes import WorkerPool
 

@@ -20,8 +20,7 @@ from translate_trt.export.build_options import BuildOptions
 from translate_trt.export.cli.verify_tables import layer_tables
 from translate_trt.export.engines.options import EngineOptions
 from translate_trt.export.fused_ops.declarations import PANEL_COLUMNS
-from translate_trt.export.residual_stream import stream
-from translate_trt.export.taps import recording
+from translate_trt.export.taps import recording, stream
 from translate_trt.export.verify.layers import STEPS, TOLERANCES, compare_layers
 from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.errors import BundleError, InputError

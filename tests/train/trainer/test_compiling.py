@@ -19,9 +19,13 @@ from translate_trt.train.config import PRESETS, ModelConfig
 from translate_trt.train.data.alignments import TokenLinks
 from translate_trt.train.data.batches import encode_parallel
 from translate_trt.train.model import Transformer
-from translate_trt.train.trainer import compiling
-from translate_trt.train.trainer.compiling import BUCKET_BYTES, exceeds_bucket, whole_layers
-from translate_trt.train.trainer.objective import Objective
+from translate_trt.train.trainer import objective as module
+from translate_trt.train.trainer.objective import (
+    BUCKET_BYTES,
+    Objective,
+    exceeds_bucket,
+    whole_layers,
+)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +77,7 @@ def test_layers_larger_than_a_bucket_are_compiled_as_one(
     model = Transformer(ModelConfig(vocabulary_size=40, encoder_layers=1, decoder_layers=1,
                                     d_model=24, d_ff=40, heads=2, dropout=0.0))  # fmt: skip
     if whole:
-        monkeypatch.setattr(compiling, "BUCKET_BYTES", 1000)
+        monkeypatch.setattr(module, "BUCKET_BYTES", 1000)
     guided: dict[str, Any] = {"guided": AttentionHeads(0, (0,)), "guided_weight": 0.5}
     objective = Objective(model, 0.1, torch.float32, fuse=True, **guided)
     assert objective.exceeds_bucket is whole
