@@ -40,12 +40,11 @@ from translate_trt.export.fused_ops.matching import (
     add_functions,
     check_declared,
     norm_of_rows,
-    operand,
     producer,
     reader,
     same_axes,
 )
-from translate_trt.export.passes.base import Outcome, Pass
+from translate_trt.export.passes.base import Outcome, Pass, operand
 from translate_trt.export.passes.expectations import Expected
 from translate_trt.export.roles import RESIDUAL, has_role
 

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import onnx_ir as ir
 
-from translate_trt.export.fused_ops.matching import FusedNode, operand, producer
-from translate_trt.export.passes.base import axes, constant
+from translate_trt.export.fused_ops.matching import FusedNode, producer
+from translate_trt.export.passes.base import axes, constant, operand
 
 _BIAS = 5  # index among the inputs of MultiHeadAttention
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from translate_trt.export.fused_ops.matching import FusedNode, operand, other, producer
-from translate_trt.export.passes.base import constant, scalar
+from translate_trt.export.fused_ops.matching import FusedNode, other, producer
+from translate_trt.export.passes.base import constant, operand, scalar
 
 
 def embed(node: ir.Node) -> FusedNode | str | None:

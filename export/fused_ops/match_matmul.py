@@ -20,13 +20,12 @@ from translate_trt.export.fused_ops.matching import (
     FusedNode,
     Unavoidable,
     norm_of_rows,
-    operand,
     other,
     producer,
     reader,
     same_axes,
 )
-from translate_trt.export.passes.base import constant, matrix
+from translate_trt.export.passes.base import constant, matrix, operand
 from translate_trt.export.roles import RESIDUAL, has_role
 
 # Larger than any axis.

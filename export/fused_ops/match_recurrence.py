@@ -6,12 +6,11 @@ import onnx_ir as ir
 
 from translate_trt.export.fused_ops.matching import (
     FusedNode,
-    operand,
     other,
     producer,
     reader,
 )
-from translate_trt.export.passes.base import axes, constant, scalar
+from translate_trt.export.passes.base import axes, constant, operand, scalar
 
 
 def recurrent_unit(node: ir.Node) -> FusedNode | str | None:

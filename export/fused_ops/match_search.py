@@ -9,9 +9,9 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from translate_trt.export.fused_ops.declarations import OPERATORS
-from translate_trt.export.fused_ops.matching import FusedNode, operand
+from translate_trt.export.fused_ops.matching import FusedNode
 from translate_trt.export.fused_ops.subgraph import Subgraph
-from translate_trt.export.passes.base import constant
+from translate_trt.export.passes.base import constant, operand
 from translate_trt.runtime.bundle.contract import NEXT
 
 # The last input is a constant, the others are inputs of the graph.

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from translate_trt.export.fused_ops.declarations import DOMAIN, OPERATORS, VERSION, function
-from translate_trt.export.passes.base import add_constant, axes, substitute
+from translate_trt.export.passes.base import add_constant, axes, operand, substitute
 
 
 class Unavoidable(str):
@@ -113,13 +113,6 @@ def _fused_operators(nodes: Iterable[ir.Node]) -> set[str]:
 
 
 # ---- queries ----
-
-
-def operand(node: ir.Node, index: int) -> ir.Value:
-    """Return a required input."""
-    value = node.inputs[index]
-    assert value is not None
-    return value
 
 
 def other(node: ir.Node, value: ir.Value) -> ir.Value:

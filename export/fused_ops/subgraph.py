@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from translate_trt.export.fused_ops.declarations import DOMAIN
-from translate_trt.export.fused_ops.matching import FusedNode, operand
-from translate_trt.export.passes.base import axes, constant
+from translate_trt.export.fused_ops.matching import FusedNode
+from translate_trt.export.passes.base import axes, constant, operand
 
 # Sizes, axes and bounds are constants of a body; anything larger must be an input.
 _MAX_CONSTANT_SIZE = 64

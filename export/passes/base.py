@@ -228,6 +228,13 @@ def _value_names(model: ir.Model) -> set[str]:
 # ---- inspecting values ----
 
 
+def operand(node: ir.Node, index: int) -> ir.Value:
+    """Return a required input."""
+    value = node.inputs[index]
+    assert value is not None
+    return value
+
+
 def constant(value: ir.Value | None) -> NDArray[Any] | None:
     """Return the array of a constant value, or None if the value is not constant."""
     tensor = ir.convenience.get_const_tensor(value) if value is not None else None
@@ -242,6 +249,13 @@ def scalar(value: ir.Value | None) -> float | None:
     array = constant(value)
     single = array is not None and array.size == 1 and array.ndim < 2
     return float(array.reshape(())) if single else None  # type: ignore[union-attr]
+
+
+def constant_of(value: ir.Value | None) -> NDArray[Any]:
+    """Return the array of a value that is known to be constant."""
+    array = constant(value)
+    assert array is not None
+    return array
 
 
 def matrix(value: ir.Value | None) -> NDArray[Any] | None:

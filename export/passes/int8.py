@@ -33,9 +33,11 @@ from translate_trt.export.passes.base import (
     Pass,
     add_constant,
     constant,
+    constant_of,
     drop_unused_constants,
     is_embedding,
     matrix,
+    operand,
     substitute,
 )
 from translate_trt.export.passes.expectations import Expected
@@ -225,35 +227,25 @@ class _Quantizer:
 
     # ---- rewriting ----
 
-    def _factors(self, node: ir.Node) -> tuple[_Rows, str, NDArray[np.int8], NDArray[np.float32]]:
-        """Quantize the operands of a matmul: rows, name of weights, padded weights, scales."""
-        activation, constant = node.inputs
-        weights = matrix(constant)
-        assert activation is not None
-        assert constant is not None
-        assert weights is not None
-        quantized, scales = quantize_weights(weights, axis=0)
+    def _weights(self, node: ir.Node) -> tuple[str, NDArray[np.int8], NDArray[np.float32]]:
+        """Quantize the matrix of a matmul: its name, its padded weights, and its scales."""
+        matrix = operand(node, 1)
+        quantized, scales = quantize_weights(constant_of(matrix), axis=0)
         padded = np.pad(quantized, ((0, 0), (0, -quantized.shape[1] % _COLUMNS)))
-        rows = self._quantized(activation, weights.shape[0], node)
-        return rows, str(constant.name), padded, scales
+        return str(matrix.name), padded, scales
 
     def _matmul_of_recorded_scale(self, node: ir.Node, result: _Result) -> None:
         """Quantize a matmul whose input has one scale: the kernel scales and adds the bias."""
-        activation, constant = node.inputs
-        weights, magnitude = matrix(constant), input_magnitude(constant)
-        assert activation is not None
-        assert constant is not None
-        assert weights is not None
+        magnitude = input_magnitude(node.inputs[1])
         assert magnitude is not None
-        name, ranked = str(constant.name), _is_ranked(result)
-        quantized, scales = quantize_weights(weights, axis=0)
+        ranked, (name, weights, scales) = _is_ranked(result), self._weights(node)
         columns = len(scales)
-        padding = -columns % _COLUMNS
+        padding = weights.shape[1] - columns
         bias = np.zeros(columns, np.float32) if result.bias is None else result.bias
         bias = np.pad(bias, (0, padding), constant_values=_HIDDEN if ranked else 0)
         inputs: list[ir.Value | None] = [
-            self._clipped(activation, magnitude, node),
-            self._constant(f"{name}_int8", np.pad(quantized, ((0, 0), (0, padding)))),
+            self._clipped(operand(node, 0), magnitude, node),
+            self._constant(f"{name}_int8", weights),
             self._number(f"{name}_input_scale", magnitude / _LARGEST),
             self._constant(f"{name}_scale", np.pad(scales, (0, padding))),
             self._signed_zero_point(),
@@ -263,10 +255,7 @@ class _Quantizer:
         found = self._add(node, "MatMulIntegerToFloat", inputs, domain="com.microsoft")
         if padding and not ranked:
             found = self._first_columns(node, found, columns, f"{name}_columns")
-        substitute(found, result.value)
-        last = result.value.producer()
-        assert last is not None
-        self._graph.remove({node, last}, safe=True)
+        self._replace_sum(node, found, result)
 
     def _clipped(self, x: ir.Value, magnitude: float, before: ir.Node) -> ir.Value:
         """Quantize an activation with a recorded scale, once for all matmuls with that scale.
@@ -293,7 +282,8 @@ class _Quantizer:
         survives, since cutting them off would copy the whole result. A bias of the model is added
         after the rows are scaled, and then hides the padding columns.
         """
-        rows, name, weights, scales = self._factors(node)
+        name, weights, scales = self._weights(node)
+        rows = self._quantized(operand(node, 0), len(weights), node)
         columns = len(scales)
         padding = weights.shape[1] - columns
         inputs: list[ir.Value | None] = [
@@ -311,13 +301,11 @@ class _Quantizer:
         found = self._add(node, "Mul", [found, rows.scale])
         if logits.bias is not None:
             found = self._add(node, "Add", [found, self._constant(f"{name}_bias", added)])
-        substitute(found, logits.value)
-        last = logits.value.producer()
-        assert last is not None
-        self._graph.remove({node, last}, safe=True)
+        self._replace_sum(node, found, logits)
 
     def _matmul(self, node: ir.Node) -> None:
-        rows, name, weights, scales = self._factors(node)
+        name, weights, scales = self._weights(node)
+        rows = self._quantized(operand(node, 0), len(weights), node)
         columns = len(scales)
         inputs = [rows.values, self._constant(f"{name}_int8", weights), rows.zero_point]
         integer = self._add(node, "MatMulInteger", inputs, ir.DataType.INT32)
@@ -379,10 +367,8 @@ class _Quantizer:
     def _shortlist_matmul(self, node: ir.Node) -> None:
         """Replace the fused op that multiplies by shortlisted rows by its 8-bit variant."""
         x, table, *others = node.inputs
-        weights = matrix(table)
-        assert weights is not None
         inputs = [x, *self._table(table), *others]
-        attributes = {"width": weights.shape[1]}
+        attributes = {"width": constant_of(table).shape[1]}
         fused = ir.node(
             f"{node.op_type}8", inputs, attributes, domain=DOMAIN, num_outputs=len(node.outputs)
         )
@@ -398,22 +384,18 @@ class _Quantizer:
         """
         assert table is not None
         if table not in self._tables:
-            weights = matrix(table)
-            assert weights is not None
-            quantized, scales = quantize_weights(weights, axis=1)
+            quantized, scales = quantize_weights(constant_of(table), axis=1)
             rows = self._constant(f"{table.name}_int8", quantized)
             self._tables[table] = rows, self._constant(f"{table.name}_scale", scales[:, None])
         return self._tables[table]
 
     def _lookup(self, node: ir.Node) -> None:
-        table, tokens = node.inputs
-        assert tokens is not None
+        table, tokens = operand(node, 0), operand(node, 1)
         rows, row_scales = self._table(table)
         found = self._add(node, "Gather", [rows, tokens], ir.DataType.INT8, axis=0)
         scale = self._add(node, "Gather", [row_scales, tokens], axis=0)
-        self._replace(
-            node, self._add(node, "Mul", [self._cast(node, found, ir.DataType.FLOAT), scale])
-        )
+        cast = self._add(node, "Cast", [found], to=int(ir.DataType.FLOAT))
+        self._replace(node, self._add(node, "Mul", [cast, scale]))
 
     # ---- graph editing ----
 
@@ -439,9 +421,13 @@ class _Quantizer:
         self._graph.insert_before(before, node)
         return node.outputs[0]
 
-    def _cast(self, before: ir.Node, value: ir.Value, dtype: ir.DataType) -> ir.Value:
-        return self._add(before, "Cast", [value], dtype, to=int(dtype))
-
     def _replace(self, node: ir.Node, value: ir.Value) -> None:
         substitute(value, node.outputs[0])
         self._graph.remove(node, safe=True)
+
+    def _replace_sum(self, matmul: ir.Node, value: ir.Value, result: _Result) -> None:
+        """Replace a matmul and, if it has one, the sum with its bias."""
+        substitute(value, result.value)
+        last = result.value.producer()
+        assert last is not None
+        self._graph.remove({matmul, last}, safe=True)

@@ -17,7 +17,9 @@ from translate_trt.export.passes.base import (
     Rule,
     add_constant,
     constant,
+    constant_of,
     matrix,
+    operand,
     scalar,
     substitute,
 )
@@ -35,9 +37,7 @@ class _TransposeOnce(Rule):
         return None if matrix(weights) is not None else ""
 
     def rewrite(self, op: Any, weights: ir.Value, perm: ir.Attr) -> Any:
-        array = constant(weights)
-        assert array is not None
-        transposed = np.ascontiguousarray(array.transpose(perm.as_ints()))
+        transposed = np.ascontiguousarray(constant_of(weights).transpose(perm.as_ints()))
         stored = self.store(op, transposed, f"{weights.name}_transposed")
         copy_input_magnitude([weights], stored)
         return stored
@@ -88,27 +88,28 @@ class StoreWeights(RewritePass):
     commute = False
 
 
-class _BeforeTranspose(Rule):
-    """c * Transpose(x) -> Transpose(c * x), which moves c closer to the matmul that made x."""
-
-    def pattern(self, op: Any, x: Any, factor: Any, perm: Any) -> Any:
-        return op.Mul(op.Transpose(x, perm=perm), factor)
+class _Factor(Rule):
+    """Base of the rules that move a constant number closer to the matmul that made x."""
 
     def refusal(self, factor: ir.Value, **_: Any) -> str | None:
         return None if scalar(factor) is not None else "the factor is not a constant number"
+
+
+class _BeforeTranspose(_Factor):
+    """c * Transpose(x) -> Transpose(c * x)."""
+
+    def pattern(self, op: Any, x: Any, factor: Any, perm: Any) -> Any:
+        return op.Mul(op.Transpose(x, perm=perm), factor)
 
     def rewrite(self, op: Any, x: ir.Value, factor: ir.Value, perm: ir.Attr) -> Any:
         return op.Transpose(_times(op, x, factor), perm=perm)
 
 
-class _BeforeReshape(Rule):
+class _BeforeReshape(_Factor):
     """c * Reshape(x) -> Reshape(c * x)."""
 
     def pattern(self, op: Any, x: Any, factor: Any, shape: Any) -> Any:
         return op.Mul(op.Reshape(x, shape, _outputs=["reshaped"]), factor)
-
-    def refusal(self, factor: ir.Value, **_: Any) -> str | None:
-        return None if scalar(factor) is not None else "the factor is not a constant number"
 
     def rewrite(
         self, op: Any, x: ir.Value, factor: ir.Value, shape: ir.Value, reshaped: ir.Value
@@ -127,12 +128,10 @@ def _times(op: Any, x: ir.Value, factor: ir.Value) -> Any:
     return scaled
 
 
-class _IntoWeights(Rule):
+class _IntoWeights(_Factor):
     def scaled(self, op: Any, value: ir.Value, factor: ir.Value) -> ir.Value:
         """Store a constant times a number."""
-        array, number = constant(value), scalar(factor)
-        assert array is not None
-        assert number is not None
+        array, number = constant_of(value), float(constant_of(factor).reshape(()))
         scaled = (array * np.asarray(number, array.dtype)).astype(array.dtype)
         return self.store(op, scaled, f"{value.name}_times_{number:.6g}")
 
@@ -144,11 +143,9 @@ class _IntoBiasedProduct(_IntoWeights):
         return op.Mul(op.Add(op.MatMul(x, weights), bias), factor)
 
     def refusal(self, weights: ir.Value, bias: ir.Value, factor: ir.Value, **_: Any) -> str | None:
-        if scalar(factor) is None:
-            return "the factor is not a constant number"
         if matrix(weights) is None or constant(bias) is None:
             return "the matrix or bias of the matmul is not constant"
-        return None
+        return super().refusal(factor)
 
     def rewrite(
         self, op: Any, x: ir.Value, weights: ir.Value, bias: ir.Value, factor: ir.Value
@@ -165,9 +162,9 @@ class _IntoTable(_IntoWeights):
         return op.Mul(op.Gather(table, ids, axis=0), factor)
 
     def refusal(self, table: ir.Value, factor: ir.Value, **_: Any) -> str | None:
-        if scalar(factor) is None:
-            return "the factor is not a constant number"
-        return None if matrix(table) is not None else "the table of the lookup is not constant"
+        if matrix(table) is None:
+            return "the table of the lookup is not constant"
+        return super().refusal(factor)
 
     def rewrite(self, op: Any, table: ir.Value, ids: ir.Value, factor: ir.Value) -> Any:
         scaled = self.scaled(op, table, factor)
@@ -226,15 +223,12 @@ class _Projection:
 
     @property
     def bias_values(self) -> NDArray[np.generic]:
-        array = constant(self.weights if self.bias is None else self.bias)
-        assert array is not None
+        array = constant_of(self.weights if self.bias is None else self.bias)
         return array if self.bias is not None else np.zeros(array.shape[1], array.dtype)
 
     @property
     def columns(self) -> int:
-        array = constant(self.weights)
-        assert array is not None
-        return int(array.shape[1])
+        return int(constant_of(self.weights).shape[1])
 
 
 class MergeMatmuls(Pass):
@@ -273,8 +267,7 @@ def _projection(node: ir.Node) -> _Projection | str | None:
     """Return the projection of a MatMul or the reason to leave it; None for other nodes."""
     if node.op_type != "MatMul" or matrix(node.inputs[1]) is None:
         return None
-    weights = node.inputs[1]
-    assert weights is not None
+    weights = operand(node, 1)
     if node.outputs[0].is_graph_output():
         return "the matmul without its bias is an output of the graph"
     addition = reader(node.outputs[0], "Add")
