@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple
 
 import onnx
 import onnx_ir as ir
@@ -35,7 +34,7 @@ from translate_trt.export.graphs import EncoderGraph, StepGraph
 from translate_trt.export.passes.base import NO_BOUNDS
 from translate_trt.export.passes.bound import Bound
 from translate_trt.export.passes.expectations import ModelShape
-from translate_trt.export.passes.pipeline import Report, run_passes
+from translate_trt.export.passes.pipeline import Applied, Report, run_passes
 from translate_trt.export.roles import EMBEDDING, RESIDUAL, set_input_magnitudes, set_roles
 from translate_trt.export.taps import tapped
 from translate_trt.export.targets import TARGETS
@@ -266,14 +265,6 @@ def _copy_tokenizers(checkpoint: Checkpoint, bundle: Path) -> dict[str, FileEntr
     return entries
 
 
-class _Lowered(NamedTuple):
-    """Graph after all passes of a target."""
-
-    model: ir.Model
-    reports: list[Report]
-    output_bounds: Mapping[str, Bound]
-
-
 class Compiler:
     """Compile one model for one target after another; graphs that targets share are traced once.
 
@@ -385,37 +376,36 @@ class Compiler:
         """Apply every pass of the target of that name to both graphs."""
         traced = self._trace(name)
         # FP16 needs to know how large the keys and values can be that the step gets.
-        encoder = self._lower(name, traced["encoder"], NO_BOUNDS)
-        step = self._lower(name, traced["step"], encoder.output_bounds)
-        self.reports[name] = [*encoder.reports, *step.reports]
-        return {"encoder": encoder.model, "step": step.model}
+        encoder, applied = self._lower(name, traced["encoder"], NO_BOUNDS)
+        step, of_step = self._lower(name, traced["step"], applied.output_bounds)
+        self.reports[name] = [*applied.reports, *of_step.reports]
+        return {"encoder": encoder, "step": step}
 
-    def _lower(self, name: str, traced: ir.Model, input_bounds: Mapping[str, Bound]) -> _Lowered:
+    def _lower(
+        self, name: str, traced: ir.Model, input_bounds: Mapping[str, Bound]
+    ) -> tuple[ir.Model, Applied]:
         """Apply every pass of the target of that name to a copy of one traced graph."""
         role, dump = str(traced.graph.name), self._dumps.get(name)
         log.info("%s: the %s graph", name, role)
         model = traced.clone()
         if dump is not None:
             dump.stage("traced", model)
-        reports, output_bounds = run_passes(
+        # Equal weights merge parts of the graphs of members, which then have no known shape.
+        merged = share_tables(self._model) or repeat_cross_attention(self._model)
+        contract = self.contract(name)
+        applied = run_passes(
             model,
             TARGETS[name].passes,
             self._options.disabled_passes,
             None if dump is None else dump.stage,
             input_bounds,
-            self._shapes(self.contract(name)),
+            [] if merged else [ModelShape.of(config, contract) for config in self._configs],
         )
         add_functions(model)  # of fused ops that were traced, not inserted by a pass
-        inputs, outputs = self.contract(name).graphs[role]
+        inputs, outputs = contract.graphs[role]
         declare(model.graph.inputs, inputs, role)
         declare(model.graph.outputs, outputs, role)
-        return _Lowered(model, reports, output_bounds)
-
-    def _shapes(self, contract: Contract) -> list[ModelShape]:
-        """Shapes of the members; none if equal weights merge parts of their graphs."""
-        if share_tables(self._model) or repeat_cross_attention(self._model):
-            return []
-        return [ModelShape.of(config, contract) for config in self._configs]
+        return model, applied
 
     def _trace(self, name: str) -> dict[str, ir.Model]:
         """Trace both graphs in FP32, once for all targets of the same layout and opset."""

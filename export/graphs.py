@@ -287,13 +287,9 @@ class StepGraph(nn.Module):
             x = past.mix(index, layer, x)
             x, weights = self._rest_of_layer(index, layer, x, named)
             if self.contract.attention and index == self.attention.layer:
-                attention = (self._chosen_heads(weights).mean(1),)
+                heads = self.attention.heads  # to average of [N, H, K, S]
+                attention = ((weights[:, list(heads)] if heads else weights).mean(1),)
         return self.model.decoder_norm(x), attention, past
-
-    def _chosen_heads(self, weights: Tensor) -> Tensor:
-        """Return the heads to average of a layer's cross-attention [N, H, K, S]."""
-        heads = self.attention.heads
-        return weights[:, list(heads)] if heads else weights
 
     def _shortlist_candidates(
         self, x: Tensor, shortlist: Tensor, request: Request, changes: Changes | None

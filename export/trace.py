@@ -9,7 +9,7 @@ import onnx
 import onnx_ir as ir
 import torch
 from onnx_ir.passes.common import ClearMetadataAndDocStringPass
-from torch import Tensor, nn
+from torch import nn
 from torch.export import ExportedProgram
 
 from translate_trt.export.aten_to_onnx import to_onnx
@@ -43,23 +43,20 @@ _EXAMPLE_SIZES = {
 _MOST_BYTES = 2**31 - 2**24
 
 
-def _example(spec: TensorSpec) -> Tensor:
-    sizes = [axis if isinstance(axis, int) else _EXAMPLE_SIZES[axis] for axis in spec.axes]
-    return torch.ones(sizes, dtype=getattr(torch, spec.dtype))
-
-
-def _dynamic_axes(spec: TensorSpec) -> dict[int, object]:
-    return {
-        index: torch.export.Dim.DYNAMIC
-        for index, axis in enumerate(spec.axes)
-        if axis in _EXAMPLE_SIZES
-    }
-
-
 def record(module: nn.Module, inputs: Sequence[TensorSpec]) -> ExportedProgram:
     """Record the operators that a module calls, for inputs of any size."""
-    arguments = tuple(_example(spec) for spec in inputs)
-    axes = tuple(_dynamic_axes(spec) for spec in inputs)
+    arguments = tuple(
+        torch.ones(
+            [axis if isinstance(axis, int) else _EXAMPLE_SIZES[axis] for axis in spec.axes],
+            dtype=getattr(torch, spec.dtype),
+        )
+        for spec in inputs
+    )
+    dynamic = torch.export.Dim.DYNAMIC
+    axes = tuple(
+        {index: dynamic for index, axis in enumerate(spec.axes) if axis in _EXAMPLE_SIZES}
+        for spec in inputs
+    )
     with (
         warnings.catch_warnings(),
         torch.inference_mode(mode=False),

@@ -293,18 +293,16 @@ class DecoderLayer(nn.Module):
             x, past = self._attend_to_past(x, past)
         y = self.cross_attention_norm.before(x)
         if record is not None:
-            record.append(self._cross_weights(y, cross_keys_values[0], source_bias, recorded_head))
+            weights, key = self.cross_attention, cross_keys_values[0]
+            record.append(
+                weights.weights(y, key, source_bias)
+                if recorded_head is None
+                else weights.weights_of_head(y, key, source_bias, recorded_head)
+            )
         attended = self.cross_attention.attend(y, *cross_keys_values, source_bias)
         x = self.cross_attention_norm.after(x, attended)
         y = self.feed_forward_norm.before(x)
         return self.feed_forward_norm.after(x, self.feed_forward(y)), past
-
-    def _cross_weights(
-        self, y: Tensor, key: Tensor, source_bias: Tensor | None, head: int | None
-    ) -> Tensor:
-        if head is None:
-            return self.cross_attention.weights(y, key, source_bias)
-        return self.cross_attention.weights_of_head(y, key, source_bias, head)
 
     def _attend_to_past(self, x: Tensor, past: Past | None) -> tuple[Tensor, Past]:
         """Run the self-attention block; see `forward`."""

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -316,22 +315,27 @@ class _Sentence:
         if self.options.loop_guard:  # without its loop a hypothesis has another score
             found = [self._without_loop(one) for one in found]
         # Truncated hypotheses may lack constraints (rule 15).
-        found.sort(key=lambda one: (-self._tokens_met(one.tokens), one.truncated, -one.score))
+        found.sort(
+            key=lambda one: (
+                sum(map(len, _constraints_in(one.tokens, self.constraints)[1])),
+                one.truncated,
+                -one.score,
+            )
+        )
         return check_found(found[: self.options.num_hypotheses], len(self.source))
 
     def _hypothesis(self, score: float, partial: _Partial, truncated: bool) -> Hypothesis:
+        attention = None
+        if self.options.return_attention:
+            columns = len(self.source) + self.source_end
+            attention = torch.stack(partial.attention)[:, :columns].numpy()
         return Hypothesis(
             tokens=partial.tokens if truncated else partial.tokens[:-1],
             score=score,
             token_log_probs=partial.token_log_probs,
             truncated=truncated,
-            attention=self._attention_matrix(partial),
+            attention=attention,
         )
-
-    def _tokens_met(self, tokens: tuple[int, ...]) -> int:
-        """Count the tokens of the constraints that a hypothesis has as a whole."""
-        lacking = _constraints_in(tokens, self.constraints)[1]
-        return sum(map(len, self.constraints)) - sum(map(len, lacking))
 
     def _without_loop(self, found: Hypothesis) -> Hypothesis:
         """Drop the repetitions of a cut hypothesis (rule 11)."""
@@ -347,12 +351,6 @@ class _Sentence:
             attention=None if found.attention is None else found.attention[:-repeated],
             looped=True,
         )
-
-    def _attention_matrix(self, hypothesis: _Partial) -> np.ndarray | None:
-        if not self.options.return_attention:
-            return None
-        columns = len(self.source) + self.source_end
-        return torch.stack(hypothesis.attention)[:, :columns].numpy()
 
 
 def _constraints_in(

@@ -97,7 +97,9 @@ def measure(
         raise InputError("the test set has no line with text; give another one.")
     words = sum(len(line.split()) for line in text)
     turns: list[list[BenchResult]] = [[] for _ in systems]
-    for rounds in _turns(options.rounds):
+    count = min(_TURNS, options.rounds)
+    for number in range(count):
+        rounds = options.rounds // count + (number < options.rounds % count)
         for one, results in zip(systems, turns, strict=True):
             turn = dataclasses.replace(options, rounds=rounds)
             results += bench(one.bundle, text, [one.target], one.search, turn)
@@ -118,12 +120,6 @@ def measure(
             )
         )  # fmt: skip
     return mark_front(rows)
-
-
-def _turns(rounds: int) -> list[int]:
-    """Divide the rounds into up to `_TURNS` turns."""
-    turns = min(_TURNS, rounds)
-    return [rounds // turns + (turn < rounds % turns) for turn in range(turns)]
 
 
 def _translate(

@@ -50,7 +50,7 @@ from translate_trt.runtime.io.hashing import input_hash
 from translate_trt.runtime.io.lines import open_input, read_lines
 from translate_trt.runtime.io.locks import locked_directory
 from translate_trt.runtime.io.outputs import check_apart
-from translate_trt.runtime.json_lines import ScoredText, read_json_lines
+from translate_trt.runtime.json_lines import read_json_lines
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.serve.corpus.job import ShardRecord
 from translate_trt.runtime.serve.corpus.plan import PARQUET
@@ -467,12 +467,17 @@ def _with_beam(search: SearchOptions, beam: int) -> SearchOptions:
 
 def _read_translations(path: Path) -> Iterator[Translated]:
     for source, found in read_json_lines(path):
-        yield source or "", [_candidate(one) for one in found]
-
-
-def _candidate(found: ScoredText) -> Candidate:
-    log_probs = found.token_log_probs
-    return Candidate(found.text, sum(log_probs) / max(1, len(log_probs)), found.truncated)
+        yield (
+            source or "",
+            [
+                Candidate(
+                    one.text,
+                    sum(one.token_log_probs) / max(1, len(one.token_log_probs)),
+                    one.truncated,
+                )
+                for one in found
+            ],
+        )
 
 
 def _read_references(paths: tuple[Path, ...]) -> Iterator[str]:

@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from translate_trt.export.distillation.distillation_options import Student
 from translate_trt.runtime.cli.names import flag_of
@@ -62,7 +62,10 @@ class TrainingProcesses:
             self._running.add(process)
         try:
             if process.stderr is not None:
-                _copy_lines(process.stderr, name)
+                with process.stderr as messages:
+                    for line in messages:
+                        sys.stderr.write(f"{name}: {line}")
+                        sys.stderr.flush()
             return process.wait()
         finally:
             with self._lock:
@@ -79,13 +82,6 @@ class TrainingProcesses:
             self._stopped = True
             for process in self._running if terminate else ():
                 process.send_signal(signal.SIGTERM)
-
-
-def _copy_lines(messages: IO[str], name: str) -> None:
-    with messages:
-        for line in messages:
-            sys.stderr.write(f"{name}: {line}")
-            sys.stderr.flush()
 
 
 def train_student(

@@ -167,7 +167,10 @@ class _Epilogue(NamedTuple):
 def _epilogue(result: ir.Value) -> _Epilogue:
     for name in ("Relu", "Gelu"):
         activation = reader(result, name)
-        if activation is not None and _is_exact(activation):
+        # Not the tanh approximation of GELU.
+        if activation is not None and (
+            activation.attributes.get_string("approximate", "none") == "none"
+        ):
             return _Epilogue(name, (activation.outputs[0],))
     swish = _swish(result)
     if swish is not None:
@@ -176,7 +179,8 @@ def _epilogue(result: ir.Value) -> _Epilogue:
     if addition is None or not same_axes(other(addition, result), result):
         return _Epilogue("", (result,))
     residual, total = other(addition, result), addition.outputs[0]
-    norm = _only_norm(total)
+    norms = [use.node for use in total.uses() if use.node.op_type == "LayerNormalization"]
+    norm = norms[0] if len(norms) == 1 else None
     attributes = norm_of_rows(norm) if norm is not None else None
     if norm is None or attributes is None:
         return _Epilogue("Add", (total,), (residual,))
@@ -184,17 +188,6 @@ def _epilogue(result: ir.Value) -> _Epilogue:
     if reader(total, norm.op_type) is None or has_role(total, RESIDUAL):
         return _Epilogue("AddAndNorm", (total, normalized), inputs, attributes)
     return _Epilogue("AddNorm", (normalized,), inputs, attributes)
-
-
-def _only_norm(total: ir.Value) -> ir.Node | None:
-    """Return the LayerNormalization that reads a sum; None if there is not exactly one."""
-    norms = [use.node for use in total.uses() if use.node.op_type == "LayerNormalization"]
-    return norms[0] if len(norms) == 1 else None
-
-
-def _is_exact(activation: ir.Node) -> bool:
-    """Whether an activation is not the tanh approximation of GELU."""
-    return activation.attributes.get_string("approximate", "none") == "none"
 
 
 def _swish(result: ir.Value) -> ir.Value | None:

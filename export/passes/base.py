@@ -155,9 +155,10 @@ class RewritePass(Pass):
         matches = 0
         while found := rewriter.apply_to_model(model):
             matches += found
-        remaining = {name for rule in rules for name in rule.refused} & _value_names(model)
+        names = {str(value.name) for node in model.graph for value in node.outputs}
         reasons = {name: reason for rule in rules for name, reason in rule.refused.items()}
-        return Outcome(matches, tuple(f"{name}: {reasons[name]}" for name in sorted(remaining)))
+        remaining = sorted(reasons.keys() & names)
+        return Outcome(matches, tuple(f"{name}: {reasons[name]}" for name in remaining))
 
     def near_misses(self, model: ir.Model) -> list[str]:
         """Describe, after `run`, the partial matches that cover the most nodes of a pattern."""
@@ -219,10 +220,6 @@ def _as_rewrite_rule(rule: Rule) -> pattern.RewriteRule:
         rule.pattern, rule.rewrite, rule.check, name=type(rule).__name__,
         remove_nodes=rule.remove_nodes, graph_pre_visitor=rule.refused.clear,
     )  # fmt: skip
-
-
-def _value_names(model: ir.Model) -> set[str]:
-    return {str(value.name) for node in model.graph for value in node.outputs}
 
 
 # ---- inspecting values ----

@@ -33,11 +33,6 @@ def _attend(op: Any, query: Any, transposed_key: Any, bias: Any, value: Any) -> 
     return op.Reshape(joined, _allow_other_inputs=True, _outputs=["joined"])
 
 
-def _different_sizes(key: ir.Value, value: ir.Value) -> str | None:
-    sizes = [(axes(x) or (None,))[-1] for x in (key, value)]
-    return None if sizes[0] == sizes[1] else "the operator needs keys and values of equal size"
-
-
 class _Fuse(Rule):
     """Base of both rules."""
 
@@ -92,15 +87,13 @@ class _Step(_Fuse):
         return _attend(op, _split(op, query, "query"), transposed_key, bias, value)
 
     def refusal(self, *_: Any, **matched: Any) -> str | None:
-        if any(_transposed(matched[name]) for name in ("key", "value")):
+        key, value = matched["key"], matched["value"]
+        producers = [x.producer() for x in (key, value)]
+        if any(node is not None and node.op_type == "Transpose" for node in producers):
             return ""  # the encoder's attention
-        different = _different_sizes(matched["key"], matched["value"])
-        return different or super().refusal(**matched)
-
-
-def _transposed(value: ir.Value) -> bool:
-    node = value.producer()
-    return node is not None and node.op_type == "Transpose"
+        if (axes(key) or (None,))[-1] != (axes(value) or (None,))[-1]:
+            return "the operator needs keys and values of equal size"
+        return super().refusal(**matched)
 
 
 class FuseMultiHeadAttention(RewritePass):

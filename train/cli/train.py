@@ -49,13 +49,6 @@ _SETTINGS = [
 ]
 
 
-def _check_ranges(name: str, is_new: bool, overrides: dict[str, Any]) -> None:
-    """Reject settings out of range before torch is imported and a vocabulary is trained."""
-    apply(recipe(name), overrides)
-    if is_new:
-        apply(preset(name).model, overrides)
-
-
 @click.command(cls=Command)
 @click.option(
     "--config",
@@ -111,7 +104,11 @@ def train(
     if (data is None) == (train_files is None) or (train_files is None) != (valid_files is None):
         raise OptionError("give --train and --valid, or --data alone.")
     overrides = given(settings)
-    _check_ranges(config or default_recipe(start is not None), start is None, overrides)
+    # Ranges are checked before torch is imported and a vocabulary is trained.
+    name = config or default_recipe(start is not None)
+    apply(recipe(name), overrides)
+    if start is None:
+        apply(preset(name).model, overrides)
     set_training_defaults()  # before torch is imported, which is now
     from translate_trt.train.data.token_files import PreparedData, open_prepared
     from translate_trt.train.trainer.distributed import (

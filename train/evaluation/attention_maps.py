@@ -23,27 +23,11 @@ KINDS = ("encoder", "decoder", "cross")
 _NONE = Prompt()
 
 
-@dataclass(frozen=True)
-class AttentionWeights:
-    """Attention weights per layer, bottom first.
-
-    Attributes:
-        encoder: Self-attention of the encoder, [N, H, S, S] each.
-        decoder: Masked self-attention of the decoder, [N, H, T, T] each; empty if its layers are
-            recurrent.
-        cross: Cross-attention, [N, H, T, S] each.
-    """
-
-    encoder: list[Tensor]
-    decoder: list[Tensor]
-    cross: list[Tensor]
-
-
 @torch.inference_mode()
 def attention_weights(
     model: Transformer, source: Tensor, source_bias: Tensor | None, target: Tensor
-) -> AttentionWeights:
-    """Compute all attention weights of a forward pass.
+) -> dict[str, list[Tensor]]:
+    """Compute all attention weights of a forward pass, per layer, bottom first.
 
     The layers run as in `Transformer.encode` and `Transformer.decode`; the weights are computed
     from the input of each layer (section 3.2).
@@ -54,15 +38,19 @@ def attention_weights(
         source_bias: [N, 1, 1, S] `padding_bias`; None without padding.
         target: [N, T] previous tokens; the first is the start symbol.
 
+    Returns:
+        By `KINDS`: [N, H, S, S] each of the encoder, [N, H, T, T] of the decoder (none if its
+        layers are recurrent), and [N, H, T, S] of cross-attention.
+
     Raises:
         OptionError: A sentence is longer than the model's learned positions.
     """
-    found = AttentionWeights([], [], [])
+    found: dict[str, list[Tensor]] = {kind: [] for kind in KINDS}
     x = model.embed_source(source)  # [N, S, d_model]
     for encoder_layer in model.encoder_layers:
         attention = encoder_layer.self_attention
         y = encoder_layer.self_attention_norm.before(x)
-        found.encoder.append(attention.weights(y, attention.keys_values(y)[0], source_bias))
+        found["encoder"].append(attention.weights(y, attention.keys_values(y)[0], source_bias))
         x = encoder_layer(x, source_bias)
     memory = model.encoder_norm(x)
     x = model.embed(target)  # [N, T, d_model]
@@ -71,9 +59,9 @@ def attention_weights(
         if not layer.is_recurrent:
             attention = layer.self_attention
             y = layer.self_attention_norm.before(x)
-            found.decoder.append(attention.weights(y, attention.keys_values(y)[0], causal))
+            found["decoder"].append(attention.weights(y, attention.keys_values(y)[0], causal))
         cross = layer.cross_attention.keys_values(memory)
-        x, _ = layer(x, None, cross, source_bias, record=found.cross)
+        x, _ = layer(x, None, cross, source_bias, record=found["cross"])
     return found
 
 
@@ -170,11 +158,11 @@ def _maps(
     read = tuple(tokenizer.target_pieces(previous))
     predicted = tuple(tokenizer.target_pieces(produced))
     maps = {
-        kind: AttentionMap(kind, query, key, torch.cat(weights).float().cpu())
-        for kind, query, key, weights in (
-            ("encoder", source_text, source_text, found.encoder),
-            ("decoder", read, read, found.decoder),
-            ("cross", predicted, source_text, found.cross),
+        kind: AttentionMap(kind, query, key, torch.cat(found[kind]).float().cpu())
+        for kind, query, key in (
+            ("encoder", source_text, source_text),
+            ("decoder", read, read),
+            ("cross", predicted, source_text),
         )
     }
     words = [token for token in produced if token != END]

@@ -60,12 +60,11 @@ def check_picture(path: Path, force: bool, inputs: Iterable[Path] = ()) -> None:
     if path.suffix.lower() not in FORMATS:
         raise OptionError(f"{path}: the name of a picture must end in one of {', '.join(FORMATS)}.")
     check_apart(path, inputs)
-    check_file(path, force, _is_picture, "a picture of translate-trt")
-
-
-def _is_picture(sample: bytes) -> bool:
-    """Recognize our pictures by their creator."""
-    return sample.startswith((b"\x89PNG", b"<?xml", b"%PDF-")) and _CREATOR.encode() in sample
+    kinds, creator = (b"\x89PNG", b"<?xml", b"%PDF-"), _CREATOR.encode()
+    check_file(
+        path, force, lambda sample: sample.startswith(kinds) and creator in sample,
+        "a picture of translate-trt",
+    )  # fmt: skip
 
 
 def save_picture(figure: Figure, path: Path) -> None:

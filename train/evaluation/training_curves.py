@@ -150,7 +150,11 @@ def _draw_panel(axes: Axes, panel: _Panel, runs: Sequence[Run], of_run: Sequence
     for run, colour in zip(runs, of_run, strict=True):
         for line in drawn:
             if line.curve in run.curves:
-                _draw_line(axes, line, run.curves[line.curve], colour)
+                steps, values = run.curves[line.curve]
+                # A single point is invisible without a marker.
+                marker = line.marker or ("." if len(steps) == 1 else "")
+                signed = [line.sign * value for value in values]
+                axes.plot(steps, signed, color=colour, linestyle=line.style, marker=marker)
     if not drawn:
         axes.text(0.5, 0.5, "no numbers", transform=axes.transAxes, ha="center", color="gray")
     elif panel.from_zero:
@@ -165,10 +169,3 @@ def _draw_panel(axes: Axes, panel: _Panel, runs: Sequence[Run], of_run: Sequence
             for line in drawn
         ]
         axes.legend(handles=styles, frameon=False)
-
-
-def _draw_line(axes: Axes, line: _Line, curve: Curve, colour: Colour) -> None:
-    # A single point is invisible without a marker.
-    marker = line.marker or ("." if len(curve.steps) == 1 else "")
-    values = [line.sign * value for value in curve.values]
-    axes.plot(curve.steps, values, color=colour, linestyle=line.style, marker=marker)

@@ -66,7 +66,11 @@ class RunDirectory:
                 if (self.path / name).is_dir():  # found now, not after days
                     _check_is_ours(self.path / name)
             return begun
-        if self.path.exists() and not (self.path.is_dir() and _holds_nothing(self.path)):
+        # A directory may hold a lock, and leftovers of killed processes.
+        if self.path.exists() and not (
+            self.path.is_dir()
+            and all(TEMPORARY.fullmatch(path.name) for path in self.path.iterdir())
+        ):
             if not force:
                 raise OutputError(
                     f"{self.path} exists; choose another --output, continue the run in it with "
@@ -99,11 +103,6 @@ class RunDirectory:
         clear_leftovers_in(self.path)
         with new_contents(self.path, _run_files, SETTINGS) as new:
             yield new
-
-
-def _holds_nothing(directory: Path) -> bool:
-    """Whether a directory holds only a lock and leftovers of killed processes."""
-    return all(TEMPORARY.fullmatch(path.name) for path in directory.iterdir())
 
 
 def _check_is_ours(directory: Path) -> None:

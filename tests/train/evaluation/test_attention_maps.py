@@ -68,10 +68,11 @@ def test_weights_times_values_equal_each_layers_attention(
         patch.setattr(MultiHeadAttention, "attend", record)
         model(source, bias, target)
     found = attention_weights(model, source, bias, target)
+    encoder, decoder = model.encoder_layers, model.decoder_layers
     pairs = [
-        *zip([layer.self_attention for layer in model.encoder_layers], found.encoder, strict=True),
-        *zip([layer.self_attention for layer in model.decoder_layers], found.decoder, strict=True),
-        *zip([layer.cross_attention for layer in model.decoder_layers], found.cross, strict=True),
+        *zip([layer.self_attention for layer in encoder], found["encoder"], strict=True),
+        *zip([layer.self_attention for layer in decoder], found["decoder"], strict=True),
+        *zip([layer.cross_attention for layer in decoder], found["cross"], strict=True),
     ]
     assert len(pairs) == len(calls) == 2 + 3 + 3
     for attention, weights in pairs:
@@ -84,15 +85,15 @@ def test_weights_times_values_equal_each_layers_attention(
 def test_rows_sum_to_one_and_hidden_keys_have_zero_weight(changes: dict[str, Any]) -> None:
     source, lengths, bias, target = batch()
     found = attention_weights(make_model(changes), source, bias, target)
-    assert [tuple(weights.shape) for weights in found.encoder] == [(2, 4, 6, 6)] * 2
-    assert [tuple(weights.shape) for weights in found.decoder] == [(2, 4, 4, 4)] * 3
-    assert [tuple(weights.shape) for weights in found.cross] == [(2, 4, 4, 6)] * 3
-    for weights in (*found.encoder, *found.decoder, *found.cross):
+    assert [tuple(weights.shape) for weights in found["encoder"]] == [(2, 4, 6, 6)] * 2
+    assert [tuple(weights.shape) for weights in found["decoder"]] == [(2, 4, 4, 4)] * 3
+    assert [tuple(weights.shape) for weights in found["cross"]] == [(2, 4, 4, 6)] * 3
+    for weights in (*found["encoder"], *found["decoder"], *found["cross"]):
         torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:-1]))
-    for weights in found.decoder:
+    for weights in found["decoder"]:
         assert torch.equal(weights, weights.tril())
         assert bool((weights.diagonal(dim1=-2, dim2=-1) > 0).all())
-    for weights in (*found.encoder, *found.cross):
+    for weights in (*found["encoder"], *found["cross"]):
         assert not weights[1, ..., int(lengths[1]) :].any()
         assert bool((weights[0] > 0).all())
 
