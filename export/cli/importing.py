@@ -38,7 +38,7 @@ def _saved(importer: Callable[..., Imported]) -> Callable[..., Any]:
             f"parameters{shortlist}{scales}"
         )
 
-    return together(
+    decorated: Callable[..., Any] = together(
         output_option("The checkpoint to write."),
         click.option(
             "--languages", nargs=2, metavar="SOURCE TARGET", default=(None, None),
@@ -46,6 +46,7 @@ def _saved(importer: Callable[..., Imported]) -> Callable[..., Any]:
         ),
         click.option("--force", is_flag=True, help="Replace the checkpoint at --output."),
     )(command)  # fmt: skip
+    return decorated
 
 
 #: Separate SentencePiece models of source and target.

@@ -91,8 +91,9 @@ class StoreWeights(RewritePass):
 class _Factor(Rule):
     """Base of the rules that move a constant number closer to the matmul that made x."""
 
-    def refusal(self, factor: ir.Value, **_: Any) -> str | None:
-        return None if scalar(factor) is not None else "the factor is not a constant number"
+    def refusal(self, *_: Any, **matched: Any) -> str | None:
+        number = scalar(matched["factor"])
+        return None if number is not None else "the factor is not a constant number"
 
 
 class _BeforeTranspose(_Factor):
@@ -142,10 +143,10 @@ class _IntoBiasedProduct(_IntoWeights):
     def pattern(self, op: Any, x: Any, weights: Any, bias: Any, factor: Any) -> Any:
         return op.Mul(op.Add(op.MatMul(x, weights), bias), factor)
 
-    def refusal(self, weights: ir.Value, bias: ir.Value, factor: ir.Value, **_: Any) -> str | None:
-        if matrix(weights) is None or constant(bias) is None:
+    def refusal(self, *_: Any, **matched: Any) -> str | None:
+        if matrix(matched["weights"]) is None or constant(matched["bias"]) is None:
             return "the matrix or bias of the matmul is not constant"
-        return super().refusal(factor)
+        return super().refusal(**matched)
 
     def rewrite(
         self, op: Any, x: ir.Value, weights: ir.Value, bias: ir.Value, factor: ir.Value
@@ -161,10 +162,10 @@ class _IntoTable(_IntoWeights):
     def pattern(self, op: Any, table: Any, ids: Any, factor: Any) -> Any:
         return op.Mul(op.Gather(table, ids, axis=0), factor)
 
-    def refusal(self, table: ir.Value, factor: ir.Value, **_: Any) -> str | None:
-        if matrix(table) is None:
+    def refusal(self, *_: Any, **matched: Any) -> str | None:
+        if matrix(matched["table"]) is None:
             return "the table of the lookup is not constant"
-        return super().refusal(factor)
+        return super().refusal(**matched)
 
     def rewrite(self, op: Any, table: ir.Value, ids: ir.Value, factor: ir.Value) -> Any:
         scaled = self.scaled(op, table, factor)
