@@ -26,16 +26,8 @@ def train_arguments(text: TextFiles, out: Path, settings: dict[str, Any], *more:
 
 def prepare_text(text: TextFiles, out: Path, *flags: str) -> PreparedData:
     """Prepare text with a vocabulary of 330 tokens."""
-    command = [
-        "data",
-        "prepare",
-        "--output",
-        str(out),
-        "--vocabulary-size",
-        "330",
-        "--workers",
-        "1",
-    ]
+    command = ["data", "prepare", "--output", str(out), "--vocabulary-size", "330"]
+    command += ["--workers", "1"]
     for flag, pair in (("--from", text.train), ("--valid", text.valid)):
         command += [flag, str(pair.source), str(pair.target)]
     done = CliRunner().invoke(main, [*command, *flags])

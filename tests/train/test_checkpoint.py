@@ -59,19 +59,6 @@ def test_a_checkpoint_loads_unchanged(saved: Path) -> None:
     assert not (saved / "training").exists()
 
 
-def test_the_training_state_loads_unchanged(tmp_path: Path) -> None:
-    torch.manual_seed(1)
-    optimizer = {"a.exp_avg": torch.randn(3, 2), "a.step": torch.tensor(7.0)}
-    state = TrainingState(7, 2, 5, 2**32 - 1, 3, {"scale": 64.0}, dict(optimizer))
-    state.save(tmp_path / "training")
-    found = TrainingState.load(tmp_path / "training")
-    for name, value in vars(state).items():
-        assert name == "optimizer" or getattr(found, name) == value
-    assert found.optimizer.keys() == optimizer.keys()
-    for name, tensor in optimizer.items():
-        assert torch.equal(found.optimizer[name], tensor)
-
-
 @pytest.mark.parametrize("name", ["state.json", "optimizer.safetensors"])
 def test_a_damaged_training_state_is_named(tmp_path: Path, name: str) -> None:
     TrainingState(1, 0, 1, 0, 0, {}, {}).save(tmp_path / "training")
@@ -227,22 +214,6 @@ def test_weights_of_another_shape(saved: Path) -> None:
     path.write_text(json.dumps(values))
     with pytest.raises(CheckpointError, match="configuration"):
         open_checkpoint(saved).load_model()
-
-
-def test_the_average(saved: Path, tokenizer_model: Path) -> None:
-    paths = [saved]
-    for seed in (7, 8):
-        torch.manual_seed(seed)
-        other = saved.parent / f"other-{seed}"
-        paths.append(save_model(Transformer(CONFIG), other, tokenizer_model))
-    states = [open_checkpoint(path).load_model().state_dict() for path in paths]
-    averaged = average_weights(paths)
-    assert averaged.keys() == states[0].keys()
-    for name, tensor in averaged.items():
-        expected = torch.stack([state[name].double() for state in states]).mean(0)
-        torch.testing.assert_close(tensor, expected.float(), atol=1e-7, rtol=1e-6)
-    for name, tensor in average_weights([saved]).items():
-        assert torch.equal(tensor, states[0][name])
 
 
 def test_a_full_disk_leaves_the_old_checkpoint(

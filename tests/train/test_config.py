@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from click.testing import CliRunner
 
 from translate_trt.runtime.cli import main
@@ -13,16 +12,12 @@ from translate_trt.runtime.errors import CheckpointError, OptionError
 from translate_trt.train.config import (
     PRESETS,
     TABLE3,
-    TABLE3_MODELS,
     ModelConfig,
     TrainConfig,
     check_trainable,
     config_from_json,
     preset,
 )
-from translate_trt.train.model import Transformer
-
-SIZES = ("vocabulary_size", "encoder_layers", "decoder_layers", "d_model", "d_ff", "heads")
 
 
 def test_base_and_big_are_the_papers() -> None:
@@ -116,17 +111,6 @@ def test_a_row_of_table_3_that_has_no_whole_size_in_proportion() -> None:
         preset("tiny-n2")
 
 
-def test_parameters_of_the_rows_of_table_3() -> None:
-    # Where d_model is 512, the paper's count is 2 million above ours in every row (base included,
-    # see test_model.py), to the rounding of its whole millions: the rows differ as they should.
-    for name, row in {"base": TABLE3_MODELS["base"], **TABLE3}.items():
-        model = preset(name if name == "base" else f"base-{name}").model
-        if row.parameters is not None and model.d_model == 512:
-            with torch.device("meta"):
-                count = sum(p.numel() for p in Transformer(model).parameters()) / 1e6
-            assert row.parameters - count == pytest.approx(2.0, abs=0.55)
-
-
 def test_big_on_english_french_drops_out_less() -> None:
     assert preset("big", "wmt14-en-fr").model.dropout == 0.1
     assert preset("big", "wmt14-en-de").model.dropout == 0.3
@@ -145,30 +129,10 @@ def test_learned_positions_are_as_many_as_the_model_has() -> None:
         (ModelConfig, {"d_model": 9, "heads": 3}),
         (ModelConfig, {"dropout": 1.0}),
         (TrainConfig, {"steps": 0}),
-        (TrainConfig, {"label_smoothing": -0.1}),
         (TrainConfig, {"precision": "fp8"}),
-        (TrainConfig, {"compile": "yes"}),
-        (ModelConfig, {"norm": "none"}),
-        (ModelConfig, {"positions": "rotary"}),
-        (ModelConfig, {"key_size": -1}),
-        (ModelConfig, {"max_positions": 0}),
-        (TrainConfig, {"checkpoint_every": 0}),
-        (TrainConfig, {"average_checkpoints": 0}),
-        (TrainConfig, {"log_every": 0}),
-        (TrainConfig, {"validate_every": -1}),
-        (TrainConfig, {"seed": -1}),
         (TrainConfig, {"learning_rate_scale": 0.0}),
-        (TrainConfig, {"learning_rate_scale": float("nan")}),
-        (TrainConfig, {"learning_rate": -1e-4}),
-        (TrainConfig, {"learning_rate": float("nan")}),
-        (TrainConfig, {"adam_epsilon": 0.0}),
-        (TrainConfig, {"adam_beta1": 1.0}),
-        (TrainConfig, {"adam_beta2": -0.1}),
         (TrainConfig, {"patience": 2, "validate_every": 0}),
-        *((ModelConfig, {name: 0}) for name in SIZES),
-        *((ModelConfig, {name: -2}) for name in SIZES),
         (ModelConfig, {"dropout": float("nan")}),
-        (ModelConfig, {"layer_norm_epsilon": 0.0}),
     ],
 )
 def test_values_out_of_range_name_the_field(

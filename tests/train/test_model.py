@@ -205,13 +205,6 @@ def test_padding_changes_nothing(model: Transformer) -> None:
     torch.testing.assert_close(one[0], two[0], atol=1e-5, rtol=1e-5)
 
 
-def test_padding_of_the_target_changes_nothing(model: Transformer) -> None:
-    source, lengths = pad([[5, 6, 3], [7, 8, 3]])
-    one = run(model, source, lengths, torch.tensor([[2, 20], [2, 30]]))
-    two = run(model, source, lengths, torch.tensor([[2, 20, 0, 0], [2, 30, 31, 32]]))
-    torch.testing.assert_close(one, two[:, :2], atol=1e-5, rtol=1e-5)
-
-
 def test_selected_rows_go_on_as_themselves(model: Transformer) -> None:
     source, lengths = pad([[5, 6, 7, 3], [8, 3]])
     cache = model.start_cache(source, lengths)

@@ -2,23 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 
 from translate_trt.train import ssru
 from translate_trt.train.ssru import SSRU, linear_recurrence
-
-
-def test_states_are_those_of_the_recurrence() -> None:
-    rng = np.random.default_rng(0)
-    factor, added = rng.random((2, 6, 3)), rng.standard_normal((2, 6, 3))
-    state, expected = np.zeros((2, 3)), []
-    for position in range(6):
-        state = factor[:, position] * state + added[:, position]
-        expected.append(state)
-    found = linear_recurrence(torch.tensor(factor), torch.tensor(added))
-    np.testing.assert_allclose(found.numpy(), np.stack(expected, 1), atol=1e-6)
 
 
 @pytest.mark.parametrize("length", [1, 2, 5, 8, 13])

@@ -185,15 +185,6 @@ def test_batches_do_not_depend_on_the_type_of_the_tokens(kind: type) -> None:
         assert getattr(other, name).tolist() == tensor.tolist()
 
 
-def test_token_array() -> None:
-    array = TokenArray.from_lists([[7], [], [8, 9]])
-    assert array.tokens.tolist() == [7, 3, 3, 8, 9, 3]
-    assert array.lengths.tolist() == [2, 1, 3]
-    ids, lengths = array.padded(np.array([2, 0, 1]))
-    assert ids.tolist() == [[8, 9, 3], [7, 3, 0], [3, 0, 0]]
-    assert lengths.tolist() == [3, 2, 1]
-
-
 def test_weights_of_corpora() -> None:
     lengths = [[5] * 40, [7] * 8]
     sentences = [[row] * length for row, length in enumerate(itertools.chain(*lengths), start=4)]

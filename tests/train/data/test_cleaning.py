@@ -74,12 +74,7 @@ def test_first_occurrences() -> None:
     "settings",
     [
         {"max_length": 1},
-        {"max_length_ratio": 0.9},
         {"max_length_ratio": float("nan")},
-        {"max_length_ratio": float("inf")},
-        {"vocabulary_sentences": 0},
-        {"vocabulary_type": "word"},
-        {"seed": -1},
     ],
 )
 def test_options_out_of_range(settings: dict[str, float | str]) -> None:

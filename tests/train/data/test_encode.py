@@ -12,8 +12,7 @@ import pytest
 
 from translate_trt.runtime.text.tokenizer import Tokenizer
 from translate_trt.train.config import END
-from translate_trt.train.data.batches import ParallelData, TokenArray
-from translate_trt.train.data.encode import SplitWriter, encode_lines, token_type
+from translate_trt.train.data.encode import encode_lines, token_type
 from translate_trt.train.data.vocabulary import train_tokenizer
 
 SOURCE = ["the cat sleeps", "", "the big house", "a dog", "the green tree walks over the river"]
@@ -58,34 +57,3 @@ def test_another_model_of_the_same_name_is_noticed(tokenizer_model: Path, tmp_pa
     train_tokenizer(["other words altogether", "and some more"] * 50, 290, path)
     after = encode_lines(SOURCE, TARGET, (path, path), None, "uint16")
     assert before.tokens != after.tokens
-
-
-def test_a_split_written_in_chunks_is_the_same(tokenizer_model: Path, tmp_path: Path) -> None:
-    entries = []
-    for name, parts in (("whole", [slice(0, 5)]), ("parts", [slice(0, 2), slice(2, 5)])):
-        (tmp_path / name).mkdir()
-        with SplitWriter(tmp_path / name, "train") as writer:
-            for part in parts:
-                lines = SOURCE[part], TARGET[part]
-                writer.append(
-                    encode_lines(*lines, (tokenizer_model, tokenizer_model), None, "uint16")
-                )
-        entries.append(writer.entry())
-    assert entries[0] == entries[1]
-    names = [f"train.{side}.{part}" for side in ("source", "target")
-             for part in ("tokens", "offsets")]  # fmt: skip
-    assert sorted(path.name for path in (tmp_path / "parts").iterdir()) == sorted(names)
-    content = [(tmp_path / "parts" / name).read_bytes() for name in names]
-    assert content == [(tmp_path / "whole" / name).read_bytes() for name in names]
-    arrays = [
-        TokenArray(np.frombuffer(tokens, np.uint16), np.frombuffer(offsets, np.int64))
-        for tokens, offsets in (content[:2], content[2:])
-    ]
-    assert entries[0] == {
-        "pairs": 3,
-        "source_tokens": len(arrays[0].tokens),
-        "target_tokens": len(arrays[1].tokens),
-        "longest_source": arrays[0].lengths.max(),
-        "longest_target": arrays[1].lengths.max(),
-        "fingerprint": ParallelData(arrays[0], arrays[1]).fingerprint(),
-    }

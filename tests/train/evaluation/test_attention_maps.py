@@ -81,23 +81,6 @@ def test_weights_times_values_equal_each_layers_attention(
         torch.testing.assert_close(attention.output(context), attended, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("changes", VARIANTS)
-def test_rows_sum_to_one_and_hidden_keys_have_zero_weight(changes: dict[str, Any]) -> None:
-    source, lengths, bias, target = batch()
-    found = attention_weights(make_model(changes), source, bias, target)
-    assert [tuple(weights.shape) for weights in found["encoder"]] == [(2, 4, 6, 6)] * 2
-    assert [tuple(weights.shape) for weights in found["decoder"]] == [(2, 4, 4, 4)] * 3
-    assert [tuple(weights.shape) for weights in found["cross"]] == [(2, 4, 4, 6)] * 3
-    for weights in (*found["encoder"], *found["decoder"], *found["cross"]):
-        torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:-1]))
-    for weights in found["decoder"]:
-        assert torch.equal(weights, weights.tril())
-        assert bool((weights.diagonal(dim1=-2, dim2=-1) > 0).all())
-    for weights in (*found["encoder"], *found["cross"]):
-        assert not weights[1, ..., int(lengths[1]) :].any()
-        assert bool((weights[0] > 0).all())
-
-
 @pytest.fixture(scope="module")
 def tokenizer(tokenizer_model: Path) -> Tokenizer:
     return Tokenizer(tokenizer_model, tokenizer_model)

@@ -90,15 +90,9 @@ def random_corpus(count: int, seed: int = 1, tokens: int = V) -> list[tuple[list
 @pytest.mark.parametrize("iterations", [1, 2, 5])
 def test_em_equals_the_reference_implementation(iterations: int) -> None:
     corpus = [*random_corpus(40), ([5, 5, 6], [7, 7]), ([8], [9])]  # repeated tokens
-    assert as_dict(learn(corpus, iterations)) == pytest.approx(model1_by_hand(corpus, iterations))
-
-
-def test_probabilities_of_a_source_token_sum_to_one() -> None:
-    table = learn(random_corpus(50))
-    assert np.bincount(table.source, table.probability)[np.unique(table.source)] == pytest.approx(1)
-    keys = table.source * V + table.target
-    assert (np.diff(keys) > 0).all()
-    assert END not in table.target  # end symbols are not aligned
+    table = learn(corpus, iterations)
+    assert as_dict(table) == pytest.approx(model1_by_hand(corpus, iterations))
+    assert (np.diff(table.source * V + table.target) > 0).all()
 
 
 @pytest.mark.parametrize("places", [1, 60, 1000])

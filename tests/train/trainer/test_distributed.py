@@ -259,14 +259,6 @@ def test_torchrun_continues_only_the_run_that_it_began(
     assert begins(None) == []
 
 
-def test_alone_nothing_is_exchanged() -> None:
-    alone = Group(torch.device("cpu"))
-    assert alone.leads
-    assert alone.largest(7) == 7
-    assert alone.sum(torch.tensor([1.0, 2.0])).tolist() == [1.0, 2.0]
-    alone.wait()
-
-
 def test_a_process_without_a_gpu_of_its_own_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)

@@ -136,28 +136,6 @@ def test_the_average_is_of_the_last_checkpoints(trained: Run, tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_killed_and_resumed_gives_the_same_weights(
-    run: Run, text: Text, settings: Settings, tmp_path: Path
-) -> None:
-    # Killed some steps after a checkpoint; these steps are lost and repeated.
-    whole, broken = tmp_path / "whole", tmp_path / "broken"
-    settings |= {"checkpoint_every": 20, "log_every": 1}
-    code, _ = train_until(
-        lambda: saved_step(broken) >= 40 and last_step(broken) % 20 >= 3,
-        signal.SIGKILL,
-        command(text, broken, {**settings, "steps": 100_000}),
-    )
-    assert code == -signal.SIGKILL
-    assert not (broken / AVERAGED).exists()
-    steps = saved_step(broken) + 25
-    subprocess.run(command(text, broken, {**settings, "steps": steps}, "--resume"),
-                   check=True, capture_output=True)  # fmt: skip
-    run(whole, **{**settings, "steps": steps})
-    for name in (AVERAGED, f"checkpoint-{steps:08d}"):
-        assert_equal(whole / name, broken / name)
-
-
-@pytest.mark.slow
 def test_interrupted_saves_and_resumes(
     run: Run, text: Text, settings: Settings, tmp_path: Path
 ) -> None:
@@ -380,28 +358,6 @@ def a_step(job: Job, *slices: tuple[int, int]) -> Step:
     """Optimizer step of slices of the training text, a micro-batch each."""
     batches = [job.data.train.batch(np.arange(first, last)) for first, last in slices]
     return Step(batches, sum(len(batch.targets) for batch in batches), (0, 1))
-
-
-def gradients(trainer: Trainer, step: Step) -> tuple[float, list[torch.Tensor]]:
-    """Loss per token and gradients of a step that does not update the weights."""
-    found: list[torch.Tensor] = []
-    trainer._update = lambda: found.extend(  # type: ignore[method-assign]
-        p.grad.clone() for p in trainer.model.parameters() if p.grad is not None
-    )
-    trainer._optimizer_step(step)
-    assert len(found) == len(list(trainer.model.parameters()))
-    return float(trainer._sums[0]) / step.target_tokens, found
-
-
-def test_gradients_accumulate(text: Text, settings: Settings, tmp_path: Path) -> None:
-    job = prepare_job(text, tmp_path / "run", "tiny", {**settings, "dropout": 0.0})
-    quarters = a_step(job, (0, 10), (10, 30), (30, 35), (35, 60))  # of unequal token counts
-    whole = a_step(job, (0, 60))
-    assert quarters.target_tokens == whole.target_tokens
-    one, other = gradients(Trainer(job, CPU), quarters), gradients(Trainer(job, CPU), whole)
-    assert one[0] == pytest.approx(other[0], rel=1e-5)
-    for first, second in zip(one[1], other[1], strict=True):
-        torch.testing.assert_close(first, second, atol=1e-5, rtol=1e-5)
 
 
 def test_the_norm_of_a_whole_steps_gradients_is_clipped(

@@ -72,10 +72,6 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         read_metrics(tmp_path)
 
 
-def test_no_file_is_no_entries(tmp_path: Path) -> None:
-    assert read_metrics(tmp_path) == []
-
-
 class FullBoard:
     """TensorBoard writer whose thread has failed."""
 
