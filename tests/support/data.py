@@ -17,3 +17,9 @@ def folder_of(name: str) -> Path:
     if not (DATA / name).is_dir():
         pytest.skip(f"no {name} in {DATA}; TRANSLATE_TRT_DATA names another place")
     return DATA / name
+
+
+def multi30k(part: str) -> list[str]:
+    """Return the lines of a part in English, German and French."""
+    paths = (folder_of("multi30k") / f"{part}.{language}" for language in ("en", "de", "fr"))
+    return [line for path in paths for line in path.read_text(encoding="utf-8").splitlines()]

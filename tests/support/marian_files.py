@@ -314,7 +314,11 @@ def hash_of(words: Sequence[int]) -> int:
 def shortlist_of(lists: Sequence[Sequence[int]], frequent: int, best: int) -> bytes:
     """Return a binary shortlist of the translations of each source token."""
     ids = [token for row in lists for token in row]
-    offsets = np.cumsum([0, *map(len, lists)]).tolist()
+    return table_of(frequent, best, np.cumsum([0, *map(len, lists)]).tolist(), ids)
+
+
+def table_of(frequent: int, best: int, offsets: Sequence[int], ids: Sequence[int]) -> bytes:
+    """Return a binary shortlist with these offsets of the source tokens' translations."""
     content = struct.pack("<4Q", frequent, best, len(offsets), len(ids))
     content += struct.pack(f"<{len(offsets)}Q", *offsets) + struct.pack(f"<{len(ids)}I", *ids)
     count = len(content) // 8

@@ -13,11 +13,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
-from torch import Tensor
-
-from translate_trt.train.config import END, START
-from translate_trt.train.model import DecoderLayer, Transformer, pad
 
 LINES = 200
 #: Of `--max-length-factor`: translations are cut off at so many times the source's tokens.
@@ -169,80 +164,3 @@ class MarianModel:
             number, text, _, score = line.split(" ||| ")
             found[int(number)].append(Found(tuple(text.split(" ")) if text else (), float(score)))
         return found
-
-
-def decode_like_marian(
-    layer: DecoderLayer,
-    x: Tensor,
-    past: tuple[Tensor, Tensor],
-    cross_keys_values: tuple[Tensor, Tensor],
-    source_bias: Tensor | None,
-    record: None,
-) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-    """Pre-norm layer as marian-decoder computes it, unlike marian and marian-scorer.
-
-    From the second token on, the keys and values of self-attention are those of vectors without
-    LayerNorm (`LayerAttention` in src/models/transformer.h normalizes keys that are the input).
-    """
-    y = layer.self_attention_norm.before(x)
-    first = past[0].shape[2] == 0
-    pairs = zip(past, layer.self_attention.keys_values(x), strict=True)
-    key, value = (torch.cat(pair, dim=2) for pair in pairs)
-    used = layer.self_attention.keys_values(y) if first else (key, value)
-    x = layer.self_attention_norm.after(x, layer.self_attention.attend(y, *used, None))
-    y = layer.cross_attention_norm.before(x)
-    attended = layer.cross_attention.attend(y, *cross_keys_values, source_bias)
-    x = layer.cross_attention_norm.after(x, attended)
-    y = layer.feed_forward_norm.before(x)
-    return layer.feed_forward_norm.after(x, layer.feed_forward(y)), (key, value)
-
-
-@torch.inference_mode()
-def search_like_marian(
-    model: Transformer, sources: list[list[int]], beam: int, banned: list[int]
-) -> list[list[tuple[list[int], float]]]:
-    """Run Marian's beam search (src/translator/beam_search.cpp) on one of our models.
-
-    It differs from docs/beam-search.md: K candidates are kept, not 2 K; one that ends leaves the
-    beam, which is narrower from then on; and the search is over when the beam is empty. Tokens that
-    are banned have a probability all the same.
-
-    Returns:
-        Per source, its finished hypotheses, best first: tokens without the end, and the sum of
-        log-probabilities.
-    """
-    source, lengths = pad([[*ids, END] for ids in sources])
-    cache = model.start_cache(source, lengths)
-    live: list[list[tuple[list[int], float]]] = [[([], 0.0)] for _ in sources]
-    width = [beam] * len(sources)
-    found: list[list[tuple[list[int], float]]] = [[] for _ in sources]
-    tokens = torch.full((len(sources),), START)
-    for step in range(10_000):
-        scores = model.decode_next(tokens, cache).log_softmax(-1)
-        scores[:, banned] = -torch.inf
-        first, rows, following = 0, [], []
-        for number, beams in enumerate(live):
-            if not beams:
-                continue
-            before = torch.tensor([score for _, score in beams])
-            sums: Tensor = scores[first : first + len(beams)] + before[:, None]
-            best, places = sums.flatten().topk(width[number])
-            last = step + 1 >= FACTOR * (len(sources[number]) + 1)
-            kept = []
-            for score, place in zip(best.tolist(), places.tolist(), strict=True):
-                row, token = divmod(place, scores.shape[1])
-                path = [*beams[row][0], token]
-                if token == END or last:
-                    found[number].append(([t for t in path if t != END], score))
-                if token != END and not last:
-                    kept.append((path, score))
-                    rows.append(first + row)
-                    following.append(token)
-            first += len(beams)
-            live[number], width[number] = kept, len(kept)
-        if not rows:
-            break
-        tokens, cache = torch.tensor(following), cache.select(torch.tensor(rows))
-    for hypotheses in found:
-        hypotheses.sort(key=lambda hypothesis: -hypothesis[1])
-    return found

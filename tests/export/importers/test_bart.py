@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from conftest import WORDS
 from safetensors.torch import load_file, save_file
-from support.data import folder_of
+from support.data import multi30k
 from support.hugging_face_models import (
     BEGIN_ID,
     END_ID,
@@ -19,7 +19,6 @@ from support.hugging_face_models import (
     change,
     make_lively,
     mbart_languages,
-    mbart_pair,
     pieces_of,
     random_bart,
     save_fast_tokenizer,
@@ -67,7 +66,17 @@ def bart(tmp_path_factory: pytest.TempPathFactory, barthez_pieces: bytes) -> Pai
 
 @pytest.fixture(scope="module")
 def mbart(tmp_path_factory: pytest.TempPathFactory, pieces: bytes) -> Pair:
-    return mbart_pair(tmp_path_factory.mktemp("mbart") / "model", pieces)
+    """Save an mBART-50 model that reverses into German and copies into French."""
+    directory = tmp_path_factory.mktemp("mbart") / "model"
+    save_fast_tokenizer(directory, pieces, "MBart50Tokenizer", mbart_languages())
+    names = [*SPECIAL, *pieces_of(pieces), *mbart_languages(), "<mask>"]
+    theirs = random_bart(
+        "MBart", len(names), scale_embedding=True, activation_function="relu", init_std=0.05
+    )
+    english, german, french = (names.index(code) for code in ("en_XX", "de_DE", "fr_XX"))
+    make_lively(theirs, range(4, 40), [([english], [german]), ([english], [french])])
+    theirs.generation_config.forced_bos_token_id = german
+    return Pair(directory, theirs, names, "bart-hf")
 
 
 @pytest.fixture(scope="module")
@@ -119,25 +128,20 @@ def test_prompts(bart: Pair, mbart: Pair, translators: dict[str, Translator]) ->
 
 @pytest.mark.parametrize("name", ["MBart50Tokenizer", "BarthezTokenizer"])
 def test_real_text_has_the_same_tokens(name: str, tmp_path: Path) -> None:
-    folder, lines = folder_of("multi30k"), []
     numbers: dict[str, Any] = {"normalization_rule_name": "nmt_nfkc"}
     languages = mbart_languages()
     if name == "BarthezTokenizer":
         numbers = {"bos_id": 0, "pad_id": 1, "eos_id": 2, "unk_id": 3}
         languages = []
-    for language in ("en", "de", "fr"):
-        lines += (folder / f"val.{language}").read_text(encoding="utf-8").splitlines()
-    model = train_pieces(lines, "unigram", 2000, **numbers)
+    model = train_pieces(multi30k("val"), "unigram", 2000, **numbers)
     directory = tmp_path / "model"
     tokenizer = save_fast_tokenizer(directory, model, name, languages)
     names = [tokenizer.convert_ids_to_tokens(place) for place in range(len(tokenizer))]
     kind = "MBart" if languages else "Bart"
     pair = Pair(directory, random_bart(kind, len(names), d_model=8), names, "bart-hf")
-    lines = []
-    for language in ("en", "de", "fr"):
-        lines += (folder / f"test_2016_flickr.{language}").read_text("utf-8").splitlines()
     # Their tokenizer encodes trailing spaces as a token, unlike SentencePiece.
-    pair.assert_same_tokens(tokenizer, [line.strip() for line in lines])
+    lines = [line.strip() for line in multi30k("test_2016_flickr")]
+    pair.assert_same_tokens(tokenizer, lines)
 
 
 # ---- unsupported and damaged models ----

@@ -235,11 +235,8 @@ def test_one_dictionary_by_the_command(tmp_path: Path) -> None:
 
 REFUSED: dict[str, dict[str, Any]] = {
     "activation_fn": {"activation_fn": "gelu_accurate"},
-    "adaptive_softmax_cutoff": {"adaptive_softmax_cutoff": [10]},
-    "no_token_positional_embeddings": {"no_token_positional_embeddings": True},
     "decoder_normalize_before": {"decoder_normalize_before": True},
     "decoder_output_dim": {"decoder_output_dim": 16},
-    "decoder_attention_heads": {"decoder_attention_heads": 8},
     "encoder_layers": {"encoder_layers": None},
     "arch": {"arch": "transformer_unidirectional"},
     "deepnet": {"deepnet": True},

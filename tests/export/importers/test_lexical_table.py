@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.marian_files import SOURCE, TARGET, hash_of, shortlist_of
+from support.marian_files import SOURCE, TARGET, shortlist_of, table_of
 
 from translate_trt.export.importers.marian.lexical_table import ShortlistFile, import_shortlist
 from translate_trt.export.importers.vocabulary import SpecialTokens, TokenMap
@@ -139,27 +139,20 @@ def test_wrong_checksum(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Non
     assert "checksum" in caplog.text
 
 
-def header(frequent: int, best: int, offsets: list[int], ids: list[int]) -> bytes:
-    content = struct.pack("<4Q", frequent, best, len(offsets), len(ids))
-    content += struct.pack(f"<{len(offsets)}Q", *offsets) + struct.pack(f"<{len(ids)}I", *ids)
-    words = struct.unpack_from(f"<{len(content) // 8}Q", content)
-    return struct.pack("<QQ", 0xF11A48D5013417F5, hash_of(words)) + content
-
-
 HUGE = [0, 2000, *[2000] * (len(SOURCE) - 1)]
 REFUSED: dict[str, bytes] = {
-    "is damaged: it has 8 bytes": header(5, 3, [0], [])[:8],
+    "is damaged: it has 8 bytes": table_of(5, 3, [0], [])[:8],
     "4,611,686,018,427,387,904 offsets and 1 translations need": struct.pack(
         "<6Q", 0xF11A48D5013417F5, 0, 5, 3, 1 << 62, 1
     ),
-    "its offsets do not ascend from 0 to 2": header(5, 3, [0, 2, 1, 2], [4, 5]),
-    "its offsets do not ascend from 0 to 0": header(5, 3, [], []),
-    "a token has 2 translations, more than 1": header(5, 1, [0, 2], [4, 5]),
-    "lists of 80 source tokens, but the source vocabulary has 50": header(5, 1, [0] * 81, []),
-    "has the target token 99, but the target vocabulary has 32": header(5, 1, [0, 1], [99]),
-    "has 2,000 translations of a token; at most 1,024": header(5, 5000, HUGE, [4] * 2000),
-    "has 4,611,686,018,427,387,904 frequent tokens": header(1 << 62, 1, [0, 1], [4]),
-    "has no frequent tokens": header(0, 1, [0, 1], [4]),
+    "its offsets do not ascend from 0 to 2": table_of(5, 3, [0, 2, 1, 2], [4, 5]),
+    "its offsets do not ascend from 0 to 0": table_of(5, 3, [], []),
+    "a token has 2 translations, more than 1": table_of(5, 1, [0, 2], [4, 5]),
+    "lists of 80 source tokens, but the source vocabulary has 50": table_of(5, 1, [0] * 81, []),
+    "has the target token 99, but the target vocabulary has 32": table_of(5, 1, [0, 1], [99]),
+    "has 2,000 translations of a token; at most 1,024": table_of(5, 5000, HUGE, [4] * 2000),
+    "has 4,611,686,018,427,387,904 frequent tokens": table_of(1 << 62, 1, [0, 1], [4]),
+    "has no frequent tokens": table_of(0, 1, [0, 1], [4]),
     r"lex\.bin is empty": b"\n\n",
     "line 2: 't2 s3' is not a target token, a source": b"t2 s3 0.5\nt2 s3\n",
     "line 1: 't2 s3 -1' is not": b"t2 s3 -1\n",

@@ -11,16 +11,15 @@ import pytest
 import torch
 from conftest import WORDS
 from safetensors.torch import load_file, save_file
-from support.data import folder_of
+from support.data import multi30k
 from support.hugging_face_models import (
     END_ID,
     MODEL,
     SPECIAL,
     Pair,
     change,
-    m2m100_pair,
+    make_lively,
     nllb_languages,
-    nllb_pair,
     pieces_of,
     save_fast_tokenizer,
     save_m2m100_tokenizer,
@@ -29,11 +28,11 @@ from support.hugging_face_models import (
 )
 from support.shared import SharedFiles
 
-from translate_trt.export.importers.ctranslate2.converted import import_ctranslate2
 from translate_trt.export.importers.hugging_face.m2m100 import import_m2m100
 from translate_trt.runtime.errors import InputError, OptionError
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.translator import Translator
+from translate_trt.train.config import END
 from translate_trt.train.model import sinusoid
 
 pytestmark = pytest.mark.slow
@@ -51,12 +50,25 @@ def pieces() -> bytes:
 
 @pytest.fixture(scope="module")
 def m2m100(tmp_path_factory: pytest.TempPathFactory, pieces: bytes) -> Pair:
-    return m2m100_pair(tmp_path_factory.mktemp("m2m100") / "model", pieces)
+    """Save an M2M100 model that reverses into German and copies into French."""
+    directory = tmp_path_factory.mktemp("m2m100") / "model"
+    tokenizer = save_m2m100_tokenizer(directory, pieces)
+    size = len(tokenizer) + len(tokenizer.lang_token_to_id) + tokenizer.num_madeup_words
+    theirs = save_random_m2m100(directory, size)
+    english, german, french = (tokenizer.get_lang_id(code) for code in ("en", "de", "fr"))
+    make_lively(theirs, range(4, 40), [([english], [german]), ([english], [french])])
+    names = [tokenizer.convert_ids_to_tokens(place) for place in range(size - 8)]
+    return Pair(directory, theirs, names, "m2m100-hf")
 
 
 @pytest.fixture(scope="module")
 def nllb(tmp_path_factory: pytest.TempPathFactory, pieces: bytes) -> Pair:
-    return nllb_pair(tmp_path_factory.mktemp("nllb") / "model", pieces)
+    """Save an NLLB-200 model of random weights."""
+    directory, languages = tmp_path_factory.mktemp("nllb") / "model", nllb_languages()
+    save_fast_tokenizer(directory, pieces, "NllbTokenizer", languages)
+    names = [*SPECIAL, *pieces_of(pieces), *languages, "<mask>"]
+    theirs = save_random_m2m100(directory, len(names) + 2, activation_function="gelu")
+    return Pair(directory, theirs, names, "m2m100-hf")
 
 
 @pytest.fixture(scope="module")
@@ -121,76 +133,6 @@ def test_a_model_with_default_languages(m2m100: Pair, copied: Path) -> None:
 # ---- the same model converted by CTranslate2 ----
 
 
-@pytest.fixture(scope="module")
-def converted(m2m100: Pair) -> Path:
-    """Convert with CTranslate2's M2M100 loader, which does not copy the SentencePiece model."""
-    from ctranslate2.converters.transformers import M2M100Loader
-
-    directory, size = m2m100.directory.parent / "converted", m2m100.theirs.config.vocab_size
-    tokenizer = transformers.M2M100Tokenizer.from_pretrained(m2m100.directory)
-    names = [tokenizer.convert_ids_to_tokens(place) for place in range(size - 8)]
-
-    class Loader(M2M100Loader):  # type: ignore[misc]
-        """CTranslate2's version reads the languages in a way that transformers 5 lacks."""
-
-        def get_vocabulary(self, model: Any, tokenizer: Any) -> list[str]:
-            return [*names, *(f"madeupword{place}" for place in range(8))]
-
-    spec = Loader()(m2m100.theirs, tokenizer)
-    spec.validate()
-    spec.optimize(None)
-    directory.mkdir()
-    spec.save(str(directory))
-    return directory
-
-
-@pytest.mark.nightly
-def test_ctranslate2_with_a_language_prefix(m2m100: Pair, converted: Path) -> None:
-    imported = import_ctranslate2(
-        converted, m2m100.directory / MODEL, None, "{source_language} {text} </s>",
-        "{target_language}",
-    )  # fmt: skip
-    assert imported.prompt == m2m100.checkpoint.prompt
-    for name, weight in m2m100.checkpoint.load_model().state_dict().items():
-        torch.testing.assert_close(imported.model.state_dict()[name], weight)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize(("beams", "penalty"), [(1, 1.0), (5, 0.6)])
-@pytest.mark.parametrize("length", [0, 2])
-def test_ctranslate2_scores_of_prefixes(
-    length: int, beams: int, penalty: float, m2m100: Pair, translator: Translator, converted: Path
-) -> None:
-    import ctranslate2
-
-    options = SearchOptions(
-        beams, penalty, "length", early_stopping=True, max_length=60, source_language="en",
-        target_language="de",
-    )  # fmt: skip
-    sources = m2m100.random_sentences(40, 5)
-    prefixes = [source[:length] for source in m2m100.random_sentences(40, 6)]
-    pieces = m2m100.tokenizer.target_pieces(range(m2m100.tokenizer.vocabulary_size))
-    theirs = ctranslate2.Translator(str(converted), compute_type="float32", intra_threads=1)
-    expected = theirs.translate_batch(
-        [["__en__", *(pieces[token] for token in source), "</s>"] for source in sources],
-        target_prefix=[["__de__", *(pieces[token] for token in prefix)] for prefix in prefixes],
-        beam_size=beams, length_penalty=penalty, return_scores=True, min_decoding_length=0,
-        max_decoding_length=60,
-    )  # fmt: skip
-    found = translator.translate_ids(sources, options, prefixes if length else None)
-    # CTranslate2 forbids the end token right after a prefix; translate-trt permits it.
-    ended = [
-        index
-        for index, [ours] in enumerate(found)
-        if not ours.truncated and len(ours.tokens) > 1 + length  # and the language
-    ]
-    assert len(ended) > 20
-    for index in ended:
-        [ours], right = found[index], expected[index]
-        assert [pieces[token] for token in ours.tokens] == right.hypotheses[0]
-        assert ours.score == pytest.approx(right.scores[0], abs=1e-4)
-
-
 def test_prefixes_of_hugging_face(m2m100: Pair, translator: Translator) -> None:
     """Without a length penalty: theirs divides by the length without the prefix."""
     options = SearchOptions(
@@ -213,18 +155,11 @@ def test_prefixes_of_hugging_face(m2m100: Pair, translator: Translator) -> None:
 # ---- tokenizers ----
 
 
-def lines_of(part: str) -> list[str]:
-    folder, lines = folder_of("multi30k"), []
-    for language in ("en", "de", "fr"):
-        lines += (folder / f"{part}.{language}").read_text(encoding="utf-8").splitlines()
-    return lines
-
-
 @pytest.fixture(scope="module")
 def real_pieces() -> bytes:
     """Train on text with fewer characters than the test set, like M2M100's and NLLB's models."""
     return train_pieces(
-        lines_of("val"), "bpe", 2000, normalization_rule_name="nmt_nfkc", character_coverage=0.999
+        multi30k("val"), "bpe", 2000, normalization_rule_name="nmt_nfkc", character_coverage=0.999
     )
 
 
@@ -238,7 +173,7 @@ def test_real_text_has_the_tokens_of_m2m100(real_pieces: bytes, tmp_path: Path) 
     size = len(tokenizer) + len(tokenizer.lang_token_to_id)
     names = [tokenizer.convert_ids_to_tokens(place) for place in range(size)]
     pair = pair_of(tmp_path / "model", names)
-    pair.assert_same_tokens(tokenizer, lines_of("test_2016_flickr"))
+    pair.assert_same_tokens(tokenizer, multi30k("test_2016_flickr"))
 
 
 def test_real_text_has_the_tokens_of_nllb(real_pieces: bytes, tmp_path: Path) -> None:
@@ -249,8 +184,13 @@ def test_real_text_has_the_tokens_of_nllb(real_pieces: bytes, tmp_path: Path) ->
     assert names == [*SPECIAL, *pieces_of(real_pieces), *languages, "<mask>"]
     pair = pair_of(directory, names)
     # Their tokenizer encodes trailing spaces as a token, unlike SentencePiece.
-    lines = [line.strip() for line in lines_of("test_2016_flickr")]
+    lines = [line.strip() for line in multi30k("test_2016_flickr")]
     pair.assert_same_tokens(tokenizer, lines)
+    options = SearchOptions(source_language="eng_Latn", target_language="fra_Latn")
+    prompt, french = pair.checkpoint.prompt, tokenizer.convert_tokens_to_ids("fra_Latn")
+    source = [*prompt.of_source(options), *pair.tokenizer.encode_source("a cat"), END]
+    assert [pair.ids[token] for token in source] == tokenizer("a cat").input_ids
+    assert pair.ids[prompt.target_languages["fra_Latn"]] == french
     older = import_m2m100(directory)
     model = (directory / MODEL).rename(tmp_path / MODEL)
     (directory / "special_tokens_map.json").unlink()

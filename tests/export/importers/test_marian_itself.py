@@ -1,4 +1,4 @@
-"""Models trained by Marian: n-best lists and scores compared with Marian's."""
+"""Models trained by Marian: scores and greedy translations compared with Marian's."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import copy
 import random
 import re
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +18,8 @@ from support.marian_peer import (
     TARGET,
     Found,
     MarianModel,
-    decode_like_marian,
     lines_of,
     needs_marian,
-    search_like_marian,
 )
 
 from translate_trt.export.build_options import BuildOptions
@@ -43,11 +40,8 @@ from translate_trt.train.search import beam_search
 pytestmark = pytest.mark.slow
 
 _CONTROL = re.compile("<0x[01][0-9A-F]>")
-BEAMS = (1, 4, 12)
 # Sums of up to 21 float32 log-probabilities, in another order of summation.
 TOLERANCE = 2e-3
-# Maximum number of the 200 lists per beam size with ties in another order.
-MOST_TIES = 2
 # Number of lines to translate with the search of docs/beam-search.md as well.
 GREEDY = 50
 _BYTES = ["--sentencepiece-options", "--byte_fallback=true --hard_vocab_limit=false"]
@@ -162,31 +156,14 @@ class Pair:
     def named(self, tokens: list[int]) -> tuple[str, ...]:
         return tuple(self.names[token] for token in tokens if token != END)
 
-    def like_marian(self) -> Transformer:
-        """Return the imported model with the differences of marian-decoder (docs/import.md).
-
-        Tokens that never come have a probability, and pre-norm layers are those of
-        `decode_like_marian`.
-        """
+    def unbanned(self) -> Transformer:
+        """Return the imported model in which tokens that never come have their probability."""
         model = copy.deepcopy(self.imported.model)
         bias = torch.from_numpy(self.theirs.arrays()["decoder_ff_logit_out_b"][0])
         assert model.output_bias is not None
         with torch.no_grad():
             model.output_bias[list(self.banned)] = bias[list(self.banned.values())]
-        if model.config.norm == "pre" and not model.config.is_recurrent:
-            for layer in model.decoder_layers:
-                layer.forward = partial(decode_like_marian, layer)  # type: ignore[method-assign]
         return model
-
-
-def assert_same(theirs: list[list[Found]], ours: list[list[Found]]) -> None:
-    """Compare n-best lists, except for hypotheses of equal scores."""
-    different = 0
-    for expected, found in zip(theirs, ours, strict=True):
-        scores = [hypothesis.score for hypothesis in found]
-        assert scores == pytest.approx([h.score for h in expected], abs=TOLERANCE)
-        different += [h.tokens for h in found] != [h.tokens for h in expected]
-    assert different <= MOST_TIES
 
 
 @torch.inference_mode()
@@ -218,28 +195,23 @@ def check_greedy_search(pair: Pair, theirs: list[list[Found]]) -> None:
     "name", [pytest.param(name, marks=[pytest.mark.nightly] if case.nightly else [], id=name)
              for name, case in CASES.items()],
 )  # fmt: skip
-def test_lists_and_scores(name: str, tmp_path: Path) -> None:
-    """Compare n-best lists of marian-decoder and scores of marian-scorer for 200 lines."""
+def test_scores_and_greedy_translations(name: str, tmp_path: Path) -> None:
+    """Compare scores of marian-scorer and, where the decoder computes the same, translations.
+
+    Of pre-norm models with self-attention, marian-decoder leaves out a LayerNorm.
+    """
     needs_marian()
     pair = Pair(CASES[name], tmp_path)
     config = pair.imported.model.config
     assert {field: getattr(config, field) for field in pair.case.fields} == pair.case.fields
     # From model.npz.decoder.yml, which training writes with the defaults of --task.
     assert SearchOptions(**pair.imported.search) == SearchOptions(8, 1.0, "length")
-    model = pair.like_marian()
-    for beam in BEAMS:
-        theirs = pair.theirs.translate(beam)
-        found = search_like_marian(model, pair.sources, beam, list(pair.banned))
-        assert_same(theirs, [[Found(pair.named(tokens), sum_) for tokens, sum_ in hypotheses]
-                             for hypotheses in found])  # fmt: skip
+    if config.norm == "post" or config.is_recurrent:
+        theirs = pair.theirs.translate(1)
         assert len({hypotheses[-1].tokens for hypotheses in theirs}) > 15
-        if beam == 1 and (config.norm == "post" or config.is_recurrent):
-            check_greedy_search(pair, theirs)
+        check_greedy_search(pair, theirs)
     targets = lines_of(TARGET, 4)
-    model = pair.imported.model if not pair.case.may_be_unknown else pair.like_marian()
-    if config.norm == "pre":
-        for layer in model.decoder_layers:
-            layer.__dict__.pop("forward", None)
+    model = pair.unbanned() if pair.case.may_be_unknown else pair.imported.model
     expected = pair.theirs.score(pair.theirs.lines, targets)
     assert score(pair, model, targets) == pytest.approx(expected, abs=TOLERANCE)
 

@@ -121,20 +121,17 @@ def test_a_user_defined_symbol_is_not_a_language() -> None:
 
 
 REFUSED: tuple[dict[str, Any], ...] = (
-    {"type": "s2s"},
     {"transformer-ffn-activation": "gelu"},
     {"transformer-decoder-autoreg": "average-attention"},
     {"dec-cell": "gru"} | {name: value for name, value in SSRU.items() if name != "dec-cell"},
     {"transformer-tied-layers": [1, 1]},
     {"transformer-tied-layers": ["a"]},
     {"dec-depth": 10**9},
-    {"transformer-postprocess": "dhn"},
     {"transformer-postprocess": "da", "transformer-preprocess": "n"},
     {"transformer-decoder-dim-ffn": "x"},
     {"version": "v1.11.5"} | {name: value for name, value in OTHER.items() if name != "version"},
     {"input-types": ["class", "sequence"]},
     {"dim-vocabs": [9, 9, 9]},
-    {"transformer-rope": False},
     {"lemma-dim-emb": False},
 )  # fmt: skip
 
