@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from support.paths import ROOT
+from support.scripts import run_script
 
 CONFIGURATION = ROOT / "mkdocs.yml"
 
@@ -24,12 +22,7 @@ def test_every_page_is_in_the_navigation() -> None:
 @pytest.mark.nightly
 def test_the_site_builds(tmp_path: Path) -> None:
     pytest.importorskip("mkdocs", reason="mkdocs is not installed")
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    done = subprocess.run(
-        ["bash", ROOT / "scripts/docs.sh", tmp_path / "site"],
-        env={**os.environ, "PATH": path, "TRANSLATE_TRT_VENV": "none"},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    done = run_script("docs.sh", tmp_path / "site")
     assert done.returncode == 0, done.stdout + done.stderr
     page = (tmp_path / "site/reference/runtime/index.html").read_text(encoding="utf-8")
     for name in ("Translator.translate_iter", "TranslationService.submit", "SearchOptions"):

@@ -9,13 +9,11 @@ from pathlib import Path
 
 import pytest
 from support.paths import ROOT
+from support.scripts import run_script
 
 from translate_trt.runtime.backends.nvidia_driver import compute_capability
 
 pytestmark = pytest.mark.slow
-
-SCRIPT = ROOT / "scripts/gpu_check.sh"
-
 
 # Modules in MISSING do not import. PRECISIONS and EXTRA are what packages.py says of the GPU.
 PYTHON = """#!/usr/bin/env bash
@@ -60,17 +58,10 @@ esac
 def run(tmp_path: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     path = f"{tmp_path / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
     given = {
-        "PATH": path, "TRANSLATE_TRT_VENV": "none", "CALLS": str(tmp_path / "calls"),
-        "CUDAToolkit_ROOT": str(tmp_path / "bin"), "ONNXRUNTIME_INCLUDE_DIR": str(tmp_path / "bin"),
+        "PATH": path, "CALLS": str(tmp_path / "calls"), "CUDAToolkit_ROOT": str(tmp_path / "bin"),
+        "ONNXRUNTIME_INCLUDE_DIR": str(tmp_path / "bin"),
     }  # fmt: skip
-    return subprocess.run(
-        ["bash", SCRIPT, str(tmp_path / "out")],
-        env={**os.environ, **given, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    return run_script("gpu_check.sh", tmp_path / "out", **given, **environment)
 
 
 @pytest.fixture

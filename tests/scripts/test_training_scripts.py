@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import random
 import socket
 import subprocess
@@ -14,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from support.parsers import random_trees
-from support.paths import ROOT
+from support.scripts import run_script
 
 pytestmark = pytest.mark.nightly
 
@@ -23,12 +22,7 @@ WORDS = {"one": "eins", "two": "zwei", "three": "drei", "four": "vier", "five-si
 
 
 def run(script: str, *arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    given = {"PATH": path, "TRANSLATE_TRT_VENV": "none", "OMP_NUM_THREADS": "1", **environment}
-    done = subprocess.run(
-        ["bash", ROOT / "scripts" / script, *map(str, arguments)],
-        env={**os.environ, **given}, capture_output=True, text=True, check=False, timeout=550,
-    )  # fmt: skip
+    done = run_script(script, *arguments, **environment)
     assert done.returncode == 0, done.stdout + done.stderr
     return done
 
@@ -106,12 +100,7 @@ def test_two_machines_train_one_model(data: Path, tmp_path: Path) -> None:
 
 
 def test_a_row_that_a_preset_lacks_is_named_before_training(tmp_path: Path) -> None:
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    done = subprocess.run(
-        ["bash", ROOT / "scripts/table3.sh", tmp_path, tmp_path / "out", "tiny", "plain", "n2"],
-        env={**os.environ, "PATH": path, "TRANSLATE_TRT_VENV": "none"},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    done = run_script("table3.sh", tmp_path, tmp_path / "out", "tiny", "plain", "n2")
     assert done.returncode == 1
     assert "tiny-n2" in done.stderr
     assert not (tmp_path / "out").exists()

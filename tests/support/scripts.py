@@ -1,9 +1,12 @@
-"""Scripts of the repository as modules."""
+"""Scripts of the repository, as modules and as processes."""
 
 from __future__ import annotations
 
 import importlib.util
+import os
+import subprocess
 import sys
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -22,3 +25,16 @@ def load_script(name: str) -> ModuleType:
         sys.modules[name] = module
         spec.loader.exec_module(module)
     return module
+
+
+def run_script(
+    script: str, *arguments: object, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a script of scripts/ with this Python's programs."""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    given = {"PATH": path, "TRANSLATE_TRT_VENV": "none", "OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        ["bash", ROOT / "scripts" / script, *map(str, arguments)],
+        env={**os.environ, **given, **environment}, capture_output=True, text=True, check=False,
+        timeout=550,
+    )  # fmt: skip

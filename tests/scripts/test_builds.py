@@ -1,4 +1,7 @@
-"""scripts/build_kernels.sh with programs that pretend, and CMakeLists.txt with real ones."""
+"""scripts/build_kernels.sh and build_library.sh with programs that pretend, CMake with real ones.
+
+test_cpp_library.py builds with build_library.sh.
+"""
 
 from __future__ import annotations
 
@@ -58,8 +61,8 @@ class Checkout:
             timeout=60,
         )
 
-    def build(self, **environment: str) -> subprocess.CompletedProcess[str]:
-        return self.run("bash scripts/build_kernels.sh", **environment)
+    def build(self, what: str = "kernels", **environment: str) -> subprocess.CompletedProcess[str]:
+        return self.run(f"bash scripts/build_{what}.sh", **environment)
 
 
 @pytest.fixture
@@ -117,6 +120,38 @@ def test_a_build_that_fails_shows_why_and_leaves_the_library(
     assert done.returncode == 1
     assert "kernels.cc:1" in done.stderr
     assert checkout.library.read_text() == "library\n"
+
+
+# ---- the C++ library ----
+
+
+def test_what_the_library_lacks_is_told(checkout: Checkout) -> None:
+    done = checkout.build("library")
+    assert done.returncode == 3
+    assert done.stderr.startswith("The C++ library cannot be built: there is no cmake. Install it")
+    checkout.has_tools()
+    done = checkout.build("library", ONNXRUNTIME_INCLUDE_DIR="/nowhere")
+    assert done.returncode == 3
+    assert "ONNXRUNTIME_INCLUDE_DIR" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("message", "status", "shown"),
+    [
+        ("downloading 'https://index/sentencepiece.tar.gz' failed", 3, "docs/embed-cpp.md"),
+        ("it is broken", 1, "it is broken"),
+    ],
+)
+def test_packages_that_cannot_be_fetched(
+    message: str, status: int, shown: str, checkout: Checkout, headers: str
+) -> None:
+    checkout.has(cmake=f'#!/bin/bash\necho "error: {message}"; exit 1\n', ninja="", cxx="")
+    done = checkout.build("library", ONNXRUNTIME_INCLUDE_DIR=headers)
+    assert done.returncode == status
+    assert shown in done.stderr
+
+
+# ---- CMake ----
 
 
 needs_tools = pytest.mark.skipif(
