@@ -14,7 +14,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -77,27 +76,6 @@ def interrupt(process: subprocess.Popen[str], number: signal.Signals) -> tuple[i
     return process.returncode, errors
 
 
-ENDINGS: Any = pytest.mark.parametrize(
-    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
-)
-
-
-@pytest.mark.nightly
-@ENDINGS
-@pytest.mark.parametrize("workers", ["1", "2"])
-def test_data_prepare_stops_at_once(
-    text: list[str], tmp_path: Path, start: Callable[..., subprocess.Popen[str]],
-    number: signal.Signals, status: int, workers: str,
-) -> None:  # fmt: skip
-    process = start(
-        "data", "prepare", "--from", *text[:2], "--valid", *text[2:], "--output", f"{tmp_path}/out",
-        "--vocabulary-type", "unigram", "--vocabulary-size", "2000", "--workers", workers,
-    )  # fmt: skip
-    assert interrupt(process, number) == (status, "")
-    assert not (tmp_path / "out").exists()
-    assert list((tmp_path / "temporary").iterdir()) == []
-
-
 @pytest.mark.parametrize(
     ("number", "status"),
     [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.nightly)],
@@ -142,7 +120,7 @@ main()
 """
 
 
-@ENDINGS
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_translate_stops_all_workers(
     compiled_bundle: Path, tmp_path: Path, start: Callable[..., subprocess.Popen[str]],
     number: signal.Signals, status: int,

@@ -55,14 +55,6 @@ def thesis(tmp_path: Path) -> Path:
     return directory
 
 
-def test_export_keeps_its_checkpoint(checkpoint_copy: Path) -> None:
-    before = contents(checkpoint_copy)
-    done = run("export", checkpoint_copy, "--output", checkpoint_copy, "--force")
-    assert done.exit_code == 1
-    assert "the input" in done.stderr
-    assert contents(checkpoint_copy) == before
-
-
 def test_export_keeps_a_run_that_it_would_replace(checkpoint_copy: Path, tmp_path: Path) -> None:
     run_directory = tmp_path / "run"
     shutil.copytree(checkpoint_copy, run_directory / "checkpoint-averaged")

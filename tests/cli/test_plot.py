@@ -75,10 +75,7 @@ def test_plot_draws_runs(metrics: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "out", "code", "message"),
-    [
-        ("nothing", "a.png", 1, "metrics.jsonl"),
-        ("run", "nowhere/a.png", 1, "directory"),
-    ],
+    [("nothing", "a.png", 1, "metrics.jsonl"), ("run", "nowhere/a.png", 1, "directory")],
 )
 def test_plot_says_what_is_wrong(
     metrics: Path, tmp_path: Path, name: str, out: str, code: int, message: str

@@ -282,17 +282,6 @@ def test_json(translate: Run) -> None:
     assert json.loads(second)["hypotheses"][0]["text"] == ""
 
 
-def test_hypotheses_and_attention_are_json(translate: Run) -> None:
-    flags = ("--n-best", 2, "--attention")
-    short, long = translate(*flags, stdin=b"a\n" + b"w " * 18).stdout.splitlines()
-    first, second = json.loads(short)["hypotheses"]
-    assert (first["text"], second["text"], second["score"]) == ("a", "a #1", -1)
-    assert first["attention"] == [[[1.0, 0.0], [0.0, 1.0]]]
-    # One matrix for each segment of the line.
-    matrices = json.loads(long)["hypotheses"][0]["attention"]
-    assert [len(matrix) for matrix in matrices] == [17, 3]
-
-
 # ---- files with a line for each input line ----
 
 
@@ -435,12 +424,6 @@ def test_a_directory_that_disappears(tmp_path: Path) -> None:
         with pytest.raises(OutputError, match=r"o\.txt"):
             vanish(at_once=at_once)
     assert not (tmp_path / "od").exists()
-
-
-def test_devices_are_written_and_not_replaced(translate: Run, tmp_path: Path) -> None:
-    assert translate("--output", "/dev/null", "--force", stdin=b"a\n").exit_code == 0
-    assert not os.path.isfile("/dev/null")
-    assert not os.path.exists("/dev/null.partial")
 
 
 # ---- streams ----
