@@ -22,7 +22,8 @@ from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.translator import Translator
 from translate_trt.train.checkpoint import Checkpoint
 from translate_trt.train.config import END, START
-from translate_trt.train.model import Transformer, pad
+from translate_trt.train.evaluation.attention_maps import attention_weights
+from translate_trt.train.model import Transformer
 
 pytestmark = pytest.mark.slow
 
@@ -31,14 +32,9 @@ def attention_of(
     model: Transformer, source: list[int], target: tuple[int, ...], heads: AttentionHeads
 ) -> np.ndarray:
     """Return the attention [tokens and the end symbol, source and its end symbol] by layers."""
-    ids, lengths = pad([[*source, END]])
-    with torch.no_grad():
-        cache = model.start_cache(ids, lengths)
-        record: list[torch.Tensor] = []
-        x = model.embed(torch.tensor([[START, *target]]))
-        for layer, keys_values in zip(model.decoder_layers, cache.cross, strict=True):
-            x, _ = layer(x, None, keys_values, cache.source_bias, record)
-    weights = record[heads.layer][0].numpy()  # [H, T, S]
+    ids, previous = torch.tensor([[*source, END]]), torch.tensor([[START, *target]])
+    found = attention_weights(model, ids, None, previous)
+    weights = found.cross[heads.layer][0].numpy()  # [H, T, S]
     return np.mean([weights[head] for head in heads.heads or range(len(weights))], axis=0)
 
 

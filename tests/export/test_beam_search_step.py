@@ -23,11 +23,11 @@ from support.scripted import (
     ScriptedGraphs,
     ScriptedModel,
     SearchStep,
-    exhaustive,
     random_script,
     scripted_search,
     written_cases,
 )
+from support.translations import assert_same
 
 from translate_trt.export.aten_to_onnx import to_onnx
 from translate_trt.export.fused_ops.declarations import DOMAIN
@@ -45,41 +45,24 @@ pytestmark = pytest.mark.slow
 
 INPUTS = ["logits", *Request._fields, *State._fields, *Changes._fields]
 OUTPUTS = ["parents", *(NEXT + name for name in State._fields)]
+_BY_NAME = {spec.name: spec for spec in ScriptedGraphs.CONTRACT.step_inputs}
+SPECS = [_BY_NAME[name] for name in INPUTS[1:]]
 
 
 @pytest.fixture(scope="session")
 def traced_search(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """`BeamSearchStep` as a graph of its own."""
-    n, k, v = 2, 3, 17
+    sizes = {axis: size for size, axis in enumerate(sorted({a for x in SPECS for a in x.axes}), 2)}
     example = (
-        torch.randn(n, k, v),
-        *(torch.zeros(n, dtype=torch.int64) for _ in range(3)),
-        *(torch.ones(n) for _ in range(2)),
-        torch.zeros(n, dtype=torch.bool),
-        torch.zeros(n, k, dtype=torch.int64),
-        torch.zeros(n, k),
-        torch.zeros(n, dtype=torch.int64),
-        torch.zeros(n, dtype=torch.bool),
-        torch.zeros(n, k),
-        *(torch.zeros(n, k, dtype=torch.int64) for _ in range(2)),
-        torch.zeros(n, k, dtype=torch.bool),
-        torch.zeros(n, k, 4, dtype=torch.int64),
-        torch.ones(n, k, 4),
-        torch.zeros(n, 5),
-        *(torch.ones(n) for _ in range(2)),
-        torch.zeros(n, 7, dtype=torch.int64),
-        torch.zeros(n, 7),
-        torch.zeros(n, 6, dtype=torch.int64),
-        torch.zeros(n, k, 6, dtype=torch.int64),
-        torch.zeros(n, k, dtype=torch.int64),
+        torch.randn(sizes["N"], sizes["K"], 17),
+        *(torch.ones([sizes[a] for a in x.axes], dtype=getattr(torch, x.dtype)) for x in SPECS),
     )
     dynamic = [dict.fromkeys(range(x.dim()), torch.export.Dim.DYNAMIC) for x in example]
     program = torch.export.export(
         BeamSearchStep(END).eval(), example, dynamic_shapes=(dynamic[0], tuple(dynamic[1:])),
         strict=False,
     )  # fmt: skip
-    axes = {spec.name: spec.axes for spec in ScriptedGraphs.CONTRACT.step_inputs}
-    inputs = {name: axes.get(name, ("N", "K", "V")) for name in INPUTS}  # as in a whole step
+    inputs = {"logits": ("N", "K", "V"), **{spec.name: spec.axes for spec in SPECS}}
     model = to_onnx(program, inputs, OUTPUTS, "search", DYNAMIC_OPSET)
     path: Path = tmp_path_factory.mktemp("search") / "search.onnx"
     ir.save(model, path)
@@ -133,15 +116,6 @@ def reference(
     return beam_search(model, [[4 + index] for index in range(len(scripts))], options, prefixes)
 
 
-def assert_same(found: list[list[Hypothesis]], expected: list[list[Hypothesis]]) -> None:
-    for ours, theirs in zip(found, expected, strict=True):
-        assert [h.tokens for h in ours] == [h.tokens for h in theirs]
-        assert [h.truncated for h in ours] == [h.truncated for h in theirs]
-        np.testing.assert_allclose([h.score for h in ours], [h.score for h in theirs], atol=1e-4)
-        for one, other in zip(ours, theirs, strict=True):
-            np.testing.assert_allclose(one.token_log_probs, other.token_log_probs, atol=1e-4)
-
-
 @pytest.mark.parametrize("case", written_cases(), ids=lambda case: case.name)
 def test_written_traces(case: Case, graph_search: SearchStep) -> None:
     sources, prefixes = [[4] * case.source_length], [case.prefix]
@@ -156,9 +130,12 @@ def test_written_traces(case: Case, graph_search: SearchStep) -> None:
 
 
 @pytest.mark.parametrize("beams", [1, 2, 3, 4, 8])
-@pytest.mark.parametrize(("alpha", "form"), [(0.0, "gnmt"), (0.6, "gnmt"), (1.0, "length")])
+@pytest.mark.parametrize(
+    ("alpha", "form", "early"),
+    [(0.0, "gnmt", False), (0.6, "gnmt", False), (1.0, "length", False), (0.6, "gnmt", True)],
+)
 def test_equal_to_the_reference(
-    beams: int, alpha: float, form: str, graph_search: SearchStep
+    beams: int, alpha: float, form: str, early: bool, graph_search: SearchStep
 ) -> None:
     options = SearchOptions(
         beam_size=beams,
@@ -166,6 +143,7 @@ def test_equal_to_the_reference(
         length_penalty_form=form,
         num_hypotheses=beams,
         max_length=14,
+        early_stopping=early,
     )
     scripts = [random_script(seed, 19) for seed in range(24)]
     found, _ = search(scripts, options, graph_search)
@@ -191,33 +169,6 @@ def test_minimum_length_and_prefixes(graph_search: SearchStep) -> None:
                 assert len(hypothesis.token_log_probs) >= minimum
 
 
-def test_the_best_of_everything(graph_search: SearchStep) -> None:
-    # Only tokens 0, 1, 2 and the end symbol are likely: 9 beams hold all prefixes of two tokens, so
-    # none is dropped. (Truncated hypotheses may score higher: rule 6 fills the pool with them.)
-    options = SearchOptions(beam_size=9, num_hypotheses=9, length_penalty=0.6, max_length=3)
-    lengths = set()
-    for seed in range(20):
-        script = random_script(seed, 20, likely=4)
-        (hypotheses,), _ = search([script], options, graph_search)
-        found = next(hypothesis for hypothesis in hypotheses if not hypothesis.truncated)
-        every = exhaustive(script, options, range(4), 3)
-        score, tokens, _ = next(entry for entry in every if not entry[2])
-        assert found.tokens == tokens
-        assert found.score == pytest.approx(score, abs=1e-5)
-        lengths.add(len(tokens))
-    assert lengths == {0, 1, 2}
-
-
-def test_ties_within_a_beam_and_across_beams(graph_search: SearchStep) -> None:
-    def equal(tokens: tuple[int, ...]) -> NDArray[np.float32]:
-        return np.full(19, -math.log(19), dtype=np.float32)
-
-    for beams in (1, 2, 4, 8):
-        options = SearchOptions(beam_size=beams, num_hypotheses=beams, max_length=4)
-        found, _ = search([equal], options, graph_search)
-        assert_same(found, reference([equal], options))
-
-
 def test_neighbours_do_not_matter(graph_search: SearchStep) -> None:
     scripts = [random_script(seed, 19) for seed in range(16)]
     options = SearchOptions(beam_size=4, num_hypotheses=4, max_length=12)
@@ -228,14 +179,6 @@ def test_neighbours_do_not_matter(graph_search: SearchStep) -> None:
     assert backwards[::-1] == together
 
 
-def test_dead_beams_make_no_nan(graph_search: SearchStep) -> None:
-    script = random_script(1, 19)
-    options = SearchOptions(beam_size=8, num_hypotheses=8, max_length=2)
-    (found,), _ = search([script], options, graph_search, prefixes=[[7]])
-    assert found
-    assert all(math.isfinite(hypothesis.score) for hypothesis in found)
-
-
 # ---- single steps, by the rules of docs/beam-search.md ----
 #
 # Logits and scores are small multiples of powers of two, and the logits of all beams are
@@ -244,56 +187,24 @@ def test_dead_beams_make_no_nan(graph_search: SearchStep) -> None:
 LOWEST = -np.inf
 
 
-def one_step(graph: SearchStep, logits: Any, **given: Any) -> dict[str, NDArray[Any]]:
-    """Outputs of one step of N sentences; by default in the middle of a search with an empty pool.
+#: Inputs in the middle of a search with an empty pool; all others are zero.
+MIDDLE: dict[str, Any] = {
+    "forced_tokens": -1, "max_lengths": 50, "length_penalty_beta": 5, "tokens": 9, "positions": 4,
+    "finished_scores": LOWEST, "sampling_temperature": 1, "sampling_top_p": 1,
+}  # fmt: skip
 
-    One number is that of all sentences.
-    """
+
+def one_step(graph: SearchStep, logits: Any, **given: Any) -> dict[str, NDArray[Any]]:
+    """Outputs of one step of N sentences; one number of `given` is that of all sentences."""
     logits = np.asarray(logits, np.float32)
-    n, k, _ = logits.shape
-    inputs: dict[str, Any] = {
-        "forced_tokens": [-1] * n,
-        "min_lengths": [0] * n,
-        "max_lengths": [50] * n,
-        "length_penalty_alpha": 0,
-        "length_penalty_beta": 5,
-        "early_stopping": False,
-        "tokens": np.full((n, k), 9),
-        "log_probs": np.zeros((n, k)),
-        "positions": [4] * n,
-        "done": [False] * n,
-        "finished_scores": np.full((n, k), LOWEST),
-        "finished_lengths": np.zeros((n, k)),
-        "finished_parents": np.zeros((n, k)),
-        "finished_truncated": False,
-        "marked_tokens": np.zeros((n, k, 0)),
-        "marked_factors": np.zeros((n, k, 0)),
-        "sampling_noise": np.zeros((n, 0)),
-        "sampling_temperature": 1,
-        "sampling_top_p": 1,
-        "tail_tokens": np.zeros((n, 0)),
-        "tail_noise": np.zeros((n, 0)),
-        "constraint_tokens": np.zeros((n, 0)),
-        "constraint_progress": np.zeros((n, k, 0)),
-        "other_progress": np.zeros((n, k)),
-    }
-    assert set(given) <= set(inputs)
-    inputs |= given
-    floats = (
-        "length_penalty_alpha", "length_penalty_beta", "log_probs", "finished_scores",
-        "marked_factors", "sampling_noise", "sampling_temperature", "sampling_top_p",
-        "tail_noise",
-    )  # fmt: skip
-    flags = ("early_stopping", "done", "finished_truncated")
-    pools = ("finished_truncated",)
-    typed = [
-        np.array(
-            np.broadcast_to(x, (n, k) if name in pools else (n,)) if np.ndim(x) == 0 else x,
-            np.float32 if name in floats else bool if name in flags else np.int64,
-        )
-        for name, x in inputs.items()
-    ]
-    outputs = graph(logits, *typed)
+    assert given.keys() <= set(INPUTS)
+    sizes = dict(zip("NK", logits.shape, strict=False))  # marks, samples and constraints: none
+    inputs = []
+    for spec in SPECS:
+        value = (MIDDLE | given).get(spec.name, 0)
+        shape = [sizes.get(str(axis), 0) for axis in spec.axes] if np.ndim(value) == 0 else None
+        inputs.append(np.array(value if shape is None else np.full(shape, value), spec.dtype))
+    outputs = graph(logits, *inputs)
     return dict(zip(["parents", *State._fields], outputs, strict=True))
 
 
@@ -367,22 +278,6 @@ def test_rule_5_a_sentence_that_is_done_waits_where_it_is(graph_search: SearchSt
         )
         assert out["positions"].tolist() == [following]
         assert out["done"].tolist() == [done or maximum == 5]
-
-
-@pytest.mark.parametrize("beams", [1, 2, 4])
-def test_early_stopping_is_equal_to_the_reference(beams: int, graph_search: SearchStep) -> None:
-    scripts = [random_script(seed, 19) for seed in range(24)]
-    found = {}
-    for early in (False, True):
-        options = SearchOptions(
-            beam_size=beams, num_hypotheses=beams, max_length=14, early_stopping=early
-        )
-        found[early], _ = search(scripts, options, graph_search)
-        assert_same(found[early], reference(scripts, options))
-    best = [[hypotheses[0].score for hypotheses in found[early]] for early in (False, True)]
-    assert all(full >= early for full, early in zip(*best, strict=True))
-    # With one beam the first end is the best, either way.
-    assert (found[False] != found[True]) == (beams > 1)
 
 
 # Rule 6: two beams at their fifth token, whose best continuations are 5 and 6.

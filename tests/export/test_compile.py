@@ -2,15 +2,11 @@ from __future__ import annotations
 
 import errno
 import json
-import resource
-import shutil
-import signal
 import sys
 from pathlib import Path
 
 import onnx
 import pytest
-from click.testing import CliRunner
 
 from translate_trt.export import compile as compile_module
 from translate_trt.export.build_options import BuildOptions
@@ -18,7 +14,6 @@ from translate_trt.export.compile import compile_bundle
 from translate_trt.export.engines import builder
 from translate_trt.runtime.backends.nvidia_driver import Gpu
 from translate_trt.runtime.bundle.manifest import Limits, read_manifest, verify_files
-from translate_trt.runtime.cli import main
 from translate_trt.runtime.errors import OptionError, OutputError
 from translate_trt.runtime.translator import Translator
 from translate_trt.train.checkpoint import Checkpoint
@@ -156,26 +151,3 @@ def test_a_failure_at_the_last_graph_leaves_the_old_bundle(
     assert len(saved) == 3
     assert [path.name for path in tmp_path.iterdir()] == ["bundle"]
     assert [path.name for path in out.iterdir()] == ["manifest.json"]
-
-
-@pytest.mark.slow
-def test_no_room_for_the_graphs(checkpoint: Checkpoint, tmp_path: Path) -> None:
-    out = tmp_path / "bundle"
-    command = ["export", str(checkpoint.path), "--attention", "--output", str(out)]
-    done = CliRunner().invoke(main, command)  # traces are in their files from here on
-    assert done.exit_code == 0, done.output
-    shutil.rmtree(out)
-    # A limit on file sizes emulates a disk that fills up while the graph is written.
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
-    try:
-        done = CliRunner().invoke(main, command)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        signal.signal(signal.SIGXFSZ, handler)
-    assert done.exit_code == 1, done.output
-    assert "translate-trt: error:" in done.stderr
-    assert "File too large" in done.stderr
-    assert isinstance(done.exception, SystemExit)
-    assert list(tmp_path.iterdir()) == []

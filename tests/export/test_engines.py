@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,10 +33,9 @@ from translate_trt.runtime.backends.nvidia_driver import Gpu, compute_capability
 from translate_trt.runtime.backends.packages import capabilities, portable_capabilities
 from translate_trt.runtime.bundle.contract import Contract, TensorSpec
 from translate_trt.runtime.bundle.manifest import Limits
-from translate_trt.runtime.errors import OptionError, TranslateTrtError
+from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.io.cache_files import load_cached, store_cached
 from translate_trt.train.checkpoint import Checkpoint
-from translate_trt.train.config import ModelConfig
 
 pytestmark = pytest.mark.slow
 
@@ -113,18 +113,6 @@ def test_a_recurrent_model_builds(rtx: Builder, checkpoint: Checkpoint) -> None:
     engine = build_engine(rtx, step, profiles, uncached())
     assert_engine_keeps_the_contract(engine, step)
     assert "KV_CACHE_UPDATE" not in engine.record.layers
-
-
-@pytest.mark.slow
-@pytest.mark.nightly
-def test_layers_as_wide_as_the_base_model_s_build(rtx: Builder) -> None:
-    # Two of six equal layers; the tiny model above covers all precisions.
-    config = ModelConfig(vocabulary_size=32000, encoder_layers=2, decoder_layers=2)
-    _, graphs = transformer_graphs(config, "tensorrt-rtx-fp16", LIMITS)
-    for graph in graphs.values():
-        engine = build_engine(rtx, graph, profiles_of(graph, LIMITS), uncached())
-        assert_engine_keeps_the_contract(engine, graph)
-    assert engine.record.layers["KV_CACHE_UPDATE"] == 2 * config.decoder_layers
 
 
 def profiles_of(graph: Graph, limits: Limits) -> tuple[Profile, ...]:
@@ -256,16 +244,6 @@ def test_stripping_weights_without_a_gpu(
         build_engine(rtx, tiny[1]["encoder"], PROFILES[:1], uncached(strip_weights=True))
 
 
-@pytest.mark.parametrize("package", ["tensorrt", "tensorrt_rtx"])
-def test_a_missing_package_says_what_to_install(
-    package: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(TranslateTrtError) as caught:
-        load_builder(package)
-    assert f"pip install 'translate-trt[{package.replace('_', '-')}]'" in str(caught.value)
-
-
 def test_an_unknown_package() -> None:
     with pytest.raises(OptionError, match="tensorrt_rtx"):
         load_builder("tensorflow")
@@ -295,35 +273,23 @@ def test_the_present_gpu_is_the_default(rtx: Builder, monkeypatch: pytest.Monkey
         (T4, "tensorrt-bf16", {}, r"fp16.*tensorrt-fp32"),
         (None, "tensorrt-fp16", {}, "tensorrt-rtx target"),
         (None, "tensorrt-rtx-fp16", {"compute_capabilities": ("current",)}, "or portable"),
+        (H100, "tensorrt-bf16", {}, None),
+        (H100, "tensorrt-rtx-bf16", {"compute_capabilities": ("portable",)}, None),
+        (H100, "tensorrt-rtx-bf16", {"compute_capabilities": ("8.9", "12.0")}, None),
+        (A10, "tensorrt-rtx-fp32", {}, None),
+        (T4, "tensorrt-rtx-fp16", {}, None),
+        (None, "tensorrt-rtx-bf16", {}, None),
     ],
 )  # fmt: skip
-def test_gpus_that_are_refused(
-    gpu: Gpu | None, target: str, fields: dict[str, Any], match: str,
+def test_gpus_that_are_refused_or_supported(
+    gpu: Gpu | None, target: str, fields: dict[str, Any], match: str | None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.setattr(builder_module, "find_gpu", lambda: gpu)
     package, _, precision = target.rpartition("-")
-    with pytest.raises((OptionError, EngineError), match=match):
+    refusal = pytest.raises((OptionError, EngineError), match=match) if match else nullcontext()
+    with refusal:
         check_gpus(target, package.replace("-", "_"), precision, uncached(**fields))
-
-
-@pytest.mark.parametrize(
-    ("gpu", "target", "fields"),
-    [
-        (H100, "tensorrt-bf16", {}),
-        (H100, "tensorrt-rtx-bf16", {"compute_capabilities": ("portable",)}),
-        (H100, "tensorrt-rtx-bf16", {"compute_capabilities": ("8.9", "12.0")}),
-        (A10, "tensorrt-rtx-fp32", {}),
-        (T4, "tensorrt-rtx-fp16", {}),
-        (None, "tensorrt-rtx-bf16", {}),
-    ],
-)
-def test_gpus_that_are_supported(
-    gpu: Gpu | None, target: str, fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(builder_module, "find_gpu", lambda: gpu)
-    package, _, precision = target.rpartition("-")
-    check_gpus(target, package.replace("-", "_"), precision, uncached(**fields))
 
 
 def test_a_portable_engine_is_for_the_gpus_of_the_table(rtx: Builder) -> None:
@@ -387,16 +353,6 @@ def test_a_damaged_entry_is_rebuilt(
     assert not engine.cached
     assert ("rebuilding" if damage == "foreign" else "is damaged") in caplog.text
     assert build_engine(rtx, addition(), PROFILES[:1], options).plan == engine.plan
-
-
-def test_a_read_only_cache_does_not_stop_the_build(
-    rtx: Builder, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    (tmp_path / "file").write_text("in the way")
-    options = EngineOptions(cache=tmp_path / "file" / "cache")
-    with caplog.at_level(logging.WARNING, "translate_trt"):
-        assert build_engine(rtx, addition(), PROFILES[:1], options).plan
-    assert "cache" in caplog.text
 
 
 # ---- progress and Ctrl-C ----

@@ -16,7 +16,7 @@ import pytest
 import torch
 from click.testing import CliRunner, Result
 from support.models import save_imported_model, save_model
-from support.translations import assert_same, random_sources, share_of_same
+from support.translations import assert_same, random_sources
 
 from translate_trt.export.build_options import BuildOptions
 from translate_trt.export.compile import Compiled, Compiler, check_members, compile_bundle
@@ -81,7 +81,7 @@ class Bundle:
 @pytest.fixture(scope="module")
 def bundle(pair: list[Checkpoint], tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     path = tmp_path_factory.mktemp("pair") / "bundle"
-    options = BuildOptions(("onnx-fp32", "onnx-int8", "onnx-fp16"), attention=True)
+    options = BuildOptions(("onnx-fp32", "onnx-int8"), attention=True)
     first, *others = pair
     return Bundle(path, compile_bundle(first, path, options, others=others))
 
@@ -131,16 +131,6 @@ def test_tokens_are_scored_and_forced(bundle: Bundle, pair: list[Checkpoint]) ->
     assert_same(translator.translate_ids(sources, SearchOptions(1), given), forced)
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("target", ["onnx-int8", "onnx-fp16"])
-def test_other_precisions(target: str, bundle: Bundle, pair: list[Checkpoint]) -> None:
-    sources = random_sources(24, seed=4, longest=12)
-    options = SearchOptions(4)
-    expected = beam_search(ensemble(pair), sources, options)
-    found = Translator(bundle.path, target, threads=1).translate_ids(sources, options)
-    assert share_of_same(found, expected) >= 0.6
-
-
 def test_sums_of_tiny_probabilities_do_not_vanish() -> None:
     logits = torch.tensor([[[0.0, -300.0, -500.0]], [[0.0, -400.0, -200.0]]])
     right = logits.double().log_softmax(-1).logsumexp(0)
@@ -182,19 +172,6 @@ def test_graphs_of_engines(static: Bundle, trio: list[Checkpoint]) -> None:
     operators = Counter(node.op_type for node in step.graph)
     assert operators["TensorScatter"] == 2 * 3  # keys and values of the layers with caches
     assert operators["TopK"] == 4
-
-
-def test_members_share_the_search_and_have_caches_of_their_own(bundle: Bundle) -> None:
-    contract = read_manifest(bundle.path).target("onnx-int8").contract
-    caches = {spec.name: spec.axes for spec in contract.caches}
-    assert caches == {
-        f"self_{kind}_{own}": ("N", heads, "P", 8)
-        for own, heads in (("m0_0", 4), ("m0_1", 4), ("m1_0", 3))
-        for kind in ("key", "value")
-    }
-    assert {spec.dtype for spec in contract.caches} == {"float16"}
-    names = [spec.name for spec in contract.state]
-    assert names.count("ancestry") == names.count("slots") == names.count("tokens") == 1
 
 
 def test_the_contract_of_members_with_and_without_caches(trio: list[Checkpoint]) -> None:

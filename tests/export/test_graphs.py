@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from numpy.typing import NDArray
 from support.compiled import compile_once
 from support.models import lively_model, save_model
@@ -16,9 +15,8 @@ from support.shared import SharedFiles
 from support.translations import assert_same, random_sources, share_of_same
 
 from translate_trt.export.build_options import BuildOptions
-from translate_trt.export.graphs import SharedSlots
 from translate_trt.runtime import reference
-from translate_trt.runtime.bundle.contract import MASKED, unscored
+from translate_trt.runtime.bundle.contract import unscored
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.reference import Batch, Sentence
 from translate_trt.runtime.text.tokenizer import Tokenizer
@@ -158,29 +156,6 @@ def test_neighbours_padding_and_order_do_not_matter(
                 assert one.score == pytest.approx(two.score, abs=1e-4)
 
 
-def test_int8_stays_close(translator: Translator, int8: Translator) -> None:
-    sources = random_sources(64, seed=6, longest=12)
-    pairs = list(zip(translator.translate_ids(sources), int8.translate_ids(sources), strict=True))
-    same = [(ours[0], theirs[0]) for ours, theirs in pairs if ours[0].tokens == theirs[0].tokens]
-    assert len(same) >= 0.6 * len(pairs)
-    assert max(abs(ours.score - theirs.score) for ours, theirs in same) < 0.5
-    assert any(ours.score != theirs.score for ours, theirs in same)  # it is another graph
-
-
-def test_sources_of_all_lengths_in_one_batch(compiled_bundle: Path, model: Transformer) -> None:
-    rng = random.Random(7)
-    sources = [[rng.randrange(4, 40) for _ in range(length)] for length in range(1, 41)]
-    options = SearchOptions(num_hypotheses=4, return_attention=True, max_length=24)
-    together = Translator(compiled_bundle, "onnx-fp32", threads=1, batch_tokens=41 * 40)
-    found = together.translate_ids(sources, options)
-    assert_same(found, beam_search(model, sources, options))
-    for source, hypotheses in zip(sources, found, strict=True):
-        for hypothesis in hypotheses:
-            assert hypothesis.attention is not None
-            rows, columns = hypothesis.attention.shape
-            assert (rows, columns) == (len(hypothesis.token_log_probs), len(source) + 1)
-
-
 # ---- batches whose rows are done at different steps, and caches that grow ----
 
 
@@ -261,41 +236,3 @@ def test_a_sentence_that_is_done_waits_at_the_last_position_there_is(
         assert batch.is_done
         assert (batch.lengths <= limits).all()
         assert all(batch.hypotheses(row) for row in range(6))
-
-
-def numpy_slots(
-    ancestry: NDArray[np.float32], beams: int
-) -> tuple[list[set[int]], NDArray[np.bool_]]:
-    """Free slots of each sentence, and whether they are too few, in numpy."""
-    free = [
-        {slot for slot in range(row.shape[1]) if not (row[:, slot] == 0).any()} for row in ancestry
-    ]
-    return free, np.array([len(slots) < beams for slots in free])
-
-
-@pytest.mark.parametrize(("beams", "size"), [(1, 4), (2, 9), (4, 16), (8, 60)])
-def test_slots_that_are_free_are_those_in_no_past(beams: int, size: int) -> None:
-    rng, fulls = np.random.default_rng(beams), 0
-    for share in np.linspace(0, 1, 30):
-        past = rng.random((6, beams, size)) < share
-        ancestry = np.where(past, 0, MASKED).astype(np.float32)
-        caches = SharedSlots(torch.zeros(6, beams, dtype=torch.int64), heads=1)
-        slots, full = (x.numpy() for x in caches.next_slots(torch.from_numpy(ancestry)))
-        free, expected = numpy_slots(ancestry, beams)
-        np.testing.assert_array_equal(full, expected)
-        assert slots.shape == (6, beams)
-        for row in range(6):
-            if not full[row]:
-                assert len(set(slots[row])) == beams
-                assert set(slots[row]) <= free[row]
-        fulls += int(full.sum())
-    assert 0 < fulls < 30 * 6
-
-
-def test_each_beam_sees_what_it_writes_itself() -> None:
-    slots = torch.tensor([[4, 0], [1, 5]])
-    before = torch.full((2, 2, 6), MASKED)
-    before[:, :, 3] = 0
-    after = SharedSlots(slots, heads=1).extend(before)
-    seen = [[np.flatnonzero(beam == 0).tolist() for beam in row] for row in after.numpy()]
-    assert seen == [[[3, 4], [0, 3]], [[1, 3], [3, 5]]]

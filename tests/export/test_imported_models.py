@@ -7,12 +7,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from support.compiled import compile_once
-from support.models import (
-    EVERYTHING_ELSE,
-    LEARNED_POSITIONS,
-    lively_model,
-    save_imported_model,
-)
+from support.models import EVERYTHING_ELSE, lively_model, save_imported_model
 from support.shared import SharedFiles
 from support.shortlists import listed_search, random_table
 from support.translations import assert_same, random_sources, share_of_same
@@ -130,20 +125,6 @@ def test_each_side_has_its_vocabulary(everything_else: Checkpoint, bundle: Path)
     assert translator.translate(["the dog"])[0].hypotheses[0].segments
     with pytest.raises(CheckpointError, match="each language"):
         _ = everything_else.tokenizer
-
-
-@pytest.mark.nightly
-def test_learned_positions_and_a_shortlist(
-    shared: SharedFiles, tokenizer_model: Path, tmp_path: Path
-) -> None:
-    targets = (LISTED, "onnx-int8-shortlist")
-    checkpoint, bundle = compiled(shared, LEARNED_POSITIONS, tmp_path, tokenizer_model, targets)
-    sources = random_sources(16, longest=20)
-    expected = listed_search(checkpoint, random_table(checkpoint), sources, OPTIONS)
-    listed = Translator(bundle, shortlist=True, threads=1).translate_ids(sources, OPTIONS)
-    near = Translator(bundle, "onnx-int8", shortlist=True, threads=1).translate_ids(sources)
-    assert_same(listed, expected)
-    assert share_of_same(near, expected) >= 0.5
 
 
 def test_a_shortlist_of_two_vocabularies(everything_else: Checkpoint, bundle: Path) -> None:

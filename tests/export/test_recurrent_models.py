@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 from support.compiled import compile_once
 from support.models import lively_model, save_model
 from support.shared import SharedFiles
@@ -15,7 +14,6 @@ from translate_trt.export.build_options import BuildOptions
 from translate_trt.export.engines.options import EngineOptions
 from translate_trt.runtime.backends.engines import Profile
 from translate_trt.runtime.bundle.manifest import read_manifest
-from translate_trt.runtime.cli import main
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.text.tokenizer import Tokenizer
 from translate_trt.runtime.translator import Translator
@@ -53,11 +51,6 @@ def test_the_state_is_a_vector_per_layer_and_beam(bundle: Path) -> None:
         states = [spec for spec in contract.state if spec.name.startswith("ssru_state_")]
         beams = 3 if name == "torch-fp32" else "K"
         assert [spec.axes for spec in states] == [("N", beams, 32)] * 2
-
-
-def test_info_says_that_the_decoder_is_recurrent(bundle: Path) -> None:
-    found = CliRunner().invoke(main, ["info", str(bundle)])
-    assert "3 encoder, 2 decoder, recurrent" in found.output
 
 
 @pytest.mark.parametrize("beams", [1, 3])

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import onnx
 import onnx_ir as ir
 import pytest
+from support.static_bundles import static_bundle
 from support.translations import assert_same, random_sources
 
 from translate_trt.export.build_options import BuildOptions
@@ -17,12 +15,7 @@ from translate_trt.export.compile import Compiler, compile_bundle
 from translate_trt.export.targets import TARGETS, Target
 from translate_trt.export.trace import check
 from translate_trt.runtime.bundle.contract import ShortlistForm, unscored
-from translate_trt.runtime.bundle.manifest import (
-    SHORTLIST,
-    hash_file,
-    read_manifest,
-    write_manifest,
-)
+from translate_trt.runtime.bundle.manifest import SHORTLIST, read_manifest
 from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.results import Hypothesis
@@ -67,58 +60,27 @@ def test_fp16_translates_on_a_cpu(
 # ---- static graphs ----
 
 
-def with_bias_for_every_query(model: ir.Model) -> ir.Model:
-    """ONNX Runtime's CPU Attention does not broadcast a bias [N, 1, 1, S] over queries."""
-    one = ir.tensor([1], name="one_axis")
-    for node in list(model.graph):
-        if node.op_type != "Attention":
-            continue
-        query, bias = node.inputs[0], node.inputs[3]
-        count = ir.node("Shape", [query], {"start": 2, "end": 3})
-        axis = ir.node("Constant", [], {"value": one})
-        sizes = ir.node("Concat", [axis.outputs[0], axis.outputs[0], count.outputs[0],
-                                   axis.outputs[0]], {"axis": 0})  # fmt: skip
-        expanded = ir.node("Expand", [bias, sizes.outputs[0]])
-        model.graph.insert_before(node, [axis, count, sizes, expanded])
-        node.replace_input_with(3, expanded.outputs[0])
-    return model
-
-
 @pytest.fixture
-def static_bundle(
+def static_translator(
     checkpoint: Checkpoint, compiled_bundle: Path, tmp_path: Path
 ) -> Callable[..., Translator]:
-    """Function that writes the graphs for TensorRT as a bundle that runs in ONNX Runtime."""
+    """Function that runs the graphs for TensorRT in ONNX Runtime."""
 
-    def write(target: str, disabled: tuple[str, ...] = ()) -> Translator:
+    def translator(target: str, disabled: tuple[str, ...] = ()) -> Translator:
         path = tmp_path / "bundle"
-        shutil.copytree(compiled_bundle, path)
-        manifest = read_manifest(path)
-        options = BuildOptions(("onnx-fp32",), attention=True, disabled_passes=disabled)
-        compiler = Compiler(checkpoint.load_model(), manifest.limits, options)
-        files = {}
-        for role, model in compiler.graphs(target).items():
-            proto = check(with_bias_for_every_query(model))
-            assert [o.version for o in proto.opset_import if o.domain == ""] == [24]
-            name = f"targets/onnx-fp32/static_{role}.onnx"
-            onnx.save(proto, path / name)
-            files[role] = hash_file(path, name)
-        entry = dataclasses.replace(
-            manifest.target("onnx-fp32"), files=files, contract=compiler.contract(target)
-        )
-        write_manifest(path, dataclasses.replace(manifest, targets={"onnx-fp32": entry}))
+        static_bundle(checkpoint, compiled_bundle, path, target, "onnxruntime", disabled)
         return Translator(path, threads=1)
 
-    return write
+    return translator
 
 
 @pytest.mark.parametrize(
     "disabled", [(), ("fuse-attention",), ("fuse-transposes",), ("simplify",)], ids=str
 )
 def test_static_graphs_are_equal_to_the_reference(
-    disabled: tuple[str, ...], checkpoint: Checkpoint, static_bundle: Callable[..., Translator]
+    disabled: tuple[str, ...], checkpoint: Checkpoint, static_translator: Callable[..., Translator]
 ) -> None:
-    translator = static_bundle("tensorrt-fp32", disabled)
+    translator = static_translator("tensorrt-fp32", disabled)
     contract = translator.target.contract
     assert (contract.beams, contract.slots) == (4, 4 * 98)
     sources = random_sources(24)
@@ -134,9 +96,9 @@ def test_static_graphs_are_equal_to_the_reference(
 
 
 def test_static_caches_are_full_at_the_longest_translation(
-    checkpoint: Checkpoint, static_bundle: Callable[..., Translator]
+    checkpoint: Checkpoint, static_translator: Callable[..., Translator]
 ) -> None:
-    translator = static_bundle("tensorrt-fp32")
+    translator = static_translator("tensorrt-fp32")
     sources = random_sources(3, longest=20)
     options = SearchOptions(min_length=98, max_length=98, num_hypotheses=4)
     expected = beam_search(checkpoint.load_model(), sources, options)
@@ -146,9 +108,9 @@ def test_static_caches_are_full_at_the_longest_translation(
 
 
 def test_static_graphs_in_fp16(
-    checkpoint: Checkpoint, static_bundle: Callable[..., Translator]
+    checkpoint: Checkpoint, static_translator: Callable[..., Translator]
 ) -> None:
-    translator = static_bundle("tensorrt-fp16")
+    translator = static_translator("tensorrt-fp16")
     assert {spec.dtype for spec in translator.target.contract.caches} == {"float16"}
     sources = random_sources(32, longest=12)
     expected = beam_search(checkpoint.load_model(), sources, SEARCH)

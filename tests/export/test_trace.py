@@ -103,22 +103,6 @@ def test_bodies_leave_nothing_to_do_at_each_step(
     assert len({node.input[1] for node in nodes if node.op_type == "ScatterND"}) == 1
 
 
-def test_weights_are_stored_once_and_ready_for_the_matmul(compiled_bundle: Path) -> None:
-    model = onnx.load(compiled_bundle / "targets/onnx-fp32/step.onnx")
-    constants = {tensor.name for tensor in model.graph.initializer}
-    producers = {name: node for node in model.graph.node for name in node.output}
-    matmuls = [node for node in model.graph.node if node.op_type == "MatMul"]
-    assert not constants & {name for node in matmuls for name in node.input}
-    names = ("Linear", "VocabularyCandidates")
-    called = [node for node in model.graph.node if node.op_type.startswith(names)]
-    # Per layer: merged q, k, v; output; cross query; cross output; two of the feed-forward.
-    assert len(called) == 2 * 6 + 1
-    assert len({node.input[1] for node in called} & constants) == len(called)
-    for node in matmuls:
-        if node.input[1] not in constants and node.input[1] in producers:
-            assert not set(producers[node.input[1]].input) <= constants
-
-
 def test_weights_that_no_file_holds_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     table = ir.Value(name="table", const_value=ir.tensor(np.zeros((256, 1024), np.float32)))
     graph = ir.Graph(

@@ -19,10 +19,15 @@ from translate_trt.train.checkpoint import Checkpoint
 BEAMS = 4
 
 
-def static_bundle(checkpoint: Checkpoint, source: Path, path: Path, target: str) -> Path:
+def static_bundle(
+    checkpoint: Checkpoint, source: Path, path: Path, target: str, backend: str = "tensorrt_rtx",
+    disabled_passes: tuple[str, ...] = (),
+) -> Path:  # fmt: skip
     """Compile the static graphs of engines into a target that ONNX Runtime can run."""
     manifest = read_manifest(source)
-    options = BuildOptions((target,), attention=True, beam_size=BEAMS)
+    options = BuildOptions(
+        (target,), attention=True, beam_size=BEAMS, disabled_passes=disabled_passes
+    )
     compiler = Compiler(checkpoint.load_model(), manifest.limits, options)
     (path / "targets").mkdir(parents=True)
     files = {}
@@ -35,7 +40,7 @@ def static_bundle(checkpoint: Checkpoint, source: Path, path: Path, target: str)
     entry = dataclasses.replace(
         manifest.target("onnx-fp32"),
         name=target,
-        backend="tensorrt_rtx",
+        backend=backend,
         files=files,
         contract=compiler.contract(target),
     )

@@ -20,6 +20,7 @@ from support.graphs import (
     run,
     weights,
 )
+from support.operators import blocked, in_panels
 
 from translate_trt.export.fused_ops.declarations import DOMAIN, OPERATORS, function
 from translate_trt.export.fused_ops.fuse import FuseOps
@@ -131,44 +132,20 @@ def test_a_sum_that_is_read_beside_its_norm_is_an_output_too(columns: int, int8:
     assert one.attributes["epsilon"].as_float() == pytest.approx(1e-3)
 
 
-@pytest.mark.parametrize("int8", [True, False])
-def test_a_matmul_includes_neither_of_two_norms(int8: bool) -> None:
-    another = node("LayerNormalization", "sum beta gamma", "z", axis=-1)
-    model = matmul(*EPILOGUES["AddNorm"], another, int8=int8, outputs=("y", "z"))
-    name = "Linear8Add" if int8 else "LinearAdd"
-    assert assert_same_bits(model, 1) == {"Neg": 1, name: 1, "LayerNormalization": 2}
-
-
-@pytest.mark.parametrize("columns", COLUMNS)
-def test_8_bit_weights_are_stored_in_padded_blocks(columns: int) -> None:
-    model = matmul(*EPILOGUES[""], columns=columns)
+@pytest.mark.parametrize(("columns", "int8"), [(32, True), (20, True), (64, False), (100, False)])
+def test_weights_are_stored_in_padded_blocks_or_panels(columns: int, int8: bool) -> None:
+    model = matmul(*EPILOGUES[""], columns=columns, int8=int8)
     before = {name: x.const_value.numpy() for name, x in model.graph.initializers.items()}  # type: ignore[union-attr]
-    matrix, scales = before["w_int8"], before["w_scale"]
     FuseOps().run(model)
     found = [x.const_value.numpy() for x in fused(model)[0].inputs[1:]]  # type: ignore[union-attr]
-    assert found[0].shape == (2, ROWS // 4, 16, 4)
-    assert found[0].dtype == np.int8
-    for i in range(ROWS):
-        for o in range(32):
-            assert found[0][o // 16, i // 4, o % 16, i % 4] == matrix[i, o]
-    np.testing.assert_array_equal(found[1], [*scales, *[0.0] * (32 - columns)])
-    np.testing.assert_array_equal(found[2], before["b"])
-    assert set(model.graph.initializers) == {str(x.name) for x in fused(model)[0].inputs[1:]}
-
-
-@pytest.mark.parametrize("columns", [64, 100])
-def test_float_weights_are_stored_in_padded_panels(columns: int) -> None:
-    model = matmul(*EPILOGUES[""], columns=columns, int8=False)
-    before = {name: x.const_value.numpy() for name, x in model.graph.initializers.items()}  # type: ignore[union-attr]
-    FuseOps().run(model)
-    stored, bias = [x.const_value.numpy() for x in fused(model)[0].inputs[1:]]  # type: ignore[union-attr]
-    panels = -(-columns // 64)
-    assert stored.shape == (panels, ROWS, 64)
-    assert stored.dtype == np.float32
-    for i in range(ROWS):
-        for o in range(64 * panels):
-            assert stored[o // 64, i, o % 64] == (before["w"][i, o] if o < columns else 0)
-    np.testing.assert_array_equal(bias, before["b"])
+    if int8:
+        scales = [*before["w_scale"], *[0.0] * (32 - columns)]
+        expected = [blocked(before["w_int8"]), np.array(scales, np.float32), before["b"]]
+    else:
+        expected = [in_panels(before["w"]), before["b"]]
+    for stored, right in zip(found, expected, strict=True):
+        assert stored.dtype == right.dtype
+        np.testing.assert_array_equal(stored, right)
     assert set(model.graph.initializers) == {str(x.name) for x in fused(model)[0].inputs[1:]}
 
 
@@ -208,6 +185,10 @@ NEAR_MISSES: dict[str, tuple[list[NodeProto], str, Counter[str]]] = {
     "the norm does not shift": (
         [*SUM, node("LayerNormalization", "sum gamma", "y", axis=-1), node("Neg", "y", "z")],
         "Add", Counter(LayerNormalization=1, Neg=2),
+    ),
+    "there are two norms": (
+        [*EPILOGUES["AddNorm"], node("LayerNormalization", "sum beta gamma", "z", axis=-1)],
+        "Add", Counter(LayerNormalization=2, Neg=1),
     ),
     "the matmul is read twice": (
         [node("Add", "matmul b", "y"), node("Neg", "matmul", "z")], "",
@@ -365,24 +346,6 @@ def test_columns_that_fill_up_are_no_candidates(int8: bool, biased: bool) -> Non
         assert sorted(row) == list(range(17))
     near = 2e-3 if biased else 1e-5  # so close are floats of 1e4 to each other
     assert np.allclose(np.exp(found["values"]).sum(-1), 1, atol=near)
-
-
-def test_best_logits() -> None:
-    model = ranked(given=True)
-    assert assert_same_bits(model, 1) == {"TopLogits": 1}
-    assert {name for _, name, _ in model.functions} == {"TopLogits"}
-
-
-def test_of_equal_logits_the_first_is_better() -> None:
-    model = ranked()
-    FuseOps().run(model)
-    stored = fused(model)[0].inputs[1]
-    assert stored is not None
-    stored.const_value = ir.tensor(np.zeros((37, ROWS), np.float32), name=stored.name)
-    found = run(model, feeds(model))
-    np.testing.assert_array_equal(found["indices"], np.broadcast_to(np.arange(5), (2, 3, 5)))
-    assert np.allclose(found["values"], -np.log(37))
-    assert np.allclose(found["at"], -np.log(37))
 
 
 @pytest.mark.parametrize("lookups", [(), ("at", "beside")])

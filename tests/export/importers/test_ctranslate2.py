@@ -18,12 +18,7 @@ from click.testing import CliRunner
 from ctranslate2.converters import MarianConverter
 from ctranslate2.specs.common_spec import Activation
 from support.compiled import compile_once
-from support.ctranslate2_models import (
-    WIDTH,
-    log_probabilities,
-    save_random_model,
-    words,
-)
+from support.ctranslate2_models import WIDTH, log_probabilities, save_random_model, words
 from support.data import folder_of
 from support.importing import tokenizer_of
 from support.marian_files import OPTIONS, SOURCE, TARGET, random_weights, save

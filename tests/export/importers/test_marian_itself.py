@@ -13,14 +13,7 @@ import numpy as np
 import pytest
 import torch
 from support.importing import tokenizer_of
-from support.marian_peer import (
-    FACTOR,
-    TARGET,
-    Found,
-    MarianModel,
-    lines_of,
-    needs_marian,
-)
+from support.marian_peer import FACTOR, TARGET, Found, MarianModel, lines_of, needs_marian
 
 from translate_trt.export.build_options import BuildOptions
 from translate_trt.export.compile import compile_bundle

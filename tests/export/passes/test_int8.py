@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import onnx
 import onnx_ir as ir
@@ -13,13 +11,11 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from translate_trt.export.fused_ops.declarations import DOMAIN, SHORTLIST_CANDIDATES
-from translate_trt.export.fused_ops.fuse import FuseOps
 from translate_trt.export.passes import int8 as dynamic_int8
 from translate_trt.export.passes.int8 import DynamicInt8, quantize_weights
 from translate_trt.export.roles import EMBEDDING, set_input_magnitudes, set_roles
 from translate_trt.export.targets import DYNAMIC_OPSET
 from translate_trt.runtime.backends.onnxruntime import EXACT_INT8
-from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.errors import TranslateTrtError
 
 INT8 = ir.DataType.INT8
@@ -471,16 +467,6 @@ def test_scales_that_a_pass_lost_are_an_error() -> None:
         DynamicInt8().run(given)
 
 
-def test_fused_operators_leave_recorded_scales_alone() -> None:
-    given = matmuls()
-    set_input_magnitudes(given, {"w": 2.0, "v": 2.0})
-    DynamicInt8().run(given)
-    outcome = FuseOps().run(given)
-    assert outcome.matches == 0
-    assert outcome.unavoidable == 2
-    assert all("its input has a recorded scale" in reason for reason in outcome.refused)
-
-
 def test_integers_of_merged_matrices_are_restored() -> None:
     """Matrices of one scale each, of which no column but one has the largest integer."""
     integers = RANDOM.integers(-90, 91, (24, 30)).astype(np.int8)
@@ -504,23 +490,3 @@ def test_columns_beside_stored_integers_are_quantized_as_usual() -> None:
     np.testing.assert_array_equal(quantized[:, :3], stored)
     assert (np.abs(quantized[:, 3:]).max(axis=0) == 127).all()
     np.testing.assert_allclose(scales[3:], np.abs(others).max(axis=0) / 127, rtol=1e-6)
-
-
-def test_every_matmul_of_the_real_graphs_is_in_8_bits(compiled_bundle: Path) -> None:
-    for role, count in (("encoder", 2 * 4 + 1), ("step", 2 * 6 + 1)):
-        proto = onnx.load(compiled_bundle / f"targets/onnx-int8/{role}.onnx")
-        constants = {tensor.name: tensor for tensor in proto.graph.initializer}
-        nodes = list(proto.graph.node)
-        called = [node.op_type for node in nodes if node.domain == "translate_trt"]
-        wide = called.count("Candidates8")
-        assert wide == (role == "step")
-        assert sum(name.startswith("Linear8") for name in called) == count - wide
-        left = [n for n in nodes if n.op_type == "MatMul" and n.input[1] in constants]
-        assert left == []
-        size = read_manifest(compiled_bundle).model.vocabulary_size
-        tables = [n.input[0] for n in nodes if n.op_type in ("Gather", "Embed8")]
-        looked_up = [constants[name] for name in tables if name in constants]
-        assert [t.data_type for t in looked_up if list(t.dims) == [size, 32]] == [TensorProto.INT8]
-        blocks = [(size + 15) // 16, 8, 16, 4]  # blocked vocabulary matrix
-        logits = [t.data_type for t in constants.values() if list(t.dims) == blocks]
-        assert logits == ([TensorProto.INT8] if role == "step" else [])

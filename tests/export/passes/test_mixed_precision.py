@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
-from onnx import NodeProto, TensorProto, numpy_helper
-from onnx.reference import ReferenceEvaluator
+from onnx import NodeProto
 from support.graphs import (
     Array,
     Axes,
@@ -34,6 +31,10 @@ from translate_trt.runtime.errors import TranslateTrtError
 FLOAT, FP16, BF16 = ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16
 SIZE, HEADS, INNER = 16, 2, 24
 SCALED = 0.3  # weights of this size keep a layer's values near 1
+#: Of a LayerNorm that neither scales nor shifts.
+NORM: dict[str, Array] = {
+    "scale": np.ones(SIZE, np.float32), "shift": np.zeros(SIZE, np.float32),
+}  # fmt: skip
 
 
 def norm(x: str, y: str) -> NodeProto:
@@ -200,8 +201,7 @@ def feed_forward() -> ir.Model:
         norm("x", "n"), *matmul("n", "inner", "inner"), node("Relu", "inner", "relu"),
         *matmul("relu", "outer", "outer"), node("Add", "n outer", "sum"), norm("sum", "y"),
     ]  # fmt: skip
-    constants = {
-        "scale": np.ones(SIZE, np.float32), "shift": np.zeros(SIZE, np.float32),
+    constants = NORM | {
         "w_inner": 100 * weights(SIZE, INNER), "b_inner": weights(INNER),
         "w_outer": 100 * weights(INNER, SIZE), "b_outer": weights(SIZE),
     }  # fmt: skip
@@ -209,34 +209,10 @@ def feed_forward() -> ir.Model:
     return build(nodes, {"x": rows}, {"y": rows}, constants)
 
 
-def naive(model: ir.Model) -> onnx.ModelProto:
-    """Run the model with every float in FP16."""
-    proto = ir.to_proto(model)
-    del proto.graph.value_info[:]
-    for tensor in proto.graph.initializer:
-        if tensor.data_type == TensorProto.FLOAT:
-            array = numpy_helper.to_array(tensor).astype(np.float16)
-            tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
-    for value in (*proto.graph.input, *proto.graph.output):
-        if value.type.tensor_type.elem_type == TensorProto.FLOAT:
-            value.type.tensor_type.elem_type = TensorProto.FLOAT16
-    return proto
-
-
-def run_naive(model: ir.Model, inputs: dict[str, Array]) -> list[Array]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # overflows are intended
-        halves = {
-            n: a.astype(np.float16) if a.dtype == np.float32 else a for n, a in inputs.items()
-        }
-        return list(ReferenceEvaluator(naive(model)).run(None, halves))
-
-
 def test_a_matmul_that_could_overflow_stays_in_fp32() -> None:
     model = feed_forward()
     inputs = feeds(model)
     right = run(model, inputs)
-    assert not np.isfinite(run_naive(model, inputs)[0]).all()
     outcome = MixedPrecision(FP16).run(model)
     assert outcome.matches == 1
     (reason,) = outcome.refused
@@ -244,18 +220,9 @@ def test_a_matmul_that_could_overflow_stays_in_fp32() -> None:
     assert_close(run(model, inputs), right, "float16")
 
 
-def test_bf16_reaches_as_far_as_fp32() -> None:
-    model = feed_forward()
-    outcome = MixedPrecision(BF16).run(model)
-    assert (outcome.matches, outcome.refused) == (2, ())
-
-
 def test_a_bias_that_lifts_the_result_beyond_counts() -> None:
     rows: Axes = ["N", "T", SIZE]
-    constants = {
-        "scale": np.ones(SIZE, np.float32), "shift": np.zeros(SIZE, np.float32),
-        "w_a": weights(SIZE, SIZE), "b_a": np.full(SIZE, 4e4, np.float32),
-    }  # fmt: skip
+    constants = NORM | {"w_a": weights(SIZE, SIZE), "b_a": np.full(SIZE, 4e4, np.float32)}
     model = build([norm("x", "n"), *matmul("n", "a", "y")], {"x": rows}, {"y": rows}, constants)
     (reason,) = MixedPrecision(FP16).run(model).refused
     assert reason.startswith("y_p: kept in FP32: the result could reach 4e+04")
@@ -275,10 +242,7 @@ def test_a_value_without_a_bound_stays_in_fp32() -> None:
 def test_outputs_that_are_no_caches_keep_their_type() -> None:
     rows: Axes = ["N", "T", SIZE]
     nodes = [norm("x", "n"), node("MatMul", "n w", "y"), node("Relu", "y", "z")]
-    constants = {
-        "scale": np.ones(SIZE, np.float32), "shift": np.zeros(SIZE, np.float32),
-        "w": weights(SIZE, SIZE),
-    }  # fmt: skip
+    constants = NORM | {"w": weights(SIZE, SIZE)}
     model = build(nodes, {"x": rows}, {"y": rows, "z": rows}, constants)
     before, inputs = signature(model), feeds(model)
     right = run(model, inputs)
@@ -297,8 +261,7 @@ def caching(factor: float, normed: bool = True, static: bool = False) -> ir.Mode
         node("TensorScatter", "self_key_0 k_h at", "next_self_key_0", axis=2) if static else
         node("ScatterND", "self_key_0 places k_h", "next_self_key_0"),
     ]  # fmt: skip
-    constants = {
-        "scale": np.ones(SIZE, np.float32), "shift": np.zeros(SIZE, np.float32),
+    constants = NORM | {
         "w_k": factor * weights(SIZE, SIZE), "b_k": weights(SIZE),
         "heads": np.array([0, 0, HEADS, SIZE // HEADS]), "places": slots(HEADS),
     }  # fmt: skip
@@ -357,9 +320,7 @@ def test_what_leaves_an_encoder_in_32_bits_is_cast_at_its_end() -> None:
 @pytest.mark.parametrize("operator", ["MatMul", "Attention", "MultiHeadAttention"])
 def test_a_row_that_sees_nothing_is_no_nan(operator: str) -> None:
     rows: Axes = ["N", "T", SIZE]
-    split = [
-        *matmul("n", "q", "q"), *matmul("n", "k", "k"), *matmul("n", "v", "v"),
-    ]  # fmt: skip
+    split = [*matmul("n", "q", "q"), *matmul("n", "k", "k"), *matmul("n", "v", "v")]
     if operator == "Attention":
         for name in "qkv":
             split += heads(name, [0, 2, 1, 3])
@@ -375,16 +336,12 @@ def test_a_row_that_sees_nothing_is_no_nan(operator: str) -> None:
     else:
         attend = [node("MultiHeadAttention", "q k v _ _ bias", "y", num_heads=HEADS, scale=1.0)]
         out = rows
-    constants: dict[str, Array] = {
-        "scale": np.ones(SIZE, np.float32), "shift": np.zeros(SIZE, np.float32),
-        "heads": np.array([0, 0, HEADS, SIZE // HEADS]),
-    }  # fmt: skip
+    constants = NORM | {"heads": np.array([0, 0, HEADS, SIZE // HEADS])}
     for index, name in enumerate("qkv"):
         constants[f"w_{name}"] = SCALED * weights(SIZE, SIZE, seed=index)
         constants[f"b_{name}"] = SCALED * weights(SIZE, seed=index)
     model = build([norm("x", "n"), *split, *attend], {"x": rows, "bias": ["N", 1, "T", "T"]},
                   {"y": out}, constants, opset=23)  # fmt: skip
-    untouched = model.clone()
     bias = np.zeros((2, 1, 5, 5), np.float32)
     bias[0] = MASKED  # the whole sentence
     bias[1, :, :, 3:] = MASKED
@@ -396,8 +353,6 @@ def test_a_row_that_sees_nothing_is_no_nan(operator: str) -> None:
     found = run(model, inputs)
     assert np.isfinite(found["y"]).all()
     assert_close({"y": found["y"][1:]}, {"y": right["y"][1:]}, "float16")
-    if operator == "MatMul":
-        assert np.isnan(run_naive(untouched, inputs)[0][0]).all()
 
 
 def test_a_copy_in_16_bits_leaves_the_original_as_it_was() -> None:

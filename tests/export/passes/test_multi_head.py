@@ -6,16 +6,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 from onnx import NodeProto
-from support.graphs import (
-    Axes,
-    assert_left_alone,
-    assert_rewrites,
-    build,
-    feeds,
-    node,
-    run,
-    slots,
-)
+from support.graphs import Axes, assert_left_alone, assert_rewrites, build, feeds, node, run, slots
 
 from translate_trt.export.passes.multi_head import FuseMultiHeadAttention
 from translate_trt.runtime.bundle.contract import MASKED

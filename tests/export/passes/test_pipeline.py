@@ -195,7 +195,7 @@ def test_matches_are_not_enforced_where_a_pass_is_left_out() -> None:
 )  # fmt: skip
 def test_a_graph_that_is_traced_in_another_way_fails_the_export(
     target: str, operator: str, message: str, miss: str, checkpoint: Checkpoint,
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     def traced(*arguments: Any) -> dict[str, ir.Model]:
         graphs = trace_graphs(*arguments)

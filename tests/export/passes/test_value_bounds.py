@@ -196,54 +196,35 @@ def test_the_bound_of_a_matmul_of_a_norm_is_nearly_reached() -> None:
     assert (bound.columns <= 1.001 * reached).all()
 
 
-def test_caches_hold_what_every_step_appends() -> None:
-    nodes = [
-        NORM, node("MatMul", "n square", "p"), *[
-            node("Reshape", "p heads", "s"), node("Transpose", "s", "h", perm=[0, 2, 1, 3]),
-            node("Concat", "self_key_0 h", "next_self_key_0", axis=2),
-            node("Transpose", "next_self_key_0", "kt", perm=[0, 1, 3, 2]),
-            node("MatMul", "h kt", "scores"),
-        ],
-    ]  # fmt: skip
-    past: Axes = ["N", HEADS, "P", SIZE // HEADS]
-    given = model(nodes, {**X, "self_key_0": past})
-    cache = np.zeros((2, HEADS, 0, SIZE // HEADS), np.float32)
-    given.graph.outputs.clear()
-    made = {value.name: value for one in given.graph for value in one.outputs}
-    given.graph.outputs.extend([made["next_self_key_0"], made["scores"]])
-    bounds = {str(v.name): b for v, b in bounds_of(given, {}).items()}
-    for x in worst(nodes):
-        found = run(given, {"x": x, "self_key_0": cache})
-        cache = found["next_self_key_0"]
-        for name in ("next_self_key_0", "scores"):
-            assert np.abs(found[name]).max() <= bounds[name].largest * ROUNDING
-    assert cache.shape[2] > 30
-
-
-def test_caches_whose_slots_are_used_again_hold_what_steps_wrote() -> None:
+@pytest.mark.parametrize("operator", ["Concat", "ScatterND"])
+def test_caches_hold_what_steps_wrote(operator: str) -> None:
+    """Rows are appended, or written into slots that are used again."""
+    scatter = operator == "ScatterND"
     nodes = [
         NORM, node("MatMul", "n square", "p"), node("Reshape", "p heads", "s"),
         node("Transpose", "s", "h", perm=[0, 2, 1, 3]),
-        node("ScatterND", "self_key_0 places h", "next_self_key_0"),
+        node("ScatterND", "self_key_0 places h", "next_self_key_0") if scatter else
+        node("Concat", "self_key_0 h", "next_self_key_0", axis=2),
         node("Transpose", "next_self_key_0", "kt", perm=[0, 1, 3, 2]),
         node("MatMul", "h kt", "scores"),
     ]  # fmt: skip
-    rows: Axes = ["N", "K", SIZE]
-    past: Axes = ["N", HEADS, "P", SIZE // HEADS]
-    places = slots(HEADS)
-    inputs: dict[str, Axes] = {"x": rows, "self_key_0": past, "places": [2, HEADS, 3, 3]}
+    places = {"places": slots(HEADS)} if scatter else {}
+    inputs: dict[str, Axes] = {
+        "x": ["N", "K", SIZE], "self_key_0": ["N", HEADS, "P", SIZE // HEADS],
+        **dict.fromkeys(places, (2, HEADS, 3, 3)),
+    }  # fmt: skip
     given = model(nodes, inputs, types={"places": "int"})
     given.graph.outputs.clear()
     made = {value.name: value for one in given.graph for value in one.outputs}
     given.graph.outputs.extend([made["next_self_key_0"], made["scores"]])
     bounds = {str(v.name): b for v, b in bounds_of(given, {}).items()}
     np.testing.assert_array_equal(bounds["next_self_key_0"].columns, bounds["h"].columns)
-    cache = np.zeros((2, HEADS, 9, SIZE // HEADS), np.float32)
+    cache = np.zeros((2, HEADS, 9 if scatter else 0, SIZE // HEADS), np.float32)
     random = np.random.default_rng(0)
     for x in worst(nodes):
-        rows_of_x = x.reshape(-1, SIZE)
-        chosen = rows_of_x[random.integers(0, len(rows_of_x), (2, 3))]
-        found = run(given, {"x": chosen, "self_key_0": cache, "places": places})
+        rows = x.reshape(-1, SIZE)
+        chosen = rows[random.integers(0, len(rows), (2, 3))]
+        found = run(given, {"x": chosen, "self_key_0": cache, **places})
         cache = found["next_self_key_0"]
         for name in ("next_self_key_0", "scores"):
             assert np.abs(found[name]).max() <= bounds[name].largest * ROUNDING
