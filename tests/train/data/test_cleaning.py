@@ -70,13 +70,7 @@ def test_first_occurrences() -> None:
     assert first_occurrences(hashes[:1]).tolist() == [True]
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"max_length": 1},
-        {"max_length_ratio": float("nan")},
-    ],
-)
+@pytest.mark.parametrize("settings", [{"max_length": 1}, {"max_length_ratio": float("nan")}])
 def test_options_out_of_range(settings: dict[str, float | str]) -> None:
     with pytest.raises(OptionError, match=next(iter(settings))):
         PrepareOptions(**settings)  # type: ignore[arg-type]

@@ -123,7 +123,7 @@ def test_a_busy_server_is_asked_again(
 
 
 def test_a_missing_file_is_an_error_at_once(
-    site: Site, fetch: Callable[..., Path], pauses: list[float]
+    fetch: Callable[..., Path], pauses: list[float]
 ) -> None:
     with pytest.raises(DownloadError, match=r"/gone\.tgz.*--mirror"):
         fetch(Archive("gone.tgz"))
@@ -154,7 +154,7 @@ def test_a_wrong_checksum_leaves_nothing(
 
 
 def test_a_wrong_size_is_known_before_the_download(
-    site: Site, fetch: Callable[..., Path], tmp_path: Path
+    fetch: Callable[..., Path], tmp_path: Path
 ) -> None:
     with pytest.raises(DownloadError, match=r"5,120 bytes.*should"):
         fetch(Archive(ARCHIVE.path, 7))
@@ -185,9 +185,7 @@ def test_only_http(tmp_path: Path, base: str) -> None:
         download(ARCHIVE, base, tmp_path)
 
 
-def test_a_full_disk(
-    fetch: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_full_disk(fetch: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     if not Path("/dev/full").exists():
         pytest.skip("no /dev/full here")
     monkeypatch.setattr(module._Part, "start", lambda self, *_: self.path.symlink_to("/dev/full"))

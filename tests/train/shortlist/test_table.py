@@ -25,12 +25,7 @@ from translate_trt.train.shortlist.learning import (
     read_pairs,
 )
 from translate_trt.train.shortlist.shortlist_size import ShortlistSize
-from translate_trt.train.shortlist.table import (
-    Shortlist,
-    copies_of,
-    shared_copies,
-    tokenizer_hash,
-)
+from translate_trt.train.shortlist.table import Shortlist, copies_of, shared_copies, tokenizer_hash
 from translate_trt.train.worker_processes import WorkerPool
 
 V = 30

@@ -26,11 +26,7 @@ from safetensors.torch import load_file, save_file
 from support.models import flip_bit, record_hashes
 from support.runs import assert_equal_tensors, train_arguments
 
-from translate_trt.runtime.errors import (
-    CheckpointError,
-    OutputError,
-    TranslateTrtError,
-)
+from translate_trt.runtime.errors import CheckpointError, OutputError, TranslateTrtError
 from translate_trt.train import checkpoint as checkpoint_module
 from translate_trt.train.checkpoint import (
     AVERAGED,
@@ -61,10 +57,15 @@ Settings = dict[str, Any]
 CPU = Group(torch.device("cpu"))
 
 
-def last_step(out: Path) -> int:
-    """Last step in metrics.jsonl; 0 before the first."""
-    found = read_metrics(out)
-    return int(found[-1]["step"]) if found else 0
+@pytest.fixture
+def make_trainer(text: Text, settings: Settings, tmp_path: Path) -> Callable[..., Trainer]:
+    """Function that begins a run in a directory."""
+
+    def make(name: str = "run", **changes: Any) -> Trainer:
+        job = prepare_job(text, tmp_path / name, "tiny", {**settings, **changes})
+        return Trainer(job, CPU)
+
+    return make
 
 
 def saved_step(out: Path) -> int:
@@ -85,31 +86,6 @@ def assert_equal(one: Path, other: Path) -> None:
         assert_equal_tensors(one, other, "training/optimizer.safetensors")
         name = "training/state.json"
         assert (one / name).read_text() == (other / name).read_text()
-
-
-def command(text: Text, out: Path, settings: Settings, *more: str) -> list[str]:
-    program = "from translate_trt.runtime.cli import main; main()"
-    return [sys.executable, "-c", program, *train_arguments(text, out, settings, *more)]
-
-
-def train_until(
-    reached: Callable[[], bool], send: signal.Signals, arguments: list[str]
-) -> tuple[int, str]:
-    """Run a command, send it a signal once `reached`; return its exit status and stderr."""
-    with subprocess.Popen(
-        arguments, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
-    ) as process:
-        for _ in range(4000):
-            if reached():
-                break
-            assert process.poll() is None, process.communicate()[1]
-            time.sleep(0.03)
-        else:
-            process.kill()
-            raise AssertionError("it did not get there in two minutes")
-        process.send_signal(send)
-        _, errors = process.communicate(timeout=120)
-    return process.returncode, errors
 
 
 def test_training_reduces_the_loss(run: Run, tmp_path: Path) -> None:
@@ -141,9 +117,17 @@ def test_interrupted_saves_and_resumes(
 ) -> None:
     out, whole = tmp_path / "run", tmp_path / "whole"
     settings |= {"checkpoint_every": 100_000, "log_every": 1}
-    endless = command(text, out, {**settings, "steps": 100_000})
-    code, errors = train_until(lambda: last_step(out) >= 5, signal.SIGTERM, endless)
-    assert code == 0, errors
+    program = "from translate_trt.runtime.cli import main; main()"
+    endless = train_arguments(text, out, {**settings, "steps": 100_000})
+    with subprocess.Popen(
+        [sys.executable, "-c", program, *endless], stderr=subprocess.PIPE, text=True
+    ) as process:
+        while not (logged := read_metrics(out)) or logged[-1]["step"] < 5:
+            assert process.poll() is None, process.communicate()[1]
+            time.sleep(0.03)
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
     step = saved_step(out)
     assert step >= 5
     assert f"stopped at step {step}; continue with --resume" in errors
@@ -157,7 +141,7 @@ def test_interrupted_saves_and_resumes(
 
 @pytest.mark.parametrize("looks", range(5))
 def test_a_signal_at_any_moment_stops_only_what_was_saved(
-    looks: int, text: Text, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    looks: int, make_trainer: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Later(trainer_module.StopRequest):
         """Signal that arrives between two polls of the loop."""
@@ -174,12 +158,11 @@ def test_a_signal_at_any_moment_stops_only_what_was_saved(
             pass
 
     monkeypatch.setattr(trainer_module, "StopRequest", Later)
-    settings["checkpoint_every"] = 100
-    trainer = Trainer(prepare_job(text, tmp_path / "run", "tiny", settings), CPU)
+    trainer = make_trainer(checkpoint_every=100)
     with pytest.raises(KeyboardInterrupt):
         trainer.run()
-    assert trainer.step < settings["steps"]
-    assert saved_step(tmp_path / "run") == trainer.step
+    assert trainer.step < trainer.config.steps
+    assert saved_step(trainer.job.out) == trainer.step
 
 
 def test_a_second_interrupt_is_obeyed_at_once() -> None:
@@ -295,7 +278,7 @@ def test_a_damaged_checkpoint_is_left_out_of_the_average(
 
 @pytest.mark.parametrize("step", [8, 12])
 def test_a_full_disk_costs_only_a_checkpoint_that_is_not_the_last(
-    step: int, text: Text, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    step: int, make_trainer: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
     def full(tensors: dict[str, torch.Tensor], path: Path) -> None:
@@ -304,25 +287,25 @@ def test_a_full_disk_costs_only_a_checkpoint_that_is_not_the_last(
         save_file(tensors, path)
 
     monkeypatch.setattr(checkpoint_module, "save_file", full)
-    job = prepare_job(text, tmp_path / "run", "tiny", settings)
-    if step == settings["steps"]:
+    trainer = make_trainer()
+    out = trainer.job.out
+    if step == trainer.config.steps:
         with pytest.raises(OutputError):
-            Trainer(job, CPU).run()
+            trainer.run()
     else:
-        assert Trainer(job, CPU).run() == job.out / AVERAGED
+        assert trainer.run() == out / AVERAGED
     assert f"checkpoint-{step:08d} was not saved" in caplog.text
-    kept = [step_of(path) for path in numbered_checkpoints(job.out)]
+    kept = [step_of(path) for path in numbered_checkpoints(out)]
     assert kept == [one for one in (4, 8, 12) if one != step]
-    assert not list(job.out.glob(".*"))
+    assert not list(out.glob(".*"))
 
 
 def test_a_checkpoint_has_the_weights_of_its_step(
-    text: Text, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_trainer: Callable[..., Trainer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The writer waits until the run is two steps further.
-    plain, held = tmp_path / "plain", tmp_path / "held"
-    Trainer(prepare_job(text, plain, "tiny", settings), CPU).run()
-    trainer = Trainer(prepare_job(text, held, "tiny", settings), CPU)
+    make_trainer("plain").run()
+    trainer = make_trainer("held")
     reached = {4: threading.Event(), 8: threading.Event(), 12: threading.Event()}
 
     def slow(tensors: dict[str, torch.Tensor], path: Path) -> None:
@@ -342,7 +325,7 @@ def test_a_checkpoint_has_the_weights_of_its_step(
     monkeypatch.setattr(trainer, "_optimizer_step", note)
     trainer.run()
     for name in ("checkpoint-00000008", "checkpoint-00000012", AVERAGED):
-        assert_equal(plain / name, held / name)
+        assert_equal(tmp_path / "plain" / name, tmp_path / "held" / name)
 
 
 def test_partial_files_of_a_killed_run_are_removed(run: Run, trained: Run, tmp_path: Path) -> None:
@@ -361,22 +344,20 @@ def a_step(job: Job, *slices: tuple[int, int]) -> Step:
 
 
 def test_the_norm_of_a_whole_steps_gradients_is_clipped(
-    text: Text, settings: Settings, tmp_path: Path
+    make_trainer: Callable[..., Trainer],
 ) -> None:
     def updated(
         clip_norm: float, *slices: tuple[int, int]
     ) -> tuple[list[torch.Tensor], list[float]]:
         """Gradients that the optimizer gets, and the recorded norm, steps and clipped steps."""
-        job = prepare_job(text, tmp_path / str(next(numbers)), "tiny",
-                          {**settings, "dropout": 0.0, "clip_norm": clip_norm})  # fmt: skip
-        trainer = Trainer(job, CPU)
+        trainer = make_trainer(str(next(numbers)), dropout=0.0, clip_norm=clip_norm)
         found: list[torch.Tensor] = []
         update = trainer.scaler.step
         trainer.scaler.step = lambda optimizer: (  # type: ignore[method-assign]
             found.extend(p.grad.clone() for p in trainer.model.parameters()),
             update(optimizer),
         )
-        trainer._optimizer_step(a_step(job, *slices))
+        trainer._optimizer_step(a_step(trainer.job, *slices))
         return found, trainer._norms.tolist()
 
     numbers = itertools.count()
@@ -395,16 +376,15 @@ def test_the_norm_of_a_whole_steps_gradients_is_clipped(
         assert torch.equal(first, second)
 
 
-def test_the_learning_rate_is_the_schedules(text: Text, settings: Settings, tmp_path: Path) -> None:
-    job = prepare_job(text, tmp_path / "run", "tiny", settings)
-    trainer = Trainer(job, CPU)
+def test_the_learning_rate_is_the_schedules(make_trainer: Callable[..., Trainer]) -> None:
+    trainer = make_trainer()
     for step in (1, 2):
-        trainer._optimizer_step(a_step(job, (0, 5)))
+        trainer._optimizer_step(a_step(trainer.job, (0, 5)))
         expected = 0.8 * 32**-0.5 * step * 20**-1.5  # the preset's scale, within the warm-up
         assert trainer.optimizer.param_groups[0]["lr"] == pytest.approx(expected, rel=1e-12)
     trainer.config = dataclasses.replace(trainer.config, steps=4, cooldown_steps=2)
     for step, share in ((3, 2 / 3), (4, 1 / 3)):
-        trainer._optimizer_step(a_step(job, (0, 5)))
+        trainer._optimizer_step(a_step(trainer.job, (0, 5)))
         expected = share * 0.8 * 32**-0.5 * step * 20**-1.5
         assert trainer.optimizer.param_groups[0]["lr"] == pytest.approx(expected, rel=1e-12)
     group = trainer.optimizer.param_groups[0]
@@ -462,12 +442,10 @@ def poison(trainer: Trainer, steps: Callable[[int], bool]) -> None:
 
 @pytest.mark.parametrize("clip_norm", [0.0, 0.5])
 def test_a_non_finite_gradient_skips_only_its_step(
-    clip_norm: float, text: Text, settings: Settings, tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-) -> None:  # fmt: skip
-    settings |= {"steps": 3, "log_every": 1, "clip_norm": clip_norm}
-    job = prepare_job(text, tmp_path / "run", "tiny", settings)
-    trainer = Trainer(job, CPU)
+    clip_norm: float, make_trainer: Callable[..., Trainer], caplog: pytest.LogCaptureFixture
+) -> None:
+    trainer = make_trainer(steps=3, log_every=1, clip_norm=clip_norm)
+    out = trainer.job.out
     poison(trainer, lambda step: step == 2)
     trained: list[list[torch.Tensor]] = []
     update = trainer._update
@@ -483,30 +461,26 @@ def test_a_non_finite_gradient_skips_only_its_step(
     same = [all(map(torch.equal, *pair)) for pair in itertools.pairwise(trained)]
     assert same == [True, False]
     assert all(torch.isfinite(x).all() for x in trained[-1])
-    assert [entry.get("skipped_steps") for entry in read_metrics(job.out)][:3] == [0, 1, 1]
-    norms = [entry["gradient_norm"] for entry in read_metrics(job.out)[:3]]
+    assert [entry.get("skipped_steps") for entry in read_metrics(out)][:3] == [0, 1, 1]
+    norms = [entry["gradient_norm"] for entry in read_metrics(out)[:3]]
     assert norms[1] == 0  # of no step
     assert norms[0] > 0
     assert norms[2] > 0
     assert caplog.text.count("1 steps were skipped because") == 1
-    state = json.loads((job.out / "checkpoint-00000003/training/state.json").read_text())
+    state = json.loads((out / "checkpoint-00000003/training/state.json").read_text())
     assert state["skipped"] == 1
 
 
-def test_ten_skipped_steps_in_a_row_stop_the_run(
-    text: Text, settings: Settings, tmp_path: Path
-) -> None:
-    job = prepare_job(text, tmp_path / "run", "tiny", {**settings, "steps": 40})
-    trainer = Trainer(job, CPU)
+def test_ten_skipped_steps_in_a_row_stop_the_run(make_trainer: Callable[..., Trainer]) -> None:
+    trainer = make_trainer(steps=40)
     poison(trainer, lambda step: step in range(3, 12))  # nine
     trainer.run()
-    job = prepare_job(text, tmp_path / "other", "tiny", {**settings, "steps": 40})
-    trainer = Trainer(job, CPU)
+    trainer = make_trainer("other", steps=40)
     poison(trainer, lambda step: step in range(13, 23))
     with pytest.raises(TranslateTrtError, match=r"finite.*10 steps"):
         trainer.run()
-    assert saved_step(job.out) == 20
-    kept = weights(numbered_checkpoints(job.out)[-1])
+    assert saved_step(trainer.job.out) == 20
+    kept = weights(numbered_checkpoints(trainer.job.out)[-1])
     assert all(torch.isfinite(tensor).all() for tensor in kept.values())
 
 

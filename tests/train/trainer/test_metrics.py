@@ -98,9 +98,7 @@ def test_a_full_disk_does_not_stop_the_run(
     assert "Free some space" in caplog.text
 
 
-def test_missing_entries_are_written_when_the_disk_has_space(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_missing_entries_are_written_when_the_disk_has_space(tmp_path: Path) -> None:
     class Raw(io.FileIO):
         full = True
 

@@ -72,9 +72,7 @@ def test_languages_are_read_from_the_endings(
     assert TextPair(Path(source), Path(target)).languages == expected
 
 
-def test_a_resumed_run_keeps_its_settings(
-    trained: Run, text: Text, settings: Settings, tmp_path: Path
-) -> None:
+def test_a_resumed_run_keeps_its_settings(trained: Run, text: Text, tmp_path: Path) -> None:
     trained(tmp_path / "run", steps=2)
     before = (tmp_path / "run" / "run.json").read_text()
     for name, value in (("d_ff", 64), ("seed", 5), ("dropout", 0.0), ("average_checkpoints", 3)):
@@ -107,12 +105,7 @@ def test_a_resumed_run_warns_of_what_its_preset_would_change(
 
 
 def test_other_data_is_noticed(
-    run: Run,
-    trained: Run,
-    text: Text,
-    write_pairs: Callable[..., TextPair],
-    settings: Settings,
-    tmp_path: Path,
+    run: Run, trained: Run, write_pairs: Callable[..., TextPair], tmp_path: Path
 ) -> None:
     trained(tmp_path / "run", steps=2)
     write_pairs("train", 200, 9)
@@ -145,19 +138,6 @@ def test_an_existing_run_is_refused_and_with_force_replaced(
     assert names(out) == ["notes.txt", "run.json", "tokenizer.spm"]
     (tmp_path / "empty").mkdir()
     prepare_job(text, tmp_path / "empty", "tiny", settings)
-
-
-def test_force_does_not_delete_other_directories(
-    text: Text, settings: Settings, tmp_path: Path
-) -> None:
-    precious = tmp_path / "precious"
-    precious.mkdir()
-    (precious / "thesis.txt").write_text("years")
-    with pytest.raises(OutputError, match="will not delete"):
-        prepare_job(text, precious, "tiny", settings, force=True)
-    with pytest.raises(OutputError, match="will not delete"):
-        prepare_job(text, precious / "thesis.txt", "tiny", settings, force=True)
-    assert (precious / "thesis.txt").read_text() == "years"
 
 
 @pytest.mark.parametrize(
