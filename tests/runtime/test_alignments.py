@@ -12,11 +12,9 @@ from support.prompts import SOURCE, TARGET, with_prompt
 
 from translate_trt.runtime import SearchOptions, Translator
 from translate_trt.runtime.bundle.prompt import Prompt
-from translate_trt.runtime.errors import InputError, OptionError
+from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.results import TextHypothesis
-from translate_trt.runtime.service import TranslationService
 from translate_trt.runtime.text.alignment import Alignment
-from translate_trt.runtime.text.glossary import Entry, Glossary
 
 LINES = ["the cat sleeps.", "", "  a big  dog\truns under the tree ", "日本 ½"]
 
@@ -76,37 +74,6 @@ def test_segments_and_sentences_keep_the_words_of_the_line(translator: Translato
         assert of(again.hypotheses[0]).pairs() == of(found.hypotheses[0]).pairs()
 
 
-def test_a_service_aligns_what_a_call_aligns(translator: Translator) -> None:
-    pytest.importorskip("sentencex")
-    pytest.importorskip("langcodes")
-    lines = [*LINES, "  The cat runs.  A dog sleeps! "]
-    options = SearchOptions(num_hypotheses=2)
-    with TranslationService(translator) as service:
-        for split in (False, True):
-            futures = [
-                service.submit(line, options, split_sentences=split, alignments=True)
-                for line in lines
-            ]
-            plain = service.submit(lines[0], options)
-            expected = translator.translate(lines, options, split_sentences=split, alignments=True)
-            for future, right in zip(futures, expected, strict=True):
-                found = future.result(60)
-                assert [one.text for one in found.hypotheses] == [
-                    one.text for one in right.hypotheses
-                ]
-                for one, other in zip(found.hypotheses, right.hypotheses, strict=True):
-                    assert of(one).pairs() == of(other).pairs()
-                    assert (of(one).source, of(one).target) == (of(other).source, of(other).target)
-                    assert all(segment.attention is None for segment in one.segments)
-            assert plain.result(60).hypotheses[0].alignment is None
-        glossary = Glossary([Entry("cat", ("Hund",))])
-        found = service.submit(lines[0], alignments=True, terminology=glossary).result(60)
-        right = translator.translate(lines[0], alignments=True, terminology=glossary)
-        assert of(found.hypotheses[0]).pairs() == of(right.hypotheses[0]).pairs()
-        with pytest.raises(InputError, match="words"):
-            service.submit([5, 6], alignments=True)
-
-
 def check_segments(alignment: Alignment, text: str, line: str) -> None:
     """Check that the tokens of the segments follow one another in both texts."""
     assert (alignment.source, alignment.target) == (line, text)
@@ -126,9 +93,6 @@ def test_words_of_a_document_are_those_of_its_lines(translator: Translator) -> N
     check_segments(aligned, found.text, text)
     for segment, sentence in zip(aligned.segments, ("a dog", "the cat", "the dog"), strict=True):
         assert text[segment.source[0][0] :].startswith(sentence)
-    with TranslationService(translator) as service:
-        again = service.submit_document(text, split_sentences="en", alignments=True).result(60)
-    assert of(again.hypotheses[0]).pairs() == aligned.pairs()
     with pytest.raises(OptionError, match="unwrap"):
         translator.translate_document(text, unwrap=True, alignments=True)
 

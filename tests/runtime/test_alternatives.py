@@ -12,7 +12,7 @@ import torch
 from support.prompts import TARGET, with_prompt
 from support.translations import assert_same, random_sources
 
-from translate_trt.runtime import SearchOptions, TranslationService, Translator
+from translate_trt.runtime import SearchOptions, Translator
 from translate_trt.runtime.errors import InputError, OptionError
 from translate_trt.train.checkpoint import Checkpoint
 from translate_trt.train.config import END, START
@@ -136,24 +136,6 @@ def test_a_prompt_precedes_the_prefix(compiled_bundle: Path, tmp_path: Path) -> 
     assert len({one.tokens[3] for one in best}) == 5
 
 
-def test_many_lines_of_a_service(translator: Translator) -> None:
-    """Lines with and without alternatives share batches, and some are cancelled."""
-    sources = random_sources(30, seed=5)
-    plain = dataclasses.replace(OPTIONS, alternatives=0)
-    expected = translator.translate_ids(sources, OPTIONS)
-    with TranslationService(translator) as service:
-        asked = [
-            [service.submit(source, options) for options in (OPTIONS, plain, OPTIONS)]
-            for source in sources
-        ]
-        for _, _, cancelled in asked:
-            cancelled.cancel()
-        for (with_alternatives, without, _), best in zip(asked, expected, strict=True):
-            found = with_alternatives.result(60).hypotheses
-            assert [one.segments[0].tokens for one in found] == [one.tokens for one in best]
-            assert len(without.result(60).hypotheses) == 1
-
-
 def test_what_is_refused(translator: Translator) -> None:
     with pytest.raises(OptionError, match="alternatives is 9999"):
         translator.translate("the cat", SearchOptions(alternatives=9999))
@@ -163,11 +145,3 @@ def test_what_is_refused(translator: Translator) -> None:
         translator.translate("the cat", OPTIONS, split_sentences="en")
     with pytest.raises(InputError, match="outside the vocabulary"):
         translator.translate_ids([[7]], OPTIONS, [[99999]])
-
-
-def test_scores_ignore_them(translator: Translator) -> None:
-    found = translator.score("the cat", "Hund", OPTIONS)
-    assert (
-        found.score
-        == translator.score("the cat", "Hund", dataclasses.replace(OPTIONS, alternatives=0)).score
-    )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -103,84 +102,6 @@ def test_outputs_have_the_types_and_sizes_of_the_contract(
         assert_declared(outputs, contract.step_outputs, N=2, K=3, S=len(LONG), P=40)
 
 
-def test_no_nan_however_short_a_source_and_however_dead_a_beam(
-    graphs: OnnxRuntimeGraphs, contract: Contract
-) -> None:
-    # The second is nothing but its end symbol.
-    encoded = encode(graphs, [LONG, [3], [9, 3]])
-    for name, value in encoded.items():
-        assert np.isfinite(value).all(), name
-    outputs = run_steps(graphs, contract, encoded, beams=8, steps=6, slots=60)
-    assert (outputs[0]["next_log_probs"] > -np.inf).all()  # one alive gives birth to all
-    for step in outputs:
-        for name, value in step.items():
-            assert not np.isnan(value).any(), name
-
-
-def test_padding_changes_nothing(graphs: OnnxRuntimeGraphs, contract: Contract) -> None:
-    row = [11, 30, 5, 3]
-    plain, padded = encode(graphs, [row]), encode(graphs, [row], width=40)
-    for spec in contract.encoder_outputs:
-        one, two = plain[spec.name], padded[spec.name]
-        two = two.take(range(len(row)), axis=spec.axes.index("S"))
-        np.testing.assert_allclose(one, two, atol=1e-5, err_msg=spec.name)
-    for one, two in zip(
-        run_steps(graphs, contract, plain, beams=4, steps=5),
-        run_steps(graphs, contract, padded, beams=4, steps=5),
-        strict=True,
-    ):
-        np.testing.assert_array_equal(one["next_tokens"], two["next_tokens"])
-        np.testing.assert_array_equal(one["parents"], two["parents"])
-        np.testing.assert_allclose(one["next_log_probs"], two["next_log_probs"], atol=1e-4)
-        assert (two["attention"][..., len(row) :] == 0).all()  # to the bit
-
-
-def test_slots_that_are_hidden_change_nothing(
-    graphs: OnnxRuntimeGraphs, contract: Contract
-) -> None:
-    encoded = encode(graphs, [[11, 30, 5, 3]])
-    small = run_steps(graphs, contract, encoded, beams=4, steps=6, slots=30)
-    large = run_steps(graphs, contract, encoded, beams=4, steps=6, slots=90)
-    for one, two in zip(small, large, strict=True):
-        np.testing.assert_array_equal(one["next_tokens"], two["next_tokens"])
-        np.testing.assert_array_equal(one["parents"], two["parents"])
-        np.testing.assert_allclose(one["next_log_probs"], two["next_log_probs"], atol=1e-4)
-        assert not one["full"].any()
-
-
-def test_each_beam_sees_its_own_past_and_no_other(
-    graphs: OnnxRuntimeGraphs, contract: Contract
-) -> None:
-    """Told by what was written where: each slot remembers the step and the beam that wrote to it.
-
-    Fifteen slots are so few that they must be used again.
-    """
-    beams, slots = 3, 15
-    encoded = encode(graphs, [LONG])
-    writes = np.arange(beams)  # where this step writes
-    written = np.full(slots, -1)  # number of the token in a slot: step * beams + beam
-    pasts: list[list[int]] = [[] for _ in range(beams)]
-    reused = 0
-    for number, outputs in enumerate(run_steps(graphs, contract, encoded, beams, 9, slots)):
-        reused += int((written[writes] >= 0).sum())
-        written[writes] = number * beams + np.arange(beams)
-        pasts = [[*pasts[p], number * beams + p] for p in outputs["parents"][0]]
-        for beam, past in enumerate(pasts):
-            ancestry = outputs["next_ancestry"][0, beam]
-            seen = np.flatnonzero(ancestry == 0)
-            assert sorted(written[seen]) == past, "a slot that a past needs was written again"
-            assert (np.delete(ancestry, seen) < -1e8).all()
-        needed = {token for past in pasts for token in past}
-        writes = outputs["next_slots"][0]
-        assert bool(outputs["full"][0]) == (slots - len(needed) < beams)
-        if outputs["full"][0]:
-            break  # the host would have to grow the cache
-        assert len(set(writes)) == beams
-        assert not set(written[writes]) & needed
-    assert number >= 4
-    assert reused > 0
-
-
 def test_caches_are_written_where_they_are(graphs: OnnxRuntimeGraphs, contract: Contract) -> None:
     encoded = encode(graphs, [[11, 30, 5, 3], [9, 3]])
     state: Arrays = dict(contract.initial_state(2, 3, 2, 9))
@@ -224,22 +145,6 @@ def test_an_error_of_onnxruntime_says_what_to_do(graphs: OnnxRuntimeGraphs) -> N
     with pytest.raises(BackendError, match="batch_tokens") as caught:
         graphs.encode({"source_ids": np.array([5, 3]), "source_lengths": np.array([2])})
     assert caught.value.__cause__ is not None
-
-
-def test_several_threads_run_one_session(graphs: OnnxRuntimeGraphs, contract: Contract) -> None:
-    rng = np.random.default_rng(1)
-    sources = [[*rng.integers(4, 40, 3 + number).tolist(), 3] for number in range(6)]
-
-    def work(source: list[int]) -> list[Arrays]:
-        return run_steps(graphs, contract, encode(graphs, [source]), beams=4, steps=8)
-
-    alone = [work(source) for source in sources]
-    with ThreadPoolExecutor(6) as pool:
-        together = list(pool.map(work, sources))
-    for ours, theirs in zip(together, alone, strict=True):
-        for one, other in zip(ours, theirs, strict=True):
-            for name in other:
-                np.testing.assert_array_equal(one[name], other[name], err_msg=name)
 
 
 def test_threads_of_all_workers_are_shared(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import random
 import shutil
@@ -191,20 +190,6 @@ def marked(lines: list[str], references: list[str]) -> float:
     """Share of the words of the lines that occur in the references."""
     marks = [occurrences(a.split(), b) for a, b in zip(lines, references, strict=True)]
     return sum(map(sum, marks)) / sum(map(len, marks))
-
-
-def test_words_on_the_command_line(compiled_bundle: Path, tmp_path: Path) -> None:
-    source = tmp_path / "source"
-    source.write_text("\n".join(LINES) + "\n", encoding="utf-8")
-    done = CliRunner().invoke(
-        main, ["translate", "--bundle", str(compiled_bundle), "--words", str(source)]
-    )
-    assert done.exit_code == 0, done.output
-    assert "own probabilities" in done.stderr
-    for line in map(json.loads, done.stdout.splitlines()):
-        (one,) = line["hypotheses"]
-        assert " ".join(word["text"] for word in one["words"]).split() == one["text"].split()
-        assert all(0 <= word["confidence"] <= 1 for word in one["words"])
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ from translate_trt.runtime import (
     InputError,
     OptionError,
     SearchOptions,
-    TranslationService,
     Translator,
 )
 from translate_trt.runtime.bundle.contract import unscored
@@ -124,25 +123,6 @@ def test_a_shortlist_need_not_have_the_tokens(shortlist_bundle: Path) -> None:
         assert has(line[0], own)
 
 
-def test_neighbours_do_not_matter(looping_bundle: Path) -> None:
-    translator = Translator(looping_bundle, threads=1)
-    sources = random_sources(9, seed=8, longest=9)
-    constraints = random_constraints(len(sources), seed=9)
-    together = translator.translate_ids(sources, SEARCH, constraints=constraints)
-    alone = [
-        translator.translate_ids([source], SEARCH, constraints=[own])[0]
-        for source, own in zip(sources, constraints, strict=True)
-    ]
-    assert_same(together, alone)
-    with TranslationService(translator) as service:
-        futures = [
-            service.submit(source, SEARCH, constraints=own)
-            for source, own in zip(sources, constraints, strict=True)
-        ]
-        found = [[one.segments[0] for one in future.result().hypotheses] for future in futures]
-    assert_same(found, together)
-
-
 def test_a_forced_prefix_counts(looping_bundle: Path, looping_model: Checkpoint) -> None:
     sources, prefix = random_sources(3, seed=3, longest=8), [5, 6, 7]
     constraints = [[[6, 7]], [[7, 8], [5]], [[40]]]
@@ -157,19 +137,6 @@ def test_a_forced_prefix_counts(looping_bundle: Path, looping_model: Checkpoint)
     assert all(has(line[0], own) for line, own in zip(found, constraints, strict=True))
 
 
-def test_alternatives_have_the_constraints(looping_bundle: Path) -> None:
-    options = SearchOptions(beam_size=4, max_length=30, alternatives=3)
-    sources, constraints = random_sources(2, seed=5, longest=8), [[[40, 41]], [[42]]]
-    translator = Translator(looping_bundle, threads=1)
-    for line, own in zip(
-        translator.translate_ids(sources, options, constraints=constraints),
-        constraints,
-        strict=True,
-    ):
-        assert len({one.tokens[0] for one in line}) == 3
-        assert all(has(one, own) for one in line)
-
-
 def test_constraints_do_not_change_the_order_of_alternatives(looping_bundle: Path) -> None:
     options = SearchOptions(beam_size=4, max_length=30, alternatives=3)
     sources = random_sources(4, seed=5, longest=8)
@@ -177,7 +144,8 @@ def test_constraints_do_not_change_the_order_of_alternatives(looping_bundle: Pat
     plain = translator.translate_ids(sources, options)
     own = [[[line[2].tokens[0]]] for line in plain]  # closed by the third alternative's first token
     found = translator.translate_ids(sources, options, constraints=own)
-    for one, expected in zip(found, plain, strict=True):
+    for one, expected, phrases in zip(found, plain, own, strict=True):
+        assert all(has(alternative, phrases) for alternative in one)
         assert [alternative.tokens[0] for alternative in one] == [
             alternative.tokens[0] for alternative in expected
         ]
@@ -193,8 +161,6 @@ def test_phrases_of_text(looping_bundle: Path) -> None:
         assert phrase in found[0].text
     assert found[1:] == translator.translate(lines, options)[1:]
     assert found[0] == translator.translate(lines[0], options, constraints=phrases[0])
-    with TranslationService(translator) as service:
-        assert service.submit(lines[0], options, constraints=phrases[0]).result() == found[0]
 
 
 @pytest.mark.parametrize(

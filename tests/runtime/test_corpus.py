@@ -1,34 +1,30 @@
-"""Corpora without a cluster: plans, records, shards, state on disk, joining."""
+"""Corpora without a cluster: inputs, plans, records, and shards."""
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import gzip
 import io
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from support.bad_bundles import edit
+from support.corpus import OPTIONS, SEARCH, Upper, translate, write, write_parquet
 
 from translate_trt.runtime.bundle.contract import Contract
 from translate_trt.runtime.bundle.manifest import read_manifest
-from translate_trt.runtime.confidence import Word
-from translate_trt.runtime.errors import BackendError, InputError, OptionError, OutputError
+from translate_trt.runtime.errors import InputError, OptionError
 from translate_trt.runtime.io.lines import read_lines
 from translate_trt.runtime.json_lines import read_json_lines
-from translate_trt.runtime.line_request import LineRequest
 from translate_trt.runtime.options import SearchOptions
-from translate_trt.runtime.results import Hypothesis, TextHypothesis, Translation
-from translate_trt.runtime.serve.corpus import cluster, driver, run
-from translate_trt.runtime.serve.corpus.job import Job, ShardRecord, make_settings, open_job
+from translate_trt.runtime.serve.corpus import run
+from translate_trt.runtime.serve.corpus.job import Job, make_settings
 from translate_trt.runtime.serve.corpus.join import join_parts
-from translate_trt.runtime.serve.corpus.plan import Input, Shard, find_inputs, plan
+from translate_trt.runtime.serve.corpus.plan import Input, find_inputs, plan
 from translate_trt.runtime.serve.corpus.records import BadRecord, check_first_line, read_records
 from translate_trt.runtime.serve.corpus.run_options import CorpusOptions, WorkerOptions
 from translate_trt.runtime.serve.corpus.shard import translate_shard
@@ -37,51 +33,7 @@ pytestmark = pytest.mark.slow
 
 pyarrow = pytest.importorskip("pyarrow", reason="pyarrow, of the extra `corpus`, is not installed")
 parquet = pytest.importorskip("pyarrow.parquet")
-
 ZSTD = pyarrow.Codec("zstd")
-
-OPTIONS = CorpusOptions(shard_lines=3, max_characters=40)
-SEARCH = SearchOptions()
-
-
-class Upper:
-    """Translator to capitals that fails on lines with "crash", and excludes some terms.
-
-    Attributes:
-        asked: Arguments of the last request.
-        lines: All lines that were translated.
-        constraints: Their constraints.
-    """
-
-    def __init__(self) -> None:
-        self.asked: dict[str, Any] = {}
-        self.lines: list[str] = []
-        self.constraints: list[Any] = []
-
-    def request(self, lines: Sequence[str], options: SearchOptions, **asked: Any) -> LineRequest:
-        self.asked = asked
-        return LineRequest(lines, options, terminology=asked["terminology"])
-
-    def translate_request(self, request: LineRequest) -> list[Translation]:
-        own = request.constraints or [()] * len(request.lines)
-        for line, phrases in zip(request.lines, own, strict=True):
-            if line == "long" and (phrases or request.terminology):
-                raise InputError("a line too long for the model")
-            if len(phrases) > 2:
-                raise OptionError("no room")
-        if any("crash" in line for line in request.lines):
-            raise BackendError("out of memory")
-        self.constraints += own if request.constraints else ()
-        self.lines += request.lines
-        return [self._one(line) for line in request.lines]
-
-    def words(self, hypothesis: TextHypothesis) -> list[Word]:
-        return [Word(text, -0.5, 0.25) for text in hypothesis.text.split()]
-
-    def _one(self, line: str) -> Translation:
-        tokens = tuple(range(len(line.split())))
-        segment = Hypothesis(tokens, 0.0, (0.0,) * (len(tokens) + 1))
-        return Translation((TextHypothesis(line.upper(), 0.0, (segment,) if tokens else ()),))
 
 
 @pytest.fixture
@@ -89,16 +41,8 @@ def job(tmp_path: Path) -> Job:
     return Job(tmp_path / "out", {"corpus": {"shard_lines": 3}})
 
 
-def write(path: Path, content: bytes) -> Input:
-    path.write_bytes(content)
-    (source,) = find_inputs([str(path)], "text")
-    return source
-
-
-def write_parquet(path: Path, columns: dict[str, Any], **options: Any) -> Input:
-    parquet.write_table(pyarrow.table(columns), path, **options)
-    (source,) = find_inputs([str(path)], "text")
-    return source
+def bad_records(job: Job, source: Input) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (job.output / source.bad_name).open()]
 
 
 def records(source: Input, options: CorpusOptions = OPTIONS, size: int = 2) -> list[Any]:
@@ -109,17 +53,6 @@ def records(source: Input, options: CorpusOptions = OPTIONS, size: int = 2) -> l
         for chunk in read_records(shard, options, size)
         for record in chunk.records
     ]
-
-
-def translate(
-    job: Job, source: Input, translator: Any = None, options: CorpusOptions = OPTIONS
-) -> list[ShardRecord]:
-    """Translate all shards of an input and join its output."""
-    translator = translator or Upper()
-    shards = plan(source, options)
-    found = [translate_shard(shard, job, translator, SEARCH, options) for shard in shards]
-    join_parts(job, source, shards, found)
-    return found
 
 
 @pytest.fixture
@@ -155,12 +88,9 @@ def test_inputs_are_found_in_order(tmp_path: Path) -> None:
     ]
     found = find_inputs(patterns, "text")
     assert [source.name for source in found] == ["a.txt", "b.txt", "d.de", "c.txt"]
+    assert write(tmp_path / "a[1].txt", b"x\n").name == "a[1].txt"  # which is a pattern
     assert found[0].path == str(tmp_path / "a.txt")
     assert (found[0].size, found[0].mtime_ns) == (2, (tmp_path / "a.txt").stat().st_mtime_ns)
-
-
-def test_a_file_whose_name_is_a_pattern(tmp_path: Path) -> None:
-    assert write(tmp_path / "a[1].txt", b"x\n").name == "a[1].txt"
 
 
 @pytest.mark.parametrize(
@@ -186,9 +116,6 @@ def test_inputs_that_cannot_be(
         (tmp_path / name).write_text("x\n")
     with pytest.raises(InputError, match=message.replace("*", r"\*")):
         find_inputs([f"{tmp_path}/{pattern}" for pattern in patterns], "text")
-
-
-def test_a_pipe_is_no_corpus(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(InputError, match="regular file"):
         find_inputs([str(tmp_path / "pipe")], "text")
@@ -200,9 +127,11 @@ def test_a_pipe_is_no_corpus(tmp_path: Path) -> None:
         ({"words": ["a"]}, "'text'"),
         ({"text": [1]}, "int64"),
         ({"text": ["a"], "translation": ["b"]}, "'translation'"),
+        (pyarrow.Table.from_arrays([["a"], ["b"]], names=["text", "text"]), "'text'"),
     ],
+    ids=["no text", "numbers", "translated", "twice"],
 )
-def test_parquet_that_cannot_be(tmp_path: Path, columns: dict[str, Any], message: str) -> None:
+def test_parquet_that_cannot_be(tmp_path: Path, columns: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         write_parquet(tmp_path / "x.parquet", columns)
 
@@ -252,12 +181,14 @@ OBJECTS = (
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
-def test_json_lines(tmp_path: Path, job: Job, suffix: str) -> None:
-    content = gzip.compress(OBJECTS) if suffix else OBJECTS
+def test_json_lines(tmp_path: Path, job: Job, monkeypatch: pytest.MonkeyPatch, suffix: str) -> None:
+    monkeypatch.setattr("translate_trt.runtime.serve.corpus.records._MOST_BYTES_OF_FIELDS", 250)
+    objects = OBJECTS + b'\n{"x": "' + b"x" * 250 + b'"}'  # much too long to be kept
+    content = gzip.compress(objects) if suffix else objects
     source = write(tmp_path / f"a.jsonl{suffix}", content)
     upper = Upper()
     found = translate(job, source, upper, JSONL)
-    assert sum(record.records for record in found) == 10
+    assert sum(record.records for record in found) == 11
     assert (len(found) == 1) == bool(suffix)
     assert upper.lines == ["a b", "c", "", "d"]
     given = OBJECTS[3:].replace(b"\r\n", b"\n").split(b"\n")
@@ -267,20 +198,11 @@ def test_json_lines(tmp_path: Path, job: Job, suffix: str) -> None:
     assert [json.loads(line)["translation"] for line in lines[2:4]] == [None, ["C", None, ""]]
     assert lines[4:9] == given[4:9]  # bad records stay as they are
     assert json.loads(lines[9]) == {**json.loads(given[9]), "translation": "D"}
-    bad = [json.loads(line) for line in (job.output / "a.jsonl.bad.jsonl").open()]
-    assert [one["line"] for one in bad] == [5, 6, 7, 8, 9]
-    reasons = ["no JSON object with this text"] * 3 + ["not valid UTF-8", "too long"]
+    assert lines[10] == b""
+    bad = bad_records(job, source)
+    assert [one["line"] for one in bad] == [5, 6, 7, 8, 9, 11]
+    reasons = ["no JSON object with this text"] * 3 + ["not valid UTF-8", "too long", "too long"]
     assert [one["reason"] for one in bad] == reasons
-
-
-def test_lines_of_json_that_are_much_too_long(
-    tmp_path: Path, job: Job, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("translate_trt.runtime.serve.corpus.records._MOST_BYTES_OF_FIELDS", 99)
-    source = write(tmp_path / "a", b'{"x": "' + b"x" * 99 + b'"}\n{"en": "a"}\n')
-    translate(job, source, options=dataclasses.replace(JSONL, json=True))
-    first, second = (job.output / "a").read_text().splitlines()
-    assert (first, json.loads(second)["translation"]) == ("", "A")
 
 
 CONSTRAINED = dataclasses.replace(JSONL, constraints_field="must")
@@ -309,9 +231,8 @@ def test_constraints_of_json_lines(tmp_path: Path, job: Job, suffix: str) -> Non
         {**line, "translation": texts[index]} if index in texts else line
         for index, line in enumerate(lines)
     ]
-    bad = [json.loads(line) for line in (job.output / "a.bad.jsonl").open()]
     no_text, constrained = "no JSON object with this text", "constraints that the model cannot meet"
-    assert [(one["line"], one["reason"]) for one in bad] == [
+    assert [(one["line"], one["reason"]) for one in bad_records(job, source)] == [
         (3, no_text), (4, no_text), (5, constrained), (6, constrained),
     ]  # fmt: skip
 
@@ -358,27 +279,11 @@ def test_tsv(tmp_path: Path, job: Job, suffix: str, header: bytes) -> None:
         b'1\ta b\t"x\tA B', b"", b"2\t\ty\t", b"3\tc", b"4\ta \xff\tz\t",
         b"5\taaaaaaaaaa\tz\t", b"6\td\t" + b"x" * 200 + b"\tD", b"7\te\t\tE",
     ]  # fmt: skip
-    bad = [json.loads(line) for line in (job.output / "a.tsv.bad.jsonl").open()]
-    assert bad == [
+    assert bad_records(job, source) == [
         {"line": 4 + first, "reason": "another number of columns"},
         {"line": 5 + first, "reason": "not valid UTF-8"},
         {"line": 6 + first, "reason": "too long"},
     ]
-
-
-def test_added_columns(tmp_path: Path, job: Job) -> None:
-    options = dataclasses.replace(NAMED, alignments=True, shard_lines=1)
-    source = write(tmp_path / "a", b"en\na b\nc\n")
-    shards = plan(source, options)
-    assert len(shards) > 1
-    search = SearchOptions(num_hypotheses=2)
-    join_parts(job, source, shards, [
-        translate_shard(shard, job, Upper(), search, options) for shard in shards
-    ])  # fmt: skip
-    names = ["translation", "translation_alignments"]
-    names += [name.replace("translation", "translation_2") for name in names]
-    rows = [line.split("\t") for line in (job.output / "a").read_text().splitlines()]
-    assert rows == [["en", *names], ["a b", "A B", "", "", ""], ["c", "C", "", "", ""]]
 
 
 @pytest.mark.parametrize(
@@ -400,25 +305,6 @@ def test_the_first_line_is_checked_early(
         with pytest.raises(InputError, match=message):
             check_first_line(write(tmp_path / f"a{suffix}", packed), options)
     check_first_line(write(tmp_path / "empty", b""), options)
-
-
-# ---- documents ----
-
-
-def test_documents(tmp_path: Path, job: Job) -> None:
-    documents = dataclasses.replace(JSONL, document=True)
-    source = write(tmp_path / "a", b'{"en": "a b\\n\\nc"}\n{"en": ["d\\n", null]}\n')
-    upper = Upper()
-    translate(job, source, upper, documents)
-    assert upper.lines == ["a b\n\nc", "d\n"]
-    assert [upper.asked[name] for name in ("document", "split_sentences", "unwrap")] == [
-        True, True, False,
-    ]  # fmt: skip
-    lines = (job.output / "a").read_text().splitlines()
-    assert [json.loads(line)["translation"] for line in lines] == ["A B\n\nC", ["D\n", None]]
-    rows = write_parquet(tmp_path / "b.parquet", {"text": ["e\nf"]})
-    translate(job, rows, upper, dataclasses.replace(OPTIONS, document=True))
-    assert parquet.read_table(job.output / "b.parquet")["translation"].to_pylist() == ["E\nF"]
 
 
 # ---- records ----
@@ -505,13 +391,16 @@ def test_an_input_that_changes_meanwhile(tmp_path: Path) -> None:
 
 
 def test_a_text_and_its_bad_lines(tmp_path: Path, job: Job) -> None:
+    translate(job, write(tmp_path / "in.txt", b"\xff\n"))
+    assert (job.output / "in.txt.bad.jsonl").exists()
+    translate(job, write(tmp_path / "in.txt", b"good\n"))
+    assert not (job.output / "in.txt.bad.jsonl").exists()
     lines = [b"a b", b"", b"\xff", b"c" * 40, b"x" * 41, b"d" * 40, b"\xfe", b"e"]
     source = write(tmp_path / "in.txt", b"\n".join(lines) + b"\n")
     found = translate(job, source)
     assert len(found) == 2
     assert (job.output / "in.txt").read_text() == f"A B\n\n\n{'C' * 40}\n\n{'D' * 40}\n\nE\n"
-    bad = (job.output / "in.txt.bad.jsonl").read_text().splitlines()
-    assert [json.loads(line) for line in bad] == [
+    assert bad_records(job, source) == [
         {"line": 3, "reason": "not valid UTF-8"},
         {"line": 5, "reason": "too long"},
         {"line": 7, "reason": "not valid UTF-8"},
@@ -539,8 +428,7 @@ def test_a_table_keeps_its_columns(tmp_path: Path, job: Job) -> None:
         "more": [["x"], [], None, ["y"], ["z"]],
         "translation": ["A", None, None, "B", "A"],
     }
-    bad = (job.output / "in.parquet.bad.jsonl").read_text().splitlines()
-    assert [json.loads(line) for line in bad] == [
+    assert bad_records(job, source) == [
         {"row": 1, "reason": "null"},
         {"row": 2, "reason": "empty"},
     ]
@@ -548,8 +436,10 @@ def test_a_table_keeps_its_columns(tmp_path: Path, job: Job) -> None:
 
 def test_json_lines_of_text(tmp_path: Path, job: Job) -> None:
     source = write(tmp_path / "t", b"a \xe2\x80\xa8 b\n\xff\nc\n" + b"x" * 50 + b"\nd\n")
-    translate(job, source, options=dataclasses.replace(OPTIONS, json=True))
+    translate(job, source, options=dataclasses.replace(OPTIONS, json=True, words=True))
     read = list(read_json_lines(job.result(source)))
+    first = json.loads(job.result(source).read_text().partition("\n")[0])
+    assert first["hypotheses"][0]["words"][0] == {"text": "A", "confidence": 0.25}
     assert [source for source, _ in read] == ["a \u2028 b", None, "c", None, "d"]
     texts = [["A \u2028 B"], [], ["C"], [], ["D"]]
     assert [[one.text for one in found] for _, found in read] == texts
@@ -564,7 +454,10 @@ def test_json_lines_of_text(tmp_path: Path, job: Job) -> None:
         ({"translate_all": True}, {"translate_all": True}),
         ({"alignments": True, "json": True}, {"alignments": True}),
         ({"markup": "html"}, {"markup": "html"}),
-        ({"document": True, "unwrap": True}, {"document": True, "unwrap": True}),
+        (
+            {"document": True, "unwrap": True},
+            {"document": True, "unwrap": True, "split_sentences": True},
+        ),
         ({"terminology": (("cat", "Kater"),), "terminology_ignore_case": True}, {}),
     ],
 )
@@ -578,6 +471,25 @@ def test_options_go_to_the_translator(
     if (glossary := upper.asked["terminology"]) is not None:
         assert [(one.source, one.targets) for one in glossary.entries] == [("cat", ("Kater",))]
         assert glossary.ignore_case
+
+
+def test_added_columns(tmp_path: Path, job: Job) -> None:
+    search, options = SearchOptions(num_hypotheses=2), dataclasses.replace(NAMED, alignments=True)
+    source = write(tmp_path / "a", b"en\na b\nc\n")
+    shards = plan(source, options)
+    records = [translate_shard(shard, job, Upper(), search, options) for shard in shards]
+    join_parts(job, source, shards, records)
+    names = ["translation", "translation_alignments"]
+    names += [name.replace("translation", "translation_2") for name in names]
+    rows = [line.split("\t") for line in (job.output / "a").read_text().splitlines()]
+    assert rows == [["en", *names], ["a b", "A B", "", "", ""], ["c", "C", "", "", ""]]
+
+
+def test_markup(tmp_path: Path, job: Job) -> None:
+    marked = write(tmp_path / "b", b"a <b>cat</b>\n<b>\nb\n")
+    translate(job, marked, options=dataclasses.replace(OPTIONS, markup="xml"))
+    assert job.result(marked).read_text().splitlines() == ["A <B>CAT</B>", "", "B"]
+    assert bad_records(job, marked) == [{"line": 2, "reason": "not well-formed XML"}]
 
 
 @pytest.mark.parametrize(
@@ -602,36 +514,8 @@ def test_terms_that_a_line_cannot_have(
         source = write_parquet(tmp_path / "a.parquet", {"text": texts})
         translate(job, source, Upper(), options)
         assert parquet.read_table(job.result(source))["translation"].to_pylist() == expected
-    (bad,) = (json.loads(line) for line in (job.output / source.bad_name).open())
+    (bad,) = bad_records(job, source)
     assert bad["reason"] == "constraints that the model cannot meet"
-
-
-@pytest.mark.parametrize(
-    ("changes", "content", "field"),
-    [
-        ({}, b"a cat\n", "hypotheses"),
-        ({"input_format": "jsonl"}, b'{"text": "a cat"}\n', "translation_hypotheses"),
-    ],
-    ids=["text", "jsonl"],
-)
-def test_words(
-    job: Job, tmp_path: Path, changes: dict[str, Any], content: bytes, field: str
-) -> None:
-    source = write(tmp_path / "a", content)
-    translate(job, source, options=dataclasses.replace(OPTIONS, json=True, words=True, **changes))
-    (hypothesis,) = json.loads(job.result(source).read_text())[field]
-    assert hypothesis["words"] == [
-        {"text": "A", "confidence": 0.25}, {"text": "CAT", "confidence": 0.25},
-    ]  # fmt: skip
-
-
-def test_markup(job: Job, tmp_path: Path) -> None:
-    options = dataclasses.replace(OPTIONS, shard_lines=9, markup="xml")
-    upper, source = Upper(), write(tmp_path / "a.txt", b"a <b>cat</b>\n<b>\nb\n")
-    (record,) = translate(job, source, upper, options)
-    assert upper.lines == ["a <b>cat</b>", "b"]
-    assert record.bad == {"not well-formed XML": 1}
-    assert job.result(source).read_text().splitlines() == ["A <B>CAT</B>", "", "B"]
 
 
 @pytest.mark.parametrize(
@@ -693,186 +577,6 @@ def test_alignments_imply_json_and_need_attention(
             prepare(SEARCH, needs)
 
 
-@pytest.mark.parametrize("what", ["part", "size", "record", "settings", "input"])
-def test_what_does_not_count_as_finished(tmp_path: Path, job: Job, what: str) -> None:
-    source = write(tmp_path / "a", b"a\nb\n")
-    (shard,) = plan(source, OPTIONS)
-    translate_shard(shard, job, Upper(), SEARCH, OPTIONS)
-    assert job.finished(shard) is not None
-    if what == "part":
-        job.part(shard).unlink()
-    elif what == "size":
-        job.part(shard).write_text("A\n")
-    elif what == "record":
-        job.record(shard).write_text('{"records": 2}')
-    elif what == "settings":
-        job = Job(job.output, {"corpus": {"shard_lines": 4}})
-    else:
-        (shard,) = plan(write(tmp_path / "a", b"a\nb\nc"), OPTIONS)
-    assert job.finished(shard) is None
-    translate_shard(shard, job, Upper(), SEARCH, OPTIONS)
-    assert job.finished(shard) is not None
-
-
-def test_bad_records_of_before_go(tmp_path: Path, job: Job) -> None:
-    translate(job, write(tmp_path / "a", b"\xff\n"))
-    assert (job.output / "a.bad.jsonl").exists()
-    translate(job, write(tmp_path / "a", b"good\n"))
-    assert not (job.output / "a.bad.jsonl").exists()
-
-
-def test_a_part_that_the_disk_has_changed(tmp_path: Path, job: Job) -> None:
-    for source in (
-        write(tmp_path / "a", b"a\nb\n"),
-        write_parquet(tmp_path / "b.parquet", {"text": ["a"]}),
-    ):
-        (shard,) = plan(source, OPTIONS)
-        record = translate_shard(shard, job, Upper(), SEARCH, OPTIONS)
-        content = bytearray(job.part(shard).read_bytes())
-        content[0] ^= 1
-        job.part(shard).write_bytes(content)
-        with pytest.raises(OutputError, match="changed since"):
-            join_parts(job, source, [shard], [record])
-        assert not job.result(source).exists()
-        assert job.finished(shard) is None
-
-
-# ---- what is kept on disk ----
-
-
-def test_other_settings_are_refused(
-    tmp_path: Path, job: Job, caplog: pytest.LogCaptureFixture
-) -> None:
-    settings = {"search": {"beam_size": 4}, "bundle": {"files": {"step": "0"}, "target": "t"}}
-    job = Job(tmp_path / "out", settings)
-    source = write(tmp_path / "a", b"a\n")
-    with open_job(job, [source], force=False):
-        translate(job, source)
-    other = {"search": {"beam_size": 5}, "bundle": {"files": {"step": "1"}, "target": "t"}}
-    with (
-        pytest.raises(OutputError, match="beam_size 4"),
-        open_job(Job(job.output, other), [source], force=False),
-    ):
-        pass
-    assert job.complete(source) is not None
-    with open_job(Job(job.output, other), [source], force=True):
-        assert Job(job.output, other).complete(source) is None
-        assert (job.output / "a").read_text() == "A\n"  # until there is a new one
-        (job.output / "notes").write_text("mine")
-    assert not (job.output / "a").exists()  # it is of no input of the run that is complete
-    assert (job.output / "notes").read_text() == "mine"
-    assert "translated again" in caplog.text
-
-
-def test_one_run_at_a_time(tmp_path: Path, job: Job) -> None:
-    refused = pytest.raises(OutputError, match="is writing to")
-    with open_job(job, [], force=False), refused, open_job(job, [], force=True):
-        pass
-    with open_job(job, [], force=False):
-        pass
-
-
-def test_files_of_others_stay(tmp_path: Path, job: Job) -> None:
-    source = write(tmp_path / "a", b"a\n")
-    job.output.mkdir()
-    (job.output / "a").write_text("mine")
-    with pytest.raises(OutputError, match="written"), open_job(job, [source], False):
-        pass
-    with pytest.raises(OutputError, match="would replace"):
-        open_job(Job(tmp_path, {}), [source], True).__enter__()
-    with pytest.raises(OutputError, match="written"), open_job(job, [source], force=True):
-        pass
-    assert (job.output / "a").read_text() == "mine"
-    (job.output / "a").unlink()
-    with open_job(job, [source], force=False):
-        translate(job, source)
-    (job.output / "a").write_text("A, and what I think of it\n")
-    with pytest.raises(OutputError, match="has been changed"), open_job(job, [source], False):
-        pass
-    with open_job(job, [source], force=True):
-        translate(job, source)
-    assert (job.output / "a").read_text() == "A\n"
-
-
-def test_a_run_that_is_killed_loses_no_output(tmp_path: Path, job: Job) -> None:
-    """With other settings: the old output stays until it is replaced by the new one."""
-    source, other = write(tmp_path / "a", b"a\n"), write(tmp_path / "b", b"b\n")
-    with open_job(job, [source, other], force=False):
-        translate(job, source)
-        translate(job, other)
-    anew = Job(job.output, {"search": {"beam_size": 5}})
-
-    def killed() -> None:
-        with open_job(anew, [source, other], force=True):
-            translate(anew, source)
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        killed()
-    assert anew.complete(source) is not None
-    assert anew.complete(other) is None
-    assert (job.output / "b").read_text() == "B\n"
-
-
-def test_what_an_ended_run_left_goes(tmp_path: Path, job: Job) -> None:
-    source = write(tmp_path / "a", b"a\n")
-    job.output.mkdir()
-    for name in (".a.0123abcd.partial", ".b.0123abcd.partial"):
-        (job.output / name).write_text("A")
-    with open_job(job, [source], force=False):
-        assert [path.name for path in job.output.glob(".*.partial")] == [".b.0123abcd.partial"]
-
-
-def test_a_changed_input_is_told(
-    tmp_path: Path, job: Job, caplog: pytest.LogCaptureFixture
-) -> None:
-    source = write(tmp_path / "a", b"a\n")
-    with open_job(job, [source], force=False):
-        translate(job, source)
-    source = write(tmp_path / "a", b"b\nc\n")
-    with open_job(job, [source], force=False):
-        assert job.complete(source) is None
-    assert str(tmp_path / "a") in caplog.text
-
-
-def test_a_machine_that_sees_another_disk(job: Job) -> None:
-    with open_job(job, [], force=False):
-        job.check_visible()
-    (job.home / "job.json").unlink()
-    with pytest.raises(OutputError, match="directory"):
-        job.check_visible()
-
-
-def test_a_column_that_parquet_has_twice(tmp_path: Path) -> None:
-    table = pyarrow.Table.from_arrays([["a"], ["b"]], names=["text", "text"])
-    parquet.write_table(table, tmp_path / "x.parquet")
-    with pytest.raises(InputError, match="'text'"):
-        find_inputs([str(tmp_path / "x.parquet")], "text")
-
-
-def test_a_round_is_compared_with_the_attempts_of_the_same_shards() -> None:
-    attempts = {"a": 3, "b": 1}
-    fake: Any = SimpleNamespace(
-        workers=SimpleNamespace(attempts=3), run="", job=SimpleNamespace(
-            attempts=lambda shard, run: attempts[shard.source.name]
-        ),
-    )  # fmt: skip
-    first, second = (Shard(Input(f"/{name}", name, "text", 0, 0), 0, 0, 0) for name in "ab")
-    failures = cluster._Failures(fake)
-    assert failures.after_round({first: None, second: "too busy"}, False, None) == [second]
-    attempts["b"] = 2
-    assert failures.after_round({second: "too busy"}, False, None) == [second]
-    with pytest.raises(BackendError, match="worker could"):
-        failures.after_round({second: "too busy"}, False, None)
-
-
-def test_attempts_are_of_a_run(tmp_path: Path, job: Job) -> None:
-    (shard,) = plan(write(tmp_path / "a", b"a\n"), OPTIONS)
-    assert job.attempts(shard, "one") == 0
-    assert [job.begin(shard, "one"), job.begin(shard, "one"), job.begin(shard, "two")] == [1, 2, 1]
-    assert (job.attempts(shard, "one"), job.attempts(shard, "two")) == (0, 1)
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -902,341 +606,3 @@ def test_attempts_are_of_a_run(tmp_path: Path, job: Job) -> None:
 def test_options_out_of_range(options: Callable[[], object], message: str) -> None:
     with pytest.raises(OptionError, match=message):
         options()
-
-
-# ---- a run, with shards translated here ----
-
-
-@pytest.fixture
-def work(job: Job) -> cluster.Work:
-    return cluster.Work("bundle", "t", SEARCH, OPTIONS, WorkerOptions(attempts=2), job, "run")
-
-
-@pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch, work: cluster.Work) -> SimpleNamespace:
-    """Run rounds in this process; `lost` has the number of lost workers per shard."""
-    state = SimpleNamespace(translator=Upper(), lost={}, rounds=[], after=None)
-    worker = cluster.ShardWorker.__new__(cluster.ShardWorker)
-    worker._work, worker._translator = work, state.translator
-
-    def one_round(shards: list[str], work: cluster.Work, workers: int) -> Any:
-        state.rounds.append(len(shards))
-        for text in shards:
-            index = json.loads(text)["index"]
-            if state.lost.get(index, 0):
-                state.lost[index] -= 1
-                work.job.begin(Shard.from_json(text), work.run)
-                continue
-            rows = worker({"shard": [text]})
-            yield {name: values[0] for name, values in rows.items()}
-            if state.after is not None:
-                state.after()
-
-    monkeypatch.setattr(cluster, "_round", one_round)
-    monkeypatch.setattr(cluster, "_connected", lambda *_: contextlib.nullcontext(1))
-    monkeypatch.setattr(run, "translate_shards", cluster.translate_shards)
-    return state
-
-
-def lines_of(count: int) -> bytes:
-    return b"".join(b"line %02d\n" % number for number in range(count))
-
-
-def run_here(work: cluster.Work, *sources: Input) -> tuple[dict[str, Any], list[Any]]:
-    told: list[Any] = []
-    found = run.translate_inputs(sources, work, lambda *counts: told.append(counts), told.append)
-    return found, told
-
-
-def test_a_run(tmp_path: Path, work: cluster.Work, here: SimpleNamespace) -> None:
-    a, b = write(tmp_path / "a", lines_of(9)), write(tmp_path / "b", b"x\n")
-    found, told = run_here(work, a, b)
-    assert list(found) == ["a", "b"]
-    assert (work.job.output / "a").read_bytes() == lines_of(9).upper()
-    assert told[0] == (4, 0)
-    assert len(told) == 5
-    assert run_here(work, a, b) == (found, [(0, 0)])
-    assert len(here.translator.lines) == 10
-
-
-def test_a_run_goes_on_where_it_was_stopped(
-    tmp_path: Path, work: cluster.Work, here: SimpleNamespace
-) -> None:
-    source, finished = write(tmp_path / "a", lines_of(9)), []
-
-    def stop() -> None:
-        finished.append(1)
-        if len(finished) == 2:
-            raise KeyboardInterrupt
-
-    here.after = stop
-    with pytest.raises(KeyboardInterrupt):
-        run_here(work, source)
-    assert not (work.job.output / "a").exists()
-    here.after = None
-    assert run_here(work, source)[1][0] == (3, 2)
-    assert (work.job.output / "a").read_bytes() == lines_of(9).upper()
-    assert len(here.translator.lines) == 9
-
-
-def test_a_lost_shard_is_handed_out_again(
-    tmp_path: Path, work: cluster.Work, here: SimpleNamespace, caplog: pytest.LogCaptureFixture
-) -> None:
-    here.lost = {1: 1}
-    _, told = run_here(work, write(tmp_path / "a", lines_of(9)))
-    assert (here.rounds, len(told)) == ([3, 1], 4)
-    assert "attempt" in caplog.text
-    assert (work.job.output / "a").read_bytes() == lines_of(9).upper()
-
-
-def test_a_shard_that_fails_always_is_given_up(
-    tmp_path: Path, work: cluster.Work, here: SimpleNamespace
-) -> None:
-    source = write(tmp_path / "a", lines_of(3) + b"crash\n" + lines_of(5))
-    message = (
-        "1 of 3 shards failed 2 times: a, shard 1: out of memory. 2 of 3 shards are finished; run "
-        "the same command again to continue."
-    )
-    with pytest.raises(BackendError, match=message):
-        run_here(work, source)
-    assert here.rounds == [3, 1]
-    assert [work.job.finished(shard) is not None for shard in plan(source, OPTIONS)] == [
-        True, False, True,
-    ]  # fmt: skip
-    assert not (work.job.output / "a").exists()
-
-
-def test_a_shard_that_ray_repeats_is_refused_in_the_end(
-    tmp_path: Path, work: cluster.Work, here: SimpleNamespace
-) -> None:
-    source = write(tmp_path / "a", b"a\n")
-    (shard,) = plan(source, OPTIONS)
-    for _ in range(2):
-        work.job.begin(shard, work.run)  # and its worker dies
-    with pytest.raises(BackendError, match="worker was lost"):
-        run_here(work, source)
-    assert here.translator.lines == []
-
-
-def test_a_cluster_that_does_nothing(
-    tmp_path: Path, work: cluster.Work, here: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: object) -> Any:
-        raise OSError("ray.exceptions.ActorDiedError\n  OutputError: host does not see out.")
-        yield
-
-    monkeypatch.setattr(cluster, "_round", fail)
-    message = (
-        "no worker could start a shard: OutputError: host does not see out. 0 of 1 shards are "
-        "finished; run the same command again to continue."
-    )
-    with pytest.raises(BackendError, match=message):
-        run_here(work, write(tmp_path / "a", b"a\n"))
-
-
-@pytest.mark.parametrize("address", ["ray://head:10001", "head", "head:", ":1", "http://h:1"])
-def test_addresses_of_another_form(work: cluster.Work, address: str) -> None:
-    shard = Shard(Input("/a", "a", "text", 1, 1), 0, 0, 1)
-    with pytest.raises(OptionError, match="form host:port"):
-        cluster.translate_shards([shard], work, lambda *_: None, address)
-
-
-def test_an_address_where_nothing_is(work: cluster.Work) -> None:
-    with pytest.raises(BackendError, match="Ray"):
-        cluster.translate_shards([], work, lambda *_: None, "127.0.0.1:1")
-
-
-@pytest.mark.parametrize(
-    ("resources", "wanted", "cores", "expected"),
-    [({"CPU": 8.0}, None, 1, 8), ({"CPU": 8.0}, None, 3, 2), ({"CPU": 8.0}, 3, 1, 3),
-     ({"CPU": 1.0}, 3, 1, 3)],
-)  # fmt: skip
-def test_number_of_workers(
-    job: Job, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
-    resources: dict[str, float], wanted: int | None, cores: int, expected: int,
-) -> None:  # fmt: skip
-    monkeypatch.setattr(cluster.Work, "needs_gpu", False)
-    workers = WorkerOptions(workers=wanted, cores=cores)
-    work = cluster.Work("bundle", "t", SEARCH, OPTIONS, workers, job)
-    assert cluster._worker_count(work, resources) == expected
-    assert ("resources" in caplog.text) == (resources["CPU"] == 1)
-    monkeypatch.setattr(cluster.Work, "needs_gpu", True)
-    with pytest.raises(OptionError, match="GPU"):
-        cluster._worker_count(work, resources)
-    assert cluster._worker_count(work, {**resources, "GPU": 1.0}) == (wanted or 1)
-
-
-# ---- the driver's process ----
-
-
-@pytest.fixture
-def play(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Replace the code of Ray's driver; it may use `answer` and `request`."""
-
-    def play(code: str) -> None:
-        program = (
-            "import json, os, signal, sys, time\n"
-            "from translate_trt.runtime.serve.corpus import driver\n"
-            "requests, answers = driver._take_streams()\n"
-            "request = json.loads(requests.readline())\n"
-            "def answer(**message):\n"
-            "    answers.write(json.dumps(message).encode() + b'\\n')\n"
-            "    answers.flush()\n"
-        )
-        monkeypatch.setattr(driver, "_PROGRAM", f"exec({program + code!r})")
-
-    return play
-
-
-def fail(work: cluster.Work, source: Input) -> str:
-    """Return the error message of a failing run."""
-    with pytest.raises(BackendError) as caught:
-        run_here(work, source)
-    return str(caught.value)
-
-
-RUN_AGAIN = "0 of 3 shards are finished; run the same command again to continue."
-
-
-@pytest.mark.parametrize(
-    ("code", "message"),
-    [
-        ("os._exit(1)", "status 1)"),
-        ("os.kill(os.getpid(), 9)", "SIGKILL"),
-        ("answers.write(b'{\"fin'); answers.flush(); os._exit(3)", "(exit status 3)"),
-    ],
-    ids=["without a word", "killed", "in mid-sentence"],
-)
-def test_a_driver_that_ends(
-    tmp_path: Path, work: cluster.Work, play: Callable[[str], None], code: str, message: str
-) -> None:
-    play(f"print('noise', flush=True); os.system('echo of a child')\n{code}")
-    found = fail(work, write(tmp_path / "a", lines_of(9)))
-    path = work.job.home / "ray.log"
-    assert message in found
-    assert found.endswith(f" Ray's own messages are in {path}. {RUN_AGAIN}")
-    assert path.read_text().startswith("noise\nof a child\n")
-
-
-def test_an_error_of_the_driver_and_its_log(
-    tmp_path: Path, work: cluster.Work, play: Callable[[str], None],
-    caplog: pytest.LogCaptureFixture,
-) -> None:  # fmt: skip
-    play("answer(level=30, text='50% slow'); answer(error='OptionError', text='no room')")
-    with pytest.raises(OptionError, match=r"^no room$"):
-        run_here(work, write(tmp_path / "a", lines_of(9)))
-    assert "50% slow" in caplog.text
-    play("answer(error='BackendError', text='shards failed.')")
-    assert fail(work, write(tmp_path / "a", lines_of(9))).startswith("shards failed. Ray's own")
-
-
-def test_what_workers_finished_unheard_counts(
-    tmp_path: Path, work: cluster.Work, play: Callable[[str], None]
-) -> None:
-    source = write(tmp_path / "a", lines_of(9))
-
-    def finish(*numbers: int) -> None:
-        for number in numbers:
-            shard = plan(source, OPTIONS)[number]
-            translate_shard(shard, work.job, Upper(), SEARCH, OPTIONS)
-
-    class Dies:
-        """Process that exits at the start of a run, as do its workers later."""
-
-        def __init__(self, *numbers: int) -> None:
-            self.numbers = numbers
-
-        def __call__(self, stream: Any) -> Any:
-            finish(*self.numbers)
-            return iter(())
-
-    with pytest.MonkeyPatch.context() as patch:
-        play("os._exit(1)")
-        patch.setattr(driver, "_messages", Dies(0, 2))
-        assert "2 of 3 shards are finished" in fail(work, source)
-        patch.setattr(driver, "_messages", Dies(1))
-        assert run_here(work, source)[1][0] == (3, 2)  # all are there, so that nothing failed
-    assert (work.job.output / "a").read_bytes() == lines_of(9).upper()
-
-
-def test_a_driver_that_cannot_disconnect(
-    tmp_path: Path, work: cluster.Work, play: Callable[[str], None],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    monkeypatch.setattr(driver, "_SECONDS_TO_END", 0.2)
-    play("answer(error='BackendError', text='no cluster.'); time.sleep(1000)")
-    assert fail(work, write(tmp_path / "a", lines_of(9))).startswith("no cluster. Ray's own")
-
-
-def test_what_a_driver_started_ends_with_it(
-    tmp_path: Path, work: cluster.Work, play: Callable[[str], None]
-) -> None:
-    """Simulate a driver whose child keeps the other end of the pipe open."""
-    os.mkfifo(tmp_path / "pipe")
-    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
-    play(f"os.system('sleep 1000 > {tmp_path / 'pipe'} &'); os._exit(1)")
-    fail(work, write(tmp_path / "a", lines_of(9)))
-    os.set_blocking(reader, True)
-    assert os.read(reader, 1) == b""
-    os.close(reader)
-
-
-def test_a_stopped_run_ends_its_driver(
-    tmp_path: Path, work: cluster.Work, play: Callable[[str], None],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    """Stop the driver, and kill it if it does not exit."""
-    started: list[Any] = []
-    end = driver._end
-    monkeypatch.setattr(driver, "_end", lambda process: (started.append(process), end(process)))
-    monkeypatch.setattr(driver, "_SECONDS_TO_END", 0.2)
-
-    def interrupt(stream: Any) -> Any:
-        assert json.loads(stream.readline())
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(driver, "_messages", interrupt)
-    for code in ("requests.read()", "time.sleep(1000)"):
-        play(f"answer(level=10, text='ready'); {code}")
-        with pytest.raises(KeyboardInterrupt):
-            run_here(work, write(tmp_path / "a", lines_of(9)))
-        assert started.pop().returncode is not None
-
-
-def test_a_log_that_cannot_be_written(tmp_path: Path, work: cluster.Work) -> None:
-    work.job.output.mkdir()
-    (work.job.output / "_corpus").write_text("")
-    with pytest.raises(OutputError, match="cannot write"):
-        driver.translate_shards([], work, lambda *_: None)
-
-
-def test_work_survives_json(job: Job) -> None:
-    options = CorpusOptions(shard_lines=7), WorkerOptions(workers=2, device="cuda")
-    work = cluster.Work("b", "t", SearchOptions(beam_size=2), *options, job)
-    assert cluster.Work.from_json(json.loads(json.dumps(work.to_json()))) == work
-
-
-@pytest.mark.parametrize(
-    ("address", "error", "attempts"),
-    [
-        ("local", "the current node timed out during startup", 3),
-        ("local", "no space left on device", 1),
-        ("127.0.0.1:6379", "timed out", 1),
-    ],
-)
-def test_ray_is_started_again_if_this_machine_was_too_slow(
-    address: str, error: str, attempts: int
-) -> None:
-    calls: list[str] = []
-
-    def init(**settings: Any) -> None:
-        calls.append(settings["address"])
-        raise RuntimeError(error)
-
-    ray = SimpleNamespace(init=init, shutdown=lambda: None)
-    with pytest.raises(RuntimeError, match=error):
-        cluster._start(ray, {"address": address})
-    assert calls == [address] * attempts
-    ray.init = lambda **settings: calls.append("started")
-    cluster._start(ray, {"address": address})
-    assert calls[-1] == "started"

@@ -12,7 +12,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from support.cpp_library import ROOT, Library
+from support.cpp_library import ROOT, Library, declared, exported
 
 pytestmark = pytest.mark.slow
 
@@ -47,14 +47,7 @@ def test_it_alone_needs_the_cuda_runtime(linked: Path) -> None:
 
 
 def test_it_exports_its_interface_alone(linked: Path) -> None:
-    if shutil.which("nm") is None:
-        pytest.skip("there is no nm")
-    command = ["nm", "-D", "--defined-only", linked]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    names = {line.split()[-1].partition("@")[0] for line in done.stdout.splitlines()}
-    declared = set(re.findall(r"^TT_API [\w *]+?(tt_\w+)\(", HEADER.read_text(), re.MULTILINE))
-    assert declared
-    assert names - {"TRANSLATE_TRT_0"} == declared
+    assert exported(linked) == declared(HEADER) != set()
 
 
 @pytest.mark.usefixtures("linked")
@@ -85,29 +78,13 @@ def test_it_runs_on_a_gpu_or_says_that_there_is_none(library: Library, program: 
 
 
 @pytest.mark.usefixtures("linked")
-def test_programs_are_built_with_pkg_config(library: Library, tmp_path: Path) -> None:
-    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-    if compiler is None or shutil.which("pkg-config") is None:
-        pytest.skip("there is no C compiler or no pkg-config")
-    assert library.prefix is not None
-    (folder,) = library.prefix.glob("lib*/**/pkgconfig")
-    environment = {**library.environment(), "PKG_CONFIG_PATH": str(folder)}
-    command = ["pkg-config", "--cflags", "--libs", "translate_trt_cuda"]
-    flags = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    source, program = tmp_path / "program.c", tmp_path / "program"
-    source.write_text("""
+def test_programs_are_built_with_pkg_config(library: Library) -> None:
+    code = """
     #include <translate_trt/cuda.h>
     int main(void) {
       tt_cuda_engines engines = {sizeof engines, 0, 0, 0, 0, 0};
       tt_device_functions functions;
       return tt_cuda_functions(&engines, &functions) == TT_OPTION_ERROR ? 0 : 1;
     }
-    """)
-    strict = ["-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror"]
-    path = f"-Wl,-rpath,{folder.parent}"
-    done = subprocess.run(
-        [compiler, *strict, source, "-o", program, *flags.stdout.split(), path],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    subprocess.run([program], check=True)
+    """
+    subprocess.run([library.compile_c(code, "translate_trt_cuda")], check=True)

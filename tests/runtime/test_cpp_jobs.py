@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 from support.cpp_library import Library, Probe, assert_same_translations, texts
-from support.translations import random_sources
 
-from translate_trt.runtime import SearchOptions, Translator
+from translate_trt.runtime import Translator
 
 pytestmark = pytest.mark.slow
 
@@ -30,14 +29,6 @@ def test_lines_of_64_threads_are_found_as_in_one_call(
         assert_same_translations(probe.ask(lines=lines, threads=64)["found"], expected)
 
 
-def test_threads_without_kernels(library: Library, compiled_bundle: Path) -> None:
-    expected = Translator(compiled_bundle, threads=1).translate(LINES)
-    with library.probe(TRANSLATE_TRT_KERNELS="none") as probe:
-        probe.load(compiled_bundle, workers=2, threads=1)
-        found = probe.ask(lines=LINES * 4, threads=16)["found"]
-    assert texts(found) == [one.text for one in expected] * 4
-
-
 def test_a_thousand_jobs_with_cancels_and_deadlines(probe: Probe, compiled_bundle: Path) -> None:
     probe.load(compiled_bundle, workers=2, threads=1)
     lines = (LINES * 143)[:1000]
@@ -56,21 +47,6 @@ def test_a_thousand_jobs_with_cancels_and_deadlines(probe: Probe, compiled_bundl
     while (load := probe.ask(statistics=True))["running"]:
         assert load["pending"] == 0
     assert texts(probe.ask(lines=LINES)["found"]) == expected
-
-
-def test_other_beam_sizes_and_penalties_share_the_workers(
-    probe: Probe, compiled_bundle: Path
-) -> None:
-    probe.load(compiled_bundle, workers=1, threads=1)
-    sources = random_sources(12, seed=3)
-    for beams, penalty in ((1, 0.0), (4, 0.6), (6, 1.0)):
-        options = SearchOptions(beam_size=beams, length_penalty=penalty)
-        expected = Translator(compiled_bundle, threads=1).translate_ids(sources, options)
-        given = {"beam_size": beams, "length_penalty": penalty}
-        answer = probe.ask(ids=sources, options=given, callers=8)
-        assert [line[0]["pieces"][0]["tokens"] for line in answer["found"]] == [
-            list(hypotheses[0].tokens) for hypotheses in expected
-        ]
 
 
 def test_more_than_the_capacity_is_refused(probe: Probe, compiled_bundle: Path) -> None:

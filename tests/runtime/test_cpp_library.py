@@ -21,6 +21,8 @@ from support.cpp_library import (
     Probe,
     assert_same_hypothesis,
     assert_same_translations,
+    declared,
+    exported,
     texts,
 )
 from support.kernels import LIBRARY_SOURCE
@@ -407,103 +409,28 @@ def test_it_reads_the_format_that_python_writes() -> None:
     assert f"kFormatVersion = {FORMAT_VERSION};" in header
 
 
-def test_defaults_are_those_of_python(library: Library, compiled_bundle: Path) -> None:
-    code = """
-    #include <stdio.h>
-    #include <translate_trt/translate_trt.h>
-    int main(void) {
-      tt_options o;
-      if (tt_options_default(&o, sizeof o) != TT_OK) return 1;
-      if (o.source_language != NULL || o.target_language != NULL) return 2;
-      if (o.suppress_sequences != NULL) return 3;
-      printf("%d %.17g %d %d %d %d %d %d %d %d %g %.17g %d %d %d %g %g %d %d %s",
-             o.beam_size, o.length_penalty,
-             o.length_penalty_form, o.early_stopping, o.max_length, o.min_length,
-             o.num_hypotheses, o.return_attention, o.loop_guard, o.alternatives,
-             o.min_alternative_prob, o.repetition_penalty, o.no_repeat_ngram_size, o.disable_unk,
-             o.sampling_top_k, o.sampling_top_p, o.sampling_temperature, o.seed,
-             o.max_extra_length, tt_version());
-      return 0;
-    }
-    """
-    program = compile_c(library, code)
-    done = subprocess.run([program], env=library.environment(), capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    *numbers, version = done.stdout.split()
-    python = SearchOptions()
-    assert list(map(float, numbers)) == [
-        python.beam_size, python.length_penalty, 0, python.early_stopping, 0,
-        python.min_length, python.num_hypotheses, python.return_attention, python.loop_guard,
-        python.alternatives, python.min_alternative_prob,
-        python.repetition_penalty, python.no_repeat_ngram_size, python.disable_unk,
-        python.sampling_top_k, python.sampling_top_p, python.sampling_temperature, python.seed,
-        python.max_extra_length,
-    ]  # fmt: skip
-    assert f'version = "{version}"' in (ROOT / "pyproject.toml").read_text()
-
-
 def test_an_installation_needs_nothing_else(library: Library, tmp_path: Path) -> None:
     """Also where it was moved to, and without LD_LIBRARY_PATH."""
     code = """
     #include <translate_trt/translate_trt.h>
     int main(void) { return tt_version()[0] == 0; }
     """
-    program = compile_c(library, code)
+    program = library.compile_c(code)
     assert library.prefix is not None
     environment = {k: v for k, v in library.environment().items() if k != "LD_LIBRARY_PATH"}
     assert subprocess.run([program], env=environment, check=False).returncode == 0
-    place = installed(library, "lib*/**/libtranslate_trt.so").parent
+    place = library.installed("libtranslate_trt.so").parent
     moved = Path(shutil.copytree(place, tmp_path / "moved", symlinks=True))
     program.unlink()
-    compile_c(library, code, moved)
+    library.compile_c(code, place=moved)
     assert subprocess.run([program], env=environment, check=False).returncode == 0
 
 
-def installed(library: Library, *parts: str) -> Path:
-    assert library.prefix is not None
-    (found,) = library.prefix.glob("/".join(parts))
-    return found
-
-
-def compile_c(library: Library, code: str, place: Path | None = None) -> Path:
-    """Compile a strict C99 program with the flags of pkg-config.
-
-    It looks for the library in that folder, or in the installation's.
-    """
-    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-    if compiler is None or shutil.which("pkg-config") is None:
-        pytest.skip("there is no C compiler, or no pkg-config")
-    directory = installed(library, "lib*/**/translate_trt.pc").parent
-    environment = {**library.environment(), "PKG_CONFIG_PATH": str(directory)}
-    flags = subprocess.run(
-        ["pkg-config", "--cflags", "--libs", "translate_trt"], env=environment,
-        capture_output=True, text=True, check=True,
-    ).stdout.split()  # fmt: skip
-    assert library.prefix is not None
-    source, program = library.prefix / "program.c", library.prefix / "program"
-    source.write_text(code)
-    here = f"-Wl,-rpath,{place or directory.parent}"
-    strict = ["-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror"]
-    done = subprocess.run(
-        [compiler, *strict, source, "-o", program, *flags, here], env=environment,
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return program
-
-
 def test_nothing_but_the_interface_is_exported(library: Library) -> None:
-    if shutil.which("nm") is None:
-        pytest.skip("there is no nm")
-    path = installed(library, "lib*/**/libtranslate_trt.so")
-    done = subprocess.run(
-        ["nm", "-D", "--defined-only", path], capture_output=True, text=True, check=True
-    )
-    names = {line.split()[-1].partition("@")[0] for line in done.stdout.splitlines()}
+    path = library.installed("libtranslate_trt.so")
     # test_cpp_cuda.py tests cuda.h, which belongs to another library.
-    headers = "".join(one.read_text() for one in HEADER.parent.glob("*.h") if one.stem != "cuda")
-    declared = set(re.findall(r"^TT_API [\w *]+?(tt_\w+)\(", headers, re.MULTILINE))
-    assert names - {"TRANSLATE_TRT_0"} == declared
+    headers = [one for one in HEADER.parent.glob("*.h") if one.stem != "cuda"]
+    assert exported(path) == declared(*headers)
     assert os.readlink(path) == "libtranslate_trt.so.0"
 
 

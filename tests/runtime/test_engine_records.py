@@ -114,30 +114,41 @@ def test_the_machine_it_was_made_on() -> None:
 @pytest.mark.parametrize("version", ["10.15.1.30", "10.14.0.1", "11.0.0.1", "10.15.1"])
 def test_another_version_is_refused(version: str) -> None:
     message = refusal(RECORD, replace(MACHINE, version=version))
-    assert "tensorrt" in message
     assert f"installed is {version}" in message
     assert REBUILD in message
-    assert "pip install 'tensorrt==10.15.1.29'" in message
 
 
 @pytest.mark.parametrize(
-    ("version", "fits"),
+    ("level", "machine", "fits"),
     [
-        ("10.15.1.29", True),
-        ("10.15.2", True),
-        ("10.16.0.1.post1", True),
-        ("10.14.9.9", False),
-        ("9.99.0.0", False),
-        ("11.0.0.0", False),
+        *(
+            ("version", replace(MACHINE, version=version), fits)
+            for version, fits in (
+                ("10.15.1.29", True), ("10.15.2", True), ("10.16.0.1.post1", True),
+                ("10.14.9.9", False), ("9.99.0.0", False), ("11.0.0.0", False),
+            )
+        ),
+        *(
+            ("ampere_plus", with_gpu(MACHINE, gpu), gpu != "7.5")
+            for gpu in ("8.0", "9.0", "12.0", "7.5")
+        ),
+        *(("portable", with_gpu(RTX_MACHINE, gpu), True) for gpu in ("8.0", "8.9", "12.1")),
+        *(
+            ("portable", with_gpu(RTX_MACHINE, gpu), False)
+            for gpu in ("7.0", "7.5", "8.7", "9.0", "10.3", "13.0")
+        ),
     ],
-)
-def test_version_compatible_engines_take_newer_ones(version: str, fits: bool) -> None:
-    record = replace(RECORD, version_compatible=True)
-    machine = replace(MACHINE, version=version)
+)  # fmt: skip
+def test_compatible_engines(level: str, machine: Machine, fits: bool) -> None:
+    record = {
+        "version": replace(RECORD, version_compatible=True),
+        "ampere_plus": replace(RECORD, hardware_compatibility="ampere_plus"),
+        "portable": PORTABLE,
+    }[level]
     if fits:
         check(record, machine)
     else:
-        assert REBUILD in refusal(record, machine)
+        refusal(record, machine)
 
 
 def test_a_package_that_is_not_installed() -> None:
@@ -151,35 +162,7 @@ def test_a_package_that_is_not_installed() -> None:
 @pytest.mark.parametrize("gpu", ["8.0", "8.9", "9.0"])
 @pytest.mark.parametrize("level", ["none", "same_compute_capability"])
 def test_another_gpu_is_refused(gpu: str, level: str) -> None:
-    message = refusal(replace(RECORD, hardware_compatibility=level), with_gpu(MACHINE, gpu))
-    assert "capability" in message
-    assert f"this GPU is NVIDIA Some (compute capability {gpu}, 80 SMs)" in message
-    assert REBUILD in message
-
-
-@pytest.mark.parametrize(("gpu", "fits"), [("8.0", True), ("9.0", True), ("12.0", True),
-                                           ("7.5", False)])  # fmt: skip
-def test_ampere_and_later(gpu: str, fits: bool) -> None:
-    record = replace(RECORD, hardware_compatibility="ampere_plus")
-    if fits:
-        check(record, with_gpu(MACHINE, gpu))
-    else:
-        assert "8.0 and later" in refusal(record, with_gpu(MACHINE, gpu))
-
-
-@pytest.mark.parametrize(
-    ("gpu", "fits"),
-    [
-        *((name, True) for name in ("8.0", "8.6", "8.9", "12.0", "12.1")),
-        *((name, False) for name in ("7.0", "7.5", "8.7", "9.0", "10.0", "10.3", "11.0", "13.0")),
-    ],
-)
-def test_portable_engines(gpu: str, fits: bool) -> None:
-    machine = with_gpu(RTX_MACHINE, gpu)
-    if fits:
-        check(PORTABLE, machine)
-    else:
-        assert "capability" in refusal(PORTABLE, machine, "tensorrt-rtx-fp16")
+    refusal(replace(RECORD, hardware_compatibility=level), with_gpu(MACHINE, gpu))
 
 
 @pytest.mark.parametrize("installed", [None, "1.7.1.116"])
@@ -199,31 +182,22 @@ def test_another_model_of_the_same_compute_capability() -> None:
     machine = replace(MACHINE, gpu=H200)
     record = replace(RECORD, compute_capabilities=("9.0",), gpu=H100)
     check(record, replace(machine, gpu=H100))
-    message = refusal(record, machine)
-    assert "for NVIDIA H100 PCIe (compute capability 9.0, 114 SMs)" in message
-    assert "this GPU is NVIDIA H200 (compute capability 9.0, 132 SMs)" in message
-    assert REBUILD in message
-    assert "--hardware-compatible" in message
+    assert "--hardware-compatible" in refusal(record, machine)
     refusal(record, replace(machine, gpu=replace(H100, multiprocessors=57)))  # a part of it (MIG)
     check(replace(record, gpu=None), machine)  # a level was chosen
+
+
+def test_another_system_or_no_gpu() -> None:
+    windows = replace(MACHINE, system="win32-amd64")
+    assert "win32-amd64" in refusal(RECORD, windows)
+    check(PORTABLE, replace(windows, version=PORTABLE.version))
+    assert "onnx target" in refusal(RECORD, replace(MACHINE, gpu=None))
 
 
 def test_named_gpus() -> None:
     record = replace(PORTABLE, compute_capabilities=("7.5", "8.9"))
     check(record, with_gpu(RTX_MACHINE, "7.5"))
     assert "for compute capability 7.5, 8.9" in refusal(record, RTX_MACHINE)
-
-
-def test_another_system() -> None:
-    windows = replace(MACHINE, system="win32-amd64")
-    assert "for linux-x86_64; this is win32-amd64" in refusal(RECORD, windows)
-    check(PORTABLE, replace(windows, version=PORTABLE.version))
-
-
-def test_no_gpu() -> None:
-    message = refusal(RECORD, replace(MACHINE, gpu=None))
-    assert "NVIDIA" in message
-    assert "onnx target" in message
 
 
 def test_the_present_machine(monkeypatch: pytest.MonkeyPatch) -> None:

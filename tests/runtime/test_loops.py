@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from support.scripted import END, ScriptedModel
 from support.translations import assert_same, random_sources
 
-from translate_trt.runtime import SearchOptions, TranslationService, Translator
+from translate_trt.runtime import SearchOptions, Translator
 from translate_trt.runtime.bundle.contract import unscored
 from translate_trt.runtime.results import Hypothesis
 from translate_trt.train.checkpoint import Checkpoint
@@ -146,34 +146,3 @@ def test_loops_that_prefixes_begin(looping_bundle: Path, looping_model: Checkpoi
     looped = [one.looped for line in found for one in line]
     assert looped == [one.looped for line in expected for one in line]
     assert len(set(looped)) == 2
-
-
-def test_a_loop_is_cut(looping_bundle: Path) -> None:
-    options = dataclasses.replace(GUARD, max_length=98)
-    translator = Translator(looping_bundle, threads=1)
-    (found,) = translator.translate_ids([[7, 8, 9]], options)
-    assert found[0].looped
-    (all_of_it,) = translator.translate_ids(
-        [[7, 8, 9]], dataclasses.replace(options, loop_guard=False)
-    )
-    assert len(all_of_it[0].tokens) == 98
-
-
-def test_prefixes_are_not_cut(looping_bundle: Path) -> None:
-    options = dataclasses.replace(GUARD, max_length=98)
-    prefix = [5, 6] * 20
-    (found,) = Translator(looping_bundle, threads=1).translate_ids([[7, 8, 9]], options, [prefix])
-    assert all(one.tokens[:2] == (5, 6) for one in found)
-
-
-def test_neighbours_and_the_service(looping_bundle: Path) -> None:
-    lines = ["the cat runs.", "a dog eats green", "Haus"]
-    translator = Translator(looping_bundle, threads=1)
-    alone = [translator.translate(line, GUARD) for line in lines]
-    assert any(one.hypotheses[0].looped for one in alone)
-    with TranslationService(translator) as service:
-        futures = [service.submit(line, GUARD) for line in lines]
-        for future, one in zip(futures, alone, strict=True):
-            found = future.result(60)
-            assert found.text == one.text
-            assert [h.looped for h in found.hypotheses] == [h.looped for h in one.hypotheses]

@@ -13,7 +13,7 @@ import pytest
 import torch
 from support.translations import assert_same, random_sources
 
-from translate_trt.runtime import OptionError, SearchOptions, TranslationService, Translator
+from translate_trt.runtime import OptionError, SearchOptions, Translator
 from translate_trt.runtime.results import Hypothesis
 from translate_trt.train.checkpoint import Checkpoint
 from translate_trt.train.config import END, UNKNOWN
@@ -94,18 +94,6 @@ def test_the_same_as_the_reference(
     assert changed == (case != "no unknown")
 
 
-def test_results_keep_to_the_rules(looping_bundle: Path) -> None:
-    translator = Translator(looping_bundle, threads=1)
-    sources = random_sources(6, seed=5, longest=10)
-    options = dataclasses.replace(SEARCH, no_repeat_ngram_size=2, suppress_sequences="9 7, 11")
-    for line in translator.translate_ids(sources, options):
-        for one in line:
-            pairs = list(pairwise(one.tokens))
-            assert len(pairs) == len(set(pairs))
-            assert (9, 7) not in pairs
-            assert 11 not in one.tokens
-
-
 def test_a_forced_prefix_counts_but_is_not_changed(
     looping_bundle: Path, looping_model: Checkpoint
 ) -> None:
@@ -117,26 +105,6 @@ def test_a_forced_prefix_counts_but_is_not_changed(
     for line in found:
         assert line[0].tokens[:4] == (5, 6, 5, 6)
         assert (6, 5) not in list(pairwise(line[0].tokens[3:]))
-
-
-def test_sentences_of_a_batch_have_their_own(
-    looping_bundle: Path, looping_model: Checkpoint
-) -> None:
-    """Sentences without marked tokens have the results that they have alone."""
-    model, translator = looping_model.load_model(), Translator(looping_bundle, threads=1)
-    sources = random_sources(6, seed=8, longest=9)
-    each = [
-        dataclasses.replace(SEARCH, max_length=14 + row, **extra)
-        for row, extra in enumerate([{}, *list(CASES.values())[:3], {}, CASES["suppressed"]])
-    ]  # fmt: skip
-    with TranslationService(translator) as service:
-        futures = [
-            service.submit(source, options) for source, options in zip(sources, each, strict=True)
-        ]
-        found = [list(future.result().hypotheses) for future in futures]
-    for source, options, line in zip(sources, each, found, strict=True):
-        (expected,) = beam_search(model, [source], options)
-        assert_same([[one.segments[0] for one in line]], [expected])
 
 
 def test_options_that_a_bundle_refuses(looping_bundle: Path) -> None:

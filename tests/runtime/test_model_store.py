@@ -128,14 +128,6 @@ def test_an_unknown_name_is_reported_with_near_misses(install: Callable[..., Pat
     assert "check the path" in run("info", "/a/b").stderr
 
 
-@pytest.mark.parametrize("arguments", [("info",), ("info", "--json")])
-def test_commands_take_names(arguments: tuple[str, ...], install: Callable[..., Path]) -> None:
-    install(OPUS)
-    result = run(*arguments, "opus-mt-en-de")
-    assert result.exit_code == 0, result.output
-    assert "onnx-int8" in result.stdout
-
-
 @pytest.mark.parametrize(
     "name",
     ["translate", "score", "bench", "calibrate", "triton", "corpus", "info", "verify", "distill"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import importlib
 import re
 import signal
@@ -100,6 +101,17 @@ def test_structures_are_those_of_the_header(name: str, structure: type[ctypes.St
     code = re.sub(r"/\*.*?\*/", "", found[1], flags=re.DOTALL)
     fields = re.findall(r"(\w+)[,;]", code)
     assert fields == [field[0] for field in structure._fields_]
+
+
+def test_defaults_are_those_of_python(translator: Translator) -> None:
+    assert translator.core is not None
+    options, python = abi.Options(), SearchOptions()
+    size = ctypes.sizeof(options)
+    assert translator.core.calls.tt_options_default(ctypes.byref(options), size) == 0
+    assert options.length_penalty_form == 0
+    for field in dataclasses.fields(SearchOptions):
+        if field.name != "length_penalty_form":  # of texts and lengths, none is given
+            assert (getattr(options, field.name) or 0) == (getattr(python, field.name) or 0)
 
 
 # ---- its life ----

@@ -75,11 +75,6 @@ def test_the_runtime_knows_neither_torch_nor_how_bundles_are_made() -> None:
     assert [one for one in own if not one.startswith(backend)] == []
 
 
-def test_flags_are_made_of_option_classes_that_need_no_torch() -> None:
-    for path in (ROOT / "train/config.py", ROOT / "train/data/corpora.py"):
-        assert not any(found.startswith("torch") for found in imports(path, everywhere=True))
-
-
 def test_every_file_name_of_a_package_is_its_own() -> None:
     for folder in FOLDERS:
         names = [path.stem for path in python_files(folder) if not path.stem.startswith("__")]
@@ -123,29 +118,11 @@ def test_nothing_is_loaded_by_pickle_or_run_by_a_shell() -> None:
 
 def test_the_public_names() -> None:
     assert runtime.__all__ == [
-        "BackendError",
-        "BundleError",
-        "CapacityError",
-        "CheckpointError",
-        "DownloadError",
-        "Glossary",
-        "Hypothesis",
-        "InputError",
-        "OptionError",
-        "OutputError",
-        "Parse",
-        "Parser",
-        "SearchOptions",
-        "Term",
-        "TextHypothesis",
-        "TranslateTrtError",
-        "Translation",
-        "TranslationService",
-        "Translator",
-        "Word",
-        "__version__",
-        "installed_bundle",
-    ]
+        "BackendError", "BundleError", "CapacityError", "CheckpointError", "DownloadError",
+        "Glossary", "Hypothesis", "InputError", "OptionError", "OutputError", "Parse", "Parser",
+        "SearchOptions", "Term", "TextHypothesis", "TranslateTrtError", "Translation",
+        "TranslationService", "Translator", "Word", "__version__", "installed_bundle",
+    ]  # fmt: skip
     for name in set(runtime.__all__) - {"__version__"}:
         assert getattr(runtime, name).__name__ == name
     assert runtime.__version__ == importlib.metadata.version("translate-trt")
@@ -196,15 +173,12 @@ def test_without_onnx_runtime_the_extras_are_named(
     monkeypatch: pytest.MonkeyPatch,
     command: str,
 ) -> None:
+    verify = "translate_trt.export.verify"
     for name in (
-        "onnxruntime",
-        "export.verify.layers",
-        "export.verify.cpu_emulation",
-        "export.verify.parity",
-    ):
-        module = name if name == "onnxruntime" else f"translate_trt.{name}"
-        monkeypatch.delitem(sys.modules, module, raising=False)
-    monkeypatch.delitem(sys.modules, "translate_trt.runtime.backends.onnxruntime", raising=False)
+        "onnxruntime", "translate_trt.runtime.backends.onnxruntime",
+        f"{verify}.layers", f"{verify}.cpu_emulation", f"{verify}.parity",
+    ):  # fmt: skip
+        monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setitem(sys.modules, "onnxruntime", None)  # makes its import fail
     lines = tmp_path / "lines"
     lines.write_text("the cat runs.\n")
@@ -259,35 +233,17 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_wheel(copy_tree(tmp_path_factory.mktemp("tree")), tmp_path_factory.mktemp("wheel"))
 
 
-@pytest.mark.slow
 def test_the_wheel_holds_the_three_packages_and_nothing_else(wheel: Path) -> None:
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     expected = {f"translate_trt/{path.relative_to(ROOT)}" for path in python_files(*FOLDERS)}
     expected -= {"translate_trt/runtime/namespace/__main__.py"}
     expected |= {"translate_trt/__main__.py"}
     expected |= {f"translate_trt/{folder}/py.typed" for folder in FOLDERS}
-    bodies = (ROOT / "export/fused_ops/bodies").iterdir()
-    expected |= {f"translate_trt/{path.relative_to(ROOT)}" for path in bodies}
-    samples = (ROOT / "export/hub/samples").iterdir()
-    expected |= {f"translate_trt/{path.relative_to(ROOT)}" for path in samples}
-    page = (path for path in (ROOT / "runtime/serve/http/page").iterdir() if path.is_file())
-    expected |= {f"translate_trt/{path.relative_to(ROOT)}" for path in page}
+    for folder in ("export/fused_ops/bodies", "export/hub/samples", "runtime/serve/http/page"):
+        data = (path for path in (ROOT / folder).iterdir() if path.is_file())
+        expected |= {f"translate_trt/{path.relative_to(ROOT)}" for path in data}
     assert names == expected
     assert wheel.name.endswith("-py3-none-any.whl")
-
-
-@pytest.mark.nightly
-def test_with_libraries_a_wheel_is_for_one_system(tmp_path: Path) -> None:
-    tree = copy_tree(tmp_path / "tree")
-    library = "runtime/kernels/libtranslate_trt_kernels.so"
-    (tree / library).write_text("a library")
-    wheel = build_wheel(tree, tmp_path)
-    assert re.fullmatch(r"translate_trt-[\d.]+-py3-none-(?!any)\w+\.whl", wheel.name)
-    files = zipfile.ZipFile(wheel)
-    assert files.read(f"translate_trt/{library}") == b"a library"
-    (about,) = (name for name in files.namelist() if name.endswith(".dist-info/WHEEL"))
-    assert b"Root-Is-Purelib: false" in files.read(about)
-    assert not [name for name in files.namelist() if "/cpp/" in name or ".data/" in name]
 
 
 # In place of scripts/build_library.sh, which takes minutes.
@@ -300,43 +256,39 @@ exit {code}
 BUILD = "import sys; from setuptools.build_meta import build_wheel; print(build_wheel(sys.argv[1]))"
 
 
+def build_with_scripts(tree: Path, code: int, out: Path) -> subprocess.CompletedProcess[str]:
+    """Build a wheel of a tree whose build scripts end with that code."""
+    for name in ("build_library.sh", "build_kernels.sh"):
+        (tree / "scripts" / name).write_text(BUILD_SCRIPT.format(code=code))
+    return subprocess.run(
+        [sys.executable, "-c", BUILD, out], cwd=tree, capture_output=True, text=True, check=False
+    )
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize(("code", "platform"), [(0, r"(?!any)\w+"), (3, "any")])
 def test_a_wheel_brings_what_can_be_built(tmp_path: Path, code: int, platform: str) -> None:
-    tree = copy_tree(tmp_path / "tree")
-    for name in ("build_library.sh", "build_kernels.sh"):
-        (tree / "scripts" / name).write_text(BUILD_SCRIPT.format(code=code))
-    done = subprocess.run(
-        [sys.executable, "-c", BUILD, tmp_path],
-        cwd=tree,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = build_with_scripts(copy_tree(tmp_path / "tree"), code, tmp_path)
+    assert done.returncode == 0, done.stderr
     assert done.stderr.count("it was called") == (1 if code == 0 else 2)
     (wheel,) = tmp_path.glob("*.whl")
     assert re.fullmatch(rf"translate_trt-[\d.]+-py3-none-{platform}\.whl", wheel.name)
-    brings = "translate_trt/runtime/native/libtranslate_trt.so" in zipfile.ZipFile(wheel).namelist()
-    assert brings == (code == 0)
+    files = zipfile.ZipFile(wheel)
+    names = files.namelist()
+    assert ("translate_trt/runtime/native/libtranslate_trt.so" in names) == (code == 0)
+    (about,) = (name for name in names if name.endswith(".dist-info/WHEEL"))
+    assert (b"Root-Is-Purelib: false" in files.read(about)) == (code == 0)
+    assert not [name for name in names if "/cpp/" in name or ".data/" in name]
 
 
 @pytest.mark.nightly
 def test_no_wheel_without_a_library_whose_build_fails(tmp_path: Path) -> None:
-    tree = copy_tree(tmp_path / "tree")
-    (tree / "scripts/build_library.sh").write_text(BUILD_SCRIPT.format(code=1))
-    done = subprocess.run(
-        [sys.executable, "-c", BUILD, tmp_path],
-        cwd=tree,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = build_with_scripts(copy_tree(tmp_path / "tree"), 1, tmp_path)
     assert done.returncode == 1
     assert "TRANSLATE_TRT_LIBRARY=none" in done.stderr
     assert not list(tmp_path.glob("*.whl"))
 
 
-@pytest.mark.slow
 def test_the_source_distribution_holds_what_builds_the_libraries(tmp_path: Path) -> None:
     tree = copy_tree(tmp_path / "tree")
     (tree / "runtime/kernels/libtranslate_trt_kernels.so").write_text("a library")

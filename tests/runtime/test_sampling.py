@@ -262,26 +262,6 @@ def test_a_shortlist_has_no_whole_vocabulary(shortlist_bundle: Path) -> None:
         Translator(shortlist_bundle).translate("the cat runs", WHOLE)
 
 
-def test_a_sample_is_the_same_in_any_batch(looping_bundle: Path) -> None:
-    """Neighbours, their options and the order of the lines do not matter."""
-    translator = Translator(looping_bundle, threads=1, batch_tokens=40)
-    sources = random_sources(12, seed=8, longest=9)
-    together = translator.translate_ids(sources, SEARCH)
-    reverse = translator.translate_ids(sources[::-1], SEARCH)[::-1]
-    alone = [translator.translate_ids([source], SEARCH)[0] for source in sources]
-    assert_same(together, alone)
-    assert_same(together, reverse)
-    others = translator.translate_ids(sources, dataclasses.replace(SEARCH, seed=1))
-    assert [line[0].tokens for line in together] != [line[0].tokens for line in others]
-    greedy = dataclasses.replace(SEARCH, sampling_top_k=1)
-    mixed = [SEARCH, greedy, dataclasses.replace(SEARCH, sampling_top_k=40, seed=3)] * 4
-    with TranslationService(translator) as service:
-        futures = [service.submit(*pair) for pair in zip(sources, mixed, strict=True)]
-        found = [[one.segments[0] for one in future.result().hypotheses] for future in futures]
-    assert_same(found[::3], together[::3])
-    assert_same(found[1::3], translator.translate_ids(sources[1::3], greedy))
-
-
 def test_a_forced_prefix_is_not_drawn(looping_bundle: Path, looping_model: Checkpoint) -> None:
     sources, prefix = random_sources(3, seed=3, longest=8), [5, 6, 5]
     found = Translator(looping_bundle, threads=1).translate_ids(sources, SEARCH, [prefix] * 3)

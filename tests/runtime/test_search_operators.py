@@ -116,13 +116,6 @@ def both(
     return run
 
 
-@pytest.fixture
-def kernel(
-    search_kernels: str, functions: dict[str, onnx.FunctionProto]
-) -> Callable[[str, Inputs], list[Array]]:
-    return lambda name, inputs: session(functions[name], inputs, True)(inputs)
-
-
 def assert_equal(found: tuple[list[Array], list[Array]]) -> list[Array]:
     for one, other in zip(*found, strict=True):
         assert one.dtype == other.dtype
@@ -333,70 +326,6 @@ def test_a_certain_token_can_be_banned(both: Any) -> None:
     assert tokens.tolist() == [[8]]
 
 
-def test_of_equal_candidates_the_smaller_beam_and_the_earlier_choice_wins(both: Any) -> None:
-    k = 3
-    inputs = selection("random", k, 0, 5, n=1)
-    choices = np.arange(4, 4 + k * 7).reshape(1, k, 7)
-    inputs |= {
-        "log_probabilities": np.full((1, k, 7), -2, np.float32), "choices": choices,
-        "log_probs": np.full((1, k), -1, np.float32), "forced_tokens": np.array([-1]),
-    }  # fmt: skip
-    parents, tokens, *_ = assert_equal(both("SelectBeams", inputs))
-    assert parents.tolist() == [[0, 0, 0]]
-    assert tokens.tolist() == [[4, 5, 6]]
-    inputs["log_probs"] = np.array([[-2, -1, -1]], np.float32)
-    parents, tokens, *_ = assert_equal(both("SelectBeams", inputs))
-    assert parents.tolist() == [[1, 1, 1]]
-    assert tokens.tolist() == [choices[0, 1, :3].tolist()]
-
-
-def test_a_sentence_is_selected_for_as_it_is_alone(both: Any) -> None:
-    inputs = selection("ties", 4, 0.6, 5)
-    rng, n = np.random.default_rng(3), len(inputs["done"])
-    inputs |= {
-        "length_penalty_alpha": rng.choice([0, 0.6, 1, 2], n).astype(np.float32),
-        "length_penalty_beta": rng.choice([0, 5], n).astype(np.float32),
-        "early_stopping": rng.random(n) < 0.5,
-    }
-    together = both("SelectBeams", inputs)
-    for row in range(n):
-        alone = {name: x[row : row + 1] if x.ndim else x for name, x in inputs.items()}
-        for several, single in zip(together, both("SelectBeams", alone), strict=True):
-            for one, other in zip(single, several, strict=True):
-                np.testing.assert_array_equal(one, other[row : row + 1])
-
-
-@pytest.mark.parametrize(
-    ("name", "shape"),
-    [
-        ("choices", (24, 4, 8)),
-        ("log_probs", (24, 3)),
-        ("done", (23,)),
-        ("length_penalty_alpha", ()),
-        ("early_stopping", (1,)),
-        ("finished_parents", (24, 5)),
-        ("marked_tokens", (24, 4)),
-        ("marked_factors", (24, 4, 1)),
-        ("sampling_noise", (23, 2)),
-        ("sampling_noise", (24,)),
-        ("sampling_temperature", ()),
-        ("sampling_top_p", (23,)),
-        ("tail_tokens", (23, 0)),
-        ("tail_noise", (24, 1)),
-        ("constraint_tokens", (23, 0)),
-        ("constraint_progress", (24, 4, 1)),
-        ("other_progress", (24, 3)),
-    ],
-)
-def test_selection_refuses_what_does_not_fit(
-    kernel: Any, name: str, shape: tuple[int, ...]
-) -> None:
-    inputs = selection("random", 4, 0.6, 5)
-    kernel("SelectBeams", inputs)
-    with pytest.raises(Exception, match="shape"):
-        kernel("SelectBeams", {**inputs, name: np.zeros(shape, inputs[name].dtype)})
-
-
 @pytest.mark.parametrize(
     ("k", "b", "r", "u", "d", "choices"),
     [
@@ -456,40 +385,14 @@ def test_ancestry_follows_the_beams(both: Any, n: int, k: int, p: int, seen: flo
         assert too_few.tolist() == (free.sum(1) < k).tolist()
         for row in np.flatnonzero(~too_few):
             assert slots[row].tolist() == np.flatnonzero(free[row])[:k].tolist()
+        taken = np.stack([rng.permutation(p)[:k] for _ in range(n)])
+        extending = {"ancestry": inputs["ancestry"], "slots": taken}
+        (extended,) = assert_equal(both("ExtendAncestry", extending))
+        np.put_along_axis(inputs["ancestry"], taken[..., None], 0, 2)
+        np.testing.assert_array_equal(extended, inputs["ancestry"])
         full += too_few.tolist()
     if p in (40, 64):
         assert any(full) == all(full) == (p == 40)
-
-
-@pytest.mark.parametrize(("n", "k", "p", "seen"), PASTS)
-def test_each_beam_sees_its_own_slot(both: Any, n: int, k: int, p: int, seen: float) -> None:
-    rng = np.random.default_rng(p)
-    now = ancestry(rng, n, k, p, seen)
-    slots = np.stack([rng.permutation(p)[:k] for _ in range(n)])
-    (extended,) = assert_equal(both("ExtendAncestry", {"ancestry": now, "slots": slots}))
-    np.put_along_axis(now, slots[..., None], 0, 2)
-    np.testing.assert_array_equal(extended, now)
-
-
-@pytest.mark.parametrize(
-    ("name", "changed", "message"),
-    [
-        ("ExtendAncestry", {"slots": [[0, 5]]}, "range"),
-        ("ExtendAncestry", {"slots": [[-1, 0]]}, "range"),
-        ("ExtendAncestry", {"slots": [[0, 1, 2]]}, "shape"),
-        ("FollowAncestry", {"parents": [[0, 2]]}, "parent"),
-        ("FollowAncestry", {"parents": [[0, -1]]}, "parent"),
-        ("FollowAncestry", {"ancestry": np.zeros((1, 2, 1), np.float32)}, "each beam"),
-    ],
-)
-def test_ancestry_refuses_what_is_out_of_range(
-    kernel: Any, name: str, changed: dict[str, Any], message: str
-) -> None:
-    numbers = {"ExtendAncestry": "slots", "FollowAncestry": "parents"}[name]
-    inputs = {"ancestry": np.zeros((1, 2, 5), np.float32), numbers: np.array([[0, 1]])}
-    kernel(name, inputs)
-    with pytest.raises(Exception, match=message):
-        kernel(name, inputs | {key: np.asarray(value) for key, value in changed.items()})
 
 
 @pytest.mark.parametrize(("n", "k", "size"), [(1, 1, 1), (3, 1, 8), (5, 4, 37)])
@@ -498,19 +401,6 @@ def test_state_follows_the_beams(both: Any, n: int, k: int, size: int) -> None:
     state, parents = rng.standard_normal((n, k, size), np.float32), rng.integers(0, k, (n, k))
     (following,) = assert_equal(both("FollowParents", {"state": state, "parents": parents}))
     np.testing.assert_array_equal(following, np.take_along_axis(state, parents[..., None], 1))
-
-
-@pytest.mark.parametrize(
-    ("parents", "message"),
-    [([[0, 2]], "out of range"), ([[-1, 0]], "out of range"), ([[0, 1, 1]], "shape")],
-)
-def test_state_refuses_what_is_out_of_range(
-    kernel: Any, parents: list[list[int]], message: str
-) -> None:
-    state = np.zeros((1, 2, 5), np.float32)
-    kernel("FollowParents", {"state": state, "parents": np.array([[0, 1]])})
-    with pytest.raises(Exception, match=message):
-        kernel("FollowParents", {"state": state, "parents": np.array(parents)})
 
 
 # ---- embedding ----
@@ -541,29 +431,64 @@ def test_embedding(both: Any, name: str) -> None:
     np.testing.assert_array_equal(y, scaled + positions)
 
 
-@pytest.mark.parametrize("name", ["Embed", "Embed8"])
-@pytest.mark.parametrize(
-    ("changed", "value", "message"),
-    [
-        ("tokens", 29, "token"),
-        ("tokens", -1, "token"),
-        ("positions", 12, "position"),
-        ("positions", -1, "position"),
-    ],
-)
-def test_embedding_refuses_what_is_out_of_range(
-    kernel: Any, name: str, changed: str, value: int, message: str
+# ---- what is refused ----
+
+SHAPES = {
+    "choices": (24, 4, 8), "log_probs": (24, 3), "done": (23,), "length_penalty_alpha": (),
+    "early_stopping": (1,), "finished_parents": (24, 5), "marked_tokens": (24, 4),
+    "marked_factors": (24, 4, 1), "sampling_noise": (23, 2), "sampling_temperature": (),
+    "sampling_top_p": (23,), "tail_tokens": (23, 0), "tail_noise": (24, 1),
+    "constraint_tokens": (23, 0), "constraint_progress": (24, 4, 1), "other_progress": (24, 3),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_selection_refuses_what_does_not_fit(
+    search_kernels: str, functions: dict[str, onnx.FunctionProto], name: str
 ) -> None:
-    inputs = embedding(name)
-    inputs[changed][2] = value
+    inputs = selection("random", 4, 0.6, 5)
+    inputs[name] = np.zeros(SHAPES[name], inputs[name].dtype)
+    run = session(functions["SelectBeams"], inputs, True)
+    with pytest.raises(Exception, match="shape"):
+        run(inputs)
+
+
+#: Operator, an input that changes, and the reason of the refusal.
+REFUSED: list[tuple[str, str, Any, str]] = [
+    ("ExtendAncestry", "slots", [[0, 5]], "range"),
+    ("ExtendAncestry", "slots", [[-1, 0]], "range"),
+    ("ExtendAncestry", "slots", [[0, 1, 2]], "shape"),
+    ("FollowAncestry", "parents", [[0, 2]], "parent"),
+    ("FollowAncestry", "parents", [[0, -1]], "parent"),
+    ("FollowAncestry", "ancestry", np.zeros((1, 2, 1), np.float32), "each beam"),
+    ("FollowParents", "parents", [[0, 2]], "out of range"),
+    ("FollowParents", "parents", [[-1, 0]], "out of range"),
+    ("FollowParents", "parents", [[0, 1, 1]], "shape"),
+    *(
+        (name, changed, np.full(shape, value), changed[:-1])
+        for name in ("Embed", "Embed8")
+        for changed, shape, values in (("tokens", (5, 3), (29, -1)), ("positions", 5, (12, -1)))
+        for value in values
+    ),
+    ("Embed8", "scales", np.zeros((28, 1), np.float32), "each row"),
+    ("Embed8", "position_table", np.zeros((12, 20), np.float32), "shape"),
+    ("Embed8", "table", np.zeros((29, 20), np.int8), "shape"),
+]
+
+
+@pytest.mark.parametrize(("name", "changed", "value", "message"), REFUSED)
+def test_what_is_out_of_range_or_does_not_fit(
+    search_kernels: str, functions: dict[str, onnx.FunctionProto],
+    name: str, changed: str, value: Any, message: str,
+) -> None:  # fmt: skip
+    beams, ancestry = np.array([[0, 1]]), np.zeros((1, 2, 5), np.float32)
+    right = {
+        "ExtendAncestry": {"ancestry": ancestry, "slots": beams},
+        "FollowAncestry": {"ancestry": ancestry, "parents": beams},
+        "FollowParents": {"state": ancestry, "parents": beams},
+    }
+    inputs = right[name] if name in right else embedding(name)
+    run = session(functions[name], inputs, True)
+    run(inputs)
     with pytest.raises(Exception, match=message):
-        kernel(name, inputs)
-
-
-def test_embedding_refuses_what_does_not_fit(kernel: Any) -> None:
-    inputs = embedding("Embed8")
-    with pytest.raises(Exception, match="each row"):
-        kernel("Embed8", inputs | {"scales": inputs["scales"][:28]})
-    for name, width in (("position_table", 20), ("table", 20)):
-        with pytest.raises(Exception, match="shape"):
-            kernel("Embed8", inputs | {name: inputs[name][:, :width]})
+        run({**inputs, changed: np.asarray(value)})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import random
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
@@ -12,25 +11,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.bundles import NAN_WORD
-from support.translations import assert_same
+from support.translations import assert_same, random_sources
 
 from translate_trt.runtime import (
     SearchOptions,
     Translation,
     TranslationService,
     Translator,
-    kernels,
 )
 from translate_trt.runtime import service as service_module
 from translate_trt.runtime.errors import (
-    BackendError,
     CapacityError,
     InputError,
     OptionError,
     TranslateTrtError,
 )
 from translate_trt.runtime.native import core
+from translate_trt.runtime.text.glossary import Entry, Glossary
 
 OPTIONS = [
     SearchOptions(beam_size=3, num_hypotheses=3, max_length=12),
@@ -165,6 +162,36 @@ def test_8_threads_with_mixed_options_find_what_one_call_finds(
                 assert_found(found, right[which][index])
 
 
+#: Options and constraints of one sentence, by the rules of the search that they use.
+RULES: list[tuple[dict[str, Any], list[list[int]]]] = [
+    ({}, []),
+    ({"loop_guard": True}, []),
+    ({"repetition_penalty": 1.3, "disable_unk": True}, []),
+    ({"no_repeat_ngram_size": 2, "suppress_sequences": "279, 107 107 107"}, []),
+    ({"beam_size": 1, "sampling_top_k": 8, "seed": 3}, []),
+    ({"alternatives": 3}, []),
+    ({}, [[40, 41], [42]]),
+]
+
+
+def test_sentences_of_all_rules_share_batches(start: Start, looping_bundle: Path) -> None:
+    translator = Translator(looping_bundle, threads=1, workers=1)
+    service = start(translator)
+    sources = random_sources(3 * len(RULES), seed=8, longest=9)
+    asked = [
+        (source, SearchOptions(max_length=20, **options), constraints)
+        for source, (options, constraints) in zip(sources, RULES * 3, strict=True)
+    ]
+    futures = [
+        service.submit(source, options, constraints=constraints)
+        for source, options, constraints in asked
+    ]
+    for future, (source, options, constraints) in zip(futures, asked, strict=True):
+        found = [one.segments[0] for one in future.result(60).hypotheses]
+        alone = translator.translate_ids([source], options, constraints=[constraints])
+        assert_same([found], alone)
+
+
 def test_it_finds_what_the_translator_finds(start: Start, compiled_bundle: Path) -> None:
     translator = Translator(compiled_bundle, "onnx-int8", threads=1, workers=2)
     service = start(translator)
@@ -174,13 +201,47 @@ def test_it_finds_what_the_translator_finds(start: Start, compiled_bundle: Path)
     for found, right in (
         ([service.submit(line) for line in LINES], translator.translate(LINES)),
         ([service.submit(line, None, "der") for line in LINES], begun),
-        ([service.submit(line, None, prefix) for line in LINES], begun),
         ([service.submit(tokens, OPTIONS[0])], translator.translate(LINES[:1], OPTIONS[0])),
         ([service.submit(tokens, None, one) for one in ("der", prefix)], [begun[0]] * 2),
     ):
         for future, translation in zip(found, right, strict=True):
             assert_found(future.result(60), translation)
     assert service.submit([]).result(60).text == ""
+
+
+#: Arguments that mean the same to a service and to a translator.
+ARGUMENTS: list[dict[str, Any]] = [
+    {"alignments": True},
+    {"constraints": ["Hund"]},
+    {"markup": "html"},
+    {"split_sentences": "en", "alignments": True},
+    {"terminology": Glossary([Entry("cat", ("Hund",))])},
+    {"translate_all": True},
+]
+
+
+@pytest.mark.parametrize("arguments", ARGUMENTS, ids="-".join)
+def test_arguments_of_a_line(start: Start, translator: Translator, arguments: Any) -> None:
+    pytest.importorskip("sentencex")
+    service = start()
+    for line in ("The <b>cat</b> runs, {name}. A dog sleeps.", "12", ""):
+        found = service.submit(line, OPTIONS[0], **arguments).result(60)
+        expected = translator.translate(line, OPTIONS[0], **arguments)
+        assert_found(found, expected)
+        for one, other in zip(found.hypotheses, expected.hypotheses, strict=True):
+            assert one.terms == other.terms
+            assert (one.alignment and one.alignment.pairs()) == (
+                other.alignment and other.alignment.pairs()
+            )
+
+
+@pytest.mark.parametrize("arguments", [{}, *ARGUMENTS[:1], *ARGUMENTS[2:5]], ids="-".join)
+def test_arguments_of_a_document(start: Start, translator: Translator, arguments: Any) -> None:
+    pytest.importorskip("sentencex")
+    service, text = start(), "- The cat runs.\n\n  A dog sleeps. A tree.\n"
+    arguments = {"split_sentences": "en", **arguments}
+    found = service.submit_document(text, OPTIONS[0], **arguments).result(60)
+    assert_found(found, translator.translate_document(text, OPTIONS[0], **arguments))
 
 
 def test_lines_of_one_request(
@@ -195,31 +256,29 @@ def test_lines_of_one_request(
     assert [one.text for one in service.submit_request(empty).result(60)] == ["<p></p>", "<br>"]
 
 
-def test_statistics(start: Start, compiled_bundle: Path) -> None:
-    translator = Translator(compiled_bundle, threads=1)
-    service = start(translator)
-    found = [service.submit(line) for line in LINES]
-    ids = service.submit([5, 6])
-    service.close()
-    sources = [translator.tokenizer.encode_source(line) for line in LINES]
-    best = [one for line in (*found, ids) for one in line.result().hypotheses[0].segments]
-    statistics = service.statistics()
-    assert (statistics.waiting, statistics.running) == (0, 0)
-    assert statistics.sentences == len(best)
-    assert statistics.source_tokens == sum(map(len, sources)) + 2
-    assert statistics.target_tokens == sum(len(one.tokens) for one in best)
-
-
 # ---- what is refused, and what fails ----
 
 
-def test_bytes_are_refused(start: Start) -> None:
+def test_what_is_no_line_is_refused(start: Start) -> None:
     service = start()
     for source, prefix in ((b"the cat", ""), (bytearray(b"a"), ""), ("a", b"b"), (None, "")):
         with pytest.raises(InputError, match="token ids"):
             service.submit(source, target_prefix=prefix)  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="SearchOptions"):
         service.submit("a", {"beam_size": 2})  # type: ignore[arg-type]
+    for line, more in (
+        ("<b>", {"markup": "xml"}),
+        ([5, 6], {"markup": "html"}),
+        ([5, 6], {"split_sentences": True}),
+        ([5, 6], {"alignments": True}),
+        ("", {"target_prefix": "a", "score": True}),
+    ):
+        with pytest.raises((InputError, OptionError)):
+            service.submit(line, **more)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"row 7.*XML"):
+        service.submit_document("<b>", markup="xml", name="row 7")
+    with pytest.raises(InputError):
+        service.submit_document(b"a")  # type: ignore[arg-type]
 
 
 def test_wrong_lines_are_refused_as_they_are_submitted(start: Start) -> None:
@@ -234,28 +293,6 @@ def test_wrong_lines_are_refused_as_they_are_submitted(start: Start) -> None:
         with pytest.raises(OptionError, match="max_length"):
             service.submit("a", SearchOptions(max_length=9999))
     assert service.submit("the cat").result(60).text
-
-
-@pytest.mark.parametrize("compiled", ["", "none"], ids=["kernels", "operators"])
-def test_what_became_nan_does_not_spread_to_who_comes_into_its_row(
-    start: Start, nan_bundle: Path, monkeypatch: pytest.MonkeyPatch, compiled: str
-) -> None:
-    if compiled:  # ONNX Runtime's attention multiplies what is hidden by zero; the kernels skip it
-        monkeypatch.setenv(kernels.VARIABLE, compiled)
-    rng = random.Random(1)
-    lines = [" ".join(rng.choices(LINES[2].split(), k=rng.randint(2, 9))) for _ in range(60)]
-    translator = Translator(nan_bundle, threads=1, workers=1, batch_tokens=80)
-    expected = [one.text for one in translator.translate(lines)]
-    service = start(translator)
-    found, failing = [], []
-    for number, line in enumerate(lines):
-        if number % 5 == 0:
-            failing.append(service.submit(f"{line} {NAN_WORD} {line}"))
-        found.append(service.submit(line))
-    assert [future.result(60).text for future in found] == expected
-    for future in failing:
-        with pytest.raises(BackendError, match="finite"):
-            future.result(60)
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")

@@ -1,4 +1,4 @@
-"""Translations sentence by sentence, of lines and documents, by the translator and the service."""
+"""Translations sentence by sentence, of lines and documents."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from support.prompts import SOURCE, TARGET, with_prompt
 
-from translate_trt.runtime import SearchOptions, Translation, TranslationService, Translator
+from translate_trt.runtime import SearchOptions, Translation, Translator
 from translate_trt.runtime.bundle.manifest import read_manifest, write_manifest
 from translate_trt.runtime.errors import InputError, OptionError
 from translate_trt.runtime.text.glossary import Entry, Glossary
@@ -160,28 +160,6 @@ def test_documents(translator: Translator) -> None:
     whole = translator.translate_document(f"{ONE} {TWO}\n\n{ONE}", split_sentences=False)
     assert whole.text == f"{translator.translate(f'{ONE} {TWO}').text}\n\n{one}"
     assert whole.sentence_count == 2
-
-
-# ---- the service ----
-
-
-@pytest.mark.parametrize("prefix", ["", "Haus", (9, 31)])
-def test_the_service_splits_alike(translator: Translator, prefix: str | Sequence[int]) -> None:
-    options = SearchOptions(num_hypotheses=2)
-    with TranslationService(translator, capacity=1) as service:
-        found = service.submit(LINE, options, prefix, split_sentences=True).result(60)
-        first = service.submit(ONE, options, prefix).result(60)
-        blank = service.submit(" ", split_sentences="en").result(60)
-    parts = [first, *translator.translate([TWO, THREE], options)]
-    assert_joined(found, parts, " |  |\t| ")
-    assert (blank.text, blank.sentence_count) == (" ", 0)
-
-
-def test_the_service_splits_only_text(translator: Translator) -> None:
-    with TranslationService(translator) as service:
-        with pytest.raises(InputError, match="split"):
-            service.submit([5, 6], split_sentences=True)
-        assert service.submit([5, 6]).result(60).sentence_count == 1
 
 
 def test_without_the_option_nothing_is_imported(compiled_bundle: Path) -> None:

@@ -160,21 +160,13 @@ def test_steps_that_cannot_be_captured_run_all_the_same(
         assert_same(loaded.translate(sources), reference.translate_ids(sources, SEARCH))
     assert "CUDA" in caplog.text
     assert "cudaStreamEndCapture" in loaded.runtime.calls
+    assert gc.isenabled()
     assert ("cudaGetLastError" in loaded.runtime.calls) == (how == "runtime")
     assert loaded.device.counts["replay"] == 0
 
 
 def test_everything_is_given_back(loaded: Loaded) -> None:
-    loaded.translate(random_sources(3))
-    calls = loaded.runtime.calls
-    assert calls.count("cudaFree") == calls.count("cudaMalloc") > 0
-    assert calls.count("cudaFreeHost") == calls.count("cudaHostAlloc") > 0
-    assert calls.count("cudaEventDestroy") == calls.count("cudaEventCreateWithFlags") > 0
-    assert calls.count("cudaGraphExecDestroy") == calls.count("cudaGraphInstantiate") > 0
-    assert calls[-1] == "cudaStreamDestroy"
-
-
-def test_execution_contexts_are_freed_between_graphs_and_memory(loaded: Loaded) -> None:
+    """Execution contexts after the graphs that use them and before their memory."""
     for engine in loaded.engines.values():
         engine.freed = lambda: loaded.runtime.calls.append("context freed")
         engine.keeps_contexts = False
@@ -184,7 +176,11 @@ def test_execution_contexts_are_freed_between_graphs_and_memory(loaded: Loaded) 
     assert "cudaGraphExecDestroy" in calls[:freed]
     assert "cudaGraphExecDestroy" not in calls[freed:]
     assert "cudaFree" not in calls[:freed]
-    assert "cudaFree" in calls[freed:]
+    assert calls.count("cudaFree") == calls.count("cudaMalloc") > 0
+    assert calls.count("cudaFreeHost") == calls.count("cudaHostAlloc") > 0
+    assert calls.count("cudaEventDestroy") == calls.count("cudaEventCreateWithFlags") > 0
+    assert calls.count("cudaGraphExecDestroy") == calls.count("cudaGraphInstantiate") > 0
+    assert calls[-1] == "cudaStreamDestroy"
 
 
 # ---- captures and the garbage collector ----
@@ -207,13 +203,6 @@ def test_the_collector_does_not_run_in_a_capture(loaded: Loaded) -> None:
     assert gc.isenabled()
     loaded.translate(random_sources(3))
     assert seen == {"begin": False, "end": False}
-    assert gc.isenabled()
-
-
-@pytest.mark.parametrize("call", ["cudaStreamBeginCapture", "cudaGraphInstantiate"])
-def test_the_collector_runs_after_a_failed_capture(call: str, loaded: Loaded) -> None:
-    loaded.runtime.failing[call] = Error.cudaErrorStreamCaptureUnsupported
-    loaded.translate(random_sources(3))
     assert gc.isenabled()
 
 
@@ -347,25 +336,16 @@ def test_engines_of_tensorrt_have_no_runtime_cache(loaded: Loaded, tmp_path: Pat
 # ---- failures ----
 
 
-def test_old_cuda_bindings(loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda, "import_module", lambda name: object())
-    with pytest.raises(BackendError, match=r"12\.9\.1 or newer.*translate-trt\[tensorrt\]'"):
-        cuda.load_cuda("tensorrt")
-
-
-def test_without_cuda_python(loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_and_missing_cuda_bindings(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> Any:
         raise ModuleNotFoundError(f"No module named {name!r}")
 
+    monkeypatch.setattr(cuda, "import_module", lambda name: object())
+    with pytest.raises(BackendError, match=r"12\.9\.1 or newer.*translate-trt\[tensorrt\]'"):
+        cuda.load_cuda("tensorrt")
     monkeypatch.setattr(cuda, "import_module", missing)
     with pytest.raises(BackendError, match=r"'translate-trt\[tensorrt-rtx\]"):
         cuda.load_cuda("tensorrt_rtx")
-
-
-def test_without_a_driver(loaded: Loaded) -> None:
-    loaded.runtime.failing["cudaGetDeviceCount"] = Error.cudaErrorInsufficientDriver
-    with pytest.raises(BackendError, match=r"NVIDIA.*InsufficientDriver"):  # fmt: skip
-        loaded.engines_of()
 
 
 def test_here() -> None:
@@ -413,44 +393,41 @@ def test_tensorrt_has_what_the_fakes_have() -> None:
             assert hasattr(trt.IRuntimeCache, name), name
 
 
-def test_out_of_memory(loaded: Loaded) -> None:
-    loaded.runtime.failing["cudaMalloc"] = Error.cudaErrorMemoryAllocation
-    with pytest.raises(BackendError, match="export engines"):
+def fail_call(name: str, error: Error) -> Callable[[Loaded], object]:
+    return lambda loaded: loaded.runtime.failing.update({name: error})
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (fail_call("cudaMalloc", Error.cudaErrorMemoryAllocation), "export engines"),
+        (
+            fail_call("cudaEventSynchronize", Error.cudaErrorStreamCaptureUnsupported),
+            "cudaEventSynchronize failed",
+        ),
+        (fail_call("cudaGetDeviceCount", Error.cudaErrorInsufficientDriver), "InsufficientDriver"),
+        (lambda loaded: setattr(loaded.engines["encoder"], "broken", True), "encoder engine"),
+        (lambda loaded: loaded.engines["step"].refused.add("tokens"), r", 4\]"),
+    ],
+    ids=["memory", "lost", "driver", "engine", "shape"],
+)
+def test_translations_that_fail(
+    loaded: Loaded, damage: Callable[[Loaded], object], message: str
+) -> None:
+    damage(loaded)
+    with pytest.raises(BackendError, match=message):
         loaded.translate(random_sources(2))
 
 
-def test_a_lost_device(loaded: Loaded) -> None:
-    loaded.runtime.failing["cudaEventSynchronize"] = Error.cudaErrorStreamCaptureUnsupported
-    with pytest.raises(BackendError, match="cudaEventSynchronize failed"):
-        loaded.translate(random_sources(2))
-
-
-def test_an_engine_that_does_not_run(loaded: Loaded) -> None:
-    loaded.engines["encoder"].broken = True
-    with pytest.raises(BackendError, match="encoder engine"):
-        loaded.translate(random_sources(2))
-
-
-def test_a_shape_that_is_refused(loaded: Loaded) -> None:
-    loaded.engines["step"].refused.add("tokens")
-    with pytest.raises(BackendError, match=r", 4\]"):
-        loaded.translate(random_sources(2))
-
-
-def test_an_engine_of_another_version(loaded: Loaded) -> None:
-    loaded.engines["step"].tensors["slots"] = ("INPUT", "int64")
-    with pytest.raises(BundleError, match="bundle again"):
+def test_engines_that_do_not_fit(loaded: Loaded) -> None:
+    step = loaded.engines["step"]
+    step.tensors["slots"] = ("INPUT", "int64")
+    with pytest.raises(BundleError, match="bundle again"):  # of another version
         loaded.engines_of()
-
-
-def test_caches_that_are_not_written_in_place(loaded: Loaded) -> None:
-    del loaded.engines["step"].in_place["next_self_value_1"]
-    with pytest.raises(BundleError, match="self_value_1"):
+    del step.tensors["slots"], step.in_place["next_self_value_1"]
+    with pytest.raises(BundleError, match="self_value_1"):  # a cache not written in place
         loaded.engines_of()
-
-
-def test_records_that_do_not_fit(loaded: Loaded) -> None:
-    with pytest.raises(BundleError, match="encoder"):
+    with pytest.raises(BundleError, match="encoder"):  # no record
         load_engines(loaded.files, loaded.contract, Settings(), {})
     loaded.contract = make_contract(1, 1, 1, 1)
     with pytest.raises(BundleError, match="number"):

@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 from support.bad_bundles import edit
 
-from translate_trt.runtime import Glossary, SearchOptions, Term, TranslationService, Translator
-from translate_trt.runtime.bundle.manifest import read_manifest
+from translate_trt.runtime import Glossary, SearchOptions, Term, Translator
 from translate_trt.runtime.bundle.prompt import Prompt
-from translate_trt.runtime.bundle.term_annotation import TermAnnotation
-from translate_trt.runtime.errors import BundleError, OptionError
+from translate_trt.runtime.bundle.term_annotation import FORMS, TermAnnotation
+from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.text.glossary import Entry
 
 ANNOTATION = TermAnnotation()
@@ -22,10 +21,13 @@ LINES = ["the cat sleeps.", "", "a big dog and a cat", "no terms", "⟦ x"]
 
 @pytest.fixture(scope="module")
 def annotated_bundle(compiled_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The bundle with the record of a model that was trained on annotated text."""
-    path = tmp_path_factory.mktemp("annotated") / "bundle"
-    shutil.copytree(compiled_bundle, path)
-    edit(path, lambda value: value.update(term_annotation=ANNOTATION.to_json()))
+    return annotated(compiled_bundle, tmp_path_factory.mktemp("annotated") / "bundle", ANNOTATION)
+
+
+def annotated(bundle: Path, path: Path, annotation: TermAnnotation) -> Path:
+    """Copy a bundle and add the record of a model that was trained on annotated text."""
+    shutil.copytree(bundle, path)
+    edit(path, lambda value: value.update(term_annotation=annotation.to_json()))
     return path
 
 
@@ -49,9 +51,26 @@ def test_lines_are_annotated_and_terms_are_looked_for(translator: Translator) ->
     assert [translator.annotate(line, GLOSSARY) for line in LINES] == by_hand
     assert translator.translate(LINES[0], options, terminology=GLOSSARY) == found[0]
     assert list(translator.translate_iter(LINES, options, terminology=GLOSSARY)) == found
-    with TranslationService(translator) as service:
-        futures = [service.submit(line, options, terminology=GLOSSARY) for line in LINES]
-        assert [one.result().text for one in futures] == [one.text for one in found]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_spaces_and_symbols_of_annotations(
+    compiled_bundle: Path, tmp_path: Path, form: str
+) -> None:
+    """The library annotates as Python's `annotate_source` does."""
+    annotation = TermAnnotation(form)
+    translator = Translator(annotated(compiled_bundle, tmp_path / "b", annotation), threads=1)
+    # Phrases at the beginning and the end, without space in front, and in several segments;
+    # targets with and without a space in front; symbols in lines and in target phrases.
+    content = "cat\tKatze\nDOG\t\u732b\tHund\na b\tx\u27e6y\u27e7\n\u732b\tcat\n"
+    glossary = Glossary.parse(content.splitlines(), "terms.tsv", ignore_case=True)
+    lines = ["cat dog", "\u732bdog\u27fc  cat", " (cat) a b.", "\u27e6a b\u27e7", "A cat. " * 40]
+    by_hand = [annotation.annotate_source(line, glossary) for line in lines]
+    options = SearchOptions(beam_size=1)  # terms are no constraints of the search
+    found = translator.translate(lines, options, terminology=glossary)
+    expected = translator.translate(by_hand, options)
+    assert [one.text for one in found[:-1]] == [one.text for one in expected[:-1]]
+    assert found[-1].segment_count > 1
 
 
 def test_a_term_is_found_in_the_translation(translator: Translator) -> None:
@@ -126,9 +145,6 @@ def test_a_line_too_long_for_the_model_has_the_terms_of_its_segments(looping_bun
     assert count == len(translator.translate(line, options).hypotheses[0].segments) > 2
     assert all(phrase in found[0].text for phrase in ("Katze", "Hund"))
     assert found[1] == translator.translate("a cat", options, terminology=GLOSSARY)
-    with TranslationService(translator) as service:
-        futures = [service.submit(one, options, terminology=GLOSSARY) for one in (line, "a cat")]
-        assert [one.result().text for one in futures] == [one.text for one in found]
     with pytest.raises(OptionError, match="alternatives belong"):
         translator.translate(line, SearchOptions(alternatives=2), terminology=GLOSSARY)
 
@@ -186,11 +202,3 @@ def test_what_does_not_go_together(translator: Translator) -> None:
             translator.translate(LINES, terminology=GLOSSARY, **arguments)  # type: ignore[call-overload]
     with pytest.raises(OptionError, match=r"write Glossary\.read"):
         translator.translate(LINES, terminology="glossary.tsv")  # type: ignore[call-overload]
-
-
-def test_a_damaged_record_is_refused(annotated_bundle: Path, tmp_path: Path) -> None:
-    assert read_manifest(annotated_bundle).term_annotation == ANNOTATION
-    shutil.copy(annotated_bundle / "manifest.json", tmp_path)
-    edit(tmp_path, lambda value: value["term_annotation"].update(form="prepend"))
-    with pytest.raises(BundleError, match=r"term_annotation\.form"):
-        read_manifest(tmp_path)

@@ -13,8 +13,6 @@ from support.bad_bundles import edit
 from translate_trt.runtime import (
     Glossary,
     SearchOptions,
-    Translation,
-    TranslationService,
     Translator,
 )
 from translate_trt.runtime.errors import InputError, OptionError
@@ -59,52 +57,6 @@ def test_lines_and_streams(translator: Translator) -> None:
     assert translator.translate(lines[0], markup="html").text == found[0].text
 
 
-def said(translations: list[Translation]) -> list[tuple[int, list[str]]]:
-    return [(one.sentence_count, [h.text for h in one.hypotheses]) for one in translations]
-
-
-def test_a_service_translates_as_the_translator_does(translator: Translator) -> None:
-    # The model copies no placeholder: its lines are searched for twice.
-    lines = ["The <b>cat</b> runs, {name}.", "", "<br>", "a <code>tree</code>"] * 3
-    options = SearchOptions(beam_size=3, num_hypotheses=2)
-    glossary = Glossary([Entry("cat", ("Haus",))])
-    with TranslationService(translator, capacity=len(lines)) as service:
-        request = service.new_request()
-        futures = [service.submit(line, options, request=request, markup="html") for line in lines]
-        found = [one.result(60) for one in futures]
-        assert said(found) == said(translator.translate(lines, options, markup="html"))
-        (plain,) = translator.translate(lines[:1], markup="text", terminology=glossary)
-        (of_service,) = [service.submit(lines[0], markup="text", terminology=glossary).result(60)]
-        assert said([of_service]) == said([plain])
-        assert of_service.hypotheses[0].terms == plain.hypotheses[0].terms != ()
-        page = service.submit_document(PAGE, options, split_sentences=False, markup="html")
-        expected = translator.translate_document(
-            PAGE, options, split_sentences=False, markup="html"
-        )
-        assert said([page.result(60)]) == said([expected])
-        assert service.statistics().waiting == 0
-
-
-def test_a_service_refuses_what_the_translator_refuses(translator: Translator) -> None:
-    with TranslationService(translator, capacity=1) as service:
-        for line, more in (
-            ("a", {"markup": "sgml"}),
-            ("<b>", {"markup": "xml"}),
-            ("a", {"markup": "html", "alignments": True}),
-            ("a", {"markup": "html", "target_prefix": "b"}),
-            ("a", {"markup": "html", "target_prefix": [5]}),
-            ("a", {"markup": "html", "constraints": ["b"]}),
-            ("a", {"markup": "html", "score": True}),
-            ([5, 6], {"markup": "html"}),
-        ):
-            with pytest.raises((InputError, OptionError), match=r"markup|XML"):
-                service.submit(line, **more)  # type: ignore[arg-type]
-        with pytest.raises(OptionError, match="unwrap"):
-            service.submit_document("a", unwrap=True, markup="html")
-        with pytest.raises(InputError, match="text 1"):
-            service.submit_document(b"a")  # type: ignore[arg-type]
-
-
 def test_sentences_of_a_block(translator: Translator) -> None:
     pytest.importorskip("sentencex")
     pytest.importorskip("langcodes")
@@ -112,12 +64,6 @@ def test_sentences_of_a_block(translator: Translator) -> None:
     found = translator.translate_document(page, markup="xml")
     assert tags(found.text) == tags(page)
     assert found.segment_count == 2
-    with TranslationService(translator) as service:
-        of_service = service.submit_document(page, markup="xml").result(60)
-        assert said([of_service]) == said([found])
-        text = "- The cat runs.\n\n  A dog sleeps. A tree.\n"
-        of_text = service.submit_document(text).result(60)
-        assert said([of_text]) == said([translator.translate_document(text)])
 
 
 def test_errors(translator: Translator, compiled_bundle: Path, tmp_path: Path) -> None:
@@ -125,10 +71,6 @@ def test_errors(translator: Translator, compiled_bundle: Path, tmp_path: Path) -
         translator.translate(["a", "<b>"], markup="xml")
     with pytest.raises(InputError, match=r"text 1.*XML"):
         translator.translate_document(["<b>"], markup="xml", split_sentences=False)
-    with TranslationService(translator) as service:
-        for submit in (service.submit, service.submit_document):
-            with pytest.raises(InputError, match=r"row 7.*XML"):
-                submit("<b>", markup="xml", name="row 7")
     # A text is named, and not the blocks that it is cut into.
     with pytest.raises(OptionError, match="beam_size is 1"):
         translator.translate(

@@ -156,18 +156,6 @@ def test_a_linked_bundle(triton: Callable[..., Result], tmp_path: Path) -> None:
     assert not (tmp_path / "repo/translation/1/bundle").exists()
 
 
-def test_a_bundle_is_not_linked_from_where_it_goes_away(tmp_path: Path, make_bundle: Any) -> None:
-    make_bundle("bundle")
-    inside = tmp_path / "repo/bundle"
-    inside.parent.mkdir()
-    (tmp_path / "bundle").rename(inside)
-    given = ["triton", inside, "--output", tmp_path / "repo", "--link", "--force"]
-    result = CliRunner().invoke(main, list(map(str, given)))
-    assert result.exit_code == 1
-    assert "would replace" in result.stderr
-    assert (inside / "manifest.json").exists()
-
-
 def test_notes_in_a_repository_are_not_deleted(
     triton: Callable[..., Result], tmp_path: Path
 ) -> None:

@@ -1,4 +1,4 @@
-"""Text without letters, and addresses: unchanged through every front end."""
+"""Text without letters, and addresses: unchanged."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from translate_trt.runtime import (
     Glossary,
     SearchOptions,
     Translation,
-    TranslationService,
     Translator,
 )
 from translate_trt.runtime.errors import OptionError
@@ -58,9 +57,6 @@ def test_lines_among_others(translator: Translator) -> None:
     assert alignment is not None
     assert alignment.pairs() == [(0, 0), (1, 1), (2, 2)]
     assert translator.words(found[0].hypotheses[0]) == []
-    with TranslationService(translator, capacity=1) as service:
-        of_service = [service.submit(line, options).result(60) for line in lines]
-    assert [one.text for one in of_service] == [one.text for one in found]
 
 
 def test_the_model_translates_what_is_asked_for(translator: Translator) -> None:
@@ -81,8 +77,6 @@ def test_the_model_translates_what_is_asked_for(translator: Translator) -> None:
     assert [one.segment_count for one in mixed] == [1, 0]
     mixed = translator.translate([line, line], options, constraints=[[], ["Haus"]])
     assert [one.segment_count for one in mixed] == [0, 1]
-    with TranslationService(translator) as service:
-        assert service.submit(line, translate_all=True).result(60).segment_count == 1
     with pytest.raises(OptionError, match="translate_all"):
         translator.translate(line, markup="html", translate_all=True)
 

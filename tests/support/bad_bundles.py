@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from translate_trt.runtime.bundle.manifest import FORMAT_VERSION
+from translate_trt.runtime.bundle.term_annotation import TermAnnotation
 
 Change = Callable[[dict[str, Any]], object]
 
@@ -251,6 +252,14 @@ BAD_PATHS = (
     "./a",
     "a\0b",
 )
+BAD_ANNOTATIONS: tuple[dict[str, object], ...] = (
+    {"form": "prepend"},
+    {"symbols": ["a", "b"]},
+    {"symbols": ["a", "b", " "]},
+    {"symbols": ["a", "b", "b"]},
+    {"symbols": ["a", "b", "cd"]},
+    {"symbols": "abc"},
+)
 STEP = "targets/onnx-fp32/step.onnx"
 
 
@@ -291,6 +300,14 @@ BAD_BUNDLES = (
     *(
         _edited(f"prompt.{name} {value!r:.40}", _prompt(name, value), message)
         for name, value, message in BAD_PROMPTS
+    ),
+    *(
+        _edited(
+            f"term_annotation {damage}",
+            lambda m, d=damage: m.update(term_annotation=TermAnnotation().to_json() | d),
+            rf"term_annotation\.{next(iter(damage))}",
+        )
+        for damage in BAD_ANNOTATIONS
     ),
     _edited("no targets", lambda m: m.update(targets={}), "'targets' is empty"),
     *(

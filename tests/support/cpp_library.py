@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -114,6 +115,40 @@ class Library:
             check=False,
         )  # fmt: skip
 
+    def installed(self, name: str) -> Path:
+        """Return the path of an installed file of that name."""
+        assert self.prefix is not None
+        (found,) = self.prefix.glob(f"lib*/**/{name}")
+        return found
+
+    def compile_c(
+        self, code: str, package: str = "translate_trt", place: Path | None = None
+    ) -> Path:
+        """Compile a strict C99 program with the flags of pkg-config; skip without a compiler.
+
+        It looks for the library in `place`, or in the installation's folder.
+        """
+        compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+        if compiler is None or shutil.which("pkg-config") is None:
+            pytest.skip("there is no C compiler, or no pkg-config")
+        folder = self.installed(f"{package}.pc").parent
+        environment = {**self.environment(), "PKG_CONFIG_PATH": str(folder)}
+        flags = subprocess.run(
+            ["pkg-config", "--cflags", "--libs", package], env=environment, capture_output=True,
+            text=True, check=True,
+        ).stdout.split()  # fmt: skip
+        assert self.prefix is not None
+        source, program = self.prefix / "program.c", self.prefix / "program"
+        source.write_text(code)
+        strict = ["-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror"]
+        rpath = f"-Wl,-rpath,{place or folder.parent}"
+        done = subprocess.run(
+            [compiler, *strict, source, "-o", program, *flags, rpath], env=environment,
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return program
+
     def probe(self, name: str = "translate_trt_probe", **environment: str) -> Probe:
         """Start a program that answers requests: the probe, which translates, or another one."""
         command = [*self._start(), self.folder / "tests" / name]
@@ -126,6 +161,23 @@ class Library:
             return []
         permitted = subprocess.run([*command, "true"], capture_output=True, check=False)
         return command if permitted.returncode == 0 else []
+
+
+def exported(path: Path) -> set[str]:
+    """Return the names that a library exports; skip without nm."""
+    if shutil.which("nm") is None:
+        pytest.skip("there is no nm")
+    done = subprocess.run(
+        ["nm", "-D", "--defined-only", path], capture_output=True, text=True, check=True
+    )
+    names = {line.split()[-1].partition("@")[0] for line in done.stdout.splitlines()}
+    return names - {"TRANSLATE_TRT_0"}
+
+
+def declared(*headers: Path) -> set[str]:
+    """Return the functions that headers declare."""
+    text = "".join(header.read_text() for header in headers)
+    return set(re.findall(r"^TT_API [\w *]+?(tt_\w+)\(", text, re.MULTILINE))
 
 
 class Probe:

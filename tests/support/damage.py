@@ -1,8 +1,4 @@
-"""Damaged bundles with valid hashes, so that the damage reaches the readers of the files.
-
-Run as a program, it is Python's runtime behind a pipe: a request in JSON on each line of standard
-input, what came of it on standard output. So a crash ends that process, and not the test.
-"""
+"""Damaged bundles with valid hashes, so that the damage reaches the readers of the files."""
 
 from __future__ import annotations
 
@@ -10,7 +6,6 @@ import hashlib
 import json
 import os
 import random
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -139,25 +134,3 @@ def _spoiled(content: bytes, rng: random.Random) -> bytes:
         if not data:
             data += b"\0"
     return bytes(data)
-
-
-def _answer(request: dict[str, Any]) -> list[str]:
-    """Return the outcome of translating a few lines with a bundle in Python."""
-    from translate_trt.runtime import SearchOptions, TranslateTrtError, Translator
-
-    try:
-        translator = Translator(request["bundle"], threads=1)
-        translator.translate(request["lines"], SearchOptions(**request["options"]))
-    except TranslateTrtError as error:
-        return [type(error).__name__, str(error)]
-    except Exception as error:
-        return ["raw", f"{type(error).__name__}: {error}"]
-    return ["fine", ""]
-
-
-if __name__ == "__main__":
-    # Libraries may write to standard output themselves.
-    with os.fdopen(os.dup(1), "w") as answers:
-        os.dup2(2, 1)
-        for line in sys.stdin:
-            print(json.dumps(_answer(json.loads(line))), file=answers, flush=True)

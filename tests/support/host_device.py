@@ -110,13 +110,11 @@ class HostDevice:
         copied_out: bytes of every copy to the host.
         launches: of engines, those inside a capture too.
         eager: do what is asked for at once.
-        refuse_capture: fail each capture, as an engine that allocates memory does.
         capacity: bytes it has.
     """
 
     engines: StandInEngines
     eager: bool = False
-    refuse_capture: bool = False
     capacity: int = 1 << 40
     counts: Counter[str] = field(default_factory=Counter)
     copied_out: list[int] = field(default_factory=list)
@@ -161,8 +159,6 @@ class HostDevice:
     def end_capture(self) -> Callable[[], None]:
         assert self.capturing is not None
         captured, self.capturing = self.capturing, None
-        if self.refuse_capture:
-            raise BackendError("operation not permitted when stream is capturing.")
         return lambda: self.replay(captured)
 
     def replay(self, captured: Sequence[Callable[[], None]]) -> None:

@@ -1,6 +1,6 @@
 """Kill writing commands at each system call that changes a file, and check what remains.
 
-    python tests/support/killed_writers.py NAME DIRECTORY TOKENIZER CHECKPOINT BUNDLE [--everywhere]
+    python -m support.killed_writers NAME DIRECTORY TOKENIZER  # in tests/
 
 A writer is forked for each step, which is a call that creates, renames, syncs or removes something,
 and ends itself by SIGKILL there. This process has one thread and does no more than fork and wait,
@@ -18,7 +18,6 @@ import shutil
 import signal
 import sys
 import traceback
-import types
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -115,22 +114,20 @@ def _names(directory: Path) -> list[str]:
     return sorted(path.relative_to(directory).as_posix() for path in directory.rglob("*"))
 
 
-def _spread(numbers: Sequence[int], most: int) -> set[int]:
-    """Choose at most `most` evenly spread numbers, including the first and the last."""
-    if len(numbers) <= most:
-        return set(numbers)
-    return {numbers[round(i * (len(numbers) - 1) / (most - 1))] for i in range(most)}
-
-
 def _choose(steps: Sequence[str]) -> list[int]:
-    """Return the numbers of the steps to kill at, from 1."""
+    """Return the numbers of the steps to kill at, from 1: all near renames, and some others."""
     renames = {i for i, name in enumerate(steps, start=1) if name in _RENAMES}
-    near = {number for i in renames for number in (i, i + 1) if number <= len(steps)}
+    near = [number for number in range(1, len(steps) + 1) if {number, number - 1} & renames]
     others = [number for number in range(1, len(steps) + 1) if number not in near]
-    return sorted(_spread(sorted(near), MOST_AT_RENAMES) | _spread(others, MOST_ELSEWHERE))
+    return sorted({*_spread(near, MOST_AT_RENAMES), *_spread(others, MOST_ELSEWHERE)})
 
 
-def run(writer: Writer, directory: Path, everywhere: bool = False) -> dict[str, Any]:
+def _spread(numbers: Sequence[int], most: int) -> Sequence[int]:
+    """Return at most `most` evenly spread numbers, including the last."""
+    return numbers[:: -((len(numbers) - 1) // most + 1)]
+
+
+def run(writer: Writer, directory: Path) -> dict[str, Any]:
     """Kill the writer at its steps and run it again; return what it left, by version.
 
     Raises:
@@ -145,7 +142,7 @@ def run(writer: Writer, directory: Path, everywhere: bool = False) -> dict[str, 
     shutil.copytree(old, work, symlinks=True)
     steps = _in_child(lambda: writer.write(work, "new"), steps=True)
     assert _names(work) == _names(new)
-    chosen = _choose(steps) if not everywhere else list(range(1, len(steps) + 1))
+    chosen = _choose(steps)
     found = {"old": 0, "new": 0}
     for number, at in enumerate(chosen):
         shutil.rmtree(work)
@@ -154,7 +151,7 @@ def run(writer: Writer, directory: Path, everywhere: bool = False) -> dict[str, 
         left = _in_child(lambda: writer.version(work))
         assert left in found, f"killed at step {at}: {left}"
         found[left] += 1
-        if everywhere or number % 3 == 0:
+        if number % 3 == 0:
             _in_child(lambda: writer.write(work, "new"))
             again = _in_child(lambda: writer.version(work))
             assert again == "new", f"run again after a kill at step {at}: {again}"
@@ -166,7 +163,7 @@ def run(writer: Writer, directory: Path, everywhere: bool = False) -> dict[str, 
 # ---- writers ----
 
 
-def translate(*_: Path) -> Writer:
+def translate(tokenizer: Path) -> Writer:
     from translate_trt.runtime.cli.output import open_output
 
     def write(directory: Path, version: str) -> None:
@@ -185,110 +182,23 @@ def translate(*_: Path) -> Writer:
     return Writer(write, version)
 
 
-def export(tokenizer: Path, checkpoint: Path, bundle: Path) -> Writer:
-    import onnx_ir as ir
+def directory(tokenizer: Path) -> Writer:
+    """Writer of a directory of several files, as of bundles, checkpoints and repositories."""
+    from translate_trt.runtime.io.atomic_files import new_directory
+    from translate_trt.runtime.io.outputs import Kind
 
-    from translate_trt.export.build_options import BuildOptions
-    from translate_trt.export.compile import Compiler, compile_bundle
-    from translate_trt.runtime.bundle.manifest import read_manifest, verify_files
-    from translate_trt.train.checkpoint import open_checkpoint
-
-    def graphs(self: Compiler, name: str) -> dict[str, ir.Model]:
-        self.reports[name] = []
-        files = read_manifest(bundle).target(name).files
-        return {role: ir.load(file.locate(bundle)) for role, file in files.items()}
-
-    Compiler.graphs = graphs  # type: ignore[method-assign]
+    names = ("manifest.json", "one/weights", "other/weights")
+    kind = Kind("thing", "translate-trt make", lambda path: list(names))
 
     def write(directory: Path, version: str) -> None:
-        source = dataclasses.replace(open_checkpoint(checkpoint), source_language=version)
-        options = BuildOptions(("onnx-fp32",))
-        compile_bundle(source, directory / "bundle", options, force=True)
+        with new_directory(directory / "thing", force=True, kind=kind) as work:
+            for name in names:
+                (work / name).parent.mkdir(exist_ok=True)
+                (work / name).write_text(version)
 
     def version(directory: Path) -> str:
-        manifest = read_manifest(directory / "bundle")
-        verify_files(directory / "bundle", manifest, "onnx-fp32")
-        return str(manifest.source_language)
-
-    return Writer(write, version)
-
-
-def triton(tokenizer: Path, checkpoint: Path, bundle: Path) -> Writer:
-    from translate_trt.runtime.bundle.manifest import read_manifest, verify_files
-    from translate_trt.runtime.serve.triton.repository import write_repository
-    from translate_trt.runtime.serve.triton.serving_options import ServerOptions
-
-    def write(directory: Path, version: str) -> None:
-        options = ServerOptions(name=version)
-        write_repository(bundle, "onnx-fp32", directory / "repository", options, force=True)
-
-    def version(directory: Path) -> str:
-        (model,) = json.loads((directory / "repository/repository.json").read_text())["models"]
-        copied = directory / "repository" / model / "1" / "bundle"
-        verify_files(copied, read_manifest(copied), "onnx-fp32")
-        return str(model)
-
-    return Writer(write, version)
-
-
-def verify(tokenizer: Path, checkpoint: Path, bundle: Path) -> Writer:
-    # Importing it starts a thread, and nothing is translated here.
-    sys.modules["onnxruntime"] = types.ModuleType("onnxruntime")
-    from translate_trt.export.verify import parity
-    from translate_trt.runtime.bundle.manifest import locked_manifest, read_manifest, verify_files
-
-    def write(directory: Path, version: str) -> None:
-        out = directory / "bundle"
-        if not out.exists():
-            shutil.copytree(bundle, out)
-        entry = read_manifest(out).target("onnx-fp32")
-        sentences = {"old": 1, "new": 2}[version]  # more of them are stronger evidence
-        found = parity.Parity(
-            sentences,
-            100.0,
-            0.0,
-            1.0,
-            1.0,
-            0.0,
-            (0.0, 0.0),
-            "",
-            1.0,
-            1.0,
-            4,
-            0.6,
-            "",
-            True,
-            (),
-            0.0,
-            0.0,
-        )
-        with locked_manifest(out):
-            parity._record(out, [entry], {"onnx-fp32": found})
-
-    def version(directory: Path) -> str:
-        manifest = read_manifest(directory / "bundle")
-        verify_files(directory / "bundle", manifest, "onnx-fp32")
-        evidence = manifest.target("onnx-fp32").parity
-        assert evidence is not None
-        return ["old", "new"][evidence["sentences"] - 1]
-
-    return Writer(write, version)
-
-
-def import_(tokenizer: Path, checkpoint: Path, bundle: Path) -> Writer:
-    from translate_trt.train.checkpoint import DecodingDefaults, open_checkpoint, save_imported
-
-    models = tokenizer.read_bytes(), tokenizer.read_bytes()
-
-    def write(directory: Path, version: str) -> None:
-        model = open_checkpoint(checkpoint).load_model()
-        origin, out = {"imported_from": "a test"}, directory / "checkpoint"
-        save_imported(out, model, models, origin, DecodingDefaults(version), force=True)
-
-    def version(directory: Path) -> str:
-        found = open_checkpoint(directory / "checkpoint")
-        found.load_model()
-        return str(found.source_language)
+        (one,) = {(directory / "thing" / name).read_text() for name in names}
+        return one
 
     return Writer(write, version)
 
@@ -329,7 +239,7 @@ def _prepare(directory: Path, tokenizer: Path, version: str) -> None:
         module.prepare(wanted, directory, 1, force=True)
 
 
-def data_prepare(tokenizer: Path, checkpoint: Path, bundle: Path) -> Writer:
+def data_prepare(tokenizer: Path) -> Writer:
     from translate_trt.train.data.token_files import open_prepared
 
     def write(directory: Path, version: str) -> None:
@@ -346,7 +256,7 @@ def data_prepare(tokenizer: Path, checkpoint: Path, bundle: Path) -> Writer:
     return Writer(write, version)
 
 
-def train(tokenizer: Path, checkpoint: Path, bundle: Path) -> Writer:
+def train(tokenizer: Path) -> Writer:
     import torch
     import torch._dynamo  # takes seconds, which each child would wait for at its first Adam
 
@@ -414,10 +324,9 @@ def train(tokenizer: Path, checkpoint: Path, bundle: Path) -> Writer:
     return Writer(write, version)
 
 
-def corpus(tokenizer: Path, checkpoint: Path, bundle: Path) -> Writer:
-    from translate_trt.runtime.line_request import LineRequest
+def corpus(tokenizer: Path) -> Writer:
+    from support.corpus import Upper
     from translate_trt.runtime.options import SearchOptions
-    from translate_trt.runtime.results import Hypothesis, TextHypothesis, Translation
     from translate_trt.runtime.serve.corpus.job import Job, open_job
     from translate_trt.runtime.serve.corpus.join import join_parts
     from translate_trt.runtime.serve.corpus.plan import find_inputs, plan
@@ -427,19 +336,13 @@ def corpus(tokenizer: Path, checkpoint: Path, bundle: Path) -> Writer:
     options, search = CorpusOptions(shard_lines=2), SearchOptions()
     names = ("a.txt", "b.txt")
 
-    class Marking:
+    class Marking(Upper):
         def __init__(self, version: str) -> None:
+            super().__init__()
             self.version = version
 
-        def request(self, lines: Any, options: SearchOptions, **_: Any) -> LineRequest:
-            return LineRequest(lines, options)
-
-        def translate_request(self, request: LineRequest) -> list[Translation]:
-            none = (Hypothesis((), 0.0, (0.0,)),)
-            return [
-                Translation((TextHypothesis(f"{self.version} {line}", 0.0, none),))
-                for line in request.lines
-            ]
+        def spell(self, line: str) -> str:
+            return f"{self.version} {line}"
 
     def write(directory: Path, version: str) -> None:
         given = directory.parent / "given"
@@ -474,18 +377,14 @@ def corpus(tokenizer: Path, checkpoint: Path, bundle: Path) -> Writer:
     return Writer(write, version)
 
 
-WRITERS: dict[str, Callable[..., Writer]] = {
+WRITERS: dict[str, Callable[[Path], Writer]] = {
     "translate": translate,
-    "export": export,
-    "triton": triton,
-    "verify": verify,
-    "import": import_,
+    "directory": directory,
     "data prepare": data_prepare,
     "train": train,
     "corpus": corpus,
 }
 
 if __name__ == "__main__":
-    everywhere = "--everywhere" in sys.argv
-    name, directory, *paths = (one for one in sys.argv[1:] if one != "--everywhere")
-    print(json.dumps(run(WRITERS[name](*map(Path, paths)), Path(directory), everywhere)))
+    name, place, vocabulary = sys.argv[1:]
+    print(json.dumps(run(WRITERS[name](Path(vocabulary)), Path(place))))

@@ -89,17 +89,10 @@ INLINE, BLOCK = ("b", "i", "a", "span"), ("p", "div", "ul", "li", "td")
 
 
 class Maker:
-    """Random documents whose tags have numbers; XML has no tags without ends.
+    """Random documents whose tags have numbers and ends, as HTML and XML have them."""
 
-    Args:
-        seed: Of the randomness.
-        markup: Kind of markup.
-        words: More words and tags; `%d` in a tag is its number.
-    """
-
-    def __init__(self, seed: int, markup: str, words: Sequence[str] = ()) -> None:
-        self.random, self.markup, self._words = random.Random(seed), markup, words
-        self.count = 0
+    def __init__(self, seed: int) -> None:
+        self.random, self.count = random.Random(seed), 0
 
     def number(self) -> int:
         """Return the next number of a tag."""
@@ -108,8 +101,6 @@ class Maker:
 
     def text(self) -> str:
         """Return words, with white space at the ends at times."""
-        if self._words and self.random.random() < 0.5:
-            return self._other_text()
         words = [
             self.random.choice(
                 ["cat", "dog,", "the", "A.", "x&amp;y", "&lt;", "don't", "日本", "é"]
@@ -121,12 +112,6 @@ class Maker:
         space = self.random.choice([" ", " ", "\n  "])
         edges = [self.random.choice(["", " "]) for _ in range(2)]
         return edges[0] + space.join(words) + edges[1]
-
-    def _other_text(self) -> str:
-        words = self.random.choices(self._words, k=self.random.randint(0, 5))
-        numbered = [word.replace('"%d"', f'"{self.number()}"') for word in words]
-        edges = [self.random.choice(["", " ", "\t", "\r\n"]) for _ in range(2)]
-        return edges[0] + self.random.choice([" ", "  ", "", " "]).join(numbered) + edges[1]
 
     def inline(self, depth: int) -> str:
         """Return text, or an element that is part of a sentence, of at most that depth."""
@@ -153,21 +138,14 @@ class Maker:
         return f'<{name} n="{number}">{inside}{between}</{name}>'
 
 
-def random_translator(chance: random.Random, most: int = 1) -> Translate:
+def random_translator(chance: random.Random) -> Translate:
     """Return a translator that shuffles, repeats and loses words.
 
     It aligns tokens of any size with anything.
-
-    Args:
-        chance: Source of randomness.
-        most: Maximum number of hypotheses.
     """
 
     def translate(texts: Sequence[str]) -> list[Translation]:
-        return [
-            Translation(tuple(anything(text) for _ in range(chance.randint(1, most))))
-            for text in texts
-        ]
+        return [Translation((anything(text),)) for text in texts]
 
     def anything(text: str) -> TextHypothesis:
         words = text.split()

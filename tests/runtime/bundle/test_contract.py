@@ -31,20 +31,6 @@ def test_the_encoder_gives_what_the_step_takes() -> None:
     assert len(DYNAMIC.encoder_outputs) == 1 + 2 * 2
 
 
-def test_names_are_unique_and_axes_are_letters_or_sizes() -> None:
-    for specs in (DYNAMIC.step_inputs, DYNAMIC.step_outputs, DYNAMIC.encoder_inputs):
-        assert len({spec.name for spec in specs}) == len(specs)
-        for spec in specs:
-            for axis in spec.axes:
-                assert isinstance(axis, int) or axis in ("N", "K", "S", "P", "B", "R", "D", "U")
-
-
-def test_attention_is_an_output_of_its_own() -> None:
-    with_attention = make_contract(2, 4, 8, 6, attention=True)
-    names = [spec.name for spec in with_attention.step_outputs]
-    assert names == [*(spec.name for spec in DYNAMIC.step_outputs), "attention"]
-
-
 def test_initial_state() -> None:
     state = DYNAMIC.initial_state(sentences=3, beams=2, start_token=7, slots=9)
     for spec in DYNAMIC.state:
@@ -61,18 +47,6 @@ def test_initial_state() -> None:
     assert state["slots"].tolist() == [[0, 1]] * 3
 
 
-def test_as_few_slots_as_a_step_needs() -> None:
-    state = DYNAMIC.initial_state(sentences=3, beams=2, start_token=7)
-    assert state["ancestry"].shape == (3, 2, 2)
-    assert state["self_key_1"].shape == (3, 4, 2, 8)
-
-
-@pytest.mark.parametrize("dtype", [np.float32])
-def test_a_masked_score_has_no_weight_at_all(dtype: type) -> None:
-    assert np.exp(dtype(MASKED) + dtype(100)) == 0.0
-    assert np.isfinite(dtype(MASKED) * 3)
-
-
 def test_caches_are_the_part_of_the_state_that_is_written_in_place() -> None:
     assert {spec.name for spec in DYNAMIC.caches} == {
         f"self_{what}_{layer}" for what in ("key", "value") for layer in range(2)
@@ -86,19 +60,6 @@ def test_caches_are_the_part_of_the_state_that_is_written_in_place() -> None:
     axes = {spec.name: spec.axes for spec in DYNAMIC.caches}
     assert axes["self_key_1"] == ("N", 4, "P", 8)
     assert axes["self_value_1"] == ("N", 4, "P", 6)
-
-
-def test_a_host_can_take_any_row_by_itself() -> None:
-    for specs in (DYNAMIC.step_inputs, DYNAMIC.step_outputs, STATIC.step_inputs):
-        for spec in specs:
-            assert spec.axes[0] == "N"
-
-
-def test_cross_attention_is_kept_per_sentence_and_not_per_beam() -> None:
-    specs = {spec.name: spec.axes for spec in DYNAMIC.encoder_outputs}
-    assert specs["cross_key_1"] == ("N", 4, "S", 8)
-    assert specs["cross_value_1"] == ("N", 4, "S", 6)
-    assert not any("K" in axes for axes in specs.values())
 
 
 STATIC = make_contract(2, 4, 8, 6, layout=GraphLayout(beams=3, slots=12, cache_type="float16"))

@@ -65,6 +65,21 @@ def lines_of(content: bytes, name: str = "in.txt") -> list[str]:
     return list(read_lines(io.BytesIO(content), name))
 
 
+class Dribble(io.RawIOBase):
+    """Pipe that delivers single bytes."""
+
+    def __init__(self, content: bytes) -> None:
+        self._left = content
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        count = min(len(buffer), 1, len(self._left))
+        buffer[:count], self._left = self._left[:count], self._left[count:]
+        return count
+
+
 # ---- names and first bytes ----
 
 
@@ -72,6 +87,7 @@ def test_suffixes() -> None:
     assert compression_for("a.txt.gz") is GZIP
     assert compression_for("dir.gz/a.zst") is ZSTD
     assert compression_for("dir.gz/a.txt") is compression_for("gz") is None
+    assert compressor_for("a.txt") is None
     assert [uncompressed_name(f"a.en{end}") for end in (".gz", ".zst", "")] == ["a.en"] * 3
 
 
@@ -117,7 +133,10 @@ def test_lines_of_a_compressed_file(name: str, content: bytes, tmp_path: Path) -
     assert lines_of(pack(name, content)) == expected
     half = len(content) // 2
     frames = [content[:half], b"", content[half:]]  # as `cat a.gz b.gz` makes
-    assert lines_of(b"".join(pack(name, part) for part in frames)) == expected
+    packed = b"".join(pack(name, part) for part in frames)
+    assert lines_of(packed) == expected
+    pipe = io.BufferedReader(Dribble(packed))
+    assert list(read_lines(pipe, "standard input")) == expected
     (tmp_path / "a").write_bytes(pack(name, content))
     assert count_lines(str(tmp_path / "a")) is None
 
@@ -196,10 +215,6 @@ def test_compressed_content_is_read_by_others(name: str, content: bytes) -> None
     else:
         assert zstd.get_frame_info(packed).dictionary_id == 0
         assert packed[4] & 0b100  # has a checksum
-
-
-def test_names_without_a_suffix_are_not_compressed() -> None:
-    assert compressor_for("a.txt") is None
 
 
 # ---- without the library ----

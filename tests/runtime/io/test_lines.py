@@ -13,7 +13,6 @@ import threading
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -102,18 +101,9 @@ def test_invalid_utf8_is_replaced_and_told_once(caplog: pytest.LogCaptureFixture
     first, count = (record.getMessage() for record in caplog.records)
     assert "in.txt, line 2:" in first
     assert "3 lines" in count
-
-
-def test_one_invalid_line_needs_no_count(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.WARNING, "translate_trt")
-    assert lines_of(b"\xff\nok\n") == ["\ufffd", "ok"]
-    assert [record.getMessage().split(":")[0] for record in caplog.records] == ["in.txt, line 1"]
-
-
-def test_valid_text_is_read_without_a_word(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.DEBUG, "translate_trt")
-    lines_of("ü\ufffd\n".encode())
-    assert not caplog.records
+    caplog.clear()
+    assert lines_of("\ufffd\n".encode() + b"\xff\n") == ["\ufffd", "\ufffd"]
+    assert len(caplog.records) == 1  # one line needs no count
 
 
 def test_a_pipe_gives_each_line_as_it_comes() -> None:
@@ -139,30 +129,6 @@ class Failing(io.RawIOBase):
 def test_a_read_that_fails_names_the_file() -> None:
     with pytest.raises(InputError, match=r"in\.txt"):
         list(read_lines(io.BufferedReader(Failing()), "in.txt"))
-
-
-class Dribble(io.RawIOBase):
-    """Pipe that delivers single bytes."""
-
-    def __init__(self, content: bytes) -> None:
-        self._left = content
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        count = min(len(buffer), 1, len(self._left))
-        buffer[:count], self._left = self._left[:count], self._left[count:]
-        return count
-
-
-@pytest.mark.parametrize(("content", "expected"), CASES.values(), ids=CASES)
-def test_what_is_compressed_has_the_same_lines(content: bytes, expected: list[str]) -> None:
-    assert lines_of(gzip.compress(content)) == expected
-    halves = gzip.compress(content[:3]) + gzip.compress(content[3:])  # as `cat a.gz b.gz` makes
-    assert lines_of(halves) == expected
-    pipe = io.BufferedReader(Dribble(gzip.compress(content)))
-    assert list(read_lines(pipe, "standard input")) == expected
 
 
 def test_lines_of_a_compressed_pipe_are_not_held_back() -> None:
@@ -192,11 +158,6 @@ def test_damaged_gzip(content: bytes, tmp_path: Path) -> None:
     path.write_bytes(content)
     with pytest.raises(InputError, match=r"in\.gz"):
         list(read_parallel(path, path))
-
-
-def test_a_file_named_gz_that_is_none() -> None:
-    with pytest.raises(InputError, match="gzip file"):
-        list(read_lines(io.BytesIO(b"text\n"), "in.gz"))
 
 
 TEXT = "Ein Haus.\nÜber uns\n"
@@ -238,12 +199,6 @@ def test_other_archives_are_refused(content: bytes, program: str) -> None:
         lines_of(content)
 
 
-def test_lines_that_cannot_be_counted(tmp_path: Path) -> None:
-    path = tmp_path / "a.txt"
-    path.write_bytes(gzip.compress(b"a\nb\n"))
-    assert count_lines(str(path)) is None
-
-
 def test_inputs_that_cannot_be_opened(tmp_path: Path) -> None:
     for check in (check_input, open_input):
         with pytest.raises(InputError, match="file"):
@@ -263,10 +218,7 @@ def test_chunks_keep_every_line_in_order(split: object, count: int) -> None:
     parts = list(split(iter(range(count)), 3))  # type: ignore[operator]
     assert [line for part in parts for line in part] == list(range(count))
     assert all(1 <= len(part) <= 3 for part in parts)
-
-
-def test_chunks_of_a_file_are_full() -> None:
-    assert list(chunks(range(5), 2)) == [[0, 1], [2, 3], [4]]
+    assert split is available_chunks or all(len(part) == 3 for part in parts[:-1])
 
 
 def test_available_lines_come_before_the_last_is_written() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import logging
 import shutil
 import sys
@@ -160,22 +159,6 @@ def test_the_same_as_onnx_runtime(
     ]
 
 
-def test_prefixes_workers_and_one_sentence(
-    library: None, bundle: Path, reference: Translator
-) -> None:
-    translator = Translator(
-        bundle, "torch-fp32", threads=1, device="cpu", workers=2, batch_tokens=64
-    )
-    sources = random_sources(12)
-    prefixes = [[5, 6, 7, 8, 9][: index % 6] for index in range(len(sources))]
-    found = translator.translate_ids(sources, SEARCH, prefixes)
-    assert_same(found, reference.translate_ids(sources, SEARCH, prefixes))
-    assert_same(
-        translator.translate_ids(sources[2:3], SEARCH),
-        reference.translate_ids(sources[2:3], SEARCH),
-    )
-
-
 def test_all_options_are_the_same_as_with_onnx_runtime(
     library: None, counts: dict[str, int], all_options_bundle: Path
 ) -> None:
@@ -295,19 +278,6 @@ def test_the_command_line(
     assert "KIND_GPU" in config.read_text(encoding="utf-8")
     run("triton", str(bundle), *flags, "--output", str(repository), "--force")
     assert "KIND_CPU" in config.read_text(encoding="utf-8")
-
-
-@pytest.mark.slow
-def test_bench(library: None, bundle: Path, tmp_path: Path) -> None:
-    text = tmp_path / "text.en"
-    text.write_text("the cat runs.\n" * 3, encoding="utf-8")
-    done = CliRunner().invoke(
-        main,
-        ["bench", "--bundle", str(bundle), "--target", "torch-fp32", "--device", "cpu", "--rounds",
-         "1", "--cores", "1", "--json", str(text)],
-    )  # fmt: skip
-    assert done.exit_code == 0, done.output
-    assert json.loads(done.stdout)[0]["target"] == "torch-fp32"
 
 
 def test_verify_runs_it_on_the_cpu_and_says_so(

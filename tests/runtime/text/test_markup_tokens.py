@@ -170,7 +170,7 @@ def test_encoding(check: MarkupCheck, markup: str, expected: str) -> None:
 @given(seed=st.integers(0, 2**32), markup=st.sampled_from(["html", "xml"]))
 @settings(max_examples=1000, deadline=None, derandomize=True, database=None)
 def test_random_documents(check: MarkupCheck, seed: int, markup: str) -> None:
-    maker = Maker(seed, markup)
+    maker = Maker(seed)
     text = maker.block(1) if maker.random.random() < 0.5 else maker.inline(4)
     if markup == "xml":
         assert by_library(check, text) == by_expat(text) is not None
@@ -193,7 +193,7 @@ def fragment(numbers: random.Random) -> str:
 
 def content(numbers: random.Random) -> str:
     """Return a random content of an element."""
-    maker = Maker(numbers.randrange(2**32), "xml")
+    maker = Maker(numbers.randrange(2**32))
     text = maker.block(1) if numbers.random() < 0.5 else maker.inline(4)
     inserted = numbers.choice([
         "", "<![CDATA[a]b]]>", "<?p?>", "&e;", "&#x41;", "&#13;", "\r\n", "<e a='&e;'/>", "]]",
