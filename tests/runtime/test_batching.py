@@ -29,7 +29,3 @@ def test_a_sentence_over_the_budget_is_alone() -> None:
 def test_very_short_ones_do_not_pile_up() -> None:
     batches = length_sorted_batches([1] * 100, 80)
     assert max(map(len, batches)) == 80 // SMALLEST_COST
-
-
-def test_nothing() -> None:
-    assert length_sorted_batches([], 100) == []

@@ -7,7 +7,6 @@ tests of the loop.
 from __future__ import annotations
 
 import dataclasses
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +17,6 @@ from support.host_device import HostDevice, StandInEngines, violations, with_slo
 from support.static_bundles import BEAMS, static_bundle
 from support.translations import assert_same, random_sources, share_of_same
 
-from translate_trt.export.contract import GraphLayout, make_contract
 from translate_trt.runtime import native
 from translate_trt.runtime.backends.device import Engines
 from translate_trt.runtime.backends.engines import EngineRecord, Profile
@@ -256,18 +254,3 @@ def test_without_the_library(machine: Machine, without_library: None) -> None:
 def test_options_that_need_all_options_are_refused(machine: Machine) -> None:
     with pytest.raises(OptionError, match="disable_unk"):
         machine.translator().translate_ids([[7]], SearchOptions(disable_unk=True))
-
-
-def test_graphs_with_all_options_need_their_profiles(machine: Machine, tmp_path: Path) -> None:
-    bundle = tmp_path / "bundle"
-    shutil.copytree(machine.static("tensorrt-rtx-fp32"), bundle)
-    manifest = read_manifest(bundle)
-    ((name, entry),) = manifest.targets.items()
-    free = make_contract(1, 1, 1, 1, layout=GraphLayout(beams=entry.contract.beams))
-    assert free.marks
-    contract = dataclasses.replace(entry.contract, request=free.request)
-    changed = {name: dataclasses.replace(entry, contract=contract)}
-    write_manifest(bundle, dataclasses.replace(manifest, targets=changed))
-    machine.static = lambda target: bundle
-    with pytest.raises(BundleError, match="all options"):
-        machine.translator()

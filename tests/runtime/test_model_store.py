@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -198,31 +195,6 @@ def test_a_failed_installation_leaves_nothing(
         fail(force=True)
     assert installed_bundle(OPUS) == bundle
     assert [path.name for path in store.iterdir()] == [bundle.parent.name]
-
-
-def test_another_process_that_installs_the_model_is_named(
-    install: Callable[..., Path], store: Path
-) -> None:
-    code = (
-        "import sys\n"
-        "from translate_trt.runtime.model_changes import new_model\n"
-        f"with new_model({OPUS!r}):\n"
-        "    print('ready', flush=True)\n"
-        "    sys.stdin.read()\n"
-        "    raise SystemExit\n"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        env={**os.environ, VARIABLE: str(store)},
-    ) as other:  # fmt: skip
-        assert other.stdout is not None
-        assert other.stdin is not None
-        assert other.stdout.readline() == b"ready\n"
-        with pytest.raises(OutputError, match=f"process {other.pid} .* is writing to"):
-            install(OPUS)
-        assert installed_models() == []
-        other.stdin.close()
-    assert install(OPUS)
 
 
 def test_damaged_records_are_named(install: Callable[..., Path], store: Path) -> None:

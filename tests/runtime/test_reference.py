@@ -29,11 +29,11 @@ from support.scripted import (
 from support.translations import assert_same, bits, random_sources
 
 from translate_trt.export.contract import GraphLayout
-from translate_trt.runtime import TranslationService, Translator, native, reference
+from translate_trt.runtime import TranslationService, Translator, native
 from translate_trt.runtime.backends.onnxruntime import OnnxRuntimeGraphs
 from translate_trt.runtime.errors import BackendError, InputError, OptionError
 from translate_trt.runtime.options import SearchOptions
-from translate_trt.runtime.reference import Arrays, Batch, Reference, Sentence
+from translate_trt.runtime.reference import Arrays, Reference, Sentence
 from translate_trt.runtime.results import Hypothesis
 from translate_trt.runtime.text.glossary import Glossary
 from translate_trt.train.model import Transformer
@@ -163,72 +163,7 @@ def test_attention_of_those_alone_who_asked() -> None:
     assert first.attention.shape == (len(first.token_log_probs), 3)  # without the end symbol
 
 
-@LAYOUTS
-def test_who_is_done_waits_for_a_neighbour_however_long(layout: GraphLayout) -> None:
-    # The graphs refuse a position that a table of max_length has not.
-    def ends_at_once(tokens: tuple[int, ...]) -> NDArray[np.float32]:
-        logits = np.full(19, -9.0, np.float32)
-        logits[END] = 0.0
-        return logits
-
-    def never_ends(tokens: tuple[int, ...]) -> NDArray[np.float32]:
-        logits = np.full(19, -3.0, np.float32)
-        logits[END] = -90.0
-        logits += np.arange(19, dtype=np.float32) / 64
-        return logits
-
-    graphs = ScriptedGraphs([ends_at_once, never_ends], layout=layout)
-    sentences = [Sentence([4], (), OPTIONS), Sentence([5], (), OPTIONS)]
-    batch = Batch(graphs, graphs.contract, sentences, START, END)
-    while not batch.is_done:
-        batch.step()
-    before = [batch.hypotheses(row)[0] for row in range(2)]
-    assert graphs.steps == LONGEST
-    assert batch.lengths[0] < batch.lengths[1] == LONGEST
-    for _ in range(3):
-        batch.step()  # all are done; the rows are there still
-    after = [batch.hypotheses(row)[0] for row in range(2)]
-    assert [one.tokens for one in after] == [one.tokens for one in before]
-    assert [one.truncated for one in after] == [False, True]
-    assert after[0].tokens == ()
-
-
 # ---- caches that grow, slots that are used again ----
-
-
-def apart(tokens: tuple[int, ...]) -> NDArray[np.float32]:
-    """Every beam goes its own way from the first token on: nothing but that is shared."""
-    # All else is far behind, and no two ways to it are equally far.
-    logits = -60 - np.arange(19) / 100
-    if not tokens:
-        logits[5:17] = -np.arange(12) / 100
-    else:
-        logits[tokens[0]] = 0
-        logits[4] = -6 - tokens[0] - len(tokens) * 0.4
-        logits[END] = -20 - len(tokens) * 0.3
-    result: NDArray[np.float32] = logits - np.log(np.exp(logits).sum())
-    return result.astype(np.float32)
-
-
-def test_a_cache_that_grows_under_rows_of_different_needs(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Some need eight slots a step, the others few; some are done long before the others.
-    options = [
-        SearchOptions(beam_size=8, num_hypotheses=8, max_length=length, return_attention=True)
-        for length in (40, 25, 3)
-    ]
-    scripts = [apart if index % 2 == 0 else random_script(index, 19) for index in range(9)]
-    sentences = [Sentence([4 + index], (), options[index % 3]) for index in range(9)]
-    small = ScriptedGraphs(scripts)
-    found = translate(small, sentences)
-    assert_right(found, scripts, sentences)
-    sizes = list(dict.fromkeys(size[2] for size in small.sizes))
-    assert sizes[0] == 16
-    assert len(sizes) > 3
-    assert sizes[-1] < 1.5 * 8 * 41
-    monkeypatch.setattr(reference, "_slot_capacity", lambda needed: 8 * 41)
-    large = ScriptedGraphs(scripts)
-    assert_same(translate(large, sentences), found)
-    assert {size[2] for size in large.sizes} == {8 * 41}
 
 
 @pytest.mark.parametrize("beams", [4, 8])

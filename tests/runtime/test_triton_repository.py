@@ -123,6 +123,12 @@ def test_inputs_are_the_search_options(triton: Callable[..., Result], tmp_path: 
     assert "preferred_batch_size" not in config["dynamic_batching"][0]
 
 
+def test_a_linked_bundle(triton: Callable[..., Result], tmp_path: Path) -> None:
+    assert triton("--link").exit_code == 0
+    assert parameters(configuration(tmp_path / "repo"))["bundle"] == str(tmp_path / "bundle")
+    assert not (tmp_path / "repo/translation/1/bundle").exists()
+
+
 def test_several_instances_on_a_gpu_are_explained(
     triton: Callable[..., Result], tmp_path: Path
 ) -> None:
@@ -147,13 +153,6 @@ def test_an_engine_goes_to_gpus(
     assert "--device" in refused.stderr
     assert triton().exit_code == 0
     assert configuration(tmp_path / "repo")["instance_group"][0]["kind"] == ["KIND_GPU"]
-
-
-def test_a_linked_bundle(triton: Callable[..., Result], tmp_path: Path) -> None:
-    assert triton("--link").exit_code == 0
-    config = configuration(tmp_path / "repo")
-    assert parameters(config)["bundle"] == str(tmp_path / "bundle")
-    assert not (tmp_path / "repo/translation/1/bundle").exists()
 
 
 def test_notes_in_a_repository_are_not_deleted(

@@ -15,22 +15,6 @@ from translate_trt.runtime.bundle.fields import Fields
 DYNAMIC = make_contract(decoder_layers=2, heads=4, key_size=8, value_size=6)
 
 
-def test_what_a_step_hands_on_comes_back_in() -> None:
-    inputs = {spec.name: spec for spec in DYNAMIC.step_inputs}
-    outputs = {spec.name: spec for spec in DYNAMIC.step_outputs}
-    for spec in DYNAMIC.state:
-        assert inputs[spec.name].dtype == outputs[NEXT + spec.name].dtype
-        assert inputs[spec.name].axes == outputs[NEXT + spec.name].axes
-    assert set(outputs) == {NEXT + spec.name for spec in DYNAMIC.state} | {"parents", "full"}
-
-
-def test_the_encoder_gives_what_the_step_takes() -> None:
-    inputs = {spec.name: spec for spec in DYNAMIC.step_inputs}
-    for spec in DYNAMIC.encoder_outputs:
-        assert inputs[spec.name] == spec
-    assert len(DYNAMIC.encoder_outputs) == 1 + 2 * 2
-
-
 def test_initial_state() -> None:
     state = DYNAMIC.initial_state(sentences=3, beams=2, start_token=7, slots=9)
     for spec in DYNAMIC.state:
@@ -45,21 +29,6 @@ def test_initial_state() -> None:
     # Nothing was written: no slot is in a past, and the first step takes the first ones.
     assert (state["ancestry"] == MASKED).all()
     assert state["slots"].tolist() == [[0, 1]] * 3
-
-
-def test_caches_are_the_part_of_the_state_that_is_written_in_place() -> None:
-    assert {spec.name for spec in DYNAMIC.caches} == {
-        f"self_{what}_{layer}" for what in ("key", "value") for layer in range(2)
-    }
-    assert set(DYNAMIC.caches) < set(DYNAMIC.state)
-    # Their slots are what ancestry speaks of.
-    assert {spec.name for spec in DYNAMIC.state if "P" in spec.axes} == {
-        "ancestry",
-        *(spec.name for spec in DYNAMIC.caches),
-    }
-    axes = {spec.name: spec.axes for spec in DYNAMIC.caches}
-    assert axes["self_key_1"] == ("N", 4, "P", 8)
-    assert axes["self_value_1"] == ("N", 4, "P", 6)
 
 
 STATIC = make_contract(2, 4, 8, 6, layout=GraphLayout(beams=3, slots=12, cache_type="float16"))

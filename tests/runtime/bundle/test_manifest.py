@@ -42,21 +42,10 @@ def test_the_first_target_is_the_default(bundle: Path) -> None:
     assert manifest.target("onnx-int8").precision == "int8"
 
 
-def test_unknown_target_lists_those_there_are(bundle: Path) -> None:
-    with pytest.raises(BundleError, match=r"'tensorrt'.*onnx-fp32"):
-        verify_files(bundle, read_manifest(bundle), "tensorrt")
-
-
 def test_search_defaults(bundle: Path) -> None:
     edit(bundle, lambda m: m.update(search={"beam_size": 2, "length_penalty": 1}))
     options = read_manifest(bundle).search_options()
     assert (options.beam_size, options.length_penalty, options.min_length) == (2, 1, 0)
-
-
-def test_it_says_how_to_read_a_newer_one(bundle: Path) -> None:
-    edit(bundle, lambda m: m.update(format_version=m["format_version"] + 1))
-    with pytest.raises(BundleError, match="upgrade translate-trt"):
-        read_manifest(bundle)
 
 
 @pytest.mark.parametrize("bad", BAD_BUNDLES, ids=lambda bad: bad.name)
@@ -115,30 +104,14 @@ def test_hash_of_a_file_larger_than_a_block(tmp_path: Path) -> None:
         hash_file(tmp_path, "no")
 
 
-def test_untouched_files_pass(bundle: Path) -> None:
-    manifest = read_manifest(bundle)
-    for name in manifest.targets:
-        verify_files(bundle, manifest, name)
-
-
-@pytest.mark.parametrize("name", ["shared.spm", "targets/onnx-int8/step.onnx"])
-def test_missing_truncated_and_changed_files(bundle: Path, name: str) -> None:
-    manifest = read_manifest(bundle)
-    path = bundle / name
+def test_hashes_are_checked_on_request(bundle: Path) -> None:
+    """Sizes are checked always; BAD_BUNDLES are read with hashes."""
+    manifest, path = read_manifest(bundle), bundle / "shared.spm"
     content = path.read_bytes()
-
-    path.write_bytes(content[:-1])
-    with pytest.raises(BundleError, match=f"{len(content) - 1} bytes, .* {len(content)}"):
-        verify_files(bundle, manifest, "onnx-int8", hashes=False)
-
     path.write_bytes(bytes([content[0] ^ 1]) + content[1:])
     verify_files(bundle, manifest, "onnx-int8", hashes=False)
-    with pytest.raises(BundleError, match="SHA-256") as raised:
-        verify_files(bundle, manifest, "onnx-int8")
-    assert str(path) in str(raised.value)
-
-    path.unlink()
-    with pytest.raises(BundleError, match="is missing"):
+    path.write_bytes(content[:-1])
+    with pytest.raises(BundleError, match=f"{len(content) - 1} bytes, .* {len(content)}"):
         verify_files(bundle, manifest, "onnx-int8", hashes=False)
 
 

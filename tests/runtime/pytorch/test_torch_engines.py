@@ -256,30 +256,6 @@ def test_what_a_bundle_says(bundle: Path) -> None:
     assert needs_gpu(dataclasses.replace(fp32, engine={}), "cpu")
 
 
-def test_the_command_line(
-    library: None, bundle: Path, checkpoint: Checkpoint, tmp_path: Path, reference: Translator
-) -> None:
-    lines = ["the cat runs.", "a small dog sleeps."]
-    text = tmp_path / "text.en"
-    text.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-
-    def run(*arguments: str) -> str:
-        done = CliRunner().invoke(main, list(arguments))
-        assert done.exit_code == 0, done.output
-        return done.stdout
-
-    flags = ("--target", "torch-fp32", "--device", "cpu")
-    shown = run("translate", "--bundle", str(bundle), *flags, "--workers", "1", str(text))
-    assert shown.splitlines() == [line.text for line in reference.translate(lines)]
-    assert "torch, bf16" in run("info", str(bundle))
-    repository = tmp_path / "repository"
-    run("triton", str(bundle), "--target", "torch-fp16", "--output", str(repository))
-    (config,) = repository.glob("*/config.pbtxt")
-    assert "KIND_GPU" in config.read_text(encoding="utf-8")
-    run("triton", str(bundle), *flags, "--output", str(repository), "--force")
-    assert "KIND_CPU" in config.read_text(encoding="utf-8")
-
-
 def test_verify_runs_it_on_the_cpu_and_says_so(
     library: None, bundle: Path, checkpoint: Checkpoint, tmp_path: Path
 ) -> None:

@@ -9,7 +9,6 @@ from support.prompts import SOURCE
 
 from translate_trt.runtime.bundle.prompt import Prompt
 from translate_trt.runtime.options import SearchOptions
-from translate_trt.runtime.results import Hypothesis, TextHypothesis, Translation
 from translate_trt.runtime.text.documents import SplitText, TextSplitter
 from translate_trt.runtime.text.sentences import SentenceRules
 
@@ -164,17 +163,6 @@ def test_a_language_code_holds_for_its_line_of_a_document() -> None:
     )
     assert split.sentences == (">>deu<< One.", ">>deu<< Two.", ">>nld<< Three.", "Four.")
     assert "".join(split.separators) == " \n\n\n\n\n"
-
-
-def translation(*texts: str, score: float) -> Translation:
-    return Translation(
-        tuple(
-            TextHypothesis(
-                text, score - rank, (Hypothesis((rank,), score - rank, (score,), text == "cut"),)
-            )
-            for rank, text in enumerate(texts)
-        )
-    )
 
 
 @pytest.mark.parametrize("unwrap", [False, True])

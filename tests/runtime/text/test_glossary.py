@@ -67,13 +67,9 @@ def test_a_compressed_file_is_read(tmp_path: Path) -> None:
         (b"", "has no entries"),
         (b"\xef\xbb\xbf", "has no entries"),
         ("car\tAuto\n".encode("utf-16"), "is not text in UTF-8"),
-        ("car\tAuto\n".encode("utf-16-le"), "is not text in UTF-8"),
-        ("car\tAuto\n".encode("utf-16-be"), "is not text in UTF-8"),
-        ("car\tAuto\n".encode("utf-32"), "is not text in UTF-8"),
-        (b"car\tAuto\n\0c\0a\0t\0\t\n", "is not text in UTF-8"),
         (b"\xfd7zXZ\0", "is compressed with xz"),
     ],
-    ids=range(13),
+    ids=range(9),
 )
 def test_errors_name_file_and_line(tmp_path: Path, content: bytes, message: str) -> None:
     path = tmp_path / "glossary.tsv"
@@ -188,24 +184,7 @@ def brute_force(phrases: set[str], text: str, ignore_case: bool) -> list[tuple[i
 @pytest.mark.parametrize("ignore_case", [False, True])
 def test_matches_equal_those_of_a_brute_force_search(ignore_case: bool) -> None:
     random_numbers = random.Random(17)
-    alphabet = [
-        "a",
-        "b",
-        "A",
-        "ß",
-        "é",
-        "e\u0301",
-        " ",
-        "  ",
-        "-",
-        "_",
-        "1",
-        "猫",
-        "แ",
-        "ก",
-        "ี",
-        "か",
-    ]
+    alphabet = [*"abAß\u00e9-_1猫แก\u0e35か", "e\u0301", " ", "  "]
     total = 0
     for _ in range(800):
         drawn = ("".join(random_numbers.choices(alphabet, k=n)).strip() for n in (1, 1, 2, 2, 3, 4))
