@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
-from support.bad_bundles import edit
 from support.prompts import SOURCE, TARGET, with_prompt
 
 from translate_trt.runtime import SearchOptions, Translator
@@ -137,13 +135,3 @@ def test_given_translations_are_aligned(translator: Translator) -> None:
     assert of(translator.score("the cat", "die Katze", alignments=True)).pairs() == (
         of(scored[0]).pairs()
     )
-
-
-def test_a_bundle_without_attention_says_which_flag(compiled_bundle: Path, tmp_path: Path) -> None:
-    bundle = shutil.copytree(compiled_bundle, tmp_path / "bundle")
-    edit(bundle, lambda m: m["targets"]["onnx-fp32"]["contract"]["results"].pop("attention"))
-    plain = Translator(bundle, threads=1)
-    with pytest.raises(OptionError, match=r"alignments.*--attention"):
-        plain.translate("the dog", alignments=True)
-    with pytest.raises(OptionError, match=r"alignments.*--attention"):
-        plain.translate_iter(["the dog"], alignments=True)

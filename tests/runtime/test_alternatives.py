@@ -4,30 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-import torch
+from support.models import log_probs
 from support.prompts import TARGET, with_prompt
 from support.translations import assert_same, random_sources
 
 from translate_trt.runtime import SearchOptions, Translator
 from translate_trt.runtime.errors import InputError, OptionError
 from translate_trt.train.checkpoint import Checkpoint
-from translate_trt.train.config import END, START
+from translate_trt.train.config import END
 
 OPTIONS = SearchOptions(beam_size=3, length_penalty=1.0, alternatives=5)
-
-
-@torch.inference_mode()
-def next_log_probs(
-    checkpoint: Checkpoint, source: Sequence[int], prefix: Sequence[int]
-) -> torch.Tensor:
-    """Log-probabilities of the token after a prefix."""
-    model = checkpoint.load_model()
-    hidden = model(torch.tensor([[*source, END]]), None, torch.tensor([[START, *prefix]]))
-    return model.project(hidden)[0, -1].log_softmax(-1)
 
 
 @pytest.mark.parametrize("beams", [1, 3])
@@ -40,15 +29,15 @@ def test_each_likely_token_is_completed(
     found = translator.translate_ids(sources, options, prefixes)
     alone = dataclasses.replace(options, alternatives=0, num_hypotheses=beams)
     for source, prefix, alternatives in zip(sources, prefixes, found, strict=True):
-        log_probs = next_log_probs(checkpoint, source, prefix)
-        order = log_probs.argsort(descending=True, stable=True).tolist()
+        next_token = log_probs(checkpoint, source, prefix)[-1]
+        order = next_token.argsort(descending=True, stable=True).tolist()
         order.remove(END)
         place = len(prefix)
         assert [one.tokens[place] for one in alternatives] == order[:5]
         longer = [[*prefix, token] for token in order[:5]]
         completions = translator.translate_ids([source] * 5, alone, longer)
         for one, pool in zip(alternatives, completions, strict=True):
-            own = float(log_probs[one.tokens[place]])
+            own = float(next_token[one.tokens[place]])
             # Forced tokens count neither in the log-probability nor in the length.
             scores = {
                 other.tokens: sum(other.token_log_probs)
@@ -85,11 +74,11 @@ def test_a_completion_that_loops_is_no_more_likely_than_its_token(
     found = Translator(looping_bundle, threads=1).translate_ids(sources, options)
     assert any(one.looped and len(one.tokens) == 1 for line in found for one in line)
     for source, line in zip(sources, found, strict=True):
-        log_probs = next_log_probs(looping_model, source, [])
+        next_token = log_probs(looping_model, source, [])[-1]
         for one in line:
-            assert one.score <= float(log_probs[one.tokens[0]]) + 1e-4
+            assert one.score <= float(next_token[one.tokens[0]]) + 1e-4
             assert one.token_log_probs[0] == pytest.approx(
-                float(log_probs[one.tokens[0]]), abs=1e-4
+                float(next_token[one.tokens[0]]), abs=1e-4
             )
 
 

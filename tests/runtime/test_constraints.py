@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from sentencepiece import sentencepiece_model_pb2
-from support.translations import assert_same, random_sources
+from support.translations import Translate, random_sources
 
 from translate_trt.runtime import (
     InputError,
@@ -17,11 +17,9 @@ from translate_trt.runtime import (
     SearchOptions,
     Translator,
 )
-from translate_trt.runtime.bundle.contract import unscored
 from translate_trt.runtime.bundle.manifest import hash_file, read_manifest, write_manifest
 from translate_trt.runtime.results import Hypothesis
-from translate_trt.train.checkpoint import Checkpoint
-from translate_trt.train.search import _constraints_in, beam_search
+from translate_trt.train.search import _constraints_in
 
 pytestmark = pytest.mark.slow
 
@@ -58,17 +56,9 @@ def test_progress_of_a_hypothesis(
     assert (found, sorted(map(list, left))) == (progress, lacking)
 
 
-def test_hypotheses_that_read_on(looping_bundle: Path, looping_model: Checkpoint) -> None:
-    sources = [[7, 8]] * len(READINGS)
+def test_hypotheses_that_read_on(as_pytorch: Translate) -> None:
     constraints, prefixes = ([one[index] for one in READINGS] for index in (0, 1))
-    forced = [[unscored(token) for token in prefix] for prefix in prefixes]
-    expected = beam_search(
-        looping_model.load_model(), sources, SEARCH, forced, constraints=constraints
-    )
-    found = Translator(looping_bundle, threads=1).translate_ids(
-        sources, SEARCH, prefixes, constraints=constraints
-    )
-    assert_same(found, expected)
+    as_pytorch([[7, 8]] * len(READINGS), SEARCH, prefixes, constraints)
 
 
 def random_constraints(count: int, seed: int) -> list[list[list[int]]]:
@@ -95,19 +85,12 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_same_as_the_reference(
-    looping_bundle: Path, looping_model: Checkpoint, case: str
-) -> None:
+def test_the_same_as_the_reference(as_pytorch: Translate, case: str) -> None:
     options = dataclasses.replace(SEARCH, **CASES[case])  # type: ignore[arg-type]
     sources = random_sources(10, seed=2, longest=12)
     constraints = random_constraints(len(sources), seed=3)
-    model = looping_model.load_model()
-    expected = beam_search(model, sources, options, constraints=constraints)
-    found = Translator(looping_bundle, threads=1).translate_ids(
-        sources, options, constraints=constraints
-    )
-    assert_same(found, expected)
-    plain = beam_search(model, sources, options)
+    found = as_pytorch(sources, options, None, constraints)
+    plain = as_pytorch(sources, options)
     for line, own, without in zip(found, constraints, plain, strict=True):
         assert has(line[0], own)
         assert own or line[0].tokens == without[0].tokens
@@ -123,17 +106,9 @@ def test_a_shortlist_need_not_have_the_tokens(shortlist_bundle: Path) -> None:
         assert has(line[0], own)
 
 
-def test_a_forced_prefix_counts(looping_bundle: Path, looping_model: Checkpoint) -> None:
-    sources, prefix = random_sources(3, seed=3, longest=8), [5, 6, 7]
-    constraints = [[[6, 7]], [[7, 8], [5]], [[40]]]
-    found = Translator(looping_bundle, threads=1).translate_ids(
-        sources, SEARCH, [prefix] * 3, constraints=constraints
-    )
-    forced = [[-2 - token for token in prefix]] * 3
-    expected = beam_search(
-        looping_model.load_model(), sources, SEARCH, forced, constraints=constraints
-    )
-    assert_same(found, expected)
+def test_a_forced_prefix_counts(as_pytorch: Translate) -> None:
+    sources, constraints = random_sources(3, seed=3, longest=8), [[[6, 7]], [[7, 8], [5]], [[40]]]
+    found = as_pytorch(sources, SEARCH, [[5, 6, 7]] * 3, constraints)
     assert all(has(line[0], own) for line, own in zip(found, constraints, strict=True))
 
 

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import random
-from collections.abc import Callable
-from pathlib import Path
 from typing import cast
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from support.scripted import END, ScriptedModel
-from support.translations import assert_same, random_sources
+from support.translations import Translate, random_sources
 
-from translate_trt.runtime import SearchOptions, Translator
-from translate_trt.runtime.bundle.contract import unscored
-from translate_trt.runtime.results import Hypothesis
-from translate_trt.train.checkpoint import Checkpoint
+from translate_trt.runtime import SearchOptions
 from translate_trt.train.model import Transformer
 from translate_trt.train.search import _repeated, beam_search
 
@@ -26,13 +20,6 @@ pytestmark = pytest.mark.slow
 
 GUARD = SearchOptions(loop_guard=True, num_hypotheses=4)
 SOURCES = random_sources(12, seed=6, longest=30)  # some beams of sentences loop before others
-
-
-@pytest.fixture(scope="module")
-def reference(looping_model: Checkpoint) -> Callable[[SearchOptions], list[list[Hypothesis]]]:
-    """Search of SOURCES by PyTorch, once per options."""
-    model = looping_model.load_model()
-    return functools.cache(lambda options: beam_search(model, SOURCES, options))
 
 
 @pytest.mark.parametrize(
@@ -114,23 +101,14 @@ def test_beams_that_leave_a_loop_of_the_prefix_live_on() -> None:
     ],
     ids=["beam 4", "greedy", "early", "long", "short", "off"],
 )
-def test_the_same_as_the_reference(
-    looping_bundle: Path,
-    reference: Callable[[SearchOptions], list[list[Hypothesis]]],
-    options: SearchOptions,
-) -> None:
-    expected = reference(options)
-    found = Translator(looping_bundle, threads=1).translate_ids(SOURCES, options)
-    assert_same(found, expected)
-    assert [[one.looped for one in line] for line in found] == [
-        [one.looped for one in line] for line in expected
-    ]
+def test_the_same_as_the_reference(as_pytorch: Translate, options: SearchOptions) -> None:
+    found = as_pytorch(SOURCES, options)
     cut = [one for line in found for one in line if one.looped]
     assert bool(cut) == options.loop_guard
     assert all(one.truncated and len(one.token_log_probs) == len(one.tokens) for one in cut)
 
 
-def test_loops_that_prefixes_begin(looping_bundle: Path, looping_model: Checkpoint) -> None:
+def test_loops_that_prefixes_begin(as_pytorch: Translate) -> None:
     """Phrases of all lengths, more and less often than needed, after sources that repeat or not."""
     rng, sources, prefixes = random.Random(3), list[list[int]](), list[list[int]]()
     for length in (1, *range(2, 35, 2)):
@@ -139,10 +117,5 @@ def test_loops_that_prefixes_begin(looping_bundle: Path, looping_model: Checkpoi
         source = [rng.randrange(4, 60) for _ in range(rng.randint(1, 9))]
         sources.append(source * rng.randint(1, 3))
     options = SearchOptions(beam_size=3, num_hypotheses=3, loop_guard=True, max_length=98)
-    found = Translator(looping_bundle, threads=1).translate_ids(sources, options, prefixes)
-    forced = [[unscored(token) for token in prefix] for prefix in prefixes]
-    expected = beam_search(looping_model.load_model(), sources, options, forced)
-    assert_same(found, expected)
-    looped = [one.looped for line in found for one in line]
-    assert looped == [one.looped for line in expected for one in line]
-    assert len(set(looped)) == 2
+    found = as_pytorch(sources, options, prefixes)
+    assert len({one.looped for line in found for one in line}) == 2

@@ -3,33 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-from collections.abc import Callable
 from itertools import pairwise
 from math import inf
 from pathlib import Path
 
 import pytest
 import torch
-from support.translations import assert_same, random_sources
+from support.translations import Translate, random_sources
 
 from translate_trt.runtime import OptionError, SearchOptions, Translator
-from translate_trt.runtime.results import Hypothesis
-from translate_trt.train.checkpoint import Checkpoint
 from translate_trt.train.config import END, UNKNOWN
-from translate_trt.train.search import _Partial, _Sentence, beam_search
+from translate_trt.train.search import _Partial, _Sentence
 
 SEARCH = SearchOptions(num_hypotheses=4)
 SOURCES = random_sources(8, seed=2, longest=12)
 
 BANNED = inf
-
-
-@pytest.fixture(scope="module")
-def reference(looping_model: Checkpoint) -> Callable[[SearchOptions], list[list[Hypothesis]]]:
-    """Search of SOURCES by PyTorch, once per options."""
-    model = looping_model.load_model()
-    return functools.cache(lambda options: beam_search(model, SOURCES, options))
 
 
 @pytest.mark.parametrize(
@@ -78,31 +67,18 @@ CASES = {
 
 @pytest.mark.parametrize("beam_size", [1, 4])
 @pytest.mark.parametrize("case", CASES)
-def test_the_same_as_the_reference(
-    looping_bundle: Path,
-    reference: Callable[[SearchOptions], list[list[Hypothesis]]],
-    case: str,
-    beam_size: int,
-) -> None:
-    options = SearchOptions(
-        beam_size=beam_size, num_hypotheses=beam_size, max_length=30, **CASES[case]
-    )  # type: ignore[arg-type]
-    found = Translator(looping_bundle, threads=1).translate_ids(SOURCES, options)
-    assert_same(found, reference(options))
-    plain = reference(SearchOptions(beam_size=beam_size, max_length=30))
-    changed = [line[0].tokens for line in found] != [line[0].tokens for line in plain]
+def test_the_same_as_the_reference(as_pytorch: Translate, case: str, beam_size: int) -> None:
+    plain = SearchOptions(beam_size=beam_size, num_hypotheses=beam_size, max_length=30)
+    found = as_pytorch(SOURCES, dataclasses.replace(plain, **CASES[case]))  # type: ignore[arg-type]
+    changed = [line[0].tokens for line in found] != [
+        line[0].tokens for line in as_pytorch(SOURCES, plain)
+    ]
     assert changed == (case != "no unknown")
 
 
-def test_a_forced_prefix_counts_but_is_not_changed(
-    looping_bundle: Path, looping_model: Checkpoint
-) -> None:
-    sources, prefix = random_sources(3, seed=3, longest=8), [5, 6, 5, 6]
+def test_a_forced_prefix_counts_but_is_not_changed(as_pytorch: Translate) -> None:
     options = dataclasses.replace(SEARCH, no_repeat_ngram_size=2, max_length=20)
-    found = Translator(looping_bundle, threads=1).translate_ids(sources, options, [prefix] * 3)
-    forced = [[-2 - token for token in prefix]] * 3
-    assert_same(found, beam_search(looping_model.load_model(), sources, options, forced))
-    for line in found:
+    for line in as_pytorch(SOURCES[:3], options, [[5, 6, 5, 6]] * 3):
         assert line[0].tokens[:4] == (5, 6, 5, 6)
         assert (6, 5) not in list(pairwise(line[0].tokens[3:]))
 

@@ -12,7 +12,7 @@ import torch
 from support.compiled import compile_once
 from support.models import save_model
 from support.shared import SharedFiles
-from support.translations import assert_same, random_sources
+from support.translations import Translate, assert_same, random_sources
 
 from translate_trt.export.build_options import BuildOptions
 from translate_trt.export.graphs import BeamSearchStep, Changes, Request, State
@@ -186,16 +186,10 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_same_as_the_reference(
-    looping_bundle: Path, looping_model: Checkpoint, case: str
-) -> None:
-    options = dataclasses.replace(SEARCH, **CASES[case])  # type: ignore[arg-type]
+def test_the_same_as_the_reference(as_pytorch: Translate, case: str) -> None:
     sources = random_sources(8, seed=4, longest=12)
-    model = looping_model.load_model()
-    expected = beam_search(model, sources, options)
-    found = Translator(looping_bundle, threads=1).translate_ids(sources, options)
-    assert_same(found, expected)
-    best = beam_search(model, sources, SearchOptions(beam_size=1, max_length=20))
+    found = as_pytorch(sources, dataclasses.replace(SEARCH, **CASES[case]))  # type: ignore[arg-type]
+    best = as_pytorch(sources, SearchOptions(beam_size=1, max_length=20))
     assert [line[0].tokens for line in found] != [line[0].tokens for line in best]
 
 
@@ -262,9 +256,6 @@ def test_a_shortlist_has_no_whole_vocabulary(shortlist_bundle: Path) -> None:
         Translator(shortlist_bundle).translate("the cat runs", WHOLE)
 
 
-def test_a_forced_prefix_is_not_drawn(looping_bundle: Path, looping_model: Checkpoint) -> None:
-    sources, prefix = random_sources(3, seed=3, longest=8), [5, 6, 5]
-    found = Translator(looping_bundle, threads=1).translate_ids(sources, SEARCH, [prefix] * 3)
-    forced = [[-2 - token for token in prefix]] * 3
-    assert_same(found, beam_search(looping_model.load_model(), sources, SEARCH, forced))
+def test_a_forced_prefix_is_not_drawn(as_pytorch: Translate) -> None:
+    found = as_pytorch(random_sources(3, seed=3, longest=8), SEARCH, [[5, 6, 5]] * 3)
     assert all(line[0].tokens[:3] == (5, 6, 5) and END not in line[0].tokens for line in found)

@@ -7,26 +7,23 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
+from support.models import log_probs
 from support.prompts import TARGET, with_prompt
 from support.translations import random_sources
 
 from translate_trt.runtime import Hypothesis, SearchOptions, TranslationService, Translator
 from translate_trt.runtime.errors import InputError, OptionError
 from translate_trt.train.checkpoint import Checkpoint
-from translate_trt.train.config import END, START
+from translate_trt.train.config import END
 
 LINES = ["the cat runs.", "a dog eats green", "Haus Hund läuft."]
 TRANSLATIONS = ["Hund the cat.", "a", ""]
 
 
-@torch.inference_mode()
 def expected(checkpoint: Checkpoint, source: Sequence[int], target: Sequence[int]) -> list[float]:
-    """Log-probabilities of the target's tokens and the end symbol, all positions at once."""
-    model = checkpoint.load_model()
-    hidden = model(torch.tensor([[*source, END]]), None, torch.tensor([[START, *target]]))
-    log_probs = model.project(hidden)[0].log_softmax(-1)
-    return [float(log_probs[i, token]) for i, token in enumerate([*target, END])]
+    """Log-probabilities of the target's tokens and the end symbol."""
+    found = log_probs(checkpoint, source, target)
+    return [float(row[token]) for row, token in zip(found, [*target, END], strict=True)]
 
 
 def check(

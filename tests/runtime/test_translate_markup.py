@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections import Counter
-from pathlib import Path
 
 import pytest
-from support.bad_bundles import edit
 
 from translate_trt.runtime import (
     Glossary,
@@ -66,7 +63,7 @@ def test_sentences_of_a_block(translator: Translator) -> None:
     assert found.segment_count == 2
 
 
-def test_errors(translator: Translator, compiled_bundle: Path, tmp_path: Path) -> None:
+def test_errors(translator: Translator) -> None:
     with pytest.raises(InputError, match=r"line 2.*XML"):
         translator.translate(["a", "<b>"], markup="xml")
     with pytest.raises(InputError, match=r"text 1.*XML"):
@@ -86,7 +83,3 @@ def test_errors(translator: Translator, compiled_bundle: Path, tmp_path: Path) -
             translator.translate(["a"], markup="html", **more)  # type: ignore[call-overload]
     with pytest.raises(OptionError, match="unwrap"):
         translator.translate_document("a", unwrap=True, markup="html")
-    bundle = shutil.copytree(compiled_bundle, tmp_path / "bundle")
-    edit(bundle, lambda m: m["targets"]["onnx-fp32"]["contract"]["results"].pop("attention"))
-    with Translator(bundle, threads=1) as plain, pytest.raises(OptionError, match="--attention"):
-        plain.translate("a", markup="html")

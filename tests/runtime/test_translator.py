@@ -357,19 +357,29 @@ def test_a_tokenizer_that_is_replaced_after_loading(
     assert loaded.words(best) == translator.words(best)
 
 
-def test_a_bundle_without_attention_says_which_flag(compiled_bundle: Path, tmp_path: Path) -> None:
-    bundle = shutil.copytree(compiled_bundle, tmp_path / "bundle")
+@pytest.fixture
+def bundle(compiled_bundle: Path, tmp_path: Path) -> Path:
+    """Copy of the bundle, for damage."""
+    return Path(shutil.copytree(compiled_bundle, tmp_path / "bundle"))
+
+
+def test_a_bundle_without_attention_says_which_flag(bundle: Path) -> None:
     edit(bundle, lambda m: m["targets"]["onnx-fp32"]["contract"]["results"].pop("attention"))
     plain = Translator(bundle, threads=1)
-    with pytest.raises(OptionError, match="--attention"):
-        plain.translate(["the dog"], SearchOptions(return_attention=True))
+    for options, arguments in (
+        (SearchOptions(return_attention=True), {}),
+        (None, {"alignments": True}),
+        (None, {"markup": "html"}),
+    ):
+        for translate in (plain.translate, plain.translate_iter):
+            with pytest.raises(OptionError, match="--attention"):
+                list(translate(["the dog"], options, **arguments))  # type: ignore[operator]
     assert plain.translate(["the dog"])[0].text
 
 
-def test_damaged_bundles(compiled_bundle: Path, tmp_path: Path) -> None:
+def test_damaged_bundles(compiled_bundle: Path, bundle: Path) -> None:
     with pytest.raises(BundleError, match="onnx-fp32, onnx-int8"):
         Translator(compiled_bundle, "tensorrt-fp16")
-    bundle = shutil.copytree(compiled_bundle, tmp_path / "bundle")
     graph = bundle / "targets/onnx-fp32/step.onnx"
     content = graph.read_bytes()
     graph.write_bytes(bytes([content[0] ^ 1]) + content[1:])
@@ -381,29 +391,25 @@ def test_damaged_bundles(compiled_bundle: Path, tmp_path: Path) -> None:
         Translator(bundle, check_hashes=False)
 
 
-def test_a_graph_that_is_none(compiled_bundle: Path, tmp_path: Path) -> None:
-    bundle = shutil.copytree(compiled_bundle, tmp_path / "bundle")
+def test_a_graph_that_is_none(bundle: Path) -> None:
     graph = bundle / "targets/onnx-fp32/encoder.onnx"
     graph.write_bytes(b"\0" * graph.stat().st_size)
     with pytest.raises(BundleError, match=r"cannot load .*encoder\.onnx"):
         Translator(bundle, check_hashes=False)
 
 
-def test_a_graph_in_the_others_place(compiled_bundle: Path, tmp_path: Path) -> None:
-    bundle = shutil.copytree(compiled_bundle, tmp_path / "bundle")
-    text = (bundle / "manifest.json").read_text()
-    (bundle / "manifest.json").write_text(
-        text.replace('"encoder": {', '"swap": {').replace('"step": {', '"encoder": {').replace(
-            '"swap": {', '"step": {')
-    )  # fmt: skip
+def test_a_graph_in_the_others_place(bundle: Path) -> None:
+
+    def swap(manifest: dict[str, Any]) -> None:
+        files = manifest["targets"]["onnx-fp32"]["files"]
+        files["encoder"], files["step"] = files["step"], files["encoder"]
+
+    edit(bundle, swap)
     with pytest.raises(BundleError, match="inputs"):
         Translator(bundle)
 
 
-def test_a_tokenizer_of_another_model(
-    compiled_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bundle = shutil.copytree(compiled_bundle, tmp_path / "bundle")
+def test_a_tokenizer_of_another_model(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(["the cat runs", "a dog eats"]),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,13 @@ from sentencepiece import sentencepiece_model_pb2
 
 from support.shared import SharedFiles
 from translate_trt.runtime.bundle.prompt import Prompt
-from translate_trt.train.checkpoint import DecodingDefaults, save_checkpoint, save_imported
-from translate_trt.train.config import ModelConfig, TrainConfig
+from translate_trt.train.checkpoint import (
+    Checkpoint,
+    DecodingDefaults,
+    save_checkpoint,
+    save_imported,
+)
+from translate_trt.train.config import END, START, ModelConfig, TrainConfig
 from translate_trt.train.data.batches import encode_parallel
 from translate_trt.train.hashed_files import file_hashes
 from translate_trt.train.model import Transformer
@@ -158,3 +163,11 @@ def flip_bit(file: Path, place: float = 0.9) -> None:
     content = bytearray(file.read_bytes())
     content[int(len(content) * place)] ^= 4
     file.write_bytes(content)
+
+
+@torch.inference_mode()
+def log_probs(checkpoint: Checkpoint, source: Sequence[int], target: Sequence[int]) -> torch.Tensor:
+    """Log-probabilities [T + 1, V] of the next token after each part of a target, all at once."""
+    model = checkpoint.load_model()
+    hidden = model(torch.tensor([[*source, END]]), None, torch.tensor([[START, *target]]))
+    return model.project(hidden)[0].log_softmax(-1)

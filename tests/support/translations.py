@@ -11,6 +11,9 @@ import pytest
 from translate_trt.runtime import kernels
 from translate_trt.runtime.results import Hypothesis
 
+#: Translate sources with options, prefixes and constraints.
+Translate = Callable[..., list[list[Hypothesis]]]
+
 
 def random_sources(count: int, seed: int = 0, longest: int = 40) -> list[list[int]]:
     rng = random.Random(seed)
