@@ -13,6 +13,7 @@ import builtins
 import dataclasses
 import io
 import json
+import math
 import os
 import shutil
 import signal
@@ -124,7 +125,7 @@ def _choose(steps: Sequence[str]) -> list[int]:
 
 def _spread(numbers: Sequence[int], most: int) -> Sequence[int]:
     """Return at most `most` evenly spread numbers, including the last."""
-    return numbers[:: -((len(numbers) - 1) // most + 1)]
+    return numbers[:: -max(1, math.ceil(len(numbers) / most))]
 
 
 def run(writer: Writer, directory: Path) -> dict[str, Any]:
