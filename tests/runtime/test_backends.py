@@ -104,7 +104,7 @@ def test_onnxruntime_s_own_fusion_of_residuals_is_off(
 def test_loading_changes_no_setting_of_the_process(
     files: dict[str, Path], contract: Contract, monkeypatch: pytest.MonkeyPatch, trims: bool
 ) -> None:
-    """Where the C library has `malloc_trim`, and where it has not."""
+    """With and without `malloc_trim` in the C library."""
     calls, real = [], ctypes.CDLL
     library = SimpleNamespace(malloc_trim=calls.append) if trims else object()
     monkeypatch.setattr(ctypes, "CDLL", lambda name: library if name is None else real(name))
