@@ -31,6 +31,7 @@ from support.translations import assert_same, bits, random_sources
 from translate_trt.export.contract import GraphLayout
 from translate_trt.runtime import TranslationService, Translator, native
 from translate_trt.runtime.backends.onnxruntime import OnnxRuntimeGraphs
+from translate_trt.runtime.bundle.contract import NEXT
 from translate_trt.runtime.errors import BackendError, InputError, OptionError
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.reference import Arrays, Reference, Sentence
@@ -181,6 +182,19 @@ def test_a_long_search_needs_few_slots(beams: int) -> None:
     # A cache is never much larger than the most that one of its sentences needed.
     assert graphs.sizes[-1][2] <= max(graphs.used) + beams + 16
     assert_same(found, by_pytorch(scripts, sentences))
+
+
+def test_a_row_that_is_done_needs_no_more_slots() -> None:
+    class Full(ScriptedGraphs):
+        """Tell of every row that is done that its slots are taken."""
+
+        def step(self, inputs: Arrays) -> Arrays:
+            outputs = super().step(inputs)
+            return outputs | {"full": outputs[NEXT + "done"]}
+
+    graphs, options = Full(scripts_of(6)), SearchOptions(beam_size=2, max_length=7)
+    translate(graphs, [Sentence([4 + index], (), options) for index in range(6)])
+    assert {size[2] for size in graphs.sizes} == {16}
 
 
 def test_more_beams_than_first_slots() -> None:
