@@ -12,13 +12,15 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
 import pytest
+from support import ray_hosts
 from support.paths import ROOT
 from support.ray_cluster import RayCluster
+from support.ray_hosts import Host
 
 from translate_trt.runtime import Translator
 from translate_trt.runtime.json_lines import read_json_lines
@@ -71,14 +73,23 @@ def expected(bundle: Path, text: Path) -> dict[str, str]:
     return made
 
 
-class Run:
-    """`translate-trt corpus` on the cluster, and what is on its disk."""
+def began(path: Path) -> int | None:
+    """Process of a shard's last attempt, from `.started.json`; None once it is joined."""
+    with contextlib.suppress(FileNotFoundError):
+        return int(json.loads(path.read_bytes())["pid"])
+    return None
 
-    def __init__(self, bundle: Path, text: Path, out: Path, *flags: str) -> None:
+
+class Run:
+    """`translate-trt corpus`, with a prefix, on the cluster, and what is on its disk."""
+
+    def __init__(
+        self, bundle: Path, text: Path, out: Path, *flags: str, prefix: Sequence[str] = ()
+    ) -> None:
         self.out, self.parts = out, out / "_corpus/parts"
         program = "from translate_trt.runtime.cli import main; main()"
         self.process = subprocess.Popen(
-            [sys.executable, "-c", program, "corpus", "--bundle", bundle,
+            [*prefix, sys.executable, "-c", program, "corpus", "--bundle", bundle,
              f"{text}/*.txt", "--output", out, "--shard-lines", "30", *flags],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
@@ -91,6 +102,15 @@ class Run:
                 found[path] = (path.stat().st_mtime_ns, path.read_bytes())
         return found
 
+    def begun(self) -> dict[Path, int]:
+        """Return the process of the last attempt at each unfinished shard."""
+        found = {}
+        for path in self.parts.glob("*/*.started.json"):
+            pid = began(path)
+            if pid and not path.with_name(path.name.replace(".started", "")).exists():
+                found[path] = pid
+        return found
+
     def wait_for(self, condition: Callable[[], object]) -> None:
         end = time.monotonic() + WAIT
         while not condition():
@@ -99,13 +119,8 @@ class Run:
             time.sleep(0.01)
 
     def at_work(self) -> list[int]:
-        """Return the processes of the last attempts at unfinished shards."""
-        found = []
-        for path in self.parts.glob("*/*.started.json"):
-            if not path.with_name(path.name.replace(".started", "")).exists():
-                with contextlib.suppress(FileNotFoundError):  # joined meanwhile
-                    found.append(int(json.loads(path.read_bytes())["pid"]))
-        return found
+        """Return the processes with an unfinished shard."""
+        return list(self.begun().values())
 
     def latest(self) -> int:
         """Return the process of a shard's last attempt."""
@@ -228,6 +243,101 @@ def test_ray_itself_killed(
     last = Run(bundle, text, out, "--workers", "2")
     code, _, err = last.end()
     assert code == 0, err
+    check(out, expected, tidy=False)
+
+
+@pytest.fixture(scope="module")
+def hosts() -> Iterator[list[Host]]:
+    """A head and three workers, each in its own network namespace."""
+    if reason := ray_hosts.missing():
+        pytest.skip(reason)
+    with ray_hosts.hosts(4) as hosts:
+        yield hosts
+
+
+class Frozen:
+    """Pause every worker once it has started a shard, until each host has a paused worker.
+
+    So there is work left when something is done to a host, however fast the others are.
+    """
+
+    def __init__(self, run: Run, hosts: Sequence[Host]) -> None:
+        self._run, self._hosts = run, hosts
+        self.workers: dict[int, tuple[int, Path]] = {}  # by the number of its host
+
+    def __call__(self) -> bool:
+        """True once each host has a paused worker with an unfinished shard."""
+        for host in self._hosts:
+            if host.number not in self.workers:
+                self._stop(host)
+        return len(self.workers) == len(self._hosts)
+
+    def _stop(self, host: Host) -> None:
+        here = host.processes()
+        for pid in set(self._run.at_work()) & here:
+            os.kill(pid, signal.SIGSTOP)
+            for path, worker in self._run.begun().items():
+                if worker == pid:
+                    self.workers[host.number] = pid, path
+                    return
+            os.kill(pid, signal.SIGCONT)  # it had just finished
+
+    def go_on(self, host: Host) -> None:
+        os.kill(self.workers[host.number][0], signal.SIGCONT)
+
+
+def test_hosts_cut_off_killed_and_the_head_restarted(
+    hosts: list[Host], bundle: Path, text: Path, tmp_path: Path, expected: dict[str, str]
+) -> None:
+    head, cut, killed, left = hosts
+    ray_hosts.start_cluster(hosts)
+    ray = head.processes()
+    out = tmp_path / "out"
+    flags = ["--address", ray_hosts.HEAD]
+    first = Run(bundle, text, out, *flags, prefix=head.prefix)
+    try:
+        first.wait_for(lambda: len(first.records()) >= 2)
+        first.wait_for(Frozen(first, hosts[1:]))
+        head.kill(spared=head.processes() - ray)
+        head.start_ray()  # a new one, which knows nothing of the old one
+        head.wait_for_ray()
+        code, stdout, err = first.end()
+    finally:
+        first.process.kill()
+    assert (code, stdout) == (1, ""), err
+    assert all(line.startswith("translate-trt: ") for line in err.splitlines()), err
+    count = len(first.records())
+    assert err.endswith(
+        f" Ray's own messages are in {out}/_corpus/ray.log. {count} of 34 shards are finished; "
+        "run the same command again to continue.\n"
+    )
+    kept = first.records()
+    for host in hosts[1:]:
+        host.kill()
+    for host in hosts[1:]:
+        host.start_ray()
+    for host in hosts[1:]:
+        host.wait_for_ray()
+
+    second = Run(bundle, text, out, *flags, prefix=head.prefix)
+    try:
+        frozen = Frozen(second, hosts[1:])
+        second.wait_for(frozen)
+        cut.plug(False)
+        killed.kill()
+        frozen.go_on(left)
+        worker, shard = frozen.workers[cut.number]
+        second.wait_for(lambda: began(shard) != worker)
+        now = second.records()
+        for path in now.keys() & kept.keys():
+            assert now[path] == kept[path]  # not done again
+        frozen.go_on(cut)  # the worker that was taken for dead goes on, at a shard of another's
+        code, stdout, err = second.end()
+    finally:
+        second.process.kill()
+    assert code == 0, err
+    assert stdout.splitlines()[3].split()[:3] == ["all", "1,000", "2"]
+    cut.kill()
     check(out, expected, tidy=False)
 
 
