@@ -88,8 +88,7 @@ class Batch:
 
     Attributes:
         history: Of each step so far, the last token of each beam [N, K], the beam of the previous
-            step that it continues, its cumulative log-probability, and the attention [N, K, S] of
-            the previous beams, if requested.
+            step that it continues, and its cumulative log-probability.
         lengths: [N] number of steps of each sentence until it was done.
     """
 
@@ -124,19 +123,13 @@ class Batch:
         outputs = self._graphs.step(inputs)
         for spec in self._contract.state:
             inputs[spec.name] = outputs[NEXT + spec.name]
-        step = inputs["tokens"], outputs["parents"], inputs["log_probs"]
-        wants_attention = any(one.options.return_attention for one in self._sentences)
-        self.history.append((*step, outputs["attention"]) if wants_attention else step)
+        self.history.append((inputs["tokens"], outputs["parents"], inputs["log_probs"]))
         full = outputs.get("full", np.False_) & ~inputs["done"]
         if full.any():
             self._grow(full)
 
-    def hypotheses(self, row: int, source_end: bool = True) -> list[Hypothesis]:
-        """Return the n best hypotheses of a sentence that is done (rule 7).
-
-        Args:
-            row: Row of the sentence.
-            source_end: The attention has a column for the source's end symbol.
+    def hypotheses(self, row: int) -> list[Hypothesis]:
+        """Return the n best hypotheses of the sentence of a row, which is done (rule 7).
 
         Raises:
             BackendError: The pool is empty (`check_found`).
@@ -145,43 +138,24 @@ class Batch:
         names = ("scores", "lengths", "parents", "truncated")
         pool = zip(*(self._inputs[f"finished_{name}"][row].tolist() for name in names), strict=True)
         best = sorted((e for e in pool if e[0] > -np.inf), key=lambda e: (e[3], -e[0]))
-        columns = len(sentence.tokens) + source_end
-        found = best[: sentence.options.num_hypotheses]
-        return check_found([self._trace(row, columns, *e) for e in found], len(sentence.tokens))
+        found = [self._trace(row, *one) for one in best[: sentence.options.num_hypotheses]]
+        return check_found(found, len(sentence.tokens))
 
-    def _trace(
-        self, row: int, columns: int, score: float, length: int, beam: int, truncated: bool
-    ) -> Hypothesis:
-        """Trace a finished hypothesis back to its tokens.
+    def _trace(self, row: int, score: float, length: int, beam: int, cut_off: bool) -> Hypothesis:
+        """Trace a hypothesis back from the live beam that ended, or was cut off.
 
-        Args:
-            row: Row of the sentence.
-            columns: Columns of its attention.
-            score: Score of the hypothesis.
-            length: Number of its tokens, with the end symbol unless it is truncated.
-            beam: Live beam that ended, or was cut off.
-            truncated: Whether it was cut off.
+        Its length includes the end symbol, which is the token of no live beam.
         """
-        options = self._sentences[row].options
-        path, parent = [], beam
-        # The end symbol of a hypothesis that is not truncated is not the token of any live beam.
-        for tokens, parents, log_probs, *_ in reversed(self.history[: length - (not truncated)]):
-            token, total = int(tokens[row, parent]), float(log_probs[row, parent])
-            parent = int(parents[row, parent])  # the beam that the token was chosen from
-            path.append((token, total, parent))
+        path = []
+        for tokens, parents, log_probs in reversed(self.history[: length - (not cut_off)]):
+            path.append((int(tokens[row, beam]), float(log_probs[row, beam])))
+            beam = int(parents[row, beam])  # that the token was chosen from
         path.reverse()
-        totals, beams = [0.0, *(one[1] for one in path)], [one[2] for one in path]
-        if not truncated:
-            totals.append(score * options.penalty(length))
-            beams.append(beam)
-        attention = None
-        if options.return_attention:
-            steps = zip(self.history, beams, strict=False)
-            attention = np.stack([step[3][row, beam, :columns] for step, beam in steps])
-        return Hypothesis(
-            tuple(one[0] for one in path), score,
-            tuple(after - before for before, after in pairwise(totals)), truncated, attention,
-        )  # fmt: skip
+        totals = [0.0, *(total for _, total in path)]
+        if not cut_off:
+            totals.append(score * self._sentences[row].options.penalty(length))
+        added = tuple(after - before for before, after in pairwise(totals))
+        return Hypothesis(tuple(token for token, _ in path), score, added, cut_off)
 
     def _grow(self, full: NDArray[np.bool_]) -> None:
         """Add cache slots; the full rows [N] write next to their lowest free slots."""
@@ -215,25 +189,19 @@ def _slot_capacity(needed: int) -> int:
 class Reference:
     """Translator of sentences in static batches.
 
-    Attributes:
-        batch_tokens: Source tokens per batch, padding included.
+    Args:
+        graphs: Graphs of a target.
+        contract: Their inputs and outputs.
+        start_token: The decoder's start symbol.
+        end_token: The end symbol.
+        batch_tokens: Source tokens per batch, padding included; None for the default.
     """
 
     def __init__(
         self, graphs: Graphs, contract: Contract, start_token: int, end_token: int,
-        source_end: bool = True, batch_tokens: int | None = None,
+        batch_tokens: int | None = None,
     ) -> None:  # fmt: skip
-        """Keep the graphs of a target.
-
-        Args:
-            graphs: The graphs.
-            contract: Their inputs and outputs.
-            start_token: The decoder's start symbol.
-            end_token: The end symbol.
-            source_end: The decoder attends to the source's end symbol.
-            batch_tokens: Source tokens per batch, padding included; None for the default.
-        """
-        self._graphs, self._contract, self._source_end = graphs, contract, source_end
+        self._graphs, self._contract = graphs, contract
         self._start_token, self._end_token = start_token, end_token
         self.batch_tokens = _BATCH_TOKENS if batch_tokens is None else batch_tokens
 
@@ -252,8 +220,7 @@ class Reference:
             )  # fmt: skip
             while not batch.is_done:
                 batch.step()
-            for row, index in enumerate(rows):
-                results[index] = batch.hypotheses(row, self._source_end)
+            results |= {index: batch.hypotheses(row) for row, index in enumerate(rows)}
         return [results[index] for index in range(len(sentences))]
 
 
@@ -263,8 +230,8 @@ class PlainTranslator:
     def __init__(
         self, reference: Reference, manifest: Manifest, target: TargetEntry, tokenizer: Tokenizer
     ) -> None:
-        self.reference, self._manifest, self._target = reference, manifest, target
-        self._tokenizer = tokenizer
+        self.reference, self._tokenizer = reference, tokenizer
+        self._manifest, self._target = manifest, target
 
     def check(self, request: LineRequest) -> None:
         """Refuse what only libtranslate_trt does, and what the target was not compiled for.
@@ -277,9 +244,7 @@ class PlainTranslator:
         plain = SearchOptions(**{name: getattr(options, name) for name in _OPTIONS})
         if request != replace(_NOTHING, **{name: getattr(request, name) for name in _FIELDS},
                               options=plain):  # fmt: skip
-            raise BackendError(
-                missing_library("anything but beam search of plain lines, each a sentence")
-            )
+            raise BackendError(missing_library("all but beam search of plain sentences"))
         manifest.prompt.check(options, (manifest.source_language, manifest.target_language))
         beams = self._target.contract.beams
         most = max_beams(self._target.contract.choices(manifest.model.vocabulary_size))
@@ -301,13 +266,11 @@ class PlainTranslator:
         encode = self._tokenizer.encode_target
         sources = request.tokens or self._tokenizer.encode_source_batch(request.lines)
         targets: Sequence[Any] = request.targets or [()] * len(sources)
+        encoded = (encode(one) if isinstance(one, str) else one for one in targets)
         given = [
-            self._sentence(
-                request.names[index], source, encode(own) if isinstance(own, str) else own,
-                request.options,
-            )
-            for index, (source, own) in enumerate(zip(sources, targets, strict=True))
-        ]  # fmt: skip
+            self._sentence(request.names[index], source, target, request.options)
+            for index, (source, target) in enumerate(zip(sources, encoded, strict=True))
+        ]
         found = iter(self.reference.translate([one for one in given if one.tokens]))
         empty = [] if request.tokens is None else [Hypothesis((), 0.0)]
         return [self._joined(next(found) if one.tokens else empty) for one in given]

@@ -215,7 +215,7 @@ class Translator:
                 )
         graphs = load_graphs(self.target.backend, self._files(), self.target.contract, settings)
         search = Reference(
-            graphs, self.target.contract, model.start_token, model.end_token, model.source_end,
+            graphs, self.target.contract, model.start_token, model.end_token,
             self._arguments["batch_tokens"],
         )  # fmt: skip
         return PlainTranslator(search, self.manifest, self.target, self.tokenizer)

@@ -23,7 +23,6 @@ from support.scripted import (
     Script,
     ScriptedGraphs,
     ScriptedModel,
-    attention_of,
     random_script,
 )
 from support.translations import assert_same, bits, random_sources
@@ -45,9 +44,7 @@ from translate_trt.train.search import beam_search
 BEAMS, LONGEST = 3, 14
 SHARED = GraphLayout()
 STATIC = GraphLayout(beams=BEAMS, slots=BEAMS * LONGEST)
-OPTIONS = SearchOptions(
-    beam_size=BEAMS, num_hypotheses=BEAMS, max_length=LONGEST, return_attention=True
-)
+OPTIONS = SearchOptions(beam_size=BEAMS, num_hypotheses=BEAMS, max_length=LONGEST)
 
 LAYOUTS = pytest.mark.parametrize("layout", [SHARED, STATIC], ids=["shared", "static"])
 
@@ -95,16 +92,8 @@ def by_pytorch(scripts: Sequence[Script], sentences: Sequence[Sentence]) -> list
 def assert_right(
     found: list[list[Hypothesis]], scripts: Sequence[Script], sentences: Sequence[Sentence]
 ) -> None:
-    """As PyTorch has it, and what was looked at is what belongs to these very hypotheses."""
     assert len(found) == len(sentences)
     assert_same(found, by_pytorch(scripts, sentences))
-    for sentence, several in zip(sentences, found, strict=True):
-        for hypothesis in several:
-            tokens = hypothesis.tokens
-            steps = range(len(hypothesis.token_log_probs))
-            source = [*sentence.tokens, END]
-            expected = [attention_of(source, tokens[:step]) for step in steps]
-            np.testing.assert_array_equal(hypothesis.attention, expected)
 
 
 @LAYOUTS
@@ -149,19 +138,6 @@ def test_sentences_of_mixed_options_are_found_as_alone(
     for one, together in zip(sentences, found, strict=True):
         assert translate(ScriptedGraphs(scripts, layout=layout), [one]) == [together]
     assert_same(found, by_pytorch(scripts, sentences))
-
-
-def test_attention_of_those_alone_who_asked() -> None:
-    asked, not_asked = (SearchOptions(beam_size=2, return_attention=x) for x in (True, False))
-    sentences = [Sentence([4, 9, 9], (), asked), Sentence([5], (), not_asked)]
-    (first,), (second,) = translate(ScriptedGraphs(scripts_of(2)), sentences)
-    assert first.attention is not None
-    assert first.attention.shape == (len(first.token_log_probs), 4)
-    assert second.attention is None
-    graphs = ScriptedGraphs(scripts_of(2))
-    ((first,),) = Reference(graphs, graphs.contract, START, END, False).translate(sentences[:1])
-    assert first.attention is not None
-    assert first.attention.shape == (len(first.token_log_probs), 3)  # without the end symbol
 
 
 # ---- caches that grow, slots that are used again ----

@@ -174,13 +174,6 @@ def torch_step(*inputs: NDArray[Any]) -> list[NDArray[Any]]:
         return [x.numpy() for x in BeamSearchStep(END)(*map(torch.from_numpy, inputs))]
 
 
-def attention_of(source: Sequence[int], prefix: Sequence[int]) -> NDArray[np.float32]:
-    """Return the attention [S] of a scripted beam, different for each source and prefix."""
-    told = sum(token * (place + 1) for place, token in enumerate(prefix))
-    result: NDArray[np.float32] = np.array(source, np.float32) + np.float32(told) / 1024
-    return result
-
-
 def assert_declared(arrays: Arrays, specs: Sequence[TensorSpec]) -> None:
     """Check names, types and axes of arrays; each letter must have one size."""
     assert arrays.keys() == {spec.name for spec in specs}
@@ -198,7 +191,7 @@ SHARED_SLOTS = GraphLayout()
 
 def contract_of(layout: GraphLayout) -> Contract:
     """Return the contract of a decoder of one layer, one head and one column."""
-    return make_contract(1, 1, 1, 1, attention=True, layout=layout)
+    return make_contract(1, 1, 1, 1, layout=layout)
 
 
 class ScriptedGraphs:
@@ -286,11 +279,7 @@ class ScriptedGraphs:
         if isinstance(caches, SharedSlots):
             _, full = caches.next_slots(ancestry)
             outputs |= {NEXT + "slots": lowest_free(ancestry), "full": full.numpy()}
-        attention = np.zeros((*parents.shape, inputs["source_bias"].shape[3]), np.float32)
-        for row, (_, source, prefixes) in enumerate(rows):
-            for beam, prefix in enumerate(prefixes):
-                attention[row, beam, : len(source)] = attention_of(source, prefix)
-        return outputs | {"attention": attention}
+        return outputs
 
     def _row(self, inputs: Arrays, row: int) -> tuple[Script, list[int], list[tuple[int, ...]]]:
         """Recover script, source and beam prefixes of a row from its caches."""
