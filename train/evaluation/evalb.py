@@ -79,6 +79,8 @@ class SentenceScore:
         matched: Brackets of both trees.
         gold: Brackets of the gold tree.
         test: Brackets of the other tree.
+        crossing: Brackets of the other tree that overlap a bracket of the gold tree, neither
+            inside the other.
         words: Words of the gold tree that are left.
         tags: Words with the same tag in both trees.
     """
@@ -88,6 +90,7 @@ class SentenceScore:
     matched: int = 0
     gold: int = 0
     test: int = 0
+    crossing: int = 0
     words: int = 0
     tags: int = 0
 
@@ -109,6 +112,9 @@ class Summary:
         precision: Share of the brackets that are right.
         f1: Harmonic mean of both.
         complete: Share of the sentences whose brackets are all equal.
+        crossing: Mean number of crossing brackets of a sentence.
+        not_crossing: Share of the sentences without crossing brackets.
+        at_most_two: Share of the sentences with at most two.
         tagging: Share of the words with the right tag.
     """
 
@@ -119,6 +125,9 @@ class Summary:
     precision: float
     f1: float
     complete: float
+    crossing: float
+    not_crossing: float
+    at_most_two: float
     tagging: float
 
 
@@ -207,6 +216,9 @@ def summarize(scores: Sequence[SentenceScore]) -> Summary:
         precision=_percent(matched, test),
         f1=_percent(2 * matched, gold + test),
         complete=_percent(sum(one.complete for one in scored), count),
+        crossing=_percent(sum(one.crossing for one in scored), count) / 100,
+        not_crossing=_percent(sum(one.crossing == 0 for one in scored), count),
+        at_most_two=_percent(sum(one.crossing <= 2 for one in scored), count),
         tagging=_percent(sum(one.tags for one in scored), sum(one.words for one in scored)),
     )  # fmt: skip
 
@@ -273,7 +285,8 @@ def _score(line: str, gold: _Brackets, rules: Rules) -> SentenceScore:
     tags = zip(gold.tags, test.tags, strict=True)
     return SentenceScore(
         gold.length, Status.SCORED, _matches(right, found, rules), len(right), len(found),
-        len(gold.words), sum(_equal(one, other, rules.equal_labels) for one, other in tags),
+        sum(any(_cross(one, other) for one in right) for other in found), len(gold.words),
+        sum(_equal(one, other, rules.equal_labels) for one, other in tags),
     )  # fmt: skip
 
 
@@ -336,6 +349,12 @@ def _matches(gold: Sequence[_Bracket], test: Sequence[_Bracket], rules: Rules) -
                 matched += 1
                 break
     return matched
+
+
+def _cross(one: _Bracket, other: _Bracket) -> bool:
+    return one.start < other.start < one.end < other.end or (
+        other.start < one.start < other.end < one.end
+    )
 
 
 def _equal(one: str, other: str, pairs: frozenset[frozenset[str]]) -> bool:
