@@ -1,12 +1,14 @@
-"""scripts/build_kernels.sh and build_library.sh with programs that pretend, CMake with real ones.
+"""scripts/build_kernels.sh and build_library.sh with programs that pretend, and with real ones.
 
 test_cpp_library.py builds with build_library.sh.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -49,7 +51,9 @@ class Checkout:
         for name in programs:
             (self.bin / name).symlink_to(shutil.which(name) or f"there is no {name}")
 
-    def run(self, command: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, command: str, timeout: float = 60, **environment: str
+    ) -> subprocess.CompletedProcess[str]:
         given = {"PATH": str(self.bin), "CALLS": str(self.calls), "TRANSLATE_TRT_VENV": "none"}
         return subprocess.run(
             [self.bin / "bash", "-c", command],
@@ -58,7 +62,7 @@ class Checkout:
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=timeout,
         )
 
     def build(self, what: str = "kernels", **environment: str) -> subprocess.CompletedProcess[str]:
@@ -198,6 +202,45 @@ def test_a_build_folder_outlives_its_ninja_and_its_checkout(
     assert build()
     checkout.root = checkout.root.rename(checkout.root.with_name("moved"))
     assert not build()
+
+
+@pytest.mark.nightly
+@needs_tools
+def test_a_wheel_is_a_compiler(checkout: Checkout, compiled_bundle: Path) -> None:
+    """Zig's library translates as the one of the system's compiler does, to the bit."""
+    pytest.importorskip("ziglang", reason="ziglang, of the extra `nightly`, is not installed")
+    for name in ("runtime/cpp", ".cache/onnxruntime"):
+        if (ROOT / name).exists():
+            shutil.copytree(ROOT / name, checkout.root / name)
+    shutil.copy(ROOT / "pyproject.toml", checkout.root)
+    checkout.has_real("cmake", "ninja", "flock", "getconf", "sh")
+    done = checkout.run(
+        "bash scripts/build_library.sh -D TRANSLATE_TRT_CUDA=OFF", timeout=1800,
+        PYTHON=sys.executable, HOME=os.environ.get("HOME", "/"),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    built = checkout.root / "runtime"
+    libraries = {
+        "TRANSLATE_TRT_LIBRARY": str(built / "native/libtranslate_trt.so"),
+        "TRANSLATE_TRT_KERNELS": str(built / "kernels" / NAME),
+    }
+    assert _translations(compiled_bundle, libraries) == _translations(compiled_bundle, {})
+
+
+def _translations(bundle: Path, environment: dict[str, str]) -> str:
+    program = (
+        "import sys; from translate_trt.runtime import SearchOptions, Translator\n"
+        "for target in ('onnx-fp32', 'onnx-int8'):\n"
+        "    translator = Translator(sys.argv[1], target, threads=1)\n"
+        "    sources = [[*range(4, n)] for n in range(5, 25)]\n"
+        "    print(translator.translate_ids(sources, SearchOptions(num_hypotheses=4)))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, bundle], env={**os.environ, **environment},
+        capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def test_other_scripts_go_on_where_it_cannot_be_built(checkout: Checkout, headers: str) -> None:
