@@ -29,7 +29,7 @@ options=(-D CMAKE_SHARED_LINKER_FLAGS=-s -D TRANSLATE_TRT_CUDA=OFF)  # wheels de
 if [ -n "$platform" ]; then
     target=$processor-linux-gnu.2.$glibc
     say "a compiler for $target"
-    pip install --quiet --target "$tools/zig" ziglang
+    pip install --quiet --constraint constraints.txt --target "$tools/zig" ziglang
     for tool in cc c++ ar ranlib; do
         flags=
         [[ $tool != c* ]] || flags="-target $target"

@@ -10,22 +10,50 @@
 
 namespace translate_trt {
 
+#if defined(TRANSLATE_TRT_AVX2) || defined(TRANSLATE_TRT_AVX512)
+
+namespace {
+
+// CPUID is read here: __builtin_cpu_supports knows AMX in few compilers, and of Zig 0.17 it knows
+// nothing at all.
+struct Registers {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+};
+
+// Zeros if the processor has no such leaf.
+Registers cpuid(unsigned leaf, unsigned subleaf = 0) {
+  Registers found;
+  if (__get_cpuid_count(leaf, subleaf, &found.a, &found.b, &found.c, &found.d) == 0) return {};
+  return found;
+}
+
+constexpr bool has_all(unsigned found, unsigned bits) { return (found & bits) == bits; }
+
+constexpr unsigned bit(unsigned number) { return 1u << number; }
+
+// Whether the operating system saves all of some register state (bits of XCR0).
+bool keeps(unsigned state) {
+  if (!has_all(cpuid(1).c, bit(27))) return false;  // OSXSAVE
+  unsigned low, high;
+  asm("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  return has_all(low, state);
+}
+
+constexpr unsigned kVectors = bit(1) | bit(2);  // of 128 and 256 bits
+
+}  // namespace
+
+#endif
+
 #ifdef TRANSLATE_TRT_AVX2
 
 bool has_avx2() {
-  __builtin_cpu_init();
-  unsigned a, b, c, d;
-  // Older compilers do not know the name of F16C.
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-         __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+  return has_all(cpuid(1).c, bit(12) | bit(28) | bit(29)) &&  // FMA, AVX, F16C
+         has_all(cpuid(7).b, bit(5)) && keeps(kVectors);
 }
 
 bool has_avx_vnni() {
-  // Reads CPUID directly, as for AMX below. Leaf 7 has the number of its last subleaf in EAX.
-  constexpr unsigned kAvxVnni = 1u << 4;  // a bit of EAX of subleaf 1
-  unsigned a, b, c, d;
-  return has_avx2() && __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && a >= 1 &&
-         __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a & kAvxVnni) != 0;
+  return has_avx2() && cpuid(7).a >= 1 && has_all(cpuid(7, 1).a, bit(4));  // EAX: last subleaf
 }
 
 #endif
@@ -33,10 +61,9 @@ bool has_avx_vnni() {
 #ifdef TRANSLATE_TRT_AVX512
 
 bool has_avx512_vnni() {
-  __builtin_cpu_init();
-  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-         __builtin_cpu_supports("avx512vnni");
+  return has_all(cpuid(7).b, bit(16) | bit(17) | bit(30) | bit(31)) &&  // F, DQ, BW, VL
+         has_all(cpuid(7).c, bit(11)) &&                                // VNNI
+         keeps(kVectors | bit(5) | bit(6) | bit(7));                    // masks and 512 bits
 }
 
 #endif
@@ -49,25 +76,9 @@ bool request_tiles() { return true; }
 
 #elif defined(TRANSLATE_TRT_AMX)
 
-namespace {
-
-// Register state that the operating system saves (XCR0), which exists on CPUs with AVX-512.
-unsigned kept_registers() {
-  unsigned low, high;
-  asm("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
-  return low;
-}
-
-}  // namespace
-
-// Reads CPUID directly: __builtin_cpu_supports does not know AMX in every compiler.
 bool has_amx_int8() {
-  constexpr unsigned kTiles = 1u << 24, kInt8 = 1u << 25;              // bits of EDX
-  constexpr unsigned kConfiguration = 1u << 17, kTileData = 1u << 18;  // bits of XCR0
-  unsigned a, b, c, d;
-  return has_avx512_vnni() && __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d & kTiles) != 0 &&
-         (d & kInt8) != 0 && (kept_registers() & kConfiguration) != 0 &&
-         (kept_registers() & kTileData) != 0;
+  return has_avx512_vnni() && has_all(cpuid(7).d, bit(24) | bit(25)) &&  // tiles, 8-bit products
+         keeps(bit(17) | bit(18));                                       // configuration, tiles
 }
 
 bool request_tiles() {

@@ -90,11 +90,12 @@ __attribute__((target("sha,sse4.1"))) void compress_by_instructions(State& state
 }
 
 bool has_instructions() {
+  // Read from CPUID: __builtin_cpu_supports of Zig 0.17 knows nothing.
   unsigned a, b, c, d;
-  constexpr unsigned kSha = 1u << 29;  // bit of EBX
-  __builtin_cpu_init();
-  return __builtin_cpu_supports("sse4.1") && __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 &&
-         (b & kSha) != 0;
+  constexpr unsigned kSse41 = 1u << 19;  // bit of ECX of leaf 1
+  constexpr unsigned kSha = 1u << 29;    // bit of EBX of leaf 7
+  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & kSse41) != 0 &&
+         __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (b & kSha) != 0;
 }
 
 #endif
