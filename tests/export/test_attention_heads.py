@@ -34,7 +34,7 @@ def attention_of(
     """Return the attention [tokens and the end symbol, source and its end symbol] by layers."""
     ids, previous = torch.tensor([[*source, END]]), torch.tensor([[START, *target]])
     found = attention_weights(model, ids, None, previous)
-    weights = found.cross[heads.layer][0].numpy()  # [H, T, S]
+    weights = found["cross"][heads.layer][0].numpy()  # [H, T, S]
     return np.mean([weights[head] for head in heads.heads or range(len(weights))], axis=0)
 
 
