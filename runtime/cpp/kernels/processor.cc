@@ -77,7 +77,7 @@ bool request_tiles() { return true; }
 #elif defined(TRANSLATE_TRT_AMX)
 
 bool has_amx_int8() {
-  return has_avx512_vnni() && has_all(cpuid(7).d, bit(24) | bit(25)) &&  // tiles, 8-bit products
+  return has_avx512_vnni() && has_all(cpuid(7).d, bit(24) | bit(25)) &&  // tiles, 8-bit GEMM
          keeps(bit(17) | bit(18));                                       // configuration, tiles
 }
 
