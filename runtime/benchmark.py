@@ -75,7 +75,14 @@ def bench(
     search: SearchOptions,
     options: BenchOptions,
 ) -> list[BenchResult]:
-    """Measure targets one after the other on the lines of a text.
+    """Measure targets one after the other.
+
+    Args:
+        bundle: Directory of the bundle.
+        lines: Lines of the text.
+        targets: Names of the targets.
+        search: Search options.
+        options: Benchmark settings.
 
     Raises:
         TranslateTrtError: See `Translator`.

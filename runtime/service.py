@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
-from typing import Any, Self, Unpack
+from typing import Any, Self
 
 from translate_trt.runtime.arguments import checked_texts
 from translate_trt.runtime.errors import (
@@ -26,7 +26,8 @@ from translate_trt.runtime.native import missing_library
 from translate_trt.runtime.native.core import Completions, Job, LineJobs
 from translate_trt.runtime.options import SearchOptions, check_least
 from translate_trt.runtime.results import Statistics, Translation
-from translate_trt.runtime.translator import DocumentArguments, LineArguments, Translator
+from translate_trt.runtime.text.glossary import Glossary
+from translate_trt.runtime.translator import Translator
 
 log = logging.getLogger("translate_trt")
 
@@ -107,16 +108,35 @@ class TranslationService:
         *,
         request: int | None = None,
         score: bool = False,
+        split_sentences: bool | str = False,
         constraints: Sequence[str] | Sequence[Sequence[int]] = (),
+        terminology: Glossary | None = None,
+        alignments: bool = False,
+        markup: str | None = None,
+        translate_all: bool = False,
         name: str | None = None,
-        **others: Unpack[LineArguments],
     ) -> Future[Translation]:
         """Submit one line of text, or its tokens.
 
-        Lines of one `request` (`new_request`) share its scheduling turns; None gives the line turns
-        of its own. With `score`, the target prefix is a whole translation, which is scored. Source,
-        target prefix and constraints may be token ids. The other arguments are those of
-        `Translator.translate`; without a `name`, errors speak of "line 1 of this call".
+        Args:
+            source: Text of any length, or source token ids without the end symbol.
+            options: Search options; None uses the bundle's defaults.
+            target_prefix: Text or target token ids that the translation must begin with.
+            request: Number from `new_request`. Lines of one request share its scheduling turns;
+                None gives the line turns of its own.
+            score: The target prefix is a whole translation, which is scored
+                (`Translator.score`).
+            split_sentences: Translate the sentences of a text one by one (`Translator.translate`).
+            constraints: Phrases that the translation must have, as text or target token ids.
+            terminology: Glossary (`Translator.translate`).
+            alignments: Align the words of a text with those of its translations
+                (`Translator.translate`).
+            markup: Take tags or placeholders out of a text, and put them back
+                (`Translator.translate`).
+            translate_all: Let the model translate a text without letters or an address as well
+                (`Translator.translate`).
+            name: Name of the line in error messages, such as "sentence 3"; None: "line 1 of this
+                call".
 
         Returns:
             A future of the translation. It can be cancelled until the line is finished. Its
@@ -133,8 +153,9 @@ class TranslationService:
                 this process was forked from.
         """
         of_line = self._translator.line_request(
-            source, options, target_prefix, name=name, score=score, constraints=constraints,
-            **others,
+            source, options, target_prefix, name=name, score=score,
+            split_sentences=split_sentences, constraints=constraints, terminology=terminology,
+            alignments=alignments, markup=markup, translate_all=translate_all,
         )  # fmt: skip
         return self.submit_request(of_line, request=request, result=itemgetter(0))
 
@@ -144,26 +165,42 @@ class TranslationService:
         options: SearchOptions | None = None,
         *,
         request: int | None = None,
+        split_sentences: bool | str = True,
+        unwrap: bool = False,
+        markup: str | None = None,
+        terminology: Glossary | None = None,
+        alignments: bool = False,
         name: str | None = None,
-        **others: Unpack[DocumentArguments],
     ) -> Future[Translation]:
         """Submit a text of many lines, whose structure is kept.
 
         Its sentences, or the texts between its tags, share batches and scheduling turns. The
-        document counts as one line. The arguments are those of `Translator.translate_document` and,
-        for `request`, of `submit`; without a `name`, errors speak of "text 1 of this call".
+        document counts as one line.
+
+        Args:
+            text: A whole document (`Translator.translate_document`).
+            options: Search options; None uses the bundle's defaults.
+            request: See `submit`.
+            split_sentences: See `Translator.translate_document`.
+            unwrap: See `Translator.translate_document`.
+            markup: See `Translator.translate_document`.
+            terminology: Glossary (`Translator.translate`).
+            alignments: See `Translator.translate_document`.
+            name: Name of the text in error messages; None: "text 1 of this call".
 
         Returns:
             A future of the translation; see `submit`.
 
         Raises:
             InputError: The text is not a string or not well-formed XML.
+            OptionError: The bundle was not compiled for an option, or its value is out of range.
             TranslateTrtError: See `submit`.
         """
-        others.setdefault("split_sentences", True)
         of_text = self._translator.request(
             list(checked_texts("texts", "text", [text])), options, document=True,
-            names=LineNames(None if name is None else [name], noun="text"), **others,
+            names=LineNames(None if name is None else [name], noun="text"),
+            split_sentences=split_sentences, unwrap=unwrap, markup=markup,
+            terminology=terminology, alignments=alignments,
         )  # fmt: skip
         return self.submit_request(of_text, request=request, result=itemgetter(0))
 

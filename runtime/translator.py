@@ -31,7 +31,7 @@ from translate_trt.runtime.line_names import NUMBERED, LineNames
 from translate_trt.runtime.line_request import LineRequest, Phrases
 from translate_trt.runtime.native import missing_library
 from translate_trt.runtime.native.core import Core, LineJobs
-from translate_trt.runtime.options import SearchOptions, check_least
+from translate_trt.runtime.options import SearchOptions, check_least, whole_number
 from translate_trt.runtime.process import LOADING_CONTEXT
 from translate_trt.runtime.reference import PlainTranslator, Reference
 from translate_trt.runtime.results import Hypothesis, TextHypothesis, Translation
@@ -452,22 +452,41 @@ class Translator:
         target_prefixes: Iterable[str] | None = None,
         *,
         chunk_lines: int = 1024,
-        **others: Unpack[LineArguments],
+        split_sentences: bool | str = False,
+        alignments: bool = False,
+        markup: str | None = None,
+        terminology: Glossary | None = None,
+        translate_all: bool = False,
     ) -> Iterator[Translation]:
         """Translate a stream of lines lazily.
 
         Lines are read and translated in chunks of `chunk_lines`, which bounds memory for input of
-        any length: a generator, an open file or a queue. Large chunks translate faster, small
-        chunks return sooner. The other arguments are those of `translate`.
+        any length: a generator, an open file or a queue.
+
+        Args:
+            lines: An iterable of strings.
+            options: Search options; None uses the bundle's defaults.
+            target_prefixes: Text that each translation must begin with, one per line.
+            chunk_lines: Lines per chunk. Large chunks translate faster, small chunks return sooner.
+            split_sentences: See `translate`.
+            alignments: See `translate`.
+            markup: See `translate`.
+            terminology: See `translate`.
+            translate_all: See `translate`.
 
         Yields:
             The translation of each line, in input order.
 
         Raises:
-            TranslateTrtError: See `translate`.
+            InputError: A line is not a string, or the numbers of prefixes and lines differ.
+            OptionError: The bundle was not compiled for an option, or its value is out of range.
+            BackendError: The backend failed; libtranslate_trt has retried each sentence once.
         """
-        check_least(1, chunk_lines=chunk_lines)
-        request = self.request((), options, **others)
+        check_least(1, chunk_lines=whole_number("chunk_lines", chunk_lines))
+        request = self.request(
+            (), options, alignments=alignments, split_sentences=split_sentences, markup=markup,
+            terminology=terminology, translate_all=translate_all,
+        )  # fmt: skip
         self.check_request(request)
         if isinstance(lines, str):
             raise InputError("lines is one string; give several, or use translate.")
@@ -586,12 +605,21 @@ class Translator:
         translations: Iterable[Sequence[int]],
         options: SearchOptions | None = None,
     ) -> list[Hypothesis]:
-        """Score given translations of token sequences (`translate_ids`) like `score`.
+        """Score given translations of token sequences; otherwise like `score`.
+
+        Args:
+            sources: Token ids of each text, without the end symbol and the model's `Prompt`.
+            translations: Target token ids of each source, likewise.
+            options: See `score`.
+
+        Returns:
+            The given translation of each source as a hypothesis.
 
         Raises:
             InputError: A token is outside the vocabulary, a source or translation exceeds the
                 bundle's limits, or only a source is empty.
-            TranslateTrtError: See `score`.
+            OptionError: The bundle was not compiled for an option, or its value is out of range.
+            BackendError: The backend failed; libtranslate_trt has retried each sentence once.
         """
         found = self._translate_ids(sources, options, translations, score=True)
         return [one for (one,) in found]
@@ -710,11 +738,22 @@ class Translator:
         terminology: Glossary | None = None,
         translate_all: bool = False,
     ) -> LineRequest:
-        """Make a request of lines of text, or of documents, whose structure is kept.
+        """Make a request of lines of text.
 
-        With `score`, the targets are whole translations; otherwise, translations begin with them.
-        Targets and the phrases of constraints may be token ids. The other arguments are those of
-        `translate` and `translate_document`.
+        Args:
+            lines: Lines, or documents.
+            options: Search options; None uses the bundle's defaults.
+            targets: Text or tokens that each translation must begin with, or whole translations.
+            names: Names of the lines in error messages.
+            score: Whether the targets are whole translations.
+            split_sentences: As in `translate`.
+            document: Whether the lines are documents, whose structure is kept.
+            unwrap: As in `translate_document`.
+            constraints: As in `translate`; the phrases of a line may also be token ids.
+            alignments: As in `translate`.
+            markup: As in `translate`.
+            terminology: As in `translate`.
+            translate_all: As in `translate`.
 
         Raises:
             InputError: The numbers of lines, targets and constraints differ.
@@ -801,7 +840,12 @@ class Translator:
         )  # fmt: skip
 
     def check_request(self, request: LineRequest) -> None:
-        """Check lines and options without translating; see `translate` for the errors."""
+        """Check lines and options without translating.
+
+        Raises:
+            InputError: A line cannot be translated.
+            OptionError: The bundle was not compiled for an option, or its value is out of range.
+        """
         self._check_open()
         if (core := self.core) is not None:
             core.check_request(request)
@@ -809,7 +853,13 @@ class Translator:
             reference.check(request)
 
     def translate_request(self, request: LineRequest) -> list[Translation]:
-        """Translate the lines of a request; see `translate` for its errors."""
+        """Translate the lines of a request.
+
+        Raises:
+            InputError: A line cannot be translated.
+            OptionError: The bundle was not compiled for an option, or its value is out of range.
+            BackendError: The backend failed; libtranslate_trt has retried each sentence once.
+        """
         if (core := self.core) is not None:
             jobs = LineJobs(core, request)
             while (job := jobs.submit()) is not None:

@@ -96,7 +96,13 @@ def load_cuda(settings: Settings) -> None:
 def load_graphs(
     name: str, files: Mapping[str, Path], contract: Contract, settings: Settings = Settings()
 ) -> Graphs:
-    """Load a target's graphs, by role, for `Reference`.
+    """Load a target's graphs for `Reference`.
+
+    Args:
+        name: Name of the backend in the manifest.
+        files: Graph files by role, "encoder" and "step".
+        contract: Inputs and outputs of the graphs.
+        settings: Execution settings.
 
     Raises:
         BundleError: The backend is unknown to this version, or a graph does not load.
@@ -150,14 +156,24 @@ def load_engines(
 
 
 def needs_gpu(entry: TargetEntry, device: str | None) -> bool:
-    """Whether a target runs on a GPU if a device is requested (see `Settings`)."""
+    """Whether a target runs on a GPU.
+
+    Args:
+        entry: Manifest entry of the target.
+        device: Requested device (see `Settings`).
+    """
     if entry.backend == TORCH:
         return device != "cpu"
     return entry.engine is not None or (device or "cpu") != "cpu"
 
 
 def has_worker_per_core(entry: TargetEntry, device: str | None) -> bool:
-    """Whether each core translates a batch by default, as with ONNX Runtime on a CPU."""
+    """Whether each core translates a batch by default, as with ONNX Runtime on a CPU.
+
+    Args:
+        entry: Manifest entry of the target.
+        device: Requested device (see `Settings`).
+    """
     return entry.engine is None and not needs_gpu(entry, device)
 
 

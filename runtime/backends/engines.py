@@ -149,7 +149,11 @@ class EngineRecord:
 
     @classmethod
     def from_json(cls, fields: Fields) -> EngineRecord:
-        """Read a record from the object of an engine in a manifest."""
+        """Read a record from the object of an engine in a manifest.
+
+        Raises:
+            BundleError: A field is missing or has the wrong type.
+        """
         return cls(
             package=fields.choice("package", (*PACKAGES, TORCH)),
             version=fields.text("version"),
@@ -221,7 +225,13 @@ def system_name() -> str:
 
 
 def check_engine(record: EngineRecord, machine: Machine, target: str, bundle: Path | str) -> None:
-    """Refuse an engine of another TensorRT version or for another GPU than those of a machine.
+    """Refuse an engine of another TensorRT version or for another GPU.
+
+    Args:
+        record: Manifest record of the engine.
+        machine: Machine to run on.
+        target: Name of the target, for messages.
+        bundle: Path of the bundle, for messages.
 
     Raises:
         BundleError: The engine cannot run on the machine.
@@ -275,7 +285,15 @@ def engine_records(entry: TargetEntry, bundle: Path) -> dict[str, EngineRecord]:
 
 
 def check_engines(entry: TargetEntry, bundle: Path, device: int = 0) -> dict[str, EngineRecord]:
-    """Check that this machine can run a target's engines, and return their records by role.
+    """Check that this machine can run a target's engines.
+
+    Args:
+        entry: Manifest entry of a target with engines.
+        bundle: Directory of the bundle.
+        device: Index of the GPU.
+
+    Returns:
+        The engine records by role.
 
     Raises:
         BundleError: An engine cannot run on this machine (`check_engine`), or a record is damaged.
@@ -359,6 +377,11 @@ def refit_engine(engine: Any, weights: Path, package: str) -> None:
 
     Refitting needs a deserialized engine and therefore a GPU; **it has never been run**, because no
     GPU with TensorRT was available during development.
+
+    Args:
+        engine: ICudaEngine, changed in place.
+        weights: ONNX file that the engine was built from.
+        package: Package that built the engine.
 
     Raises:
         BundleError: The file does not belong to the engine, or does not parse.

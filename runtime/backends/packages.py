@@ -123,9 +123,14 @@ def target_for(target: str, package: str, other: str) -> str:
 
 
 def unsupported(target: str, package: str, gpu: str, capability: str, module: Any = None) -> str:
-    """Return the message for a GPU that a target's package (see `capabilities`) does not support.
+    """Return the message for a GPU that a target's package does not support.
 
-    The GPU is given by its description and its compute capability.
+    Args:
+        target: Name of the target.
+        package: Package of the target.
+        gpu: Description of the GPU.
+        capability: Compute capability of the GPU.
+        module: The imported package, if it is installed.
     """
     version = getattr(module, "__version__", None)
     title = SUPPORT[package].title + (f" {version}" if version else "")
@@ -146,7 +151,11 @@ def unsupported(target: str, package: str, gpu: str, capability: str, module: An
 
 
 def import_package(package: str, required: bool = True) -> ModuleType | None:
-    """Import one of `PACKAGES`; None if it is missing and not required.
+    """Import one of `PACKAGES`.
+
+    Args:
+        package: Name of the package.
+        required: Raise if the package is missing; otherwise return None.
 
     Raises:
         TranslateTrtError: The package is required but not installed, or does not load.

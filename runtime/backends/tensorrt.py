@@ -146,7 +146,11 @@ class Engine:
         )
 
     def check_aliases(self, caches: Sequence[str]) -> None:
-        """See `check_in_place`; older versions do not tell."""
+        """Refuse an engine that does not update its caches in place; older versions do not tell.
+
+        Raises:
+            BundleError: A cache output is not an alias of its input.
+        """
         if hasattr(self._engine, "get_aliased_input_tensor"):
             alias = self._engine.get_aliased_input_tensor
             check_in_place("the step engine", {name: alias(NEXT + name) for name in caches})

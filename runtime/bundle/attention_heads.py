@@ -23,7 +23,11 @@ class AttentionHeads:
 
     @classmethod
     def from_json(cls, fields: Fields) -> AttentionHeads:
-        """Read a choice that `to_json` wrote."""
+        """Read a choice that `to_json` wrote.
+
+        Raises:
+            BundleError: A field is missing or has the wrong type.
+        """
         layer = fields.integer("layer", 0)
         return cls(layer, tuple(fields.integers("heads", 0)))
 
@@ -34,7 +38,10 @@ class AttentionHeads:
     def within(self, layers: int, heads: int, setting: str = "attention_layer") -> AttentionHeads:
         """Return the choice for a model of these sizes, with a layer of at least 0.
 
-        `setting` is the name of the setting of the layer in messages.
+        Args:
+            layers: Number of decoder layers.
+            heads: Number of heads of a layer.
+            setting: Name of the setting of the layer in messages.
 
         Raises:
             OptionError: The model has no such layer or head, or a head is named twice.

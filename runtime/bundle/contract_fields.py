@@ -35,7 +35,11 @@ def to_json(contract: Contract) -> dict[str, Any]:
 
 
 def from_json(fields: Fields) -> Contract:
-    """Read a contract from the object `contract` of a target."""
+    """Read a contract from the object `contract` of a target.
+
+    Raises:
+        BundleError: A field is missing or has the wrong type.
+    """
     shortlist = None
     if not fields.is_null("shortlist"):
         sizes = fields.object("shortlist")

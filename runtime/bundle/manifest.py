@@ -434,7 +434,11 @@ def hash_file(bundle: Path, path: str) -> FileEntry:
 def verify_files(bundle: Path, manifest: Manifest, target: str, hashes: bool = True) -> None:
     """Verify the files of the tokenizer and of one target.
 
-    Comparing SHA-256 hashes reads every byte; without, only sizes are checked.
+    Args:
+        bundle: Directory of the bundle.
+        manifest: Manifest of the bundle.
+        target: Name of the target.
+        hashes: Compare SHA-256 hashes, which reads every byte; otherwise check only sizes.
 
     Raises:
         BundleError: A file is missing or differs, or the bundle has no such target.

@@ -49,7 +49,11 @@ class Prompt:
 
     @classmethod
     def from_json(cls, fields: Fields) -> Prompt:
-        """Read a prompt that `to_json` wrote."""
+        """Read a prompt that `to_json` wrote.
+
+        Raises:
+            BundleError: A field is missing or has the wrong type.
+        """
         return cls(
             tuple(fields.integers("source", 0)),
             tuple(fields.integers("target", 0)),

@@ -43,7 +43,11 @@ class TermAnnotation:
 
     @classmethod
     def from_json(cls, fields: Fields) -> TermAnnotation:
-        """Read a form that `to_json` wrote."""
+        """Read a form that `to_json` wrote.
+
+        Raises:
+            BundleError: A field is missing or has a wrong value.
+        """
         form, symbols = fields.choice("form", FORMS), fields.texts("symbols")
         if (
             len(symbols) != 3

@@ -35,7 +35,7 @@ class Subcommand(NamedTuple):
         short_help: The line.
         extra: The pip extra that it needs, if any.
         module: Name of its module, if it is not that of the subcommand.
-        attribute: Name of the command in the module, likewise.
+        attribute: Name of the command in the module, if it is not that of the subcommand.
     """
 
     package: str

@@ -173,13 +173,22 @@ def take_format(flags: dict[str, Any], kind: type[_Formats]) -> _Formats:
 
 @dataclass(frozen=True)
 class FormatFlags(_LineFormat):
-    """Values of `format_flags`, and of the options that select what is written of a translation."""
+    """Values of `format_flags`, and of the options that select what is written of a translation.
+
+    Raises:
+        OptionError: See `_LineFormat`.
+    """
 
     scores: bool
     constraints_field: str | None
 
     def make_format(self, count: int, words: WordsOf | None = None) -> RecordFormat:
-        """Create the format of lines with up to `count` hypotheses, which have `words` in JSON."""
+        """Create the format of the lines.
+
+        Args:
+            count: Maximum number of hypotheses per translation.
+            words: Returns the words of a hypothesis, for JSON; None adds none.
+        """
         as_json = self.as_json or count > 1
         name = self.output_field or _TRANSLATION
         if self.input_format == "jsonl":
@@ -212,7 +221,11 @@ class FormatFlags(_LineFormat):
 
 @dataclass(frozen=True)
 class ScoreFormatFlags(_LineFormat):
-    """Values of `score_format_flags`, and of the options that select what is written of a score."""
+    """Values of `score_format_flags`, and of the options that select what is written of a score.
+
+    Raises:
+        OptionError: See `_LineFormat`.
+    """
 
     translation_field: str | None
     translation_column: str | None

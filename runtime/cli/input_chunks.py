@@ -77,7 +77,12 @@ class Chunk(NamedTuple):
 
 
 def read_inputs(inputs: Sequence[str], size: int, record_format: RecordFormat) -> Iterator[Chunk]:
-    """Read inputs, paths or "-", one after the other in chunks of at most `size` lines.
+    """Read inputs one after the other in chunks of lines.
+
+    Args:
+        inputs: Paths of files, or "-" for standard input.
+        size: Maximum number of lines per chunk.
+        record_format: Format of the lines.
 
     Raises:
         InputError: An input cannot be read, or a line is not of the format.

@@ -48,7 +48,18 @@ loading_flags = section("Speed and device")(
 
 @dataclass(frozen=True)
 class Loading:
-    """Arguments of `Translator`: a bundle and how it is loaded."""
+    """A bundle and how it is loaded; None stands for the default of `Translator`.
+
+    Attributes:
+        bundle: Directory of the bundle.
+        target: Name of the target.
+        shortlist: Use the target's shortlist variant.
+        threads: CPU threads per worker.
+        workers: Number of batches run at once.
+        batch_tokens: Source tokens per batch.
+        device: Device.
+        trust_code: Allow engines to run the machine code that they contain.
+    """
 
     bundle: Path
     target: str | None
@@ -61,9 +72,12 @@ class Loading:
 
 
 def load_translator(loading: Loading, inputs: Sequence[str]) -> Translator:
-    """Load a bundle for the lines of the inputs, which are paths or "-" for standard input.
+    """Load a bundle for the lines of the inputs.
 
-    On CPUs, files get a worker per core, and pipes, where latency matters, one with all cores.
+    Args:
+        loading: The bundle and how it is loaded.
+        inputs: Paths, or "-" for standard input. On CPUs, files get a worker per core, and pipes,
+            where latency matters, one with all cores.
 
     Raises:
         TranslateTrtError: See `Translator`.

@@ -72,6 +72,9 @@ class Job:
         """Wait for the job and return its result, to be used in a `with` statement, once.
 
         A signal handler that raises meanwhile cancels the job.
+
+        Raises:
+            TranslateTrtError: The job has failed.
         """
         calls, finished = self._core.calls, c_int32()
         try:
@@ -92,7 +95,11 @@ class LineJobs:
     """
 
     def __init__(self, core: Core, request: LineRequest) -> None:
-        """Take the lines, and the tags out of texts with markup."""
+        """Take the lines, and the tags out of texts with markup.
+
+        Raises:
+            TranslateTrtError: See `Translator.translate`.
+        """
         self._core, self._request = core, request
         self._markup: Markup | None = None
         if request.markup is not None:
@@ -110,6 +117,9 @@ class LineJobs:
             caller: Number shared by jobs that take scheduling turns together; 0 for none.
             completions: Queue that receives `key` once the job has finished.
             key: Positive number chosen by the caller.
+
+        Raises:
+            TranslateTrtError: See `Translator.translate`.
         """
         texts = None if self._markup is None else self._markup.lines()
         if texts is not None and not len(texts):
@@ -126,7 +136,11 @@ class LineJobs:
         return self._core.submit(self._request, submit, texts)
 
     def receive(self, job: Job) -> None:
-        """Take the result of the job that was submitted last, and wait for it if necessary."""
+        """Take the result of the job that was submitted last, and wait for it if necessary.
+
+        Raises:
+            TranslateTrtError: The job has failed.
+        """
         with job.result() as result:
             if self._markup is None:
                 self.translations = self._core.translations(result, self._request)
@@ -181,10 +195,22 @@ class Core:
         check_hashes: bool = True,
         engines: Engines | None = None,
     ) -> None:
-        """Check the bundle and load one of its targets; see `Translator` for other arguments.
+        """Check the bundle and load one of its targets.
 
-        Engines are those of a TensorRT target, or the graphs of a torch target; None for ONNX
-        targets. `path` is that of the library.
+        Args:
+            path: Path of the library.
+            bundle: Directory written by `translate-trt export`.
+            target: Name of the target, such as "onnx-int8".
+            threads: CPU threads per worker.
+            workers: Number of batches translated at once; None for the library's default.
+            batch_tokens: Source tokens per batch; None for the library's default.
+            device: "cpu", "cuda" or "cuda:1".
+            check_hashes: Compare every file with its SHA-256 in the manifest.
+            engines: Engines of a TensorRT target, or graphs of a torch target; None for ONNX
+                targets.
+
+        Raises:
+            TranslateTrtError: See `Translator`.
         """
         self.calls = open_library(path)
         self._handle = c_void_p()
@@ -244,6 +270,9 @@ class Core:
             request: The lines.
             submit: Options of the job, of `submit_options`.
             texts: Lines to submit instead; None: those of the request.
+
+        Raises:
+            TranslateTrtError: See `Translator.translate`.
         """
         call = self.calls.tt_submit if request.tokens is None else self.calls.tt_submit_ids
         job = Job(self)  # before the call, so that Ctrl-C after it frees what the library made
@@ -251,7 +280,11 @@ class Core:
         return job
 
     def check_request(self, request: LineRequest) -> None:
-        """Check the lines and options of a request without translating."""
+        """Check the lines and options of a request without translating.
+
+        Raises:
+            TranslateTrtError: See `Translator.translate`.
+        """
         call = self.calls.tt_check if request.tokens is None else self.calls.tt_check_ids
         markup: Markup | None = None
         texts: Texts | None = None
@@ -356,7 +389,14 @@ def submit_options(
     markup: Markup | None = None,
     texts: Texts | None = None,
 ) -> abi.SubmitOptions:
-    """Convert the options of a request, whose lines with markup are given as well."""
+    """Convert the options of a request.
+
+    Args:
+        calls: Functions of the library.
+        request: The request.
+        markup: Its texts with markup, if there are any.
+        texts: Their lines, which are submitted.
+    """
     submit = abi.SubmitOptions()
     check(calls, calls.tt_submit_options_default(byref(submit), ctypes.sizeof(submit)))
     submit.options = ctypes.pointer(_options(request.options))
@@ -435,7 +475,14 @@ class Markup:
     def __init__(
         self, calls: ctypes.CDLL, texts: Sequence[str], markup: str, whole: bool, names: LineNames
     ) -> None:
-        """Take the tags out of documents or, unless they are whole, fragments of documents.
+        """Take the tags out of texts.
+
+        Args:
+            calls: Functions of the library.
+            texts: Documents, or fragments of them.
+            markup: One of MARKUP.
+            whole: Texts are documents.
+            names: Names of the texts in error messages.
 
         Raises:
             InputError: A text is not well-formed XML.

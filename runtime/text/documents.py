@@ -77,8 +77,12 @@ class TextSplitter:
         """Cut a text of many lines into sentences.
 
         Line ends, indentation, markers of lists, quotations and headings, and lines without letters
-        or digits are not translated. `unwrap` makes one line of the lines of a paragraph before its
-        sentences are found.
+        or digits are not translated.
+
+        Args:
+            text: The document.
+            options: Search options.
+            unwrap: Make one line of the lines of a paragraph before its sentences are found.
         """
         pieces: list[str | _Sentence] = []
         paragraphs = self._unwrapped(text) if unwrap else text.splitlines(keepends=True)

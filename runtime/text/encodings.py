@@ -18,6 +18,11 @@ _ENCODINGS = {
 def check_encoding(text: str, markup: str, name: str) -> None:
     """Refuse a document whose declaration names another encoding than UTF-8, in which it is stored.
 
+    Args:
+        text: The document.
+        markup: Kind of markup.
+        name: Name of the document in error messages.
+
     Raises:
         InputError: Readers of the translation would take it for text in that encoding.
     """

@@ -130,7 +130,17 @@ class Glossary:
 
     @classmethod
     def parse(cls, lines: Iterable[str], name: str, ignore_case: bool = False) -> Self:
-        """Parse the lines of a glossary file (`read`), which have no ends; errors have its name."""
+        """Parse the lines of a glossary file; see `read`.
+
+        Args:
+            lines: Lines without their ends.
+            name: Name in error messages.
+            ignore_case: Whether phrases match in any case, on both sides.
+
+        Raises:
+            InputError: There are no entries, or a line is no entry.
+            BackendError: libtranslate_trt is not built.
+        """
         content = "\n".join(lines).encode(errors="replace")
         made = cls.__new__(cls)
         text = abi.Text(content, len(content))

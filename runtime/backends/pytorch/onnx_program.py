@@ -107,7 +107,11 @@ class Program:
         self._path = path
 
     def check_aliases(self, caches: Sequence[str]) -> None:
-        """See `check_in_place`."""
+        """Refuse a graph that does not update its caches in place.
+
+        Raises:
+            BundleError: A cache output is not an alias of its input.
+        """
         check_in_place(str(self._path), {name: self.in_place.get(NEXT + name) for name in caches})
 
 

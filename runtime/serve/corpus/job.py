@@ -234,7 +234,10 @@ def make_settings(
 def open_job(job: Job, inputs: list[Input], force: bool) -> Iterator[None]:
     """Create or reopen an output directory and lock it during the block.
 
-    Results of other inputs are kept; `force` discards those of a run with other settings.
+    Args:
+        job: Output directory and settings.
+        inputs: Inputs of this run; results of other inputs are kept.
+        force: Discard the results of a run with other settings.
 
     Raises:
         OutputError: Another run is active or has used other settings; an output exists that no run

@@ -116,7 +116,11 @@ class Shard:
 
 
 def find_inputs(patterns: Sequence[str], column: str) -> list[Input]:
-    """Find the inputs, sorted by name within each pattern: a path, or one with *, ?, [] and **.
+    """Find the inputs, sorted by name within each pattern.
+
+    Args:
+        patterns: Paths, or patterns with *, ?, [] and ** for any directories.
+        column: Column that Parquet files must have.
 
     Raises:
         InputError: A pattern matches no file, a file cannot be read, two files would have the same

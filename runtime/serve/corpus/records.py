@@ -112,8 +112,12 @@ def read_records(
 ) -> Iterator[Chunk]:
     """Iterate over the records of a shard in chunks of at most `size`.
 
-    JSON gets the words of each hypothesis if `words` returns them; TSV gets columns for `count`
-    hypotheses.
+    Args:
+        shard: The shard.
+        options: Options of the run.
+        size: Maximum number of records in a chunk.
+        words: Returns the words of a hypothesis, which JSON gets; None adds none.
+        count: Maximum number of hypotheses per translation, for which TSV gets columns.
 
     Raises:
         InputError: The input cannot be read, is damaged, or has changed since planning.
@@ -281,6 +285,11 @@ def check_first_line(source: Input, options: CorpusOptions) -> None:
 
 def tsv_format(source: Input, options: CorpusOptions, count: int = 1) -> TsvFormat:
     """Create the format of the rows of an input, whose first row determines the columns.
+
+    Args:
+        source: The input.
+        options: Options of the run.
+        count: Maximum number of hypotheses per translation.
 
     Raises:
         InputError: The first row lacks the column, or already has one of translations.

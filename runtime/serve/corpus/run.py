@@ -56,10 +56,17 @@ def prepare_work(
     options: CorpusOptions,
     workers: WorkerOptions,
 ) -> tuple[Work, list[Input]]:
-    """Check everything that can be checked before workers start, and describe the run.
+    """Check everything that can be checked before workers start.
 
-    The target is chosen as by `Manifest.target`. Inputs are paths or patterns, and the output is a
-    directory. More than one hypothesis, alignments and words imply JSON, except for TSV.
+    Args:
+        bundle: Directory of the bundle.
+        target: Name of a target; None for the bundle's default.
+        shortlist: Take the shortlist variant of the default target.
+        inputs: Paths of files, or patterns.
+        output: Directory of the translations.
+        search: Search options; more than one hypothesis implies JSON, except for TSV.
+        options: Options that affect the result; alignments and words imply JSON likewise.
+        workers: Options of the workers.
 
     Raises:
         ModuleNotFoundError: Ray or pyarrow is missing.

@@ -89,7 +89,12 @@ def cost(lines: Sequence[Line]) -> int:
 
 
 def read_lines(inputs: Mapping[str, Array], translator: Translator, limits: Limits) -> list[Line]:
-    """Read and validate the sentences of a request, the rows of its `interface.INPUTS`.
+    """Read and validate the sentences of a request.
+
+    Args:
+        inputs: Tensors of the request, a subset of `interface.INPUTS`; the first axis is sentences.
+        translator: Translator that will translate the sentences.
+        limits: Limits of the server.
 
     Raises:
         InputError: The request has neither text nor tokens, has both, costs too much, or has an
@@ -259,7 +264,12 @@ class Answer:
     """
 
     def __init__(self, lines: Sequence[Line], service: TranslationService) -> None:
-        """Prepare an answer to validated sentences, which `send` submits."""
+        """Prepare an answer; `send` submits the sentences.
+
+        Args:
+            lines: Validated sentences.
+            service: Service that translates the sentences.
+        """
         self.lines, self.cost = lines, cost(lines)
         self._service, self._request = service, service.new_request()
         self._futures: list[Future[Translation]] = []
@@ -268,7 +278,11 @@ class Answer:
         self._left, self._lock = len(lines), Lock()
 
     def send(self, call: Callable[[Answer], None]) -> None:
-        """Submit the sentences; `call` is called, from any thread, once all of them are done."""
+        """Submit the sentences.
+
+        Args:
+            call: Called with this answer, from any thread, once all sentences are done.
+        """
 
         def done(_: object, count: int = 1) -> None:
             with self._lock:
@@ -347,7 +361,14 @@ def write_outputs(
     wanted: Collection[str],
     words: WordsOf,
 ) -> dict[str, Array]:
-    """Create the requested output arrays by name; a sentence with an error has no hypotheses."""
+    """Create the requested output arrays by name.
+
+    Args:
+        lines: Sentences of the request.
+        found: Their translations, or errors, which have no hypotheses.
+        wanted: Names of the outputs.
+        words: Returns the words of a hypothesis with their confidences.
+    """
     width = max(line.request.options.result_count for line in lines)
     table = [one.hypotheses if isinstance(one, Translation) else () for one in found]
     # Padding, type and value of each hypothesis, of which tensors with two axes have several.

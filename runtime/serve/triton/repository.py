@@ -71,10 +71,19 @@ def write_repository(
     link: bool = False,
     force: bool = False,
 ) -> TargetEntry:
-    """Create a repository with one model atomically, and return the entry of the served target.
+    """Create a repository with one model atomically.
 
-    The target is chosen as by `Manifest.target`. A linked bundle is referred to by its absolute
-    path instead of being copied.
+    Args:
+        bundle: Directory written by `translate-trt export`.
+        target: Name of the target; None selects the first.
+        out: Directory of the repository.
+        options: Serving options.
+        shortlist: Serve the target's shortlist variant.
+        link: Refer to the bundle by its absolute path instead of copying it.
+        force: Replace an existing repository.
+
+    Returns:
+        The manifest entry of the served target.
 
     Raises:
         BundleError: The bundle is missing, incomplete or changed, or lacks the target.
@@ -205,9 +214,13 @@ def _file(tensor: interface.Tensor) -> str:
 def configuration(
     entry: TargetEntry, bundle: str, options: ServerOptions, warm_up: Sequence[interface.Tensor]
 ) -> Message:
-    """Create Triton's `ModelConfig`, with the inputs of the warm-up request.
+    """Create Triton's `ModelConfig`.
 
-    The path of the bundle is absolute, or relative to the model's version directory.
+    Args:
+        entry: Manifest entry of the target.
+        bundle: Path of the bundle, absolute or relative to the model's version directory.
+        options: Serving options.
+        warm_up: Inputs of the warm-up request.
     """
     gpu = needs_gpu(entry, options.device)
     batching: dict[str, Value] = {"max_queue_delay_microseconds": options.queue_delay}
