@@ -164,6 +164,7 @@ def feeds(contract: Contract, sentences: int) -> dict[str, np.ndarray]:
     values["tokens"] = random.integers(4, VOCABULARY, (sentences, BEAMS))
     values["length_penalty_alpha"] = np.full(sentences, 0.6, np.float32)
     values["length_penalty_beta"] = np.full(sentences, 5, np.float32)
+    values["num_hypotheses"] = np.ones(sentences, np.int64)
     values["early_stopping"] = np.full(sentences, False)
     return values
 

@@ -1,12 +1,15 @@
-"""Compare translations of sentences alone and in random batches, bit by bit.
+"""Compare translations that must be equal, bit by bit: in random batches, and of fewer hypotheses.
 
-    python benchmarks/independence.py --bundle DIR --source test.en [--target onnx-int8 ...]
+    python benchmarks/independence.py batches --bundle DIR --source test.en --target onnx-int8
         [--lines 5000] [--batches 8] [--beam-size 4]
+    python benchmarks/independence.py stop-rule --bundle DIR --text test.en [--text news.en]
+        [--target onnx-int8] [--lines 5000] [--beam-size 4]
 
-Every line is translated alone first, with one thread. Then all lines are translated together
---batches times, in random order, with a random limit of tokens per batch and 1 to 4 workers. Lines
-are counted whose tokens, or whose scores and log-probabilities, differ. Nothing is timed, so the
-machine may be busy.
+`batches` translates every line alone first, with one thread. Then all lines are translated together
+--batches times, in random order, with a random limit of tokens per batch and 1 to 4 workers.
+`stop-rule` asks for the best hypothesis, and for all of the beam, and compares the best ones and
+the rows: one row is one sentence in one step. Lines are counted whose tokens, or whose scores and
+log-probabilities, differ. Nothing is timed, so the machine may be busy.
 """
 
 from __future__ import annotations
@@ -20,15 +23,15 @@ from typing import Any
 from harness import Report, benchmark, main, option, read_text
 
 from translate_trt.runtime import SearchOptions, Translator
-from translate_trt.runtime.results import TextHypothesis, Translation
+from translate_trt.runtime.results import TextHypothesis
 
 WORKERS = (1, 2, 3, 4)
 BATCH_TOKENS = (64, 4096)  # at least, at most
 
 
-def tokens(translation: Translation) -> list[tuple[int, ...]]:
-    """Return the token ids of all hypotheses."""
-    return [tuple(segment.tokens) for one in translation.hypotheses for segment in one.segments]
+def tokens(hypotheses: Sequence[TextHypothesis]) -> list[tuple[int, ...]]:
+    """Return the token ids of all segments."""
+    return [tuple(segment.tokens) for one in hypotheses for segment in one.segments]
 
 
 def numbers(hypotheses: Sequence[TextHypothesis]) -> list[str]:
@@ -57,7 +60,7 @@ def compare(
             {
                 "workers": workers,
                 "batch tokens": batch_tokens,
-                "other tokens": sum(tokens(a) != tokens(b) for a, b in pairs),
+                "other tokens": sum(tokens(a.hypotheses) != tokens(b.hypotheses) for a, b in pairs),
                 "other numbers": sum(
                     numbers(a.hypotheses) != numbers(b.hypotheses) for a, b in pairs
                 ),
@@ -75,7 +78,7 @@ def compare(
     option("--beam-size", type=int, default=4, help="beam size"),
     timed=False,
 )
-def independence(given: Namespace) -> Report:
+def batches(given: Namespace) -> Report:
     """Compare translations alone and in random batches."""
     lines = read_text(given.source)[: given.lines]
     options = SearchOptions(beam_size=given.beam_size, num_hypotheses=given.beam_size)
@@ -85,6 +88,42 @@ def independence(given: Namespace) -> Report:
     }
     settings = {"beam_size": given.beam_size, "lines": len(lines), "batches": given.batches}
     return Report(results, settings)
+
+
+@benchmark(
+    "stop-rule",
+    "bundle target",
+    option("--text", type=Path, action="append", required=True, help="text to translate"),
+    option("--lines", type=int, default=5000, help="number of lines of each text"),
+    option("--beam-size", type=int, default=4, help="beam size"),
+    timed=False,
+)
+def stop_rule(given: Namespace) -> Report:
+    """Count the rows that rule 5 saves, and the lines whose best hypothesis differs."""
+    results: dict[str, Any] = {}
+    with Translator(given.bundle, given.target, threads=given.threads) as translator:
+        core = translator.core
+        if core is None:
+            raise SystemExit(f"rows are counted by libtranslate_trt; {translator!r} runs without.")
+        for text in given.text:
+            lines = read_text(text)[: given.lines]
+            found, rows = [], []
+            for count in (given.beam_size, 1):
+                options = SearchOptions(beam_size=given.beam_size, num_hypotheses=count)
+                before = core.statistics().rows
+                found.append(translator.translate(lines, options))
+                rows.append(core.statistics().rows - before)
+            results[text.name] = {
+                "lines": len(lines),
+                "rows": dict(zip(("all", "best"), rows, strict=True)),
+                "other_hypotheses": sum(
+                    tokens(of_all.hypotheses[:1]) != tokens(of_one.hypotheses)
+                    or numbers(of_all.hypotheses[:1]) != numbers(of_one.hypotheses)
+                    for of_all, of_one in zip(*found, strict=True)
+                ),
+            }
+            print(text.name, results[text.name])
+    return Report(results, {"beam_size": given.beam_size, "target": given.target})
 
 
 if __name__ == "__main__":

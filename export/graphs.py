@@ -484,6 +484,7 @@ class Request(NamedTuple):
     max_lengths: Tensor
     length_penalty_alpha: Tensor
     length_penalty_beta: Tensor
+    num_hypotheses: Tensor
     early_stopping: Tensor
 
 
@@ -801,10 +802,10 @@ class BeamSearchStep(nn.Module):
             lengths: Generated tokens after the step, [N].
         """
         bound = best / _length_penalty(request.max_lengths, request)
-        worst = pool.scores[:, -1]  # minus infinity unless the pool is full
-        full = request.early_stopping & (worst > -math.inf)
+        settled = (bound[:, None] <= pool.scores).to(torch.int64).sum(1)
+        full = request.early_stopping & (pool.scores[:, -1] > -math.inf)
         at_limit = lengths >= request.max_lengths
-        return state.done | full | (bound <= worst) | at_limit, at_limit
+        return state.done | full | (settled >= request.num_hypotheses) | at_limit, at_limit
 
     def cut_off(self, live: Tensor, pool: _Pool, state: State, at_limit: Tensor) -> _CutOff:
         """Fill empty entries of the pool with live hypotheses at the maximum length (rule 6)."""

@@ -203,12 +203,11 @@ class _Sentence:
         """Whether no live hypothesis can still improve the pool (rule 5)."""
         if not self.live or self.length >= self.max_length:
             return True
-        if len(self.pool) < self.options.beam_size:
-            return False
-        if self.options.early_stopping:
+        if self.options.early_stopping and len(self.pool) == self.options.beam_size:
             return True
         bound = max(one.log_prob for one in self.live) / self.options.penalty(self.max_length)
-        return not bound > self.pool[-1][0]  # also where the bound is NaN
+        settled = [score for score, *_ in self.pool if not bound > score]  # also where it is NaN
+        return len(settled) >= self.options.num_hypotheses
 
     def is_loop_check_due(self) -> bool:
         """Whether live hypotheses are examined for loops after this step (rule 11)."""

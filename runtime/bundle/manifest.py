@@ -30,7 +30,7 @@ from translate_trt.runtime.io.outputs import Kind
 from translate_trt.runtime.model_store import advice_for
 from translate_trt.runtime.options import SearchOptions
 
-FORMAT_VERSION = 11
+FORMAT_VERSION = 12
 MANIFEST_NAME = "manifest.json"
 
 #: Suffix of a target's shortlist variant, in which every sentence has its own list of candidate

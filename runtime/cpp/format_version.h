@@ -6,6 +6,6 @@
 namespace translate_trt {
 
 // Must equal FORMAT_VERSION in Python; a test compares them.
-inline constexpr std::int32_t kFormatVersion = 11;
+inline constexpr std::int32_t kFormatVersion = 12;
 
 }  // namespace translate_trt

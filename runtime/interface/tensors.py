@@ -65,7 +65,8 @@ TENSORS = {
         Tensor("max_lengths", "int64", "N"),
         Tensor("length_penalty_alpha", "float32", "N", option="length_penalty"),
         Tensor("length_penalty_beta", "float32", "N", option="length_penalty_beta"),
-        # Whether a full pool ends the search.
+        # Rule 5: hypotheses that no live beam may beat, and whether a full pool ends the search.
+        Tensor("num_hypotheses", "int64", "N", option="num_hypotheses"),
         Tensor("early_stopping", "bool", "N", option="early_stopping"),
         # Rule 13: tokens of each beam, UNMARKED in unused entries, and factors of their
         # log-probabilities. A factor of infinity bans its token.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -154,6 +155,29 @@ def test_equal_to_the_reference(
     assert not all(truncated)
 
 
+@pytest.mark.parametrize("beams", [2, 4])
+@pytest.mark.parametrize("early", [False, True])
+@pytest.mark.parametrize(("alpha", "form"), [(0.6, "gnmt"), (1.0, "length")])
+def test_rule_5_the_n_best_are_the_first_of_all(
+    alpha: float, form: str, early: bool, beams: int, graph_search: SearchStep
+) -> None:
+    options = SearchOptions(
+        beam_size=beams,
+        length_penalty=alpha,
+        length_penalty_form=form,
+        num_hypotheses=beams,
+        max_length=24,
+        early_stopping=early,
+    )
+    scripts = [random_script(seed, 19) for seed in range(24)]
+    of_all, _ = search(scripts, options, graph_search)
+    for wanted in range(1, beams):
+        fewer = replace(options, num_hypotheses=wanted)
+        found, _ = search(scripts, fewer, graph_search)
+        assert found == [one[:wanted] for one in of_all]
+        assert_same(found, reference(scripts, fewer))
+
+
 def test_minimum_length_and_prefixes(graph_search: SearchStep) -> None:
     scripts = [random_script(seed, 19) for seed in range(24)]
     prefixes = [[5 + index % 7, 9, 11][: index % 4] for index in range(24)]
@@ -189,8 +213,9 @@ LOWEST = -np.inf
 
 #: Inputs in the middle of a search with an empty pool; all others are zero.
 MIDDLE: dict[str, Any] = {
-    "forced_tokens": -1, "max_lengths": 50, "length_penalty_beta": 5, "tokens": 9, "positions": 4,
-    "finished_scores": LOWEST, "sampling_temperature": 1, "sampling_top_p": 1,
+    "forced_tokens": -1, "max_lengths": 50, "length_penalty_beta": 5, "num_hypotheses": 1,
+    "tokens": 9, "positions": 4, "finished_scores": LOWEST, "sampling_temperature": 1,
+    "sampling_top_p": 1,
 }  # fmt: skip
 
 
@@ -240,16 +265,27 @@ def test_rule_3_of_equal_scores_the_earlier_one_stays(graph_search: SearchStep) 
     assert out["finished_parents"].tolist() == [[1, 0]]  # and of the new ones that of beam 0
 
 
-@pytest.mark.parametrize(("worst", "done"), [(-4.0, True), (-4.001, False), (LOWEST, False)])
+@pytest.mark.parametrize(
+    ("wanted", "scores", "done"),
+    [
+        (1, (-4.0, LOWEST), True),
+        (1, (-4.001, LOWEST), False),
+        (1, (LOWEST, LOWEST), False),
+        (2, (-1, -4.0), True),
+        (2, (-1, -4.001), False),
+        (2, (-1, LOWEST), False),
+    ],
+)
 @pytest.mark.parametrize("alpha", [0, 1])
-def test_rule_5_done_when_no_live_beam_can_beat_the_worst(
-    worst: float, done: bool, alpha: int, graph_search: SearchStep
+def test_rule_5_done_when_no_live_beam_can_beat_the_n_best(
+    wanted: int, scores: tuple[float, float], done: bool, alpha: int, graph_search: SearchStep
 ) -> None:
     # Token 5 is certain, so the best live beam stays at -4 (at -4 * lp(7) where that divides by 4).
     best = -4.0 if alpha == 0 else -16.0  # (5 + 19) / 6 = 4 at the maximum length of 19
     out = one_step(
         graph_search, np.stack([row(t5=90), row(t5=90)])[None], log_probs=[[best, best - 8]],
-        finished_scores=[[-1, worst]], max_lengths=[19], length_penalty_alpha=alpha,
+        finished_scores=[scores], max_lengths=[19], length_penalty_alpha=alpha,
+        num_hypotheses=wanted,
     )  # fmt: skip
     assert out["log_probs"][0, 0] == best
     assert out["done"].tolist() == [done]
@@ -352,9 +388,11 @@ def test_rule_9_a_done_sentence_keeps_its_pool_while_its_neighbour_goes_on(
 
 def test_rule_10_each_sentence_has_options_of_its_own(graph_search: SearchStep) -> None:
     # Every combination at once, on the same numbers; then each by itself.
-    combinations = list(itertools.product((0, 0.6, 1, 3), (0, 5), (False, True), (0, 6), (5, 19)))
-    names = ("length_penalty_alpha", "length_penalty_beta", "early_stopping", "min_lengths",
-             "max_lengths")  # fmt: skip
+    combinations = list(
+        itertools.product((0, 0.6, 1, 3), (0, 5), (1, 2), (False, True), (0, 6), (5, 19))
+    )
+    names = ("length_penalty_alpha", "length_penalty_beta", "num_hypotheses", "early_stopping",
+             "min_lengths", "max_lengths")  # fmt: skip
     logits = np.stack([row(t3=3, t5=4, t6=2.5), row(t3=4, t6=3.75)])
     same: dict[str, Any] = {"log_probs": [-2, -2.5], "finished_scores": [-2.75, LOWEST]}
 

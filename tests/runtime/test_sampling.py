@@ -162,7 +162,7 @@ def _inputs(count: int) -> tuple[Request, State]:
     nothing = torch.zeros(count, 1, dtype=torch.int64)
     request = Request(
         torch.full((count,), FREE), torch.zeros_like(whole), whole, torch.zeros(count),
-        torch.zeros(count), torch.zeros(count, dtype=torch.bool),
+        torch.zeros(count), torch.ones_like(whole), torch.zeros(count, dtype=torch.bool),
     )  # fmt: skip
     state = State(
         nothing, torch.zeros(count, 1), torch.zeros_like(whole),

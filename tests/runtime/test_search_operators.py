@@ -199,6 +199,7 @@ def selection(
         "max_lengths": positions + rng.integers(1, 30, n),
         "length_penalty_alpha": np.full(n, alpha, np.float32),
         "length_penalty_beta": np.full(n, beta, np.float32),
+        "num_hypotheses": rng.integers(1, k + 1, n),
         "early_stopping": np.full(n, False),
         "positions": positions,
         "done": rng.random(n) < 0.2,
@@ -415,7 +416,8 @@ def test_embedding(both: Any, name: str) -> None:
 
 SHAPES = {
     "choices": (24, 4, 8), "log_probs": (24, 3), "done": (23,), "length_penalty_alpha": (),
-    "early_stopping": (1,), "finished_parents": (24, 5), "marked_tokens": (24, 4),
+    "num_hypotheses": (25,), "early_stopping": (1,), "finished_parents": (24, 5),
+    "marked_tokens": (24, 4),
     "marked_factors": (24, 4, 1), "sampling_noise": (23, 2), "sampling_temperature": (),
     "sampling_top_p": (23,), "tail_tokens": (23, 0), "tail_noise": (24, 1),
     "constraint_tokens": (23, 0), "constraint_progress": (24, 4, 1), "other_progress": (24, 3),

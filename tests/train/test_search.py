@@ -19,6 +19,13 @@ from translate_trt.train.search import beam_search
 
 pytestmark = pytest.mark.slow
 
+#: Options that change which hypotheses there are, their scores, or their order.
+SETTINGS: list[dict[str, Any]] = [
+    {}, {"early_stopping": True}, {"length_penalty": 0.0}, {"min_length": 6},
+    {"length_penalty": 1.0, "length_penalty_form": "length"}, {"length_penalty": 3.0},
+    {"no_repeat_ngram_size": 2, "repetition_penalty": 1.3}, {"loop_guard": True},
+]  # fmt: skip
+
 
 def search(scripts: list[Any], options: SearchOptions, **more: Any) -> list[list[Hypothesis]]:
     model = ScriptedModel(scripts)
@@ -118,6 +125,31 @@ def test_greedy_is_argmax() -> None:
                 break
             tokens = (*tokens, token)
         assert found[0].tokens == tokens
+
+
+@pytest.mark.parametrize("beams", [2, 4])
+@pytest.mark.parametrize("constraints", [[], [[8], [9, 8]]], ids=["free", "constraints"])
+@pytest.mark.parametrize("changed", SETTINGS, ids=str)
+def test_rule_5_the_n_best_are_the_first_of_all(
+    changed: dict[str, Any], constraints: list[list[int]], beams: int
+) -> None:
+    """With n = K the pool must be full, and so the rule is the one of Wu et al. (2016)."""
+    scripts = [random_script(seed, 13) for seed in range(8)]
+    settings = {"beam_size": beams, "max_length": 24, **changed}
+    steps: list[int] = []
+    of_all: list[list[Hypothesis]] = []
+    for wanted in (beams, *range(1, beams)):
+        options = SearchOptions(**settings, num_hypotheses=wanted)
+        model = ScriptedModel(scripts)
+        found = beam_search(
+            cast(Transformer, model), [[4 + index] for index in range(8)], options,
+            constraints=[constraints] * 8, batch_tokens=1,
+        )  # fmt: skip
+        steps.append(model.steps)
+        of_all = of_all or found
+        assert found == [one[:wanted] for one in of_all]
+    assert steps[1:] == sorted(steps[1:])
+    assert steps[1] < steps[0] or changed
 
 
 @pytest.mark.parametrize("beams", [1, 2, 4])

@@ -390,7 +390,8 @@ void measure_search(Benchmark& benchmark) {
              log_probs = numbers.floats(kRows, 3), scores = numbers.floats(kRows);
   const auto choices = numbers.integers(kAll, kVocabulary);
   const std::vector<std::int64_t> forced_tokens(kSentences, kFree), least(kSentences, 1),
-      most(kSentences, 200), lengths(kRows, 3), finished_parents(kRows, 0), progress(kRows, 0);
+      most(kSentences, 200), wanted(kSentences, 1), lengths(kRows, 3), finished_parents(kRows, 0),
+      progress(kRows, 0);
   const std::vector<float> alphas(kSentences, 0.6F), betas(kSentences, 5);
   const bool no[kRows] = {};
   bool done[kSentences], truncated[kRows];
@@ -410,6 +411,7 @@ void measure_search(Benchmark& benchmark) {
   selection.max_lengths = most.data();
   selection.alphas = alphas.data();
   selection.betas = betas.data();
+  selection.num_hypotheses = wanted.data();
   selection.early_stopping = no;
   selection.log_probs = log_probs.data();
   selection.positions = positions.data();

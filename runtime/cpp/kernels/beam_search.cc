@@ -236,9 +236,8 @@ void expand(const Selection& s, std::size_t n, Scratch& scratch) {
   }
 }
 
-// Rule 3: moves candidates that end (with early stopping, only those among the best K) to the pool;
-// returns the pool's worst score.
-float retire(const Selection& s, std::size_t n, Scratch& scratch) {
+// Rule 3: moves candidates that end (with early stopping, only those among the best K) to the pool.
+void retire(const Selection& s, std::size_t n, Scratch& scratch) {
   const auto length = s.positions[n] + 1;
   const float penalty = length_penalty(s, n, length);
   const auto pool = n * s.beams;
@@ -260,7 +259,6 @@ float retire(const Selection& s, std::size_t n, Scratch& scratch) {
         is_new ? scratch.kept[index - s.beams].parent : s.finished_parents[pool + index];
     s.next_finished_truncated[pool + k] = !is_new && s.finished_truncated[pool + index];
   }
-  return best[s.beams - 1].value;
 }
 
 // Rule 4: keeps the first K candidates that do not end as live beams; returns the best
@@ -282,10 +280,14 @@ float live_on(const Selection& s, std::size_t n, Scratch& scratch) {
 }
 
 // Rule 5: whether a sentence is done.
-bool is_done(const Selection& s, std::size_t n, float worst, float best_live) {
-  const bool full = s.early_stopping[n] && worst > kImpossible;
+bool is_done(const Selection& s, std::size_t n, float best_live) {
+  const float* scores = s.next_finished_scores + n * s.beams;
+  const bool full = s.early_stopping[n] && scores[s.beams - 1] > kImpossible;
   const float bound = best_live / length_penalty(s, n, s.max_lengths[n]);
-  return s.done[n] || full || bound <= worst || s.positions[n] + 1 >= s.max_lengths[n];
+  const auto settled =
+      std::count_if(scores, scores + s.beams, [=](float score) { return bound <= score; });
+  return s.done[n] || full || settled >= s.num_hypotheses[n] ||
+         s.positions[n] + 1 >= s.max_lengths[n];
 }
 
 // Rule 6: at the maximum length, fills unused entries of the pool with the best live hypotheses.
@@ -336,9 +338,9 @@ void select_beams(const Selection& s) {
   Scratch scratch(s.beams);
   for (std::size_t n = 0; n < s.sentences; ++n) {
     expand(s, n, scratch);
-    const float worst = retire(s, n, scratch);
+    retire(s, n, scratch);
     const float best_live = live_on(s, n, scratch);
-    const bool done = is_done(s, n, worst, best_live);
+    const bool done = is_done(s, n, best_live);
     cut_off(s, n);
     s.next_done[n] = done;
     // A finished sentence stays at a valid position while others in the batch continue.

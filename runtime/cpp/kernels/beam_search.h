@@ -44,6 +44,7 @@ struct Selection {
 
   const std::int64_t *forced_tokens, *min_lengths, *max_lengths;  // [N]
   const float *alphas, *betas;                                    // [N], of the length penalty
+  const std::int64_t* num_hypotheses;                             // [N]
   const bool* early_stopping;                                     // [N]
 
   const float* log_probs;                                   // [N, K]

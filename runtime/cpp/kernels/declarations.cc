@@ -48,7 +48,7 @@ const std::vector<Declaration>& declarations() {
       {"Embed", {kFloat, kFloat, kInt64, kInt64}, {kFloat}, {"factor"}, {}},
       {"Embed8", {kInt8, kFloat, kFloat, kInt64, kInt64}, {kFloat}, {"factor"}, {}},
       {"ForcedColumns", {kInt64, kInt64, kInt64, kFloat, kInt64, kInt64, kInt64}, {kInt64, kInt64}, {}, {"N", "NK", "NKB", "NR", "NU", "ND", ""}},
-      {"SelectBeams", {kFloat, kInt64, kFloat, kInt64, kInt64, kInt64, kInt64, kFloat, kFloat, kBool, kFloat, kInt64, kBool, kFloat, kInt64, kInt64, kBool, kInt64, kFloat, kFloat, kFloat, kFloat, kInt64, kFloat, kInt64, kInt64, kInt64}, {kInt64, kInt64, kFloat, kInt64, kBool, kFloat, kInt64, kInt64, kBool}, {}, {"NKC", "NKC", "NKL", "", "N", "N", "N", "N", "N", "N", "NK", "N", "N", "NK", "NK", "NK", "NK", "NKB", "NKB", "NR", "N", "N", "ND", "ND", "NU", "NKU", "NK"}},
+      {"SelectBeams", {kFloat, kInt64, kFloat, kInt64, kInt64, kInt64, kInt64, kFloat, kFloat, kInt64, kBool, kFloat, kInt64, kBool, kFloat, kInt64, kInt64, kBool, kInt64, kFloat, kFloat, kFloat, kFloat, kInt64, kFloat, kInt64, kInt64, kInt64}, {kInt64, kInt64, kFloat, kInt64, kBool, kFloat, kInt64, kInt64, kBool}, {}, {"NKC", "NKC", "NKL", "", "N", "N", "N", "N", "N", "N", "N", "NK", "N", "N", "NK", "NK", "NK", "NK", "NKB", "NKB", "NR", "N", "N", "ND", "ND", "NU", "NKU", "NK"}},
       {"ExtendAncestry", {kFloat, kInt64}, {kFloat}, {}, {"NKP", "NK"}},
       {"FollowAncestry", {kFloat, kInt64}, {kFloat, kInt64, kBool}, {}, {"NKP", "NK"}},
       {"FollowParents", {kFloat, kInt64}, {kFloat}, {}, {"NKD", "NK"}},

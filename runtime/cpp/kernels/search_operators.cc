@@ -119,6 +119,7 @@ class SelectBeamsNode : public PortableNode {
     s.max_lengths = context.input(In::max_lengths);
     s.alphas = context.input(In::length_penalty_alpha);
     s.betas = context.input(In::length_penalty_beta);
+    s.num_hypotheses = context.input(In::num_hypotheses);
     s.early_stopping = context.input(In::early_stopping);
     s.log_probs = context.input(In::log_probs);
     s.positions = context.input(In::positions);

@@ -64,7 +64,9 @@ class ReferenceSentence {
 
   void step() {
     Digest common =
-        digest_of(state_, {forced(), options_.min_length, max_length_, options_.early_stopping},
+        digest_of(state_,
+                  {forced(), options_.min_length, max_length_, options_.num_hypotheses,
+                   options_.early_stopping},
                   {static_cast<float>(options_.length_penalty),
                    static_cast<float>(options_.length_penalty_beta())},
                   contract_.shortlist ? shortlist_of(source_, *contract_.shortlist) : Tokens());

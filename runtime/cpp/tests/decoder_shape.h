@@ -33,6 +33,7 @@ struct DecoderShape {
                     {"max_lengths", Type::kInt64, {kN}},
                     {"length_penalty_alpha", Type::kFloat32, {kN}},
                     {"length_penalty_beta", Type::kFloat32, {kN}},
+                    {"num_hypotheses", Type::kInt64, {kN}},
                     {"early_stopping", Type::kBool, {kN}}};
     made.state = {{"tokens", Type::kInt64, {kN, k}, Initial::kStartToken},
                   {"log_probs", Type::kFloat32, {kN, k}, Initial::kFirstLives},

@@ -188,7 +188,7 @@ void test_rows_have_options_of_their_own() {
   SearchOptions options, own;
   options.beam_size = own.beam_size = 1;
   own.length_penalty = 2, own.length_penalty_form = LengthPenaltyForm::kLength;
-  own.early_stopping = true, own.min_length = 3;
+  own.num_hypotheses = 4, own.early_stopping = true, own.min_length = 3;
   Arrays seen;
   HostBatch batch(std::make_unique<WatchingGraphs>(seen), shape, options, 2,
                   ArrayPlace{nullptr, {0}});
@@ -197,6 +197,7 @@ void test_rows_have_options_of_their_own() {
                static_cast<float>(expected.length_penalty) &&
            seen.at("length_penalty_beta")->row<float>(row)[0] ==
                static_cast<float>(expected.length_penalty_beta()) &&
+           seen.at("num_hypotheses")->row<std::int64_t>(row)[0] == expected.num_hypotheses &&
            seen.at("early_stopping")->row<bool>(row)[0] == expected.early_stopping &&
            seen.at("min_lengths")->row<std::int64_t>(row)[0] == expected.min_length &&
            seen.at("max_lengths")->row<std::int64_t>(row)[0] == most;

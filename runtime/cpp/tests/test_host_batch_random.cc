@@ -47,6 +47,7 @@ std::vector<Arrival> random_arrivals(CheckedBatch& batch, Random& random, std::s
     one.max_length = random.between(1, kLongestTranslation);
     one.options.min_length = static_cast<int>(random.below(20));
     one.options.length_penalty = static_cast<double>(random.below(4));
+    one.options.num_hypotheses = static_cast<int>(random.below(5));
     one.options.early_stopping = random.chance(0.5);
     if (random.chance(0.7)) continue;
     for (std::size_t i = 0; i < 1 + random.below(8); ++i) {

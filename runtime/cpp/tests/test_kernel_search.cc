@@ -101,6 +101,7 @@ struct Step {
   std::vector<std::int64_t> min_lengths = numbers.integers(sentences, 6);
   std::vector<std::int64_t> max_lengths = std::vector<std::int64_t>(sentences, 9);
   std::vector<float> alphas = numbers.floats(sentences), betas = std::vector<float>(sentences, 5);
+  std::vector<std::int64_t> num_hypotheses = std::vector<std::int64_t>(sentences, 1);
   std::vector<float> log_probs = numbers.floats(sentences * beams, 3);
   std::vector<float> scores = numbers.floats(sentences * beams, 2);
   std::vector<std::int64_t> lengths = numbers.integers(sentences * beams, 9);
@@ -235,6 +236,7 @@ Result selected(const Step& step, const bool* early, const bool* done) {
   s.max_lengths = step.max_lengths.data();
   s.alphas = step.alphas.data();
   s.betas = step.betas.data();
+  s.num_hypotheses = step.num_hypotheses.data();
   s.early_stopping = early;
   s.log_probs = step.log_probs.data();
   s.positions = step.positions.data();
@@ -385,7 +387,9 @@ void expect(const Step& s, const bool* early, const bool* done, std::size_t n, R
   live.resize(s.beams);
   float best_live = kNothing;
   for (const auto& [value, one] : live) best_live = std::max(best_live, value);
-  const float worst = pool.back().first;
+  const float worst = pool.back().first, bound = best_live / penalty(s.max_lengths[n]);
+  const auto settled =
+      std::count_if(pool.begin(), pool.end(), [=](const auto& one) { return bound <= one.first; });
   std::int64_t next = 0;  // live beam to truncate next
   for (auto& [score, one] : pool) {
     if (score > kNothing || done[n] || length < s.max_lengths[n]) continue;
@@ -407,7 +411,7 @@ void expect(const Step& s, const bool* early, const bool* done, std::size_t n, R
     right.tokens[row] = live[k].second.token;
   }
   const bool is_done = done[n] || (early[n] && worst > kNothing) ||
-                       best_live / penalty(s.max_lengths[n]) <= worst || length >= s.max_lengths[n];
+                       settled >= s.num_hypotheses[n] || length >= s.max_lengths[n];
   right.done[n] = is_done;
   right.positions[n] = is_done ? s.positions[n] : length;
 }
@@ -422,6 +426,7 @@ void test_select_beams() {
       for (std::size_t n = 0; n < kSentences; ++n) {
         early[n] = n % 2 == 1;
         done[n] = n % 7 == 3;
+        step.num_hypotheses[n] = static_cast<std::int64_t>(1 + n % beams);
         if (n % 5 == 2) step.forced_tokens[n] = static_cast<std::int64_t>(n % 12);
         if (n % 5 == 4) step.forced_tokens[n] = -2 - static_cast<std::int64_t>(n % 12);
         // The first step: only one live beam, and an empty pool.

@@ -188,10 +188,10 @@ def test_its_parameters_are_inputs_of_the_graph_or_of_candidates(called: ir.Mode
     assert list(select) == [
         "log_probabilities", "choices", "looked_up", "end_token", "forced_tokens",
         "min_lengths", "max_lengths", "length_penalty_alpha", "length_penalty_beta",
-        "early_stopping", "log_probs", "positions", "done", "finished_scores", "finished_lengths",
-        "finished_parents", "finished_truncated", "marked_tokens", "marked_factors",
-        "sampling_noise", "sampling_temperature", "sampling_top_p", "tail_tokens", "tail_noise",
-        "constraint_tokens", "constraint_progress", "other_progress",
+        "num_hypotheses", "early_stopping", "log_probs", "positions", "done", "finished_scores",
+        "finished_lengths", "finished_parents", "finished_truncated", "marked_tokens",
+        "marked_factors", "sampling_noise", "sampling_temperature", "sampling_top_p",
+        "tail_tokens", "tail_noise", "constraint_tokens", "constraint_progress", "other_progress",
     ]  # fmt: skip
     values, indices, at_columns = (x.name for x in found["VocabularyCandidates"].outputs)
     assert [select.pop(x) for x in ("log_probabilities", "choices", "looked_up")] == [

@@ -54,6 +54,8 @@ void write_request(const TensorSpec& spec, std::byte* row, const SearchOptions& 
     *as<float>(row) = static_cast<float>(options.length_penalty);
   } else if (name == "length_penalty_beta") {
     *as<float>(row) = static_cast<float>(options.length_penalty_beta());
+  } else if (name == "num_hypotheses") {
+    *as<std::int64_t>(row) = options.num_hypotheses;
   } else if (name == "early_stopping") {
     *as<bool>(row) = options.early_stopping;
   } else if (name == "sampling_temperature") {
