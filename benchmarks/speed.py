@@ -536,11 +536,13 @@ def startup(given: Namespace) -> Report:
 
 
 def batch_points(sources: Sequence[Sequence[int]]) -> Points:
-    """Return batches of the sentences whose length is nearest to the median."""
+    """Return batches of different sentences, those whose length is nearest to the median."""
     middle = statistics.median(map(len, sources))
-    nearest = sorted(sources, key=lambda source: abs(len(source) - middle))
-    filled = [list(nearest[index % len(nearest)]) for index in range(max(BATCHES))]
-    return {size: filled[:size] for size in BATCHES}
+    different = dict.fromkeys(map(tuple, sources))
+    nearest = sorted(different, key=lambda source: abs(len(source) - middle))
+    if len(nearest) < max(BATCHES):
+        raise SystemExit(f"the source needs at least {max(BATCHES)} different lines.")
+    return {size: [list(source) for source in nearest[:size]] for size in BATCHES}
 
 
 def length_points(sources: Sequence[Sequence[int]]) -> Points:

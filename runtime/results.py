@@ -135,6 +135,7 @@ class Statistics:
         target_tokens: Tokens of the best hypothesis of each translated sentence.
         steps: Decoding steps of all batches.
         rows: Sum of the batch sizes over all steps.
+        repeated: Translated sentences that had the result of an equal one.
     """
 
     waiting: int = 0
@@ -144,3 +145,4 @@ class Statistics:
     target_tokens: int = 0
     steps: int = 0
     rows: int = 0
+    repeated: int = 0

@@ -274,7 +274,7 @@ class TranslationService:
         found = self._core.statistics()
         return Statistics(
             found.pending, found.running, found.sentences, found.source_tokens,
-            found.target_tokens, found.steps, found.rows,
+            found.target_tokens, found.steps, found.rows, found.repeated,
         )  # fmt: skip
 
     def close(self, cancel_futures: bool = False) -> None:

@@ -89,6 +89,7 @@ class Translator:
         threads: int | None = None,
         workers: int | None = None,
         batch_tokens: int | None = None,
+        cache_mib: int = 0,
         device: str | None = None,
         check_hashes: bool = True,
         trust_code: bool = False,
@@ -106,6 +107,9 @@ class Translator:
                 2 for engines, whose batches need GPU memory of their own.
             batch_tokens: Source tokens per batch, padding included; None: 512, or for engines the
                 tokens of the largest profile, batch x source_length.
+            cache_mib: Memory in MiB for results of earlier sentences, which equal ones with equal
+                options have at once; 0: none. Equal sentences of one call are translated once in
+                any case.
             device: "cpu", "cuda" or "cuda:1", or "xpu" for torch targets on an Intel GPU; None uses
                 a GPU only if the target is made for one.
             check_hashes: Compare every file with its SHA-256 in the manifest.
@@ -118,6 +122,7 @@ class Translator:
             OptionError: A number is out of range.
         """
         check_least(1, threads=threads, workers=workers, batch_tokens=batch_tokens)
+        check_least(0, cache_mib=cache_mib)
         threads, limited = share_cores(threads, 1 if workers is None else workers)
         self._path = Path(bundle)
         self._absolute_path = self._path.absolute()  # valid after the process changes directory
@@ -128,8 +133,8 @@ class Translator:
         self.target_languages: tuple[str, ...] = self.manifest.target_languages
         self._arguments: dict[str, Any] = {
             "threads": threads, "workers": None if workers is None else limited,
-            "batch_tokens": batch_tokens, "device": device, "check_hashes": check_hashes,
-            "trust_code": trust_code,
+            "batch_tokens": batch_tokens, "cache_mib": cache_mib, "device": device,
+            "check_hashes": check_hashes, "trust_code": trust_code,
         }  # fmt: skip
         self._reference: PlainTranslator | None = None
         self.core: Core | None = None
@@ -175,7 +180,8 @@ class Translator:
         core = Core(
             library, self._path, self.target.name, threads=settings.threads,
             workers=self._arguments["workers"], batch_tokens=self._arguments["batch_tokens"],
-            device=device, check_hashes=check_hashes, engines=engines,
+            cache_mib=self._arguments["cache_mib"], device=device, check_hashes=check_hashes,
+            engines=engines,
         )  # fmt: skip
         self._read_tokenizer()
         return core

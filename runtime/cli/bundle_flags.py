@@ -50,6 +50,13 @@ batch_tokens_flag = click.option(
     help="Source tokens per batch, padding included. [512; for engines those of the largest "
     "profile]",
 )
+cache_flag = click.option(
+    "--cache-mib",
+    type=click.IntRange(min=0),
+    default=0,
+    help="Memory in MiB for results of earlier sentences, which equal ones with equal options have "
+    "at once. [0: none]",
+)
 device_flag = click.option(
     "--device", help="cpu, cuda, cuda:1 or xpu. [a GPU if the target is made for one]"
 )

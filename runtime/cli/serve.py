@@ -11,6 +11,7 @@ import click
 from translate_trt.runtime.cli.bundle_flags import (
     BUNDLE,
     batch_tokens_flag,
+    cache_flag,
     device_flag,
     target_flags,
     trust_code_flag,
@@ -51,6 +52,7 @@ _setting = functools.partial(field_option, HttpSettings)
 @_setting("workers", "Batches translated at once per bundle. [one per core, 2 on a GPU]")
 @_setting("threads", "CPU threads per worker. [1]")
 @batch_tokens_flag
+@cache_flag
 @device_flag
 @trust_code_flag
 @_setting(

@@ -11,6 +11,7 @@ import click
 from translate_trt.runtime.cli.bundle_flags import (
     batch_tokens_flag,
     bundle_argument,
+    cache_flag,
     target_flags,
     trust_code_flag,
 )
@@ -45,6 +46,7 @@ _setting = functools.partial(field_option, ServerOptions)
 @_setting("workers", "Batches translated at once in an instance. [one per core, or 2 on a GPU]")
 @_setting("threads", "CPU threads per worker. [1]")
 @batch_tokens_flag
+@cache_flag
 @_setting("device", "cpu or cuda. [GPUs if the target is made for them]")
 @_setting("max_beam_size", "Maximum beam size; requests with a larger one are refused.")
 @_setting("max_characters", "Maximum length of a text; requests with longer texts are refused.")

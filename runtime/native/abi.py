@@ -134,6 +134,7 @@ class LoadOptions(ctypes.Structure):
         ("capacity", c_int32),
         ("engines", c_void_p),
         ("provider", c_char_p),
+        ("cache_mib", c_int32),
     )
 
 
@@ -220,6 +221,7 @@ class Statistics(ctypes.Structure):
         ("rows", c_uint64),
         ("worker_seconds", c_double),
         ("graph_seconds", c_double),
+        ("repeated", c_uint64),
     )
 
 

@@ -191,6 +191,7 @@ class Core:
         threads: int,
         workers: int | None = None,
         batch_tokens: int | None = None,
+        cache_mib: int = 0,
         device: str | None = None,
         check_hashes: bool = True,
         engines: Engines | None = None,
@@ -204,6 +205,7 @@ class Core:
             threads: CPU threads per worker.
             workers: Number of batches translated at once; None for the library's default.
             batch_tokens: Source tokens per batch; None for the library's default.
+            cache_mib: Memory for results of earlier sentences in MiB.
             device: "cpu", "cuda" or "cuda:1".
             check_hashes: Compare every file with its SHA-256 in the manifest.
             engines: Engines of a TensorRT target, or graphs of a torch target; None for ONNX
@@ -230,6 +232,7 @@ class Core:
         options.threads = min(threads, _LARGEST)
         options.workers = min(workers or 0, _LARGEST)
         options.batch_tokens = min(batch_tokens or 0, _LARGEST)
+        options.cache_mib = min(cache_mib, _LARGEST)
         options.device = None if device is None else device.encode()
         options.check_hashes = check_hashes
         self._device_functions: DeviceFunctions | None = None

@@ -5,6 +5,10 @@ from __future__ import annotations
 #: Name without the suffix of counters, and description, by field of `Statistics`.
 COUNTERS = {
     "sentences": ("translate_trt_sentences", "Translated sentences, each segment of a long one"),
+    "repeated": (
+        "translate_trt_repeated_sentences",
+        "Translated sentences with the result of an equal one",
+    ),
     "source_tokens": ("translate_trt_source_tokens", "Translated source tokens"),
     "target_tokens": ("translate_trt_target_tokens", "Tokens of the best translations"),
     "steps": ("translate_trt_batch_steps", "Decoding steps of all batches"),

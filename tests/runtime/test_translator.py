@@ -53,6 +53,44 @@ def test_nothing_to_translate(compiled_bundle: Path) -> None:
     assert translator.core.statistics().steps == 0
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        SearchOptions(num_hypotheses=3),
+        SearchOptions(beam_size=2, alternatives=3),
+        SearchOptions(beam_size=1, sampling_top_k=5, seed=7),
+    ],
+    ids=["n best", "alternatives", "samples"],
+)
+def test_equal_lines_are_translated_once(compiled_bundle: Path, options: SearchOptions) -> None:
+    lines = ["the cat", "a dog", "the cat", "the cat"]
+    with Translator(compiled_bundle, "onnx-fp32", threads=1) as translator:
+        alone = [translator.translate([line], options)[0] for line in lines]
+        assert translator.core is not None
+        before = translator.core.statistics()
+        assert translator.translate(lines, options) == alone
+        after = translator.core.statistics()
+    searched = after.sentences - before.sentences - (after.repeated - before.repeated)
+    assert searched == 2 * (1 + options.alternatives)
+    assert after.repeated > before.repeated == 0
+
+
+def test_a_cache_answers_what_was_translated_before(compiled_bundle: Path) -> None:
+    options = SearchOptions(num_hypotheses=2)
+    with Translator(compiled_bundle, "onnx-fp32", threads=1, cache_mib=1) as translator:
+        assert translator.core is not None
+        first = translator.translate(LINES, options)
+        steps = translator.core.statistics().steps
+        assert translator.translate(LINES[::-1], options)[::-1] == first
+        assert translator.core.statistics().steps == steps
+        translator.translate(LINES[0], SearchOptions(num_hypotheses=1))
+        assert translator.core.statistics().steps > steps
+        copy = pickle.loads(pickle.dumps(translator))
+        assert copy.translate(LINES, options) == first
+    with pytest.raises(OptionError):
+        Translator(compiled_bundle, cache_mib=-1)
+
+
 SEVERAL: Any = pytest.mark.parametrize(
     ("target", "workers"), [("onnx-fp32", 1), ("onnx-fp32", 3), ("onnx-int8", 2)]
 )

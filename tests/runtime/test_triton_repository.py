@@ -97,7 +97,7 @@ def test_the_configuration(triton: Callable[..., Result], tmp_path: Path) -> Non
     ]
     assert parameters(config) == {
         "format": "8", "bundle": "bundle", "target": "onnx-fp32", "trust_code": "true",
-        "workers": "3", "threads": "4", "batch_tokens": "99", "capacity": "9",
+        "workers": "3", "threads": "4", "batch_tokens": "99", "cache_mib": "0", "capacity": "9",
         "max_beam_size": "5", "max_characters": "77", "max_cost": "7777",
     }  # fmt: skip
 

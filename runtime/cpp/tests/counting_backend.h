@@ -19,7 +19,8 @@ inline constexpr ModelDescription kModel = {50, 2, 3, 1, 50, true};
 inline std::vector<Sentence> sentences_of(const std::vector<std::size_t>& lengths) {
   std::vector<Sentence> sentences;
   for (std::size_t i = 0; i < lengths.size(); ++i) {
-    sentences.push_back({i, Tokens(lengths[i], 5), {}, {}});
+    // A sentence that equals another one would not be searched.
+    sentences.push_back({i, Tokens(lengths[i], static_cast<std::int64_t>(5 + i)), {}, {}});
     sentences.back().options.beam_size = 1;
   }
   return sentences;

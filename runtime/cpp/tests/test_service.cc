@@ -1,15 +1,19 @@
 // Jobs of many threads on a fake backend: each finishes once, with its own result.
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "check.h"
+#include "core/search_cache.h"
 #include "core/service.h"
 #include "counting_backend.h"
 
@@ -20,7 +24,7 @@ namespace {
 using std::chrono::milliseconds;
 
 // Creates a line for each length, whose translation lists the lengths of its hypotheses.
-std::shared_ptr<Job> job_of(const std::vector<std::size_t>& lengths) {
+std::shared_ptr<Job> job_with(std::vector<Sentence> sentences) {
   auto job =
       std::make_shared<Job>([](std::size_t, const std::vector<std::vector<Hypothesis>>& sentences) {
         TextHypothesis line;
@@ -28,8 +32,19 @@ std::shared_ptr<Job> job_of(const std::vector<std::size_t>& lengths) {
           line.text += std::to_string(found[0].tokens.size()) + " ";
         return Translation{{line}};
       });
-  for (Sentence& one : sentences_of(lengths)) job->add_line({std::move(one)});
+  for (Sentence& one : sentences) job->add_line({std::move(one)});
   return job;
+}
+
+std::shared_ptr<Job> job_of(const std::vector<std::size_t>& lengths) {
+  return job_with(sentences_of(lengths));
+}
+
+// Sentences of which all with the same length are equal.
+std::vector<Sentence> equal_sentences(const std::vector<std::size_t>& lengths) {
+  std::vector<Sentence> sentences = sentences_of(lengths);
+  for (Sentence& one : sentences) std::fill(one.tokens.begin(), one.tokens.end(), 5);
+  return sentences;
 }
 
 std::string texts(const std::shared_ptr<Job>& job) {
@@ -239,6 +254,87 @@ void test_a_sentence_that_fails_twice_fails_its_job_alone() {
   CHECK(counting.service.wait(other, std::nullopt) && texts(other) == "3 3 ");
 }
 
+void test_equal_sentences_of_a_job_are_searched_once() {
+  Counting counting({1, 4, 2});  // two sentences would fill the capacity
+  std::vector<Sentence> sentences = equal_sentences({3, 2, 3, 3, 2, 3});
+  sentences.back().options.min_length = 1;  // not equal
+  const auto job = job_with(std::move(sentences));
+  counting.service.submit(job);
+  CHECK(counting.service.wait(job, std::nullopt) && texts(job) == "3 2 3 3 2 3 ");
+  const Statistics found = counting.service.statistics();
+  CHECK(found.sentences == 6 && found.repeated == 3 && found.source_tokens == 16);
+  CHECK(found.rows == 3 + 2 + 3);
+}
+
+void test_equal_sentences_of_jobs_are_searched_once_with_a_cache() {
+  for (const std::size_t cache_bytes : {std::size_t{0}, std::size_t{1} << 20}) {
+    Counting counting({1, 4, 0, cache_bytes});
+    std::uint64_t rows = 0;
+    for (const std::size_t other : {6, 7}) {
+      rows = counting.service.statistics().rows;
+      const auto job = job_with(equal_sentences({4, other, 4}));
+      counting.service.submit(job);
+      CHECK(counting.service.wait(job, std::nullopt));
+      CHECK(texts(job) == "4 " + std::to_string(other) + " 4 ");
+    }
+    const Statistics found = counting.service.statistics();
+    CHECK(found.sentences == 6 && found.repeated == (cache_bytes > 0 ? 3 : 2));
+    CHECK(found.rows - rows == (cache_bytes > 0 ? 7 : 11));
+    const auto known = job_with(equal_sentences({7, 6}));
+    std::atomic<int> told = 0;
+    known->on_finish = [&] { ++told; };
+    counting.service.submit(known);
+    CHECK(told == 1 || cache_bytes == 0);  // it finishes without a worker
+    CHECK(counting.service.wait(known, std::nullopt) && texts(known) == "7 6 ");
+    CHECK((counting.service.statistics().rows == found.rows) == (cache_bytes > 0));
+  }
+}
+
+void test_a_full_cache_forgets_what_nobody_asks_for() {
+  const auto of_tokens = [](std::size_t count) {
+    Hypothesis one;
+    one.tokens.resize(count, 5);
+    return std::vector{one};
+  };
+  SearchCache cache(4096);
+  cache.put("large", of_tokens(600));
+  CHECK(!cache.find("large"));
+  for (const char* key : {"a", "b", "c"}) cache.put(key, of_tokens(100));
+  CHECK(cache.find("a") && cache.find("a")->front().tokens.size() == 100);
+  cache.put("d", of_tokens(100));
+  CHECK(!cache.find("b") && cache.find("a") && cache.find("c") && cache.find("d"));
+  cache.put("all", of_tokens(400));
+  CHECK(cache.find("all") && !cache.find("a") && !cache.find("c") && !cache.find("d"));
+}
+
+void change(bool& value) { value = !value; }
+void change(int& value) { ++value; }
+void change(double& value) { value += 0.5; }
+void change(LengthPenaltyForm& value) { value = LengthPenaltyForm::kLength; }
+void change(std::optional<int>& value) { value = 0; }
+void change(std::optional<std::string>& value) { value = ""; }
+
+void test_searches_with_another_option_or_token_are_not_equal() {
+  const Sentence same = equal_sentences({3}).front();
+  std::vector<Sentence> others;
+#define TT_OPTION(type, name, value, range, demand) \
+  others.push_back(same);                           \
+  change(others.back().options.name);
+#include "base/search_options.inc"
+  others.resize(others.size() + 6, same);
+  auto other = others.rbegin();
+  (other++)->tokens.push_back(5);
+  (other++)->prefix = {5};
+  (other++)->suppressed = {{5}};
+  (other++)->constraints = {{5, 6}};
+  (other++)->constraints = {{5}, {6}};
+  (other++)->completion.emplace();
+  std::set<std::string> keys = {search_key(same), search_key(equal_sentences({3}).front())};
+  CHECK(keys.size() == 1);
+  for (const Sentence& one : others) keys.insert(search_key(one));
+  CHECK(keys.size() == 1 + others.size());
+}
+
 void test_what_is_left_at_the_end_is_cancelled() {
   std::shared_ptr<Job> running = job_of({5}), pending = job_of({6});
   {
@@ -268,6 +364,10 @@ void test_service() {
   test_capacity_is_free_before_the_callback();
   test_a_batch_that_fails_is_retried();
   test_a_sentence_that_fails_twice_fails_its_job_alone();
+  test_equal_sentences_of_a_job_are_searched_once();
+  test_equal_sentences_of_jobs_are_searched_once_with_a_cache();
+  test_a_full_cache_forgets_what_nobody_asks_for();
+  test_searches_with_another_option_or_token_are_not_equal();
   test_what_is_left_at_the_end_is_cancelled();
 }
 

@@ -13,7 +13,9 @@ from translate_trt.runtime.errors import OptionError
 # What browsers send as Origin: no path, and no slash at the end.
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#\s]+")
 # Fields that may be 0, which switches them off.
-_MAY_BE_ZERO = ("port", "requests_per_minute", "drain_delay", "watch_interval", "keep_alive")
+_MAY_BE_ZERO = (
+    "port", "cache_mib", "requests_per_minute", "drain_delay", "watch_interval", "keep_alive",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,7 @@ class HttpSettings:
     workers: int | None = None  # batches at once per bundle; None: one per core, 2 on a GPU
     threads: int | None = None  # CPU threads per worker; None: 1
     batch_tokens: int | None = None  # source tokens per batch; None: the translator's default
+    cache_mib: int = 0  # memory per bundle for results of earlier sentences
     device: str | None = None  # None: a GPU if the target is made for one
     trust_code: bool = False  # allow a version-compatible engine to run the code it contains
     pivot: str = "en"  # language between two others that no bundle joins; empty: none

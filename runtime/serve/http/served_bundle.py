@@ -187,7 +187,7 @@ def open_translator(source: BundleSource, settings: HttpSettings) -> Translator:
     made = partial(Translator, source.path, settings.target, shortlist=settings.shortlist)
     translator = made(
         threads=threads, workers=workers, batch_tokens=settings.batch_tokens,
-        device=settings.device, trust_code=settings.trust_code,
+        cache_mib=settings.cache_mib, device=settings.device, trust_code=settings.trust_code,
     )  # fmt: skip
     try:
         languages = bundle_languages(source, translator.manifest)

@@ -90,6 +90,7 @@ class TritonPythonModel:
             threads=threads,
             workers=workers,
             batch_tokens=_number(parameters, "batch_tokens"),
+            cache_mib=_number(parameters, "cache_mib") or 0,
             device=device,
             trust_code=parameters["trust_code"] == "true",
         )

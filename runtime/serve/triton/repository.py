@@ -291,8 +291,8 @@ def _parameters(entry: TargetEntry, bundle: str, options: ServerOptions) -> dict
         "trust_code": "true" if options.trust_code else "false",
     }
     for name in (
-        "workers", "threads", "batch_tokens", "capacity", "max_beam_size", "max_characters",
-        "max_cost",
+        "workers", "threads", "batch_tokens", "cache_mib", "capacity", "max_beam_size",
+        "max_characters", "max_cost",
     ):  # fmt: skip
         value = getattr(options, name)
         if value is not None:

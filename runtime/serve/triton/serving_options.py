@@ -30,6 +30,7 @@ class ServerOptions:
     workers: int | None = None  # batches at once in an instance; None: one per core, 2 on a GPU
     threads: int | None = None  # CPU threads per worker; None: 1
     batch_tokens: int | None = None  # source tokens per batch; None: the translator's default
+    cache_mib: int = 0  # memory of an instance for results of earlier sentences
     device: str | None = None  # "cpu" or "cuda"; None: GPUs if the target needs them
     trust_code: bool = False  # allow a version-compatible engine to run the code it contains
 
@@ -46,7 +47,8 @@ class ServerOptions:
             )
         for name, value in vars(self).items():
             if type(value) is int:
-                check_least(0 if name == "queue_delay" else 1, **{name: value})
+                least = 0 if name in ("queue_delay", "cache_mib") else 1
+                check_least(least, **{name: value})
         for size in self.preferred_batch_sizes:
             if not 1 <= size <= self.max_batch_size:
                 raise OptionError(

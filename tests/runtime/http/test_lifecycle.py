@@ -16,6 +16,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +29,15 @@ import httpx
 pytestmark = pytest.mark.slow
 
 #: Seconds of work, so that all requests are there before the first is answered.
+#: Sentences that differ: equal ones of a request are translated once.
+SENTENCES = [f"the cat {''.join(letters)}. " for letters in permutations("acehnrstu", 4)]
 QUERY = {
-    "q": "the cat runs. " * 40, "source": "en", "target": "de",
+    "q": "".join(SENTENCES[:40]), "source": "en", "target": "de",
     "options": {"min_length": 60, "max_length": 60},
 }  # fmt: skip
 SHORT = {"q": "the cat", "source": "en", "target": "de"}
 #: Much more work than can be done in a second.
-LONG = QUERY | {"q": "the cat runs. " * 1400, "options": QUERY["options"] | {"beam_size": 16}}
+LONG = QUERY | {"q": "".join(SENTENCES[:1400]), "options": QUERY["options"] | {"beam_size": 16}}
 #: Seconds in which a process does anything, even on a busy machine.
 PATIENCE = 120
 #: Seconds that a busy machine may stall a client between two calls.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 from unittest import mock
@@ -79,6 +79,15 @@ def test_a_bundle_without_attention_is_named_at_the_start(
     (record,) = caplog.records
     assert record.levelname == "WARNING"
     assert "--attention" in record.getMessage()
+
+
+def test_a_cache_is_counted(serve: Callable[..., TestClient]) -> None:
+    client = serve(cache_mib=1)
+    query = {"q": "the cat", "source": "en", "target": "de"}
+    answers = [client.post("/translate", json=query).json() for _ in range(3)]
+    assert answers[0] == answers[1] == answers[2]
+    counted = 'translate_trt_repeated_sentences_total{model="en-de"} 2.0'
+    assert counted in client.get("/metrics").text
 
 
 def test_metrics_count_requests_and_tokens(client: TestClient) -> None:

@@ -188,6 +188,10 @@ typedef struct tt_load_options {
   /* Path of the library of ONNX Runtime's plugin provider for "tensorrt-rtx"; NULL:
    * $TRANSLATE_TRT_RTX_PROVIDER. */
   const char* provider;
+  /* Memory in MiB for results of earlier sentences, which later ones that are equal, in text and
+   * options, have at once; 0: none are kept. Equal sentences of one call or job are translated
+   * once in any case. */
+  int32_t cache_mib;
 } tt_load_options;
 
 /* Sets the defaults, as tt_options_default does. */
@@ -264,6 +268,7 @@ typedef struct tt_statistics {
   double worker_seconds;  /* CPU time of the worker threads, without the threads that ONNX Runtime
                              starts for `threads` */
   double graph_seconds;   /* the part of worker_seconds spent inside the encoder and step graphs */
+  uint64_t repeated;      /* translated sentences that had the result of an equal one */
 } tt_statistics;
 
 /* Sets the first `struct_size` bytes of the statistics.

@@ -200,6 +200,7 @@ struct LoadOptions {
   int batches = 0;
   int capacity = 0;
   std::string provider;
+  int cache_mib = 0;
 };
 
 namespace detail {
@@ -566,6 +567,7 @@ class Translator {
     given.batches = options.batches;
     given.capacity = options.capacity;
     given.provider = text_or_null(options.provider);
+    given.cache_mib = options.cache_mib;
     auto log = std::make_unique<Log>(options.log);
     if (options.log) {
       given.log = &pass_on;

@@ -389,7 +389,7 @@ tt_status tt_translator_statistics(const tt_translator* translator, tt_statistic
     const tt_statistics here = {sizeof(tt_statistics), found.pending,       found.running,
                                 found.sentences,       found.source_tokens, found.target_tokens,
                                 found.steps,           found.rows,          found.worker_seconds,
-                                found.graph_seconds};
+                                found.graph_seconds,   found.repeated};
     translate_trt::runtime::write_statistics(here, statistics, struct_size);
   });
 }

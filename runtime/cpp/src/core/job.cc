@@ -1,8 +1,10 @@
 #include "core/job.h"
 
+#include <unordered_map>
 #include <utility>
 
 #include "core/alternatives.h"
+#include "core/search_cache.h"
 
 namespace translate_trt::runtime {
 
@@ -11,6 +13,23 @@ namespace {
 // Number of sentences that may follow an expansion.
 std::size_t most_completions(const Sentence& sentence) {
   return sentence.completion ? static_cast<std::size_t>(sentence.completion->alternatives) : 0;
+}
+
+// Leaves the first of the sentences whose searches are equal, with the others as its repeats.
+std::vector<std::shared_ptr<Sentence>> without_repeats(
+    std::vector<std::shared_ptr<Sentence>> sentences) {
+  if (sentences.size() < 2) return sentences;
+  std::unordered_map<std::string, Sentence*> firsts;
+  std::vector<std::shared_ptr<Sentence>> found;
+  for (auto& one : sentences) {
+    const auto [first, is_new] = firsts.emplace(search_key(*one), one.get());
+    if (is_new) {
+      found.push_back(std::move(one));
+    } else {
+      first->second->repeats.push_back(one.get());
+    }
+  }
+  return found;
 }
 
 }  // namespace
@@ -51,13 +70,21 @@ std::vector<std::shared_ptr<Sentence>> Job::sentences(const std::shared_ptr<Job>
   for (const auto& sentence : job->sentences_) {
     if (sentence != nullptr) found.emplace_back(job, sentence.get());
   }
-  return found;
+  return without_repeats(std::move(found));
 }
 
-Job::Progress Job::found(const std::shared_ptr<Job>& job, const Sentence& sentence,
+Job::Progress Job::store(const std::shared_ptr<Job>& job, const Sentence& sentence,
                          std::vector<Hypothesis> hypotheses) {
-  const std::size_t line = job->line_of_[sentence.index];
   Progress progress;
+  for (const Sentence* repeat : sentence.repeats) store_one(job, *repeat, hypotheses, progress);
+  store_one(job, sentence, std::move(hypotheses), progress);
+  progress.next = without_repeats(std::move(progress.next));
+  return progress;
+}
+
+void Job::store_one(const std::shared_ptr<Job>& job, const Sentence& sentence,
+                    std::vector<Hypothesis> hypotheses, Progress& progress) {
+  const std::size_t line = job->line_of_[sentence.index];
   std::size_t finished = 1;
   if (sentence.completion) {
     std::size_t index = sentence.index;
@@ -66,12 +93,11 @@ Job::Progress Job::found(const std::shared_ptr<Job>& job, const Sentence& senten
       job->own(*made, index);
       progress.next.emplace_back(job, made.get());
     }
-    finished += most_completions(sentence) - progress.next.size();
+    finished += most_completions(sentence) - (index - sentence.index);
   } else {
     job->found_[sentence.index] = best_completion(sentence, std::move(hypotheses));
   }
-  progress.last = job->finish_sentences(line, finished);
-  return progress;
+  progress.last = job->finish_sentences(line, finished) || progress.last;
 }
 
 bool Job::finish_sentences(std::size_t line, std::size_t count) {

@@ -44,16 +44,16 @@ class Job {
 
   // ---- for the service ----
 
-  // The sentences to search first; each pointer keeps the job alive.
+  // The sentences to search first, without repeats of others; each pointer keeps the job alive.
   static std::vector<std::shared_ptr<Sentence>> sentences(const std::shared_ptr<Job>& job);
 
-  // Stores the hypotheses of a sentence. `last` tells whether it was the job's last one, and `next`
-  // has the sentences that are to be searched now.
+  // Stores the hypotheses of a sentence and of its repeats. `last` tells whether these were the
+  // job's last ones, and `next` has the sentences that are to be searched now.
   struct Progress {
     bool last = false;
     std::vector<std::shared_ptr<Sentence>> next = {};
   };
-  static Progress found(const std::shared_ptr<Job>& job, const Sentence& sentence,
+  static Progress store(const std::shared_ptr<Job>& job, const Sentence& sentence,
                         std::vector<Hypothesis> hypotheses);
 
   // Finishes the job with an error, or with translations if null. Returns false if it had finished
@@ -77,6 +77,8 @@ class Job {
     std::atomic<std::size_t> left;
   };
 
+  static void store_one(const std::shared_ptr<Job>& job, const Sentence& sentence,
+                        std::vector<Hypothesis> hypotheses, Progress& progress);
   void append(std::size_t line, std::unique_ptr<Sentence> sentence);
   void own(Sentence& sentence, std::size_t index);
   // Counts sentences of a line as finished; returns whether they were the job's last ones.

@@ -78,7 +78,7 @@ Search::Search(const Backend& backend, const SearchOptions& options, std::int64_
       source_end_(model.source_end),
       batch_(backend.batch(options, model.start_token)) {}
 
-Progress Search::advance(SentenceSource& source, const Found& found) {
+Progress Search::advance(SentenceSource& source, const Found& found, const Stepped& stepped) {
   drop(source);
   if (should_admit(source)) {
     retire(batch_->drain(), found);
@@ -87,8 +87,10 @@ Progress Search::advance(SentenceSource& source, const Found& found) {
   const auto rows = static_cast<std::int64_t>(rows_.size());
   const StepResults& steps = batch_->step(step_inputs());
   const auto count = static_cast<std::int64_t>(steps.size());
+  const Progress made = {count, count * rows};
+  if (stepped) stepped(made);
   retire(steps, found);
-  return {count, count * rows};
+  return made;
 }
 
 Sentences Search::unfinished() const {

@@ -71,6 +71,7 @@ struct Progress {
 };
 
 using Found = std::function<void(const SentencePtr&, std::vector<Hypothesis>)>;
+using Stepped = std::function<void(const Progress&)>;
 
 // A batch and the sentences in its rows. Used by one thread at a time.
 class Search {
@@ -80,7 +81,8 @@ class Search {
          const ModelDescription& model);
 
   // Admits sentences, runs one step or several (see Batch::step), and retires finished sentences.
-  Progress advance(SentenceSource& source, const Found& found);
+  // stepped: called after the steps, before `found` for the sentences that they finish.
+  Progress advance(SentenceSource& source, const Found& found, const Stepped& stepped = {});
 
   // See Batch::graph_seconds.
   double graph_seconds() const { return batch_->graph_seconds(); }

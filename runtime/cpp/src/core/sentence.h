@@ -34,6 +34,8 @@ struct Sentence {
   // Becomes true once the result is no longer needed, and the batch drops the sentence. May be
   // null.
   const std::atomic<bool>* dropped = nullptr;
+  // Further sentences of its job whose searches are equal; set by the job, which has them, too.
+  std::vector<const Sentence*> repeats = {};
   // Of an expansion (rule 12): options of the sentences that complete the tokens it finds.
   std::optional<SearchOptions> completion = {};
   // Of such a sentence: log-probability of the last token of its prefix.

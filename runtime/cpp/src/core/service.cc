@@ -70,6 +70,7 @@ Service::Service(const Settings& settings, SearchFactory make_search, Log log)
     : settings_(settings), make_search_(std::move(make_search)), log_(std::move(log)) {
   scheduler_ =
       std::make_unique<Scheduler>(settings_.workers, settings_.batches, settings_.capacity);
+  if (settings_.cache_bytes > 0) cache_.emplace(settings_.cache_bytes);
 }
 
 Service::~Service() {
@@ -81,12 +82,12 @@ Service::~Service() {
 
 void Service::submit(const std::shared_ptr<Job>& job, Caller caller) {
   start();
-  const auto sentences = Job::sentences(job);
-  if (sentences.empty()) {
+  const auto left = answer(job, Job::sentences(job)).next;
+  if (left.empty()) {
     finish(job);
     return;
   }
-  scheduler_->submit(sentences, caller == 0 ? scheduler_->new_caller() : caller);
+  scheduler_->submit(left, caller == 0 ? scheduler_->new_caller() : caller);
   {
     const std::lock_guard lock(mutex_);
     if (job->is_finished()) return;
@@ -192,12 +193,15 @@ void Service::serve(int worker) {
   }
 }
 
-// Adds a sentence and its best hypothesis to the statistics.
-void Service::count(const Sentence& sentence, const Hypothesis& best) {
+// Adds a sentence, its repeats, and its best hypothesis to the statistics. is_known: the sentence
+// was not searched either.
+void Service::count(const Sentence& sentence, const Hypothesis& best, bool is_known) {
+  const std::size_t all = 1 + sentence.repeats.size();
   const std::lock_guard lock(mutex_);
-  ++done_.sentences;
-  done_.source_tokens += sentence.tokens.size();
-  done_.target_tokens += best.tokens.size();
+  done_.sentences += all;
+  done_.source_tokens += all * sentence.tokens.size();
+  done_.target_tokens += all * best.tokens.size();
+  done_.repeated += is_known ? all : all - 1;
 }
 
 // Adds the processor time since the thread had used `started` seconds to the statistics.
@@ -210,7 +214,6 @@ void Service::count(RunningBatch& batch, double started) {
 
 // Advances a batch; returns false once it has drained or failed.
 bool Service::step(int worker, RunningBatch& batch) {
-  Progress made;
   try {
     if (batch.search == nullptr) {
       SearchOptions shared;
@@ -219,17 +222,41 @@ bool Service::step(int worker, RunningBatch& batch) {
       batch.search = make_search_(shared);
     }
     WorkerSource source(*scheduler_, worker, batch.group);
-    made = batch.search->advance(source, [&](const SentencePtr& sentence, auto hypotheses) {
+    const auto store = [&](const SentencePtr& sentence, auto hypotheses) {
       found(batch.group, sentence, std::move(hypotheses));
-    });
+    };
+    // Before a job may finish: a caller that waits for it may read the statistics.
+    const auto count_steps = [&](const Progress& made) {
+      const std::lock_guard lock(mutex_);
+      done_.steps += static_cast<std::uint64_t>(made.steps);
+      done_.rows += static_cast<std::uint64_t>(made.rows);
+    };
+    return batch.search->advance(source, store, count_steps).steps > 0;
   } catch (...) {
     failed(worker, batch, std::current_exception());
     return false;
   }
-  const std::lock_guard lock(mutex_);
-  done_.steps += static_cast<std::uint64_t>(made.steps);
-  done_.rows += static_cast<std::uint64_t>(made.rows);
-  return made.steps > 0;
+}
+
+// Stores the results of sentences whose searches are known. `next` has those that are left to
+// search, and `last` tells whether known ones were the job's last.
+Job::Progress Service::answer(const std::shared_ptr<Job>& job,
+                              std::vector<std::shared_ptr<Sentence>> sentences) {
+  if (!cache_) return {false, std::move(sentences)};
+  Job::Progress left;
+  for (std::size_t i = 0; i < sentences.size(); ++i) {
+    const std::shared_ptr<Sentence> sentence = sentences[i];
+    auto known = cache_->find(search_key(*sentence));
+    if (!known) {
+      left.next.push_back(sentence);
+      continue;
+    }
+    count(*sentence, known->front(), true);
+    const Job::Progress progress = Job::store(job, *sentence, std::move(*known));
+    left.last = left.last || progress.last;
+    sentences.insert(sentences.end(), progress.next.begin(), progress.next.end());
+  }
+  return left;
 }
 
 void Service::found(const Group& group, const SentencePtr& sentence,
@@ -244,7 +271,10 @@ void Service::found(const Group& group, const SentencePtr& sentence,
     // This error fails the sentence, not its batch.
     if (hypotheses.empty()) throw no_hypothesis(*sentence);
     count(*sentence, hypotheses.front());
-    progress = Job::found(job, *sentence, std::move(hypotheses));
+    if (cache_) cache_->put(search_key(*sentence), hypotheses);
+    progress = Job::store(job, *sentence, std::move(hypotheses));
+    const Job::Progress left = answer(job, std::move(progress.next));
+    progress = {progress.last || left.last, left.next};
     if (!progress.next.empty()) {
       scheduler_->submit_following(progress.next, sentence->caller);
       if (job->is_finished()) scheduler_->forget_dropped(job.get());  // cancelled before

@@ -15,6 +15,7 @@
 
 #include "core/job.h"
 #include "core/scheduler.h"
+#include "core/search_cache.h"
 
 namespace translate_trt::runtime {
 
@@ -27,6 +28,7 @@ struct Statistics {
   std::uint64_t sentences = 0;           // sentences translated
   std::uint64_t source_tokens = 0;       // of the translated sentences
   std::uint64_t target_tokens = 0;       // of their best hypotheses
+  std::uint64_t repeated = 0;            // sentences that had the result of an equal one
   std::uint64_t steps = 0;               // steps of all batches
   std::uint64_t rows = 0;                // rows of all steps: a step with n sentences counts n
   double worker_seconds = 0;             // CPU time of the worker threads
@@ -37,9 +39,10 @@ struct Statistics {
 class Service {
  public:
   struct Settings {
-    int workers = 1;           // worker threads
-    int batches = 4;           // maximum number of batches that a worker runs in turn
-    std::size_t capacity = 0;  // sentences at which `submit` refuses more; 0: no limit
+    int workers = 1;              // worker threads
+    int batches = 4;              // maximum number of batches that a worker runs in turn
+    std::size_t capacity = 0;     // sentences at which `submit` refuses more; 0: no limit
+    std::size_t cache_bytes = 0;  // limit of the results that are kept for equal sentences
   };
   // Creates a batch for sentences with these shared options. Called by any worker.
   using SearchFactory = std::function<std::unique_ptr<Search>(const SearchOptions&)>;
@@ -75,8 +78,10 @@ class Service {
   void work(int worker) noexcept;
   void serve(int worker);
   bool step(int worker, RunningBatch& batch);
-  void count(const Sentence& sentence, const Hypothesis& best);
+  void count(const Sentence& sentence, const Hypothesis& best, bool is_known = false);
   void count(RunningBatch& batch, double started);
+  Job::Progress answer(const std::shared_ptr<Job>& job,
+                       std::vector<std::shared_ptr<Sentence>> sentences);
   void found(const Group& group, const SentencePtr& sentence, std::vector<Hypothesis> hypotheses);
   void failed(int worker, const RunningBatch& batch, const std::exception_ptr& error);
   void finish(const std::shared_ptr<Job>& job, const Error* error = nullptr);
@@ -89,6 +94,7 @@ class Service {
   const SearchFactory make_search_;
   const Log log_;
   std::unique_ptr<Scheduler> scheduler_;
+  std::optional<SearchCache> cache_;
   std::atomic<int> process_ = 0;  // process that submitted first; 0 before
   mutable std::mutex mutex_;      // guards the members below
   std::vector<std::thread> threads_;

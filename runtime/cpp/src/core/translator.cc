@@ -136,7 +136,7 @@ Translator::Translator(const std::filesystem::path& bundle, const tt_load_option
   for (const auto& [name, value] :
        {std::pair{"threads", options.threads}, std::pair{"workers", options.workers},
         std::pair{"batch_tokens", options.batch_tokens}, std::pair{"batches", options.batches},
-        std::pair{"capacity", options.capacity}}) {
+        std::pair{"capacity", options.capacity}, std::pair{"cache_mib", options.cache_mib}}) {
     check_at_least(name, value, 0);
   }
   manifest_ = read_manifest(bundle);
@@ -164,7 +164,8 @@ Translator::Translator(const std::filesystem::path& bundle, const tt_load_option
   const int batches = options.batches > 0 ? options.batches : defaults.batches;
   const Service::Settings service_settings = {workers_,
                                               backend_->fitting_batches(workers_, batches),
-                                              static_cast<std::size_t>(options.capacity)};
+                                              static_cast<std::size_t>(options.capacity),
+                                              static_cast<std::size_t>(options.cache_mib) << 20};
   const auto make_search = [this](const SearchOptions& shared) {
     return std::make_unique<Search>(*backend_, shared, batch_tokens_, manifest_.model);
   };
