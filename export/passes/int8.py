@@ -2,9 +2,11 @@
 
     x W   becomes   scale(x) * scale(W) * (q(x) - 128) q(W)
 
-scale(W) has one number per column of W and scale(x) one per row of x: largest magnitude / 127; a W
-that was stored in 8 bits before, as in int8 models of Marian, keeps its integers. No two rows of x
-share a scale, so the other sentences of a batch cannot change a translation. Activations are
+scale(W) has one number per column of W and scale(x) one per row of x: largest magnitude / 127. In a
+column, no two neighbours at an even and an odd input have a sum of more than 128, so that with any
+q(x) the sum of their terms fits 16 bits, which AVX2's instruction for bytes needs
+(docs/adr/0017-pairs-of-weights.md). A W that was stored in 8 bits before, as in int8 models of
+Marian, keeps its integers. No two rows of x share a scale, so the other sentences of a batch cannot change a translation. Activations are
 unsigned with zero point 128 and weights are signed, which is the pair that ONNX Runtime has fast
 kernels for: signed activations are at least ten times slower, unsigned weights up to several times
 (docs/adr/0006-operators-of-onnx-runtime.md). The output of a ReLU has no sign to store: its zero
@@ -66,10 +68,10 @@ def quantize_weights(
 ) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
     """Quantize a matrix symmetrically to 8 bits, exactly if it was stored in 8 bits before.
 
-    The largest magnitude of a column is 127 steps. Marian stores a matrix with one scale: only the
-    column of its largest magnitude has 127 steps, and a scale of their own would round the others
-    a second time. They get its scale. Each of the matrices that were merged into one has such a
-    column.
+    The largest magnitude of a column, or of the sum of neighbours, is 127 steps; with the rounding
+    of both, a sum is at most 128. Marian stores a matrix with one scale: only the column of its
+    largest magnitude has 127 steps, and a scale of their own would round the others a second time.
+    They get its scale. Each of the matrices that were merged into one has such a column.
 
     Args:
         weights: The matrix.
@@ -81,9 +83,11 @@ def quantize_weights(
     columns = weights if axis == 0 else weights.T
     largest = np.abs(columns).max(axis=0)
     scales = np.maximum(largest / _LARGEST, _SMALLEST_SCALE).astype(np.float32)
-    steps = columns / scales
-    quantized = np.clip(np.rint(steps), -_LARGEST, _LARGEST).astype(np.int8)
-    exact: NDArray[np.bool_] = np.logical_or(_are_integers(steps), largest == 0)
+    exact: NDArray[np.bool_] = np.logical_or(_are_integers(columns / scales), largest == 0)
+    even = len(columns) // 2 * 2
+    sums = np.abs(columns[:even:2] + columns[1:even:2]).max(axis=0, initial=0)
+    scales = np.where(exact, scales, np.maximum(scales, sums / _LARGEST)).astype(np.float32)
+    quantized = np.clip(np.rint(columns / scales), -_LARGEST, _LARGEST).astype(np.int8)
     for scale in np.unique(scales[exact & (largest > 0)])[: -_MOST_SCALES - 1 : -1]:
         # At least one step: a column of far smaller numbers would become zeros.
         most = largest / scale

@@ -158,11 +158,11 @@ void measure_matrices(const Kernels& kernels, Benchmark& benchmark, Serial& exec
     const auto bytes = 4 * (x.size() + y.size());
     const Epilogue epilogue{bias.data(), Activation::relu, nullptr, nullptr, nullptr};
     {
-      const auto weights = numbers.bytes(size.inputs * size.outputs);
+      const auto weights = numbers.pairs_that_fit(size.inputs * size.outputs);
       const std::vector<float> scales(size.outputs, 0.01F);
       std::vector<std::int32_t> sums(size.outputs);
-      const Matrix8 matrix{weights.data(), scales.data(), sums.data(),
-                           size.inputs,    size.outputs,  size.outputs / 16};
+      const Matrix8 matrix{weights.data(), scales.data(),     sums.data(), size.inputs,
+                           size.outputs,   size.outputs / 16, false,       true};
       kernels.column_sums(matrix, sums.data());
       const Linear8 linear{matrix, false, epilogue};
       benchmark.measure("linear8", size.text(), bytes + weights.size(), size.operations(),
@@ -186,7 +186,7 @@ void measure_cold_matrices(const Kernels& kernels, Benchmark& benchmark, Serial&
     std::vector<float> y(size.rows * size.outputs);
     const Epilogue epilogue{bias.data(), Activation::relu, nullptr, nullptr, nullptr};
     const std::size_t one = size.inputs * size.outputs;
-    const auto weights = numbers.bytes(kCopies * one);
+    const auto weights = numbers.pairs_that_fit(kCopies * one);
     const std::vector<float> scales(size.outputs, 0.01F);
     const std::vector<std::int32_t> sums(size.outputs);
     std::size_t copy = 0;
@@ -194,7 +194,7 @@ void measure_cold_matrices(const Kernels& kernels, Benchmark& benchmark, Serial&
         "linear8_cold", size.text(), 4 * (x.size() + y.size()) + one, size.operations(), [&] {
           const Matrix8 matrix{
               weights.data() + copy * one, scales.data(), sums.data(), size.inputs, size.outputs,
-              size.outputs / 16,           true};
+              size.outputs / 16,           true,          true};
           copy = (copy + 1) % kCopies;
           kernels.linear8({matrix, false, epilogue}, x.data(), size.rows, y.data(), executor);
         });
@@ -205,11 +205,11 @@ void measure_candidates(const Kernels& kernels, Benchmark& benchmark, Serial& ex
   Numbers numbers;
   const auto columns = numbers.floats(kVocabulary * kModel, 0.05F);
   const auto bias = numbers.floats(kVocabulary);
-  const auto weights = numbers.bytes(kVocabulary * kModel);
+  const auto weights = numbers.pairs_that_fit(kVocabulary * kModel);
   const std::vector<float> scales(kVocabulary, 0.001F);
   std::vector<std::int32_t> sums(kVocabulary);
-  const Matrix8 matrix{weights.data(), scales.data(), sums.data(),
-                       kModel,         kVocabulary,   kVocabulary / 16};
+  const Matrix8 matrix{weights.data(), scales.data(),    sums.data(), kModel,
+                       kVocabulary,    kVocabulary / 16, false,       true};
   kernels.column_sums(matrix, sums.data());
   Arena memory;
   const auto vocabulary =

@@ -1,5 +1,5 @@
-// Sixteen numbers in two AVX2 registers; see simd.h. Requires FMA and F16C, too. With AVX-VNNI,
-// whose instructions are those of AVX-512 VNNI for AVX2's registers, activations are bytes.
+// Sixteen numbers in two AVX2 registers; see simd.h. Requires FMA and F16C, too. AVX-VNNI adds the
+// instructions of AVX-512 VNNI for AVX2's registers.
 #pragma once
 
 #include <immintrin.h>
@@ -273,9 +273,7 @@ inline Ints sums_of_rows(const Ints (&rows)[16]) {
   return {halves[0], halves[1]};
 }
 
-#ifdef TRANSLATE_TRT_FOR_AVX_VNNI
-
-// ---- 8-bit activations: unsigned bytes, as VNNI requires, around a zero point ----
+// ---- 8-bit activations: unsigned bytes, as the instructions require, around a zero point ----
 
 using Activation8 = std::uint8_t;
 constexpr std::int32_t kZeroPoint = 128;
@@ -300,6 +298,8 @@ inline void store_activations(Activation8* to, Ints x, Ints /* least: 0 */, Lane
   _mm_storeu_si128(reinterpret_cast<__m128i*>(copy), bytes);
   std::memcpy(to, copy, lanes.count);
 }
+
+#ifdef TRANSLATE_TRT_FOR_AVX_VNNI
 
 // Dot products of activations and rows of 8-bit weights, kStep numbers at a time.
 struct ByteProducts {
@@ -327,32 +327,8 @@ struct ByteProducts {
 
 #else
 
-// ---- 8-bit activations: signed 16-bit words ----
-//
-// AVX2 multiplies unsigned by signed bytes, but saturates the sum of two terms to 16 bits. To
-// multiply words is exact, and takes as many instructions as a correction of signs would.
-
-using Activation8 = std::int16_t;
-constexpr std::int32_t kZeroPoint = 0;
-
-// Bytes that activations [rows, inputs] take, and the offset of one: row by row; there are no
-// tiles.
-inline std::size_t activation_bytes(std::size_t rows, std::size_t inputs) {
-  return rows * inputs * sizeof(Activation8);
-}
-inline std::size_t activation_offset(std::size_t row, std::size_t input, std::size_t inputs, bool) {
-  return (row * inputs + input) * sizeof(Activation8);
-}
-
-// Stores activations that are at least `least`, clamped to 8 bits.
-inline void store_activations(Activation8* to, Ints x, Ints least, Lanes lanes) {
-  const __m256i range = _mm256_set1_epi32(255);
-  x.low = _mm256_min_epi32(x.low, _mm256_add_epi32(least.low, range));
-  x.high = _mm256_min_epi32(x.high, _mm256_add_epi32(least.high, range));
-  store_words(to, x, lanes);
-}
-
-// Dot products of activations and rows of 8-bit weights, kStep numbers at a time.
+// Dot products of activations and rows of 8-bit weights, kStep numbers at a time, as words: the
+// rows of a table may have pairs that exceed 16 bits (Matrix8::pairs_fit).
 struct ByteProducts {
   using Weight = std::int8_t;
   using Input = Activation8;
@@ -361,22 +337,12 @@ struct ByteProducts {
 
   static Ints zero() { return zero_ints(); }
   static Ints weights(const Weight* at, std::size_t rest) {
-    if (rest < kStep) {
-      Weight copy[kStep] = {};
-      std::memcpy(copy, at, rest);
-      return words(copy);
-    }
-    return words(at);
+    const Bytes from(at, rest);
+    return {_mm256_cvtepi8_epi16(from.low), _mm256_cvtepi8_epi16(from.high)};
   }
   static Ints inputs(const Input* at, std::size_t rest) {
-    Input copy[kStep];
-    if (rest < kStep) {
-      std::memset(copy, 0, sizeof copy);
-      std::memcpy(copy, at, rest * sizeof *at);
-      at = copy;
-    }
-    const auto* whole = reinterpret_cast<const __m256i*>(at);
-    return {_mm256_loadu_si256(whole), _mm256_loadu_si256(whole + 1)};
+    const Bytes from(at, rest);
+    return {_mm256_cvtepu8_epi16(from.low), _mm256_cvtepu8_epi16(from.high)};
   }
   static Ints add(Ints sum, Ints input, Ints weight) {
     return {_mm256_add_epi32(sum.low, _mm256_madd_epi16(input.low, weight.low)),
@@ -384,11 +350,17 @@ struct ByteProducts {
   }
 
  private:
-  static Ints words(const Weight* at) {
-    const auto* bytes = reinterpret_cast<const __m128i*>(at);
-    return {_mm256_cvtepi8_epi16(_mm_loadu_si128(bytes)),
-            _mm256_cvtepi8_epi16(_mm_loadu_si128(bytes + 1))};
-  }
+  struct Bytes {
+    __m128i low, high;
+
+    Bytes(const void* at, std::size_t rest) {
+      std::uint8_t copy[kStep] = {};
+      if (rest < kStep) at = std::memcpy(copy, at, rest);
+      const auto* halves = static_cast<const __m128i*>(at);
+      low = _mm_loadu_si128(halves);
+      high = _mm_loadu_si128(halves + 1);
+    }
+  };
 };
 
 #endif

@@ -56,10 +56,9 @@ void multiply_tile(const Rows8& x, const Matrix8& matrix, std::size_t row, std::
   });
 }
 
-template <class Numbers>
-constexpr GemmKernel gemm_kernel() {
+constexpr GemmKernel gemm_kernel(decltype(GemmKernel::tile) tile) {
   constexpr std::size_t kNever = SIZE_MAX;  // rows for prefetching the next panel
-  return {0, {kNever, kNever}, kTileRows, 66, nullptr, nullptr, multiply_tile<Numbers>, false};
+  return {0, {kNever, kNever}, kTileRows, 66, nullptr, nullptr, tile, false};
 }
 
 }  // namespace translate_trt::TRANSLATE_TRT_SIMD

@@ -53,7 +53,7 @@ struct Words {
 
 }  // namespace
 
-const GemmKernel kGemm8 = gemm_kernel<Bytes>();
-const GemmKernel kGemm16 = gemm_kernel<Words>();
+const GemmKernel kGemm8 = gemm_kernel(multiply_tile<Bytes>);
+const GemmKernel kGemm16 = gemm_kernel(multiply_tile<Words>);
 
 }  // namespace translate_trt::avx_vnni

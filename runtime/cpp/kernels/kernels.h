@@ -43,6 +43,9 @@ struct Matrix8 {
   std::size_t outputs;              // of the matrix; the last block may be padded
   std::size_t blocks;               // of 16 columns
   bool streamed = false;  // whether all weights in use exceed the CPU cache and come from memory
+  // Whether, with activations of up to 255, the sum of the terms of two inputs, an even one and the
+  // next, always fits 16 bits: |w0 + w1| <= 128.
+  bool pairs_fit = false;
 };
 
 // Layer normalization (section 5.4 of the paper; Ba et al. 2016).
@@ -150,6 +153,8 @@ struct Attention {
 struct Kernels {
   const char* name;
   void (*column_sums)(const Matrix8&, std::int32_t* sums) = nullptr;
+  // Finds out Matrix8::pairs_fit; null for kernels that do not need it.
+  bool (*pairs_fit)(const Matrix8&) = nullptr;
   void (*linear8)(const Linear8&, const float* x, std::size_t rows, float* y, Executor&) = nullptr;
   // bias [blocks * 16].
   void (*candidates8)(const Matrix8&, const float* bias, const float* x, std::size_t rows,

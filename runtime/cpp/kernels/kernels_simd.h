@@ -42,10 +42,11 @@ void candidates8_with(const Matrix8& matrix, const float* bias, const float* x, 
 
 // All kernels, with the 8-bit matmuls of one GEMM kernel.
 template <const GemmKernel& kGemm>
-constexpr Kernels kernels_with(const char* name) {
+constexpr Kernels kernels_with(const char* name, bool (*pairs_fit)(const Matrix8&) = nullptr) {
   return {
       name,
       column_sums,
+      pairs_fit,
       linear8_with<kGemm>,
       candidates8_with<kGemm>,
       linear,

@@ -47,6 +47,7 @@ class Weights8 {
     sums_.resize(static_cast<std::size_t>(shape_[0]) * 16);
     auto matrix = with(tensor.GetTensorData<std::int8_t>(), nullptr, sums_.size());
     kernels.column_sums(matrix, sums_.data());
+    pairs_fit_ = kernels.pairs_fit != nullptr && kernels.pairs_fit(matrix);
     weights_in_use += bytes();
   }
   ~Weights8() { weights_in_use -= bytes(); }
@@ -62,7 +63,8 @@ class Weights8 {
             static_cast<std::size_t>(shape_[1]) * 4,
             outputs,
             static_cast<std::size_t>(shape_[0]),
-            weights_are_streamed()};
+            weights_are_streamed(),
+            pairs_fit_};
   }
 
  private:
@@ -70,6 +72,7 @@ class Weights8 {
 
   Shape shape_;
   std::vector<std::int32_t> sums_;
+  bool pairs_fit_ = false;
 };
 
 // add_and_norm returns the residual sum and, as a second output, its LayerNorm.

@@ -514,6 +514,7 @@ void attention16(const Attention<Half>& a, Executor& executor) { attend_sentence
 const Kernels plain = {
     "plain",
     column_sums,
+    nullptr,
     linear8,
     candidates8,
     linear,

@@ -1,6 +1,7 @@
 // Pseudo-random numbers, equal in every run and on every machine.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -25,6 +26,16 @@ class Numbers {
   std::vector<std::int8_t> bytes(std::size_t count) {
     std::vector<std::int8_t> result(count);
     for (auto& one : result) one = static_cast<std::int8_t>(next() >> 24);
+    return result;
+  }
+
+  // Bytes whose pairs, of an even place and the next, have sums of up to 128 (Matrix8::pairs_fit).
+  std::vector<std::int8_t> pairs_that_fit(std::size_t count) {
+    std::vector<std::int8_t> result = bytes(count);
+    for (std::size_t i = 0; i + 1 < count; i += 2) {
+      result[i + 1] = static_cast<std::int8_t>(std::clamp<int>(
+          result[i + 1], std::max(-128 - result[i], -128), std::min(128 - result[i], 127)));
+    }
     return result;
   }
 

@@ -144,23 +144,31 @@ void test_linear() {
 // A packed 8-bit matrix.
 class Weights {
  public:
-  Weights(const Size& size, const Kernels& kernels, Numbers& numbers)
+  // fit: whether pairs of weights fit (Matrix8::pairs_fit).
+  Weights(const Size& size, const Kernels& kernels, Numbers& numbers, bool fit = false)
       : size_(size),
         blocks_(ceiling(size.outputs, 16)),
-        plain_(numbers.bytes(size.inputs * size.outputs)),
+        plain_(size.inputs * size.outputs),
         scales_(numbers.floats(blocks_ * 16)),
-        laid_out_(blocks_ * 16 * size.inputs),
+        laid_out_(fit ? numbers.pairs_that_fit(blocks_ * 16 * size.inputs)
+                      : numbers.bytes(blocks_ * 16 * size.inputs)),
         sums_(blocks_ * 16) {
-    // Extreme weights, for the largest sums.
     for (std::size_t i = 0; i < size.inputs; ++i) {
-      plain_[i * size.outputs] = -128;
-      plain_[i * size.outputs + size.outputs - 1] = 127;
-      for (std::size_t o = 0; o < size.outputs; ++o) {
-        const auto at = (o / 16 * (size.inputs / 4) + i / 4) * 64 + o % 16 * 4 + i % 4;
-        laid_out_[at] = plain_[i * size.outputs + o];
+      const bool is_second = fit && i % 2 == 1;
+      for (std::size_t o = 0; o < blocks_ * 16; ++o) {
+        auto& one = laid_out_[(o / 16 * (size.inputs / 4) + i / 4) * 64 + o % 16 * 4 + i % 4];
+        // Extreme weights, for the largest sums.
+        if (o == 0) one = is_second ? 0 : -128;
+        if (o + 1 == size.outputs) one = is_second ? 1 : 127;
+        if (o >= size.outputs) one = 0;
+        if (o < size.outputs) plain_[i * size.outputs + o] = one;
       }
     }
     kernels.column_sums(matrix(), sums_.data());
+    if (kernels.pairs_fit != nullptr) {
+      pairs_fit_ = kernels.pairs_fit(matrix());
+      CHECK(pairs_fit_ == fit);
+    }
     for (std::size_t o = 0; o < blocks_ * 16; ++o) {
       std::int32_t sum = 0;
       for (std::size_t i = 0; i < size.inputs && o < size.outputs; ++i) {
@@ -171,7 +179,8 @@ class Weights {
   }
 
   Matrix8 matrix() const {
-    return {laid_out_.data(), scales_.data(), sums_.data(), size_.inputs, size_.outputs, blocks_};
+    return {laid_out_.data(), scales_.data(), sums_.data(), size_.inputs,
+            size_.outputs,    blocks_,        false,        pairs_fit_};
   }
 
   std::vector<float> matmul(const std::vector<float>& x, bool positive) const {
@@ -202,6 +211,7 @@ class Weights {
   const std::vector<float> scales_;
   std::vector<std::int8_t> laid_out_;
   std::vector<std::int32_t> sums_;
+  bool pairs_fit_ = false;
 };
 
 constexpr Size kSizes8[] = {{0, 8, 8},     {1, 4, 1},     {1, 64, 64},  {2, 68, 17},  {5, 36, 15},
@@ -213,8 +223,9 @@ void test_linear8() {
     Numbers numbers;
     std::size_t number = 0;
     for (const auto& size : kSizes8) {
-      const Weights weights(size, kernels, numbers);
-      for (const bool positive : {false, true}) {
+      for (const auto& [positive, fit] :
+           {std::pair{false, false}, {true, false}, {false, true}, {true, true}}) {
+        const Weights weights(size, kernels, numbers, fit);
         auto x = numbers.floats(size.rows * size.inputs);
         repeat_rows(x, size.rows, size.inputs);
         if (positive) {
