@@ -6,11 +6,12 @@ scale(W) has one number per column of W and scale(x) one per row of x: largest m
 column, no two neighbours at an even and an odd input have a sum of more than 128, so that with any
 q(x) the sum of their terms fits 16 bits, which AVX2's instruction for bytes needs
 (docs/adr/0017-pairs-of-weights.md). A W that was stored in 8 bits before, as in int8 models of
-Marian, keeps its integers. No two rows of x share a scale, so the other sentences of a batch cannot change a translation. Activations are
-unsigned with zero point 128 and weights are signed, which is the pair that ONNX Runtime has fast
-kernels for: signed activations are at least ten times slower, unsigned weights up to several times
-(docs/adr/0006-operators-of-onnx-runtime.md). The output of a ReLU has no sign to store: its zero
-point is 0 and its scale largest / 255, twice as fine. Embedding tables are quantized per row.
+Marian, keeps its integers. No two rows of x share a scale, so the other sentences of a batch cannot
+change a translation. Activations are unsigned with zero point 128 and weights are signed, which is
+the pair that ONNX Runtime has fast kernels for: signed activations are at least ten times slower,
+unsigned weights up to several times (docs/adr/0006-operators-of-onnx-runtime.md). The output of a
+ReLU has no sign to store: its zero point is 0 and its scale largest / 255, twice as fine. Embedding
+tables are quantized per row.
 
 If the matrices have recorded activation scales (train/activation_scales.py), all rows of an
 activation share the recorded scale, and larger values are clipped to it, as in Bergamot's engine:
