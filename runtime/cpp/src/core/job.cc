@@ -1,5 +1,7 @@
 #include "core/job.h"
 
+#include <functional>
+#include <string>
 #include <unordered_map>
 #include <utility>
 
@@ -19,14 +21,16 @@ std::size_t most_completions(const Sentence& sentence) {
 std::vector<std::shared_ptr<Sentence>> without_repeats(
     std::vector<std::shared_ptr<Sentence>> sentences) {
   if (sentences.size() < 2) return sentences;
-  std::unordered_map<std::string, Sentence*> firsts;
+  // By the hashes of their keys: the keys of a million lines would take much memory.
+  std::unordered_map<std::size_t, Sentence*> firsts;
   std::vector<std::shared_ptr<Sentence>> found;
   for (auto& one : sentences) {
-    const auto [first, is_new] = firsts.emplace(search_key(*one), one.get());
-    if (is_new) {
-      found.push_back(std::move(one));
-    } else {
+    const std::string key = search_key(*one);
+    const auto [first, is_new] = firsts.emplace(std::hash<std::string>()(key), one.get());
+    if (!is_new && search_key(*first->second) == key) {
       first->second->repeats.push_back(one.get());
+    } else {
+      found.push_back(std::move(one));
     }
   }
   return found;
