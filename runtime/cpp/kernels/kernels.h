@@ -198,6 +198,9 @@ extern const Kernels plain;
 // No kernels: only the operators of beam_search.h are registered. ONNX Runtime runs the bodies of
 // the others, with matmuls that are many times faster than those of `plain` (docs/kernels.md).
 extern const Kernels portable;
+#ifdef TRANSLATE_TRT_NEON
+extern const Kernels neon_dotprod;
+#endif
 #ifdef TRANSLATE_TRT_AVX2
 extern const Kernels avx2_fma;
 #endif

@@ -17,6 +17,9 @@ const Kernels* choose() {
 #ifdef TRANSLATE_TRT_PLAIN
   return &plain;
 #else
+#ifdef TRANSLATE_TRT_NEON
+  if (has_dot_products()) return &neon_dotprod;
+#endif
 #ifdef TRANSLATE_TRT_AVX512
   if (has_avx512_vnni()) {
 #ifdef TRANSLATE_TRT_AMX

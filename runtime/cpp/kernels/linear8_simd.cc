@@ -65,7 +65,8 @@ Rows8 quantize(const float* x, std::size_t rows, std::size_t inputs, bool positi
   auto* values = allocate<std::uint8_t>(arena, activation_bytes(count, inputs));
   auto* scales = allocate<float>(arena, count);
   const float step = positive ? 1.0F / 255 : 1.0F / 127;
-  const std::int32_t zero = positive ? 0 : kZeroPoint, least = positive ? 0 : kZeroPoint - 128;
+  const std::int32_t zero = positive ? kPositiveZero : kZeroPoint;
+  const std::int32_t least = positive ? kPositiveZero : kZeroPoint - 128;
   for_rows(count, executor, [&](std::size_t row) {
     const auto* here = x + begins[row] * inputs;
     scales[row] = max_magnitude(here, inputs) * step;

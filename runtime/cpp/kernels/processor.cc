@@ -8,7 +8,32 @@
 #include <unistd.h>
 #endif
 
+#if defined(TRANSLATE_TRT_NEON) && defined(__linux__)
+#include <sys/auxv.h>
+#elif defined(TRANSLATE_TRT_NEON) && defined(__APPLE__)
+#include <sys/sysctl.h>
+
+#include <cstddef>
+#endif
+
 namespace translate_trt {
+
+#ifdef TRANSLATE_TRT_NEON
+
+bool has_dot_products() {
+#if defined(__linux__)
+  constexpr unsigned long kDotProducts = 1UL << 20;  // HWCAP_ASIMDDP
+  return (getauxval(AT_HWCAP) & kDotProducts) != 0;
+#elif defined(__APPLE__)
+  int found = 0;
+  std::size_t size = sizeof found;
+  return sysctlbyname("hw.optional.arm.FEAT_DotProd", &found, &size, nullptr, 0) == 0 && found != 0;
+#else
+  return false;
+#endif
+}
+
+#endif
 
 #if defined(TRANSLATE_TRT_AVX2) || defined(TRANSLATE_TRT_AVX512)
 

@@ -3,6 +3,9 @@
 
 namespace translate_trt {
 
+// The dot products of Armv8.2.
+bool has_dot_products();
+
 // AVX2, FMA and F16C.
 bool has_avx2();
 

@@ -1,7 +1,7 @@
 // Sixteen floats or integers at a time. The files *_simd.cc are written in these types and are
 // compiled once for each instruction set, in its own namespace, TRANSLATE_TRT_SIMD.
 //
-// avx512.h and avx2.h define for their instructions, besides plain arithmetic:
+// avx512.h, avx2.h and neon.h define for their instructions, besides plain arithmetic:
 //   Floats, Ints    16 binary32 numbers, or 32-bit integers
 //   Lanes           the first lanes of such a register; others are not read or written;
 //                   first_lanes(count): at most all
@@ -15,12 +15,14 @@
 //   bits            the bits of floats as integers
 //   greater         bit i: whether a > b in lane i
 //   all_less        whether a < b in all lanes; false for NaN
+//   store_entry     a float, and an integer 8 bytes after it, by one instruction
 //   store_selected  the lanes whose bits are set, without gaps; may write a whole register
 //   sums_of_rows    lane i is the sum of the lanes of rows[i]
 //   bounded_exponent  an exponent t that times_power_of_two takes; NaN and very small ones become
 //                   kLeastExponent
 //   times_power_of_two  a 2^n for an integer n; zero for kLeastExponent
-//   Activation8     an 8-bit activation, as the instructions need it, stored around kZeroPoint
+//   Activation8     an 8-bit activation, as the instructions need it, stored around kZeroPoint or,
+//                   of rows without negative numbers, from kPositiveZero on
 //   activation_bytes, activation_offset  their layout in memory
 //   store_words, store_activations  the lanes clamped to 16 bits, or to an activation
 //   ByteProducts    dot products of activations and 8-bit weights
@@ -31,7 +33,9 @@
 #include <cstring>
 
 // Not the compiler's __AVX512F__, which flags such as -march=native define in all files.
-#ifdef TRANSLATE_TRT_FOR_AVX512
+#if defined(__aarch64__)
+#include "neon.h"
+#elif defined(TRANSLATE_TRT_FOR_AVX512)
 #include "avx512.h"
 #else
 #include "avx2.h"
@@ -117,7 +121,7 @@ inline Floats sigmoid(Floats x) {
 inline void prefetch(const void* from, std::size_t bytes) {
   constexpr std::size_t kLine = 64;  // bytes of a cache line
   for (std::size_t i = 0; i < bytes; i += kLine) {
-    _mm_prefetch(static_cast<const char*>(from) + i, _MM_HINT_T0);
+    __builtin_prefetch(static_cast<const char*>(from) + i);
   }
 }
 

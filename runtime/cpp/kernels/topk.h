@@ -40,9 +40,7 @@ inline void insert(Entry* list, std::size_t count, Entry entry) {
   for (; position > 0 && list[position - 1].value < entry.value; --position) {
     list[position] = list[position - 1];
   }
-  const __m128i column = _mm_cvtsi64_si128(entry.column);
-  const __m128i value = _mm_castps_si128(_mm_set_ss(entry.value));
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(list + position), _mm_unpacklo_epi64(value, column));
+  store_entry(list + position, entry.value, entry.column);
 }
 
 // The state of a row.
