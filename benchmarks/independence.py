@@ -3,13 +3,11 @@
     python benchmarks/independence.py batches --bundle DIR --source test.en --target onnx-int8
         [--lines 5000] [--batches 8] [--beam-size 4]
     python benchmarks/independence.py stop-rule --bundle DIR --text test.en [--text news.en]
-        [--target onnx-int8] [--lines 5000] [--beam-size 4]
 
-`batches` translates every line alone first, with one thread. Then all lines are translated together
---batches times, in random order, with a random limit of tokens per batch and 1 to 4 workers.
-`stop-rule` asks for the best hypothesis, and for all of the beam, and compares the best ones and
-the rows: one row is one sentence in one step. Lines are counted whose tokens, or whose scores and
-log-probabilities, differ. Nothing is timed, so the machine may be busy.
+`batches` translates every line alone, then all together --batches times, in random order, with a
+random limit of tokens per batch and 1 to 4 workers. `stop-rule` asks for the best hypothesis, and
+for all of the beam; one row is one sentence in one step. Lines are counted whose tokens, or whose
+scores and log-probabilities, differ. Nothing is timed, so the machine may be busy.
 """
 
 from __future__ import annotations
@@ -27,6 +25,9 @@ from translate_trt.runtime.results import TextHypothesis
 
 WORKERS = (1, 2, 3, 4)
 BATCH_TOKENS = (64, 4096)  # at least, at most
+COUNTED = ("workers", "batch tokens", "other tokens", "other numbers")
+LINES = option("--lines", type=int, default=5000, help="number of lines of a text")
+BEAM_SIZE = option("--beam-size", type=int, default=4, help="beam size")
 
 
 def tokens(hypotheses: Sequence[TextHypothesis]) -> list[tuple[int, ...]]:
@@ -45,7 +46,7 @@ def compare(
 ) -> dict[str, Any]:
     """Count the lines that differ in each batching, and describe the batching."""
     with Translator(bundle, target, threads=1) as translator:
-        alone = [translator.translate([line], options)[0] for line in lines]
+        alone = [translator.translate([line], options)[0].hypotheses for line in lines]
     draw, found = random.Random(1), []
     for number in range(batches):
         workers = WORKERS[number % len(WORKERS)]
@@ -55,17 +56,11 @@ def compare(
             bundle, target, threads=1, workers=workers, batch_tokens=batch_tokens
         ) as translator:
             together = translator.translate([lines[index] for index in order], options)
-        pairs = [(one, alone[index]) for one, index in zip(together, order, strict=True)]
-        found.append(
-            {
-                "workers": workers,
-                "batch tokens": batch_tokens,
-                "other tokens": sum(tokens(a.hypotheses) != tokens(b.hypotheses) for a, b in pairs),
-                "other numbers": sum(
-                    numbers(a.hypotheses) != numbers(b.hypotheses) for a, b in pairs
-                ),
-            }
-        )
+        pairs = [(one.hypotheses, alone[i]) for one, i in zip(together, order, strict=True)]
+        other_tokens = sum(tokens(one) != tokens(another) for one, another in pairs)
+        other_numbers = sum(numbers(one) != numbers(another) for one, another in pairs)
+        counts = (workers, batch_tokens, other_tokens, other_numbers)
+        found.append(dict(zip(COUNTED, counts, strict=True)))
         print(target, *(f"{name}: {value}" for name, value in found[-1].items()), sep="  ")
     return {"lines": len(lines), "batches": found}
 
@@ -73,11 +68,10 @@ def compare(
 @benchmark(
     "independence",
     "bundle source targets",
-    option("--lines", type=int, default=5000, help="number of lines"),
+    LINES, BEAM_SIZE,
     option("--batches", type=int, default=8, help="times that all lines are translated together"),
-    option("--beam-size", type=int, default=4, help="beam size"),
     timed=False,
-)
+)  # fmt: skip
 def batches(given: Namespace) -> Report:
     """Compare translations alone and in random batches."""
     lines = read_text(given.source)[: given.lines]
@@ -94,10 +88,8 @@ def batches(given: Namespace) -> Report:
     "stop-rule",
     "bundle target",
     option("--text", type=Path, action="append", required=True, help="text to translate"),
-    option("--lines", type=int, default=5000, help="number of lines of each text"),
-    option("--beam-size", type=int, default=4, help="beam size"),
-    timed=False,
-)
+    LINES, BEAM_SIZE, timed=False,
+)  # fmt: skip
 def stop_rule(given: Namespace) -> Report:
     """Count the rows that rule 5 saves, and the lines whose best hypothesis differs."""
     results: dict[str, Any] = {}
@@ -107,22 +99,16 @@ def stop_rule(given: Namespace) -> Report:
             raise SystemExit(f"rows are counted by libtranslate_trt; {translator!r} runs without.")
         for text in given.text:
             lines = read_text(text)[: given.lines]
-            found, rows = [], []
-            for count in (given.beam_size, 1):
+            best: list[list[Any]] = []
+            rows: dict[str, int] = {}
+            for name, count in (("all", given.beam_size), ("best", 1)):
                 options = SearchOptions(beam_size=given.beam_size, num_hypotheses=count)
                 before = core.statistics().rows
-                found.append(translator.translate(lines, options))
-                rows.append(core.statistics().rows - before)
-            results[text.name] = {
-                "lines": len(lines),
-                "rows": dict(zip(("all", "best"), rows, strict=True)),
-                "other_hypotheses": sum(
-                    tokens(of_all.hypotheses[:1]) != tokens(of_one.hypotheses)
-                    or numbers(of_all.hypotheses[:1]) != numbers(of_one.hypotheses)
-                    for of_all, of_one in zip(*found, strict=True)
-                ),
-            }
-            print(text.name, results[text.name])
+                found = [one.hypotheses[:1] for one in translator.translate(lines, options)]
+                best.append([(tokens(one), numbers(one)) for one in found])
+                rows[name] = core.statistics().rows - before
+            other = sum(one != another for one, another in zip(*best, strict=True))
+            results[text.name] = {"lines": len(lines), "rows": rows, "other_hypotheses": other}
     return Report(results, {"beam_size": given.beam_size, "target": given.target})
 
 

@@ -540,8 +540,7 @@ def batch_points(sources: Sequence[Sequence[int]]) -> Points:
     middle = statistics.median(map(len, sources))
     different = dict.fromkeys(map(tuple, sources))
     nearest = sorted(different, key=lambda source: abs(len(source) - middle))
-    if len(nearest) < max(BATCHES):
-        raise SystemExit(f"the source needs at least {max(BATCHES)} different lines.")
+    assert len(nearest) >= max(BATCHES), "the source has too few different lines"
     return {size: [list(source) for source in nearest[:size]] for size in BATCHES}
 
 
