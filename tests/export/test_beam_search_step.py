@@ -117,6 +117,14 @@ def reference(
     return beam_search(model, [[4 + index] for index in range(len(scripts))], options, prefixes)
 
 
+def all_of(beams: int, alpha: float, form: str, early: bool, max_length: int) -> SearchOptions:
+    """Options with all hypotheses of a pool."""
+    return SearchOptions(
+        beams, alpha, length_penalty_form=form, early_stopping=early, max_length=max_length,
+        num_hypotheses=beams,
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("case", written_cases(), ids=lambda case: case.name)
 def test_written_traces(case: Case, graph_search: SearchStep) -> None:
     sources, prefixes = [[4] * case.source_length], [case.prefix]
@@ -138,14 +146,7 @@ def test_written_traces(case: Case, graph_search: SearchStep) -> None:
 def test_equal_to_the_reference(
     beams: int, alpha: float, form: str, early: bool, graph_search: SearchStep
 ) -> None:
-    options = SearchOptions(
-        beam_size=beams,
-        length_penalty=alpha,
-        length_penalty_form=form,
-        num_hypotheses=beams,
-        max_length=14,
-        early_stopping=early,
-    )
+    options = all_of(beams, alpha, form, early, max_length=14)
     scripts = [random_script(seed, 19) for seed in range(24)]
     found, _ = search(scripts, options, graph_search)
     assert_same(found, reference(scripts, options))
@@ -161,14 +162,7 @@ def test_equal_to_the_reference(
 def test_rule_5_the_n_best_are_the_first_of_all(
     alpha: float, form: str, early: bool, beams: int, graph_search: SearchStep
 ) -> None:
-    options = SearchOptions(
-        beam_size=beams,
-        length_penalty=alpha,
-        length_penalty_form=form,
-        num_hypotheses=beams,
-        max_length=24,
-        early_stopping=early,
-    )
+    options = all_of(beams, alpha, form, early, max_length=24)
     scripts = [random_script(seed, 19) for seed in range(24)]
     of_all, _ = search(scripts, options, graph_search)
     for wanted in range(1, beams):

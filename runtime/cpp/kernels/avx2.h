@@ -124,12 +124,6 @@ inline void store_selected(T* to, Register x, unsigned selected) {
   for (; selected != 0; selected &= selected - 1) *to++ = copy[__builtin_ctz(selected)];
 }
 
-inline void store_entry(void* to, float value, std::int64_t column) {
-  const __m128i number = _mm_castps_si128(_mm_set_ss(value));
-  _mm_storeu_si128(static_cast<__m128i*>(to),
-                   _mm_unpacklo_epi64(number, _mm_cvtsi64_si128(column)));
-}
-
 // ---- floats ----
 
 inline Floats operator+(Floats a, Floats b) {

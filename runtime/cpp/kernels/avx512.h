@@ -66,12 +66,6 @@ inline void store_selected(std::int32_t* to, Ints x, unsigned selected) {
 
 // ---- floats; + - * / are operators of the compiler ----
 
-inline void store_entry(void* to, float value, std::int64_t column) {
-  const __m128i number = _mm_castps_si128(_mm_set_ss(value));
-  _mm_storeu_si128(static_cast<__m128i*>(to),
-                   _mm_unpacklo_epi64(number, _mm_cvtsi64_si128(column)));
-}
-
 inline Floats max(Floats a, Floats b) { return _mm512_max_ps(a, b); }
 inline Floats min(Floats a, Floats b) { return _mm512_min_ps(a, b); }
 inline Floats abs(Floats a) { return _mm512_abs_ps(a); }

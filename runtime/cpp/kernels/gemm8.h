@@ -72,6 +72,12 @@ struct GemmKernel {
   }
 };
 
+// A micro-kernel with tiles of kTileRows rows, which no share of the next panel is prefetched for.
+constexpr GemmKernel gemm_kernel(decltype(GemmKernel::tile) tile) {
+  constexpr std::size_t kNever = SIZE_MAX;  // rows for prefetching the next panel
+  return {0, {kNever, kNever}, kTileRows, 66, nullptr, nullptr, tile, false};
+}
+
 // The share of the next panel that a tile of the current panel prefetches: the tile from `row` on,
 // of `rows` rows. All of the panel, a half or a quarter, so that a tile prefetches as many lines at
 // every step.

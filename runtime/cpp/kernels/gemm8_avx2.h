@@ -56,9 +56,4 @@ void multiply_tile(const Rows8& x, const Matrix8& matrix, std::size_t row, std::
   });
 }
 
-constexpr GemmKernel gemm_kernel(decltype(GemmKernel::tile) tile) {
-  constexpr std::size_t kNever = SIZE_MAX;  // rows for prefetching the next panel
-  return {0, {kNever, kNever}, kTileRows, 66, nullptr, nullptr, tile, false};
-}
-
 }  // namespace translate_trt::TRANSLATE_TRT_SIMD

@@ -130,13 +130,6 @@ inline void store_selected(T* to, Register x, unsigned selected) {
   for (; selected != 0; selected &= selected - 1) *to++ = copy[__builtin_ctz(selected)];
 }
 
-inline void store_entry(void* to, float value, std::int64_t column) {
-  std::uint32_t low;
-  std::memcpy(&low, &value, sizeof low);
-  const std::uint64_t pair[2] = {low, static_cast<std::uint64_t>(column)};
-  vst1q_u64(static_cast<std::uint64_t*>(to), vld1q_u64(pair));
-}
-
 // ---- floats ----
 
 #define TRANSLATE_TRT_BINARY(name, intrinsic)                              \

@@ -15,7 +15,6 @@
 //   bits            the bits of floats as integers
 //   greater         bit i: whether a > b in lane i
 //   all_less        whether a < b in all lanes; false for NaN
-//   store_entry     a float, and an integer 8 bytes after it, by one instruction
 //   store_selected  the lanes whose bits are set, without gaps; may write a whole register
 //   sums_of_rows    lane i is the sum of the lanes of rows[i]
 //   bounded_exponent  an exponent t that times_power_of_two takes; NaN and very small ones become

@@ -14,6 +14,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 
 #include "gemm8.h"
@@ -40,7 +41,10 @@ inline void insert(Entry* list, std::size_t count, Entry entry) {
   for (; position > 0 && list[position - 1].value < entry.value; --position) {
     list[position] = list[position - 1];
   }
-  store_entry(list + position, entry.value, entry.column);
+  typedef std::uint64_t Pair __attribute__((vector_size(16), aligned(8), may_alias));
+  std::uint32_t value;
+  std::memcpy(&value, &entry.value, sizeof value);
+  *reinterpret_cast<Pair*>(list + position) = Pair{value, static_cast<std::uint64_t>(entry.column)};
 }
 
 // The state of a row.

@@ -82,7 +82,7 @@ Service::~Service() {
 
 void Service::submit(const std::shared_ptr<Job>& job, Caller caller) {
   start();
-  const auto left = answer(job, Job::sentences(job)).next;
+  const auto left = answer(job, {false, Job::sentences(job)}).next;
   if (left.empty()) {
     finish(job);
     return;
@@ -238,23 +238,21 @@ bool Service::step(int worker, RunningBatch& batch) {
   }
 }
 
-// Stores the results of sentences whose searches are known. `next` has those that are left to
-// search, and `last` tells whether known ones were the job's last.
-Job::Progress Service::answer(const std::shared_ptr<Job>& job,
-                              std::vector<std::shared_ptr<Sentence>> sentences) {
-  if (!cache_) return {false, std::move(sentences)};
-  Job::Progress left;
-  for (std::size_t i = 0; i < sentences.size(); ++i) {
-    const std::shared_ptr<Sentence> sentence = sentences[i];
+// Stores the results of the sentences of `next` whose searches are known; leaves the others.
+Job::Progress Service::answer(const std::shared_ptr<Job>& job, Job::Progress progress) {
+  if (!cache_) return progress;
+  Job::Progress left = {progress.last};
+  for (std::size_t i = 0; i < progress.next.size(); ++i) {
+    const std::shared_ptr<Sentence> sentence = progress.next[i];
     auto known = cache_->find(search_key(*sentence));
     if (!known) {
       left.next.push_back(sentence);
       continue;
     }
     count(*sentence, known->front(), true);
-    const Job::Progress progress = Job::store(job, *sentence, std::move(*known));
-    left.last = left.last || progress.last;
-    sentences.insert(sentences.end(), progress.next.begin(), progress.next.end());
+    const Job::Progress more = Job::store(job, *sentence, std::move(*known));
+    left.last = left.last || more.last;
+    progress.next.insert(progress.next.end(), more.next.begin(), more.next.end());
   }
   return left;
 }
@@ -272,9 +270,7 @@ void Service::found(const Group& group, const SentencePtr& sentence,
     if (hypotheses.empty()) throw no_hypothesis(*sentence);
     count(*sentence, hypotheses.front());
     if (cache_) cache_->put(search_key(*sentence), hypotheses);
-    progress = Job::store(job, *sentence, std::move(hypotheses));
-    const Job::Progress left = answer(job, std::move(progress.next));
-    progress = {progress.last || left.last, left.next};
+    progress = answer(job, Job::store(job, *sentence, std::move(hypotheses)));
     if (!progress.next.empty()) {
       scheduler_->submit_following(progress.next, sentence->caller);
       if (job->is_finished()) scheduler_->forget_dropped(job.get());  // cancelled before

@@ -80,8 +80,7 @@ class Service {
   bool step(int worker, RunningBatch& batch);
   void count(const Sentence& sentence, const Hypothesis& best, bool is_known = false);
   void count(RunningBatch& batch, double started);
-  Job::Progress answer(const std::shared_ptr<Job>& job,
-                       std::vector<std::shared_ptr<Sentence>> sentences);
+  Job::Progress answer(const std::shared_ptr<Job>& job, Job::Progress progress);
   void found(const Group& group, const SentencePtr& sentence, std::vector<Hypothesis> hypotheses);
   void failed(int worker, const RunningBatch& batch, const std::exception_ptr& error);
   void finish(const std::shared_ptr<Job>& job, const Error* error = nullptr);
