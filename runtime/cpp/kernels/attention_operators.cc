@@ -138,7 +138,7 @@ class SelfAttentionNode {
   using Variant = NoVariant;
 
   SelfAttentionNode(const Kernels& kernels, const Variant&, const NodeInfo& info)
-      : kernels_(kernels), heads_(info.attribute<std::int64_t>("heads")) {}
+      : kernels_(kernels), heads_(info.integer("heads")) {}
 
   void run(OperatorContext& context) const {
     const auto merged = context.shape(0);
@@ -181,8 +181,8 @@ class SplitHeadsNode {
 
   SplitHeadsNode(const Kernels& kernels, const Variant&, const NodeInfo& info)
       : kernels_(kernels),
-        begin_(info.attributes<std::int64_t>("begin")),
-        head_shape_(info.attributes<std::int64_t>("head_shape")) {
+        begin_(info.integers("begin")),
+        head_shape_(info.integers("head_shape")) {
     require(begin_.size() == 1 && begin_[0] >= 0 && head_shape_.size() == 4 && head_shape_[2] > 0 &&
                 head_shape_[3] > 0,
             "begin must be one column, and head_shape [0, 0, heads, size]");

@@ -13,19 +13,19 @@
 
 #include "first_error.h"
 #include "kernels.h"
-#include "operators.h"
+#include "node.h"
 #include "workspace.h"
 
 namespace translate_trt {
 
-constexpr auto kFloat = ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT;
-constexpr auto kHalf = ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16;
-constexpr auto kInt64 = ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64;
-constexpr auto kInt8 = ONNX_TENSOR_ELEMENT_DATA_TYPE_INT8;
-constexpr auto kBool = ONNX_TENSOR_ELEMENT_DATA_TYPE_BOOL;
+constexpr auto kFloat = Element::kFloat;
+constexpr auto kHalf = Element::kHalf;
+constexpr auto kInt8 = Element::kInt8;
+constexpr auto kInt32 = Element::kInt32;
+constexpr auto kInt64 = Element::kInt64;
+constexpr auto kBool = Element::kBool;
 
-using Types = std::vector<ONNXTensorElementDataType>;
-using Shape = std::vector<std::int64_t>;
+using Types = std::vector<Element>;
 
 // The declaration of an operator. declarations.cc, which is generated, has all of them.
 struct Declaration {
@@ -69,8 +69,8 @@ class Sizes {
 // A running operator: its inputs and outputs, and the executor of its kernel.
 class OperatorContext final : public Executor {
  public:
-  OperatorContext(OrtKernelContext* raw, WorkspacePool& workspaces, const Declaration& declaration)
-      : context_(raw), workspaces_(workspaces), declaration_(declaration) {}
+  OperatorContext(const NodeHost& host, WorkspacePool& workspaces, const Declaration& declaration)
+      : host_(host), workspaces_(workspaces), declaration_(declaration) {}
 
   // Checks the shapes of the inputs against the declaration.
   Sizes sizes() const {
@@ -84,13 +84,11 @@ class OperatorContext final : public Executor {
     return sizes;
   }
 
-  Shape shape(std::size_t input) const {
-    return context_.GetInput(input).GetTensorTypeAndShapeInfo().GetShape();
-  }
+  const Shape& shape(std::size_t input) const { return host_.inputs[input]->shape; }
 
   template <class T>
   const T* input(std::size_t index) const {
-    return context_.GetInput(index).GetTensorData<T>();
+    return static_cast<const T*>(host_.inputs[index]->data);
   }
 
   template <class T>
@@ -100,7 +98,9 @@ class OperatorContext final : public Executor {
 
   template <class T>
   T* output(std::size_t index, const Shape& shape) {
-    return context_.GetOutput(index, shape).GetTensorMutableData<T>();
+    void* data = host_.output(host_.self, index, shape);
+    if (data == nullptr) throw std::runtime_error("translate_trt: an output has another shape than its array, or memory is exhausted");
+    return static_cast<T*>(data);
   }
 
   template <class T>
@@ -108,20 +108,20 @@ class OperatorContext final : public Executor {
     return output<T>(port.index, shape);
   }
 
-  // Runs tasks in the threads of the session. Rethrows the first exception once all tasks have
-  // ended.
+  // Runs tasks in the threads of the host. Rethrows the first exception once all tasks have ended.
   void run(std::size_t count, const TaskFunction& task) override {
     if (count == 1) {
       task.run(task.closure, 0);
       return;
     }
     Tasks tasks = {task, {}};
-    context_.ParallelFor(
+    host_.run(
+        host_.self, count,
         [](void* data, std::size_t index) {
           auto& given = *static_cast<Tasks*>(data);
           given.error.run([&] { given.task.run(given.task.closure, index); });
         },
-        count, 0, &tasks);
+        &tasks);
     tasks.error.rethrow();
   }
 
@@ -133,7 +133,7 @@ class OperatorContext final : public Executor {
     FirstError error;
   };
 
-  Ort::KernelContext context_;
+  const NodeHost& host_;
   WorkspacePool& workspaces_;
   const Declaration& declaration_;
 };
@@ -145,11 +145,7 @@ inline void require(bool holds, const char* what) {
 }
 
 inline std::size_t element_count(const Shape& shape, std::size_t first, std::size_t last) {
-  std::size_t result = 1;
-  for (auto i = first; i < last; ++i) {
-    result *= static_cast<std::size_t>(shape[i]);
-  }
-  return result;
+  return shape.count(first, last);
 }
 
 const std::vector<Declaration>& declarations();
@@ -157,36 +153,43 @@ const std::vector<Declaration>& declarations();
 // Looks up a declaration by name; throws if it is missing.
 const Declaration& declaration(const std::string& name);
 
-// Attributes and constant inputs of a node that a session creates.
+// Attributes and constant inputs of a node for which a kernel is made.
 class NodeInfo {
  public:
-  NodeInfo(const OrtKernelInfo* info, const Declaration& declaration)
-      : info_(info), declaration_(declaration) {}
+  explicit NodeInfo(const Declaration& declaration) : declaration_(declaration) {}
+  virtual ~NodeInfo() = default;
 
   const Declaration& declaration() const { return declaration_; }
 
-  template <class T>
-  T attribute(const std::string& name) const {
+  float number(const char* name) const {
     check(name);
-    return info_.GetAttribute<T>(name.c_str());
+    return read_number(name);
   }
 
-  template <class T>
-  std::vector<T> attributes(const std::string& name) const {
+  std::vector<std::int64_t> integers(const char* name) const {
     check(name);
-    return info_.GetAttributes<T>(name.c_str());
+    return read_integers(name);
+  }
+
+  std::int64_t integer(const char* name) const {
+    const auto all = integers(name);
+    require(all.size() == 1, "an attribute must be one integer");
+    return all[0];
   }
 
   // Throws with this message if the input is not constant.
-  Ort::ConstValue constant(std::size_t input, const char* message) const {
-    int is_constant = 0;
-    const auto tensor = info_.GetTensorConstantInput(input, &is_constant);
-    require(is_constant != 0, message);
+  NodeTensor constant(std::size_t input, const char* message) const {
+    const auto tensor = read_constant(input);
+    require(tensor.data != nullptr, message);
     return tensor;
   }
 
  private:
-  void check(const std::string& name) const {
+  virtual float read_number(const char* name) const = 0;
+  virtual std::vector<std::int64_t> read_integers(const char* name) const = 0;
+  virtual NodeTensor read_constant(std::size_t input) const = 0;  // without data if not constant
+
+  void check(const char* name) const {
     const auto& all = declaration_.attributes;
     if (std::find(all.begin(), all.end(), name) == all.end()) {
       throw std::logic_error(declaration_.name + " declares no attribute " + name +
@@ -194,62 +197,67 @@ class NodeInfo {
     }
   }
 
-  const Ort::ConstKernelInfo info_;
   const Declaration& declaration_;
 };
 
-// The kernel of one node in a session. Node(kernels, variant, info) is made with the session;
-// run(context) is called at every step, by several threads at once.
-template <class Node>
-class Compiled {
+// The kernel of one node. It is called at every step, by several threads at once.
+class NodeKernel {
  public:
-  Compiled(const Kernels& kernels, const typename Node::Variant& variant, const NodeInfo& info)
-      : node_(kernels, variant, info), declaration_(info.declaration()) {}
+  explicit NodeKernel(const Declaration& declaration) : declaration_(declaration) {}
+  virtual ~NodeKernel() = default;
 
-  OrtStatusPtr ComputeV2(OrtKernelContext* raw) noexcept {
-    try {
-      OperatorContext context(raw, *workspaces_, declaration_);
-      node_.run(context);
-      return nullptr;
-    } catch (const std::exception& error) {
-      return Ort::GetApi().CreateStatus(ORT_RUNTIME_EXCEPTION, error.what());
-    }
+  void run(const NodeHost& host) const {
+    OperatorContext context(host, *workspaces_, declaration_);
+    run(context);
   }
 
  private:
-  const Node node_;
+  virtual void run(OperatorContext& context) const = 0;
+
   const Declaration& declaration_;
   const std::shared_ptr<WorkspacePool> workspaces_ = WorkspacePool::shared();
 };
 
-// An operator as ONNX Runtime asks for it.
-template <class Node>
-class Operator : public Ort::CustomOpBase<Operator<Node>, Compiled<Node>, true> {
+// An operator that has a kernel on this processor.
+class Operator {
  public:
-  Operator(const Declaration& declaration, const Kernels& kernels, typename Node::Variant variant)
-      : declaration_(declaration), kernels_(kernels), variant_(variant) {}
+  explicit Operator(const Declaration& declaration) : declaration_(declaration) {}
+  virtual ~Operator() = default;
 
-  OrtStatusPtr CreateKernelV2(const OrtApi& api, const OrtKernelInfo* info,
-                              void** kernel) const noexcept {
-    try {
-      *kernel = new Compiled<Node>(kernels_, variant_, NodeInfo(info, declaration_));
-      return nullptr;
-    } catch (const std::exception& error) {
-      return api.CreateStatus(ORT_RUNTIME_EXCEPTION, error.what());
-    }
-  }
-
-  const char* GetName() const { return declaration_.name.c_str(); }
-  const char* GetExecutionProviderType() const { return "CPUExecutionProvider"; }
-  std::size_t GetInputTypeCount() const { return declaration_.inputs.size(); }
-  ONNXTensorElementDataType GetInputType(std::size_t i) const { return declaration_.inputs[i]; }
-  std::size_t GetOutputTypeCount() const { return declaration_.outputs.size(); }
-  ONNXTensorElementDataType GetOutputType(std::size_t i) const { return declaration_.outputs[i]; }
+  const Declaration& declaration() const { return declaration_; }
+  virtual std::unique_ptr<NodeKernel> make(const NodeInfo& info) const = 0;
 
  private:
   const Declaration& declaration_;
+};
+
+// Node(kernels, variant, info) is made with the graph; run(context) is called at every step.
+template <class Node>
+class OperatorOf final : public Operator {
+ public:
+  using Variant = typename Node::Variant;
+
+  OperatorOf(const Declaration& declaration, const Kernels& kernels, Variant variant)
+      : Operator(declaration), kernels_(kernels), variant_(variant) {}
+
+  std::unique_ptr<NodeKernel> make(const NodeInfo& info) const override {
+    return std::make_unique<Kernel>(kernels_, variant_, info);
+  }
+
+ private:
+  class Kernel final : public NodeKernel {
+   public:
+    Kernel(const Kernels& kernels, const Variant& variant, const NodeInfo& info)
+        : NodeKernel(info.declaration()), node_(kernels, variant, info) {}
+
+   private:
+    void run(OperatorContext& context) const override { node_.run(context); }
+
+    const Node node_;
+  };
+
   const Kernels& kernels_;
-  const typename Node::Variant variant_;
+  const Variant variant_;
 };
 
 struct NoVariant {};
@@ -257,27 +265,25 @@ struct NoVariant {};
 // The operators that have kernels on this processor.
 class Registry {
  public:
-  explicit Registry(const Kernels& kernels) : kernels_(kernels), domain_("translate_trt") {}
+  explicit Registry(const Kernels& kernels) : kernels_(kernels) {}
 
   const Kernels& kernels() const { return kernels_; }
-  const Ort::CustomOpDomain& domain() const { return domain_; }
-  const std::string& names() const { return names_; }
+  const std::vector<std::unique_ptr<const Operator>>& operators() const { return operators_; }
 
-  // ONNX Runtime keeps pointers to operators as long as a session lives, and sessions may live
-  // until the process ends: operators are created once and never deleted.
   template <class Node>
   void add(const std::string& name, typename Node::Variant variant = {}) {
-    domain_.Add(new Operator<Node>(declaration(name), kernels_, variant));
-    names_ += name + '\n';
+    operators_.push_back(std::make_unique<OperatorOf<Node>>(declaration(name), kernels_, variant));
   }
 
  private:
   const Kernels& kernels_;
-  Ort::CustomOpDomain domain_;
-  std::string names_;
+  std::vector<std::unique_ptr<const Operator>> operators_;
 };
 
 void add_attention_operators(Registry& registry);  // attention_operators.cc
 void add_search_operators(Registry& registry);     // search_operators.cc
+
+// The operators of this processor; never deleted, since sessions may live until the process ends.
+const Registry& host_operators();
 
 }  // namespace translate_trt

@@ -1,5 +1,3 @@
-#include "operators.h"
-
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -20,8 +18,8 @@ struct ConstantFloats {
 
   ConstantFloats(const NodeInfo& info, std::size_t input, const char* message) {
     const auto tensor = info.constant(input, message);
-    values = tensor.GetTensorData<float>();
-    count = tensor.GetTensorTypeAndShapeInfo().GetElementCount();
+    values = static_cast<const float*>(tensor.data);
+    count = tensor.shape.count();
   }
 };
 
@@ -41,11 +39,11 @@ class Weights8 {
  public:
   Weights8(const Kernels& kernels, const NodeInfo& info, std::size_t input) {
     const auto tensor = info.constant(input, "the weights of a matmul must be constant");
-    shape_ = tensor.GetTensorTypeAndShapeInfo().GetShape();
+    shape_ = tensor.shape;
     require(shape_.size() == 4 && shape_[2] == 16 && shape_[3] == 4,
             "weights must be [outputs / 16, inputs / 4, 16, 4]");
     sums_.resize(static_cast<std::size_t>(shape_[0]) * 16);
-    auto matrix = with(tensor.GetTensorData<std::int8_t>(), nullptr, sums_.size());
+    auto matrix = with(static_cast<const std::int8_t*>(tensor.data), nullptr, sums_.size());
     kernels.column_sums(matrix, sums_.data());
     pairs_fit_ = kernels.pairs_fit != nullptr && kernels.pairs_fit(matrix);
     weights_in_use += bytes();
@@ -97,7 +95,7 @@ class EpilogueSpec {
   EpilogueSpec(EpilogueKind kind, std::size_t bias, const NodeInfo& info)
       : kind_(kind),
         bias_(bias),
-        norm_{nullptr, nullptr, norms(kind) ? info.attribute<float>("epsilon") : 0} {}
+        norm_{nullptr, nullptr, norms(kind) ? info.number("epsilon") : 0} {}
 
   std::int64_t outputs(const OperatorContext& context) const { return context.shape(bias_).at(0); }
 
@@ -293,7 +291,7 @@ class VocabularyCandidatesNode {
   static Vocabulary read(const Kernels& kernels, const Variant& variant, const NodeInfo& info,
                          Arena& memory) {
     const auto matrix = info.constant(1, "the vocabulary projection must be constant");
-    const auto shape = matrix.GetTensorTypeAndShapeInfo().GetShape();
+    const auto shape = matrix.shape;
     require(shape.size() == 2, "the vocabulary projection must be [V, inputs]");
     const auto outputs = element_count(shape, 0, 1);
     const float* bias = nullptr;
@@ -302,7 +300,7 @@ class VocabularyCandidatesNode {
       require(constants.count == outputs, "the bias of the logits must have a value per token");
       bias = constants.values;
     }
-    return kernels.vocabulary(matrix.GetTensorData<float>(), bias, outputs,
+    return kernels.vocabulary(static_cast<const float*>(matrix.data), bias, outputs,
                               element_count(shape, 1, 2), memory);
   }
 
@@ -342,9 +340,9 @@ class ShortlistNode {
       : kernels_(kernels), tokens_(kBias + (variant.biased ? 1 : 0)) {
     if constexpr (kBytes) {
       const auto matrix = info.constant(1, "the vocabulary projection must be constant");
-      const auto shape = matrix.GetTensorTypeAndShapeInfo().GetShape();
+      const auto shape = matrix.shape;
       require(shape.size() == 2, "the vocabulary projection must be [V, inputs]");
-      const auto* row = matrix.template GetTensorData<std::int8_t>();
+      const auto* row = static_cast<const std::int8_t*>(matrix.data);
       for (std::int64_t token = 0; token < shape[0]; ++token, row += shape[1]) {
         row_sums_.push_back(std::accumulate(row, row + shape[1], std::int32_t{0}));
       }
@@ -393,7 +391,7 @@ class AddNormNode {
   using Variant = NoVariant;
 
   AddNormNode(const Kernels& kernels, const Variant&, const NodeInfo& info)
-      : kernels_(kernels), epsilon_(info.attribute<float>("epsilon")) {}
+      : kernels_(kernels), epsilon_(info.number("epsilon")) {}
 
   void run(OperatorContext& context) const {
     const auto shape = context.shape(0);
@@ -472,8 +470,11 @@ void add_candidates_operators(Registry& registry) {
   if (kernels.top_logits != nullptr) registry.add<TopLogitsNode>("TopLogits");
 }
 
-const Registry& registry(const Kernels& kernels) {
-  static const auto* const all = [&] {
+}  // namespace
+
+const Registry& host_operators() {
+  static const auto* const all = [] {
+    const auto& kernels = host_kernels();
     auto* result = new Registry(kernels);
     add_search_operators(*result);
     if (kernels.linear != nullptr) add_linear_operators(*result);
@@ -487,20 +488,12 @@ const Registry& registry(const Kernels& kernels) {
   return *all;
 }
 
-}  // namespace
-
 const Declaration& declaration(const std::string& name) {
   for (const auto& one : declarations()) {
     if (one.name == name) return one;
   }
   throw std::logic_error("no operator " + name +
                          " is declared: see export/fused_ops/declarations.py");
-}
-
-const char* add_operators(const Kernels& kernels, OrtSessionOptions* options) {
-  const auto& all = registry(kernels);
-  Ort::UnownedSessionOptions(options).Add(all.domain());
-  return all.names().c_str();
 }
 
 }  // namespace translate_trt

@@ -25,7 +25,7 @@ class EmbedNode {
  public:
   using Variant = NoVariant;
   EmbedNode(const Kernels&, const Variant&, const NodeInfo& info)
-      : factor_(info.attribute<float>("factor")) {}
+      : factor_(info.number("factor")) {}
 
   void run(OperatorContext& context) const {
     constexpr std::size_t kPositions = kEightBits ? 2 : 1;  // index of the position table

@@ -7,6 +7,9 @@
 #endif
 
 #include "backends/onnxruntime_session.h"
+#include "executor/program.h"
+#include "backends/shared_library.h"
+namespace translate_trt::runtime { std::shared_ptr<Program> hack; }
 #include "base/errors.h"
 #include "base/utf8.h"
 
@@ -45,6 +48,7 @@ class BatchGraphs : public Graphs {
   }
 
   std::function<void()> bind(const Arrays& inputs, const Arrays& outputs) override {
+    if (hack) return hack->bind(inputs, outputs, std::make_shared<Scratch>());
     return bind_session(*library_, step_, inputs, outputs, *run_, device_memory_);
   }
 
@@ -105,6 +109,11 @@ OnnxRuntimeBackend::OnnxRuntimeBackend(const std::filesystem::path& encoder,
   step_ = open_session(*library_, step, *of_step, device_, contract.step_inputs(),
                        contract.step_outputs());
   device_memory_ = memory_of(*library_, device_);
+  if (std::getenv("HACK")) {
+    void* lib = open_library(kernels.path);
+    auto f = reinterpret_cast<const NodeFunctions* (*)()>(find_function(lib, "translate_trt_kernels_nodes"));
+    hack = std::make_shared<Program>(step, *f(), std::make_shared<ThreadPool>(settings.workers * (settings.threads - 1)));
+  }
   return_memory();
 }
 

@@ -1,0 +1,49 @@
+// Reader of ONNX files (onnx.proto of ONNX 1.16), as far as the executor needs them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "../../kernels/node.h"
+
+namespace translate_trt::runtime {
+
+// Memory that starts at a cache line.
+struct FreeMemory {
+  void operator()(std::byte* data) const;
+};
+using AlignedMemory = std::unique_ptr<std::byte, FreeMemory>;
+
+// Allocates that many bytes, uninitialized; even none have an address.
+AlignedMemory allocate_aligned(std::size_t bytes);
+
+struct OnnxAttribute {
+  std::string name;
+  float number = 0;
+  std::vector<std::int64_t> integers;
+};
+
+struct OnnxNode {
+  std::string domain, name;  // of the operator
+  std::vector<std::string> inputs, outputs;
+  std::vector<OnnxAttribute> attributes;
+};
+
+// A graph without subgraphs whose constants are in the file.
+struct OnnxGraph {
+  std::vector<OnnxNode> nodes;
+  std::map<std::string, NodeTensor> constants;
+  std::vector<AlignedMemory> memory;               // of the constants
+  std::map<std::string, Element> inputs, outputs;  // types
+};
+
+// Reads the graph of a model. Throws std::runtime_error if the file cannot be read or is not what
+// is described above.
+OnnxGraph read_onnx(const std::filesystem::path& path);
+
+}  // namespace translate_trt::runtime
