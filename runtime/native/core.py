@@ -20,7 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from translate_trt.runtime import kernels
-from translate_trt.runtime.backends import NO_ONNXRUNTIME
 from translate_trt.runtime.backends.device import Engines
 from translate_trt.runtime.confidence import Word
 from translate_trt.runtime.errors import BackendError
@@ -600,13 +599,11 @@ def _in_c(option: Option, value: Any) -> Any:
     return option.choices.index(value) if option.choices else value or 0
 
 
-def _onnxruntime() -> bytes:
-    """Path of ONNX Runtime's shared library within its Python package."""
+def _onnxruntime() -> bytes | None:
+    """Path of ONNX Runtime's shared library within its Python package, if that is installed."""
     found = importlib.util.find_spec("onnxruntime")
     folders = [] if found is None else list(found.submodule_search_locations or [])
     libraries = [
         path for folder in folders for path in Path(folder, "capi").glob("libonnxruntime.so.*")
     ]
-    if not libraries:
-        raise BackendError(NO_ONNXRUNTIME)
-    return os.fsencode(sorted(libraries)[0])
+    return os.fsencode(sorted(libraries)[0]) if libraries else None

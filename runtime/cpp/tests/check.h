@@ -35,6 +35,7 @@ inline bool contains(const std::string& text, const std::string& part) {
 
 // The tests of each file.
 void test_first_error();
+void test_thread_pool();
 void test_text();
 void test_prompt();
 void test_search();

@@ -5,6 +5,7 @@
 int main() {
   namespace runtime = translate_trt::runtime;
   runtime::test_first_error();
+  runtime::test_thread_pool();
 #ifdef TRANSLATE_TRT_SINGLE_THREADED_TESTS
   runtime::test_text();
   runtime::test_prompt();

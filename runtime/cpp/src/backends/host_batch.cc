@@ -5,6 +5,10 @@
 #include <limits>
 #include <numeric>
 
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
+
 #include "backends/initial_state.h"
 #include "base/thread_time.h"
 
@@ -17,6 +21,8 @@ namespace {
 constexpr std::int64_t kSourceStep = 8;
 // Caches have a multiple of this number of slots, which suits the matmuls.
 constexpr std::int64_t kSlotStep = 16;
+// Spare slots of a cache on a CPU, so that caches seldom have to grow.
+constexpr std::int64_t kSpareSlots = 64;
 // Smallest buckets.
 constexpr std::int64_t kMinSourceBucket = 16, kMinSlotBucket = 32;
 // Maximum share of idle rows when new sentences reuse vacated rows. Beyond it the batch is copied
@@ -128,6 +134,16 @@ std::int64_t ArraySizes::most_source(std::int64_t needed) const {
 
 std::int64_t ArraySizes::most_slots(std::int64_t needed) const {
   return buckets ? 2 * slots(needed) : slots(needed) + kSlotStep;
+}
+
+ArrayPlace host_place(bool skips_hidden_slots) {
+  return {nullptr, {skips_hidden_slots ? kSpareSlots : 0}};
+}
+
+void return_memory() {
+#if defined(__GLIBC__)
+  malloc_trim(0);
+#endif
 }
 
 HostBatch::HostBatch(std::unique_ptr<Graphs> graphs, const Contract& contract,

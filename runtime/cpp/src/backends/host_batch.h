@@ -56,6 +56,13 @@ struct ArrayPlace {
   bool in_place = true;
 };
 
+// The place of a batch on a CPU. skips_hidden_slots: whether attention reads visible slots only, so
+// that spare ones cost no time.
+ArrayPlace host_place(bool skips_hidden_slots);
+
+// Returns memory that loading needed temporarily to the system; glibc would keep it.
+void return_memory();
+
 class HostBatch : public Batch {
  public:
   HostBatch(std::unique_ptr<Graphs> graphs, const Contract& contract, const SearchOptions& options,

@@ -32,7 +32,9 @@ fs::path beside_this_library() {
   return !error && fs::is_regular_file(path, error) ? path : fs::path();
 }
 
-std::string ask_name(const std::string& path) {
+// Opens the library and asks it for its name and its functions.
+void open_kernels(CompiledKernels& kernels) {
+  const std::string& path = kernels.path;
   const std::string remedy =
       std::string(". Build it again with scripts/build_kernels.sh, or run without compiled ") +
       "kernels: the option kernels, or " + kKernelsVariable + ", set to none";
@@ -61,7 +63,10 @@ std::string ask_name(const std::string& path) {
   }
   // The library stays open: ONNX Runtime opens and closes it itself, and every unloading leaks 72
   // KiB of its C++ runtime.
-  return ask();
+  kernels.name = ask();
+  const auto ask_nodes = reinterpret_cast<const NodeFunctions* (*)()>(
+      find_function(library, "translate_trt_kernels_nodes"));
+  if (ask_nodes != nullptr) kernels.nodes = ask_nodes();
 }
 
 }  // namespace
@@ -91,7 +96,7 @@ CompiledKernels find_kernels(const std::string& chosen) {
                        " is " + in_quotes(given) + ", and there is no such file; name one that " +
                        "scripts/build_kernels.sh made, or write none, or leave it out.");
   }
-  if (!kernels.path.empty()) kernels.name = ask_name(kernels.path);
+  if (!kernels.path.empty()) open_kernels(kernels);
   return kernels;
 }
 

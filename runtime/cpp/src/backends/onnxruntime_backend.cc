@@ -2,14 +2,7 @@
 
 #include <utility>
 
-#if defined(__GLIBC__)
-#include <malloc.h>
-#endif
-
 #include "backends/onnxruntime_session.h"
-#include "executor/program.h"
-#include "backends/shared_library.h"
-namespace translate_trt::runtime { std::shared_ptr<Program> hack; }
 #include "base/errors.h"
 #include "base/utf8.h"
 
@@ -17,19 +10,8 @@ namespace translate_trt::runtime {
 
 namespace {
 
-// Spare cache slots, so that caches seldom have to grow. They are free with the compiled attention
-// kernel, which reads only visible slots; ONNX Runtime's attention reads every slot at every step.
-constexpr std::int64_t kSpareSlots = 64;
-
 // Source tokens of a batch on a GPU, such as 64 sentences of 64: a step of few rows is as slow.
 constexpr std::int64_t kGpuBatchTokens = 4096;
-
-// Returns memory that loading needed temporarily to the system; glibc would keep it.
-void return_memory() {
-#if defined(__GLIBC__)
-  malloc_trim(0);
-#endif
-}
 
 // The graphs as one batch uses them.
 class BatchGraphs : public Graphs {
@@ -48,7 +30,6 @@ class BatchGraphs : public Graphs {
   }
 
   std::function<void()> bind(const Arrays& inputs, const Arrays& outputs) override {
-    if (hack) return hack->bind(inputs, outputs, std::make_shared<Scratch>());
     return bind_session(*library_, step_, inputs, outputs, *run_, device_memory_);
   }
 
@@ -72,22 +53,16 @@ class RtxBatch : public HostBatch {
 
 }  // namespace
 
-OnnxRuntimeBackend::OnnxRuntimeBackend(const std::filesystem::path& encoder,
+OnnxRuntimeBackend::OnnxRuntimeBackend(std::shared_ptr<const OnnxRuntimeLibrary> library,
+                                       const std::filesystem::path& encoder,
                                        const std::filesystem::path& step, const Contract& contract,
-                                       const Settings& settings)
-    : library_(OnnxRuntimeLibrary::open(settings.onnxruntime)),
+                                       const CompiledKernels& kernels, const Settings& settings)
+    : library_(std::move(library)),
       contract_(contract),
       device_(settings.device) {
-  CompiledKernels kernels;
-  if (settings.device.provider == Provider::kCpu) {
-    kernels = find_kernels(settings.kernels);
-    settings.log("compiled kernels: " + kernels.status());
-  }
-  kernels_ = kernels.name;
   place_ = settings.place;
   if (!place_ && device_.provider == Provider::kCpu) {
-    const std::int64_t spare = kernels.has_attention() ? kSpareSlots : 0;
-    place_ = [spare] { return ArrayPlace{nullptr, {spare}}; };
+    place_ = [place = host_place(kernels.has_attention())] { return place; };
   } else if (!place_) {
     place_ = [device = device_, longest = settings.max_source_length] {
       return ArrayPlace{std::make_shared<DeviceMemory>(device.index),
@@ -109,11 +84,6 @@ OnnxRuntimeBackend::OnnxRuntimeBackend(const std::filesystem::path& encoder,
   step_ = open_session(*library_, step, *of_step, device_, contract.step_inputs(),
                        contract.step_outputs());
   device_memory_ = memory_of(*library_, device_);
-  if (std::getenv("HACK")) {
-    void* lib = open_library(kernels.path);
-    auto f = reinterpret_cast<const NodeFunctions* (*)()>(find_function(lib, "translate_trt_kernels_nodes"));
-    hack = std::make_shared<Program>(step, *f(), std::make_shared<ThreadPool>(settings.workers * (settings.threads - 1)));
-  }
   return_memory();
 }
 

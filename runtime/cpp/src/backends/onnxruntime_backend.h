@@ -8,6 +8,7 @@
 
 #include "backends/backend.h"
 #include "backends/host_batch.h"
+#include "backends/kernel_library.h"
 #include "backends/onnxruntime_library.h"
 #include "backends/onnxruntime_providers.h"
 #include "bundle/contract.h"
@@ -30,22 +31,21 @@ struct Settings {
 class OnnxRuntimeBackend : public Backend {
  public:
   // Loads both graphs. Throws a bundle error if a graph does not load or differs from the contract,
-  // a backend error if a library cannot be used, and an option error if a library does not exist.
-  OnnxRuntimeBackend(const std::filesystem::path& encoder, const std::filesystem::path& step,
-                     const Contract& contract, const Settings& settings);
+  // and a backend error if the kernels cannot be used.
+  OnnxRuntimeBackend(std::shared_ptr<const OnnxRuntimeLibrary> library,
+                     const std::filesystem::path& encoder, const std::filesystem::path& step,
+                     const Contract& contract, const CompiledKernels& kernels,
+                     const Settings& settings);
 
   std::unique_ptr<Batch> batch(const SearchOptions& options,
                                std::int64_t start_token) const override;
 
   std::int64_t default_batch_tokens() const override;
 
-  const std::string& version() const { return library_->version(); }
-  const std::string& kernels() const { return kernels_; }
 
  private:
   std::shared_ptr<const OnnxRuntimeLibrary> library_;
   Contract contract_;
-  std::string kernels_;
   SessionDevice device_;
   std::function<ArrayPlace()> place_;  // of a new batch
   Owned<OrtMemoryInfo> device_memory_;

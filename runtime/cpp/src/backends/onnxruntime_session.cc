@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "backends/graph_check.h"
 #include "base/errors.h"
 #include "base/utf8.h"
 
@@ -44,16 +45,14 @@ void register_kernels(const OnnxRuntimeLibrary& library, OrtSessionOptions& opti
   }
 }
 
-using Types = std::map<std::string, std::string>;
-
 // Types of the inputs or outputs of a session, by name.
-Types types_of(const OnnxRuntimeLibrary& library, const OrtSession& session, bool inputs) {
+GraphTypes types_of(const OnnxRuntimeLibrary& library, const OrtSession& session, bool inputs) {
   const OrtApi& api = library.api();
   OrtAllocator* allocator = nullptr;
   library.check(api.GetAllocatorWithDefaultOptions(&allocator));
   std::size_t count = 0;
   library.check((inputs ? api.SessionGetInputCount : api.SessionGetOutputCount)(&session, &count));
-  Types types;
+  GraphTypes types;
   for (std::size_t i = 0; i < count; ++i) {
     char* name = nullptr;
     const auto get_name = inputs ? api.SessionGetInputName : api.SessionGetOutputName;
@@ -74,27 +73,6 @@ Types types_of(const OnnxRuntimeLibrary& library, const OrtSession& session, boo
     }
   }
   return types;
-}
-
-void hold_to_contract(const std::filesystem::path& path, const char* kind, const Specs& specs,
-                      Types found, bool more_is_fine) {
-  std::vector<std::string> differing;
-  for (const TensorSpec& spec : specs) {
-    const auto here = found.find(spec.name);
-    if (here == found.end()) {
-      differing.push_back(spec.name + " is missing");
-    } else if (here->second != name_of(spec.type)) {
-      differing.push_back(spec.name + " is " + here->second + " and not " + name_of(spec.type));
-    }
-    if (here != found.end()) found.erase(here);
-  }
-  for (const auto& [name, type] : found) {
-    if (!more_is_fine) differing.push_back(name + " is not expected");
-  }
-  if (differing.empty()) return;
-  throw bundle_error(path.string() + " does not have the " + kind + " this version expects (" +
-                     join(differing, ", ") + "); it was exported by another version. Export the " +
-                     "bundle again.");
 }
 
 }  // namespace

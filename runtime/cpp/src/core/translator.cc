@@ -10,6 +10,7 @@
 #include "engines/context_memory.h"
 #include "engines/device_batch.h"
 #include "engines/engine_loader.h"
+#include "executor/executor_backend.h"
 
 namespace translate_trt::runtime {
 
@@ -180,12 +181,8 @@ void Translator::load_backend(const std::filesystem::path& bundle, const tt_engi
                          in_quotes(settings.device.name) +
                          ". Choose onnx-fp16 or onnx-fp32, or leave device out.");
     }
-    auto backend = std::make_unique<OnnxRuntimeBackend>(target_.file("encoder").locate(bundle),
-                                                        target_.file("step").locate(bundle),
-                                                        target_.contract, settings);
-    kernels_ = backend->kernels();
-    onnxruntime_ = backend->version();
-    backend_ = std::move(backend);
+    load_graphs(target_.file("encoder").locate(bundle), target_.file("step").locate(bundle),
+                settings);
   } else if (engines != nullptr && is_static(target_)) {
     const tt_engines given = complete(engines);
     backend_ = std::make_unique<DeviceBackend>(complete(*given.functions), target_.contract,
@@ -197,6 +194,30 @@ void Translator::load_backend(const std::filesystem::path& bundle, const tt_engi
                        ", which this library does not have by itself (it has onnxruntime). Choose "
                        "another target, or translate with Python, which runs engines.");
   }
+}
+
+void Translator::load_graphs(const std::filesystem::path& encoder,
+                             const std::filesystem::path& step, const Settings& settings) {
+  CompiledKernels kernels;
+  std::string reason = "device is " + in_quotes(settings.device.name);
+  if (settings.device.provider == Provider::kCpu) {
+    kernels = find_kernels(settings.kernels);
+    kernels_ = kernels.name;
+    settings.log("compiled kernels: " + kernels.status());
+    backend_ = load_executor(encoder, step, target_.contract, kernels, settings, reason);
+    if (backend_ != nullptr) return;
+  }
+  settings.log("the graphs run on ONNX Runtime: " + reason);
+  std::shared_ptr<const OnnxRuntimeLibrary> library;
+  try {
+    library = OnnxRuntimeLibrary::open(settings.onnxruntime);
+  } catch (const Error& error) {
+    throw backend_error("the graphs need ONNX Runtime, since " + reason + ", but this " +
+                        error.what() + " For Python: pip install 'translate-trt[cpu]'.");
+  }
+  onnxruntime_ = library->version();
+  backend_ = std::make_unique<OnnxRuntimeBackend>(std::move(library), encoder, step,
+                                                  target_.contract, kernels, settings);
 }
 
 std::shared_ptr<Job> Translator::job(const Lines& lines, const SearchOptions& options) const {

@@ -66,6 +66,8 @@ class Translator {
   const std::string& onnxruntime() const { return onnxruntime_; }  // its version; "" if not in use
 
  private:
+  void load_graphs(const std::filesystem::path& encoder, const std::filesystem::path& step,
+                   const Settings& settings);
   void load_backend(const std::filesystem::path& bundle, const tt_engines* engines,
                     const Settings& settings);
   void check_tokenizer() const;

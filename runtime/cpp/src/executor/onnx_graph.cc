@@ -136,7 +136,6 @@ class Message {
 };
 
 Shape shape_of(const std::vector<std::int64_t>& sizes) {
-  if (sizes.size() > Shape::kMaxAxes) fail("a tensor has too many axes");
   Shape shape;
   std::int64_t count = 1;
   for (const std::int64_t size : sizes) {
@@ -183,12 +182,11 @@ void read_tensor(std::string_view bytes, OnnxGraph& graph) {
         break;
     }
   }
-  if (is_external) fail("the tensor " + name + " is in another file");
-  tensor.shape = shape_of(sizes);
-  if (element_size(tensor.type) == 0) {
-    fail("the tensor " + name + " has elements of type " +
-         std::to_string(static_cast<int>(tensor.type)));
+  if (is_external) throw NotRunnable("the tensor " + name + " is in another file");
+  if (element_size(tensor.type) == 0 || sizes.size() > Shape::kMaxAxes) {
+    throw NotRunnable("the tensor " + name + " has an unknown type or many axes");
   }
+  tensor.shape = shape_of(sizes);
   if (!integers.empty()) {
     data = {reinterpret_cast<const char*>(integers.data()), integers.size() * sizeof integers[0]};
   }

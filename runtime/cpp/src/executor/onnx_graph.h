@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -34,7 +35,13 @@ struct OnnxNode {
   std::vector<OnnxAttribute> attributes;
 };
 
-// A graph without subgraphs whose constants are in the file.
+// A graph that is in order, but that the executor cannot run.
+class NotRunnable : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// A graph whose constants are in the file.
 struct OnnxGraph {
   std::vector<OnnxNode> nodes;
   std::map<std::string, NodeTensor> constants;
@@ -42,8 +49,8 @@ struct OnnxGraph {
   std::map<std::string, Element> inputs, outputs;  // types
 };
 
-// Reads the graph of a model. Throws std::runtime_error if the file cannot be read or is not what
-// is described above.
+// Reads the graph of a model. Throws NotRunnable, and std::runtime_error if the file cannot be read
+// or is damaged.
 OnnxGraph read_onnx(const std::filesystem::path& path);
 
 }  // namespace translate_trt::runtime

@@ -56,10 +56,8 @@ Program::Program(const std::filesystem::path& path, const NodeFunctions& functio
   for (const OnnxNode& node : graph_.nodes) {
     if (node.domain == kDomain) {
       add_kernel(node, functions);
-    } else if (node.domain.empty() && node.name == "Unsqueeze") {
-      add_view(node);
-    } else {
-      throw std::runtime_error("the operator " + node.name + " has no kernel");
+    } else if (!node.domain.empty() || !add_standard(node)) {
+      throw NotRunnable("the operator " + node.name + " has no kernel");
     }
   }
   graph_.nodes.clear();
@@ -67,10 +65,10 @@ Program::Program(const std::filesystem::path& path, const NodeFunctions& functio
     const auto found = names_.find(name);
     // ONNX Runtime would copy the others.
     if (found == names_.end() || !values_[found->second].is_made) {
-      throw std::runtime_error("no operator makes the output " + name);
+      throw NotRunnable("no operator makes the output " + name);
     }
     if (values_[found->second].tensor.type != type) {
-      throw std::runtime_error("the output " + name + " has another type than its operator's");
+      throw NotRunnable("the output " + name + " has another type than its operator's");
     }
   }
   assign_slots();
@@ -82,27 +80,42 @@ std::size_t Program::index_of(const std::string& name) {
   return found->second;
 }
 
-void Program::add_view(const OnnxNode& node) {
-  if (node.inputs.size() != 2 || node.outputs.size() != 1) {
-    throw std::runtime_error("an Unsqueeze has other inputs or outputs than two and one");
-  }
+// Adds a node of a standard operator that changes or reads only sizes, as far as graphs have it.
+bool Program::add_standard(const OnnxNode& node) {
   Step step;
   step.name = node.name;
-  step.inputs = {index_of(node.inputs[0])};
-  const NodeTensor& axes = values_[index_of(node.inputs[1])].tensor;
-  if (axes.data == nullptr || axes.type != Element::kInt64) {
-    throw std::runtime_error("the axes of an Unsqueeze are not constant");
+  if (node.name == "Unsqueeze" && node.inputs.size() == 2) {
+    step.kind = Kind::kUnsqueeze;
+  } else if (node.name == "Squeeze" && !node.inputs.empty() && node.inputs.size() <= 2) {
+    step.kind = Kind::kSqueeze;
+  } else if (node.name == "Shape" && node.inputs.size() == 1) {
+    step.kind = Kind::kShape;
+    step.axes = {0, static_cast<std::int64_t>(Shape::kMaxAxes)};
+    for (const OnnxAttribute& one : node.attributes) {
+      if (one.integers.size() == 1) step.axes[one.name == "end"] = one.integers[0];
+    }
+  } else {
+    return false;
   }
-  const auto* first = static_cast<const std::int64_t*>(axes.data);
-  step.axes.assign(first, first + axes.shape.count());
-  std::sort(step.axes.begin(), step.axes.end());
-  if (!step.axes.empty() && step.axes[0] < 0) {
-    throw std::runtime_error("an Unsqueeze counts its axes from the end");
+  step.inputs = {index_of(node.inputs[0])};
+  if (node.inputs.size() == 2) {
+    const NodeTensor& axes = values_[index_of(node.inputs[1])].tensor;
+    if (axes.data == nullptr || axes.type != Element::kInt64) return false;
+    const auto* first = static_cast<const std::int64_t*>(axes.data);
+    step.axes.assign(first, first + axes.shape.count());
+    std::sort(step.axes.begin(), step.axes.end());
+  }
+  const auto negative = [](std::int64_t axis) { return axis < 0; };
+  if (node.outputs.size() != 1 || std::any_of(step.axes.begin(), step.axes.end(), negative)) {
+    return false;
   }
   step.outputs = {values_.size()};
-  names_[node.outputs[0]] = values_.size();
-  values_.push_back({{values_[step.inputs[0]].tensor.type, {}, nullptr}});
+  if (!names_.emplace(node.outputs[0], values_.size()).second) return false;
+  const Element type =
+      step.is_view() ? values_[step.inputs[0]].tensor.type : Element::kInt64;
+  values_.push_back({{type, {}, nullptr}, !step.is_view()});
   steps_.push_back(std::move(step));
+  return true;
 }
 
 void Program::add_kernel(const OnnxNode& node, const NodeFunctions& functions) {
@@ -124,9 +137,9 @@ void Program::add_kernel(const OnnxNode& node, const NodeFunctions& functions) {
                                        attributes.size()};
   const char* error = nullptr;
   void* kernel = functions.make(description, &error);
-  if (error != nullptr) throw std::runtime_error(node.name + ": " + error);
+  if (error != nullptr) throw NotRunnable(node.name + ": " + error);
   if (kernel == nullptr) {
-    throw std::runtime_error("the operator " + node.name + " has no kernel on this processor");
+    throw NotRunnable("the operator " + node.name + " has no kernel on this processor");
   }
   step.kernel.reset(kernel, functions.destroy);
   for (std::size_t i = 0; i < types.size(); ++i) {
@@ -134,7 +147,7 @@ void Program::add_kernel(const OnnxNode& node, const NodeFunctions& functions) {
     if (!names_.emplace(node.outputs[i], values_.size()).second) {
       throw std::runtime_error("two operators make " + node.outputs[i]);
     }
-    values_.push_back({{types[i], {}, nullptr}, 0, true});
+    values_.push_back({{types[i], {}, nullptr}, true});
   }
   steps_.push_back(std::move(step));
 }
@@ -145,7 +158,7 @@ void Program::assign_slots() {
   for (std::size_t i = 0; i < roots.size(); ++i) roots[i] = i;
   for (std::size_t i = 0; i < steps_.size(); ++i) {
     const Step& step = steps_[i];
-    if (step.kernel == nullptr) roots[step.outputs[0]] = roots[step.inputs[0]];
+    if (step.is_view()) roots[step.outputs[0]] = roots[step.inputs[0]];
     for (const std::size_t value : step.inputs) last[roots[value]] = i;
     for (const std::size_t value : step.outputs) last[roots[value]] = std::max(last[roots[value]], i);
   }
@@ -197,8 +210,8 @@ class Program::Run {
     const NodeTensor* const* inputs = inputs_.data();
     for (const Step& step : program_.steps_) {
       step_ = &step;
-      if (step.kernel == nullptr) {
-        view();
+      if (step.kind != Kind::kKernel) {
+        resize();
       } else if (const char* error = program_.functions_.run(
                      step.kernel.get(), {this, inputs, output_of_node, run_tasks})) {
         throw std::runtime_error(step.name + ": " + error);
@@ -215,38 +228,58 @@ class Program::Run {
     return tensor;
   }
 
-  void view() {
+  // Runs a standard operator.
+  void resize() {
     const NodeTensor& from = tensors_[step_->inputs[0]];
     NodeTensor& to = tensors_[step_->outputs[0]];
-    to.shape = {};
-    auto axis = step_->axes.begin();
-    const auto insert = [&] {
-      for (; axis != step_->axes.end() && *axis == static_cast<std::int64_t>(to.shape.size());
-           ++axis) {
-        to.shape.push_back(1);
-      }
+    const auto& axes = step_->axes;
+    const auto is_named = [&](std::size_t axis) {
+      return std::binary_search(axes.begin(), axes.end(), static_cast<std::int64_t>(axis));
     };
-    for (const std::int64_t size : from.shape) {
-      insert();
-      to.shape.push_back(size);
+    if (step_->kind == Kind::kShape) {
+      const auto end = std::min(static_cast<std::size_t>(axes[1]), from.shape.size());
+      const auto begin = std::min(static_cast<std::size_t>(axes[0]), end);
+      void* data = output(0, {static_cast<std::int64_t>(end - begin)});
+      if (data == nullptr) throw std::bad_alloc();
+      std::copy(from.shape.begin() + begin, from.shape.begin() + end,
+                static_cast<std::int64_t*>(data));
+      return;
     }
-    insert();
+    to.shape = {};
+    if (step_->kind == Kind::kSqueeze) {
+      for (std::size_t axis = 0; axis < from.shape.size(); ++axis) {
+        const bool drops = axes.empty() ? from.shape[axis] == 1 : is_named(axis);
+        if (!drops) to.shape.push_back(from.shape[axis]);
+      }
+    } else {
+      const std::int64_t* next = from.shape.begin();
+      for (std::size_t axis = 0; axis < from.shape.size() + axes.size(); ++axis) {
+        to.shape.push_back(is_named(axis) || next == from.shape.end() ? 1 : *next++);
+      }
+    }
+    if (to.shape.count() != from.shape.count()) {
+      throw std::runtime_error(step_->name + ": an axis is out of range");
+    }
     to.data = from.data;
   }
 
-  static void* output_of_node(void* self, std::size_t index, const Shape& shape) {
-    Run& run = *static_cast<Run*>(self);
-    const std::size_t value = run.step_->outputs[index];
-    NodeTensor& tensor = run.tensors_[value];
-    if (run.bound_[value]) return tensor.shape == shape ? tensor.data : nullptr;
+  // Memory of an output of the step that runs; null if there is none.
+  void* output(std::size_t index, const Shape& shape) {
+    const std::size_t value = step_->outputs[index];
+    NodeTensor& tensor = tensors_[value];
+    if (bound_[value]) return tensor.shape == shape ? tensor.data : nullptr;
     tensor.shape = shape;
     try {
-      tensor.data = run.scratch_->slot(run.program_.values_[value].slot,
-                                       shape.count() * element_size(tensor.type));
+      tensor.data = scratch_->slot(program_.values_[value].slot,
+                                   shape.count() * element_size(tensor.type));
     } catch (const std::bad_alloc&) {
       return nullptr;  // exceptions must not pass the kernels' library
     }
     return tensor.data;
+  }
+
+  static void* output_of_node(void* self, std::size_t index, const Shape& shape) {
+    return static_cast<Run*>(self)->output(index, shape);
   }
 
   static void run_tasks(void* self, std::size_t count, ThreadPool::Task task, void* data) {

@@ -50,24 +50,29 @@ class Program {
                              std::shared_ptr<Scratch> scratch) const;
 
  private:
-  // A node; without a kernel, its output is a view of its input with other axes.
+  enum class Kind { kKernel, kUnsqueeze, kSqueeze, kShape };
+
+  // A node. Unsqueeze and Squeeze make views of their input.
   struct Step {
+    Kind kind = Kind::kKernel;
     std::shared_ptr<void> kernel;
-    std::string name;  // of the operator
+    std::string name;                          // of the operator
     std::vector<std::size_t> inputs, outputs;  // values
-    std::vector<std::int64_t> axes;            // of a view: those to insert, in ascending order
+    std::vector<std::int64_t> axes;  // to insert or drop, ascending; of Shape, from where to where
+
+    bool is_view() const { return kind == Kind::kUnsqueeze || kind == Kind::kSqueeze; }
   };
 
   struct Value {
-    NodeTensor tensor;      // of a constant, with data
-    std::size_t slot = 0;   // in scratch memory
-    bool is_made = false;   // by a node
+    NodeTensor tensor;     // of a constant, with data
+    bool is_made = false;  // by a node, in memory of its own
+    std::size_t slot = 0;  // of that memory in scratch memory
   };
 
   class Run;
 
   std::size_t index_of(const std::string& name);
-  void add_view(const OnnxNode& node);
+  bool add_standard(const OnnxNode& node);
   void add_kernel(const OnnxNode& node, const NodeFunctions& functions);
   void assign_slots();
 
