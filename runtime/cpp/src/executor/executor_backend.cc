@@ -78,10 +78,11 @@ GraphTypes names_of(const std::map<std::string, Element>& types) {
 
 std::shared_ptr<const Program> load(const std::filesystem::path& path, const Specs& inputs,
                                     const Specs& outputs, const CompiledKernels& kernels,
+                                    const std::shared_ptr<ConstantPool>& constants,
                                     const std::shared_ptr<ThreadPool>& threads) {
   std::shared_ptr<const Program> program;
   try {
-    program = std::make_shared<Program>(path, *kernels.nodes, threads);
+    program = std::make_shared<Program>(path, *kernels.nodes, constants, threads);
   } catch (const NotRunnable&) {
     throw;
   } catch (const std::runtime_error& error) {
@@ -116,9 +117,11 @@ std::unique_ptr<Backend> load_executor(const std::filesystem::path& encoder,
   try {
     // Callers work, too; all share the other threads.
     const auto threads = std::make_shared<ThreadPool>(settings.workers * (settings.threads - 1));
-    auto of_encoder =
-        load(encoder, contract.encoder_inputs, contract.encoder_outputs, kernels, threads);
-    auto of_step = load(step, contract.step_inputs(), contract.step_outputs(), kernels, threads);
+    const auto constants = std::make_shared<ConstantPool>();
+    auto of_encoder = load(encoder, contract.encoder_inputs, contract.encoder_outputs, kernels,
+                           constants, threads);
+    auto of_step =
+        load(step, contract.step_inputs(), contract.step_outputs(), kernels, constants, threads);
     return_memory();
     return std::make_unique<ExecutorBackend>(std::move(of_encoder), std::move(of_step), contract,
                                              host_place(kernels.has_attention()));

@@ -5,13 +5,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <new>
 #include <stdexcept>
-#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -149,7 +149,7 @@ Shape shape_of(const std::vector<std::int64_t>& sizes) {
 }
 
 // TensorProto.
-void read_tensor(std::string_view bytes, OnnxGraph& graph) {
+void read_tensor(std::string_view bytes, OnnxGraph& graph, ConstantPool& pool) {
   std::vector<std::int64_t> sizes, integers;
   std::string name;
   std::string_view data;
@@ -193,9 +193,7 @@ void read_tensor(std::string_view bytes, OnnxGraph& graph) {
   if (data.size() != tensor.shape.count() * element_size(tensor.type)) {
     fail("the tensor " + name + " has " + std::to_string(data.size()) + " bytes");
   }
-  graph.memory.push_back(allocate_aligned(data.size()));
-  tensor.data = graph.memory.back().get();
-  if (!data.empty()) std::memcpy(tensor.data, data.data(), data.size());
+  tensor.data = pool.keep(data);
   graph.constants[name] = tensor;
 }
 
@@ -266,7 +264,7 @@ std::pair<std::string, Element> read_value(std::string_view bytes) {
   return value;
 }
 
-OnnxGraph read_graph(std::string_view bytes) {
+OnnxGraph read_graph(std::string_view bytes, ConstantPool& pool) {
   OnnxGraph graph;
   for (Message message(bytes); message.next();) {
     switch (message.field()) {
@@ -274,7 +272,7 @@ OnnxGraph read_graph(std::string_view bytes) {
         graph.nodes.push_back(read_node(message.bytes()));
         break;
       case 5:
-        read_tensor(message.bytes(), graph);
+        read_tensor(message.bytes(), graph, pool);
         break;
       case 11:
         graph.inputs.insert(read_value(message.bytes()));
@@ -300,9 +298,21 @@ AlignedMemory allocate_aligned(std::size_t bytes) {
   return AlignedMemory(data);
 }
 
-OnnxGraph read_onnx(const std::filesystem::path& path) {
+void* ConstantPool::keep(std::string_view bytes) {
+  const auto [begin, end] = memory_.equal_range(bytes.size());
+  for (auto known = begin; known != end; ++known) {
+    if (std::equal(bytes.begin(), bytes.end(), reinterpret_cast<const char*>(known->second.get()))) {
+      return known->second.get();
+    }
+  }
+  AlignedMemory copy = allocate_aligned(bytes.size());
+  std::copy(bytes.begin(), bytes.end(), reinterpret_cast<char*>(copy.get()));
+  return memory_.emplace(bytes.size(), std::move(copy))->second.get();
+}
+
+OnnxGraph read_onnx(const std::filesystem::path& path, ConstantPool& pool) {
   const MappedFile file(path);
-  return read_graph(field_of(file.bytes(), 7));  // ModelProto.graph
+  return read_graph(field_of(file.bytes(), 7), pool);  // ModelProto.graph
 }
 
 }  // namespace translate_trt::runtime

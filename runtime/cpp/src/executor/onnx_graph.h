@@ -8,6 +8,7 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "../../kernels/node.h"
@@ -41,16 +42,26 @@ class NotRunnable : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// Memory of constants. Graphs that are read with one pool share equal constants, such as the
+// embedding table of the encoder and the step.
+class ConstantPool {
+ public:
+  // Returns memory with these contents, which belongs to the pool.
+  void* keep(std::string_view bytes);
+
+ private:
+  std::multimap<std::size_t, AlignedMemory> memory_;  // by size
+};
+
 // A graph whose constants are in the file.
 struct OnnxGraph {
   std::vector<OnnxNode> nodes;
   std::map<std::string, NodeTensor> constants;
-  std::vector<AlignedMemory> memory;               // of the constants
   std::map<std::string, Element> inputs, outputs;  // types
 };
 
 // Reads the graph of a model. Throws NotRunnable, and std::runtime_error if the file cannot be read
 // or is damaged.
-OnnxGraph read_onnx(const std::filesystem::path& path);
+OnnxGraph read_onnx(const std::filesystem::path& path, ConstantPool& pool);
 
 }  // namespace translate_trt::runtime

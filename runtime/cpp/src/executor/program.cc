@@ -41,8 +41,11 @@ std::byte* Scratch::slot(std::size_t index, std::size_t bytes) {
 }
 
 Program::Program(const std::filesystem::path& path, const NodeFunctions& functions,
-                 std::shared_ptr<ThreadPool> threads)
-    : graph_(read_onnx(path)), functions_(functions), threads_(std::move(threads)) {
+                 std::shared_ptr<ConstantPool> constants, std::shared_ptr<ThreadPool> threads)
+    : constants_(std::move(constants)),
+      graph_(read_onnx(path, *constants_)),
+      functions_(functions),
+      threads_(std::move(threads)) {
   for (const auto& [name, tensor] : graph_.constants) {
     names_[name] = values_.size();
     values_.push_back({tensor});

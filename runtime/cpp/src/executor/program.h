@@ -35,10 +35,10 @@ class Scratch {
 // A loaded graph. Thread-safe.
 class Program {
  public:
-  // functions: of the compiled kernels. Throws std::runtime_error if the file cannot be read or a
-  // node has no kernel.
+  // functions: of the compiled kernels. Throws NotRunnable if a node has no kernel, and
+  // std::runtime_error if the file cannot be read or is damaged.
   Program(const std::filesystem::path& path, const NodeFunctions& functions,
-          std::shared_ptr<ThreadPool> threads);
+          std::shared_ptr<ConstantPool> constants, std::shared_ptr<ThreadPool> threads);
 
   // Types by name.
   const std::map<std::string, Element>& inputs() const { return graph_.inputs; }
@@ -76,6 +76,7 @@ class Program {
   void add_kernel(const OnnxNode& node, const NodeFunctions& functions);
   void assign_slots();
 
+  const std::shared_ptr<ConstantPool> constants_;
   OnnxGraph graph_;
   const NodeFunctions& functions_;
   std::shared_ptr<ThreadPool> threads_;

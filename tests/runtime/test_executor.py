@@ -1,0 +1,120 @@
+"""Graphs on the executor: the same bits as on ONNX Runtime, and which graphs it refuses."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import onnx
+import pytest
+from onnx import helper
+from support.compiled import compile_once
+from support.models import lively_model, save_model
+from support.shared import SharedFiles
+from support.translations import bits, random_sources
+
+from translate_trt.export.build_options import BuildOptions
+from translate_trt.runtime import SearchOptions, Translator
+from translate_trt.runtime.errors import BackendError, BundleError, OptionError
+from translate_trt.runtime.native import core as native_core
+from translate_trt.runtime.text.tokenizer import Tokenizer
+from translate_trt.train.checkpoint import open_checkpoint
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("compiled_kernels")]
+
+VARIABLE = "TRANSLATE_TRT_EXECUTOR"
+SOURCES = random_sources(40, seed=3)
+SEARCHES = [
+    SearchOptions(num_hypotheses=4),
+    SearchOptions(beam_size=1),
+    SearchOptions(beam_size=1, sampling_top_k=5, sampling_seed=1),
+    SearchOptions(beam_size=12, num_hypotheses=3, min_length=30, max_length=60),
+]
+
+
+@pytest.fixture(scope="module")
+def student_bundle(shared: SharedFiles, tokenizer_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Bundle of a pre-norm student with recurrent units."""
+    size = Tokenizer(tokenizer_model, tokenizer_model).vocabulary_size
+    model = lively_model(size, decoder_mixer="ssru", norm="pre")
+    path = tmp_path_factory.mktemp("student") / "checkpoint"
+    checkpoint = open_checkpoint(save_model(model, path, tokenizer_model))
+    return compile_once(shared, checkpoint, BuildOptions(("onnx-fp32", "onnx-int8")))
+
+
+@pytest.fixture
+def without_onnxruntime(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native_core, "_onnxruntime", lambda: None)
+
+
+def translate(bundle: Path, target: str, shortlist: bool = False) -> list[object]:
+    """Translate with all options, in batches of several sizes on several threads."""
+    found: list[object] = []
+    for batch_tokens, threads in (70, 1), (600, 3):
+        translator = Translator(
+            bundle, target, shortlist=shortlist, threads=threads, batch_tokens=batch_tokens
+        )
+        for options in SEARCHES:
+            found += [bits(one) for one in translator.translate_ids(SOURCES, options)]
+    return found
+
+
+@pytest.mark.parametrize("target", ["onnx-fp32", "onnx-int8"])
+@pytest.mark.parametrize("name", ["compiled_bundle", "shortlist_bundle", "student_bundle"])
+def test_translations_have_the_bits_of_those_on_onnx_runtime(
+    name: str, target: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle, shortlist = request.getfixturevalue(name), name == "shortlist_bundle"
+    with monkeypatch.context() as patched:
+        patched.setattr(native_core, "_onnxruntime", lambda: None)
+        found = translate(bundle, target, shortlist)
+    monkeypatch.setenv(VARIABLE, "onnxruntime")
+    assert found == translate(bundle, target, shortlist)
+
+
+def copied(bundle: Path, path: Path, change: Callable[[Path], None]) -> Path:
+    """Copy a bundle and change the file of its step."""
+    shutil.copytree(bundle, path)
+    change(path / "targets/onnx-int8/step.onnx")
+    return path
+
+
+def test_graphs_with_other_operators_run_on_onnx_runtime(
+    compiled_bundle: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    def change(file: Path) -> None:
+        model = onnx.load(file)
+        kept, tokens = model.graph.node, "next_tokens"
+        for node in kept:
+            node.output[:] = ["same" if name == tokens else name for name in node.output]
+        kept.append(helper.make_node("Identity", ["same"], [tokens]))
+        onnx.save(model, file)
+
+    bundle = copied(compiled_bundle, tmp_path / "bundle", change)
+    expected = Translator(compiled_bundle, "onnx-int8", threads=1).translate_ids(SOURCES)
+    translator = Translator(bundle, "onnx-int8", threads=1, check_hashes=False)
+    found = translator.translate_ids(SOURCES)
+    assert [bits(one) for one in found] == [bits(one) for one in expected]
+    request.getfixturevalue("without_onnxruntime")
+    with pytest.raises(BackendError, match="Identity.*pip install"):
+        Translator(bundle, "onnx-int8", check_hashes=False)
+
+
+@pytest.mark.usefixtures("without_onnxruntime")
+def test_damaged_graphs(compiled_bundle: Path, tmp_path: Path) -> None:
+    size = (compiled_bundle / "targets/onnx-int8/step.onnx").stat().st_size
+
+    def cut(length: int) -> Callable[[Path], None]:
+        return lambda file: file.write_bytes(file.read_bytes()[:length])
+
+    for number, length in enumerate([0, 1, 100, size // 3, size // 2, size - 1]):
+        bundle = copied(compiled_bundle, tmp_path / str(number), cut(length))
+        with pytest.raises((BundleError, BackendError)):
+            Translator(bundle, "onnx-int8", check_hashes=False)
+
+
+def test_an_unknown_executor(compiled_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "tensorrt")
+    with pytest.raises(OptionError, match=VARIABLE):
+        Translator(compiled_bundle, "onnx-int8")
