@@ -508,7 +508,7 @@ def test_kernels_beside_the_library_are_found(
         [service, compiled_bundle], input=b"the cat\n", env=environment, capture_output=True
     )
     # It asks for a worker per core; more than the process may use are lowered and told.
-    assert done.stderr.decode().splitlines()[-1] == f"compiled kernels: {search_kernels}"
+    assert f"compiled kernels: {search_kernels}" in done.stderr.decode().splitlines()
 
 
 # ---- under sanitizers ----
