@@ -135,8 +135,8 @@ def test_an_exception_of_a_library_is_reported_with_the_pass() -> None:
 
 SHAPE = ModelShape(
     encoder_layers=2, decoder_layers=2, cross_layers=2, self_attentions=2, ssrus=0,
-    post_norm=True, embedding_norm=False, scaled_queries=True, scaled_embeddings=True, equal_heads=True,
-    attention=False, shortlist=False, static_caches=False,
+    post_norm=True, embedding_norm=False, scaled_queries=True, scaled_embeddings=True,
+    equal_heads=True, attention=False, shortlist=False, static_caches=False,
 )  # fmt: skip
 
 
@@ -254,9 +254,7 @@ def compiled(
         assert counts[-1] == len(model.graph)
         assert counts[-1] < before
         standard = {node.op_type for node in model.graph if not node.domain}
-        graphs[role] = Compiled(
-            reports, Counter(node.op_type for node in model.graph), standard
-        )
+        graphs[role] = Compiled(reports, Counter(node.op_type for node in model.graph), standard)
     return graphs
 
 
