@@ -303,8 +303,8 @@ def _norm_and_embedding() -> Iterator[FusedOp]:
             scales = ["scales"] * int8
             yield FusedOp(
                 name=f"Embed{'Source' * source}{'8' * int8}",
-                summary="embeddings of the beams' or the source tokens times sqrt(d_model), plus "
-                "their positions; `8`: of a table in 8 bits",
+                summary="embeddings of the beams' or the source's tokens times sqrt(d_model), plus "
+                "positions; `8`: in 8 bits",
                 rule="embed",
                 inputs={
                     "table": _INT8 if int8 else _FLOAT, **_floats(*scales, "position_table"),
@@ -428,7 +428,13 @@ def _search() -> Iterator[FusedOp]:
 OPERATORS: dict[str, FusedOp] = {
     op.name: op
     for family in (
-        _linear, _linear8, _candidates, _attention, _norm_and_embedding, _source, _search
+        _linear,
+        _linear8,
+        _candidates,
+        _attention,
+        _norm_and_embedding,
+        _source,
+        _search,
     )
     for op in family()
 }

@@ -51,7 +51,7 @@ from translate_trt.export.roles import RESIDUAL, has_role
 
 
 def _norms(model: ModelShape) -> int:
-    """Number of norms after an embedding: its own, and the first of pre-norm layers."""
+    """Count the norms after an embedding: its own, and the first of pre-norm layers."""
     return model.embedding_norm + (not model.post_norm)
 
 

@@ -309,9 +309,8 @@ void cut_off(const Selection& s, std::size_t n) {
 }
 
 const float* position_of(const Embedding& e, std::size_t row) {
-  const auto position = e.positions == nullptr
-                            ? row % e.beams
-                            : static_cast<std::size_t>(e.positions[row / e.beams]);
+  const auto position =
+      e.positions == nullptr ? row % e.beams : static_cast<std::size_t>(e.positions[row / e.beams]);
   return e.position_table + position * e.columns;
 }
 

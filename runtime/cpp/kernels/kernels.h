@@ -198,8 +198,9 @@ const Kernels& host_kernels();
 // -D TRANSLATE_TRT_PLAIN=ON registers it on any CPU.
 extern const Kernels plain;
 
-// No kernels: only the operators of beam_search.h and shortlists are registered. ONNX Runtime runs the bodies of
-// the others, with matmuls that are many times faster than those of `plain` (docs/kernels.md).
+// No kernels: only portable operators are registered (search_operators.cc, source_operators.cc).
+// ONNX Runtime runs the bodies of the others, with matmuls that are many times faster than those of
+// `plain` (docs/kernels.md).
 extern const Kernels portable;
 #ifdef TRANSLATE_TRT_NEON
 extern const Kernels neon_dotprod;

@@ -117,8 +117,8 @@ class SourceShortlistNode : public SourceNode {
       const auto seen = visible(lengths[n], sizes['S']);
       for (std::size_t s = 0; s < seen; ++s) {
         const auto* row = table + static_cast<std::size_t>(ids[n * width + s]) * choices;
-        found_end = std::copy_if(row, row + choices, found_end,
-                                 [](auto token) { return token != kEmpty; });
+        found_end =
+            std::copy_if(row, row + choices, found_end, [](auto token) { return token != kEmpty; });
       }
       std::sort(found, found_end);
       auto* const list = shortlist + n * static_cast<std::size_t>(entries);

@@ -23,9 +23,12 @@ void test_embed() {
   const auto count = kSentences * kBeams * kColumns;
   std::vector<float> y(count), y8(count), right(count), right8(count);
   for (const bool source : {false, true}) {
-    const Embedding embedding{kSentences,    kBeams,
-                              kColumns,      tokens.data(),
-                              source ? nullptr : positions.data(), position_table.data(),
+    const Embedding embedding{kSentences,
+                              kBeams,
+                              kColumns,
+                              tokens.data(),
+                              source ? nullptr : positions.data(),
+                              position_table.data(),
                               factor};
     for (std::size_t i = 0; i < count; ++i) {
       const auto row = i / kColumns, column = i % kColumns;
