@@ -289,24 +289,11 @@ namespace translate_trt {{
 
 
 def table() -> str:
-    """The rows of docs/kernels.md; operators of equal signatures share a row."""
-
-    def signature(op: FusedOp) -> tuple[str, ...]:
-        columns = (op.inputs, op.outputs, op.attributes)
-        return tuple(", ".join(f"`{name}`" for name in names) for names in columns)
-
-    rows = ["| operator | computes | inputs | outputs | attributes |", "|---|---|---|---|---|"]
-    previous = ""
+    """The rows of docs/kernels.md; operators of one rule and summary share a row."""
+    rows = ["| operators | compute |", "|---|---|"]
     groups = itertools.groupby(OPERATORS.values(), lambda op: (op.rule, op.summary))
     for (_, summary), family in groups:
-        by_signature: dict[tuple[str, ...], list[FusedOp]] = {}
-        for op in family:
-            by_signature.setdefault(signature(op), []).append(op)
-        for columns, ops in by_signature.items():
-            names = ", ".join(f"`{op.name}`" for op in ops)
-            said = "as above" if summary == previous else summary
-            rows.append(f"| {names} | {said} | {' | '.join(columns)} |")
-            previous = summary
+        rows.append(f"| {', '.join(f'`{op.name}`' for op in family)} | {summary} |")
     return "\n".join(rows)
 
 
