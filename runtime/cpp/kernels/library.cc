@@ -56,7 +56,11 @@ const Kernels& host_kernels() {
 
 }  // namespace translate_trt
 
+#ifdef _WIN32
+#define TRANSLATE_TRT_EXPORT extern "C" __declspec(dllexport)
+#else
 #define TRANSLATE_TRT_EXPORT extern "C" __attribute__((visibility("default")))
+#endif
 
 // Name of the kernels that RegisterCustomOps registers on this processor.
 TRANSLATE_TRT_EXPORT const char* translate_trt_kernels() {

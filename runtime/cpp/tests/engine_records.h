@@ -1,13 +1,25 @@
 // Engine records like those that export/engines/ writes to a manifest.
 #pragma once
 
+#include <filesystem>
 #include <string>
 
+#include "base/platform.h"
 #include "bundle/engine_record.h"
 #include "bundle/fields.h"
 #include "tracing_engines.h"
 
 namespace translate_trt::runtime {
+
+// Makes an empty directory.
+inline std::filesystem::path temporary_directory(const std::string& name) {
+  static int number = 0;
+  const std::filesystem::path path =
+      std::filesystem::temp_directory_path() /
+      (name + "-" + std::to_string(process_id()) + "-" + std::to_string(++number));
+  std::filesystem::create_directories(path);
+  return path;
+}
 
 inline Json engine_record_json(const Profiles& profiles = kTracedEncoder) {
   Json record = {{"package", "tensorrt"},

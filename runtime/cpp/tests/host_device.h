@@ -2,12 +2,12 @@
 // and every allocation is separate, so that sanitizers detect accesses out of bounds.
 #pragma once
 
-#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <functional>
 #include <map>
 #include <memory>
+#include <new>
 #include <set>
 #include <stdexcept>
 #include <string>
@@ -106,7 +106,12 @@ class HostDevice {
  private:
   using Work = std::function<void()>;
   using Graph = std::vector<Work>;
-  using Memory = std::unique_ptr<std::byte, void (*)(void*)>;
+  struct Free {
+    void operator()(std::byte* memory) const {
+      ::operator delete(memory, std::align_val_t{kAlignment});
+    }
+  };
+  using Memory = std::unique_ptr<std::byte, Free>;
 
   static constexpr int kUnwritten = 0xFF;
 
@@ -115,8 +120,8 @@ class HostDevice {
 
   std::byte* memory(std::size_t size) {
     const std::size_t whole = (size / kAlignment + 1) * kAlignment;
-    memory_.emplace_back(static_cast<std::byte*>(std::aligned_alloc(kAlignment, whole)),
-                         &std::free);
+    memory_.emplace_back(
+        static_cast<std::byte*>(::operator new(whole, std::align_val_t{kAlignment})));
     std::memset(memory_.back().get(), kUnwritten, whole);
     return memory_.back().get();
   }

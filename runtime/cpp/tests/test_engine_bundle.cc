@@ -1,7 +1,5 @@
 // Loading and translating with a bundle of engines, through the C++ interface.
 
-#include <unistd.h>
-
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -72,8 +70,7 @@ Json contract_group(const Specs& specs, bool is_state) {
 class EngineBundle {
  public:
   EngineBundle() {
-    std::string folder = (std::filesystem::temp_directory_path() / "bundle-XXXXXX").string();
-    path_ = mkdtemp(folder.data());
+    path_ = temporary_directory("bundle");
     const Contract contract = tracing_shape();
     const Json words = file("words.model", word_model());
     const Json records = {{"encoder", engine_record_json()},

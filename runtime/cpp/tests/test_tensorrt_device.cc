@@ -1,7 +1,5 @@
 // Engines that the library itself loads, with a fake CUDA and TensorRT.
 
-#include <unistd.h>
-
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -36,8 +34,7 @@ struct EngineFixture {
   FakeTensorRt& tensorrt = fake_tensorrt();
 
   EngineFixture() {
-    std::string folder = (std::filesystem::temp_directory_path() / "engines-XXXXXX").string();
-    bundle = mkdtemp(folder.data());
+    bundle = temporary_directory("engines");
     for (const char* role : {"encoder", "step"}) std::ofstream(bundle / role) << role;
     cuda = {};
     tensorrt = {};

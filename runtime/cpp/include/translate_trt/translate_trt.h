@@ -27,7 +27,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#if defined(__GNUC__)
+#if defined(_WIN32) && defined(TRANSLATE_TRT_BUILD)
+#define TT_API __declspec(dllexport)
+#elif defined(__GNUC__) && !defined(_WIN32)
 #define TT_API __attribute__((visibility("default")))
 #else
 #define TT_API

@@ -1,5 +1,6 @@
 // Glossaries in the C interface.
 
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <utility>
@@ -49,8 +50,9 @@ tt_status tt_glossary_read(const char* path, int32_t ignore_case, tt_glossary** 
   return guarded([&] {
     require(glossary != nullptr, "glossary");
     require(path != nullptr, "path");
-    *glossary = as_handle(
-        Glossary::read(path, translate_trt::runtime::is_true("ignore_case", ignore_case)));
+    *glossary =
+        as_handle(Glossary::read(std::filesystem::u8path(path),
+                                 translate_trt::runtime::is_true("ignore_case", ignore_case)));
   });
 }
 

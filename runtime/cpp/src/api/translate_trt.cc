@@ -2,14 +2,13 @@
 
 #include "translate_trt/translate_trt.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cmath>
 #include <condition_variable>
 #include <deque>
+#include <filesystem>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -21,6 +20,7 @@
 #include "api/result.h"
 #include "base/errors.h"
 #include "base/options.h"
+#include "base/platform.h"
 #include "base/utf8.h"
 #include "core/translator.h"
 
@@ -362,14 +362,16 @@ tt_status tt_translator_load(const char* bundle, const tt_load_options* options,
   return guarded([&] {
     require(translator != nullptr, "translator");
     require(bundle != nullptr, "bundle");
-    *translator =
-        new tt_translator{Translator(bundle, translate_trt::runtime::complete(options)), getpid()};
+    *translator = new tt_translator{
+        Translator(std::filesystem::u8path(bundle), translate_trt::runtime::complete(options)),
+        translate_trt::runtime::process_id()};
   });
 }
 
 void tt_translator_free(tt_translator* translator) {
   // A forked process does not have the worker threads that the destructor waits for.
-  if (translator != nullptr && translator->process == getpid()) delete translator;
+  if (translator != nullptr && translator->process == translate_trt::runtime::process_id())
+    delete translator;
 }
 
 tt_status tt_translator_options(const tt_translator* translator, tt_options* options,
@@ -400,7 +402,8 @@ tt_status tt_bundle_engine_memory(const char* bundle, const char* target, tt_eng
     require(bundle != nullptr, "bundle");
     std::optional<std::string> name;
     if (target != nullptr) name = target;
-    const tt_engine_memory found = translate_trt::runtime::engine_memory(bundle, name);
+    const tt_engine_memory found =
+        translate_trt::runtime::engine_memory(std::filesystem::u8path(bundle), name);
     translate_trt::runtime::write_memory(found, memory, struct_size);
   });
 }
@@ -487,8 +490,8 @@ tt_status tt_bundle_check(const char* bundle, const char* target,
     std::optional<std::string> name;
     if (target != nullptr) name = target;
     const tt_submit_options given = translate_trt::runtime::complete(options);
-    translate_trt::runtime::check_for_bundle(bundle, name, lines_of(nullptr, 0, given),
-                                             given.options);
+    translate_trt::runtime::check_for_bundle(std::filesystem::u8path(bundle), name,
+                                             lines_of(nullptr, 0, given), given.options);
   });
 }
 

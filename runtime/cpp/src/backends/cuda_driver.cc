@@ -5,8 +5,8 @@
 #include <new>
 #include <stdexcept>
 
-#include "backends/shared_library.h"
 #include "base/errors.h"
+#include "base/platform.h"
 
 namespace translate_trt::runtime {
 

@@ -6,6 +6,8 @@
 #include <memory>
 #include <string>
 
+#include "base/platform.h"
+
 namespace translate_trt::runtime {
 
 // Types of cuda.h. tests/cuda_header.cc compares them with the header where a CUDA toolkit is.
@@ -64,8 +66,6 @@ struct Copy2d {
   CALL(copy_2d, "cuMemcpy2DAsync_v2", (const cuda::Copy2d*, cuda::Stream))                       \
   CALL(fill, "cuMemsetD8Async", (cuda::Address, unsigned char, std::size_t, cuda::Stream))       \
   CALL(error_text, "cuGetErrorString", (cuda::Result, const char**))
-
-inline constexpr const char* kCudaDriver = "libcuda.so.1";
 
 struct CudaDriver {
 #define TT_CUDA_MEMBER(member, name, parameters) cuda::Result(*member) parameters = nullptr;

@@ -23,7 +23,7 @@ void hold_to_contract(const std::filesystem::path& path, const char* kind, const
     if (!more_is_fine) differing.push_back(name + " is not expected");
   }
   if (differing.empty()) return;
-  throw bundle_error(path.string() + " does not have the " + kind + " this version expects (" +
+  throw bundle_error(path.u8string() + " does not have the " + kind + " this version expects (" +
                      join(differing, ", ") + "); it was exported by another version. Export the " +
                      "bundle again.");
 }

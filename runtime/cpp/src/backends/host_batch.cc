@@ -10,7 +10,7 @@
 #endif
 
 #include "backends/initial_state.h"
-#include "base/thread_time.h"
+#include "base/platform.h"
 
 namespace translate_trt::runtime {
 

@@ -1,13 +1,11 @@
 #include "backends/kernel_library.h"
 
-#include <dlfcn.h>
-
 #include <filesystem>
 #include <stdexcept>
 
 #include "../../format_version.h"
-#include "backends/shared_library.h"
 #include "base/errors.h"
+#include "base/platform.h"
 #include "base/utf8.h"
 #include "translate_trt/translate_trt.h"
 
@@ -18,17 +16,15 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr const char* kKernelsVariable = "TRANSLATE_TRT_KERNELS";
-constexpr const char* kFileName = "libtranslate_trt_kernels.so";
 constexpr const char* kNone = "none";
 // Kernels for any CPU: only the operators of the beam search and the embedding.
 constexpr const char* kPortable = "portable";
 
 fs::path beside_this_library() {
-  Dl_info here;
-  if (dladdr(reinterpret_cast<const void*>(&tt_version), &here) == 0) return {};
+  const fs::path here = library_of(reinterpret_cast<const void*>(&tt_version));
+  if (here.empty()) return {};
   std::error_code error;
-  const fs::path library = fs::weakly_canonical(here.dli_fname, error);
-  const fs::path path = library.parent_path() / kFileName;
+  const fs::path path = fs::weakly_canonical(here, error).parent_path() / kKernelsFile;
   return !error && fs::is_regular_file(path, error) ? path : fs::path();
 }
 
@@ -48,7 +44,7 @@ void open_kernels(CompiledKernels& kernels) {
   const auto ask =
       reinterpret_cast<const char* (*)()>(find_function(library, "translate_trt_kernels"));
   if (ask == nullptr) {
-    dlclose(library);
+    close_library(library);
     throw backend_error(path + " is no library of compiled kernels: it has no function " +
                         "translate_trt_kernels" + remedy);
   }
@@ -56,7 +52,7 @@ void open_kernels(CompiledKernels& kernels) {
       reinterpret_cast<std::int32_t (*)()>(find_function(library, "translate_trt_kernels_format"));
   const std::int32_t built_for = ask_format == nullptr ? 0 : ask_format();
   if (built_for != kFormatVersion) {
-    dlclose(library);
+    close_library(library);
     throw backend_error(path + " was built for bundles of format " + std::to_string(built_for) +
                         ", and this libtranslate_trt reads format " +
                         std::to_string(kFormatVersion) + remedy);
@@ -88,9 +84,9 @@ CompiledKernels find_kernels(const std::string& chosen) {
   }
   std::error_code error;
   if (given.empty()) {
-    kernels.path = beside_this_library().string();
-  } else if (fs::is_regular_file(given, error)) {
-    kernels.path = fs::absolute(given).string();
+    kernels.path = beside_this_library().u8string();
+  } else if (fs::is_regular_file(fs::u8path(given), error)) {
+    kernels.path = fs::absolute(fs::u8path(given)).u8string();
   } else {
     throw option_error((chosen.empty() ? std::string(kKernelsVariable) : std::string("kernels")) +
                        " is " + in_quotes(given) + ", and there is no such file; name one that " +

@@ -6,15 +6,14 @@
 #include <utility>
 
 #include "backends/onnxruntime_plugins.h"
-#include "backends/shared_library.h"
 #include "base/errors.h"
+#include "base/platform.h"
 
 namespace translate_trt::runtime {
 
 namespace {
 
 constexpr const char* kLibraryVariable = "TRANSLATE_TRT_ONNXRUNTIME";
-constexpr const char* kName = "libonnxruntime.so.1";
 
 // The attention operator of 1.20.1 gave wrong translations, without an error; 1.21.1 does not.
 constexpr int kOldest[] = {1, 21};
@@ -57,7 +56,7 @@ std::shared_ptr<const OnnxRuntimeLibrary> OnnxRuntimeLibrary::open(const std::st
   static auto* const opened = new Opened();
   static auto* const mutex = new std::mutex();
   std::string path = chosen.empty() ? environment_value(kLibraryVariable) : chosen;
-  if (path.empty()) path = kName;
+  if (path.empty()) path = kOnnxRuntimeFile;
   const std::lock_guard lock(*mutex);
   const auto found = opened->find(path);
   if (found != opened->end()) return found->second;
@@ -93,7 +92,7 @@ void OnnxRuntimeLibrary::register_provider(const std::string& name, const std::s
     throw OnnxRuntimeError("this process uses the one of " + entry->second + " already");
   }
   try {
-    check(add(environment(), name.c_str(), path.c_str()));
+    check(add(environment(), name.c_str(), std::filesystem::u8path(path).c_str()));
   } catch (const OnnxRuntimeError&) {
     providers_.erase(entry);
     throw;

@@ -16,7 +16,8 @@ inline constexpr std::uint32_t kPluginApiVersion = 24;
 struct ProviderDevice;  // OrtEpDevice: a device that a provider can use
 
 inline constexpr std::size_t kRegisterProvider = 301;  // RegisterExecutionProviderLibrary
-using RegisterProvider = OrtStatus*(ORT_API_CALL*)(OrtEnv*, const char* name, const char* path);
+using RegisterProvider = OrtStatus*(ORT_API_CALL*)(OrtEnv*, const char* name,
+                                                   const ORTCHAR_T* path);
 
 inline constexpr std::size_t kProviderDevices = 303;  // GetEpDevices
 using ProviderDevices = OrtStatus*(ORT_API_CALL*)(const OrtEnv*,

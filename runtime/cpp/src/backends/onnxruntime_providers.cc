@@ -8,8 +8,8 @@
 
 #include "backends/host_batch.h"
 #include "backends/onnxruntime_plugins.h"
-#include "backends/shared_library.h"
 #include "base/errors.h"
+#include "base/platform.h"
 #include "base/utf8.h"
 
 namespace translate_trt::runtime {
@@ -73,20 +73,20 @@ std::string plugin_path(const std::string& chosen) {
                        "provider: the option provider, or " + kRtxVariable + "." + remedy);
   }
   std::error_code error;
-  if (!fs::is_regular_file(given, error)) {
+  if (!fs::is_regular_file(fs::u8path(given), error)) {
     throw option_error((chosen.empty() ? std::string(kRtxVariable) : std::string("provider")) +
                        " is " + in_quotes(given) + ", and there is no such file." + remedy);
   }
-  return fs::absolute(given).string();
+  return fs::absolute(fs::u8path(given)).u8string();
 }
 
 void load_neighbours(const fs::path& plugin) {
   for (const std::string prefix : kRtxNeeds) {
     std::error_code error;
     for (const auto& entry : fs::directory_iterator(plugin.parent_path(), error)) {
-      if (entry.path().filename().string().rfind(prefix, 0) != 0) continue;
+      if (entry.path().filename().u8string().rfind(prefix, 0) != 0) continue;
       try {
-        open_library(entry.path().string());
+        open_library(entry.path().u8string());
       } catch (const std::runtime_error&) {
         // ONNX Runtime reports what the plugin itself lacks.
       }
@@ -115,7 +115,7 @@ void append_rtx(const OnnxRuntimeLibrary& library, OrtSessionOptions& session, i
     throw OnnxRuntimeError("the provider needs 1.24 or newer");
   }
   const std::string path = plugin_path(plugin);
-  load_neighbours(path);
+  load_neighbours(fs::u8path(path));
   library.register_provider(kRtxProvider, path);
   const ProviderOptions given = {
       {"device_id", std::to_string(gpu)},

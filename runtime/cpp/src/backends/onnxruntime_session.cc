@@ -35,7 +35,8 @@ ONNXTensorElementDataType element_type(Type type) {
 void register_kernels(const OnnxRuntimeLibrary& library, OrtSessionOptions& options,
                       const CompiledKernels& kernels) {
   try {
-    library.check(library.api().RegisterCustomOpsLibrary_V2(&options, kernels.path.c_str()));
+    library.check(library.api().RegisterCustomOpsLibrary_V2(
+        &options, std::filesystem::u8path(kernels.path).c_str()));
   } catch (const OnnxRuntimeError& error) {
     throw backend_error("ONNX Runtime " + library.version() +
                         " cannot use the compiled kernels of " + kernels.path + ": " +
@@ -117,7 +118,7 @@ Owned<OrtSession> open_session(const OnnxRuntimeLibrary& library, const std::fil
     });
   } catch (const OnnxRuntimeError& error) {
     const bool is_rtx = device.provider == Provider::kTensorRtRtx;
-    throw bundle_error("ONNX Runtime " + library.version() + " cannot load " + path.string() +
+    throw bundle_error("ONNX Runtime " + library.version() + " cannot load " + path.u8string() +
                        (is_rtx ? " on " + device.name : "") + ": " + error.what() +
                        (is_rtx ? ". TensorRT-RTX takes onnx-fp16 exported with --disable-pass "
                                  "fuse-multi-head."

@@ -1,12 +1,11 @@
 #include "backends/tensor.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <new>
 #include <utility>
+
+#include "base/platform.h"
 
 namespace translate_trt::runtime {
 
@@ -30,18 +29,11 @@ std::size_t element_count(const std::vector<std::int64_t>& shape) {
   return size;
 }
 
-BlockPool::Block map_pages(std::size_t bytes) {
-  void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (data == MAP_FAILED) throw std::bad_alloc();
-  return {static_cast<std::byte*>(data), bytes};
-}
-
 std::byte* allocate_zeros(std::size_t bytes) {
   const std::size_t whole = (bytes / kAlignment + 1) * kAlignment;  // at least one byte
-  void* data = std::aligned_alloc(kAlignment, whole);
-  if (data == nullptr) throw std::bad_alloc();
-  std::fill_n(static_cast<std::byte*>(data), whole, std::byte{0});
-  return static_cast<std::byte*>(data);
+  auto* data = static_cast<std::byte*>(::operator new(whole, std::align_val_t{kAlignment}));
+  std::fill_n(data, whole, std::byte{0});
+  return data;
 }
 
 }  // namespace
@@ -52,14 +44,14 @@ BlockPool::~BlockPool() {
 
 BlockPool::Block BlockPool::allocate(std::size_t bytes) const {
   if (device_ != nullptr) return {device_->allocate(bytes), bytes};
-  return map_pages(bytes);
+  return {map_pages(bytes), bytes};
 }
 
 void BlockPool::free(Block block) const {
   if (device_ != nullptr) {
     device_->release(block.data);
   } else {
-    munmap(block.data, block.capacity);
+    unmap_pages(block.data, block.capacity);
   }
 }
 
@@ -70,16 +62,14 @@ BlockPool::Block BlockPool::acquire(std::size_t bytes) {
     free_.erase(block);
     return taken;
   }
-#ifdef MREMAP_MAYMOVE  // Linux
   if (!free_.empty() && device_ == nullptr) {
     // Reuses the pages of the block; further pages are allocated on first write.
     const Block last = free_.back();
-    void* data = mremap(last.data, last.capacity, bytes, MREMAP_MAYMOVE);
-    if (data == MAP_FAILED) throw std::bad_alloc();
-    free_.pop_back();
-    return {static_cast<std::byte*>(data), bytes};
+    if (std::byte* data = remap_pages(last.data, last.capacity, bytes)) {
+      free_.pop_back();
+      return {data, bytes};
+    }
   }
-#endif
   return allocate(bytes);
 }
 
@@ -102,8 +92,8 @@ Tensor::Tensor(Type type, std::vector<std::int64_t> shape, std::shared_ptr<Block
     data_ = allocate_zeros(bytes);
   } else {
     // A block has at least one byte.
-    const BlockPool::Block block =
-        blocks_ ? blocks_->acquire(std::max<std::size_t>(bytes, 1)) : map_pages(bytes);
+    const BlockPool::Block block = blocks_ ? blocks_->acquire(std::max<std::size_t>(bytes, 1))
+                                           : BlockPool::Block{map_pages(bytes), bytes};
     data_ = block.data;
     capacity_ = block.capacity;
   }
@@ -132,11 +122,11 @@ Tensor::Tensor(std::shared_ptr<Tensor> whole, std::int64_t first, std::int64_t c
 Tensor::~Tensor() {
   if (owner_) return;
   if (capacity_ == 0) {
-    std::free(data_);
+    ::operator delete(data_, std::align_val_t{kAlignment});
   } else if (blocks_) {
     blocks_->release({data_, capacity_});
   } else {
-    munmap(data_, capacity_);
+    unmap_pages(data_, capacity_);
   }
 }
 

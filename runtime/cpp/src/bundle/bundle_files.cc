@@ -30,14 +30,14 @@ std::string hash_of(const fs::path& path) {
                 static_cast<std::size_t>(file.gcount()));
   }
   if (!file.eof()) {
-    throw bundle_error("cannot read " + path.string() + ": " + std::strerror(errno) + ". " +
+    throw bundle_error("cannot read " + path.u8string() + ": " + std::strerror(errno) + ". " +
                        kRemedy);
   }
   return hash.digest();
 }
 
 void verify_file(const fs::path& path, const FileEntry& entry, bool hashes) {
-  const std::string name = path.string();
+  const std::string name = path.u8string();
   std::error_code error;
   if (!fs::is_regular_file(path, error)) {
     throw bundle_error(name + ", which the manifest names, is missing. " + kRemedy);
@@ -58,7 +58,7 @@ void verify_file(const fs::path& path, const FileEntry& entry, bool hashes) {
 
 }  // namespace
 
-fs::path FileEntry::locate(const fs::path& bundle) const { return bundle / path; }
+fs::path FileEntry::locate(const fs::path& bundle) const { return bundle / fs::u8path(path); }
 
 void verify_files(const fs::path& bundle, const Manifest& manifest, const TargetEntry& target,
                   bool hashes) {

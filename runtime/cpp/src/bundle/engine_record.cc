@@ -1,9 +1,6 @@
 #include "bundle/engine_record.h"
 
-#include <sys/utsname.h>
-
 #include <algorithm>
-#include <cctype>
 #include <cstddef>
 
 #include "base/errors.h"
@@ -117,12 +114,12 @@ std::string gpus_of(const EngineRecord& record) {
 
 std::string origin(const EngineRecord& record, const std::string& target,
                    const std::filesystem::path& bundle) {
-  return bundle.string() + ": the engines of " + target + " were made by " + record.package + " " +
-         record.version;
+  return bundle.u8string() + ": the engines of " + target + " were made by " + record.package +
+         " " + record.version;
 }
 
 std::string rebuilding(const std::string& target, const std::filesystem::path& bundle) {
-  return "translate-trt export CHECKPOINT --target " + target + " --output " + bundle.string() +
+  return "translate-trt export CHECKPOINT --target " + target + " --output " + bundle.u8string() +
          " --force";
 }
 
@@ -135,15 +132,6 @@ EngineRecords read_engine_records(const TargetEntry& target, const std::filesyst
   EngineRecords records;
   for (const auto& [role, record] : fields.objects(true)) records[role] = read_record(record);
   return records;
-}
-
-std::string system_name() {
-  utsname names = {};
-  if (uname(&names) != 0) return "unknown";
-  std::string name = std::string(names.sysname) + "-" + names.machine;
-  std::transform(name.begin(), name.end(), name.begin(),
-                 [](unsigned char letter) { return static_cast<char>(std::tolower(letter)); });
-  return name;
 }
 
 void check_engine(const EngineRecord& record, const std::string& installed,

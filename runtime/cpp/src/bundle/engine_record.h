@@ -42,9 +42,6 @@ using EngineRecords = std::map<std::string, EngineRecord>;
 // Reads the records of a target. Throws a bundle error if they are missing or invalid.
 EngineRecords read_engine_records(const TargetEntry& target, const std::filesystem::path& bundle);
 
-// Name of this operating system and CPU architecture, such as "linux-x86_64".
-std::string system_name();
-
 // Throws a bundle error, which says what to do, for an engine that this library does not support,
 // that another version of TensorRT built, or that was built for another system. installed: version
 // of TensorRT here, such as "10.15.1"; the library does not report the build number.

@@ -39,18 +39,19 @@ void write(const Json& value, std::string& text) {
 Json parse_json(const std::string& text, const std::filesystem::path& file) {
   const auto not_too_deep = [&file](int depth, Json::parse_event_t, Json&) {
     if (depth > kDeepest) {
-      throw bundle_error(file.string() + " is not valid JSON: it is nested too deeply. " + kRemedy);
+      throw bundle_error(file.u8string() + " is not valid JSON: it is nested too deeply. " +
+                         kRemedy);
     }
     return true;
   };
   try {
     if (text.rfind("\xEF\xBB\xBF", 0) == 0 || !is_utf8(text)) {
-      throw bundle_error(file.string() + " is not valid JSON: it must be UTF-8 without a byte " +
+      throw bundle_error(file.u8string() + " is not valid JSON: it must be UTF-8 without a byte " +
                          "order mark. " + kRemedy);
     }
     return Json::parse(text, not_too_deep);
   } catch (const Json::exception& error) {
-    throw bundle_error(file.string() + " is not valid JSON: " + error.what() + ". " + kRemedy);
+    throw bundle_error(file.u8string() + " is not valid JSON: " + error.what() + ". " + kRemedy);
   }
 }
 
@@ -66,12 +67,12 @@ Fields::Fields(const Json& value, std::filesystem::path file, std::string path)
     : value_(value), file_(std::move(file)), path_(std::move(path)) {
   if (value.is_object()) return;
   const std::string what = path_.empty() ? "the outermost value" : "the field " + in_quotes(path_);
-  throw bundle_error(file_.string() + ": " + what + " must be an object in braces, not " +
+  throw bundle_error(file_.u8string() + ": " + what + " must be an object in braces, not " +
                      shown(value) + ". " + kRemedy);
 }
 
 void Fields::fail(const std::string& name, const std::string& expected, const Json& found) const {
-  throw bundle_error(file_.string() + ": the field " + in_quotes(path(name)) + " must be " +
+  throw bundle_error(file_.u8string() + ": the field " + in_quotes(path(name)) + " must be " +
                      expected + ", not " + shown(found) + ". " + kRemedy);
 }
 
@@ -145,7 +146,7 @@ void Fields::check_optional_object(const std::string& name) const {
 
 std::vector<std::pair<std::string, Fields>> Fields::objects(bool at_least_one) const {
   if (at_least_one && value_.empty()) {
-    throw bundle_error(file_.string() + ": the field " + in_quotes(path_) + " is empty. " +
+    throw bundle_error(file_.u8string() + ": the field " + in_quotes(path_) + " is empty. " +
                        kRemedy);
   }
   std::vector<std::pair<std::string, Fields>> found;
@@ -156,7 +157,7 @@ std::vector<std::pair<std::string, Fields>> Fields::objects(bool at_least_one) c
 const Json& Fields::get(const std::string& name) const {
   const auto found = value_.find(name);
   if (found == value_.end()) {
-    throw bundle_error(file_.string() + ": the field " + in_quotes(path(name)) + " is missing. " +
+    throw bundle_error(file_.u8string() + ": the field " + in_quotes(path(name)) + " is missing. " +
                        kRemedy);
   }
   return *found;

@@ -179,7 +179,7 @@ TargetEntry read_target(const std::string& name, const Fields& fields) {
 
 std::string why_no_manifest(const fs::path& bundle, int error) {
   std::error_code ignored;
-  const std::string name = bundle.string();
+  const std::string name = bundle.u8string();
   if (!fs::exists(bundle, ignored)) return "there is no bundle at " + name + "; check the path.";
   if (!fs::is_directory(bundle, ignored)) {
     return name + " is not a directory; a bundle is the directory with " + kManifestName +
@@ -193,7 +193,7 @@ std::string why_no_manifest(const fs::path& bundle, int error) {
   if (error == ENOENT) {
     return name + " is not a bundle: it has no " + kManifestName + ". " + kRemedy;
   }
-  return "cannot read " + manifest.string() + ": " + std::strerror(error) + ".";
+  return "cannot read " + manifest.u8string() + ": " + std::strerror(error) + ".";
 }
 
 std::string read_file(const fs::path& bundle) {
@@ -259,7 +259,7 @@ Manifest read_manifest(const fs::path& bundle) {
   const Fields fields(value, path);
   const std::int64_t version = fields.integer("format_version", 1);
   if (version != kFormatVersion) {
-    throw bundle_error(path.string() + " has format version " + std::to_string(version) +
+    throw bundle_error(path.u8string() + " has format version " + std::to_string(version) +
                        ", this libtranslate_trt reads " + std::to_string(kFormatVersion) +
                        ". Export the model again, or upgrade the library.");
   }

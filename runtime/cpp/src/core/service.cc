@@ -1,15 +1,9 @@
 #include "core/service.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <utility>
 
-#include "base/thread_time.h"
-
-#if defined(__linux__)
-#include <sched.h>
-#endif
+#include "base/platform.h"
 
 namespace translate_trt::runtime {
 
@@ -24,14 +18,6 @@ Error deadline_exceeded() {
 }
 
 }  // namespace
-
-int available_cores() {
-#if defined(__linux__)
-  cpu_set_t cores;
-  if (sched_getaffinity(0, sizeof(cores), &cores) == 0) return std::max(1, CPU_COUNT(&cores));
-#endif
-  return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-}
 
 // A running batch of a worker.
 struct Service::RunningBatch {
@@ -127,7 +113,7 @@ void Service::start() {
   check_process();
   const std::lock_guard lock(mutex_);
   if (!threads_.empty()) return;
-  process_ = getpid();
+  process_ = process_id();
   try {
     for (int worker = 0; worker < settings_.workers; ++worker) {
       threads_.emplace_back(&Service::work, this, worker);
@@ -143,9 +129,9 @@ void Service::start() {
 
 void Service::check_process() const {
   const int process = process_;
-  if (process == 0 || process == getpid()) return;
+  if (process == 0 || process == process_id()) return;
   throw Error(TT_FORKED, "this translator was used by process " + std::to_string(process) +
-                             ", whose threads this process (" + std::to_string(getpid()) +
+                             ", whose threads this process (" + std::to_string(process_id()) +
                              "), forked from it, does not have. Load the bundle after the fork, or "
                              "translate first after it.");
 }

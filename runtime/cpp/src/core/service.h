@@ -19,9 +19,6 @@
 
 namespace translate_trt::runtime {
 
-// Number of CPU cores that this process may use.
-int available_cores();
-
 // Current load and totals; each segment of a long line counts as a sentence.
 struct Statistics {
   std::size_t pending = 0, running = 0;  // sentences

@@ -5,6 +5,7 @@
 
 #include "backends/onnxruntime_backend.h"
 #include "base/errors.h"
+#include "base/platform.h"
 #include "base/utf8.h"
 #include "bundle/engine_record.h"
 #include "engines/context_memory.h"

@@ -5,8 +5,8 @@
 
 #include "backends/graph_check.h"
 #include "backends/host_batch.h"
-#include "backends/shared_library.h"
 #include "base/errors.h"
+#include "base/platform.h"
 #include "base/utf8.h"
 #include "executor/program.h"
 
@@ -34,7 +34,8 @@ class ExecutorGraphs : public Graphs {
 
  private:
   const std::shared_ptr<const Program> encoder_, step_;
-  const std::shared_ptr<Scratch> scratch_ = std::make_shared<Scratch>();  // one graph runs at a time
+  const std::shared_ptr<Scratch> scratch_ =
+      std::make_shared<Scratch>();  // one graph runs at a time
 };
 
 class ExecutorBackend : public Backend {
@@ -45,8 +46,8 @@ class ExecutorBackend : public Backend {
 
   std::unique_ptr<Batch> batch(const SearchOptions& options,
                                std::int64_t start_token) const override {
-    return std::make_unique<HostBatch>(std::make_unique<ExecutorGraphs>(encoder_, step_),
-                                       contract_, options, start_token, place_);
+    return std::make_unique<HostBatch>(std::make_unique<ExecutorGraphs>(encoder_, step_), contract_,
+                                       options, start_token, place_);
   }
 
  private:
@@ -86,7 +87,7 @@ std::shared_ptr<const Program> load(const std::filesystem::path& path, const Spe
   } catch (const NotRunnable&) {
     throw;
   } catch (const std::runtime_error& error) {
-    throw bundle_error("cannot load " + path.string() + ": " + error.what() +
+    throw bundle_error("cannot load " + path.u8string() + ": " + error.what() +
                        ". Export the bundle again.");
   }
   hold_to_contract(path, "inputs", inputs, names_of(program->inputs()), false);

@@ -1,55 +1,21 @@
 #include "executor/onnx_graph.h"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <new>
 #include <stdexcept>
-#include <system_error>
 #include <utility>
+
+#include "base/platform.h"
 
 namespace translate_trt::runtime {
 
 namespace {
 
+constexpr std::align_val_t kLine{64};  // a cache line
+
 [[noreturn]] void fail(const std::string& what) { throw std::runtime_error(what); }
-
-// A file that is mapped as long as this lives.
-class MappedFile {
- public:
-  explicit MappedFile(const std::filesystem::path& path) {
-    const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    struct stat status = {};
-    if (file < 0 || fstat(file, &status) != 0) {
-      const int reason = errno;
-      if (file >= 0) close(file);
-      fail(std::generic_category().message(reason));
-    }
-    size_ = static_cast<std::size_t>(status.st_size);
-    data_ = size_ == 0 ? nullptr : mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file, 0);
-    const int reason = errno;
-    close(file);
-    if (data_ == MAP_FAILED) fail(std::generic_category().message(reason));
-  }
-  ~MappedFile() {
-    if (data_ != nullptr) munmap(data_, size_);
-  }
-  MappedFile(const MappedFile&) = delete;
-  MappedFile& operator=(const MappedFile&) = delete;
-
-  std::string_view bytes() const { return {static_cast<const char*>(data_), size_}; }
-
- private:
-  void* data_ = nullptr;
-  std::size_t size_ = 0;
-};
 
 // The fields of a message in the encoding of Protocol Buffers.
 class Message {
@@ -289,19 +255,17 @@ OnnxGraph read_graph(std::string_view bytes, ConstantPool& pool) {
 
 }  // namespace
 
-void FreeMemory::operator()(std::byte* data) const { std::free(data); }
+void FreeMemory::operator()(std::byte* data) const { ::operator delete(data, kLine); }
 
 AlignedMemory allocate_aligned(std::size_t bytes) {
-  constexpr std::size_t kLine = 64;
-  auto* data = static_cast<std::byte*>(std::aligned_alloc(kLine, (bytes / kLine + 1) * kLine));
-  if (data == nullptr) throw std::bad_alloc();
-  return AlignedMemory(data);
+  return AlignedMemory(static_cast<std::byte*>(::operator new(bytes, kLine)));
 }
 
 void* ConstantPool::keep(std::string_view bytes) {
   const auto [begin, end] = memory_.equal_range(bytes.size());
   for (auto known = begin; known != end; ++known) {
-    if (std::equal(bytes.begin(), bytes.end(), reinterpret_cast<const char*>(known->second.get()))) {
+    if (std::equal(bytes.begin(), bytes.end(),
+                   reinterpret_cast<const char*>(known->second.get()))) {
       return known->second.get();
     }
   }

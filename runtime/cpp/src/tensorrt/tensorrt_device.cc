@@ -6,6 +6,7 @@
 
 #include "backends/onnxruntime_backend.h"
 #include "base/errors.h"
+#include "base/platform.h"
 #include "base/utf8.h"
 #include "bundle/engine_record.h"
 #include "engines/device_batch.h"

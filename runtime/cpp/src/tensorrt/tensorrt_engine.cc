@@ -82,7 +82,7 @@ std::vector<char> read_engine(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
   std::vector<char> content((std::istreambuf_iterator<char>(file)), {});
   if (file.bad() || !file.is_open()) {
-    throw bundle_error("cannot read " + path.string() + ": " + std::strerror(errno) + ". " +
+    throw bundle_error("cannot read " + path.u8string() + ": " + std::strerror(errno) + ". " +
                        kRemedy);
   }
   return content;
@@ -129,7 +129,7 @@ TensorRtEngine::TensorRtEngine(const std::filesystem::path& file, const Specs& i
   const std::vector<char> content = read_engine(file);
   engine_.reset(runtime_->deserializeCudaEngine(content.data(), content.size()));
   if (engine_ == nullptr) {
-    throw bundle_error(file.string() + " does not load. TensorRT says: " + tensorrt_reasons() +
+    throw bundle_error(file.u8string() + " does not load. TensorRT says: " + tensorrt_reasons() +
                        " Export the bundle again, on this machine.");
   }
   check_tensors(inputs, outputs);

@@ -223,7 +223,7 @@ Glossary::Glossary(const std::vector<GlossaryEntry>& entries, bool ignore_case)
 }
 
 Glossary Glossary::read(const std::filesystem::path& path, bool ignore_case) {
-  const std::string name = path.string();
+  const std::string name = path.u8string();
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored)) {
     throw input_error("there is no file " + name + "; check the path.");

@@ -25,16 +25,16 @@ std::unique_ptr<const SentencePieceProcessor> load(const std::filesystem::path& 
   std::ifstream file(path, std::ios::binary);
   const std::string content(std::istreambuf_iterator<char>(file), {});
   if (!file) {
-    throw bundle_error("cannot read the tokenizer model " + path.string() + ": " +
+    throw bundle_error("cannot read the tokenizer model " + path.u8string() + ": " +
                        std::strerror(errno) + ". " + remedy);
   }
   if (content.empty()) {
-    throw bundle_error("the tokenizer model " + path.string() + " is empty. " + remedy);
+    throw bundle_error("the tokenizer model " + path.u8string() + " is empty. " + remedy);
   }
   auto model = std::make_unique<SentencePieceProcessor>();
   const auto status = model->LoadFromSerializedProto(content);
   if (!status.ok()) {
-    throw bundle_error(path.string() + " is not a SentencePiece model, or only a part of one (" +
+    throw bundle_error(path.u8string() + " is not a SentencePiece model, or only a part of one (" +
                        status.ToString() + "). " + remedy);
   }
   return model;

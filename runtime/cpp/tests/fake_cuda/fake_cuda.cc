@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <exception>
 #include <memory>
+#include <new>
 #include <stdexcept>
 #include <utility>
 
@@ -17,7 +17,7 @@ namespace {
 using FakeWork = std::function<void()>;
 
 constexpr int kUnwrittenByte = 0xFF;
-constexpr std::size_t kFakeAlignment = 256;  // of cudaMalloc
+constexpr std::align_val_t kFakeAlignment{256};  // of cudaMalloc
 
 thread_local int fake_gpu = 0;
 thread_local cudaError_t fake_last_error = cudaSuccess;
@@ -219,9 +219,8 @@ cudaError_t fake_allocate(void** memory, std::size_t size, bool pinned) {
     if (!one.pinned && one.gpu == fake_gpu) used += one.size;
   }
   if (!pinned && size > rt::fake_cuda().memory - used) return cudaErrorMemoryAllocation;
-  const std::size_t whole = (size + kFakeAlignment - 1) / kFakeAlignment * kFakeAlignment;
-  *memory = std::aligned_alloc(kFakeAlignment, whole);
-  std::memset(*memory, kUnwrittenByte, whole);
+  *memory = ::operator new(size, kFakeAlignment);
+  std::memset(*memory, kUnwrittenByte, size);
   const char* kind = pinned ? "pinned" : "memory";
   fake_memory[reinterpret_cast<std::uintptr_t>(*memory)] = {size, pinned, fake_gpu, new_name(kind)};
   ++rt::fake_cuda().alive[kind];
@@ -243,7 +242,7 @@ cudaError_t fake_free(const char* function, void* memory, bool pinned) {
   }
   fake_memory.erase(found);
   --rt::fake_cuda().alive[pinned ? "pinned" : "memory"];
-  std::free(memory);
+  ::operator delete(memory, kFakeAlignment);
   return cudaSuccess;
 }
 
