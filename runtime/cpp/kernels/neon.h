@@ -39,17 +39,18 @@ constexpr std::size_t kGemmDepth = 64;
 
 inline Lanes first_lanes(std::size_t count) { return {count}; }
 
-// Makes a register for each part: make(0), ..., make(3).
+// Makes a register for each part: make(0), ..., make(3). Inlined first of all, because GCC 12 keeps
+// what closures capture in memory.
 template <class Vector, class Make>
-inline Vector in_parts(const Make& make) {
+[[gnu::always_inline]] inline Vector in_parts(const Make& make) {
   return {{make(0), make(1), make(2), make(3)}};
 }
 template <class Make>
-inline Floats floats(const Make& make) {
+[[gnu::always_inline]] inline Floats floats(const Make& make) {
   return in_parts<Floats>(make);
 }
 template <class Make>
-inline Ints ints(const Make& make) {
+[[gnu::always_inline]] inline Ints ints(const Make& make) {
   return in_parts<Ints>(make);
 }
 
@@ -161,7 +162,7 @@ inline Floats subtract_product(Floats c, Floats a, Floats b) {
   return floats([&](int i) { return vfmsq_f32(c.part[i], a.part[i], b.part[i]); });
 }
 inline Floats multiply_subtract(Floats a, Floats b, Floats c) {
-  return floats([&](int i) { return vnegq_f32(vfmsq_f32(c.part[i], a.part[i], b.part[i])); });
+  return floats([&](int i) { return vfmaq_f32(vnegq_f32(c.part[i]), a.part[i], b.part[i]); });
 }
 inline Floats nearest(Floats a) {
   return floats([&](int i) { return vrndnq_f32(a.part[i]); });
@@ -198,7 +199,10 @@ inline Floats where_positive(Floats x, Floats a, Floats b) {
 constexpr float kLeastExponent = -127;
 inline Floats bounded_exponent(Floats t) {
   constexpr float kInfinity = 128;  // exponent of infinity
-  return min(max(t, broadcast(kLeastExponent)), broadcast(kInfinity));
+  return floats([&](int i) {
+    const float32x4_t bounded = vmaxnmq_f32(t.part[i], vdupq_n_f32(kLeastExponent));
+    return vminnmq_f32(bounded, vdupq_n_f32(kInfinity));
+  });
 }
 inline Floats times_power_of_two(Floats a, Floats n) {
   return floats([&](int i) {
