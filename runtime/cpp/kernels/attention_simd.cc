@@ -67,7 +67,9 @@ void scores(const Attention<Number>& a, const Visible& visible, const float* que
       prefetch(next + position, a.size * sizeof(Number));
     }
     Floats sums[16];
-    std::fill_n(sums, 16, zeros());
+#pragma GCC unroll 16
+    for (auto& one : sums) one = zeros();
+#pragma GCC unroll 4
     for (std::size_t first = 0; first < kGroup; first += kAtOnce) {
       Floats totals[Queries][kAtOnce];  // in registers, as the loops over them are unrolled
 #pragma GCC unroll 4
