@@ -67,19 +67,34 @@ void scores(const Attention<Number>& a, const Visible& visible, const float* que
       prefetch(next + position, a.size * sizeof(Number));
     }
     Floats sums[16];
-    std::fill_n(sums, 16, zeros());
+#pragma GCC unroll 16
+    for (auto& one : sums) one = zeros();
+#pragma GCC unroll 4
     for (std::size_t first = 0; first < kGroup; first += kAtOnce) {
+      Floats totals[Queries][kAtOnce];  // in registers, as the loops over them are unrolled
+#pragma GCC unroll 4
+      for (int row = 0; row < Queries; ++row) {
+#pragma GCC unroll 4
+        for (std::size_t j = 0; j < kAtOnce; ++j) totals[row][j] = zeros();
+      }
       for (std::size_t d = 0; d < a.size; d += kLanes) {
         const auto lanes = first_lanes(a.size - d);
         Floats k[kAtOnce];
+#pragma GCC unroll 4
         for (std::size_t j = 0; j < kAtOnce; ++j) k[j] = load(key[first + j] + d, lanes);
+#pragma GCC unroll 4
         for (int row = 0; row < Queries; ++row) {
           const Floats q = load(query + row * a.query_stride + d, lanes);
+#pragma GCC unroll 4
           for (std::size_t j = 0; j < kAtOnce; ++j) {
-            auto& total = sums[row * kGroup + first + j];
-            total = multiply_add(q, k[j], total);
+            totals[row][j] = multiply_add(q, k[j], totals[row][j]);
           }
         }
+      }
+#pragma GCC unroll 4
+      for (int row = 0; row < Queries; ++row) {
+#pragma GCC unroll 4
+        for (std::size_t j = 0; j < kAtOnce; ++j) sums[row * kGroup + first + j] = totals[row][j];
       }
     }
     alignas(64) float found[16];
@@ -123,21 +138,30 @@ void contexts(const Attention<Number>& a, const Visible& visible, const float* w
       lanes[j] = begin < a.size ? first_lanes(a.size - begin) : Lanes{};
     }
     Floats sums[Queries][kAtOnce];
-    for (auto& row : sums) std::fill_n(row, kAtOnce, zeros());
+#pragma GCC unroll 4
+    for (int row = 0; row < Queries; ++row) {
+#pragma GCC unroll 4
+      for (std::size_t j = 0; j < kAtOnce; ++j) sums[row][j] = zeros();
+    }
     for (std::size_t i = 0; i < visible.count; ++i) {
       const auto position = visible.positions[i] * a.position_stride;
       const Number* value = values + position + d;
       prefetch(next + position + d, std::min(a.size - d, kAtOnce * kLanes) * sizeof(Number));
       Floats v[kAtOnce];
+#pragma GCC unroll 4
       for (std::size_t j = 0; j < kAtOnce; ++j) v[j] = load(value + j * kLanes, lanes[j]);
+#pragma GCC unroll 4
       for (int row = 0; row < Queries; ++row) {
         const Floats weight = broadcast(weights[row * visible.width + i]);
+#pragma GCC unroll 4
         for (std::size_t j = 0; j < kAtOnce; ++j) {
           sums[row][j] = multiply_add(weight, v[j], sums[row][j]);
         }
       }
     }
+#pragma GCC unroll 4
     for (int row = 0; row < Queries; ++row) {
+#pragma GCC unroll 4
       for (std::size_t j = 0; j < kAtOnce; ++j) {
         store(context + row * a.heads * a.size + d + j * kLanes,
               sums[row][j] * broadcast(factors[row]), lanes[j]);

@@ -99,6 +99,10 @@ extern const GemmKernel kGemm8;
 // twice as many inputs.
 extern const GemmKernel kGemm16;
 
+#ifdef TRANSLATE_TRT_I8MM
+extern const GemmKernel kGemm8I8mm;
+#endif
+
 #if defined(TRANSLATE_TRT_AMX) && defined(TRANSLATE_TRT_FOR_AVX512)
 extern const GemmKernel kGemm8Amx;
 

@@ -205,6 +205,9 @@ extern const Kernels portable;
 #ifdef TRANSLATE_TRT_NEON
 extern const Kernels neon_dotprod;
 #endif
+#ifdef TRANSLATE_TRT_I8MM
+extern const Kernels neon_i8mm;
+#endif
 #ifdef TRANSLATE_TRT_AVX2
 extern const Kernels avx2_fma;
 #endif

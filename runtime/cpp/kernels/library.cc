@@ -20,6 +20,9 @@ const Kernels* choose() {
 #ifdef TRANSLATE_TRT_PLAIN
   return &plain;
 #else
+#ifdef TRANSLATE_TRT_I8MM
+  if (has_i8mm()) return &neon_i8mm;
+#endif
 #ifdef TRANSLATE_TRT_NEON
   if (has_dot_products()) return &neon_dotprod;
 #endif

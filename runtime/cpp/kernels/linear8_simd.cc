@@ -39,6 +39,7 @@ void quantize_row(const float* x, std::size_t columns, float scale, std::int32_t
 }
 
 // Converts integer sums of a tile to results, except for the normalization.
+template <bool Curved>
 void finish(const Linear8& linear, const Rows8& x, std::size_t row, std::size_t rows,
             std::size_t block, std::size_t last, const Sums& sums, float* y) {
   for (auto j = block; j < last; ++j) {
@@ -49,7 +50,7 @@ void finish(const Linear8& linear, const Rows8& x, std::size_t row, std::size_t 
     for (std::size_t i = 0; i < rows; ++i) {
       const Floats value = to_floats(subtract(sums[i][j - block], offsets));
       const Floats scaled = value * broadcast(x.scales[row + i]) * scales;
-      writer.write(x.begins[row + i], x.begins[row + i + 1], scaled);
+      writer.template write<Curved>(x.begins[row + i], x.begins[row + i + 1], scaled);
     }
   }
 }
@@ -103,7 +104,9 @@ void linear8(const GemmKernel& best, const Linear8& linear, const float* input, 
       Sums sums;
       const auto prefetch = next_panel_prefetch(kernel, matrix, last, row - begin, end - begin);
       kernel.tile(x, matrix, row, height, block, last, prefetch, sums);
-      finish(linear, x, row, height, block, last, sums, y);
+      with_curved(linear.epilogue, [&](auto curved) {
+        finish<curved>(linear, x, row, height, block, last, sums, y);
+      });
     }
   });
   finish_rows(linear.epilogue, rows, outputs, y, executor);

@@ -31,15 +31,17 @@ void linear(const Linear& linear, const float* input, std::size_t rows, float* y
     const auto end = std::min(x.count, begin + rows_per_task);
     const auto column = panel * kPanelColumns;
     const auto registers = std::min(kRegisters, ceiling(outputs - column, kLanes));
-    multiply(x, matrix, panel, begin, end,
-             [&](std::size_t row, std::size_t height, const Sums32* sums) {
-               for (std::size_t j = 0; j < registers; ++j) {
-                 const EpilogueWriter writer(linear.epilogue, outputs, column + j * kLanes, y);
-                 for (std::size_t i = 0; i < height; ++i) {
-                   writer.write(x.begins[row + i], x.begins[row + i + 1], sums[i][j]);
-                 }
-               }
-             });
+    multiply(
+        x, matrix, panel, begin, end, [&](std::size_t row, std::size_t height, const Sums32* sums) {
+          for (std::size_t j = 0; j < registers; ++j) {
+            const EpilogueWriter writer(linear.epilogue, outputs, column + j * kLanes, y);
+            for (std::size_t i = 0; i < height; ++i) {
+              with_curved(linear.epilogue, [&](auto curved) {
+                writer.template write<curved>(x.begins[row + i], x.begins[row + i + 1], sums[i][j]);
+              });
+            }
+          }
+        });
   });
   finish_rows(linear.epilogue, rows, outputs, y, executor);
 }

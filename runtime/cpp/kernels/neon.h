@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "kernels.h"
 
@@ -39,17 +40,18 @@ constexpr std::size_t kGemmDepth = 64;
 
 inline Lanes first_lanes(std::size_t count) { return {count}; }
 
-// Makes a register for each part: make(0), ..., make(3).
+// Makes a register for each part: make(0), ..., make(3). Inlined first of all, because GCC 12 keeps
+// what closures capture in memory.
 template <class Vector, class Make>
-inline Vector in_parts(const Make& make) {
+[[gnu::always_inline]] inline Vector in_parts(const Make& make) {
   return {{make(0), make(1), make(2), make(3)}};
 }
 template <class Make>
-inline Floats floats(const Make& make) {
+[[gnu::always_inline]] inline Floats floats(const Make& make) {
   return in_parts<Floats>(make);
 }
 template <class Make>
-inline Ints ints(const Make& make) {
+[[gnu::always_inline]] inline Ints ints(const Make& make) {
   return in_parts<Ints>(make);
 }
 
@@ -103,11 +105,25 @@ inline Floats keep(Floats a, Lanes lanes, Floats others) {
   });
 }
 
+// Copies fewer than 16 numbers without a call, which would leave few registers to its callers.
+template <class T>
+inline void copy_some(T* to, const T* from, std::size_t count) {
+  const auto copy_if = [&](auto size) {
+    if ((count & size) == 0) return;
+    std::memcpy(to, from, size * sizeof *to);
+    to += size, from += size;
+  };
+  copy_if(std::integral_constant<std::size_t, 8>());
+  copy_if(std::integral_constant<std::size_t, 4>());
+  copy_if(std::integral_constant<std::size_t, 2>());
+  copy_if(std::integral_constant<std::size_t, 1>());
+}
+
 template <class T>
 inline Floats load(const T* from, Lanes lanes) {
   if (lanes.all()) return load(from);
   T copy[kLanes] = {};
-  std::memcpy(copy, from, lanes.count * sizeof *from);
+  copy_some(copy, from, lanes.count);
   return load(copy);
 }
 inline Floats load(const float* from, Lanes lanes, Floats others) {
@@ -119,7 +135,7 @@ inline void store(T* to, Floats x, Lanes lanes) {
   if (lanes.all()) return store(to, x);
   T copy[kLanes];
   store(copy, x);
-  std::memcpy(to, copy, lanes.count * sizeof *to);
+  copy_some(to, copy, lanes.count);
 }
 
 template <class T, class Register>
@@ -161,7 +177,7 @@ inline Floats subtract_product(Floats c, Floats a, Floats b) {
   return floats([&](int i) { return vfmsq_f32(c.part[i], a.part[i], b.part[i]); });
 }
 inline Floats multiply_subtract(Floats a, Floats b, Floats c) {
-  return floats([&](int i) { return vnegq_f32(vfmsq_f32(c.part[i], a.part[i], b.part[i])); });
+  return floats([&](int i) { return vfmaq_f32(vnegq_f32(c.part[i]), a.part[i], b.part[i]); });
 }
 inline Floats nearest(Floats a) {
   return floats([&](int i) { return vrndnq_f32(a.part[i]); });
@@ -189,7 +205,13 @@ inline unsigned greater(Floats a, Floats b) {
 inline unsigned greater(Floats a, Floats b, Lanes lanes) {
   return greater(a, b) & (lanes.all() ? 0xFFFFU : (1U << lanes.count) - 1);
 }
-inline bool all_less(Floats a, Floats b) { return greater(b, a) == 0xFFFFU; }
+inline bool all_less(Floats a, Floats b) {
+  const uint32x4_t low =
+      vandq_u32(vcltq_f32(a.part[0], b.part[0]), vcltq_f32(a.part[1], b.part[1]));
+  const uint32x4_t high =
+      vandq_u32(vcltq_f32(a.part[2], b.part[2]), vcltq_f32(a.part[3], b.part[3]));
+  return vminvq_u32(vandq_u32(low, high)) != 0;
+}
 
 inline Floats where_positive(Floats x, Floats a, Floats b) {
   return floats([&](int i) { return vbslq_f32(vcgtzq_f32(x.part[i]), a.part[i], b.part[i]); });
@@ -198,7 +220,10 @@ inline Floats where_positive(Floats x, Floats a, Floats b) {
 constexpr float kLeastExponent = -127;
 inline Floats bounded_exponent(Floats t) {
   constexpr float kInfinity = 128;  // exponent of infinity
-  return min(max(t, broadcast(kLeastExponent)), broadcast(kInfinity));
+  return floats([&](int i) {
+    const float32x4_t bounded = vmaxnmq_f32(t.part[i], vdupq_n_f32(kLeastExponent));
+    return vminnmq_f32(bounded, vdupq_n_f32(kInfinity));
+  });
 }
 inline Floats times_power_of_two(Floats a, Floats n) {
   return floats([&](int i) {
@@ -252,7 +277,7 @@ inline void store_words(std::int16_t* to, Ints x, Lanes lanes) {
   std::int16_t* all = lanes.all() ? to : copy;
   vst1q_s16(all, words(x, 0));
   vst1q_s16(all + 8, words(x, 2));
-  if (!lanes.all()) std::memcpy(to, copy, lanes.count * sizeof *to);
+  if (!lanes.all()) copy_some(to, copy, lanes.count);
 }
 
 inline Ints sums_of_rows(const Ints (&rows)[16]) {
@@ -284,7 +309,7 @@ inline void store_activations(Activation8* to, Ints x, Ints /* least: -128 */, L
   if (lanes.all()) return vst1q_s8(to, bytes);
   Activation8 copy[kLanes];
   vst1q_s8(copy, bytes);
-  std::memcpy(to, copy, lanes.count);
+  copy_some(to, copy, lanes.count);
 }
 
 // Dot products of activations and rows of 8-bit weights, kStep numbers at a time.

@@ -20,14 +20,37 @@ namespace translate_trt {
 
 #ifdef TRANSLATE_TRT_NEON
 
+#ifdef __APPLE__
+
+namespace {
+
+bool has(const char* feature) {
+  int found = 0;
+  std::size_t size = sizeof found;
+  return sysctlbyname(feature, &found, &size, nullptr, 0) == 0 && found != 0;
+}
+
+}  // namespace
+
+#endif
+
 bool has_dot_products() {
 #if defined(__linux__)
   constexpr unsigned long kDotProducts = 1UL << 20;  // HWCAP_ASIMDDP
   return (getauxval(AT_HWCAP) & kDotProducts) != 0;
 #elif defined(__APPLE__)
-  int found = 0;
-  std::size_t size = sizeof found;
-  return sysctlbyname("hw.optional.arm.FEAT_DotProd", &found, &size, nullptr, 0) == 0 && found != 0;
+  return has("hw.optional.arm.FEAT_DotProd");
+#else
+  return false;
+#endif
+}
+
+bool has_i8mm() {
+#if defined(__linux__)
+  constexpr unsigned long kI8mm = 1UL << 13;  // HWCAP2_I8MM
+  return has_dot_products() && (getauxval(AT_HWCAP2) & kI8mm) != 0;
+#elif defined(__APPLE__)
+  return has_dot_products() && has("hw.optional.arm.FEAT_I8MM");
 #else
   return false;
 #endif

@@ -6,6 +6,9 @@ namespace translate_trt {
 // The dot products of Armv8.2.
 bool has_dot_products();
 
+// The same, and FEAT_I8MM.
+bool has_i8mm();
+
 // AVX2, FMA and F16C.
 bool has_avx2();
 

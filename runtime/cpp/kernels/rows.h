@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <type_traits>
 
 #include "kernels.h"
 #include "simd.h"
@@ -54,6 +55,17 @@ void for_rows(std::size_t rows, Executor& executor, const Task& task) {
   });
 }
 
+// Calls use(std::true_type()) if the activation is a curve, and else use(std::false_type()).
+template <class Use>
+void with_curved(const Epilogue& epilogue, const Use& use) {
+  const auto activation = epilogue.activation;
+  if (activation == Activation::gelu || activation == Activation::swish) {
+    use(std::true_type());
+  } else {
+    use(std::false_type());
+  }
+}
+
 // The part of an epilogue that needs complete rows: the normalization, if any.
 void finish_rows(const Epilogue& epilogue, std::size_t rows, std::size_t columns, float* y,
                  Executor& executor);
@@ -71,13 +83,13 @@ class EpilogueWriter {
         activation_(epilogue.activation),
         least_(broadcast(activation_ == Activation::relu ? 0 : -INFINITY)) {}
 
-  // Writes the results of the equal rows [begin, end), except for the normalization.
+  // Writes the results of the equal rows [begin, end), except for the normalization. Curved:
+  // whether the activation is a curve, whose calls leave few registers.
+  template <bool Curved>
   void write(std::size_t begin, std::size_t end, Floats matmul) const {
     Floats value = max(least_, matmul + bias_);  // in this order, NaN remains
-    if (activation_ == Activation::swish) {
-      value = swish(value);
-    } else if (activation_ == Activation::gelu) {
-      value = gelu(value);
+    if constexpr (Curved) {
+      value = activation_ == Activation::swish ? swish(value) : gelu(value);
     }
     for (auto row = begin; row < end; ++row) {
       const auto at = row * outputs_ + column_;

@@ -13,6 +13,9 @@ namespace translate_trt {
 
 std::vector<const Kernels*> tables() {
   std::vector<const Kernels*> found = {&plain};
+#ifdef TRANSLATE_TRT_NEON
+  if (has_dot_products()) found.push_back(&neon_dotprod);
+#endif
 #ifdef TRANSLATE_TRT_AVX2
   if (has_avx2()) found.push_back(&avx2_fma);
 #endif
