@@ -239,7 +239,7 @@ def scores(texts: Texts, translations: Sequence[str]) -> dict[str, Any]:
 def side_by_side(given: Namespace) -> Report:
     """Compare all systems that can run the model."""
     texts = Texts.read(given.text, given.reference, given.lines)
-    alone = evenly(range(len(texts.source)), given.sentences)
+    alone = evenly(range(len(texts.source)), max(1, given.sentences))
     with models(given) as (made, ready, left_out):
         fast, quick, trials = [], [], {}
         for setting in ready:
