@@ -21,21 +21,6 @@ Report = Mapping[str, Any]
 # ---- comparisons with peers ----
 
 
-def by_precision(systems: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the systems of each precision; ours is the first of each."""
-    found: dict[str, dict[str, Any]] = {}
-    for label, system in systems.items():
-        found.setdefault(system["setting"]["precision"], {})[label] = system
-    return list(found.values())
-
-
-def share_of_vnni(system: Mapping[str, Any], limit: float | None) -> str:
-    """Format operations per processor second and, in int8, their share of the processor's limit."""
-    speed = system["operations"] / system["processor_seconds"][0]
-    share = limit is not None and system["setting"]["precision"] == "int8"
-    return f"{speed / 1e9:.0f}" + (f" ({100 * speed / limit:.0f} %)" if share and limit else "")
-
-
 def by_sentences(results: Mapping[str, Any]) -> dict[tuple[str, str], dict[int, list[float]]]:
     """Return ratios by precision and variant of the graph, then by number of sentences."""
     found: dict[tuple[str, str], dict[int, list[float]]] = {}
@@ -44,24 +29,6 @@ def by_sentences(results: Mapping[str, Any]) -> dict[tuple[str, str], dict[int, 
         sizes = found.setdefault((precision, part), {})
         sizes[int(sentences.split()[0])] = one["other / shipped"]
     return found
-
-
-def version_rows(results: Mapping[str, Any]) -> Iterator[tuple[str, str, int, list[float], Any]]:
-    """Iterate over target, measurement, lines, ratio and differing translations."""
-    for target, found in results.items():
-        for way in ("batches", "one by one"):
-            one = found[way]
-            yield target, way, one["lines"], one["seconds"]["before / this"], one["differing"]
-        for what, name in (("seconds", "time"), ("peak_mib", "peak memory")):
-            # Reports of older versions lack it.
-            if (measured := found.get("start", {}).get(what)) is not None:
-                yield (
-                    target,
-                    f"start to first translation, {name}",
-                    1,
-                    measured["before / this"],
-                    "",
-                )
 
 
 # ---- Table 3 ----

@@ -68,6 +68,7 @@ class Report:
     settings: dict[str, Any] = field(default_factory=dict)  # beyond rounds, threads and note
     samples: Any = None  # raw measurements, for --samples
     name: str = ""  # of the report, if it differs from the benchmark's
+    show: Callable[[dict[str, Any], Path], None] | None = None  # called with the report's file
 
 
 #: A function that measures. It returns a report, or yields one whenever there are more results; or
@@ -110,6 +111,8 @@ class _Benchmark:
             out = save(whole, given.out)
             if report.samples is not None and given.samples:
                 out.with_suffix(".samples.json").write_text(json.dumps(report.samples) + "\n")
+            if report.show is not None:
+                report.show(whole, out)
         if out is not None:
             print(out)
 

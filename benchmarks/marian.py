@@ -1,8 +1,6 @@
 """Marian as a peer: its files written from our checkpoint, and its engine behind `System`.
 
-Marian is optional (`pip install pymarian`, 600 MB). The variable PYMARIAN, or `--pymarian` of the
-comparisons, names a folder with the package if it is not in this environment, such as that of
-`pip install --target DIR pymarian`.
+Marian is optional (`pip install pymarian`, 600 MB).
 
 Marian numbers the vocabulary with the shortlist's frequent tokens first, because a lexical
 shortlist names those by their number alone. A token is written as w and our id. PAD and START,
@@ -13,7 +11,6 @@ of eight.
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import subprocess
 import sys
@@ -28,13 +25,6 @@ from systems import Models, Setting
 from translate_trt.runtime.errors import OptionError, TranslateTrtError
 from translate_trt.train.config import BANNED_BIAS, END, PAD, START, UNKNOWN
 
-#: Variable with the folder that contains the package.
-VARIABLE = "PYMARIAN"
-#: Line for a comparison without Marian.
-NOT_INSTALLED = (
-    "Marian is left out: there is no package pymarian here. Install it (pip install pymarian), or "
-    f"name the folder that has it with --pymarian or the variable {VARIABLE}."
-)
 #: Packed int8 weights that Marian is tried with: on processors with AVX-512, and on others.
 WEIGHTS = {
     True: ("intgemm8", "intgemm8avx512", "packed8avx512"),
@@ -45,19 +35,6 @@ WORKSPACE = 512
 
 _MODEL, _VOCABULARY, _LEXICON = "model.npz", "vocab.yml", "lex.bin"
 _EPSILON = 1e-6  # layerNorm in src/layers/generic.h
-
-
-def locate(folder: Path | None = None) -> bool:
-    """Make the package importable here and in child processes, and return whether it is.
-
-    The folder that contains it is by default that of PYMARIAN, or else this environment.
-    """
-    if folder is not None:
-        os.environ[VARIABLE] = str(folder.resolve())
-    added = os.environ.get(VARIABLE)
-    if added and added not in sys.path:
-        sys.path.append(added)  # at the end: this environment's versions of all else come first
-    return importlib.util.find_spec("_pymarian") is not None
 
 
 def int8_weights() -> tuple[str, ...]:
@@ -80,7 +57,6 @@ class Marian:
     """
 
     def __init__(self, setting: Setting, models: Models) -> None:
-        locate()
         import pymarian
 
         files = folder_of(setting, models)
@@ -101,11 +77,13 @@ class Marian:
             options.append("--skip-cost")
         if setting.shortlist:
             options.append(f"--shortlist {files / _LEXICON} false")
+        self._prefix = setting.source_prefix
         self._translator = pymarian.Translator(" ".join(options))
 
     def translate(self, sources: Sequence[Sequence[int]]) -> list[list[int]]:
         """Translate token ids, see `System`."""
-        lines = [" ".join(map(word, source)) for source in sources]
+        prefix = self._prefix
+        lines = [" ".join(map(word, (*prefix, *source))) for source in sources]
         found = self._translator.translate(lines)
         return [[int(word[1:]) for word in line.split()] for line in found]
 
@@ -299,7 +277,6 @@ def _run(arguments: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    locate()
     import _pymarian
 
     sys.exit(_pymarian.main(sys.argv[1:]))

@@ -465,7 +465,7 @@ def _make(name: str, data: Path, out: Path, steps: int) -> None:
     option("--steps", type=int, default=1200, help="optimizer steps of each"),
 )
 def peers(given: Namespace) -> None:
-    """Make the models for peers.py that do not exist."""
+    """Make the models that do not exist."""
     given.output.mkdir(parents=True, exist_ok=True)
     for name in given.model or MODELS:
         if (given.output / name).exists():

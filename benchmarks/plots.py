@@ -7,6 +7,7 @@ import itertools
 import re
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from derived import TableRow, error_of_differences, has_table3, table3_rows
@@ -72,6 +73,42 @@ def scaling(report: Report) -> None:
             axes.yaxis.set_major_formatter("{x:,.0f}")
         _label_ends(axes, numbers[-1], ends)
         _save(figure, name)
+
+
+#: Panels of a comparison: title, what is better, and the figure of a system.
+PANELS: tuple[tuple[str, str, Callable[[Any], float]], ...] = (
+    ("tokens per second", "higher", lambda one: one["target_tokens"] / one["seconds"][0]),
+    ("one sentence, ms", "lower", lambda one: one["milliseconds"][0]),
+    ("peak memory, MiB", "lower", lambda one: one["memory"] / 2**20),
+    ("start, s", "lower", lambda one: one["start"][0]),
+    ("installed, MB", "lower", lambda one: one["installed_bytes"] / 1e6),
+)
+
+
+def side_by_side(report: Report, path: Path | None = None) -> None:
+    """Draw bars of every system, a panel for each figure; ours have a colour."""
+    systems = report["results"]["systems"]
+    labels = list(systems)
+    colours = [PALETTE[0] if one.startswith("translate-trt") else f"{INK}88" for one in labels]
+    figure = _figure(report, 11.5, 0.75 + 0.3 * len(labels))
+    for axes, (title, better, height) in zip(
+        figure.subplots(1, len(PANELS), sharey=True), PANELS, strict=True
+    ):
+        values = [height(one) for one in systems.values()]
+        bars = axes.barh(labels, values, color=colours, height=0.68)
+        texts = [f"{value:,.{0 if value >= 100 else 1 if value >= 10 else 2}f}" for value in values]
+        axes.bar_label(bars, texts, padding=3, color=INK, fontsize="small")
+        axes.set_title(title, loc="left", fontsize="medium", color=INK, pad=16)
+        axes.text(0, 1.02, f"{better} is better", transform=axes.transAxes, color=INK,
+                  fontsize="x-small", va="bottom")  # fmt: skip
+        _plain(axes)
+        axes.set_xlim(0, 1.32 * max(values))
+        axes.xaxis.set_visible(False)
+        axes.tick_params(length=0)
+        axes.spines[:].set_visible(False)
+        axes.grid(visible=False)
+    axes.invert_yaxis()  # of all panels: the first system is on top
+    _save(figure, report["benchmark"], path)
 
 
 def serving(report: Report) -> None:
@@ -292,17 +329,17 @@ def _label_ends(axes: Any, x: float, ends: Sequence[tuple[float, str, str]]) -> 
         )  # fmt: skip
 
 
-def _save(figure: Any, name: str) -> None:
-    """Write the figure with fonts that every browser has, and without a date."""
+def _save(figure: Any, name: str, path: Path | None = None) -> None:
+    """Write the figure, by default to DIRECTORY, with fonts of every browser and no date."""
     content = io.StringIO()
     figure.savefig(
         content, format="svg", metadata={"Date": None, "Creator": None}, transparent=True
     )
     text = re.sub(r"font-family: [^;\"]*", f"font-family: {_FONTS}", content.getvalue())
-    (DIRECTORY / f"{name}.svg").write_text(text, encoding="utf-8")
+    (path or DIRECTORY / f"{name}.svg").write_text(text, encoding="utf-8")
 
 
 #: Drawings by their name in tables.toml.
 DRAWINGS: dict[str, Callable[[Report], None]] = {
-    one.__name__: one for one in (scaling, serving, front, table3, parsers)
+    one.__name__: one for one in (scaling, side_by_side, serving, front, table3, parsers)
 }

@@ -1,27 +1,17 @@
-"""Measure speed and memory beside peers that run the same model.
+"""Measure how speed grows with batch, length and threads, and the memory of a long run.
 
-    python benchmarks/speed.py throughput --checkpoint DIR --source test.en --reference test.de
-        [--lines 500] [--precision int8] [--peer ctranslate2] [--threads CORES]
-    python benchmarks/speed.py latency --checkpoint DIR --source test.en --reference test.de
-    python benchmarks/speed.py startup --checkpoint DIR --source test.en --reference test.de
-    python benchmarks/speed.py scaling --checkpoint DIR --source test.en --reference test.de
+    python benchmarks/speed.py scaling MODEL TEXT [--rounds 3] [--precision int8]
     python benchmarks/speed.py steady --bundle DIR [--sentences 100000] [--max-length 16]
 
-Every system gets the same weights, tokens, beam, length penalty and cores, and translates in a warm
-process that is stopped while another one runs (systems.py). How the cores are split and how large
-batches are is tried for each system before the measurement, and the report lists what was tried.
-Tokens are target tokens without the end symbol; times are reported with and without tokenization.
-
-- throughput: all lines in turn, round after round. Memory is the peak of the measured process.
-- latency: every sentence goes to each system in turn, in an order that changes from sentence to
-  sentence, with one thread or all cores, whichever is faster.
-- startup: a new process each time starts Python, imports, loads the model (from the page cache) and
-  translates one sentence with one thread.
-- scaling: 1 to 128 sentences of the test set's median length in one batch; one sentence of 5 to 200
+- scaling: 1 to 128 sentences of the text's median length in one batch; one sentence of 5 to 200
   tokens, cut from the text; a batch of 32 sentences with 1, 2, 4 ... threads. The memory of a point
   is the peak of a process that has translated nothing else.
 - steady: resident memory and sentences per second of one process over very many sentences of random
   tokens, with lengths drawn evenly from 1 to --longest, 500 in a call.
+
+The module also prepares side_by_side.py: it converts the model for each system and chooses how the
+cores are split and how large batches are. Every system gets the same weights, tokens, beam, length
+penalty and cores, and translates in a warm process (systems.py).
 """
 
 from __future__ import annotations
@@ -30,46 +20,42 @@ import contextlib
 import dataclasses
 import os
 import statistics
-import sys
 import tempfile
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import marian
 import numpy as np
-from harness import Report, alternate, benchmark, evenly, main, option, shown, spread
+from harness import Report, alternate, benchmark, evenly, main, option, spread
 from roofline import Peaks, measure_peaks, work
-from systems import OURS, SYSTEMS, Models, Process, Setting, convert, processes
+from systems import BEFORE, OURS, REQUIRED, Models, Process, Setting, convert, processes
 
 from translate_trt.export.build_options import BuildOptions
 from translate_trt.export.compile import compile_bundle
+from translate_trt.export.importers.recognition import recognize_directory
 from translate_trt.runtime import SearchOptions, Translator
+from translate_trt.runtime.bundle.contract import forced_token
 from translate_trt.runtime.bundle.manifest import SHORTLIST
+from translate_trt.runtime.errors import InputError, TranslateTrtError
 from translate_trt.runtime.io.lines import read_parallel
-from translate_trt.runtime.text.tokenizer import Tokenizer
+from translate_trt.train import checkpoint as checkpoints
 from translate_trt.train.checkpoint import find_checkpoint, open_checkpoint
-from translate_trt.train.config import ModelConfig
-from translate_trt.train.evaluation.scoring import bleu
-from translate_trt.train.shortlist.table import Shortlist
 
-#: Peers by precision.
-PEERS = {
-    "int8": ("ctranslate2", "marian"),
-    "fp32": ("ctranslate2", "marian", "torch", "torch-compiled"),
-}
-DEFAULT = ("ctranslate2",)
+#: Rows of a comparison in their order: systems with their precisions.
+ROWS = {
+    OURS: ("int8", "fp32"), BEFORE: ("int8", "fp32"), "ctranslate2": ("int8", "fp32"),
+    "marian": ("int8", "fp32"), "transformers": ("int8", "fp32"), "torch": ("fp32",),
+}  # fmt: skip
+DEFAULT = (OURS, "ctranslate2", "marian", "transformers")
 #: Systems with lexical shortlists.
 WITH_SHORTLISTS = (OURS, "ctranslate2", "marian")
-#: Timed parts of a translation: tokenization, search, detokenization.
-PARTS = ("encode", "translate", "decode")
 #: Relative difference below which noise decides which of two trials is faster.
 NOISE = 0.03
-#: Settings that are tried again on all lines, and how far below the best trial they may be.
-FINALISTS, MISJUDGED = 3, 0.15
 #: Source tokens of a batch that are tried for throughput.
 BATCH_TOKENS = (256, 512, 1024, 2048, 4096)
 #: Points of the scaling: sentences of a batch, source tokens.
@@ -82,105 +68,137 @@ CALL = 500  # sentences of a call of the steady run
 Stages = Sequence[Sequence[dict[str, Any]]]
 Points = dict[int, list[list[int]]]  # sentences by the number that grows
 
-PYMARIAN = option(
-    "--pymarian", type=Path, metavar="DIR",
-    help=f"folder with the package pymarian, if it is elsewhere; default: ${marian.VARIABLE}",
-)  # fmt: skip
 OPTIONS = (
-    option("--checkpoint", type=Path, required=True, help="run or checkpoint of the model"),
-    option("--bundle", type=Path, help="bundle of the checkpoint; default: compiled now"),
-    "source reference",
-    option("--shortlist", type=Path, help="also run systems that have shortlists with this table"),
+    option("model", type=Path, help="run, checkpoint, or model that `import auto` recognizes"),
+    option("text", type=Path, help="text to translate, a sentence per line"),
+    option("--languages", nargs=2, metavar=("SOURCE", "TARGET"), default=(None, None),
+           help="languages, for models of several"),
+    option("--shortlist", type=Path, help="also run systems with this table; default: the model's"),
     option("--lines", type=int, default=500, help="number of lines, spread evenly"),
-    option("--trial-lines", type=int, default=120, help="lines that settings are tried on"),
+    option("--trial-lines", type=int, default=120,
+           help="lines that settings are tried on; 0 tries none"),
     option("--beam-size", type=int, default=4, help="beam size of all systems"),
-    option("--precision", action="append", choices=sorted(PEERS), help="default: int8 and fp32"),
-    option(
-        "--peer", action="append", choices=[name for name in SYSTEMS if name != OURS],
-        help=f"may be repeated; default: {', '.join(DEFAULT)}",
-    ),
-    PYMARIAN,
+    option("--precision", action="append", choices=("int8", "fp32"), help="default: both"),
+    option("--system", action="append", choices=[one for one in ROWS if one != BEFORE],
+           help=f"may be repeated; default: {', '.join(DEFAULT)}"),
+    option("--before", metavar="PYTHON", help="also run another version: Python that has it"),
+    option("--bundle-before", type=Path, metavar="DIR",
+           help="bundle of the other version, if formats differ"),
 )  # fmt: skip
 
 
 @dataclass(frozen=True)
-class TestSet:
-    """Lines to translate and their reference translations."""
+class Texts:
+    """Lines to translate and their reference translations, if there are any."""
 
     source: list[str]
-    reference: list[str]
+    references: list[list[str]] = field(default_factory=list)
 
     @classmethod
-    def read(cls, source: Path, reference: Path, count: int) -> TestSet:
-        """Read that many pairs of lines, spread evenly."""
-        pairs = evenly(list(read_parallel(source, reference)), count)
-        return cls([source for source, _ in pairs], [reference for _, reference in pairs])
+    def read(cls, text: Path, references: Sequence[Path], count: int) -> Texts:
+        """Read that many lines with words, spread evenly, and their references.
+
+        Raises:
+            InputError: A file cannot be read, the text is empty, or the numbers of lines differ.
+        """
+        columns = [[right for _, right in read_parallel(text, one)] for one in (text, *references)]
+        rows = evenly([row for row in zip(*columns, strict=True) if row[0].strip()], count)
+        if not rows:
+            raise InputError(f"{text} has no line to translate.")
+        source, *others = (list(column) for column in zip(*rows, strict=True))
+        return cls(source, others)
 
 
 # ---- systems and their models ----
 
 
-def systems(given: Namespace) -> list[Setting]:
+def checkpoint_of(model: Path, languages: tuple[str | None, str | None], out: Path) -> Path:
+    """Return the checkpoint of a model, which is imported to `out` if it is another toolkit's.
+
+    Raises:
+        TranslateTrtError: The path holds no model that can be imported.
+    """
+    directory = model.parent if model.is_file() else model
+    runs = (directory / checkpoints.AVERAGED, *checkpoints.numbered_checkpoints(directory))
+    if not any(one.is_dir() for one in runs):
+        form = recognize_directory(directory)
+        if form.load is not None:
+            form.load(directory, languages).save(out, languages, inputs=[directory])
+            return out
+    return find_checkpoint(directory)
+
+
+def systems(given: Namespace, shortlist: bool, prompt: Mapping[str, Any]) -> list[Setting]:
     """Return the systems that the options ask for, ours first, with their initial settings."""
-    asked = given.peer or DEFAULT
-    if "marian" in asked and not marian.locate(given.pymarian):
-        print(marian.NOT_INSTALLED, file=sys.stderr)
-        asked = [peer for peer in asked if peer != "marian"]
+    asked = (*(given.system or DEFAULT), *([BEFORE] if given.before else []))
     found = []
     for precision in given.precision or ("int8", "fp32"):
-        found += [Setting(OURS, precision), Setting(OURS, precision, paper_rule=True)]
-        found += [Setting(peer, precision) for peer in PEERS[precision] if peer in asked]
-        if given.shortlist is not None:
-            found += [
-                Setting(system, precision, shortlist=True)
-                for system in WITH_SHORTLISTS
-                if system == OURS or system in asked
-            ]
-    return [replace(one, beam_size=given.beam_size) for one in found]
+        rows = [Setting(one, precision) for one in ROWS if one in asked and precision in ROWS[one]]
+        if OURS in asked and given.beam_size > 1:
+            rows.insert(1, Setting(OURS, precision, paper_rule=True))
+        if shortlist:
+            rows += [replace(one, shortlist=True) for one in rows
+                     if one.system in WITH_SHORTLISTS and not one.paper_rule]  # fmt: skip
+        found += rows
+    python = {BEFORE: given.before}
+    return [replace(one, python=python.get(one.system, ""), **prompt) for one in found]
 
 
 @contextlib.contextmanager
-def models(given: Namespace, settings: Sequence[Setting]) -> Iterator[Models]:
-    """Convert the checkpoint for every system, for as long as the context lasts."""
-    checkpoint = find_checkpoint(given.checkpoint)
+def models(given: Namespace) -> Iterator[tuple[Models, list[Setting], dict[str, str]]]:
+    """Convert the model for every system, for as long as the context lasts.
+
+    Yields:
+        The models, the systems that can run them, and the reasons of the others by label.
+    """
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
-        made = Models(checkpoint, given.bundle or directory / "bundle", directory)
-        if given.bundle is None:
-            targets = dict.fromkeys(
-                f"onnx-{one.precision}{SHORTLIST if one.shortlist else ''}" for one in settings
-            )
-            build = BuildOptions(tuple(targets), shortlist=given.shortlist)
-            compile_bundle(open_checkpoint(checkpoint), made.bundle, build)
-        for setting in settings:
-            convert(setting, made, given.shortlist)
-        yield made
+        checkpoint = open_checkpoint(
+            checkpoint_of(given.model, tuple(given.languages), directory / "checkpoint")
+        )
+        bundle = directory / "bundle"
+        made = Models(checkpoint.path, bundle, directory, given.bundle_before or bundle)
+        shortlist = given.shortlist or checkpoint.shortlist
+        prompt = prompt_of(checkpoint, given.languages) | {"beam_size": given.beam_size}
+        asked, ready, left_out = systems(given, shortlist is not None, prompt), [], {}
+        targets = dict.fromkeys(
+            f"onnx-{one.precision}{SHORTLIST if one.shortlist else ''}"
+            for one in asked
+            if one.system in (OURS, BEFORE)
+        )
+        if targets:
+            compile_bundle(checkpoint, bundle, BuildOptions(tuple(targets), shortlist=shortlist))
+        for setting in asked:
+            try:
+                for name in REQUIRED[setting.system]:
+                    distribution(name.partition("[")[0])
+                convert(setting, made, shortlist)
+                ready.append(setting)
+            except PackageNotFoundError as error:
+                left_out[setting.label] = f"not installed: pip install {error.name}"
+            except TranslateTrtError as error:
+                left_out[setting.label] = str(error)
+        for label, reason in left_out.items():
+            print(f"  {label} is left out: {reason}", flush=True)
+        yield made, ready, left_out
 
 
-def searched(
-    shortlist: Path | None, made: Models, setting: Setting, texts: Sequence[str]
-) -> ModelConfig:
-    """Return the model's shape; with a shortlist, the vocabulary is as large as its mean list."""
-    config = open_checkpoint(made.checkpoint).model
-    if not setting.shortlist:
-        return config
-    assert shortlist is not None
-    path = made.checkpoint / "tokenizer.spm"
-    table, encode = Shortlist.load(shortlist), Tokenizer(path, path).encode_source
-    sizes = [len(table.for_sentence(encode(text))) for text in texts]
-    return replace(config, vocabulary_size=round(statistics.mean(sizes)))
+def prompt_of(
+    checkpoint: checkpoints.Checkpoint, languages: Sequence[str | None]
+) -> dict[str, Any]:
+    """Return the fields of `Setting` with the model's prompt for two languages.
+
+    Raises:
+        OptionError: The model needs languages, or does not know them.
+    """
+    options = SearchOptions(source_language=languages[0], target_language=languages[1])
+    checkpoint.check_languages(options)
+    prefixes = [checkpoint.prompt.of_source(options), checkpoint.prompt.of_target(options)]
+    source, target = (tuple(map(forced_token, one)) for one in prefixes)
+    return {"languages": tuple(languages), "source_prefix": source, "target_prefix": target}
 
 
 # ---- the best setting of each system ----
-
-
-@dataclass(frozen=True)
-class Trial:
-    """Setting that was tried, and the figure that it reached, the higher the better."""
-
-    setting: Setting
-    figure: float
-    final: bool = False  # it ran on all lines, which decides
 
 
 def libraries(setting: Setting) -> list[dict[str, Any]]:
@@ -198,7 +216,7 @@ def throughput_stages(setting: Setting, cores: int) -> Stages:
     splits = [together, apart] if cores > 1 else [together]
     if setting.system == "marian":  # a batch runs on one thread
         splits = [apart]
-    elif setting.system not in (OURS, "ctranslate2"):
+    elif setting.system not in (OURS, BEFORE, "ctranslate2"):
         splits = [together]
     return [libraries(setting), splits, [{"batch_tokens": size} for size in BATCH_TOKENS]]
 
@@ -210,54 +228,41 @@ def latency_stages(setting: Setting, cores: int) -> Stages:
 
 
 def best_setting(
-    start: Setting,
-    stages: Stages,
-    measure: Callable[[Setting], float],
-    decide: Callable[[Setting], float] | None = None,
-) -> tuple[Setting, list[Trial]]:
+    start: Setting, stages: Stages, measure: Callable[[Setting], float]
+) -> tuple[Setting, dict[Setting, float]]:
     """Try the changes of each stage on top of the best setting of the stage before.
 
     Among settings whose order could be noise, the first is the best: it has smaller batches and
-    needs less memory. `decide` is a more expensive measure for the few best ones of `measure`.
+    needs less memory.
+
+    Returns:
+        The best setting, and the figure of each that was tried.
     """
-    trials: list[Trial] = []
+    trials: dict[Setting, float] = {}
     best = start
     for changes in stages:
-        known = {trial.setting: trial for trial in trials}
-        tried = []
-        for setting in dict.fromkeys(replace(best, **change) for change in changes):
-            tried.append(known.get(setting) or Trial(setting, measure(setting)))
-        trials += [trial for trial in tried if trial.setting not in known]
-        best = _first_of_the_best(tried)
-    if decide is not None:
-        top = sorted(trials, key=lambda trial: trial.figure, reverse=True)[:FINALISTS]
-        near = [one for one in top if one.figure >= top[0].figure - MISJUDGED * abs(top[0].figure)]
-        final = [
-            Trial(trial.setting, decide(trial.setting), final=True)
-            for trial in trials
-            if trial in near  # a part of the lines may have misjudged them
-        ]
-        best, trials = _first_of_the_best(final), trials + final
+        tried = list(dict.fromkeys(replace(best, **change) for change in changes))
+        for setting in tried:
+            if setting not in trials:
+                trials[setting] = measure(setting)
+        top = max(trials[one] for one in tried)
+        best = next(one for one in tried if trials[one] >= (1 - NOISE) * top)
     return best, trials
 
 
-def _first_of_the_best(trials: Sequence[Trial]) -> Setting:
-    top = max(trial.figure for trial in trials)
-    # A figure may be negative: seconds, say.
-    return next(one.setting for one in trials if one.figure >= top - NOISE * abs(top))
-
-
-def figure_of(made: Models, texts: Sequence[str], passes: int = 0) -> Callable[[Setting], float]:
-    """Return a measure for `best_setting`, in a fresh process.
+def figure_of(
+    made: Models, lines: Sequence[str] | Sequence[list[int]], passes: int = 0
+) -> Callable[[Setting], float]:
+    """Return a measure for `best_setting`, in a fresh process, of lines or their tokens.
 
     It is the tokens per second of the fastest of so many passes over the lines, or without passes
     the sentences per second of the median line.
     """
 
     def measure(setting: Setting) -> float:
-        rows = range(len(texts))
+        rows, kind = range(len(lines)), "texts" if isinstance(lines[0], str) else "sources"
         with Process(setting, made) as process:
-            process.ask("texts", texts=list(texts))
+            process.ask(kind, **{kind: list(lines)})
             if passes:
                 process.translate(rows[:16])
                 found = [process.translate(rows) for _ in range(passes)]
@@ -265,13 +270,13 @@ def figure_of(made: Models, texts: Sequence[str], passes: int = 0) -> Callable[[
             else:
                 times = [process.translate([row])["translate"] for row in (*rows[:3], *rows)]
                 figure = 1 / statistics.median(times[len(rows[:3]) :])
-        print(f"    {figure:7.1f} {'tokens' if passes else 'sentences'}/s  {_varied(setting)}")
+        print(f"    {figure:7.1f} {'tokens' if passes else 'sentences'}/s  {varied(setting)}")
         return figure
 
     return measure
 
 
-def _varied(setting: Setting) -> str:
+def varied(setting: Setting) -> str:
     """Describe what `best_setting` varies."""
     variables = "".join(f", {name}={value}" for name, value in setting.environment)
     weights = f", {setting.weights}" if setting.weights else ""
@@ -279,257 +284,6 @@ def _varied(setting: Setting) -> str:
         f"{setting.workers} x {setting.threads} threads, {setting.batch_tokens} tokens"
         f"{weights}{variables}"
     )
-
-
-def as_json(trials: Sequence[Trial]) -> dict[str, float]:
-    """Return the figure of each trial by its setting; final trials are marked."""
-    return {
-        f"{_varied(trial.setting)}{', all lines' if trial.final else ''}": trial.figure
-        for trial in trials
-    }
-
-
-# ---- a whole test set ----
-
-
-def translate_all(running: Mapping[str, Process], texts: TestSet, rounds: int) -> dict[str, Any]:
-    """Translate all lines in turn: rounds, translations and memory of each system."""
-    rows = range(len(texts.source))
-    for process in running.values():
-        lengths = process.ask("texts", texts=texts.source)
-    samples = alternate(
-        {label: lambda p=process: p.translate(rows) for label, process in running.items()}, rounds
-    )
-    found: dict[str, Any] = {"source_tokens": lengths, "systems": {}}
-    for label, process in running.items():
-        last = process.ask("last")
-        found["systems"][label] = {
-            "tokens": samples[label][-1]["tokens"],
-            "rounds": [
-                {part: one[part] for part in (*PARTS, "processor")} for one in samples[label]
-            ],
-            "bleu": bleu(last["texts"], texts.reference).score,
-            "memory": process.memory(),
-            "ids": last["ids"],
-        }
-    return found
-
-
-def seconds_of_rounds(
-    system: Mapping[str, Any], parts: Sequence[str] = ("translate",)
-) -> list[float]:
-    """Return the sum of those parts in each round."""
-    return [sum(one[part] for part in parts) for one in system["rounds"]]
-
-
-def speed_ratios(
-    one: Mapping[str, Any], other: Mapping[str, Any], parts: Sequence[str] = ("translate",)
-) -> list[float]:
-    """Return the spread of how many times as many tokens per second `one` reaches as `other`."""
-    scale = sum(other["tokens"]) / sum(one["tokens"])
-    pairs = zip(seconds_of_rounds(one, parts), seconds_of_rounds(other, parts), strict=True)
-    return spread(theirs / ours / scale for ours, theirs in pairs)
-
-
-def throughputs(samples: Mapping[str, Any]) -> dict[str, Any]:
-    """Return speed, memory and BLEU of each system, and ratios to the first of its precision."""
-    found: dict[str, Any] = {}
-    first: dict[str, Any] = {}
-    for label, one in samples["systems"].items():
-        ours = first.setdefault(one["setting"]["precision"], one)
-        found[label] = {
-            "sentences": len(one["tokens"]),
-            "target_tokens": sum(one["tokens"]),
-            "seconds": spread(seconds_of_rounds(one)),
-            "seconds_with_tokenization": spread(seconds_of_rounds(one, PARTS)),
-            "processor_seconds": spread(seconds_of_rounds(one, ("processor",))),
-            "first / this": speed_ratios(ours, one),
-            "first / this, processor": speed_ratios(ours, one, ("processor",)),
-            "equal": sum(a == b for a, b in zip(one["ids"], ours["ids"], strict=True)),
-            "bleu": one["bleu"],
-            "memory": one["memory"],
-            "setting": one["setting"],
-        }
-    return found
-
-
-@benchmark("throughput", *OPTIONS)
-def throughput(given: Namespace) -> Report:
-    """Measure the throughput of a whole test set."""
-    texts = TestSet.read(given.source, given.reference, given.lines)
-
-    def best(setting: Setting, made: Models) -> tuple[Setting, list[Trial]]:
-        step = max(1, len(texts.source) // given.trial_lines)
-        decide = figure_of(made, texts.source, 1) if step > 1 else None
-        measure = figure_of(made, texts.source[::step], 2)
-        return best_setting(setting, throughput_stages(setting, given.threads), measure, decide)
-
-    report = _compare(given, texts, best, translate_all, throughputs)
-    systems = report.samples["systems"]
-    int8 = [one for one in systems.values() if one["setting"]["precision"] == "int8"]
-    # Peers without int8, against our int8: the gain of leaving such a peer.
-    report.results["int8 / fp32"] = {
-        f"{OURS} int8 / {label}": speed_ratios(int8[0], one)
-        for label, one in systems.items()
-        if int8 and label.startswith("torch")
-    }
-    return report
-
-
-# ---- single sentences ----
-
-
-def translate_each(running: Mapping[str, Process], texts: TestSet, rounds: int) -> dict[str, Any]:
-    """Translate each sentence in turn: seconds of each part, per system, round and sentence."""
-    for process in running.values():
-        lengths = process.ask("texts", texts=texts.source)
-        for row in range(min(5, len(lengths))):
-            process.translate([row])
-    found: dict[str, Any] = {
-        label: {"tokens": [0] * len(lengths), "rounds": []} for label in running
-    }
-    order = list(running)
-    for _ in range(rounds):
-        for one in found.values():
-            one["rounds"].append({part: [] for part in PARTS})
-        for row in range(len(lengths)):
-            order = order[1:] + order[:1]
-            for label in order:
-                answer = running[label].translate([row])
-                found[label]["tokens"][row] = answer["tokens"][0]
-                for part in PARTS:
-                    found[label]["rounds"][-1][part].append(answer[part])
-    for label, process in running.items():
-        found[label]["memory"] = process.memory()
-    return {"source_tokens": lengths, "systems": found}
-
-
-def percentiles(system: Mapping[str, Any], parts: Sequence[str] = ("translate",)) -> list[float]:
-    """Return p50, p95 and p99 over all rounds and sentences, in ms, of the sum of those parts."""
-    sums = [
-        1e3 * sum(times)
-        for one in system["rounds"]
-        for times in zip(*(one[part] for part in parts), strict=True)
-    ]
-    return [float(value) for value in np.percentile(sums, (50, 95, 99))]
-
-
-def pair_ratios(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[float]:
-    """Return theirs / ours of every sentence in every round, sorted."""
-    return sorted(
-        b / a
-        for one, other in zip(ours["rounds"], theirs["rounds"], strict=True)
-        for a, b in zip(one["translate"], other["translate"], strict=True)
-    )
-
-
-def latencies(samples: Mapping[str, Any]) -> dict[str, Any]:
-    """Return percentiles, and the median ratio to the first system with its 5th and 95th."""
-    found: dict[str, Any] = {}
-    first: dict[str, Any] = {}
-    for label, one in samples["systems"].items():
-        ratios = pair_ratios(first.setdefault(one["setting"]["precision"], one), one)
-        ends = (ratios[round(share * (len(ratios) - 1))] for share in (0.05, 0.95))
-        found[label] = {
-            "sentences": len(one["tokens"]),
-            "target_tokens": sum(one["tokens"]),
-            "milliseconds": percentiles(one),
-            "milliseconds_with_tokenization": percentiles(one, PARTS),
-            "this / first": [statistics.median(ratios), *ends],
-            "memory": one["memory"],
-            "setting": one["setting"],
-        }
-    return found
-
-
-@benchmark("latency", *OPTIONS, lines=200, trial_lines=15)
-def latency(given: Namespace) -> Report:
-    """Measure the latency of single sentences."""
-    texts = TestSet.read(given.source, given.reference, given.lines)
-
-    def best(setting: Setting, made: Models) -> tuple[Setting, list[Trial]]:
-        step = max(1, len(texts.source) // given.trial_lines)
-        measure = figure_of(made, texts.source[::step])
-        return best_setting(setting, latency_stages(setting, given.threads), measure)
-
-    return _compare(given, texts, best, translate_each, latencies)
-
-
-def _compare(
-    given: Namespace,
-    texts: TestSet,
-    best: Callable[[Setting, Models], tuple[Setting, list[Trial]]],
-    translate: Callable[[Mapping[str, Process], TestSet, int], dict[str, Any]],
-    summarize: Callable[[Mapping[str, Any]], dict[str, Any]],
-) -> Report:
-    """Choose each system's setting, measure, and hold the figures against the machine's limit."""
-    trials, settings = {}, []
-    with models(given, systems(given)) as made:
-        for setting in systems(given):
-            print(f"  trying {setting.label}", flush=True)
-            chosen, tried = best(setting, made)
-            settings.append(chosen)
-            trials[setting.label] = as_json(tried)
-        with processes(settings, made) as running:
-            samples = translate(running, texts, given.rounds)
-        shapes = [searched(given.shortlist, made, one, texts.source) for one in settings]
-        config = open_checkpoint(made.checkpoint).model
-    for setting in settings:
-        samples["systems"][setting.label]["setting"] = dataclasses.asdict(setting)
-    results, peaks = summarize(samples), measure_peaks(given.threads)
-    alone = translate is translate_each
-    for setting, shape in zip(settings, shapes, strict=True):
-        one, found = samples["systems"][setting.label], results[setting.label]
-        lengths = (samples["source_tokens"], one["tokens"])
-        batch_tokens = 1 if alone else setting.batch_tokens
-        least = work(shape, setting.precision, *lengths, setting.beam_size, batch_tokens)
-        times = [float(np.sum(part["translate"])) for part in one["rounds"]]
-        found["work"] = dataclasses.asdict(least)
-        found["roofline"] = least.seconds(setting.precision, peaks) / statistics.median(times)
-        ratio = found.get("first / this") or found["this / first"]
-        print(f"{setting.label:34} {100 * found['roofline']:4.0f} % of the limit, {shown(ratio)}")
-    return Report(
-        {
-            "source_tokens": sum(samples["source_tokens"]),
-            "systems": results,
-            "peaks": dataclasses.asdict(peaks),
-            "trials": trials,
-        },
-        {"lines": len(texts.source), "cores": given.threads, "model": dataclasses.asdict(config)},
-        samples,
-    )
-
-
-# ---- starting a process ----
-
-
-@benchmark("startup", *OPTIONS)
-def startup(given: Namespace) -> Report:
-    """Measure the time from the start of a process to its first translation."""
-    source = TestSet.read(given.source, given.reference, given.lines).source
-    text = sorted(source, key=len)[len(source) // 2]
-    settings = [one for one in systems(given) if not one.paper_rule]
-    # The choice of a matmul library hardly matters to one sentence.
-    settings = [replace(one, **libraries(one)[0]) for one in settings]
-
-    def start(setting: Setting, made: Models) -> dict[str, Any]:
-        begin = perf_counter()
-        with Process(setting, made) as process:
-            process.ask("texts", texts=[text])
-            translated = process.translate([0])["translate"]
-            whole = perf_counter() - begin
-            return {"first translation": whole, "load": process.load_seconds,
-                    "translate": translated, "peak_memory": process.memory()["peak"]}  # fmt: skip
-
-    with models(given, settings) as made:
-        runs = {one.label: lambda one=one: start(one, made) for one in settings}
-        samples = alternate(runs, given.rounds)
-    results = {
-        label: {part: spread(one[part] for one in found) for part in found[0]}
-        for label, found in samples.items()
-    }
-    described = {"characters": len(text), "settings": [dataclasses.asdict(one) for one in settings]}
-    return Report(results, described, samples)
 
 
 # ---- scaling ----
@@ -565,7 +319,7 @@ def measure_points(
                 process.ask("sources", sources=sources)
                 process.translate(rows)
             # Each process has translated nothing else.
-            memory = {label: process.memory()["peak"] for label, process in running.items()}
+            memory = {label: process.memory() for label, process in running.items()}
             runs = {label: lambda p=one: p.translate(rows) for label, one in running.items()}  # noqa: B023
             samples = alternate(runs, rounds)
         for setting in settings:
@@ -582,43 +336,29 @@ def measure_points(
     return found
 
 
-def with_threads(given: Namespace, made: Models, points: Points) -> list[Setting]:
-    """Return each system with the number of threads that is fastest on these sentences."""
-    sources = [source for batch in points.values() for source in batch]
-
-    def speed(setting: Setting) -> float:
-        with Process(setting, made) as process:
-            process.ask("sources", sources=sources)
-            process.translate([0])
-            return -min(process.translate(range(len(sources)))["translate"] for _ in range(2))
-
-    counts = [{"threads": count} for count in dict.fromkeys((1, given.threads))]
-    return [
-        best_setting(replace(one, batch_tokens=WHOLE), [libraries(one), counts], speed)[0]
-        for one in systems(given)
-    ]
-
-
 @benchmark("scaling", *OPTIONS)
 def scaling(given: Namespace) -> Report:
     """Measure how speed and memory grow with the batch, the sentence length and the threads."""
-    texts = TestSet.read(given.source, given.reference, given.lines)
+    texts = Texts.read(given.text, [], given.lines)
     peaks = measure_peaks(given.threads)
-    with models(given, systems(given)) as made:
+    with models(given) as (made, settings, _):
         config = open_checkpoint(made.checkpoint).model
-        with Process(systems(given)[0], made) as process:
+        with Process(settings[0], made) as process:
             process.ask("texts", texts=texts.source)
             sources = [source for source in process.ask("tokens") if source]
         batches, lengths = batch_points(sources), length_points(sources)
-        large = with_threads(given, made, {number: batches[number] for number in (8, 32)})
-        small = with_threads(given, made, {number: lengths[number] for number in (20, 80)})
+        counts = [{"threads": count} for count in dict.fromkeys((1, given.threads))]
+        large, small = (
+            [best_setting(replace(one, batch_tokens=WHOLE), [libraries(one), counts],
+                          figure_of(made, points, 2))[0] for one in settings]
+            for points in (batches[8] + batches[32], lengths[20] + lengths[80])
+        )  # fmt: skip
         results = {
             "batch": measure_points(large, made, batches, given.rounds, peaks),
             "length": measure_points(small, made, lengths, given.rounds, peaks),
             "threads": {one.label: {} for one in large},
         }
-        counts = (2**power for power in range(given.threads.bit_length()))
-        for count in counts:
+        for count in (2**power for power in range(given.threads.bit_length())):
             changed = [replace(one, threads=count) for one in large]
             point = measure_points(changed, made, {count: batches[32]}, given.rounds, peaks)
             for label, one in point.items():

@@ -2,7 +2,9 @@
 
 - `ctranslate2`: CTranslate2, converted from our checkpoint through its own converter API.
 - `marian`: Marian, see `marian.py`.
-- `torch`, `torch-compiled`: PyTorch with the reference beam search, its layers eager or compiled.
+- `transformers`: Hugging Face transformers, see `hugging_face.py`.
+- `torch`: PyTorch with the reference beam search.
+- `translate-trt before`: another version of ours, in its own Python environment.
 
 A process runs only while it handles a request and is stopped (SIGSTOP) in between, because threads
 that spin for more work would take time from the next system's turn. A system's libraries are
@@ -32,9 +34,16 @@ import psutil
 
 from translate_trt.runtime import SearchOptions, Translator
 from translate_trt.runtime.batching import length_sorted_batches
+from translate_trt.runtime.errors import OptionError, TranslateTrtError
 from translate_trt.runtime.text.tokenizer import Tokenizer
 
-OURS = "translate-trt"
+OURS, BEFORE = "translate-trt", "translate-trt before"
+#: Distributions that translating text needs; Marian has SentencePiece inside.
+REQUIRED = {
+    **dict.fromkeys((OURS, BEFORE), ("translate-trt[cpu]",)),
+    "ctranslate2": ("ctranslate2", "sentencepiece"), "marian": ("pymarian",),
+    "transformers": ("transformers", "torch", "sentencepiece"), "torch": ("translate-trt[train]",),
+}  # fmt: skip
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl(2)
 
 
@@ -53,6 +62,7 @@ class Setting:
     environment: tuple[
         tuple[str, str], ...
     ] = ()  # variables that the system reads when it is imported
+    python: str = ""  # interpreter of the system; this one if empty
 
     # ---- the search ----
     beam_size: int = 4
@@ -62,6 +72,9 @@ class Setting:
     # which searches longer.
     paper_rule: bool = False
     shortlist: bool = False  # restrict the vocabulary of a sentence to its shortlist
+    languages: tuple[str | None, str | None] = (None, None)  # of models with several
+    source_prefix: tuple[int, ...] = ()  # tokens before every source: the model's prompt
+    target_prefix: tuple[int, ...] = ()  # first tokens of every translation
 
     @property
     def label(self) -> str:
@@ -75,11 +88,11 @@ class Setting:
 
     def search_options(self) -> SearchOptions:
         """Return the search options of ours and of the PyTorch reference."""
+        languages = dict(zip(("source_language", "target_language"), self.languages, strict=True))
+        found = SearchOptions(self.beam_size, self.length_penalty, **languages)
         if self.paper_rule:
-            return SearchOptions(self.beam_size, self.length_penalty)
-        return SearchOptions(
-            self.beam_size, self.length_penalty, length_penalty_form="length", early_stopping=True
-        )
+            return found
+        return dataclasses.replace(found, length_penalty_form="length", early_stopping=True)
 
 
 @dataclass(frozen=True)
@@ -89,6 +102,7 @@ class Models:
     checkpoint: Path
     bundle: Path
     converted: Path  # with a folder per peer and precision
+    before: Path = Path()  # bundle for another version of ours
 
 
 class System(Protocol):
@@ -104,7 +118,7 @@ class Ours:
     def __init__(self, setting: Setting, models: Models) -> None:
         self._options = setting.search_options()
         self._translator = Translator(
-            models.bundle,
+            models.before if setting.system == BEFORE else models.bundle,
             f"onnx-{setting.precision}",
             shortlist=setting.shortlist,
             threads=setting.threads,
@@ -120,10 +134,9 @@ class Ours:
 # ---- peers ----
 
 
-def pieces_of(checkpoint: Path) -> list[str]:
-    """Return the pieces of the vocabulary, which CTranslate2 takes in place of ids."""
-    tokenizer = Tokenizer(checkpoint / "tokenizer.spm", checkpoint / "tokenizer.spm")
-    return tokenizer.target_pieces(range(tokenizer.vocabulary_size))
+def names_of(size: int) -> list[str]:
+    """Return a name for each token id, which CTranslate2 takes in place of ids."""
+    return ["<pad>", "<unk>", "<s>", "</s>", *map(str, range(4, size))]
 
 
 class CTranslate2:
@@ -138,8 +151,9 @@ class CTranslate2:
         import ctranslate2
 
         self._setting = setting
-        self._pieces = pieces_of(models.checkpoint)
-        self._ids = {piece: index for index, piece in enumerate(self._pieces)}
+        sizes = Tokenizer(*tokenizer_of(models.checkpoint))
+        self._names = names_of(max(sizes.source_vocabulary_size, sizes.vocabulary_size))
+        self._ids = {name: index for index, name in enumerate(self._names)}
         self._translator = ctranslate2.Translator(
             str(models.converted / f"ctranslate2-{setting.precision}"),
             compute_type={"int8": "int8", "fp32": "float32"}[setting.precision],
@@ -151,9 +165,13 @@ class CTranslate2:
     def translate(self, sources: Sequence[Sequence[int]]) -> list[list[int]]:
         setting = self._setting
         waiting: list[tuple[int, Any]] = []
+        forced = [self._names[token] for token in setting.target_prefix]
         lengths = [len(source) + 1 for source in sources]
         for rows in length_sorted_batches(lengths, setting.batch_tokens):
-            batch = [[self._pieces[token] for token in sources[row]] for row in rows]
+            batch = [
+                [self._names[token] for token in (*setting.source_prefix, *sources[row])]
+                for row in rows
+            ]
             found = self._translator.translate_batch(
                 batch,
                 asynchronous=True,
@@ -161,12 +179,13 @@ class CTranslate2:
                 length_penalty=setting.length_penalty,
                 max_decoding_length=max(map(len, batch)) + 50,
                 use_vmap=setting.shortlist,
+                target_prefix=[forced] * len(batch) if forced else None,
             )
             waiting += zip(rows, found, strict=True)
         results: list[list[int]] = [[] for _ in sources]
         for row, translation in waiting:
             best = translation.result().hypotheses[0]
-            results[row] = [self._ids[piece] for piece in best]
+            results[row] = [self._ids[name] for name in best]
         return results
 
 
@@ -179,14 +198,14 @@ def convert_ctranslate2(checkpoint: Path, out: Path, precision: str) -> None:
     from ctranslate2.converters.converter import Converter
     from ctranslate2.specs import common_spec, transformer_spec
 
-    from translate_trt.runtime.errors import OptionError
     from translate_trt.train.checkpoint import open_checkpoint
 
     model = open_checkpoint(checkpoint).load_model()
     config = model.config
     if config.d_k != config.d_v:
         raise OptionError("CTranslate2 has no heads whose key_size is not their value size.")
-    pieces = pieces_of(checkpoint)
+    if config.is_recurrent:
+        raise OptionError("CTranslate2 has no SSRU decoder.")
 
     class FromCheckpoint(Converter):  # type: ignore[misc]
         def _load(self) -> Any:
@@ -194,14 +213,14 @@ def convert_ctranslate2(checkpoint: Path, out: Path, precision: str) -> None:
                 (config.encoder_layers, config.decoder_layers),
                 config.heads,
                 pre_norm=config.norm == "pre",
-                activation=common_spec.Activation.RELU,
+                activation=getattr(common_spec.Activation, config.activation.upper()),
+                layernorm_embedding=config.norm_embedding,
             )
             _fill_spec(spec, model)
-            spec.register_source_vocabulary(pieces)
-            spec.register_target_vocabulary(pieces)
-            spec.config.unk_token, spec.config.bos_token, spec.config.eos_token = pieces[1:4]
-            spec.config.decoder_start_token = pieces[2]
-            spec.config.add_source_eos = True
+            spec.register_source_vocabulary(names_of(config.input_vocabulary_size))
+            spec.register_target_vocabulary(names_of(config.vocabulary_size))
+            spec.config.decoder_start_token = spec.config.bos_token
+            spec.config.add_source_eos = config.source_end
             spec.config.layer_norm_epsilon = config.layer_norm_epsilon
             return spec
 
@@ -209,7 +228,7 @@ def convert_ctranslate2(checkpoint: Path, out: Path, precision: str) -> None:
     FromCheckpoint().convert(str(out), quantization=quantization, force=True)
 
 
-def write_vocabulary_map(table: Path, checkpoint: Path, converted: Path) -> None:
+def write_vocabulary_map(table: Path, converted: Path) -> None:
     """Write a shortlist in CTranslate2's format: a token, a tab, and the candidates it adds.
 
     The candidates of the empty token are in every list. CTranslate2 makes one list for all
@@ -217,26 +236,32 @@ def write_vocabulary_map(table: Path, checkpoint: Path, converted: Path) -> None
     """
     from translate_trt.train.shortlist.table import Shortlist
 
-    shortlist, pieces = Shortlist.load(table), pieces_of(checkpoint)
-    rules = [("", shortlist.frequent), *zip(pieces, shortlist.translations, strict=True)]
+    shortlist = Shortlist.load(table)
+    names = names_of(shortlist.vocabulary_size)
+    sources = names_of(len(shortlist.translations))
+    rules = [("", shortlist.frequent), *zip(sources, shortlist.translations, strict=True)]
     with (converted / "vmap.txt").open("w", encoding="utf-8", newline="\n") as file:
         for key, tokens in rules:
             if tokens.any():
-                file.write(f"{key}\t{' '.join(pieces[token] for token in tokens if token)}\n")
+                file.write(f"{key}\t{' '.join(names[token] for token in tokens if token)}\n")
 
 
 def _fill_spec(spec: Any, model: Any) -> None:
     """Copy our weights into CTranslate2's specification."""
-    weight = model.embedding.weight.detach().numpy()
-    positions = model.positions(0, model.longest or 1024).detach().numpy()
-    spec.encoder.embeddings[0].weight = weight
-    spec.decoder.embeddings.weight = weight
-    spec.decoder.projection.weight = weight
-    for side, norm in ((spec.encoder, model.encoder_norm), (spec.decoder, model.decoder_norm)):
-        side.scale_embeddings = True
-        side.position_encodings.encodings = positions
+    spec.encoder.embeddings[0].weight = model.source_table.weight.detach().numpy()
+    spec.decoder.embeddings.weight = model.embedding.weight.detach().numpy()
+    spec.decoder.projection.weight = model.projection_weight.detach().numpy()
+    for side, norm, embedding_norm, positions in (
+        (spec.encoder, model.encoder_norm, model.source_embedding_norm, model.positions),
+        (spec.decoder, model.decoder_norm, model.embedding_norm, model.target_positions),
+    ):
+        side.scale_embeddings = model.config.scale_embedding
+        table = positions(0, positions.longest or 1024)
+        side.position_encodings.encodings = table.detach().numpy()
         if model.config.norm == "pre":
             _fill_norm(side.layer_norm, norm)
+        if model.config.norm_embedding:
+            _fill_norm(side.layernorm_embedding, embedding_norm)
     if model.output_bias is not None:
         spec.decoder.projection.bias = model.output_bias.detach().numpy()
     for layer, ours in zip(spec.encoder.layer, model.encoder_layers, strict=True):
@@ -290,30 +315,25 @@ class Torch:
         self.model: Any = open_checkpoint(models.checkpoint).load_model()
 
     def translate(self, sources: Sequence[Sequence[int]]) -> list[list[int]]:
+        from translate_trt.runtime.bundle.contract import unscored
         from translate_trt.train.search import beam_search
 
         setting = self._setting
         options = setting.search_options()
-        found = beam_search(self.model, sources, options, batch_tokens=setting.batch_tokens)
+        prompted = [[*setting.source_prefix, *source] if source else [] for source in sources]
+        forced = [[unscored(token) for token in setting.target_prefix]] * len(sources)
+        found = beam_search(self.model, prompted, options, forced, setting.batch_tokens)
         return [list(hypotheses[0].tokens) for hypotheses in found]
-
-
-class CompiledTorch(Torch):
-    """Reference beam search with every layer compiled by torch.compile, for any size."""
-
-    def __init__(self, setting: Setting, models: Models) -> None:
-        super().__init__(setting, models)
-        for layer in (*self.model.encoder, *self.model.decoder):
-            layer.compile(dynamic=True)
 
 
 #: Module and class of each system.
 SYSTEMS = {
     OURS: ("systems", "Ours"),
+    BEFORE: ("systems", "Ours"),
     "ctranslate2": ("systems", "CTranslate2"),
     "marian": ("marian", "Marian"),
+    "transformers": ("hugging_face", "Transformers"),
     "torch": ("systems", "Torch"),
-    "torch-compiled": ("systems", "CompiledTorch"),
 }
 
 
@@ -325,23 +345,40 @@ def open_system(setting: Setting, models: Models) -> System:
 
 
 def convert(setting: Setting, made: Models, shortlist: Path | None = None) -> None:
-    """Convert the checkpoint for a peer; `shortlist` is the table for settings that use one."""
+    """Convert the checkpoint for a peer; `shortlist` is the table for settings that use one.
+
+    Raises:
+        TranslateTrtError: The peer cannot run the model.
+    """
     out = made.converted / f"{setting.system}-{setting.precision}"
     if setting.system == "marian":
         import marian
 
         out = marian.folder_of(setting, made)
         table = shortlist if setting.shortlist else None
+        if setting.target_prefix:
+            raise OptionError("Marian takes no language before the translation.")
         if not out.exists():
             marian.convert(made.checkpoint, out, setting.precision, table)
     elif setting.system == "ctranslate2":
         if not out.exists():
             convert_ctranslate2(made.checkpoint, out, setting.precision)
         if setting.shortlist and shortlist is not None:
-            write_vocabulary_map(shortlist, made.checkpoint, out)
+            write_vocabulary_map(shortlist, out)
+    elif setting.system == "transformers":
+        import hugging_face
+
+        if not (made.converted / hugging_face.FOLDER).exists():
+            hugging_face.convert(made.checkpoint, made.converted / hugging_face.FOLDER)
 
 
 # ---- processes ----
+
+
+def tokenizer_of(checkpoint: Path) -> tuple[Path, Path]:
+    """Return the SentencePiece models of source and target, without the modules of training."""
+    shared, own = (checkpoint / "tokenizer.spm",) * 2, ("source.spm", "target.spm")
+    return shared if shared[0].exists() else (checkpoint / own[0], checkpoint / own[1])
 
 
 class Served:
@@ -408,8 +445,7 @@ def serve() -> None:
     models = Models(*map(Path, start["models"]))
     begin = perf_counter()
     system = open_system(setting, models)
-    file = models.checkpoint / "tokenizer.spm"
-    served = Served(system, Tokenizer(file, file))
+    served = Served(system, Tokenizer(*tokenizer_of(models.checkpoint)))
     reply(perf_counter() - begin)
     for line in sys.stdin:
         request = json.loads(line)
@@ -427,7 +463,7 @@ class Process:
     def __init__(self, setting: Setting, models: Models) -> None:
         self.setting = setting
         self._process = subprocess.Popen(
-            [sys.executable, __file__],
+            [setting.python or sys.executable, __file__],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -442,7 +478,7 @@ class Process:
         """Resume the process until it has answered a request.
 
         Raises:
-            RuntimeError: The process has ended.
+            TranslateTrtError: The process has ended.
         """
         return self._exchange({"do": do, **arguments})
 
@@ -460,7 +496,8 @@ class Process:
             print(json.dumps(request), file=process.stdin, flush=True)
         line = process.stdout.readline()
         if not line:
-            raise RuntimeError(f"{self.setting.label} ended with code {process.wait()}; see above.")
+            code = process.wait()
+            raise TranslateTrtError(f"{self.setting.label} ended with code {code}; see above.")
         self._signal(signal.SIGSTOP)
         return json.loads(line)
 
@@ -468,19 +505,14 @@ class Process:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, number)
 
-    def memory(self) -> dict[str, int]:
-        """Return the peak resident set and the current proportional set size, in bytes.
+    def memory(self) -> int:
+        """Return the peak resident set of the process and its children, in bytes.
 
-        Both are sums over the process and its children. Memory that they share, such as mapped
-        weights, counts once per process in the peak and once in all in the proportional set size.
+        Memory that they share, such as mapped weights, counts once per process.
         """
         root = psutil.Process(self._process.pid)
         family = [root, *root.children(recursive=True)]
-        return {
-            "peak": sum(_status(member.pid, "status", "VmHWM") for member in family),
-            "share": sum(_status(member.pid, "smaps_rollup", "Pss") for member in family),
-            "processes": len(family),
-        }
+        return sum(_peak(member.pid) for member in family)
 
     def close(self) -> None:
         """Kill the process."""
@@ -494,13 +526,11 @@ class Process:
         self.close()
 
 
-def _status(pid: int, file: str, name: str) -> int:
-    """Return bytes of an entry of /proc/PID/FILE, whose unit is kB."""
-    for line in Path(f"/proc/{pid}/{file}").read_text().splitlines():
-        key, _, value = line.partition(":")
-        if key == name:
-            return int(value.split()[0]) * 1024
-    raise ValueError(f"/proc/{pid}/{file} has no {name}.")
+def _peak(pid: int) -> int:
+    """Return the peak resident set of a process; the unit of /proc is kB."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    (peak,) = (line.split()[1] for line in lines if line.startswith("VmHWM:"))
+    return int(peak) * 1024
 
 
 @contextlib.contextmanager

@@ -7,90 +7,57 @@ from typing import Any
 
 import pytest
 
+from translate_trt.runtime.errors import InputError
 
-def test_all_lines_decide_among_the_best_of_some_lines() -> None:
+
+def test_the_first_of_the_best_settings_is_chosen_stage_by_stage() -> None:
     from speed import best_setting
     from systems import Setting
 
-    on_some = {256: 80.0, 512: 90.0, 1024: 100.0, 2048: 97.0, 4096: 99.0}
-    on_all = {512: 200.0, 1024: 60.0, 2048: 90.0, 4096: 70.0}  # 512 is not among the best three
-    stages = [[{"batch_tokens": size} for size in on_some]]
+    speeds = {(1, 256): 80.0, (2, 256): 81.0, (1, 512): 100.0, (1, 1024): 102.0, (1, 2048): 90.0}
+    stages: list[list[dict[str, Any]]] = [
+        [{"threads": 1}, {"threads": 2}],
+        [{"batch_tokens": size} for size in (256, 512, 1024, 2048)],
+    ]
     best, trials = best_setting(
-        Setting("ctranslate2"),
+        Setting("ctranslate2", batch_tokens=256),
         stages,
-        lambda setting: on_some[setting.batch_tokens],
-        lambda setting: on_all[setting.batch_tokens],
+        lambda setting: speeds[setting.threads, setting.batch_tokens],
     )
-    assert best.batch_tokens == 2048
-    assert [(one.figure, one.final) for one in trials] == [
-        *((figure, False) for figure in on_some.values()),
-        *((on_all[size], True) for size in (1024, 2048, 4096)),
-    ]
-    best, trials = best_setting(
-        Setting("ctranslate2"),
-        [[{"batch_tokens": 512}, {"batch_tokens": 1024}]],
-        lambda setting: {512: 100.0, 1024: 80.0}[setting.batch_tokens],
-        lambda setting: 1.0,
-    )
-    assert best.batch_tokens == 512
-    assert [one.final for one in trials] == [False, False, True]  # nothing else came near
+    assert (best.threads, best.batch_tokens) == (1, 512)  # 3 % are noise
+    assert list(trials.values()) == list(speeds.values())
 
 
-def test_lines_are_spread_over_the_test_set(tmp_path: Path) -> None:
-    from speed import TestSet
+def test_lines_with_words_are_spread_over_the_text(tmp_path: Path) -> None:
+    from speed import Texts
 
-    for language in ("en", "de"):
+    for language in ("en", "de", "fr"):
         lines = "".join(f"{language} {number}\n" for number in range(10))
-        (tmp_path / language).write_text(lines)
-    texts = TestSet.read(tmp_path / "en", tmp_path / "de", 4)
+        (tmp_path / language).write_text(f"{'' if language == 'en' else 'none'}\n{lines}")
+    text, *references = (tmp_path / language for language in ("en", "de", "fr"))
+    texts = Texts.read(text, references, 4)
     assert texts.source == ["en 0", "en 2", "en 5", "en 7"]
-    assert texts.reference == ["de 0", "de 2", "de 5", "de 7"]
-    assert len(TestSet.read(tmp_path / "en", tmp_path / "de", 99).source) == 10
+    assert texts.references == [[f"{one} {n}" for n in (0, 2, 5, 7)] for one in ("de", "fr")]
+    assert len(Texts.read(text, [], 99).source) == 10
+    (tmp_path / "empty").write_text("\n \n")
+    for bad in ("empty", "missing"):
+        with pytest.raises(InputError, match=bad):
+            Texts.read(tmp_path / bad, [], 4)
 
 
-def samples_of(times: list[float], precision: str = "int8") -> dict[str, Any]:
-    """Return raw measurements of one system of a throughput comparison."""
-    return {
-        "setting": {"precision": precision},
-        "rounds": [
-            {"encode": 0.5, "translate": time, "decode": 0.5, "processor": 2 * time}
-            for time in times
-        ],
-        "tokens": [60, 30],
-        "ids": [[1, 2], [3]],
-        "bleu": 20.0,
-        "memory": {"peak": 300 * 2**20},
-    }
+def test_figures_are_ratios_to_the_first_system() -> None:
+    from side_by_side import figures
 
+    def samples(times: list[float], tokens: int) -> dict[str, Any]:
+        rounds = [{"encode": 0.5, "translate": time, "decode": 0.5} for time in times]
+        return {"rounds": rounds, "tokens": [tokens, 30], "memory": 1, "other_alone": 0}
 
-def test_systems_are_compared_with_the_first_of_their_precision() -> None:
-    from speed import throughputs
-
-    systems = {
-        "ours": samples_of([2.0, 4.0, 3.0]),
-        "peer": samples_of([4.0, 12.0, 6.0]),
-        "torch": samples_of([4.0, 12.0, 6.0], "fp32"),
-    }
-    systems["peer"]["ids"] = [[1, 2], [4]]
-    found = throughputs({"systems": systems})
-    assert found["peer"]["first / this"] == [2.0, 2.0, 3.0]
-    assert found["torch"]["first / this"] == [1.0, 1.0, 1.0]
-    assert found["peer"]["seconds"] == [6.0, 4.0, 12.0]
-    assert found["peer"]["seconds_with_tokenization"] == [7.0, 5.0, 13.0]
-    assert found["peer"]["equal"] == 1
-
-
-def test_percentiles_are_of_all_sentences_and_rounds() -> None:
-    from speed import PARTS, pair_ratios, percentiles
-
-    rounds = [
-        {"encode": [0.1] * 3, "translate": times, "decode": [0.1] * 3}
-        for times in ([1.0, 2.0, 3.0], [5.0, 4.0, 1.0])
-    ]
-    assert percentiles({"rounds": rounds})[0] == pytest.approx(2500)
-    assert percentiles({"rounds": rounds}, PARTS)[0] == pytest.approx(2700)
-    slower = [{**one, "translate": [2 * time for time in one["translate"]]} for one in rounds]
-    assert pair_ratios({"rounds": rounds}, {"rounds": slower}) == [2.0] * 6
+    first, alone = samples([2.0, 4.0, 3.0], 60), [[0.1, 0.2], [0.2, 0.1]]
+    found = figures(samples([4.0, 12.0, 6.0], 150), first, [[0.4, 0.4], [0.4, 0.4]], alone)
+    assert found["first / this"] == [1.0, 1.0, 1.5]  # with twice as many tokens
+    assert found["seconds_with_tokenization"] == [7.0, 5.0, 13.0]
+    assert found["milliseconds"] == pytest.approx([400, 400, 400])
+    assert found["this / first"] == pytest.approx([3, 2, 4])
 
 
 def test_percentiles_of_a_server_are_of_the_requests_of_all_rounds() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic, sleep
@@ -17,6 +18,7 @@ from support.processor import saturates
 
 from translate_trt.export.build_options import BuildOptions
 from translate_trt.export.compile import compile_bundle
+from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.text.tokenizer import Tokenizer
 from translate_trt.train.checkpoint import open_checkpoint
@@ -82,7 +84,7 @@ def translate(setting: Setting, models: Models, table: Path | None = None) -> li
         found = process.ask("last")["ids"]
         assert answer["tokens"] == [len(tokens) for tokens in found]
         assert min(answer["translate"], answer["processor"]) > 0
-        assert min(process.memory()["peak"], process.memory()["share"]) > 10_000_000
+        assert process.memory() > 10_000_000
     return [found[ORDER.index(row)] for row in range(len(SOURCES))]
 
 
@@ -96,7 +98,8 @@ def expected(model: Transformer, times: int | None = None) -> list[list[int]]:
     return found
 
 
-_NIGHTLY = (("translate-trt", "fp32"), ("ctranslate2", "int8"), ("torch", "fp32"))
+_NIGHTLY = (("translate-trt", "fp32"), ("ctranslate2", "int8"), ("torch", "fp32"),
+            ("transformers", "fp32"))  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -191,3 +194,57 @@ def test_a_stopped_process_takes_no_turn(tmp_path: Path, tokenizer_model: Path) 
             sleep(0.01)  # signals take a moment
         assert seen.status() == psutil.STATUS_STOPPED
     assert not seen.is_running()
+
+
+@pytest.mark.parametrize("changes", [{"norm": "pre"}, {"output_bias": True, "activation": "swish"},
+                                     {"tied": "output", "positions": "learned"}])  # fmt: skip
+def test_transformers_computes_the_same_model(
+    changes: dict[str, Any], tmp_path: Path, tokenizer_model: Path
+) -> None:
+    pytest.importorskip("transformers")
+    from hugging_face import Transformers
+    from systems import Setting, convert
+
+    models = models_with(tmp_path, tokenizer_model, **changes)
+    setting = Setting("transformers", "fp32", beam_size=1)
+    convert(setting, models)
+    found = Transformers(setting, models).translate(SOURCES)
+    assert found == expected(open_checkpoint(models.checkpoint).load_model())
+
+
+def test_a_comparison_reports_all_systems(
+    tmp_path: Path, tokenizer_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from harness import run
+    from side_by_side import side_by_side
+
+    model = models_with(tmp_path, tokenizer_model).checkpoint
+    text, out = tmp_path / "text", tmp_path / "report.json"
+    text.write_text("the dog runs\na cat sleeps\n")
+    systems = ("translate-trt", "ctranslate2", "marian")
+    run(side_by_side, [model, text, "--reference", text, "--trial-lines", 0, "--rounds", 1,
+                       "--threads", 1, "--beam-size", 1, "--precision", "fp32", "--out", out,
+                       *(word for one in systems for word in ("--system", one))])  # fmt: skip
+    found = json.loads(out.read_text())["results"]
+    assert list(found["systems"]) == ["translate-trt fp32, beam 1", "ctranslate2 fp32, beam 1"]
+    assert "arian" in found["left_out"]["marian fp32, beam 1"]
+    for one in found["systems"].values():
+        assert (one["equal"], one["sentences"], one["other_alone"]) == (2, 2, 0)
+        assert 0 <= one["bleu"] <= one["chrf"] <= 100
+        assert min(one["installed_bytes"], one["memory"]) > 10**6
+    assert (page := out.with_suffix(".md").read_text()) in capsys.readouterr().out
+    assert "| ctranslate2 fp32, beam 1 |" in page
+    assert "marian fp32, beam 1 is left out" in page
+    assert "<svg" in out.with_suffix(".svg").read_text()
+
+
+def test_models_of_no_use_are_refused(tmp_path: Path, tokenizer_model: Path) -> None:
+    from speed import checkpoint_of
+
+    none = (None, None)
+    for name, message in (("missing", "does not exist"), ("empty", "no model that")):
+        (tmp_path / "empty").mkdir(exist_ok=True)
+        with pytest.raises(InputError, match=message):
+            checkpoint_of(tmp_path / name, none, tmp_path / "out")
+    checkpoint = models_with(tmp_path, tokenizer_model).checkpoint
+    assert checkpoint_of(checkpoint, none, tmp_path / "out") == checkpoint
