@@ -124,8 +124,8 @@ class SessionOperator : public Ort::CustomOpBase<SessionOperator, SessionKernel,
 }  // namespace
 
 void add_operators(OrtSessionOptions* options) {
-  // ONNX Runtime keeps pointers to operators as long as a session lives, and sessions may live until
-  // the process ends: operators are created once and never deleted.
+  // ONNX Runtime keeps pointers to operators as long as a session lives, and sessions may live
+  // until the process ends: operators are created once and never deleted.
   static const auto* const domain = [] {
     auto* made = new Ort::CustomOpDomain("translate_trt");
     for (const auto& one : host_operators().operators()) made->Add(new SessionOperator(*one));

@@ -8,8 +8,8 @@
 namespace translate_trt::runtime {
 
 struct CompiledKernels {
-  std::string path;            // of the library; "" if there is no library or it is switched off
-  std::string name;            // kernels for this CPU, such as "avx512_vnni"; "" if none
+  std::string path;  // of the library; "" if there is no library or it is switched off
+  std::string name;  // kernels for this CPU, such as "avx512_vnni"; "" if none
   const NodeFunctions* nodes = nullptr;  // for the executor; null if there is no library
   std::string status() const;  // the kernels in use, or the reason for using none, for logs
   bool has_attention() const;  // whether there is an attention kernel for this CPU

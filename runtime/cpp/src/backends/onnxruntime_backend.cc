@@ -57,9 +57,7 @@ OnnxRuntimeBackend::OnnxRuntimeBackend(std::shared_ptr<const OnnxRuntimeLibrary>
                                        const std::filesystem::path& encoder,
                                        const std::filesystem::path& step, const Contract& contract,
                                        const CompiledKernels& kernels, const Settings& settings)
-    : library_(std::move(library)),
-      contract_(contract),
-      device_(settings.device) {
+    : library_(std::move(library)), contract_(contract), device_(settings.device) {
   place_ = settings.place;
   if (!place_ && device_.provider == Provider::kCpu) {
     place_ = [place = host_place(kernels.has_attention())] { return place; };

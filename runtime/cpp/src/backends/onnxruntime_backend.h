@@ -42,7 +42,6 @@ class OnnxRuntimeBackend : public Backend {
 
   std::int64_t default_batch_tokens() const override;
 
-
  private:
   std::shared_ptr<const OnnxRuntimeLibrary> library_;
   Contract contract_;

@@ -64,8 +64,8 @@ void ThreadPool::run(std::size_t count, Task task, void* data) {
 }
 
 ThreadPool::Work* ThreadPool::find() {
-  const auto found = std::find_if(works_.begin(), works_.end(),
-                                  [](const Work* work) { return work->is_left(); });
+  const auto found =
+      std::find_if(works_.begin(), works_.end(), [](const Work* work) { return work->is_left(); });
   return found == works_.end() ? nullptr : *found;
 }
 

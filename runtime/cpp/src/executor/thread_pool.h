@@ -20,8 +20,8 @@ class ThreadPool {
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
-  // Runs task(data, 0), ..., task(data, count - 1) in this thread and in idle ones, and returns once
-  // all have ended. Tasks must not throw. Thread-safe.
+  // Runs task(data, 0), ..., task(data, count - 1) in this thread and in idle ones, and returns
+  // once all have ended. Tasks must not throw. Thread-safe.
   void run(std::size_t count, Task task, void* data);
 
  private:
@@ -42,8 +42,8 @@ class ThreadPool {
 
   std::mutex mutex_;
   std::condition_variable posted_;
-  std::vector<Work*> works_;             // guarded by mutex_
-  std::atomic<std::size_t> number_{0};   // of calls so far, which idle threads watch
+  std::vector<Work*> works_;            // guarded by mutex_
+  std::atomic<std::size_t> number_{0};  // of calls so far, which idle threads watch
   std::atomic<bool> ends_{false};
   std::vector<std::thread> threads_;
 };
