@@ -14,7 +14,8 @@ class ThreadPool {
  public:
   using Task = void (*)(void* data, std::size_t index);
 
-  // helpers: threads that help the callers of `run`.
+  // helpers: threads that help the callers of `run`. They start with the first call, so that a
+  // process may fork before.
   explicit ThreadPool(int helpers);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -37,9 +38,12 @@ class ThreadPool {
     bool is_left() const { return next.load(std::memory_order_relaxed) < count; }
   };
 
+  void start();
   void help_callers();
   Work* find();  // with mutex_ locked
 
+  const int helpers_;
+  std::once_flag started_;
   std::mutex mutex_;
   std::condition_variable posted_;
   std::vector<Work*> works_;            // guarded by mutex_
