@@ -17,10 +17,11 @@ from translate_trt.export.fused_ops.declarations import (
     BIASED,
     DOMAIN,
     SHORTLIST_CANDIDATES,
+    SOURCE_SHORTLIST,
     VERSION,
 )
 from translate_trt.runtime.bundle.attention_heads import LAST_LAYER, AttentionHeads
-from translate_trt.runtime.bundle.contract import EMPTY, FREE, MASKED, NEXT, UNMARKED, Contract
+from translate_trt.runtime.bundle.contract import FREE, MASKED, NEXT, UNMARKED, Contract
 from translate_trt.train.config import END
 from translate_trt.train.model import (
     DecoderLayer,
@@ -70,13 +71,15 @@ class EncoderGraph(nn.Module):
         self.model = model
         positions = model.positions(0, max_source_length).detach().clone()
         self.register_buffer("position_table", positions)  # [max_source_length, d_model]
-        self.shortlist = None if shortlist is None else SentenceShortlist(shortlist)
+        hidden = int(not model.config.source_end)
+        self.shortlist = None if shortlist is None else SentenceShortlist(shortlist, hidden)
 
     def forward(self, source_ids: Tensor, source_lengths: Tensor) -> tuple[Tensor, ...]:
         size = source_ids.shape[1]
+        visible = source_lengths
         if not self.model.config.source_end:
-            source_lengths = source_lengths - 1  # mask the end symbol like padding
-        is_padding = torch.arange(size, device=source_ids.device) >= source_lengths[:, None]
+            visible = source_lengths - 1  # mask the end symbol like padding
+        is_padding = torch.arange(size, device=source_ids.device) >= visible[:, None]
         bias = torch.where(is_padding, MASKED, 0.0)[:, None, None, :]  # [N, 1, 1, S]
         x = self.model.look_up(self.model.source_table, source_ids) + self.position_table[:size]
         x = self.model.source_embedding_norm(x)
@@ -84,7 +87,7 @@ class EncoderGraph(nn.Module):
             x = _encoder_layer(layer, x, bias)
         memory = self.model.encoder_norm(x)
         layers = [cast(DecoderLayer, layer) for layer in self.model.decoder]
-        shortlist = () if self.shortlist is None else (self.shortlist(source_ids, is_padding),)
+        shortlist = () if self.shortlist is None else (self.shortlist(source_ids, source_lengths),)
         keys_values = [x for layer in layers for x in layer.cross_attention.keys_values(memory)]
         return (bias, *shortlist, *keys_values)
 
@@ -92,33 +95,36 @@ class EncoderGraph(nn.Module):
 class SentenceShortlist(nn.Module):
     """Shortlist of each sentence: tokens that its translation may consist of.
 
-    train/shortlist/table.py makes the tables.
+    train/shortlist/table.py makes the tables. Tokens ascend, for rule 8.
+
+    Args:
+        shortlist: The tables.
+        hidden: Number of tokens at the end of a sentence that are not looked up.
     """
 
     frequent: Tensor
     translations: Tensor
 
-    def __init__(self, shortlist: Shortlist) -> None:
+    def __init__(self, shortlist: Shortlist, hidden: int) -> None:
         super().__init__()
+        self.hidden = hidden
         # int32 halves the size of the tables.
         self.register_buffer("frequent", torch.from_numpy(shortlist.frequent.astype(np.int32)))
         table = torch.from_numpy(shortlist.translations.astype(np.int32))
         self.register_buffer("translations", table)
 
-    def forward(self, source_ids: Tensor, is_padding: Tensor) -> Tensor:
-        """source_ids [N, S], is_padding [N, S] -> shortlist [N, W].
-
-        Tokens ascend, for rule 8. EMPTY replaces duplicates and fills the unused entries at the
-        end.
-        """
-        unused = torch.iinfo(torch.int32).max  # sorts behind every token
-        found = F.embedding(source_ids, self.translations)  # [N, S, C]
-        found = torch.where(is_padding[..., None], EMPTY, found).flatten(1)
-        frequent = self.frequent.expand(source_ids.shape[0], -1)
-        entries = torch.cat((frequent, torch.where(found == EMPTY, unused, found)), 1)
-        tokens = entries.to(torch.int64).sort(1).values
-        is_duplicate = torch.cat((tokens[:, :1] < 0, tokens[:, 1:] == tokens[:, :-1]), 1)
-        return torch.where(is_duplicate | (tokens == unused), EMPTY, tokens)
+    def forward(self, source_ids: Tensor, source_lengths: Tensor) -> Tensor:
+        """Emit the fused operator: source_ids [N, S], source_lengths [N] -> shortlist [N, W]."""
+        width = len(self.frequent) + source_ids.shape[1] * self.translations.shape[1]
+        lists: Tensor = torch.onnx.ops.symbolic(
+            f"{DOMAIN}::{SOURCE_SHORTLIST}",
+            (source_ids, source_lengths, self.frequent, self.translations),
+            attrs={"hidden": self.hidden},
+            dtype=torch.int64,
+            shape=(source_ids.shape[0], width),
+            version=VERSION,
+        )
+        return lists
 
 
 def _encoder_layer(layer: EncoderLayer, x: Tensor, bias: Tensor) -> Tensor:

@@ -34,6 +34,7 @@ _TYPES = {
     "float32": "kFloat",
     "float16": "kHalf",
     "int8": "kInt8",
+    "int32": "kInt32",
     "int64": "kInt64",
     "bool": "kBool",
 }
@@ -255,7 +256,7 @@ const std::vector<Declaration>& declarations() {{
 """
 
 
-_IN_CXX = {"float32": "float", "int64": "std::int64_t", "bool": "bool"}
+_IN_CXX = {"float32": "float", "int32": "std::int32_t", "int64": "std::int64_t", "bool": "bool"}
 
 
 def native_ports() -> str:

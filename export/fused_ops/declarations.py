@@ -37,8 +37,9 @@ from translate_trt.runtime.interface.tensors import TENSORS, Tensor
 DOMAIN = "translate_trt"
 VERSION = 1
 
-#: Traced step graphs with a shortlist contain this operator before any pass.
+#: Traced graphs with a shortlist contain these operators before any pass.
 SHORTLIST_CANDIDATES = "ListedCandidates"
+SOURCE_SHORTLIST = "SourceShortlist"
 
 #: Prefix of candidate operators whose logits have a bias.
 BIASED = "Biased"
@@ -50,7 +51,8 @@ PANEL_COLUMNS = 64
 #: The largest finite number of binary16.
 FP16_MAX = 65504.0
 
-_FLOAT, _HALF, _INT8, _INT64, _BOOL = "float32", "float16", "int8", "int64", "bool"
+_FLOAT, _HALF, _BOOL = "float32", "float16", "bool"
+_INT8, _INT32, _INT64 = "int8", "int32", "int64"
 
 
 @dataclass(frozen=True)
@@ -237,6 +239,17 @@ def _attention() -> Iterator[FusedOp]:
             body="beam_attention",
             tags=tags,
         )
+    for suffix, cache, tags in caches:
+        yield FusedOp(
+            name=f"BeamAttentionMean{suffix}",
+            summary="the same and the mean weights of the heads `averaged`",
+            rule="beam_attention_mean",
+            inputs={"query": _FLOAT, "key": cache, "value": cache, "bias": _FLOAT},
+            outputs=_floats("context", "attention"),
+            attributes=("heads", "averaged"),
+            body="beam_attention",
+            tags=("Mean", *tags),
+        )
     yield FusedOp(
         name="SelfAttention",
         summary="self-attention of the encoder",
@@ -261,15 +274,21 @@ def _attention() -> Iterator[FusedOp]:
 
 
 def _norm_and_embedding() -> Iterator[FusedOp]:
-    yield FusedOp(
-        name="AddNorm",
-        summary="a residual sum and LayerNorm that no matmul includes",
-        rule="add_norm",
-        inputs=_floats("x", *_NORM),
-        outputs=_floats("y"),
-        attributes=("epsilon",),
-        body="add_norm",
-    )
+    for name, inputs, outputs in (
+        ("Norm", _NORM[1:], ()),
+        ("AddNorm", _NORM, ()),
+        ("AddAndNorm", _NORM, ("sum",)),
+    ):
+        yield FusedOp(
+            name=name,
+            summary="a residual sum, if any, and LayerNorm that no matmul includes",
+            rule="norm",
+            inputs=_floats("x", *inputs),
+            outputs=_floats(*outputs, "y"),
+            attributes=("epsilon",),
+            body="norm",
+            tags=("Add",) if "residual" in inputs else (),
+        )
     yield FusedOp(
         name="RecurrentUnit",
         summary="the state of a decoder layer's recurrent unit (SSRU) and its output: `gates` are "
@@ -279,27 +298,50 @@ def _norm_and_embedding() -> Iterator[FusedOp]:
         outputs=_floats("next_state", "y"),
         body="recurrent_unit",
     )
-    indices = {"tokens": _INT64, "positions": _INT64}
+    for source in (False, True):
+        for int8 in (False, True):
+            scales = ["scales"] * int8
+            yield FusedOp(
+                name=f"Embed{'Source' * source}{'8' * int8}",
+                summary="embeddings of the beams' or the source's tokens times sqrt(d_model), plus "
+                "positions; `8`: in 8 bits",
+                rule="embed",
+                inputs={
+                    "table": _INT8 if int8 else _FLOAT, **_floats(*scales, "position_table"),
+                    "tokens": _INT64, **({} if source else {"positions": _INT64}),
+                },
+                outputs=_floats("y"),
+                attributes=("factor",),
+                body="embed",
+                tags=("Source",) * source + ("Int8",) * int8,
+                portable=True,
+            )  # fmt: skip
+
+
+def _source() -> Iterator[FusedOp]:
+    inputs = {"source_ids": _INT64, "source_lengths": _INT64}
+    axes = {"source_ids": "N S", "source_lengths": "N"}
     yield FusedOp(
-        name="Embed",
-        summary="embeddings of the beams' tokens times sqrt(d_model), plus their position",
-        rule="embed",
-        inputs={**_floats("table", "position_table"), **indices},
-        outputs=_floats("y"),
-        attributes=("factor",),
-        body="embed",
+        name="SourceBias",
+        summary="masks padding and the last `hidden` tokens of each sentence",
+        rule="source_bias",
+        inputs=inputs,
+        outputs=_floats("bias"),
+        attributes=("hidden",),
+        body="source_bias",
         portable=True,
+        axes=axes,
     )
     yield FusedOp(
-        name="Embed8",
-        summary="the same of a table in 8 bits",
-        rule="embed",
-        inputs={"table": _INT8, **_floats("scales", "position_table"), **indices},
-        outputs=_floats("y"),
-        attributes=("factor",),
-        body="embed",
-        tags=("Int8",),
+        name=SOURCE_SHORTLIST,
+        summary="the [shortlist](shortlist.md) of each sentence without these tokens",
+        rule="SentenceShortlist",
+        inputs={**inputs, "frequent": _INT32, "translations": _INT32},
+        outputs={"shortlist": _INT64},
+        attributes=("hidden",),
+        body="source_shortlist",
         portable=True,
+        axes={**axes, "frequent": "F", "translations": "V C"},
     )
 
 
@@ -385,7 +427,15 @@ def _search() -> Iterator[FusedOp]:
 #: Every fused operator by name.
 OPERATORS: dict[str, FusedOp] = {
     op.name: op
-    for family in (_linear, _linear8, _candidates, _attention, _norm_and_embedding, _search)
+    for family in (
+        _linear,
+        _linear8,
+        _candidates,
+        _attention,
+        _norm_and_embedding,
+        _source,
+        _search,
+    )
     for op in family()
 }
 

@@ -15,11 +15,12 @@ from onnx_ir.passes import common
 from translate_trt.export.fused_ops.declarations import OPERATORS
 from translate_trt.export.fused_ops.match_attention import (
     beam_attention,
+    beam_attention_mean,
     cached_attention,
     self_attention,
     split_heads,
 )
-from translate_trt.export.fused_ops.match_embedding import embed
+from translate_trt.export.fused_ops.match_embedding import embed, source_bias
 from translate_trt.export.fused_ops.match_matmul import (
     candidates,
     integer_candidates,
@@ -45,8 +46,13 @@ from translate_trt.export.fused_ops.matching import (
     same_axes,
 )
 from translate_trt.export.passes.base import Outcome, Pass, operand
-from translate_trt.export.passes.expectations import Expected
+from translate_trt.export.passes.expectations import Expected, ModelShape
 from translate_trt.export.roles import RESIDUAL, has_role
+
+
+def _norms(model: ModelShape) -> int:
+    """Count the norms after an embedding: its own, and the first of pre-norm layers."""
+    return model.embedding_norm + (not model.post_norm)
 
 
 class FuseOps(Pass):
@@ -60,17 +66,25 @@ class FuseOps(Pass):
 
     expected = Expected(
         # The matmuls and the attention of a layer; one matmul of all cross-attentions, and the
-        # keys and values that are split from it.
+        # keys and values that are split from it; the embedding and the norms after it.
         encoder=lambda model: (
-            (4 + model.equal_heads) * model.encoder_layers + 1 + 2 * model.cross_layers
+            (4 + model.equal_heads) * model.encoder_layers
+            + 1
+            + 2 * model.cross_layers
+            + 1
+            + _norms(model)
         ),
+        source=lambda _: 1,  # the bias
         # The matmuls and both attentions of a layer, or with an SSRU one attention, the unit, the
-        # order of its state and, post-norm, the sum after the unit; the embedding; and, unless a
-        # shortlist is traced as a fused op, the vocabulary projection.
+        # order of its state and the sum after the unit; the embedding and the norms after it; the
+        # mean attention; and, unless a shortlist is traced as a fused op, the vocabulary
+        # projection.
         step=lambda model: (
             (6 + 2 * model.equal_heads) * model.self_attentions
-            + (7 + model.equal_heads + model.post_norm) * model.ssrus
+            + (8 + model.equal_heads) * model.ssrus
             + 1
+            + _norms(model)
+            + (model.attention and model.equal_heads)
             + (not model.shortlist)
         ),
         # Two of the search; two of the ancestry; and, without a shortlist, the candidates.
@@ -105,20 +119,20 @@ class FuseOps(Pass):
         ]
 
 
-def add_norm(node: ir.Node) -> FusedNode | str | None:
-    """Match LayerNorm(x + residual) that is no epilogue of a matmul."""
-    addition, attributes = producer(node.inputs[0], "Add"), norm_of_rows(node)
-    if addition is None or attributes is None:
+def norm(node: ir.Node) -> FusedNode | str | None:
+    """Match LayerNorm(x) or LayerNorm(x + residual) that is no epilogue of a matmul."""
+    attributes = norm_of_rows(node)
+    if attributes is None:
         return None
-    x, residual = operand(addition, 0), operand(addition, 1)
-    if reader(addition.outputs[0], node.op_type) is None:
-        return "the sum is read elsewhere too"
-    if has_role(addition.outputs[0], RESIDUAL):
-        return "the sum is part of the residual stream"
-    if not same_axes(x, residual):
-        return "the operands of the sum are not known to have the same axes"
-    inputs = (x, residual, operand(node, 1), operand(node, 2))
-    return FusedNode("AddNorm", inputs, node.outputs, attributes)
+    constants = (operand(node, 1), operand(node, 2))
+    addition = producer(node.inputs[0], "Add")
+    if addition is None or not same_axes(*(x := (operand(addition, 0), operand(addition, 1)))):
+        return FusedNode("Norm", (operand(node, 0), *constants), node.outputs, attributes)
+    total = addition.outputs[0]
+    if reader(total, node.op_type) is None or has_role(total, RESIDUAL):
+        outputs = (total, node.outputs[0])
+        return FusedNode("AddAndNorm", (*x, *constants), outputs, attributes)
+    return FusedNode("AddNorm", (*x, *constants), node.outputs, attributes)
 
 
 #: Operators that return candidates. Their last two inputs are columns to look up and a count.
@@ -139,9 +153,11 @@ RULES: tuple[tuple[str, Callable[[ir.Node], FusedNode | str | None]], ...] = (
     ("MultiHeadAttention", cached_attention),
     ("MultiHeadAttention", beam_attention),
     ("MultiHeadAttention", self_attention),
+    ("ReduceMean", beam_attention_mean),
     ("Transpose", split_heads),
-    ("LayerNormalization", add_norm),
     ("Add", embed),
+    ("LayerNormalization", norm),
+    ("Where", source_bias),
     *((name, rule) for name in CANDIDATES for rule in (select_beams, forced_columns)),
     ("GatherElements", extend_ancestry),
     ("GatherElements", follow_ancestry),

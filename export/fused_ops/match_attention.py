@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import onnx_ir as ir
 
-from translate_trt.export.fused_ops.matching import FusedNode, producer
+from translate_trt.export.fused_ops.matching import FusedNode, numbers, producer
 from translate_trt.export.passes.base import axes, constant, operand
 
 _BIAS = 5  # index among the inputs of MultiHeadAttention
@@ -112,6 +112,45 @@ def beam_attention(node: ir.Node) -> FusedNode | str | None:
     inputs = (operand(node, 0), cached.key, cached.value, operand(repeated, 0))
     heads = node.attributes["num_heads"].as_int()
     return FusedNode(cached.operator("BeamAttention"), inputs, node.outputs, {"heads": heads})
+
+
+def beam_attention_mean(node: ir.Node) -> FusedNode | str | None:
+    """Match the mean over heads of weights that a fused attention over the source computes."""
+    weights, averaged = node.inputs[0], None
+    chosen = producer(weights, "Gather")
+    if chosen is not None and chosen.attributes.get_int("axis", 0) == 1:
+        weights, averaged = chosen.inputs[0], constant(chosen.inputs[1])
+    softmax = producer(weights, "Softmax")
+    total = producer(softmax.inputs[0], "Add") if softmax is not None else None
+    scores = producer(total.inputs[0], "MatMul") if total is not None else None
+    if softmax is None or total is None or scores is None:
+        return None
+    by_head = producer(_transposed(scores.inputs[0], (0, 2, 1, 3)), "Reshape")
+    key, last = _transposed(scores.inputs[1], (0, 1, 3, 2)), softmax.attributes.get_int("axis", -1)
+    axis = numbers(node.inputs[1]) if len(node.inputs) > 1 else None
+    means = axis == [1] and not node.attributes.get_int("keepdims", 1)
+    if by_head is None or key is None or last not in (-1, 3) or not means:
+        return None
+    read = [operand(by_head, 0), _cast_from_fp16(key) or key, operand(total, 1)]
+    names = ("BeamAttention", "BeamAttention16")
+    readers = [use.node for use in read[0].uses() if use.node.op_type in names]
+    fused = [one for one in readers if [one.inputs[index] for index in (0, 1, 3)] == read]
+    if not fused:
+        return "no fused attention has these weights"
+    heads = fused[0].attributes["heads"].as_int()
+    return FusedNode(
+        fused[0].op_type.replace("Attention", "AttentionMean"),
+        [operand(fused[0], index) for index in range(4)],
+        (fused[0].outputs[0], node.outputs[0]),
+        {"heads": heads, "averaged": [*range(heads)] if averaged is None else averaged.tolist()},
+    )
+
+
+def _transposed(value: ir.Value | None, order: tuple[int, ...]) -> ir.Value | None:
+    """Find the value whose axes a Transpose puts into this order."""
+    transpose = producer(value, "Transpose")
+    same = transpose is not None and transpose.attributes["perm"].as_ints() == order
+    return transpose.inputs[0] if transpose is not None and same else None
 
 
 def self_attention(node: ir.Node) -> FusedNode | str | None:

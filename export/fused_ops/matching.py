@@ -10,7 +10,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from translate_trt.export.fused_ops.declarations import DOMAIN, OPERATORS, VERSION, function
-from translate_trt.export.passes.base import add_constant, axes, operand, substitute
+from translate_trt.export.passes.base import add_constant, axes, constant, operand, substitute
 
 
 class Unavoidable(str):
@@ -124,6 +124,12 @@ def producer(value: ir.Value | None, operator: str) -> ir.Node | None:
     """Return the node that computes a value, if its operator is this one."""
     node = value.producer() if value is not None else None
     return node if node is not None and node.op_type == operator else None
+
+
+def numbers(value: ir.Value | None) -> object:
+    """Return a constant value as a number or nested lists; None if it is not constant."""
+    array = constant(value)
+    return None if array is None else array.tolist()
 
 
 def reader(value: ir.Value, operator: str) -> ir.Node | None:

@@ -24,6 +24,7 @@ class ModelShape:
         self_attentions: Number of decoder layers with self-attention.
         ssrus: Number of decoder layers with an SSRU.
         post_norm: Whether LayerNorm follows the residual sums.
+        embedding_norm: Whether LayerNorm follows the embeddings.
         scaled_queries: Whether queries are multiplied by 1 / sqrt(d_k), which is 1 if d_k is 1.
         scaled_embeddings: Whether embeddings are multiplied by sqrt(d_model).
         equal_heads: Whether keys and values have the same size.
@@ -38,6 +39,7 @@ class ModelShape:
     self_attentions: int
     ssrus: int
     post_norm: bool
+    embedding_norm: bool
     scaled_queries: bool
     scaled_embeddings: bool
     equal_heads: bool
@@ -55,6 +57,7 @@ class ModelShape:
             self_attentions=0 if config.is_recurrent else config.decoder_layers,
             ssrus=config.decoder_layers if config.is_recurrent else 0,
             post_norm=config.norm == "post",
+            embedding_norm=config.norm_embedding,
             scaled_queries=config.d_k > 1,
             scaled_embeddings=config.scale_embedding,
             equal_heads=config.d_k == config.d_v,
@@ -72,18 +75,20 @@ class Expected:
         encoder: Matches in the encoder graph, for each member.
         step: Matches in the step graph, for each member.
         search: Further matches in the step graph, in the search that the members share.
+        source: Further matches in the encoder graph, in what the members share.
     """
 
     encoder: Callable[[ModelShape], int]
     step: Callable[[ModelShape], int]
     search: Callable[[ModelShape], int] = lambda _: 0
+    source: Callable[[ModelShape], int] = lambda _: 0
 
     def of(self, graph: str, members: Sequence[ModelShape]) -> int:
         """Number of matches in one graph, "encoder" or "step".
 
         The search has the most that a member needs: an ancestry if any of them has self-attention.
         """
-        if graph == "encoder":
-            return sum(int(self.encoder(member)) for member in members)
-        shared = max(int(self.search(member)) for member in members)
-        return sum(int(self.step(member)) for member in members) + shared
+        own, shared = (
+            (self.encoder, self.source) if graph == "encoder" else (self.step, self.search)
+        )
+        return sum(map(int, map(own, members))) + max(map(int, map(shared, members)))

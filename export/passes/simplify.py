@@ -142,7 +142,7 @@ class KeepSizes(RewritePass):
     summary = "reshape by constant shapes if only the batch and the beams are unknown"
     expected = Expected(
         # Queries, keys, values and the joined heads of a layer; keys and values for the decoder.
-        encoder=lambda model: 4 * model.encoder_layers + 2 * model.cross_layers + model.shortlist,
+        encoder=lambda model: 4 * model.encoder_layers + 2 * model.cross_layers,
         # The heads of a layer; log-probabilities, tokens, beams and progress of all candidates.
         # Sizes of static caches are constant.
         step=lambda model: (

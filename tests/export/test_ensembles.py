@@ -154,9 +154,9 @@ def test_passes_match_in_every_member(bundle: Bundle) -> None:
     assert counts["encoder", "int8"] == 4 * 3 + 2 * 2
     assert counts["step", "int8"] == 6 * 3 + 2 * 2
     assert counts["step", "top-k-first"] == 1  # in the search that they share
-    # Embed and the vocabulary's matmul of each member; the candidates, two of the search and two
-    # of the ancestry.
-    assert counts["step", "fuse-ops"] == 8 * 3 + 2 * 2 + 5
+    # Embed, the vocabulary's matmul and the mean attention of each member; the candidates, two of
+    # the search and two of the ancestry.
+    assert counts["step", "fuse-ops"] == 8 * 3 + 3 * 2 + 5
 
 
 @pytest.mark.slow

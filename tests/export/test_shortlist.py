@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime as ort
 import pytest
-import torch
 from click.testing import CliRunner
 from support.processor import saturates
 from support.shortlists import TARGETS, listed_search, random_table
@@ -17,7 +17,6 @@ from support.translations import assert_independent, assert_same, random_sources
 
 from translate_trt.export.build_options import BuildOptions
 from translate_trt.export.compile import compile_bundle
-from translate_trt.export.graphs import SentenceShortlist
 from translate_trt.export.verify.layers import compare_layers
 from translate_trt.export.verify.parity import verify
 from translate_trt.runtime import kernels
@@ -67,13 +66,15 @@ def test_graphs_list_their_domains_in_one_order(bundle: Path) -> None:
 # ---- the list of a sentence ----
 
 
-def test_lists_are_those_of_the_table(table: Shortlist) -> None:
-    lists = SentenceShortlist(table)
+def test_lists_are_those_of_the_table(table: Shortlist, bundle: Path) -> None:
+    path = read_manifest(bundle).target(TARGETS[0]).files["encoder"].locate(bundle)
+    encoder = ort.InferenceSession(path, providers=["CPUExecutionProvider"])
     sources = [[7, 7, 9, END], [50, END], random_sources(3, seed=2, longest=20)[2] + [END]]
     longest = max(map(len, sources))
-    ids = torch.tensor([s + [11] * (longest - len(s)) for s in sources])  # padded with a token
-    hidden = torch.arange(longest) >= torch.tensor([len(s) for s in sources])[:, None]
-    found = lists(ids, hidden).numpy()
+    ids = np.array([s + [11] * (longest - len(s)) for s in sources])  # padded with a token
+    lengths = np.array([len(s) for s in sources])
+    inputs = {"source_ids": ids, "source_lengths": lengths}
+    found = np.asarray(encoder.run(["shortlist"], inputs)[0])
     form = ShortlistForm(len(table.frequent), table.translations.shape[1])
     assert found.shape == (3, form.width(longest))
     for row, source in zip(found, sources, strict=True):

@@ -1,4 +1,4 @@
-"""The operators of embedding, search and slots against the bodies of their functions."""
+"""The operators of embedding, source, search and slots against the bodies of their functions."""
 
 from __future__ import annotations
 
@@ -34,6 +34,10 @@ _KINDS = {"f": TensorProto.FLOAT, "i": TensorProto.INT64, "b": TensorProto.BOOL}
 OUTPUTS = {
     "Embed": "f",
     "Embed8": "f",
+    "EmbedSource": "f",
+    "EmbedSource8": "f",
+    "SourceBias": "f",
+    "SourceShortlist": "i",
     "ForcedColumns": "ii",
     "SelectBeams": "iifibfiib",
     "ExtendAncestry": "f",
@@ -49,17 +53,19 @@ def functions(compiled_bundle: Path) -> dict[str, onnx.FunctionProto]:
     for target in ("onnx-fp32", "onnx-int8"):
         path = manifest.target(target).files["step"].locate(compiled_bundle)
         found |= {one.name: one for one in onnx.load(path).functions}
-    # Of recurrent models, which the bundle is not.
-    found["FollowParents"] = ir.to_proto(function("FollowParents", DYNAMIC_OPSET))
-    return found
+    # Of recurrent models, which the bundle is not, and of encoders.
+    names = ("EmbedSource", "EmbedSource8", "SourceBias", "SourceShortlist", "FollowParents")
+    return found | {name: ir.to_proto(function(name, DYNAMIC_OPSET)) for name in names}
 
 
 FACTOR = 1.7
+HIDDEN = 1
+ATTRIBUTES = {"factor": FACTOR, "hidden": HIDDEN}
 
 
 def session(function: onnx.FunctionProto, inputs: Inputs, by_kernel: bool) -> Run:
     """Call of a function."""
-    attributes = {name: FACTOR for name in function.attribute if name == "factor"}
+    attributes = {name: ATTRIBUTES[name] for name in function.attribute}
     node = helper.make_node(
         function.name, function.input, function.output, domain="translate_trt", **attributes
     )
@@ -394,22 +400,62 @@ def embedding(name: str) -> dict[str, Array]:
         "table": rng.standard_normal((v, d), dtype=np.float32),
         "position_table": rng.standard_normal((t, d), dtype=np.float32),
         "tokens": rng.integers(0, v, (n, k)),
-        "positions": np.array([0, t - 1, 3, 3, 7]),
     }
-    if name == "Embed8":
+    if "Source" not in name:
+        inputs["positions"] = np.array([0, t - 1, 3, 3, 7])
+    if name.endswith("8"):
         inputs["table"] = rng.integers(-127, 128, (v, d)).astype(np.int8)
         inputs["scales"] = rng.random((v, 1), dtype=np.float32)
     return inputs
 
 
-@pytest.mark.parametrize("name", ["Embed", "Embed8"])
+@pytest.mark.parametrize("name", ["Embed", "Embed8", "EmbedSource", "EmbedSource8"])
 def test_embedding(both: Any, name: str) -> None:
     inputs = embedding(name)
     (y,) = assert_equal(both(name, inputs))
     table = inputs["table"] * inputs.get("scales", np.float32(1))
-    positions = inputs["position_table"][inputs["positions"]][:, None]
+    places = inputs["positions"][:, None] if "positions" in inputs else np.arange(3)
+    positions = inputs["position_table"][places]
     scaled = table[inputs["tokens"]] * np.float32(FACTOR)
     np.testing.assert_array_equal(y, scaled + positions)
+
+
+# ---- the source ----
+
+
+def source(name: str, n: int = 7, s: int = 9, f: int = 6, c: int = 4, v: int = 29) -> Inputs:
+    rng = np.random.default_rng(n)
+    lengths = rng.integers(1, s + 1, n)
+    lengths[0] = s
+    inputs = {"source_ids": rng.integers(0, v, (n, s)), "source_lengths": lengths}
+    if name == "SourceBias":
+        return inputs
+    frequent = np.sort(rng.choice(np.arange(2, 2 * f + 3), f, replace=False))
+    translations = rng.integers(0, 5 * c, (v, c))  # some are frequent, some repeated, some empty
+    tables = {"frequent": frequent, "translations": translations}
+    return inputs | {name: table.astype(np.int32) for name, table in tables.items()}
+
+
+@pytest.mark.parametrize(("n", "s"), [(7, 9), (1, 1), (3, 40)])
+def test_padding_and_hidden_tokens_are_masked(both: Any, n: int, s: int) -> None:
+    inputs = source("SourceBias", n, s)
+    (bias,) = assert_equal(both("SourceBias", inputs))
+    is_hidden = np.arange(s) >= inputs["source_lengths"][:, None] - HIDDEN
+    np.testing.assert_array_equal(bias[:, 0, 0], np.where(is_hidden, np.float32(MASKED), 0))
+
+
+@pytest.mark.parametrize(
+    ("n", "s", "f", "c"), [(7, 9, 6, 4), (1, 1, 1, 1), (3, 20, 300, 30), (2, 5, 3, 1)]
+)
+def test_shortlists(both: Any, n: int, s: int, f: int, c: int) -> None:
+    inputs = source("SourceShortlist", n, s, f, c)
+    (found,) = assert_equal(both("SourceShortlist", inputs))
+    for row, ids, length in zip(found, inputs["source_ids"], inputs["source_lengths"], strict=True):
+        rows = inputs["translations"][ids[: length - HIDDEN]]
+        tokens = np.sort(np.concatenate((inputs["frequent"], rows[rows > 0])))
+        tokens[1:][tokens[1:] == tokens[:-1]] = 0  # duplicates, in place
+        np.testing.assert_array_equal(row[: len(tokens)], tokens)
+        assert not row[len(tokens) :].any()
 
 
 # ---- what is refused ----
@@ -448,14 +494,25 @@ REFUSED: list[tuple[str, str, Any, str]] = [
     ("FollowParents", "parents", [[0, 1, 1]], "shape"),
     *(
         (name, changed, np.full(shape, value), changed[:-1])
-        for name in ("Embed", "Embed8")
+        for name in ("Embed", "Embed8", "EmbedSource")
         for changed, shape, values in (("tokens", (5, 3), (29, -1)), ("positions", 5, (12, -1)))
         for value in values
+        if name != "EmbedSource" or changed == "tokens"
     ),
+    ("Embed", "positions", np.zeros(4, np.int64), "shape"),
+    ("EmbedSource8", "tokens", np.zeros((1, 13), np.int64), "position for each"),
+    ("SourceBias", "source_lengths", np.zeros(3, np.int64), "shape"),
+    ("SourceShortlist", "source_lengths", np.zeros(3, np.int64), "shape"),
+    ("SourceShortlist", "source_ids", np.full((7, 9), 29), "token"),
+    ("SourceShortlist", "source_ids", np.full((7, 9), -1), "token"),
+    ("SourceShortlist", "frequent", np.array([5, 4], np.int32), "ascend"),
     ("Embed8", "scales", np.zeros((28, 1), np.float32), "each row"),
     ("Embed8", "position_table", np.zeros((12, 20), np.float32), "shape"),
     ("Embed8", "table", np.zeros((29, 20), np.int8), "shape"),
 ]
+
+
+SOURCE = ("SourceBias", "SourceShortlist")
 
 
 @pytest.mark.parametrize(("name", "changed", "value", "message"), REFUSED)
@@ -469,7 +526,7 @@ def test_what_is_out_of_range_or_does_not_fit(
         "FollowAncestry": {"ancestry": ancestry, "parents": beams},
         "FollowParents": {"state": ancestry, "parents": beams},
     }
-    inputs = right[name] if name in right else embedding(name)
+    inputs = right.get(name) or (source if name in SOURCE else embedding)(name)
     run = session(functions[name], inputs, True)
     run(inputs)
     with pytest.raises(Exception, match=message):

@@ -75,7 +75,7 @@ def _output_types(operator: str) -> list[int]:
     if operator.startswith("CachedAttention"):
         cache = TensorProto.FLOAT16 if operator.endswith("16") else TensorProto.FLOAT
         return [TensorProto.FLOAT, cache, cache]
-    if operator.endswith("AddAndNorm") or operator == "RecurrentUnit":
+    if operator.endswith("AddAndNorm") or "Mean" in operator or operator == "RecurrentUnit":
         return [TensorProto.FLOAT, TensorProto.FLOAT]
     return [TensorProto.FLOAT16 if operator == "SplitHeads16" else TensorProto.FLOAT]
 

@@ -317,7 +317,7 @@ void measure_rows(const Kernels& kernels, Benchmark& benchmark, Serial& executor
     std::vector<float> y(count);
     const auto text = sizes({{"rows", rows}, {"columns", kModel}});
     benchmark.measure("add_norm", text, 12 * count, 8 * count, [&] {
-      kernels.add_norm(x.data(), residual.data(), rows, kModel, norm, y.data(), executor);
+      kernels.add_norm(x.data(), residual.data(), rows, kModel, norm, nullptr, y.data(), executor);
     });
     std::vector<Half> halves(count);
     benchmark.measure("to_half", text, 6 * count, count,

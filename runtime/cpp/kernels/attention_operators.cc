@@ -31,12 +31,16 @@ struct Cached<Half> {
   }
 };
 
-template <class Number>
+// Attention over the source and, with `kMean`, the mean of some heads' weights.
+template <class Number, bool kMean = false>
 class BeamAttentionNode {
  public:
   using Variant = NoVariant;
 
-  BeamAttentionNode(const Kernels& kernels, const Variant&, const NodeInfo&) : kernels_(kernels) {}
+  BeamAttentionNode(const Kernels& kernels, const Variant&, const NodeInfo& info)
+      : kernels_(kernels) {
+    if constexpr (kMean) averaged_ = info.integers("averaged");
+  }
 
   void run(OperatorContext& context) const {
     const auto query = context.shape(0), key = context.shape(1);
@@ -44,7 +48,7 @@ class BeamAttentionNode {
     require(context.shape(2) == key && context.shape(3) == bias && query.at(0) == key[0] &&
                 query.at(2) == key[1] * key.at(3),
             "the shapes of query, key, value and bias do not match");
-    const Attention<Number> attention{
+    Attention<Number> attention{
         element_count(query, 0, 1),      element_count(query, 1, 2),
         element_count(key, 1, 2),        element_count(key, 2, 3),
         element_count(key, 3, 4),        context.input<float>(0),
@@ -54,11 +58,37 @@ class BeamAttentionNode {
         context.input<float>(3),         1,
         context.output<float>(0, query),
     };
-    Cached<Number>::attend(kernels_, attention, context);
+    if constexpr (kMean) {
+      for (const auto head : averaged_) {
+        require(head >= 0 && head < key[1], "a head to average is out of range");
+      }
+      auto* mean = context.output<float>(1, {query[0], query[1], key[2]});
+      const Workspace workspace(context.workspaces());
+      attention.weights = static_cast<float*>(
+          workspace.arena.allocate(query.count(0, 2) * key.count(1, 3) * sizeof(float)));
+      Cached<Number>::attend(kernels_, attention, context);
+      average(attention, mean);
+    } else {
+      Cached<Number>::attend(kernels_, attention, context);
+    }
   }
 
  private:
+  // Averages weights over heads, in order, to mean [N, K, S].
+  void average(const Attention<Number>& a, float* mean) const {
+    const auto plane = a.queries * a.positions;
+    for (std::size_t n = 0; n < a.sentences; ++n, mean += plane) {
+      std::fill_n(mean, plane, 0.0F);
+      for (const auto head : averaged_) {
+        const auto* weights = a.weights + (n * a.heads + static_cast<std::size_t>(head)) * plane;
+        for (std::size_t i = 0; i < plane; ++i) mean[i] += weights[i];
+      }
+      for (std::size_t i = 0; i < plane; ++i) mean[i] /= static_cast<float>(averaged_.size());
+    }
+  }
+
   const Kernels& kernels_;
+  std::vector<std::int64_t> averaged_;
 };
 
 template <class Number>
@@ -217,12 +247,14 @@ void add_attention_operators(Registry& registry) {
   if (kernels.attention != nullptr) {
     registry.add<CachedAttentionNode<float>>("CachedAttention");
     registry.add<BeamAttentionNode<float>>("BeamAttention");
+    registry.add<BeamAttentionNode<float, true>>("BeamAttentionMean");
     registry.add<SelfAttentionNode>("SelfAttention");
     registry.add<SplitHeadsNode<float>>("SplitHeads");
   }
   if (kernels.attention16 != nullptr && kernels.to_half != nullptr) {
     registry.add<CachedAttentionNode<Half>>("CachedAttention16");
     registry.add<BeamAttentionNode<Half>>("BeamAttention16");
+    registry.add<BeamAttentionNode<Half, true>>("BeamAttentionMean16");
     registry.add<SplitHeadsNode<Half>>("SplitHeads16");
   }
 }

@@ -164,6 +164,14 @@ void attend(const Attention<Number>& a, const Visible& visible, std::size_t sent
   }
   contexts<Queries>(a, visible, weights, factors, a.value + plane, a.key + next,
                     a.context + (query * a.heads + head) * a.size);
+  if (a.weights == nullptr) return;
+  auto* normalized = a.weights + ((sentence * a.heads + head) * a.queries + begin) * a.positions;
+  std::fill_n(normalized, Queries * a.positions, 0.0F);
+  for (int row = 0; row < Queries; ++row, normalized += a.positions) {
+    for (std::size_t i = 0; i < visible.count; ++i) {
+      normalized[visible.positions[i]] = weights[row * visible.width + i] * factors[row];
+    }
+  }
 }
 
 template <class Number>
@@ -175,6 +183,10 @@ void attend_heads(const Attention<Number>& a, std::size_t sentence, std::size_t 
     for (auto query = sentence * a.queries; query < (sentence + 1) * a.queries; ++query) {
       std::fill(a.context + query * width + begin * a.size,
                 a.context + query * width + end * a.size, 0.0F);
+    }
+    if (a.weights != nullptr) {
+      const auto plane = a.queries * a.positions;
+      std::fill_n(a.weights + (sentence * a.heads + begin) * plane, (end - begin) * plane, 0.0F);
     }
     return;
   }

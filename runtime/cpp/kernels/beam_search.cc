@@ -308,8 +308,10 @@ void cut_off(const Selection& s, std::size_t n) {
   }
 }
 
-const float* position_of(const Embedding& e, std::size_t n) {
-  return e.position_table + static_cast<std::size_t>(e.positions[n]) * e.columns;
+const float* position_of(const Embedding& e, std::size_t row) {
+  const auto position =
+      e.positions == nullptr ? row % e.beams : static_cast<std::size_t>(e.positions[row / e.beams]);
+  return e.position_table + position * e.columns;
 }
 
 }  // namespace
@@ -317,7 +319,7 @@ const float* position_of(const Embedding& e, std::size_t n) {
 void embed(const Embedding& e, const float* table, float* y) {
   for (std::size_t row = 0; row < e.sentences * e.beams; ++row, y += e.columns) {
     const auto* x = table + static_cast<std::size_t>(e.tokens[row]) * e.columns;
-    const auto* position = position_of(e, row / e.beams);
+    const auto* position = position_of(e, row);
     for (std::size_t i = 0; i < e.columns; ++i) y[i] = x[i] * e.factor + position[i];
   }
 }
@@ -326,7 +328,7 @@ void embed8(const Embedding& e, const std::int8_t* table, const float* scales, f
   for (std::size_t row = 0; row < e.sentences * e.beams; ++row, y += e.columns) {
     const auto token = static_cast<std::size_t>(e.tokens[row]);
     const auto* x = table + token * e.columns;
-    const auto* position = position_of(e, row / e.beams);
+    const auto* position = position_of(e, row);
     const float scale = scales[token];
     for (std::size_t i = 0; i < e.columns; ++i) {
       y[i] = static_cast<float>(x[i]) * scale * e.factor + position[i];

@@ -9,11 +9,12 @@
 
 namespace translate_trt {
 
-// Embedding lookup: table rows of the beams' tokens times a factor, plus the position embedding.
+// Embedding lookup: table rows of the beams' or the source tokens times a factor, plus the position
+// embedding.
 struct Embedding {
-  std::size_t sentences, beams, columns;  // N, K, d_model
+  std::size_t sentences, beams, columns;  // N, K or S, d_model
   const std::int64_t* tokens;             // [N, K]
-  const std::int64_t* positions;          // [N]
+  const std::int64_t* positions;          // [N], of all beams; or null: 0, ..., S - 1
   const float* position_table;            // [..., columns]
   float factor;
 };

@@ -146,6 +146,8 @@ struct Attention {
   const float* bias;      // [N, bias_rows, positions]; values below -1e8 mask
   std::size_t bias_rows;  // number of queries, or 1 shared by all
   float* context;         // [N, queries, H * D]
+  // [N, H, queries, positions], receives the normalized weights, 0 at masked positions; or null.
+  float* weights = nullptr;
 };
 
 // The kernels for one instruction set. Operators whose kernel is null are not registered, and ONNX
@@ -180,8 +182,9 @@ struct Kernels {
   void (*attention16)(const Attention<Half>&, Executor&) = nullptr;
   // Rounds to nearest; clamps to the largest finite value.
   void (*to_half)(const float* x, std::size_t count, Half* y) = nullptr;
+  // residual: added to x, or null. sum: receives that sum, or null.
   void (*add_norm)(const float* x, const float* residual, std::size_t rows, std::size_t columns,
-                   const Norm&, float* y, Executor&) = nullptr;
+                   const Norm&, float* sum, float* y, Executor&) = nullptr;
   // A recurrent unit (SSRU): next = f * state + (1 - f) * x and y = max(next, 0), where
   // f = 1 / (1 + e^-g). gates: [rows, 2 * columns], g and beside it x; others: [rows, columns].
   void (*recurrent_unit)(const float* gates, const float* state, std::size_t rows,
@@ -195,8 +198,9 @@ const Kernels& host_kernels();
 // -D TRANSLATE_TRT_PLAIN=ON registers it on any CPU.
 extern const Kernels plain;
 
-// No kernels: only the operators of beam_search.h are registered. ONNX Runtime runs the bodies of
-// the others, with matmuls that are many times faster than those of `plain` (docs/kernels.md).
+// No kernels: only portable operators are registered (search_operators.cc, source_operators.cc).
+// ONNX Runtime runs the bodies of the others, with matmuls that are many times faster than those of
+// `plain` (docs/kernels.md).
 extern const Kernels portable;
 #ifdef TRANSLATE_TRT_NEON
 extern const Kernels neon_dotprod;

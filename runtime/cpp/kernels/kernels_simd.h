@@ -24,7 +24,8 @@ void shortlist_candidates8(const Shortlists&, const std::int8_t*, const float*, 
 void attention(const Attention<float>&, Executor&);
 void attention16(const Attention<Half>&, Executor&);
 void to_half(const float*, std::size_t, Half*);
-void add_norm(const float*, const float*, std::size_t, std::size_t, const Norm&, float*, Executor&);
+void add_norm(const float*, const float*, std::size_t, std::size_t, const Norm&, float*, float*,
+              Executor&);
 void recurrent_unit(const float*, const float*, std::size_t, std::size_t, float*, float*,
                     Executor&);
 

@@ -110,14 +110,16 @@ void linear8(const GemmKernel& best, const Linear8& linear, const float* input, 
 }
 
 void add_norm(const float* x, const float* residual, std::size_t rows, std::size_t columns,
-              const Norm& norm, float* y, Executor& executor) {
+              const Norm& norm, float* sum, float* y, Executor& executor) {
+  auto* sums = sum == nullptr ? y : sum;
   for_rows(rows, executor, [&](std::size_t row) {
     const auto begin = row * columns;
-    for (std::size_t i = 0; i < columns; i += kLanes) {
+    for (std::size_t i = 0; i < columns && residual != nullptr; i += kLanes) {
       const auto lanes = first_lanes(columns - i);
-      store(y + begin + i, load(x + begin + i, lanes) + load(residual + begin + i, lanes), lanes);
+      store(sums + begin + i, load(x + begin + i, lanes) + load(residual + begin + i, lanes),
+            lanes);
     }
-    normalize(y + begin, columns, norm, y + begin);
+    normalize((residual == nullptr ? x : sums) + begin, columns, norm, y + begin);
   });
 }
 

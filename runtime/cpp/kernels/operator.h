@@ -200,6 +200,19 @@ class NodeInfo {
   const Declaration& declaration_;
 };
 
+struct NoVariant {};
+
+// Base of nodes that need neither the processor's kernels nor attributes.
+class PortableNode {
+ public:
+  using Variant = NoVariant;
+  PortableNode(const Kernels&, const Variant&, const NodeInfo&) {}
+};
+
+inline bool within(const std::int64_t* values, std::size_t count, std::int64_t end) {
+  return std::all_of(values, values + count, [=](auto v) { return v >= 0 && v < end; });
+}
+
 // The kernel of one node. It is called at every step, by several threads at once.
 class NodeKernel {
  public:
@@ -260,8 +273,6 @@ class OperatorOf final : public Operator {
   const Variant variant_;
 };
 
-struct NoVariant {};
-
 // The operators that have kernels on this processor.
 class Registry {
  public:
@@ -282,6 +293,7 @@ class Registry {
 
 void add_attention_operators(Registry& registry);  // attention_operators.cc
 void add_search_operators(Registry& registry);     // search_operators.cc
+void add_source_operators(Registry& registry);     // source_operators.cc
 
 // The operators of this processor; never deleted, since sessions may live until the process ends.
 const Registry& host_operators();

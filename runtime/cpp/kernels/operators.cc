@@ -386,20 +386,28 @@ class ShortlistNode {
   std::vector<std::int32_t> row_sums_;
 };
 
-class AddNormNode {
+// LayerNormalization; with `kAdded`, of a residual sum, which is the first output with `kKept`.
+template <bool kAdded, bool kKept = false>
+class NormNode {
  public:
   using Variant = NoVariant;
 
-  AddNormNode(const Kernels& kernels, const Variant&, const NodeInfo& info)
+  NormNode(const Kernels& kernels, const Variant&, const NodeInfo& info)
       : kernels_(kernels), epsilon_(info.number("epsilon")) {}
 
   void run(OperatorContext& context) const {
     const auto shape = context.shape(0);
-    require(context.shape(1) == shape, "the residual and the input must have the same shape");
-    const Norm norm{context.input<float>(2), context.input<float>(3), epsilon_};
-    kernels_.add_norm(
-        context.input<float>(0), context.input<float>(1), element_count(shape, 0, shape.size() - 1),
-        static_cast<std::size_t>(shape.back()), norm, context.output<float>(0, shape), context);
+    require(!kAdded || context.shape(1) == shape,
+            "the residual and the input must have the same shape");
+    const Shape row = {shape.back()};
+    require(context.shape(1 + kAdded) == row && context.shape(2 + kAdded) == row,
+            "gamma and beta must have the shape of a row");
+    const Norm norm{context.input<float>(1 + kAdded), context.input<float>(2 + kAdded), epsilon_};
+    kernels_.add_norm(context.input<float>(0), kAdded ? context.input<float>(1) : nullptr,
+                      element_count(shape, 0, shape.size() - 1),
+                      static_cast<std::size_t>(shape.back()), norm,
+                      kKept ? context.output<float>(0, shape) : nullptr,
+                      context.output<float>(kKept, shape), context);
   }
 
  private:
@@ -477,10 +485,15 @@ const Registry& host_operators() {
     const auto& kernels = host_kernels();
     auto* result = new Registry(kernels);
     add_search_operators(*result);
+    add_source_operators(*result);
     if (kernels.linear != nullptr) add_linear_operators(*result);
     if (kernels.linear8 != nullptr) add_linear8_operators(*result);
     add_candidates_operators(*result);
-    if (kernels.add_norm != nullptr) result->add<AddNormNode>("AddNorm");
+    if (kernels.add_norm != nullptr) {
+      result->add<NormNode<false>>("Norm");
+      result->add<NormNode<true>>("AddNorm");
+      result->add<NormNode<true, true>>("AddAndNorm");
+    }
     if (kernels.recurrent_unit != nullptr) result->add<RecurrentUnitNode>("RecurrentUnit");
     add_attention_operators(*result);
     return result;

@@ -133,13 +133,16 @@ void finish_row(const Epilogue& epilogue, std::size_t row, std::size_t outputs, 
 }
 
 void add_norm(const float* x, const float* residual, std::size_t rows, std::size_t columns,
-              const Norm& norm, float* y, Executor& executor) {
+              const Norm& norm, float* sum, float* y, Executor& executor) {
   constexpr std::size_t kRowsOfTask = 16;
+  auto* sums = sum == nullptr ? y : sum;
   parallel_for(executor, (rows + kRowsOfTask - 1) / kRowsOfTask, [&](std::size_t task) {
     for (auto row = task * kRowsOfTask; row < std::min(rows, (task + 1) * kRowsOfTask); ++row) {
       const auto begin = row * columns;
-      for (auto i = begin; i < begin + columns; ++i) y[i] = x[i] + residual[i];
-      normalize(y + begin, columns, norm, y + begin);
+      for (auto i = begin; i < begin + columns && residual != nullptr; ++i) {
+        sums[i] = x[i] + residual[i];
+      }
+      normalize((residual == nullptr ? x : sums) + begin, columns, norm, y + begin);
     }
   });
 }
@@ -476,6 +479,12 @@ void attend(const Attention<Number>& a, const SeenSlots& seen, std::size_t sente
   }
   for (std::size_t row = 0; row < end - begin; ++row) {
     for (std::size_t d = 0; d < a.size; ++d) context[row * width + d] *= factors[row];
+    if (a.weights == nullptr) continue;
+    auto* here = a.weights + ((sentence * a.heads + head) * a.queries + begin + row) * a.positions;
+    std::fill_n(here, a.positions, 0.0F);
+    for (std::size_t i = 0; i < seen.count; ++i) {
+      here[seen.slots[i]] = weights[row * seen.count + i] * factors[row];
+    }
   }
 }
 
@@ -499,6 +508,9 @@ void attend_sentences(const Attention<Number>& a, Executor& executor) {
         for (auto query = begin; query < end; ++query) {  // an idle row
           const auto row = sentence * a.queries + query;
           std::fill_n(a.context + (row * a.heads + head) * a.size, a.size, 0.0F);
+          if (a.weights == nullptr) continue;
+          const auto weight_row = (sentence * a.heads + head) * a.queries + query;
+          std::fill_n(a.weights + weight_row * a.positions, a.positions, 0.0F);
         }
       }
     }

@@ -7,6 +7,26 @@
 
 namespace translate_trt {
 
+struct SourceBiasInputs {
+  static constexpr Port<std::int64_t> source_ids{0};
+  static constexpr Port<std::int64_t> source_lengths{1};
+};
+
+struct SourceBiasOutputs {
+  static constexpr Port<float> bias{0};
+};
+
+struct SourceShortlistInputs {
+  static constexpr Port<std::int64_t> source_ids{0};
+  static constexpr Port<std::int64_t> source_lengths{1};
+  static constexpr Port<std::int32_t> frequent{2};
+  static constexpr Port<std::int32_t> translations{3};
+};
+
+struct SourceShortlistOutputs {
+  static constexpr Port<std::int64_t> shortlist{0};
+};
+
 struct ForcedColumnsInputs {
   static constexpr Port<std::int64_t> forced_tokens{0};
   static constexpr Port<std::int64_t> tokens{1};

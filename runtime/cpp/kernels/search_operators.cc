@@ -1,4 +1,4 @@
-// Operators of the embedding, the beam search and the cache slots, for every processor.
+// Operators of the beam search and the cache slots, for every processor.
 
 #include <algorithm>
 
@@ -8,58 +8,6 @@
 
 namespace translate_trt {
 namespace {
-
-bool within(const std::int64_t* values, std::size_t count, std::int64_t end) {
-  return std::all_of(values, values + count, [=](auto v) { return v >= 0 && v < end; });
-}
-
-// Base of nodes that need neither the processor's kernels nor attributes.
-class PortableNode {
- public:
-  using Variant = NoVariant;
-  PortableNode(const Kernels&, const Variant&, const NodeInfo&) {}
-};
-
-template <bool kEightBits>
-class EmbedNode {
- public:
-  using Variant = NoVariant;
-  EmbedNode(const Kernels&, const Variant&, const NodeInfo& info)
-      : factor_(info.number("factor")) {}
-
-  void run(OperatorContext& context) const {
-    constexpr std::size_t kPositions = kEightBits ? 2 : 1;  // index of the position table
-    const auto table = context.shape(0), positions = context.shape(kPositions);
-    const auto tokens = context.shape(kPositions + 1);
-    require(table.size() == 2 && positions.size() == 2 && tokens.size() == 2 &&
-                positions[1] == table[1] && context.shape(kPositions + 2) == Shape{tokens[0]},
-            "the shapes of tables, tokens and positions do not match");
-    const Embedding embedding{
-        element_count(tokens, 0, 1),
-        element_count(tokens, 1, 2),
-        element_count(table, 1, 2),
-        context.input<std::int64_t>(kPositions + 1),
-        context.input<std::int64_t>(kPositions + 2),
-        context.input<float>(kPositions),
-        factor_,
-    };
-    require(within(embedding.tokens, element_count(tokens, 0, 2), table[0]),
-            "a token is out of range");
-    require(within(embedding.positions, embedding.sentences, positions[0]),
-            "a position is out of range");
-    auto* y = context.output<float>(0, {tokens[0], tokens[1], table[1]});
-    if constexpr (kEightBits) {
-      require(context.shape(1) == Shape{table[0], 1},
-              "there must be a scale for each row of the table");
-      embed8(embedding, context.input<std::int8_t>(0), context.input<float>(1), y);
-    } else {
-      embed(embedding, context.input<float>(0), y);
-    }
-  }
-
- private:
-  const float factor_;
-};
 
 class ForcedColumnsNode : public PortableNode {
  public:
@@ -214,8 +162,6 @@ class FollowParentsNode : public PortableNode {
 }  // namespace
 
 void add_search_operators(Registry& registry) {
-  registry.add<EmbedNode<false>>("Embed");
-  registry.add<EmbedNode<true>>("Embed8");
   registry.add<ForcedColumnsNode>("ForcedColumns");
   registry.add<SelectBeamsNode>("SelectBeams");
   registry.add<ExtendAncestryNode>("ExtendAncestry");

@@ -82,27 +82,35 @@ class Case {
     }
   }
 
+  // The context and, if wanted, the weights.
   std::vector<float> run(TestExecutor& executor,
-                         void (*attend)(const Attention<Number>&, Executor&)) const {
-    std::vector<float> context(size_.sentences * size_.queries * hidden_size_, 12345);
+                         void (*attend)(const Attention<Number>&, Executor&), bool weights) const {
+    std::vector<float> found(context_count() + (weights ? weight_count() : 0), 12345);
     attend({size_.sentences, size_.queries, size_.heads, size_.positions, size_.size, query_.data(),
             query_stride_, keys_.data(), values_.data(), size_.positions * hidden_size_,
-            size_.positions * size_.size, size_.size, bias_.data(), bias_rows_, context.data()},
+            size_.positions * size_.size, size_.size, bias_.data(), bias_rows_, found.data(),
+            weights ? found.data() + context_count() : nullptr},
            executor);
-    return context;
+    return found;
   }
 
+  // The context and the weights.
   std::vector<float> expected() const {
-    std::vector<float> context(size_.sentences * size_.queries * hidden_size_);
+    std::vector<float> found(context_count() + weight_count());
     for (std::size_t n = 0; n < size_.sentences; ++n) {
       for (std::size_t q = 0; q < size_.queries; ++q) {
-        for (std::size_t h = 0; h < size_.heads; ++h) attend(n, q, h, context);
+        for (std::size_t h = 0; h < size_.heads; ++h) attend(n, q, h, found);
       }
     }
-    return context;
+    return found;
   }
 
  private:
+  std::size_t context_count() const { return size_.sentences * size_.queries * hidden_size_; }
+  std::size_t weight_count() const {
+    return size_.sentences * size_.heads * size_.queries * size_.positions;
+  }
+
   static float not_a_number(float) { return std::numeric_limits<float>::quiet_NaN(); }
   static Half not_a_number(Half) { return 0x7E00; }
 
@@ -118,7 +126,7 @@ class Case {
   }
 
   // One query and head, in double precision.
-  void attend(std::size_t n, std::size_t q, std::size_t h, std::vector<float>& context) const {
+  void attend(std::size_t n, std::size_t q, std::size_t h, std::vector<float>& found) const {
     const auto* query = query_.data() + (n * size_.queries + q) * query_stride_ + h * size_.size;
     std::vector<double> scores(size_.positions, -INFINITY), sums(size_.size);
     double most = -INFINITY, total = 0;
@@ -139,8 +147,13 @@ class Case {
       }
     }
     for (std::size_t d = 0; d < size_.size; ++d) {
-      context[(n * size_.queries + q) * hidden_size_ + h * size_.size + d] =
+      found[(n * size_.queries + q) * hidden_size_ + h * size_.size + d] =
           total == 0 ? 0 : static_cast<float>(sums[d] / total);
+    }
+    const auto row = (n * size_.heads + h) * size_.queries + q;
+    for (std::size_t position = 0; position < size_.positions && total > 0; ++position) {
+      found[context_count() + row * size_.positions + position] =
+          static_cast<float>(std::exp(scores[position] - most) / total);
     }
   }
 
@@ -162,8 +175,11 @@ void test_attention(const std::string& name,
     Numbers numbers;
     for (const auto& size : kSizes) {
       const Case<Number> one(size, kernels, numbers);
-      check_close(way + name + ", " + size.text(), one.run(executor, kernels.*attend),
-                  one.expected(), 2e-6, 2e-6);
+      auto found = one.run(executor, kernels.*attend, true);
+      check_close(way + name + ", " + size.text(), found, one.expected(), 2e-6, 2e-6);
+      const auto context = one.run(executor, kernels.*attend, false);
+      found.resize(context.size());
+      check_same(way + name + " without weights, " + size.text(), context, found);
     }
   });
 }

@@ -17,11 +17,21 @@ void test_add_norm() {
         const auto x = numbers.floats(count, 3), residual = numbers.floats(count, 3);
         const auto gamma = numbers.floats(columns), beta = numbers.floats(columns);
         const Norm norm{gamma.data(), beta.data(), 1e-5F};
-        std::vector<float> y(count), sums(count);
+        std::vector<float> y(count), kept(count), same(count), sums(count);
         for (std::size_t i = 0; i < count; ++i) sums[i] = x[i] + residual[i];
-        kernels.add_norm(x.data(), residual.data(), rows, columns, norm, y.data(), executor);
-        check_close(way + "add_norm " + std::to_string(rows) + " x " + std::to_string(columns), y,
-                    normalized(sums, norm, columns), 1e-5, 1e-5);
+        const auto run = [&](const std::vector<float>& rows_of, const float* added, float* sum,
+                             std::vector<float>& out) {
+          kernels.add_norm(rows_of.data(), added, rows, columns, norm, sum, out.data(), executor);
+        };
+        run(x, residual.data(), nullptr, y);
+        const auto what =
+            way + "add_norm " + std::to_string(rows) + " x " + std::to_string(columns);
+        check_close(what, y, normalized(sums, norm, columns), 1e-5, 1e-5);
+        run(x, residual.data(), kept.data(), same);
+        check_same(what + ", sum", kept, sums);
+        check_same(what + " and sum", same, y);
+        run(sums, nullptr, nullptr, same);
+        check_same(what + " without a residual", same, y);
       }
     }
   });
@@ -65,7 +75,7 @@ void test_a_row_without_variance() {
     const auto gamma = numbers.floats(kColumns), beta = numbers.floats(kColumns);
     const Norm norm{gamma.data(), beta.data(), 1e-5F};
     std::vector<float> y(kColumns);
-    kernels.add_norm(x.data(), residual.data(), 1, kColumns, norm, y.data(), executor);
+    kernels.add_norm(x.data(), residual.data(), 1, kColumns, norm, nullptr, y.data(), executor);
     check_same(way + "a row without variance", y, beta);
   });
 }

@@ -20,23 +20,31 @@ void test_embed() {
   const auto tokens = numbers.integers(kSentences * kBeams, kTokens);
   const auto positions = numbers.integers(kSentences, kPositions);
   const float factor = std::sqrt(19.0F);
-  const Embedding embedding{
-      kSentences, kBeams, kColumns, tokens.data(), positions.data(), position_table.data(), factor};
   const auto count = kSentences * kBeams * kColumns;
   std::vector<float> y(count), y8(count), right(count), right8(count);
-  for (std::size_t i = 0; i < count; ++i) {
-    const auto row = i / kColumns, column = i % kColumns;
-    const auto token = static_cast<std::size_t>(tokens[row]);
-    const auto at = token * kColumns + column;
-    const float position =
-        position_table[static_cast<std::size_t>(positions[row / kBeams]) * kColumns + column];
-    right[i] = table[at] * factor + position;
-    right8[i] = static_cast<float>(bytes[at]) * scales[token] * factor + position;
+  for (const bool source : {false, true}) {
+    const Embedding embedding{kSentences,
+                              kBeams,
+                              kColumns,
+                              tokens.data(),
+                              source ? nullptr : positions.data(),
+                              position_table.data(),
+                              factor};
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto row = i / kColumns, column = i % kColumns;
+      const auto token = static_cast<std::size_t>(tokens[row]);
+      const auto at = token * kColumns + column;
+      const auto position =
+          source ? row % kBeams : static_cast<std::size_t>(positions[row / kBeams]);
+      const float added = position_table[position * kColumns + column];
+      right[i] = table[at] * factor + added;
+      right8[i] = static_cast<float>(bytes[at]) * scales[token] * factor + added;
+    }
+    embed(embedding, table.data(), y.data());
+    check_same("embed", y, right);
+    embed8(embedding, bytes.data(), scales.data(), y8.data());
+    check_same("embed8", y8, right8);
   }
-  embed(embedding, table.data(), y.data());
-  check_same("embed", y, right);
-  embed8(embedding, bytes.data(), scales.data(), y8.data());
-  check_same("embed8", y8, right8);
 }
 
 void test_ancestry() {

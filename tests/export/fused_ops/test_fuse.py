@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import onnx
@@ -188,7 +190,7 @@ NEAR_MISSES: dict[str, tuple[list[NodeProto], str, Counter[str]]] = {
     ),
     "there are two norms": (
         [*EPILOGUES["AddNorm"], node("LayerNormalization", "sum beta gamma", "z", axis=-1)],
-        "Add", Counter(LayerNormalization=2, Neg=1),
+        "Add", Counter(Norm=2, Neg=1),
     ),
     "the matmul is read twice": (
         [node("Add", "matmul b", "y"), node("Neg", "matmul", "z")], "",
@@ -235,7 +237,7 @@ def test_values_that_are_read_elsewhere_are_not_fused(case: str, int8: bool) -> 
             value = model.graph.initializers[constant]
             value.const_value = ir.tensor(weights(5, 32), name=constant)
             value.shape = ir.Shape([5, 32])
-    assert assert_same_bits(model, 1) == Counter({name: 1}) + left
+    assert assert_same_bits(model, 1 + left["Norm"]) == Counter({name: 1}) + left
 
 
 @pytest.mark.parametrize("int8", [True, False])
@@ -452,7 +454,10 @@ def test_caches_in_another_order_or_in_other_places_are_left_alone() -> None:
     assert_left_alone(FuseOps(), cached(made=False), where, given=SLOTS)
 
 
-def over_source(bias: Axes, key: Axes) -> ir.Model:
+def over_source(
+    bias: Axes, key: Axes, mean: str = "", heads: Sequence[int] = (), axis: int = 1
+) -> ir.Model:
+    """Attention over the source and, of these keys, the mean weights over an axis of some heads."""
     repeated = bias[2] == 1
     nodes = [
         node("Shape", "q", "beams", start=1, end=2),
@@ -462,7 +467,21 @@ def over_source(bias: Axes, key: Axes) -> ir.Model:
     nodes.append(node("MultiHeadAttention", attention, "y", num_heads=HEADS, scale=1.0))
     constants = {"ones": np.array([1, 1]), "one": np.array([1])} if repeated else {}
     inputs: dict[str, Axes] = {"q": ["N", "K", WIDTH], "k": key, "v": key, "bias": bias}
-    return build(nodes, inputs, {"y": ["N", "K", WIDTH]}, constants, DYNAMIC_OPSET)
+    outputs: dict[str, Axes] = {"y": ["N", "K", WIDTH]}
+    if mean:
+        outputs["z"] = [None, None, None]
+        constants |= {"shape": np.array([0, 0, HEADS, SIZE]), "axis": np.array([axis]),
+                      "heads": np.array(heads)}  # fmt: skip
+        nodes += [
+            node("Reshape", "q shape", "by_head"),
+            node("Transpose", "by_head", "queries", perm=[0, 2, 1, 3]),
+            node("Transpose", mean, "columns", perm=[0, 1, 3, 2]),
+            node("MatMul", "queries columns", "scores"), node("Add", "scores bias", "masked"),
+            node("Softmax", "masked", "weights", axis=-1),
+            *([node("Gather", "weights heads", "some", axis=1)] if heads else []),
+            node("ReduceMean", f"{'some' if heads else 'weights'} axis", "z", keepdims=0),
+        ]  # fmt: skip
+    return build(nodes, inputs, outputs, constants, DYNAMIC_OPSET)
 
 
 def test_attention_over_the_source() -> None:
@@ -477,9 +496,31 @@ def test_attention_over_the_source() -> None:
     assert_left_alone(FuseOps(), over_source(["N", 1, 1, "S"], ["N", "S", WIDTH]), reason)
 
 
-def halves_over_source(*kept: str) -> ir.Model:
+@pytest.mark.parametrize("heads", [(), (3, 1)])
+@pytest.mark.parametrize("half", [False, True])
+def test_attention_over_the_source_and_its_mean(half: bool, heads: tuple[int, ...]) -> None:
+    model = (
+        halves_over_source("k", "v", mean="k", heads=heads)
+        if half
+        else over_source(["N", 1, 1, "S"], ["N", HEADS, "S", SIZE], "k", heads)
+    )
+    assert assert_same_bits(model, 2) == {f"BeamAttentionMean{'16' if half else ''}": 1}
+    (one,) = fused(model)
+    assert one.attributes["averaged"].as_ints() == (heads or (0, 1, 2, 3))
+    assert [x.name for x in one.outputs] == ["y", "z"]
+
+
+@pytest.mark.parametrize(("mean", "axis"), [("v", 1), ("k", 2)])
+def test_other_means_are_left_alone(mean: str, axis: int) -> None:
+    model = over_source(["N", 1, 1, "S"], ["N", HEADS, "S", SIZE], mean, axis=axis)
+    reasons = ["no fused attention has these weights"] if mean == "v" else []
+    left = assert_rewrites(FuseOps(), model, 1, reasons)
+    assert left["BeamAttention"] == left["ReduceMean"] == 1
+
+
+def halves_over_source(*kept: str, **changes: Any) -> ir.Model:
     """Attention over the source, with keys, values or both in FP16."""
-    model = over_source(["N", 1, 1, "S"], ["N", HEADS, "S", SIZE])
+    model = over_source(["N", 1, 1, "S"], ["N", HEADS, "S", SIZE], **changes)
     for value in model.graph.inputs:
         if value.name in kept:
             value.name = f"cross_{value.name}"
@@ -588,18 +629,18 @@ def test_a_sum_and_its_norm() -> None:
     assert "com.microsoft" not in function("AddNorm", DYNAMIC_OPSET).opset_imports
 
 
-def test_other_sums_are_left_alone() -> None:
-    one = FuseOps()
-    assert_left_alone(one, residual(node("Neg", "sum", "z")), "the sum is read elsewhere too")
+def test_other_sums_and_norms() -> None:
+    read = residual(node("Neg", "sum", "z"))
+    assert assert_same_bits(read, 1) == {"AddAndNorm": 1, "Neg": 1}
     model = residual()
     model.graph[0].outputs[0].name = "encoder.embedding"
     set_roles(model, RESIDUAL, {"encoder.embedding"})
-    assert_left_alone(one, model, "the sum is part of the residual stream")
-    reason = "the operands of the sum are not known to have the same axes"
-    assert_left_alone(one, residual(other=["T", 8]), reason)
+    assert assert_same_bits(model, 1) == {"AddAndNorm": 1}
+    assert [x.name for x in fused(model)[0].outputs] == ["encoder.embedding", "y"]
+    assert assert_same_bits(residual(other=["T", 8]), 1) == {"Add": 1, "Norm": 1}
     flat = build([node("LayerNormalization", "x gamma", "y", axis=-1)], {"x": ["N", 8]},
                  {"y": ["N", 8]}, {"gamma": weights(8)}, DYNAMIC_OPSET)  # fmt: skip
-    assert_left_alone(one, flat)
+    assert_left_alone(FuseOps(), flat)
 
 
 # ---- embedding ----
@@ -611,18 +652,35 @@ def embedded(
     axis: int = 1,
     table: str = "table",
     scaled: str | None = None,
+    source: str = "",
 ) -> ir.Model:
-    """Rows of a table at tokens plus the position of their sentence; scaled: operands of a Mul."""
+    """Rows of a table at tokens plus their positions.
+
+    Args:
+        more: further nodes.
+        int8: whether the table is in 8 bits.
+        axis: that positions of sentences get.
+        table: name of the table.
+        scaled: operands of a Mul.
+        source: what has as many columns as there are positions; "" for positions of sentences.
+    """
     found = "found" if scaled else "rows"
+    positions = [
+        node("Shape", source, "size", start=1, end=2),
+        node("Slice", "position_table zero size zero axis", "place_row"),
+    ] if source else [
+        node("Gather", "position_table positions", "place", axis=0),
+        node("Unsqueeze", "place axis", "place_row"),
+    ]  # fmt: skip
     nodes = [
         node("Gather", f"{table} tokens", found, axis=0),
-        *([node("Mul", scaled, "rows")] if scaled else []),
-        node("Gather", "position_table positions", "place", axis=0),
-        node("Unsqueeze", "place axis", "place_row"), node("Add", "rows place_row", "y"), *more,
+        *([node("Mul", scaled, "rows")] if scaled else []), *positions,
+        node("Add", "rows place_row", "y"), *more,
     ]  # fmt: skip
     inputs: dict[str, Axes] = {"tokens": ["N", "K"], "positions": ["N"], "x": ["N", 8],
-                               "given": [11, 8]}  # fmt: skip
+                               "given": [11, 8], "others": ["N", "K"]}  # fmt: skip
     constants = {"table": weights(11, 8), "w": weights(8, 8), "axis": np.array([axis]),
+                 "zero": np.array([0]),
                  "position_table": weights(7, 8, seed=1), "vector": weights(8),
                  "c": np.array(0.5, np.float32)}  # fmt: skip
     rows: Axes = (None, None, 8)
@@ -642,14 +700,17 @@ def embedded(
 
 @pytest.mark.parametrize("int8", [False, True])
 @pytest.mark.parametrize("operands", [None, "found c", "c found"])
-def test_an_embedding_and_its_factor(operands: str | None, int8: bool) -> None:
-    model = embedded(int8=int8, scaled=operands)
-    counts = {"Embed8": 1, "Linear8": 1} if int8 else {"Embed": 1, "Neg": 1}
+@pytest.mark.parametrize("source", ["", "tokens"])
+def test_an_embedding_and_its_factor(source: str, operands: str | None, int8: bool) -> None:
+    model = embedded(int8=int8, scaled=operands, source=source)
+    name = "EmbedSource" if source else "Embed"
+    counts = {f"{name}8": 1, "Linear8": 1} if int8 else {name: 1, "Neg": 1}
     assert assert_same_bits(model, 1 + int8) == counts
     (one,) = (node for node in fused(model) if node.op_type.startswith("Embed"))
     assert one.attributes["factor"].value == (0.5 if operands else 1)
     tables = ["table_int8", "table_scale"] if int8 else ["table"]
-    assert [x.name for x in one.inputs] == [*tables, "position_table", "tokens", "positions"]
+    names = [*tables, "position_table", "tokens", *([] if source else ["positions"])]
+    assert [x.name for x in one.inputs] == names
 
 
 def test_another_embedding_is_left_alone() -> None:
@@ -658,6 +719,45 @@ def test_another_embedding_is_left_alone() -> None:
     assert_left_alone(one, embedded(axis=0), given={"positions": np.array([1])})
     assert_left_alone(one, embedded(table="given"))
     assert_left_alone(one, embedded(node("Neg", "place_row", "other")))
+    assert_left_alone(one, embedded(source="others"))
+
+
+# ---- the source ----
+
+
+def masked(hidden: int = 0, number: float = MASKED, ids: str = "source_ids") -> ir.Model:
+    """The bias that masks padding, and of each sentence as many tokens as are hidden."""
+    nodes = [
+        node("Shape", ids, "size", start=1, end=2), node("Squeeze", "size", "end"),
+        node("Range", "zero end one", "positions"),
+        *([node("Sub", "source_lengths hidden", "visible")] if hidden else []),
+        node("Unsqueeze", f"{'visible' if hidden else 'source_lengths'} axis", "ends"),
+        node("GreaterOrEqual", "positions ends", "padding"),
+        node("Where", "padding masked shown", "row"), node("Unsqueeze", "row axes", "bias"),
+    ]  # fmt: skip
+    inputs: dict[str, Axes] = {"source_ids": ["N", "S"], "source_lengths": ["N"],
+                               "others": ["N", "S"]}  # fmt: skip
+    constants = {
+        "zero": np.array(0), "one": np.array(1), "hidden": np.array(hidden), "axis": np.array([1]),
+        "axes": np.array([1, 2]), "masked": np.float32(number), "shown": np.float32(0),
+    }  # fmt: skip
+    return build(nodes, inputs, {"bias": ["N", 1, 1, "S"]}, constants, DYNAMIC_OPSET,
+                 dict.fromkeys(inputs, "int"))  # fmt: skip
+
+
+LENGTHS = {"source_lengths": np.array([3, 7])}
+
+
+@pytest.mark.parametrize("hidden", [0, 1])
+def test_the_bias_of_the_source(hidden: int) -> None:
+    model = masked(hidden)
+    assert assert_rewrites(FuseOps(), model, 1, given=LENGTHS) == {"SourceBias": 1}
+    assert fused(model)[0].attributes["hidden"].value == hidden
+
+
+def test_another_bias_is_left_alone() -> None:
+    for other in (masked(2), masked(number=-1e4), masked(ids="others")):
+        assert_left_alone(FuseOps(), other, given=LENGTHS)
 
 
 # ---- recurrent units ----

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import onnx_ir as ir
 import pytest
 from support.graphs import build, node
-from support.models import SHAPES
+from support.models import EVERYTHING_ELSE, SHAPES
+from support.shortlists import random_table
 from support.translations import assert_same, random_sources, share_of_same
 
 from translate_trt.export import compile as compile_module
@@ -23,6 +24,8 @@ from translate_trt.export.passes.base import Outcome, Pass
 from translate_trt.export.passes.expectations import Expected, ModelShape
 from translate_trt.export.passes.pipeline import Report, run_passes
 from translate_trt.export.targets import PASSES, TARGETS, Target
+from translate_trt.runtime.bundle.attention_heads import LAST_LAYER, AttentionHeads
+from translate_trt.runtime.bundle.contract import ShortlistForm
 from translate_trt.runtime.bundle.manifest import Limits
 from translate_trt.runtime.errors import OptionError, TranslateTrtError
 from translate_trt.runtime.options import SearchOptions
@@ -31,6 +34,7 @@ from translate_trt.train.checkpoint import Checkpoint
 from translate_trt.train.config import ModelConfig
 from translate_trt.train.model import Transformer
 from translate_trt.train.search import beam_search
+from translate_trt.train.shortlist.table import Shortlist
 
 pytestmark = pytest.mark.slow
 
@@ -131,8 +135,8 @@ def test_an_exception_of_a_library_is_reported_with_the_pass() -> None:
 
 SHAPE = ModelShape(
     encoder_layers=2, decoder_layers=2, cross_layers=2, self_attentions=2, ssrus=0,
-    post_norm=True, scaled_queries=True, scaled_embeddings=True, equal_heads=True,
-    attention=False, shortlist=False, static_caches=False,
+    post_norm=True, embedding_norm=False, scaled_queries=True, scaled_embeddings=True,
+    equal_heads=True, attention=False, shortlist=False, static_caches=False,
 )  # fmt: skip
 
 
@@ -215,20 +219,29 @@ def test_a_graph_that_is_traced_in_another_way_fails_the_export(
 
 
 class Compiled(NamedTuple):
-    """Reports and operators of a graph after all passes."""
+    """Reports and operators of a graph after all passes, and those that are not fused."""
 
     reports: list[Report]
     operators: Counter[str]
+    standard: set[str]
 
 
-def compiled(config: ModelConfig, target: str, attention: bool = False) -> dict[str, Compiled]:
-    layout = TARGETS[target].layout(beam_size=3, max_target_length=98)
+def compiled(
+    config: ModelConfig,
+    target: str,
+    attention: bool = False,
+    heads: AttentionHeads = LAST_LAYER,
+    shortlist: Shortlist | None = None,
+) -> dict[str, Compiled]:
+    form = None if shortlist is None else ShortlistForm(19, 4)
+    layout = TARGETS[target].layout(beam_size=3, max_target_length=98, shortlist=form)
     layout = dataclasses.replace(layout, cache_type="float32")  # as it is traced
     graphs = {}
     contract = ensemble_contract([config], attention, layout)
     traced = trace_graphs(
-        Transformer(config).eval(), Limits(48, 98), contract, TARGETS[target].opset
-    )
+        Transformer(config).eval(), Limits(48, 98), contract, TARGETS[target].opset, shortlist,
+        heads=heads,
+    )  # fmt: skip
     for role, model in traced.items():
         before = len(model.graph)
         shape = ModelShape.of(config, contract)
@@ -240,7 +253,8 @@ def compiled(config: ModelConfig, target: str, attention: bool = False) -> dict[
             counts.append(report.nodes_after)
         assert counts[-1] == len(model.graph)
         assert counts[-1] < before
-        graphs[role] = Compiled(reports, Counter(node.op_type for node in model.graph))
+        standard = {node.op_type for node in model.graph if not node.domain}
+        graphs[role] = Compiled(reports, Counter(node.op_type for node in model.graph), standard)
     return graphs
 
 
@@ -257,15 +271,16 @@ def test_each_pass_finds_all_there_is_in_a_model(
         matches = {report.name: report.matches for report in graphs[role].reports}
         assert matches[attention] == count
     reasons = [x for found in graphs.values() for one in found.reports for x in one.refused]
-    # In pre-norm models the first norms: they read an embedding sum with a second reader.
-    assert len(reasons) == (0 if norm == "post" else 2), reasons
+    assert not reasons
 
 
 # Embed, ForcedColumns, SelectBeams, ExtendAncestry and FollowAncestry.
 SEARCH = 5
 # Fused ops per encoder layer, in the encoder per decoder layer and besides, per decoder layer, in
 # the step besides. Candidates count twice, since they are TopLogits first.
-CALLS = (5, 2, 1, 2 + 6, 2 + SEARCH)
+CALLS = (5, 2, 3, 2 + 6, 2 + SEARCH)
+#: What may be left in a graph for a CPU.
+VIEWS = {"Unsqueeze", "Squeeze", "Shape"}
 
 
 # Attention weights are an output of the last cross-attention, which precedes all that the shapes
@@ -290,12 +305,11 @@ def test_kernels_are_called_wherever_they_can(
     config = dataclasses.replace(checkpoint.model, **SHAPES[shape])
     graphs = compiled(config, target, attention)
     layer, handed_on, encoder, decoder_layer, step = CALLS
-    unfused = 0  # sums after an SSRU before a pre-norm
     if config.is_recurrent:
-        # Five matmuls, one attention, the unit, the order of its state and, post-norm, a sum; no
-        # ancestry.
-        decoder_layer, step = 8 + (config.norm == "post"), step - 2
-        unfused = config.decoder_layers * (config.norm == "pre")
+        # Five matmuls, one attention, the unit, the order of its state and a sum; no ancestry.
+        decoder_layer, step = 9, step - 2
+    # The norm of the embedding follows no matmul.
+    first_norm = int(config.norm == "pre")
     calls = {
         role: sum(report.matches for report in one.reports if report.name == FuseOps.name)
         for role, one in graphs.items()
@@ -303,24 +317,42 @@ def test_kernels_are_called_wherever_they_can(
     assert calls == {
         "encoder": layer * config.encoder_layers
         + handed_on * config.distinct_decoder_layers
-        + encoder,
-        # The attention whose weights are an output is fused as well.
-        "step": decoder_layer * config.decoder_layers + step,
+        + encoder
+        + first_norm,
+        # The attention whose weights are an output is fused twice.
+        "step": decoder_layer * config.decoder_layers + step + first_norm + attention,
     }
     end = "AddAndNorm" if config.norm == "pre" else "AddNorm"
-    for role, sublayers, norms in (
-        ("encoder", 2 * config.encoder_layers, 0),
-        ("step", 3 * config.decoder_layers - unfused, unfused),
-    ):
+    for role, sublayers in (
+        ("encoder", 2 * config.encoder_layers), ("step", 3 * config.decoder_layers),
+    ):  # fmt: skip
         operators = graphs[role].operators
         assert sum(n for name, n in operators.items() if name.endswith(end)) == sublayers
-        # The norm of the embedding follows no matmul.
-        assert operators["LayerNormalization"] == (config.norm == "pre") + norms
-        left = {"MatMul", "Relu", "Gelu", "Sigmoid", "TopK", "TopLogits"} & operators.keys()
-        assert left == ({"MatMul"} if attention and role == "step" else set())
+        assert operators["Norm"] == first_norm
+        assert graphs[role].standard <= VIEWS
+        assert "TopLogits" not in operators
     candidates = "Candidates8" if target == "onnx-int8" else "VocabularyCandidates"
     bias = "Biased" if "output_bias" in SHAPES[shape] else ""
     assert graphs["step"].operators[f"{bias}{candidates}"] == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "target", "heads"),
+    [
+        (SHAPES["ssru"] | {"decoder_layers": 1}, "onnx-fp32-shortlist", LAST_LAYER),
+        (SHAPES["post"], "onnx-int8-shortlist", AttentionHeads(0, (1, 3))),
+        (EVERYTHING_ELSE, "onnx-fp32", AttentionHeads(-1, (2,))),
+    ],
+)
+def test_graphs_for_a_cpu_consist_of_fused_operators(
+    changes: dict[str, Any], target: str, heads: AttentionHeads, checkpoint: Checkpoint
+) -> None:
+    config = dataclasses.replace(checkpoint.model, **changes)
+    table = random_table(checkpoint) if TARGETS[target].shortlist else None
+    graphs = compiled(config, target, True, heads, table)
+    for role, one in graphs.items():
+        assert one.standard <= VIEWS, role
+    assert graphs["step"].operators["BeamAttentionMean"] == 1
 
 
 @pytest.mark.parametrize("name", PASSES)

@@ -12,11 +12,15 @@ from support.operators import Array, Session, softmax
 from translate_trt.runtime.bundle.contract import MASKED
 
 
+def weights(query: Array, key: Array, bias: Array) -> Array:
+    """query [N, K, H * D]; key [N, H, P, D]; bias broadcast to [N, H, K, P]."""
+    heads = query.reshape(*query.shape[:2], key.shape[1], -1).transpose(0, 2, 1, 3)
+    return softmax(heads @ key.transpose(0, 1, 3, 2) + bias)
+
+
 def attended(query: Array, key: Array, value: Array, bias: Array) -> Array:
-    """query [N, K, H * D]; key, value [N, H, P, D]; bias broadcast to [N, H, K, P]."""
-    n, k, _ = query.shape
-    heads = query.reshape(n, k, key.shape[1], -1).transpose(0, 2, 1, 3)
-    context = softmax(heads @ key.transpose(0, 1, 3, 2) + bias) @ value
+    """value [N, H, P, D]; the others as those of `weights`."""
+    context = weights(query, key, bias) @ value
     return context.transpose(0, 2, 1, 3).reshape(query.shape)
 
 
@@ -41,6 +45,14 @@ def test_attention_over_the_source(
     found = make_session(f"BeamAttention{end}", values, heads=h)()[0]
     expected = attended(query, key.astype(np.float32), value.astype(np.float32), bias)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    for averaged in ([*range(h)], [h - 1, 0]):
+        name = f"BeamAttentionMean{end}"
+        context, mean = make_session(name, values, 2, heads=h, averaged=averaged)()
+        np.testing.assert_array_equal(context, found)
+        expected = weights(query, key.astype(np.float32), bias)[:, averaged].mean(1)
+        np.testing.assert_allclose(mean, expected, rtol=1e-4, atol=1e-6)
+    with pytest.raises(Exception, match="head to average"):
+        make_session(name, values, 2, heads=h, averaged=[h])()
 
 
 @pytest.mark.parametrize(("n", "s", "h", "d"), [(1, 1, 8, 64), (1, 37, 8, 64), (5, 18, 3, 20)])
@@ -139,6 +151,6 @@ def test_idle_rows_give_zeros(make_session: Callable[..., Session]) -> None:
         "bias": np.array([0, MASKED], np.float32)[:, None, None, None] + np.zeros((2, 1, 1, 5),
                                                                                  np.float32),
     }  # fmt: skip
-    found = make_session("BeamAttention", values, heads=1)()[0]
-    np.testing.assert_allclose(found[0], 1, rtol=1e-6)
-    np.testing.assert_array_equal(found[1], 0)
+    for found in make_session("BeamAttentionMean", values, 2, heads=1, averaged=[0])():
+        np.testing.assert_allclose(found[0], 1 if found.shape[2] == 16 else 0.2, rtol=1e-6)
+        np.testing.assert_array_equal(found[1], 0)

@@ -253,6 +253,15 @@ def test_sum_and_normalization(make_session: Callable[..., Session]) -> None:
         x, residual = rng.standard_normal((2, rows, 1, columns), dtype=np.float32) * 3 + 1
         gamma, beta = rng.standard_normal((2, columns), dtype=np.float32)
         values = {"x": x, "r": residual, "g": gamma, "b": beta}
-        found = make_session("AddNorm", values, epsilon=1e-6)()[0]
+        (found,) = make_session("AddNorm", values, epsilon=1e-6)()
         expected = normalized(x + residual, gamma, beta, 1e-6)
         np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-5)
+        run = make_session("AddAndNorm", values, 2, epsilon=1e-6)
+        for one, other in zip(run(), (x + residual, found), strict=True):
+            np.testing.assert_array_equal(one, other)
+        alone = {"x": x + residual, "g": gamma, "b": beta}
+        (same,) = make_session("Norm", alone, epsilon=1e-6)()
+        np.testing.assert_array_equal(same, found)
+        for changed, message in (("r", "residual"), ("g", "gamma"), ("b", "beta")):
+            with pytest.raises(Exception, match=message):
+                run({changed: values[changed][..., 1:]})

@@ -1,0 +1,153 @@
+// Operators of embeddings, the source's padding and its shortlist, for every processor.
+
+#include <algorithm>
+
+#include "beam_search.h"
+#include "operator.h"
+#include "ports.h"
+
+namespace translate_trt {
+namespace {
+
+// Embeddings of the beams' tokens or, with `kSource`, of the source's.
+template <bool kEightBits, bool kSource>
+class EmbedNode {
+ public:
+  using Variant = NoVariant;
+  EmbedNode(const Kernels&, const Variant&, const NodeInfo& info)
+      : factor_(info.number("factor")) {}
+
+  void run(OperatorContext& context) const {
+    constexpr std::size_t kPositions = kEightBits ? 2 : 1;  // index of the position table
+    const auto table = context.shape(0), positions = context.shape(kPositions);
+    const auto tokens = context.shape(kPositions + 1);
+    require(table.size() == 2 && positions.size() == 2 && tokens.size() == 2 &&
+                positions[1] == table[1],
+            "the shapes of tables and tokens do not match");
+    const Embedding embedding{
+        element_count(tokens, 0, 1),
+        element_count(tokens, 1, 2),
+        element_count(table, 1, 2),
+        context.input<std::int64_t>(kPositions + 1),
+        kSource ? nullptr : context.input<std::int64_t>(kPositions + 2),
+        context.input<float>(kPositions),
+        factor_,
+    };
+    require(within(embedding.tokens, element_count(tokens, 0, 2), table[0]),
+            "a token is out of range");
+    if constexpr (kSource) {
+      require(tokens[1] <= positions[0], "there must be a position for each token");
+    } else {
+      require(context.shape(kPositions + 2) == Shape{tokens[0]},
+              "the shapes of tokens and positions do not match");
+      require(within(embedding.positions, embedding.sentences, positions[0]),
+              "a position is out of range");
+    }
+    auto* y = context.output<float>(0, {tokens[0], tokens[1], table[1]});
+    if constexpr (kEightBits) {
+      require(context.shape(1) == Shape{table[0], 1},
+              "there must be a scale for each row of the table");
+      embed8(embedding, context.input<std::int8_t>(0), context.input<float>(1), y);
+    } else {
+      embed(embedding, context.input<float>(0), y);
+    }
+  }
+
+ private:
+  const float factor_;
+};
+
+// Base of nodes that see the tokens of a sentence except for the last `hidden` ones.
+class SourceNode {
+ public:
+  using Variant = NoVariant;
+  SourceNode(const Kernels&, const Variant&, const NodeInfo& info)
+      : hidden_(info.integer("hidden")) {}
+
+ protected:
+  // Number of visible tokens of a sentence of this length, within the width of the batch.
+  std::size_t visible(std::int64_t length, std::int64_t width) const {
+    return static_cast<std::size_t>(std::clamp<std::int64_t>(length - hidden_, 0, width));
+  }
+
+ private:
+  const std::int64_t hidden_;
+};
+
+class SourceBiasNode : public SourceNode {
+ public:
+  using SourceNode::SourceNode;
+
+  void run(OperatorContext& context) const {
+    constexpr float kMasked = -1e9F;
+    const Sizes sizes = context.sizes();
+    const auto width = sizes.count('S');
+    const auto* lengths = context.input(SourceBiasInputs::source_lengths);
+    auto* bias = context.output(SourceBiasOutputs::bias, {sizes['N'], 1, 1, sizes['S']});
+    for (std::size_t n = 0; n < sizes.count('N'); ++n, bias += width) {
+      const auto seen = visible(lengths[n], sizes['S']);
+      std::fill_n(bias, seen, 0.0F);
+      std::fill_n(bias + seen, width - seen, kMasked);
+    }
+  }
+};
+
+class SourceShortlistNode : public SourceNode {
+ public:
+  using SourceNode::SourceNode;
+
+  void run(OperatorContext& context) const {
+    using In = SourceShortlistInputs;
+    const Sizes sizes = context.sizes();
+    const auto width = sizes.count('S'), choices = sizes.count('C');
+    const auto* ids = context.input(In::source_ids);
+    const auto* lengths = context.input(In::source_lengths);
+    const auto* frequent = context.input(In::frequent);
+    const auto* table = context.input(In::translations);
+    const auto* frequent_end = frequent + sizes.count('F');
+    require(within(ids, sizes.count('N') * width, sizes['V']), "a token is out of range");
+    require(std::is_sorted(frequent, frequent_end), "the frequent tokens must ascend");
+    const auto entries = sizes['F'] + sizes['S'] * sizes['C'];
+    auto* shortlist = context.output(SourceShortlistOutputs::shortlist, {sizes['N'], entries});
+    const auto one = [&](std::size_t n) {
+      const Workspace workspace(context.workspaces());
+      auto* const found = static_cast<std::int32_t*>(
+          workspace.arena.allocate(width * choices * sizeof(std::int32_t)));
+      auto* found_end = found;
+      const auto seen = visible(lengths[n], sizes['S']);
+      for (std::size_t s = 0; s < seen; ++s) {
+        const auto* row = table + static_cast<std::size_t>(ids[n * width + s]) * choices;
+        found_end =
+            std::copy_if(row, row + choices, found_end, [](auto token) { return token != kEmpty; });
+      }
+      std::sort(found, found_end);
+      auto* const list = shortlist + n * static_cast<std::size_t>(entries);
+      auto* const end = std::merge(frequent, frequent_end, found, found_end, list);
+      std::fill(end, list + entries, kEmpty);
+      // Backwards, so that a token is compared before it is replaced.
+      for (auto i = end - list - 1; i > 0; --i) {
+        if (list[i] == list[i - 1]) list[i] = kEmpty;
+      }
+    };
+    context.run(sizes.count('N'), {[](const void* closure, std::size_t n) {
+                                     (*static_cast<decltype(one)*>(closure))(n);
+                                   },
+                                   &one});
+  }
+
+ private:
+  static constexpr std::int32_t kEmpty = 0;
+};
+
+}  // namespace
+
+void add_source_operators(Registry& registry) {
+  registry.add<EmbedNode<false, false>>("Embed");
+  registry.add<EmbedNode<true, false>>("Embed8");
+  registry.add<EmbedNode<false, true>>("EmbedSource");
+  registry.add<EmbedNode<true, true>>("EmbedSource8");
+  registry.add<SourceBiasNode>("SourceBias");
+  registry.add<SourceShortlistNode>("SourceShortlist");
+}
+
+}  // namespace translate_trt
