@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "../kernels/plain.h"
 #include "kernel_check.h"
 
 namespace translate_trt {
@@ -99,7 +100,7 @@ std::vector<float> matmul(const std::vector<float>& x, const std::vector<float>&
     for (std::size_t o = 0; o < size.outputs; ++o) {
       float sum = 0;
       for (std::size_t i = 0; i < size.inputs; ++i) {
-        sum = std::fma(x[row * size.inputs + i], weights[i * size.outputs + o], sum);
+        sum = fused_multiply_add(x[row * size.inputs + i], weights[i * size.outputs + o], sum);
       }
       y[row * size.outputs + o] = sum;
     }
