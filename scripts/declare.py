@@ -15,7 +15,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from translate_trt.export.fused_ops.declarations import OPERATORS, FusedOp
+from translate_trt.export.fused_ops.declarations import OPERATORS
 from translate_trt.runtime.interface.search_options import (
     MAX_SUPPRESSED,
     MAX_TOP_K,

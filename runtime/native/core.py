@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from translate_trt.runtime import kernels
 from translate_trt.runtime.backends.device import Engines
 from translate_trt.runtime.confidence import Word
-from translate_trt.runtime.errors import BackendError
 from translate_trt.runtime.interface.search_options import OPTIONS, Option
 from translate_trt.runtime.line_names import LineNames
 from translate_trt.runtime.line_request import MARKUP, LineRequest

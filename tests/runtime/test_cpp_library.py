@@ -353,7 +353,11 @@ def test_load_options_out_of_range(probe: Probe, compiled_bundle: Path) -> None:
         ),
         ({"target": "onnx-fp8"}, "TT_BUNDLE_ERROR", "it has: onnx-fp32, onnx-int8"),
         ({"shortlist": True}, "TT_BUNDLE_ERROR", "there is no shortlist to use"),
-        ({"onnxruntime": "/nowhere"}, "TT_BACKEND_ERROR", "cannot load ONNX Runtime"),
+        (
+            {"onnxruntime": "/nowhere", "kernels": "none"},
+            "TT_BACKEND_ERROR",
+            "cannot load ONNX Runtime",
+        ),
         ({"kernels": "/nowhere"}, "TT_OPTION_ERROR", "there is no such file"),
         ({"kernels": str(HEADER)}, "TT_BACKEND_ERROR", "no library of compiled kernels"),
     ):
@@ -387,7 +391,7 @@ def test_a_library_that_is_not_onnxruntime(
     probe: Probe, compiled_bundle: Path, make_library: Callable[..., Path]
 ) -> None:
     other = str(make_library("other"))
-    status, message = probe.refuses(compiled_bundle, onnxruntime=other)
+    status, message = probe.refuses(compiled_bundle, onnxruntime=other, kernels="none")
     assert (status, "is not ONNX Runtime" in message) == ("TT_BACKEND_ERROR", True)
     old = """
     static const char* version(void) {{ return "1.20.1"; }}
@@ -396,7 +400,8 @@ def test_a_library_that_is_not_onnxruntime(
         {{ api, version }};
     const void* OrtGetApiBase(void) {{ return &base; }}
     """
-    status, message = probe.refuses(compiled_bundle, onnxruntime=str(make_library("old", old)))
+    path = str(make_library("old", old))
+    status, message = probe.refuses(compiled_bundle, onnxruntime=path, kernels="none")
     assert (status, "needs 1.21 or newer" in message) == ("TT_BACKEND_ERROR", True)
 
 

@@ -36,7 +36,9 @@ SEARCHES = [
 
 
 @pytest.fixture(scope="module")
-def student_bundle(shared: SharedFiles, tokenizer_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def student_bundle(
+    shared: SharedFiles, tokenizer_model: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     """Bundle of a pre-norm student with recurrent units."""
     size = Tokenizer(tokenizer_model, tokenizer_model).vocabulary_size
     model = lively_model(size, decoder_mixer="ssru", norm="pre")
@@ -105,7 +107,7 @@ def test_graphs_with_other_operators_run_on_onnx_runtime(
     found = translator.translate_ids(SOURCES)
     assert [bits(one) for one in found] == [bits(one) for one in expected]
     request.getfixturevalue("without_onnxruntime")
-    with pytest.raises(BackendError, match="Identity.*pip install"):
+    with pytest.raises(BackendError, match=r"Identity.*pip install"):
         Translator(bundle, "onnx-int8")
 
 

@@ -119,7 +119,8 @@ struct NodeHost {
   const NodeTensor* const* inputs;
   // Memory of an output, valid until the next node runs; null if there is none.
   void* (*output)(void* self, std::size_t index, const Shape& shape);
-  // Runs task(data, 0), ..., task(data, count - 1) once each, in any order and possibly in parallel.
+  // Runs task(data, 0), ..., task(data, count - 1) once each, in any order and possibly in
+  // parallel.
   void (*run)(void* self, std::size_t count, void (*task)(void*, std::size_t), void* data);
 };
 

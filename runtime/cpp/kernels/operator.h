@@ -99,7 +99,9 @@ class OperatorContext final : public Executor {
   template <class T>
   T* output(std::size_t index, const Shape& shape) {
     void* data = host_.output(host_.self, index, shape);
-    if (data == nullptr) throw std::runtime_error("translate_trt: an output has another shape than its array, or memory is exhausted");
+    if (data == nullptr)
+      throw std::runtime_error(
+          "translate_trt: an output has another shape than its array, or memory is exhausted");
     return static_cast<T*>(data);
   }
 

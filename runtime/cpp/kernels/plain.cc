@@ -10,9 +10,21 @@
 #include <limits>
 
 #include "kernels.h"
+#include "plain.h"
 #include "workspace.h"
 
 namespace translate_trt {
+
+float fused_multiply_add(float a, float b, float c) {
+#if defined(__MINGW32__)
+  // std::fma of its C library rounds twice. Here only the sum does, and hardly ever to another
+  // float.
+  return static_cast<float>(double{a} * double{b} + double{c});
+#else
+  return std::fma(a, b, c);
+#endif
+}
+
 namespace {
 
 constexpr std::size_t kLanes = 16;
@@ -172,7 +184,7 @@ void linear(const Linear& linear, const float* x, std::size_t rows, float* y, Ex
       for (std::size_t i = 0; i < matrix.inputs; ++i) {
         const float input = x[row * matrix.inputs + i];
         for (std::size_t o = 0; o < kPanel; ++o) {
-          sums[o] = std::fma(input, weights[i * kPanel + o], sums[o]);
+          sums[o] = fused_multiply_add(input, weights[i * kPanel + o], sums[o]);
         }
       }
       const auto column = panel * kPanel;
@@ -289,7 +301,7 @@ void candidates8(const Matrix8& matrix, const float* bias, const float* x, std::
     const float scale = quantize(x + row * matrix.inputs, matrix.inputs, false, steps);
     for (std::size_t o = 0; o < matrix.outputs; ++o) {
       const auto sum = static_cast<float>(sum_of_steps(steps, matrix, o));
-      logits[o] = std::fma(sum * matrix.scales[o], scale, bias[o]);
+      logits[o] = fused_multiply_add(sum * matrix.scales[o], scale, bias[o]);
     }
     write_best(logits, matrix.outputs, row, out);
   });

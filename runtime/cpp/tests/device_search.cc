@@ -7,8 +7,6 @@
 //
 // The exit code is 1 if a result differs.
 
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <cmath>
 #include <iostream>
@@ -21,6 +19,7 @@
 #include "backends/onnxruntime_plugins.h"
 #include "backends/onnxruntime_providers.h"
 #include "base/options.h"
+#include "base/platform.h"
 #include "check.h"
 #include "core/translator.h"
 #include "device_graphs.h"
@@ -81,9 +80,8 @@ std::vector<SearchOptions> searches() {
 }
 
 FakeDriverCounts counts() {
-  void* driver = dlopen(FAKE_CUDA_DRIVER, RTLD_NOW | RTLD_NOLOAD);
-  if (driver == nullptr) return {};
-  return reinterpret_cast<FakeDriverCounts (*)()>(dlsym(driver, "fake_driver_counts"))();
+  void* driver = open_library(FAKE_CUDA_DRIVER);
+  return reinterpret_cast<FakeDriverCounts (*)()>(find_function(driver, "fake_driver_counts"))();
 }
 
 std::vector<Translation> translate(const Translator& translator,

@@ -5,6 +5,7 @@
 #include <limits>
 #include <numeric>
 
+#include "../kernels/plain.h"
 #include "kernel_check.h"
 
 namespace translate_trt {
@@ -213,7 +214,8 @@ void test_candidates8() {
             const auto at = (o / 16 * (size.inputs / 4) + i / 4) * 64 + o % 16 * 4 + i % 4;
             sum += static_cast<std::int32_t>(value) * weights[at];
           }
-          logits[row].push_back(std::fma(static_cast<float>(sum) * scales[o], scale, bias[o]));
+          logits[row].push_back(
+              fused_multiply_add(static_cast<float>(sum) * scales[o], scale, bias[o]));
         }
       }
       found.check(way + "candidates8 " + size.text(), expected(logits, found), 3e-6);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "../kernels/plain.h"
 #include "kernel_check.h"
 
 namespace translate_trt {
@@ -101,7 +102,7 @@ std::vector<float> matmul(const std::vector<float>& x, const std::vector<float>&
       float sum = 0;
       for (std::size_t i = 0; i < size.inputs; ++i) {
         const float a = x[row * size.inputs + i], b = weights[i * size.outputs + o];
-        sum = fused ? std::fma(a, b, sum) : a * b + sum;
+        sum = fused ? fused_multiply_add(a, b, sum) : a * b + sum;
       }
       y[row * size.outputs + o] = sum;
     }

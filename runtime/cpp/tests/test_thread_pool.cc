@@ -17,9 +17,7 @@ struct Counts {
 
   explicit Counts(std::size_t count) : of_task(count) {}
 
-  static void run(void* data, std::size_t index) {
-    ++static_cast<Counts*>(data)->of_task[index];
-  }
+  static void run(void* data, std::size_t index) { ++static_cast<Counts*>(data)->of_task[index]; }
   bool are(int expected) const {
     for (const auto& one : of_task) {
       if (one != expected) return false;

@@ -14,9 +14,7 @@ int main() {
   runtime::test_host_batch_arrays();
   runtime::test_host_batch_random();
   runtime::test_host_batch_memory();
-#ifdef FAKE_CUDA_DRIVER
   runtime::test_device_memory();
-#endif
   runtime::test_device_batch();
   runtime::test_engine_record();
   runtime::test_scheduler();

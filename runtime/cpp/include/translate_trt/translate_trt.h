@@ -174,7 +174,8 @@ typedef struct tt_load_options {
   int32_t check_hashes; /* 1: compare the SHA-256 of every file with the manifest */
   const char* onnxruntime; /* path of ONNX Runtime's library, for graphs with operators
                               that have no kernel; NULL: $TRANSLATE_TRT_ONNXRUNTIME, or
-                              libonnxruntime.so.1 on the system's library path */
+                              libonnxruntime.so.1 on the system's library path; on Windows
+                              onnxruntime.dll */
   const char* kernels;     /* path of the compiled kernels' library, or "none"; NULL:
                               $TRANSLATE_TRT_KERNELS, or the library beside this one, if any */
   tt_log_function log;     /* NULL: no logging */

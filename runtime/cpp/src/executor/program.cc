@@ -114,8 +114,7 @@ bool Program::add_standard(const OnnxNode& node) {
   }
   step.outputs = {values_.size()};
   if (!names_.emplace(node.outputs[0], values_.size()).second) return false;
-  const Element type =
-      step.is_view() ? values_[step.inputs[0]].tensor.type : Element::kInt64;
+  const Element type = step.is_view() ? values_[step.inputs[0]].tensor.type : Element::kInt64;
   values_.push_back({{type, {}, nullptr}, !step.is_view()});
   steps_.push_back(std::move(step));
   return true;
@@ -131,12 +130,11 @@ void Program::add_kernel(const OnnxNode& node, const NodeFunctions& functions) {
   }
   std::vector<NodeAttribute> attributes;
   for (const OnnxAttribute& one : node.attributes) {
-    attributes.push_back(
-        {one.name.c_str(), one.number, one.integers.data(), one.integers.size()});
+    attributes.push_back({one.name.c_str(), one.number, one.integers.data(), one.integers.size()});
   }
   std::vector<Element> types(node.outputs.size());
-  const NodeDescription description = {node.name.c_str(), inputs.data(),      inputs.size(),
-                                       types.data(),      types.size(),       attributes.data(),
+  const NodeDescription description = {node.name.c_str(), inputs.data(), inputs.size(),
+                                       types.data(),      types.size(),  attributes.data(),
                                        attributes.size()};
   const char* error = nullptr;
   void* kernel = functions.make(description, &error);
@@ -163,7 +161,8 @@ void Program::assign_slots() {
     const Step& step = steps_[i];
     if (step.is_view()) roots[step.outputs[0]] = roots[step.inputs[0]];
     for (const std::size_t value : step.inputs) last[roots[value]] = i;
-    for (const std::size_t value : step.outputs) last[roots[value]] = std::max(last[roots[value]], i);
+    for (const std::size_t value : step.outputs)
+      last[roots[value]] = std::max(last[roots[value]], i);
   }
   std::vector<std::size_t> free;
   std::size_t slots = 0;
@@ -273,8 +272,8 @@ class Program::Run {
     if (bound_[value]) return tensor.shape == shape ? tensor.data : nullptr;
     tensor.shape = shape;
     try {
-      tensor.data = scratch_->slot(program_.values_[value].slot,
-                                   shape.count() * element_size(tensor.type));
+      tensor.data =
+          scratch_->slot(program_.values_[value].slot, shape.count() * element_size(tensor.type));
     } catch (const std::bad_alloc&) {
       return nullptr;  // exceptions must not pass the kernels' library
     }
@@ -292,10 +291,10 @@ class Program::Run {
   const Program& program_;
   const Arrays arrays_[2];  // keep the memory of bound values alive
   const std::shared_ptr<Scratch> scratch_;
-  std::vector<NodeTensor> tensors_;         // by value
-  std::vector<char> bound_;                 // whether an array holds a value
-  std::vector<const NodeTensor*> inputs_;   // of all steps
-  const Step* step_ = nullptr;              // that runs
+  std::vector<NodeTensor> tensors_;        // by value
+  std::vector<char> bound_;                // whether an array holds a value
+  std::vector<const NodeTensor*> inputs_;  // of all steps
+  const Step* step_ = nullptr;             // that runs
 };
 
 std::function<void()> Program::bind(const Arrays& inputs, const Arrays& outputs,

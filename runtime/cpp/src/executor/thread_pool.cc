@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <system_error>
 
 namespace translate_trt::runtime {
 
@@ -22,9 +23,7 @@ void pause() {
 
 }  // namespace
 
-ThreadPool::ThreadPool(int helpers) {
-  for (int i = 0; i < helpers; ++i) threads_.emplace_back([this] { help_callers(); });
-}
+ThreadPool::ThreadPool(int helpers) : helpers_(helpers) {}
 
 ThreadPool::~ThreadPool() {
   {
@@ -35,15 +34,24 @@ ThreadPool::~ThreadPool() {
   for (std::thread& thread : threads_) thread.join();
 }
 
+void ThreadPool::start() {
+  try {
+    for (int i = 0; i < helpers_; ++i) threads_.emplace_back([this] { help_callers(); });
+  } catch (const std::system_error&) {
+    // The callers and the threads that have started do the work.
+  }
+}
+
 void ThreadPool::Work::help() {
   for (std::size_t i = next++; i < count; i = next++) task(data, i);
 }
 
 void ThreadPool::run(std::size_t count, Task task, void* data) {
-  if (threads_.empty() || count < 2) {
+  if (helpers_ == 0 || count < 2) {
     for (std::size_t i = 0; i < count; ++i) task(data, i);
     return;
   }
+  std::call_once(started_, [this] { start(); });
   Work work{count, task, data};
   {
     const std::lock_guard lock(mutex_);
@@ -64,8 +72,8 @@ void ThreadPool::run(std::size_t count, Task task, void* data) {
 }
 
 ThreadPool::Work* ThreadPool::find() {
-  const auto found = std::find_if(works_.begin(), works_.end(),
-                                  [](const Work* work) { return work->is_left(); });
+  const auto found =
+      std::find_if(works_.begin(), works_.end(), [](const Work* work) { return work->is_left(); });
   return found == works_.end() ? nullptr : *found;
 }
 

@@ -6,8 +6,11 @@
 // belongs to the stream that first uses it. After a stream was waited for, its memory is open until
 // its next call, as the CPU provider of ONNX Runtime, which stands for the GPU's, needs it.
 
+#if defined(_WIN32)
+#include <windows.h>
+#else
 #include <sys/mman.h>
-#include <unistd.h>
+#endif
 
 #include <cstdio>
 #include <cstdlib>
@@ -52,13 +55,36 @@ thread_local std::vector<cuda::Context> current;
   std::abort();
 }
 
+constexpr std::size_t kPage = std::size_t{1} << 16;  // a multiple of every system's
+
+#if defined(_WIN32)
+void* map_pages(std::size_t size) {
+  return VirtualAlloc(nullptr, size, MEM_RESERVE | MEM_COMMIT, PAGE_READWRITE);
+}
+
+void unmap_pages(void* data, std::size_t) { VirtualFree(data, 0, MEM_RELEASE); }
+
+bool protect_pages(void* data, std::size_t size, bool is_open) {
+  DWORD before = 0;
+  return VirtualProtect(data, size, is_open ? PAGE_READWRITE : PAGE_NOACCESS, &before) != 0;
+}
+#else
+void* map_pages(std::size_t size) {
+  void* data = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  return data == MAP_FAILED ? nullptr : data;
+}
+
+void unmap_pages(void* data, std::size_t size) { munmap(data, size); }
+
+bool protect_pages(void* data, std::size_t size, bool is_open) {
+  return mprotect(data, size, is_open ? PROT_READ | PROT_WRITE : PROT_NONE) == 0;
+}
+#endif
+
 void protect(cuda::Stream stream, bool is_open) {
   for (const auto& [address, block] : blocks) {
     if (block.stream != stream) continue;
-    if (mprotect(reinterpret_cast<void*>(address), block.mapped,
-                 is_open ? PROT_READ | PROT_WRITE : PROT_NONE) != 0) {
-      fail("mprotect");
-    }
+    if (!protect_pages(reinterpret_cast<void*>(address), block.mapped, is_open)) fail("protection");
   }
   queues.at(stream).is_open = is_open;
 }
@@ -185,10 +211,9 @@ cuda::Result cuMemAlloc_v2(cuda::Address* address, std::size_t size) {
   if (current.empty()) return kNoContext;
   if (size == 0) return kInvalidValue;
   if (memory_limit != 0 && size > memory_limit) return cuda::kOutOfMemory;
-  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-  const std::size_t mapped = (size + page - 1) / page * page;
-  void* data = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (data == MAP_FAILED) return cuda::kOutOfMemory;
+  const std::size_t mapped = (size + kPage - 1) / kPage * kPage;
+  void* data = map_pages(mapped);
+  if (data == nullptr) return cuda::kOutOfMemory;
   std::memset(data, 0xff, mapped);
   *address = reinterpret_cast<cuda::Address>(data);
   blocks[*address] = {size, mapped, nullptr};
@@ -203,7 +228,7 @@ cuda::Result cuMemFree_v2(cuda::Address address) {
   if (found == blocks.end()) return kInvalidValue;
   const auto queue = queues.find(found->second.stream);
   if (queue != queues.end() && !queue->second.work.empty()) fail("memory freed while in use");
-  munmap(at(address), found->second.mapped);
+  unmap_pages(at(address), found->second.mapped);
   blocks.erase(found);
   return cuda::kSuccess;
 }
