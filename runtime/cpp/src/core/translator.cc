@@ -209,8 +209,8 @@ void Translator::load_graphs(const std::filesystem::path& encoder,
     if (backend_ != nullptr) return;
   }
   settings.log("the graphs run on ONNX Runtime: " + reason);
-  backend_ = load_onnxruntime(encoder, step, target_.contract, kernels, settings, reason,
-                              onnxruntime_);
+  backend_ =
+      load_onnxruntime(encoder, step, target_.contract, kernels, settings, reason, onnxruntime_);
 }
 
 std::shared_ptr<Job> Translator::job(const Lines& lines, const SearchOptions& options) const {
