@@ -15,8 +15,8 @@ ROOT = Path(__file__).resolve().parents[1]
 BYTES = "latin-1"  # for texts of one character per byte, the unit of columns in ast
 
 # Code for other processors, other systems and GPUs.
-OTHER_FILES = re.compile(r"src/(?:cuda|tensorrt)/|(?:avx512|avxvnni|amx|neon|tiles)[^/]*$")
-OTHER_CODE = re.compile(r"AVX512|VNNI|AMX|TILES|NEON|aarch64|__ARM|_WIN32|__APPLE__|CUDA")
+OTHER_FILES = re.compile(r"src/(?:cuda|tensorrt)/|(?:avx512|avxvnni|amx|neon|wasm|tiles)[^/]*$")
+OTHER_CODE = re.compile(r"AVX512|VNNI|AMX|TILES|NEON|aarch64|__ARM|_WIN32|__APPLE__|EMSCRIPTEN|CUDA")
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,20 @@ def compiled_bundle(shared: SharedFiles, checkpoint: Checkpoint) -> Path:
 
 
 @pytest.fixture(scope="session")
+def word_bundle(shared: SharedFiles, tokenizer_model: Path) -> Path:
+    """Bundle that says words; `compiled_bundle` says bytes. Tests must copy it to change it."""
+    size = Tokenizer(tokenizer_model, tokenizer_model).vocabulary_size
+    path = shared.once(
+        "words",
+        lambda path: save_model(
+            lively_model(size, steps=60, tokens=range(260, size)), path, tokenizer_model
+        ),
+    )
+    options = BuildOptions(targets=("onnx-fp32", "onnx-int8"), attention=True)
+    return compile_once(shared, open_checkpoint(path), options)
+
+
+@pytest.fixture(scope="session")
 def shortlist_bundle(shared: SharedFiles, checkpoint: Checkpoint) -> Path:
     """Bundle of `checkpoint` with `random_table`. Tests must copy it to change it."""
     table = shared.once("shortlist.safetensors", random_table(checkpoint).save)

@@ -16,9 +16,3 @@ add_executable(translate_trt_kernel_benchmark
   ../benchmarks/kernels.cc $<TARGET_OBJECTS:translate_trt_kernels>)
 target_compile_options(translate_trt_kernel_benchmark PRIVATE ${compile_options} -O2)
 target_link_libraries(translate_trt_kernel_benchmark PRIVATE Threads::Threads)
-
-if(EMSCRIPTEN)
-  foreach(program translate_trt_kernel_tests translate_trt_kernel_benchmark)
-    target_link_options(${program} PRIVATE -sENVIRONMENT=node)
-  endforeach()
-endif()

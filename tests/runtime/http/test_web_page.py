@@ -11,15 +11,9 @@ from typing import Any
 
 import pytest
 from support.browser import browser, running
-from support.compiled import compile_once
-from support.models import lively_model, save_model
 from support.paths import ROOT
-from support.shared import SharedFiles
 
-from translate_trt.export.build_options import BuildOptions
 from translate_trt.runtime import SearchOptions, Translator
-from translate_trt.runtime.text.tokenizer import Tokenizer
-from translate_trt.train.checkpoint import open_checkpoint
 
 pytest.importorskip("uvicorn", reason="the extra serve is not installed")
 from translate_trt.runtime.serve.http.app import create_app
@@ -91,16 +85,8 @@ class Opened:
 
 
 @pytest.fixture(scope="module")
-def bundle(
-    tokenizer_model: Path, shared: SharedFiles, tmp_path_factory: pytest.TempPathFactory
-) -> Path:
-    """A bundle that says words; `compiled_bundle` says bytes."""
-    size = Tokenizer(tokenizer_model, tokenizer_model).vocabulary_size
-    folder = tmp_path_factory.mktemp("words")
-    model = lively_model(size, steps=60, tokens=range(260, size))
-    checkpoint = open_checkpoint(save_model(model, folder / "checkpoint", tokenizer_model))
-    options = BuildOptions(targets=("onnx-fp32",), attention=True)
-    return compile_once(shared, checkpoint, options)
+def bundle(word_bundle: Path) -> Path:
+    return word_bundle
 
 
 @pytest.fixture(scope="module")
