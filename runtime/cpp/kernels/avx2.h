@@ -36,6 +36,8 @@ struct Lanes {
 // There are 16 registers of 8 lanes.
 constexpr std::size_t kSums = 4;
 
+constexpr bool kFused = true;
+
 // Inputs per pass of the FP32 GEMM: 16 KiB of a panel stay in the first-level cache, from which
 // each tile reads them.
 constexpr std::size_t kGemmDepth = 64;

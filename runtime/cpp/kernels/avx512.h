@@ -22,6 +22,8 @@ using Lanes = __mmask16;
 // Registers of sums that a loop can have, beside its operands.
 constexpr std::size_t kSums = 16;
 
+constexpr bool kFused = true;
+
 // Inputs per pass of the FP32 GEMM: 128 KiB of a panel stay in the second-level cache.
 constexpr std::size_t kGemmDepth = 512;
 

@@ -19,7 +19,7 @@ float logit(const Rows8& x, const Matrix8& matrix, const float* bias, std::size_
   for (std::size_t k = 0; k < matrix.inputs; ++k) {
     sum += activation(x, row, k, matrix.inputs) * w[k / 4 * 64 + k % 4];
   }
-  return std::fma(static_cast<float>(sum) * matrix.scales[column], x.scales[row], bias[column]);
+  return multiply_add(static_cast<float>(sum) * matrix.scales[column], x.scales[row], bias[column]);
 }
 
 // Lower bounds of the `count` best logits of each row, which finished tasks share with later ones:

@@ -72,10 +72,10 @@ struct GemmKernel {
   }
 };
 
-// A micro-kernel with tiles of kTileRows rows, which no share of the next panel is prefetched for.
-constexpr GemmKernel gemm_kernel(decltype(GemmKernel::tile) tile) {
+// A micro-kernel that no share of the next panel is prefetched for.
+constexpr GemmKernel gemm_kernel(decltype(GemmKernel::tile) tile, std::size_t rows = kTileRows) {
   constexpr std::size_t kNever = SIZE_MAX;  // rows for prefetching the next panel
-  return {0, {kNever, kNever}, kTileRows, 66, nullptr, nullptr, tile, false};
+  return {0, {kNever, kNever}, rows, 66 / rows * rows, nullptr, nullptr, tile, false};
 }
 
 // The share of the next panel that a tile of the current panel prefetches: the tile from `row` on,

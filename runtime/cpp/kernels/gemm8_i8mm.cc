@@ -1,12 +1,14 @@
 // 8-bit GEMM with SMMLA (FEAT_I8MM), which multiplies eight inputs of two rows by those of two
 // columns.
 
-#include "gemm8_neon.h"
+#include "gemm8_blocks.h"
 
 namespace translate_trt::neon {
 namespace {
 
 struct Block {
+  static constexpr std::size_t kBytes = 4;
+
   template <int Rows>
   __attribute__((noinline)) static void multiply(const std::uint8_t* a, std::size_t stride,
                                                  const std::int8_t* w, Ints (*out)[kPanel]) {

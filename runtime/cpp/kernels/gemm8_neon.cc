@@ -1,6 +1,6 @@
 // 8-bit and 16-bit GEMM with NEON. SDOT multiplies four bytes of a row by those of four columns.
 
-#include "gemm8_neon.h"
+#include "gemm8_blocks.h"
 
 namespace translate_trt::neon {
 namespace {
@@ -12,6 +12,8 @@ using BlockSums = int32x4_t[Rows][kParts];
 // Computes the sums of one block of weights; Numbers::add adds the terms of all inputs.
 template <class Numbers>
 struct Block {
+  static constexpr std::size_t kBytes = 4;
+
   template <int Rows>
   __attribute__((noinline)) static void multiply(const std::uint8_t* a, std::size_t stride,
                                                  const std::int8_t* w, Ints (*out)[kPanel]) {

@@ -208,6 +208,9 @@ extern const Kernels neon_dotprod;
 #ifdef TRANSLATE_TRT_I8MM
 extern const Kernels neon_i8mm;
 #endif
+#ifdef TRANSLATE_TRT_WASM
+extern const Kernels wasm_simd128;
+#endif
 #ifdef TRANSLATE_TRT_AVX2
 extern const Kernels avx2_fma;
 #endif

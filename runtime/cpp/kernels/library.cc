@@ -7,8 +7,8 @@
 #include <string_view>
 
 #include "../format_version.h"
+#include "exported.h"
 #include "kernels.h"
-#include "onnxruntime_operators.h"
 #include "operator.h"
 #include "processor.h"
 
@@ -25,6 +25,9 @@ const Kernels* choose() {
 #endif
 #ifdef TRANSLATE_TRT_NEON
   if (has_dot_products()) return &neon_dotprod;
+#endif
+#ifdef TRANSLATE_TRT_WASM
+  return &wasm_simd128;
 #endif
 #ifdef TRANSLATE_TRT_AVX512
   if (has_avx512_vnni()) {
@@ -59,12 +62,6 @@ const Kernels& host_kernels() {
 
 }  // namespace translate_trt
 
-#ifdef _WIN32
-#define TRANSLATE_TRT_EXPORT extern "C" __declspec(dllexport)
-#else
-#define TRANSLATE_TRT_EXPORT extern "C" __attribute__((visibility("default")))
-#endif
-
 // Name of the kernels that RegisterCustomOps registers on this processor.
 TRANSLATE_TRT_EXPORT const char* translate_trt_kernels() {
   return translate_trt::host_kernels().name;
@@ -87,22 +84,6 @@ TRANSLATE_TRT_EXPORT const char* translate_trt_kernels_operators() {
     return lines;
   }();
   return names.c_str();
-}
-
-// Called by ONNX Runtime (SessionOptions.register_custom_ops_library).
-TRANSLATE_TRT_EXPORT OrtStatus* RegisterCustomOps(OrtSessionOptions* options,
-                                                  const OrtApiBase* base) {
-  const OrtApi* api = base->GetApi(ORT_API_VERSION);
-  if (api == nullptr) {
-    return nullptr;  // an older ONNX Runtime: it inlines the functions instead
-  }
-  try {
-    Ort::InitApi(api);
-    translate_trt::add_operators(options);
-  } catch (const std::exception& error) {
-    return api->CreateStatus(ORT_FAIL, error.what());
-  }
-  return nullptr;
 }
 
 namespace translate_trt {

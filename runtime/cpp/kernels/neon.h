@@ -7,7 +7,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <type_traits>
 
 #include "kernels.h"
 
@@ -15,45 +14,16 @@
 
 namespace translate_trt::neon {
 
-constexpr std::size_t kLanes = 16;
-constexpr int kParts = 4;  // registers of sixteen numbers
+using Float4 = float32x4_t;
+using Int4 = int32x4_t;
 
-struct Floats {
-  float32x4_t part[kParts];
-};
-struct Ints {
-  int32x4_t part[kParts];
-};
+}  // namespace translate_trt::neon
 
-struct Lanes {
-  std::size_t count;
+#include "four_parts.h"
 
-  bool all() const { return count >= kLanes; }
-};
+namespace translate_trt::neon {
 
-// There are 32 registers of 4 lanes.
-constexpr std::size_t kSums = 4;
-
-// Inputs per pass of the FP32 GEMM: 16 KiB of a panel stay in the first-level cache, from which
-// each tile reads them.
-constexpr std::size_t kGemmDepth = 64;
-
-inline Lanes first_lanes(std::size_t count) { return {count}; }
-
-// Makes a register for each part: make(0), ..., make(3). Inlined first of all, because GCC 12 keeps
-// what closures capture in memory.
-template <class Vector, class Make>
-[[gnu::always_inline]] inline Vector in_parts(const Make& make) {
-  return {{make(0), make(1), make(2), make(3)}};
-}
-template <class Make>
-[[gnu::always_inline]] inline Floats floats(const Make& make) {
-  return in_parts<Floats>(make);
-}
-template <class Make>
-[[gnu::always_inline]] inline Ints ints(const Make& make) {
-  return in_parts<Ints>(make);
-}
+constexpr bool kFused = true;
 
 // ---- memory ----
 
@@ -103,47 +73,6 @@ inline Floats keep(Floats a, Lanes lanes, Floats others) {
   return floats([&](int i) {
     return vbslq_f32(vcltq_s32(numbers.part[i], count), a.part[i], others.part[i]);
   });
-}
-
-// Copies fewer than 16 numbers without a call, which would leave few registers to its callers.
-template <class T>
-inline void copy_some(T* to, const T* from, std::size_t count) {
-  const auto copy_if = [&](auto size) {
-    if ((count & size) == 0) return;
-    std::memcpy(to, from, size * sizeof *to);
-    to += size, from += size;
-  };
-  copy_if(std::integral_constant<std::size_t, 8>());
-  copy_if(std::integral_constant<std::size_t, 4>());
-  copy_if(std::integral_constant<std::size_t, 2>());
-  copy_if(std::integral_constant<std::size_t, 1>());
-}
-
-template <class T>
-inline Floats load(const T* from, Lanes lanes) {
-  if (lanes.all()) return load(from);
-  T copy[kLanes] = {};
-  copy_some(copy, from, lanes.count);
-  return load(copy);
-}
-inline Floats load(const float* from, Lanes lanes, Floats others) {
-  return keep(load(from, lanes), lanes, others);
-}
-
-template <class T>
-inline void store(T* to, Floats x, Lanes lanes) {
-  if (lanes.all()) return store(to, x);
-  T copy[kLanes];
-  store(copy, x);
-  copy_some(to, copy, lanes.count);
-}
-
-template <class T, class Register>
-inline void store_selected(T* to, Register x, unsigned selected) {
-  if (selected == (1U << kLanes) - 1) return store(to, x);
-  T copy[kLanes];
-  store(copy, x);
-  for (; selected != 0; selected &= selected - 1) *to++ = copy[__builtin_ctz(selected)];
 }
 
 // ---- floats ----
@@ -201,9 +130,6 @@ inline unsigned set_lanes(const uint32x4_t (&lanes)[kParts]) {
 inline unsigned greater(Floats a, Floats b) {
   return set_lanes({vcgtq_f32(a.part[0], b.part[0]), vcgtq_f32(a.part[1], b.part[1]),
                     vcgtq_f32(a.part[2], b.part[2]), vcgtq_f32(a.part[3], b.part[3])});
-}
-inline unsigned greater(Floats a, Floats b, Lanes lanes) {
-  return greater(a, b) & (lanes.all() ? 0xFFFFU : (1U << lanes.count) - 1);
 }
 inline bool all_less(Floats a, Floats b) {
   const uint32x4_t low =

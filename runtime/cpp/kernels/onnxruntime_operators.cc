@@ -1,6 +1,4 @@
-// The operators as ONNX Runtime sees them.
-
-#include "onnxruntime_operators.h"
+// The operators as ONNX Runtime sees them, in the domain "translate_trt".
 
 #include <array>
 #include <exception>
@@ -8,6 +6,10 @@
 #include <type_traits>
 #include <vector>
 
+// The library takes ONNX Runtime's API from its caller and links to nothing.
+#define ORT_API_MANUAL_INIT
+#include "exported.h"
+#include "onnxruntime_cxx_api.h"
 #include "operator.h"
 
 namespace translate_trt {
@@ -121,8 +123,7 @@ class SessionOperator : public Ort::CustomOpBase<SessionOperator, SessionKernel,
   const Declaration& of_;
 };
 
-}  // namespace
-
+// Adds the operators that have kernels on this processor to a session's options.
 void add_operators(OrtSessionOptions* options) {
   // ONNX Runtime keeps pointers to operators as long as a session lives, and sessions may live
   // until the process ends: operators are created once and never deleted.
@@ -134,4 +135,21 @@ void add_operators(OrtSessionOptions* options) {
   Ort::UnownedSessionOptions(options).Add(*domain);
 }
 
+}  // namespace
 }  // namespace translate_trt
+
+// Called by ONNX Runtime (SessionOptions.register_custom_ops_library).
+TRANSLATE_TRT_EXPORT OrtStatus* RegisterCustomOps(OrtSessionOptions* options,
+                                                  const OrtApiBase* base) {
+  const OrtApi* api = base->GetApi(ORT_API_VERSION);
+  if (api == nullptr) {
+    return nullptr;  // an older ONNX Runtime: it inlines the functions instead
+  }
+  try {
+    Ort::InitApi(api);
+    translate_trt::add_operators(options);
+  } catch (const std::exception& error) {
+    return api->CreateStatus(ORT_FAIL, error.what());
+  }
+  return nullptr;
+}

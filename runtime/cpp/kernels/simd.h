@@ -1,7 +1,7 @@
 // Sixteen floats or integers at a time. The files *_simd.cc are written in these types and are
 // compiled once for each instruction set, in its own namespace, TRANSLATE_TRT_SIMD.
 //
-// avx512.h, avx2.h and neon.h define for their instructions, besides plain arithmetic:
+// avx512.h, avx2.h, neon.h and wasm.h define for their instructions, besides plain arithmetic:
 //   Floats, Ints    16 binary32 numbers, or 32-bit integers
 //   Lanes           the first lanes of such a register; others are not read or written;
 //                   first_lanes(count): at most all
@@ -10,7 +10,8 @@
 //                   load(from, lanes, others): other lanes are those of `others`, or zero
 //   keep            (a, lanes, others): a in the lanes, and `others` in the rest
 //   max, min        return the second operand if one is NaN
-//   multiply_add    a b + c, rounded once; multiply_subtract: a b - c; subtract_product: c - a b
+//   kFused          whether multiplication and addition are rounded once
+//   multiply_add    a b + c; multiply_subtract: a b - c; subtract_product: c - a b
 //   sum, largest    over the lanes
 //   bits            the bits of floats as integers
 //   greater         bit i: whether a > b in lane i
@@ -34,6 +35,8 @@
 // Not the compiler's __AVX512F__, which flags such as -march=native define in all files.
 #if defined(__aarch64__)
 #include "neon.h"
+#elif defined(__wasm__)
+#include "wasm.h"
 #elif defined(TRANSLATE_TRT_FOR_AVX512)
 #include "avx512.h"
 #else
@@ -43,6 +46,11 @@
 #include "workspace.h"
 
 namespace translate_trt::TRANSLATE_TRT_SIMD {
+
+// A single multiply_add.
+inline float multiply_add(float a, float b, float c) {
+  return kFused ? __builtin_fmaf(a, b, c) : a * b + c;
+}
 
 inline std::size_t ceiling(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
 

@@ -18,7 +18,7 @@ using runtime::failures;
 // The plain kernels, and those for special instructions that this processor has.
 std::vector<const Kernels*> tables();
 
-// Runs tasks sequentially, forwards or backwards, or in three threads.
+// Runs tasks sequentially, forwards or backwards, or in three threads, where there are threads.
 class TestExecutor final : public Executor {
  public:
   enum class Order { forwards, backwards, threads };

@@ -5,8 +5,10 @@
 #include <cmath>
 #include <iostream>
 #include <thread>
+#include <vector>
 
 #include "../kernels/processor.h"
+#include "base/platform.h"
 #include "kernel_check.h"
 
 namespace translate_trt {
@@ -15,6 +17,9 @@ std::vector<const Kernels*> tables() {
   std::vector<const Kernels*> found = {&plain};
 #ifdef TRANSLATE_TRT_NEON
   if (has_dot_products()) found.push_back(&neon_dotprod);
+#endif
+#ifdef TRANSLATE_TRT_WASM
+  found.push_back(&wasm_simd128);
 #endif
 #ifdef TRANSLATE_TRT_AVX2
   if (has_avx2()) found.push_back(&avx2_fma);
@@ -44,7 +49,8 @@ void TestExecutor::run(std::size_t count, const TaskFunction& task) {
       const auto work = [&] {
         for (auto i = next++; i < count; i = next++) task.run(task.closure, i);
       };
-      std::thread threads[] = {std::thread(work), std::thread(work)};
+      std::vector<std::thread> threads;
+      for (int i = 0; i < 2 && runtime::kHasThreads; ++i) threads.emplace_back(work);
       work();
       for (auto& one : threads) one.join();
       break;
@@ -57,6 +63,7 @@ void in_all_ways(
   using Order = TestExecutor::Order;
   for (const auto* kernels : tables()) {
     for (const auto order : {Order::forwards, Order::backwards, Order::threads}) {
+      if (order == Order::threads && !runtime::kHasThreads) continue;
       TestExecutor executor(order);
       const char* names[] = {"forwards", "backwards", "in threads"};
       test(*kernels, executor,

@@ -105,7 +105,7 @@ class Gate {
 };
 
 void test_every_line_of_every_job_is_found() {
-  for (const int workers : {1, 3}) {
+  for (const int workers : {0, 1, 3}) {
     Counting counting({workers, 4, 0});
     std::vector<std::thread> threads;
     for (std::size_t thread = 0; thread < 8; ++thread) {
@@ -335,6 +335,35 @@ void test_searches_with_another_option_or_token_are_not_equal() {
   CHECK(keys.size() == 1 + others.size());
 }
 
+void test_callers_work_without_worker_threads() {
+  std::set<std::thread::id> threads;
+  int steps = 0;
+  Counting counting({0, 4, 0}, [&](std::int64_t) {
+    threads.insert(std::this_thread::get_id());
+    if (++steps == 2) throw std::runtime_error("out of order");
+  });
+  const auto first = job_of({5, 2}), second = job_of({3}), late = job_of({9});
+  for (const auto& job : {first, second}) counting.service.submit(job);
+  CHECK(steps == 0 && !second->is_finished());
+  CHECK(counting.service.wait(second, std::nullopt) && texts(second) == "3 ");
+  CHECK(counting.service.wait(first, std::nullopt) && texts(first) == "5 2 ");
+  CHECK(contains(counting.log, "a batch failed (out of order)"));
+  const auto polled = job_of({6});
+  counting.service.submit(polled);
+  int polls = 0;
+  while (!counting.service.wait(polled, Clock::now())) ++polls;
+  CHECK(polls > 0 && texts(polled) == "6 ");
+  late->deadline = Clock::now();
+  counting.service.submit(late);
+  CHECK(counting.service.wait(late, std::nullopt));
+  CHECK(contains(thrown([&] { late->translations(); }), "TT_DEADLINE_EXCEEDED"));
+  const auto cancelled = job_of({9}), left = job_of({9});
+  for (const auto& job : {cancelled, left}) counting.service.submit(job);
+  counting.service.cancel(cancelled);
+  CHECK(!counting.service.wait(left, Clock::now()) && cancelled->is_finished());
+  CHECK(threads == std::set{std::this_thread::get_id()});
+}
+
 void test_what_is_left_at_the_end_is_cancelled() {
   std::shared_ptr<Job> running = job_of({5}), pending = job_of({6});
   {
@@ -368,6 +397,7 @@ void test_service() {
   test_equal_sentences_of_jobs_are_searched_once_with_a_cache();
   test_a_full_cache_forgets_what_nobody_asks_for();
   test_searches_with_another_option_or_token_are_not_equal();
+  test_callers_work_without_worker_threads();
   test_what_is_left_at_the_end_is_cancelled();
 }
 

@@ -1,3 +1,5 @@
+// Kernels that are a library beside this one, or another one.
+
 #include "backends/kernel_library.h"
 
 #include <filesystem>
@@ -14,11 +16,6 @@ namespace translate_trt::runtime {
 namespace fs = std::filesystem;
 
 namespace {
-
-constexpr const char* kKernelsVariable = "TRANSLATE_TRT_KERNELS";
-constexpr const char* kNone = "none";
-// Kernels for any CPU: only the operators of the beam search and the embedding.
-constexpr const char* kPortable = "portable";
 
 fs::path beside_this_library() {
   const fs::path here = library_of(reinterpret_cast<const void*>(&tt_version));
@@ -66,14 +63,6 @@ void open_kernels(CompiledKernels& kernels) {
 }
 
 }  // namespace
-
-std::string CompiledKernels::status() const {
-  if (!name.empty()) return name;
-  if (!path.empty()) return "none (no kernels for this CPU)";
-  return switched_off ? "none (disabled)" : "none (no library)";
-}
-
-bool CompiledKernels::has_attention() const { return !name.empty() && name != kPortable; }
 
 CompiledKernels find_kernels(const std::string& chosen) {
   const std::string given = chosen.empty() ? environment_value(kKernelsVariable) : chosen;

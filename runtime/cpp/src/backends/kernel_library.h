@@ -1,4 +1,6 @@
-// Locating of the compiled kernels' library (runtime/kernels/__init__.py).
+// Locating of the compiled kernels' library (runtime/kernels/__init__.py). The build links one of
+// two definitions of find_kernels: that of kernel_library.cc or, with -D
+// TRANSLATE_TRT_STATIC_KERNELS=ON, of linked_kernels.cc.
 #pragma once
 
 #include <string>
@@ -7,8 +9,11 @@
 
 namespace translate_trt::runtime {
 
+inline constexpr const char* kKernelsVariable = "TRANSLATE_TRT_KERNELS";
+inline constexpr const char* kNone = "none";
+
 struct CompiledKernels {
-  std::string path;  // of the library; "" if there is no library or it is switched off
+  std::string path;  // of the library; "" if there is none, or its kernels are linked in
   std::string name;  // kernels for this CPU, such as "avx512_vnni"; "" if none
   const NodeFunctions* nodes = nullptr;  // for the executor; null if there is no library
   std::string status() const;  // the kernels in use, or the reason for using none, for logs
@@ -17,8 +22,8 @@ struct CompiledKernels {
 };
 
 // Finds the library of compiled kernels. chosen: a path, "none", or "" for $TRANSLATE_TRT_KERNELS
-// with the file beside this library as default. Throws an option error if a given file does not
-// exist, and a backend error if it is not a library of compiled kernels.
+// with the file beside this library as default. Linked kernels have no path. Throws an option error
+// if a given file does not exist, and a backend error if it is not a library of compiled kernels.
 CompiledKernels find_kernels(const std::string& chosen);
 
 }  // namespace translate_trt::runtime

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "backends/onnxruntime_loader.h"
 #include "backends/onnxruntime_session.h"
 #include "base/errors.h"
 #include "base/utf8.h"
@@ -101,6 +102,23 @@ std::unique_ptr<Batch> OnnxRuntimeBackend::batch(const SearchOptions& options,
 
 std::int64_t OnnxRuntimeBackend::default_batch_tokens() const {
   return device_.provider == Provider::kCpu ? Backend::default_batch_tokens() : kGpuBatchTokens;
+}
+
+std::unique_ptr<Backend> load_onnxruntime(const std::filesystem::path& encoder,
+                                          const std::filesystem::path& step,
+                                          const Contract& contract, const CompiledKernels& kernels,
+                                          const Settings& settings, const std::string& reason,
+                                          std::string& version) {
+  std::shared_ptr<const OnnxRuntimeLibrary> library;
+  try {
+    library = OnnxRuntimeLibrary::open(settings.onnxruntime);
+  } catch (const Error& error) {
+    throw backend_error("the graphs need ONNX Runtime, since " + reason + ", but this " +
+                        error.what() + " For Python: pip install 'translate-trt[cpu]'.");
+  }
+  version = library->version();
+  return std::make_unique<OnnxRuntimeBackend>(std::move(library), encoder, step, contract, kernels,
+                                              settings);
 }
 
 }  // namespace translate_trt::runtime

@@ -11,22 +11,10 @@
 #include "backends/kernel_library.h"
 #include "backends/onnxruntime_library.h"
 #include "backends/onnxruntime_providers.h"
+#include "backends/settings.h"
 #include "bundle/contract.h"
 
 namespace translate_trt::runtime {
-
-// Settings of a backend.
-struct Settings {
-  int threads = 1;  // per operator of a batch
-  int workers = 1;  // batches that run at the same time
-  SessionDevice device;
-  bool default_device = true;  // no device was set: the CPU, or the first GPU for engines
-  std::string onnxruntime, kernels, provider;  // as in tt_load_options; "" if not set
-  std::int64_t max_source_length = 0, max_target_length = 0;  // of the bundle
-  // Replaces the place of a batch's arrays. Tests use it to run the CPU provider on a fake device.
-  std::function<ArrayPlace()> place;
-  std::function<void(const std::string&)> log;
-};
 
 class OnnxRuntimeBackend : public Backend {
  public:

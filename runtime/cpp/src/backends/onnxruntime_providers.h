@@ -5,21 +5,10 @@
 #include <string>
 
 #include "backends/onnxruntime_library.h"
+#include "backends/settings.h"
 #include "bundle/contract.h"
 
 namespace translate_trt::runtime {
-
-enum class Provider { kCpu, kCuda, kTensorRtRtx };
-
-// Device of the sessions: "cpu", "cuda", "cuda:1", "tensorrt-rtx" or "tensorrt-rtx:1".
-struct SessionDevice {
-  Provider provider = Provider::kCpu;
-  int index = 0;
-  std::string name = "cpu";
-};
-
-// Parses a device name; throws an option error if it is invalid.
-SessionDevice read_device(const std::string& name);
 
 // Largest N and K of a batch on TensorRT-RTX, whose provider reserves memory for the largest sizes.
 inline constexpr std::int64_t kMaxRtxRows = 128, kMaxRtxBeams = 8;

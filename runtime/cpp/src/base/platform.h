@@ -19,6 +19,14 @@ inline constexpr const char* kOnnxRuntimeFile = "libonnxruntime.so.1";
 inline constexpr const char* kCudaDriver = "libcuda.so.1";
 #endif
 
+// Whether threads can be started. The WebAssembly of browsers has them only on pages with special
+// headers.
+#if defined(__EMSCRIPTEN__) && !defined(__EMSCRIPTEN_PTHREADS__)
+inline constexpr bool kHasThreads = false;
+#else
+inline constexpr bool kHasThreads = true;
+#endif
+
 // Opens a library; throws std::runtime_error with the system's message.
 void* open_library(const std::string& path);
 

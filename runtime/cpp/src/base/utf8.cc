@@ -3,6 +3,8 @@
 #include <charconv>
 #include <cmath>
 #include <cstddef>
+#include <cstdio>
+#include <cstdlib>
 
 namespace translate_trt::runtime {
 
@@ -142,8 +144,16 @@ std::string shown(double number) {
   if (std::isnan(number)) return "nan";
   if (std::isinf(number)) return number > 0 ? "inf" : "-inf";
   char buffer[32];
+#if defined(_LIBCPP_VERSION) && _LIBCPP_VERSION < 14000  // its to_chars takes integers alone
+  for (int digits = 1; digits <= 17; ++digits) {
+    std::snprintf(buffer, sizeof(buffer), "%.*g", digits, number);
+    if (std::strtod(buffer, nullptr) == number) break;
+  }
+  std::string text(buffer);
+#else
   const auto end = std::to_chars(buffer, buffer + sizeof(buffer), number).ptr;
   std::string text(buffer, end);
+#endif
   if (text.find_first_of(".e") == std::string::npos) text += ".0";
   return text;
 }

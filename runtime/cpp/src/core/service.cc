@@ -54,8 +54,8 @@ class Service::WorkerSource : public SentenceSource {
 
 Service::Service(const Settings& settings, SearchFactory make_search, Log log)
     : settings_(settings), make_search_(std::move(make_search)), log_(std::move(log)) {
-  scheduler_ =
-      std::make_unique<Scheduler>(settings_.workers, settings_.batches, settings_.capacity);
+  scheduler_ = std::make_unique<Scheduler>(std::max(settings_.workers, 1), settings_.batches,
+                                           settings_.capacity);
   if (settings_.cache_bytes > 0) cache_.emplace(settings_.cache_bytes);
 }
 
@@ -88,7 +88,7 @@ bool Service::wait(const std::shared_ptr<Job>& job, Deadline until) {
   check_process();
   Deadline limit = until;
   if (job->deadline && (!limit || *job->deadline < *limit)) limit = job->deadline;
-  if (job->wait(limit)) return true;
+  if (settings_.workers == 0 ? serve_until_finished(job, limit) : job->wait(limit)) return true;
   if (!job->deadline || Clock::now() < *job->deadline) return false;
   fail(job, deadline_exceeded());
   return true;
@@ -139,44 +139,67 @@ void Service::check_process() const {
 // ---- workers ----
 
 void Service::work(int worker) noexcept {
+  std::vector<RunningBatch> batches;  // oldest first
   try {
-    serve(worker);
+    while (serve(worker, batches)) {
+    }
   } catch (const std::exception& error) {
     fail_all(backend_error(std::string("a worker of the translator has ended (") + error.what() +
                            "), and the translator with it: load it again."));
   }
 }
 
-// Runs the batches of several groups in turn, step by step.
-void Service::serve(int worker) {
-  std::vector<RunningBatch> batches;  // oldest first
+// Works in the caller's thread.
+bool Service::serve_until_finished(const std::shared_ptr<Job>& job, Deadline until) {
+  std::unique_lock turn(turn_, std::defer_lock);
+  if (!until) {
+    turn.lock();
+  } else if (!turn.try_lock_until(*until)) {
+    return job->wait(until);
+  }
+  try {
+    // At least one step, so that a caller who polls makes progress.
+    while (!job->wait(Clock::now()) && serve(0, own_batches_)) {
+      if (until && Clock::now() >= *until) break;
+    }
+  } catch (const std::exception& error) {
+    fail_all(backend_error(std::string("the work of the translator has ended (") + error.what() +
+                           "), and the translator with it: load it again."));
+  }
+  return job->wait(Clock::now());
+}
+
+// Runs one step of the batches of several groups, which take turns. A worker thread waits for a
+// group if there is none. Returns false if nothing is left to do.
+bool Service::serve(int worker, std::vector<RunningBatch>& batches) {
   const auto spent_less = [](const RunningBatch& one, const RunningBatch& other) {
     return one.spent < other.spent;
   };
-  while (!scheduler_->is_closed()) {
-    const double started = thread_seconds();
-    if (const auto group = scheduler_->next_group(worker, batches.empty())) {
-      const auto least = std::min_element(batches.begin(), batches.end(), spent_less);
-      batches.push_back({*group, least == batches.end() ? 0 : least->spent, nullptr, 0});
-    } else if (batches.empty()) {
-      return;
-    }
-    // On a tie, run the newest batch: its sentences have waited, and may finish soon.
-    const auto batch =
-        std::prev(std::min_element(batches.rbegin(), batches.rend(), spent_less).base());
-    const auto begin = Clock::now();
-    const bool goes_on = step(worker, *batch);
-    if (goes_on) {
-      const double share = scheduler_->share(worker, batch->group, batch->search->unfinished());
-      batch->spent += seconds_since(begin) / std::max(share, 1.0);
-    }
-    expire();
-    count(*batch, started);
-    if (!goes_on) {
-      scheduler_->end(worker, batch->group);
-      batches.erase(batch);
-    }
+  if (scheduler_->is_closed()) return false;
+  const double started = thread_seconds();
+  const bool waits = batches.empty() && settings_.workers > 0;
+  if (const auto group = scheduler_->next_group(worker, waits)) {
+    const auto least = std::min_element(batches.begin(), batches.end(), spent_less);
+    batches.push_back({*group, least == batches.end() ? 0 : least->spent, nullptr, 0});
+  } else if (batches.empty()) {
+    return false;
   }
+  // On a tie, run the newest batch: its sentences have waited, and may finish soon.
+  const auto batch =
+      std::prev(std::min_element(batches.rbegin(), batches.rend(), spent_less).base());
+  const auto begin = Clock::now();
+  const bool goes_on = step(worker, *batch);
+  if (goes_on) {
+    const double share = scheduler_->share(worker, batch->group, batch->search->unfinished());
+    batch->spent += seconds_since(begin) / std::max(share, 1.0);
+  }
+  expire();
+  count(*batch, started);
+  if (!goes_on) {
+    scheduler_->end(worker, batch->group);
+    batches.erase(batch);
+  }
+  return true;
 }
 
 // Adds a sentence, its repeats, and its best hypothesis to the statistics. is_known: the sentence

@@ -36,7 +36,7 @@ struct Statistics {
 class Service {
  public:
   struct Settings {
-    int workers = 1;              // worker threads
+    int workers = 1;              // worker threads; 0: callers of `wait` do the work
     int batches = 4;              // maximum number of batches that a worker runs in turn
     std::size_t capacity = 0;     // sentences at which `submit` refuses more; 0: no limit
     std::size_t cache_bytes = 0;  // limit of the results that are kept for equal sentences
@@ -58,7 +58,8 @@ class Service {
   void submit(const std::shared_ptr<Job>& job, Caller caller = 0);
 
   // Waits until the job has finished, its deadline has passed, or `until` has passed; returns
-  // whether the job has finished.
+  // whether the job has finished. Without worker threads, callers take turns at the work of all
+  // jobs, each until its own job has finished, and at least for one step.
   bool wait(const std::shared_ptr<Job>& job, Deadline until);
 
   // Cancels an unfinished job, which then fails with TT_CANCELLED.
@@ -73,7 +74,8 @@ class Service {
   void start();
   void check_process() const;
   void work(int worker) noexcept;
-  void serve(int worker);
+  bool serve(int worker, std::vector<RunningBatch>& batches);
+  bool serve_until_finished(const std::shared_ptr<Job>& job, Deadline until);
   bool step(int worker, RunningBatch& batch);
   void count(const Sentence& sentence, const Hypothesis& best, bool is_known = false);
   void count(RunningBatch& batch, double started);
@@ -91,8 +93,10 @@ class Service {
   const Log log_;
   std::unique_ptr<Scheduler> scheduler_;
   std::optional<SearchCache> cache_;
-  std::atomic<int> process_ = 0;  // process that submitted first; 0 before
-  mutable std::mutex mutex_;      // guards the members below
+  std::atomic<int> process_ = 0;           // process that submitted first; 0 before
+  std::timed_mutex turn_;                  // of callers that work, guards own_batches_
+  std::vector<RunningBatch> own_batches_;  // of these callers, oldest first
+  mutable std::mutex mutex_;               // guards the members below
   std::vector<std::thread> threads_;
   std::map<const Job*, std::shared_ptr<Job>> jobs_;
   std::multimap<Clock::time_point, std::weak_ptr<Job>> deadlines_;

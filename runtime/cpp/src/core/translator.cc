@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "backends/onnxruntime_backend.h"
+#include "backends/onnxruntime_loader.h"
 #include "base/errors.h"
 #include "base/platform.h"
 #include "base/utf8.h"
@@ -154,7 +154,7 @@ Translator::Translator(const std::filesystem::path& bundle, const tt_load_option
   settings.max_target_length = manifest_.limits.max_target_length;
   settings.place = std::move(place);
   log_ = settings.log;
-  workers_ = settings.workers;
+  workers_ = kHasThreads ? settings.workers : 0;
   verify_files(bundle, manifest_, target_, options.check_hashes != 0);
   tokenizer_.emplace(manifest_.source_tokenizer.locate(bundle),
                      manifest_.target_tokenizer.locate(bundle));
@@ -209,16 +209,8 @@ void Translator::load_graphs(const std::filesystem::path& encoder,
     if (backend_ != nullptr) return;
   }
   settings.log("the graphs run on ONNX Runtime: " + reason);
-  std::shared_ptr<const OnnxRuntimeLibrary> library;
-  try {
-    library = OnnxRuntimeLibrary::open(settings.onnxruntime);
-  } catch (const Error& error) {
-    throw backend_error("the graphs need ONNX Runtime, since " + reason + ", but this " +
-                        error.what() + " For Python: pip install 'translate-trt[cpu]'.");
-  }
-  onnxruntime_ = library->version();
-  backend_ = std::make_unique<OnnxRuntimeBackend>(std::move(library), encoder, step,
-                                                  target_.contract, kernels, settings);
+  backend_ =
+      load_onnxruntime(encoder, step, target_.contract, kernels, settings, reason, onnxruntime_);
 }
 
 std::shared_ptr<Job> Translator::job(const Lines& lines, const SearchOptions& options) const {

@@ -7,7 +7,7 @@
 
 #include "backends/backend.h"
 #include "backends/kernel_library.h"
-#include "backends/onnxruntime_backend.h"
+#include "backends/settings.h"
 #include "bundle/contract.h"
 
 namespace translate_trt::runtime {

@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <string>
 
-#include "backends/onnxruntime_backend.h"
+#include "backends/settings.h"
 #include "base/errors.h"
 #include "base/platform.h"
 #include "base/utf8.h"

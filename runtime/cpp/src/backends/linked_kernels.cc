@@ -1,0 +1,30 @@
+// Kernels that are linked into this library (-D TRANSLATE_TRT_STATIC_KERNELS=ON).
+
+#include "backends/kernel_library.h"
+#include "base/errors.h"
+#include "base/platform.h"
+#include "base/utf8.h"
+
+extern "C" const char* translate_trt_kernels();
+extern "C" const translate_trt::NodeFunctions* translate_trt_kernels_nodes();
+
+namespace translate_trt::runtime {
+
+CompiledKernels find_kernels(const std::string& chosen) {
+  const std::string given = chosen.empty() ? environment_value(kKernelsVariable) : chosen;
+  CompiledKernels kernels;
+  if (given == kNone) {
+    kernels.switched_off = true;
+    return kernels;
+  }
+  if (!given.empty()) {
+    throw option_error((chosen.empty() ? std::string(kKernelsVariable) : std::string("kernels")) +
+                       " is " + in_quotes(given) + ", and this library has kernels linked in; " +
+                       "write none, or leave it out.");
+  }
+  kernels.name = translate_trt_kernels();
+  kernels.nodes = translate_trt_kernels_nodes();
+  return kernels;
+}
+
+}  // namespace translate_trt::runtime
