@@ -40,7 +40,7 @@ from translate_trt.runtime.text.tokenizer import Tokenizer
 OURS, BEFORE = "translate-trt", "translate-trt before"
 #: Distributions that translating text needs; Marian has SentencePiece inside.
 REQUIRED = {
-    **dict.fromkeys((OURS, BEFORE), ("translate-trt[cpu]",)),
+    **dict.fromkeys((OURS, BEFORE), ("translate-trt",)),
     "ctranslate2": ("ctranslate2", "sentencepiece"), "marian": ("pymarian",),
     "transformers": ("transformers", "torch", "sentencepiece"), "torch": ("translate-trt[train]",),
 }  # fmt: skip
