@@ -16,7 +16,9 @@ BYTES = "latin-1"  # for texts of one character per byte, the unit of columns in
 
 # Code for other processors, other systems and GPUs.
 OTHER_FILES = re.compile(r"src/(?:cuda|tensorrt)/|(?:avx512|avxvnni|amx|neon|wasm|tiles)[^/]*$")
-OTHER_CODE = re.compile(r"AVX512|VNNI|AMX|TILES|NEON|aarch64|__ARM|_WIN32|__APPLE__|EMSCRIPTEN|CUDA")
+OTHER_CODE = re.compile(
+    r"AVX512|VNNI|AMX|TILES|NEON|aarch64|__ARM|_WIN32|__APPLE__|EMSCRIPTEN|CUDA"
+)
 
 
 @dataclass(frozen=True)
