@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "backends/onnxruntime_backend.h"
+#include "backends/settings.h"
 #include "base/errors.h"
 #include "check.h"
 #include "engine_records.h"
