@@ -269,8 +269,8 @@ typedef struct tt_statistics {
   uint64_t target_tokens; /* tokens of their best hypotheses */
   uint64_t steps;         /* decoding steps of all batches */
   uint64_t rows;          /* batch rows of those steps: a step with n sentences counts n */
-  double worker_seconds;  /* CPU time of the worker threads, without the threads that ONNX Runtime
-                             starts for `threads` */
+  double worker_seconds;  /* CPU time of the worker threads, without the threads that share
+                             the work of operators */
   double graph_seconds;   /* the part of worker_seconds spent inside the encoder and step graphs */
   uint64_t repeated;      /* translated sentences that had the result of an equal one */
 } tt_statistics;
