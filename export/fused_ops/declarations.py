@@ -2,7 +2,7 @@
 
 A fused operator is an ONNX function. Its body consists of standard operators and ONNX Runtime's
 own, so a graph that uses it runs anywhere: ONNX Runtime inlines the body before it optimizes the
-graph. Where a kernel is registered under the operator's name, ONNX Runtime runs the kernel instead.
+graph. Where the operator has a kernel, libtranslate_trt or ONNX Runtime runs the kernel instead.
 Names, inputs, outputs and attributes are therefore an interface with compiled code. `OPERATORS`
 declares this interface once; scripts/declare.py generates the C++ declarations and the
 table in docs/kernels.md.

@@ -56,7 +56,7 @@ def _norms(model: ModelShape) -> int:
 
 
 class FuseOps(Pass):
-    """Fuse operators for ONNX Runtime on a CPU.
+    """Fuse operators for the compiled kernels of CPUs.
 
     Passes that optimize run before, because an optimizer may inline functions.
     """

@@ -1,7 +1,7 @@
-"""Compiled CPU kernels: a library of custom operators for ONNX Runtime (docs/kernels.md).
+"""Compiled CPU kernels: a library of the fused operators (docs/kernels.md).
 
 The library is optional. Each fused operator of a bundle's graphs is an ONNX function with a body of
-standard operators; ONNX Runtime runs the body unless the library has a kernel for the CPU.
+standard operators, which ONNX Runtime runs where the library has no kernel for the CPU.
 """
 
 from __future__ import annotations

@@ -49,13 +49,20 @@ class BeamAttentionNode {
                 query.at(2) == key[1] * key.at(3),
             "the shapes of query, key, value and bias do not match");
     Attention<Number> attention{
-        element_count(query, 0, 1),      element_count(query, 1, 2),
-        element_count(key, 1, 2),        element_count(key, 2, 3),
-        element_count(key, 3, 4),        context.input<float>(0),
-        element_count(query, 2, 3),      context.input<Number>(1),
-        context.input<Number>(2),        element_count(key, 1, 4),
-        element_count(key, 2, 4),        element_count(key, 3, 4),
-        context.input<float>(3),         1,
+        query.count(0, 1),
+        query.count(1, 2),
+        key.count(1, 2),
+        key.count(2, 3),
+        key.count(3, 4),
+        context.input<float>(0),
+        query.count(2, 3),
+        context.input<Number>(1),
+        context.input<Number>(2),
+        key.count(1, 4),
+        key.count(2, 4),
+        key.count(3, 4),
+        context.input<float>(3),
+        1,
         context.output<float>(0, query),
     };
     if constexpr (kMean) {
@@ -113,20 +120,20 @@ class CachedAttentionNode {
     auto* key = write(context, 1, cache, qkv + hidden_size, stride);
     auto* value = write(context, 2, cache, qkv + 2 * hidden_size, stride);
     const Attention<Number> attention{
-        element_count(merged, 0, 1),
-        element_count(merged, 1, 2),
-        element_count(cache, 1, 2),
-        element_count(cache, 2, 3),
-        element_count(cache, 3, 4),
+        merged.count(0, 1),
+        merged.count(1, 2),
+        cache.count(1, 2),
+        cache.count(2, 3),
+        cache.count(3, 4),
         qkv,
         stride,
         key,
         value,
-        element_count(cache, 1, 4),
-        element_count(cache, 2, 4),
-        element_count(cache, 3, 4),
+        cache.count(1, 4),
+        cache.count(2, 4),
+        cache.count(3, 4),
         context.input<float>(4),
-        element_count(merged, 1, 2),
+        merged.count(1, 2),
         context.output<float>(0, {merged[0], merged[1], hidden_size}),
     };
     Cached<Number>::attend(kernels_, attention, context);
@@ -140,11 +147,11 @@ class CachedAttentionNode {
     const auto* past = context.input<Number>(index);
     auto* next = context.output<Number>(index, cache);
     if (next != past) {
-      std::memcpy(next, past, element_count(cache, 0, 4) * sizeof(Number));
+      std::memcpy(next, past, cache.count(0, 4) * sizeof(Number));
     }
-    const auto sentences = element_count(cache, 0, 1), heads = element_count(cache, 1, 2);
-    const auto slot_count = element_count(cache, 2, 3), size = element_count(cache, 3, 4);
-    const auto beams = element_count(context.shape(3), 1, 2);
+    const auto sentences = cache.count(0, 1), heads = cache.count(1, 2);
+    const auto slot_count = cache.count(2, 3), size = cache.count(3, 4);
+    const auto beams = context.shape(3).count(1, 2);
     const auto* slots = context.input<std::int64_t>(3);
     for (std::size_t n = 0; n < sentences; ++n) {
       for (std::size_t k = 0; k < beams; ++k, rows += stride) {
@@ -179,18 +186,18 @@ class SelfAttentionNode {
     const auto hidden_size = merged[2] / 3, size = hidden_size / heads_;
     const auto* qkv = context.input<float>(0);
     const Attention<float> attention{
-        element_count(merged, 0, 1),
-        element_count(merged, 1, 2),
+        merged.count(0, 1),
+        merged.count(1, 2),
         static_cast<std::size_t>(heads_),
-        element_count(merged, 1, 2),
+        merged.count(1, 2),
         static_cast<std::size_t>(size),
         qkv,
-        element_count(merged, 2, 3),
+        merged.count(2, 3),
         qkv + hidden_size,
         qkv + 2 * hidden_size,
-        element_count(merged, 1, 3),
+        merged.count(1, 3),
         static_cast<std::size_t>(size),
-        element_count(merged, 2, 3),
+        merged.count(2, 3),
         context.input<float>(1),
         1,
         context.output<float>(0, {merged[0], merged[1], hidden_size}),

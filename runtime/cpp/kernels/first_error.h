@@ -1,4 +1,4 @@
-// The first exception of tasks that run in threads of ONNX Runtime.
+// The first exception of tasks that run in threads of the host.
 #pragma once
 
 #include <exception>
@@ -7,8 +7,8 @@
 
 namespace translate_trt {
 
-// Stores the first exception of a set of tasks: exceptions must not leave callbacks of ONNX
-// Runtime.
+// Stores the first exception of a set of tasks: exceptions must not leave callbacks of the
+// host.
 class FirstError {
  public:
   // Runs a task, unless an earlier one has failed. Thread-safe.

@@ -34,6 +34,12 @@ class SessionNode final : public NodeInfo {
   SessionNode(const OrtKernelInfo* info, const Declaration& declaration)
       : NodeInfo(declaration), info_(info) {}
 
+  // Type of an input and, if it is constant, its shape and data.
+  NodeTensor input(std::size_t index) const {
+    const auto constant = read_constant(index);
+    return {declaration().inputs[index], constant.shape, constant.data};
+  }
+
  private:
   float read_number(const char* name) const override { return info_.GetAttribute<float>(name); }
 
@@ -59,9 +65,13 @@ class SessionNode final : public NodeInfo {
 // A kernel in a session.
 class SessionKernel {
  public:
-  SessionKernel(const Operator& made_for, const OrtKernelInfo* info)
-      : kernel_(made_for.make(SessionNode(info, made_for.declaration()))),
-        inputs_(made_for.declaration().inputs) {}
+  SessionKernel(const Operator& made_for, const OrtKernelInfo* info) {
+    const SessionNode node(info, made_for.declaration());
+    kernel_ = made_for.make(node);
+    for (std::size_t i = 0; i < made_for.declaration().inputs.size(); ++i) {
+      inputs_.push_back(node.input(i));
+    }
+  }
 
   OrtStatusPtr ComputeV2(OrtKernelContext* raw) noexcept {
     try {
@@ -70,8 +80,12 @@ class SessionKernel {
       std::array<const NodeTensor*, kMaxInputs> inputs;
       for (std::size_t i = 0; i < inputs_.size(); ++i) {
         const auto value = context.GetInput(i);
-        tensors[i] = {inputs_[i], shape_of(value.GetTensorTypeAndShapeInfo()),
-                      const_cast<void*>(value.GetTensorRawData())};
+        tensors[i] = inputs_[i];
+        // Each query of a shape allocates memory.
+        if (tensors[i].data == nullptr) {
+          tensors[i].shape = shape_of(value.GetTensorTypeAndShapeInfo());
+        }
+        tensors[i].data = const_cast<void*>(value.GetTensorRawData());
         inputs[i] = &tensors[i];
       }
       kernel_->run({&context, inputs.data(), output, run});
@@ -91,8 +105,8 @@ class SessionKernel {
     static_cast<Ort::KernelContext*>(self)->ParallelFor(task, count, 0, data);
   }
 
-  const std::unique_ptr<NodeKernel> kernel_;
-  const Types& inputs_;
+  std::unique_ptr<NodeKernel> kernel_;
+  std::vector<NodeTensor> inputs_;  // types, and of constants the shapes
 };
 
 class SessionOperator : public Ort::CustomOpBase<SessionOperator, SessionKernel, true> {

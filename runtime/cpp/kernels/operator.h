@@ -146,10 +146,6 @@ inline void require(bool holds, const char* what) {
   }
 }
 
-inline std::size_t element_count(const Shape& shape, std::size_t first, std::size_t last) {
-  return shape.count(first, last);
-}
-
 const std::vector<Declaration>& declarations();
 
 // Looks up a declaration by name; throws if it is missing.

@@ -66,7 +66,7 @@ class Weights8 {
   }
 
  private:
-  std::size_t bytes() const { return element_count(shape_, 0, shape_.size()); }
+  std::size_t bytes() const { return shape_.count(0, shape_.size()); }
 
   Shape shape_;
   std::vector<std::int32_t> sums_;
@@ -147,7 +147,7 @@ class Linear8Node {
   void run(OperatorContext& context) const {
     auto shape = context.shape(0);
     const auto outputs = epilogue_.outputs(context);
-    const auto rows = element_count(shape, 0, shape.size() - 1);
+    const auto rows = shape.count(0, shape.size() - 1);
     const auto matrix = weights_.with(context.input<std::int8_t>(1), context.input<float>(2),
                                       static_cast<std::size_t>(outputs));
     require(static_cast<std::size_t>(shape.back()) == matrix.inputs,
@@ -173,8 +173,8 @@ Matrix panels(const OperatorContext& context, std::size_t input, std::int64_t ou
           "weights must be [outputs / 64, inputs, 64]");
   require(outputs > (shape[0] - 1) * 64 && outputs <= shape[0] * 64,
           "the bias and the weights must have the same number of columns");
-  return {context.input<float>(input), element_count(shape, 1, 2),
-          static_cast<std::size_t>(outputs), element_count(shape, 0, 1)};
+  return {context.input<float>(input), shape.count(1, 2), static_cast<std::size_t>(outputs),
+          shape.count(0, 1)};
 }
 
 class LinearNode {
@@ -187,7 +187,7 @@ class LinearNode {
   void run(OperatorContext& context) const {
     auto shape = context.shape(0);
     const auto outputs = epilogue_.outputs(context);
-    const auto rows = element_count(shape, 0, shape.size() - 1);
+    const auto rows = shape.count(0, shape.size() - 1);
     const auto matrix = panels(context, 1, outputs);
     require(static_cast<std::size_t>(shape.back()) == matrix.inputs,
             "the input must have as many columns as the weights have rows");
@@ -216,12 +216,12 @@ Candidates candidates(OperatorContext& context, const Shape& shape, std::size_t 
   require(wanted >= 1 && static_cast<std::size_t>(wanted) <= size,
           "the number of candidates must be from 1 to the number of columns");
   const auto* looked_up = context.input<std::int64_t>(columns);
-  require(std::all_of(looked_up, looked_up + element_count(lookups, 0, 3),
+  require(std::all_of(looked_up, looked_up + lookups.count(0, 3),
                       [&](auto c) { return c >= 0 && static_cast<std::size_t>(c) < size; }),
           "a column to look up is out of range");
   const Shape many = {shape[0], shape[1], wanted};
   return {static_cast<std::size_t>(wanted),
-          element_count(lookups, 2, 3),
+          lookups.count(2, 3),
           looked_up,
           context.output<float>(0, many),
           context.output<std::int64_t>(1, many),
@@ -258,7 +258,7 @@ class Candidates8Node {
             "the input must have as many columns as the weights have rows");
     const auto found = candidates(context, shape, columns_, 4, 5);
     kernels_.candidates8(matrix, context.input<float>(3), context.input<float>(0),
-                         element_count(shape, 0, 2), found, context);
+                         shape.count(0, 2), found, context);
   }
 
  private:
@@ -284,7 +284,7 @@ class VocabularyCandidatesNode {
             "the input and the vocabulary projection must have the same number of columns");
     const auto found = candidates(context, shape, vocabulary_.outputs, lookups_, lookups_ + 1);
     kernels_.candidates(vocabulary_, context.input<float>(1), context.input<float>(0),
-                        element_count(shape, 0, 2), found, context);
+                        shape.count(0, 2), found, context);
   }
 
  private:
@@ -293,7 +293,7 @@ class VocabularyCandidatesNode {
     const auto matrix = info.constant(1, "the vocabulary projection must be constant");
     const auto shape = matrix.shape;
     require(shape.size() == 2, "the vocabulary projection must be [V, inputs]");
-    const auto outputs = element_count(shape, 0, 1);
+    const auto outputs = shape.count(0, 1);
     const float* bias = nullptr;
     if (variant.biased) {
       const ConstantFloats constants(info, 2, "the bias of the logits must be constant");
@@ -301,7 +301,7 @@ class VocabularyCandidatesNode {
       bias = constants.values;
     }
     return kernels.vocabulary(static_cast<const float*>(matrix.data), bias, outputs,
-                              element_count(shape, 1, 2), memory);
+                              shape.count(1, 2), memory);
   }
 
   const Kernels& kernels_;
@@ -320,8 +320,7 @@ class TopLogitsNode {
     const auto shape = context.shape(0);
     const auto columns = static_cast<std::size_t>(shape.back());
     const auto found = candidates(context, shape, columns, 1, 2);
-    kernels_.top_logits(context.input<float>(0), element_count(shape, 0, 2), columns, found,
-                        context);
+    kernels_.top_logits(context.input<float>(0), shape.count(0, 2), columns, found, context);
   }
 
  private:
@@ -361,9 +360,12 @@ class ShortlistNode {
               "the bias of the logits must have a value per token");
       bias = context.input<float>(kBias);
     }
-    const Shortlists lists{
-        element_count(shape, 0, 1), element_count(shape, 1, 2),           element_count(list, 1, 2),
-        element_count(shape, 2, 3), context.input<std::int64_t>(tokens_), bias};
+    const Shortlists lists{shape.count(0, 1),
+                           shape.count(1, 2),
+                           list.count(1, 2),
+                           shape.count(2, 3),
+                           context.input<std::int64_t>(tokens_),
+                           bias};
     require(std::all_of(lists.tokens, lists.tokens + lists.sentences * lists.entries,
                         [&](auto t) { return t >= 0 && static_cast<std::size_t>(t) < size; }),
             "a token of the shortlist is out of range");
@@ -404,9 +406,8 @@ class NormNode {
             "gamma and beta must have the shape of a row");
     const Norm norm{context.input<float>(1 + kAdded), context.input<float>(2 + kAdded), epsilon_};
     kernels_.add_norm(context.input<float>(0), kAdded ? context.input<float>(1) : nullptr,
-                      element_count(shape, 0, shape.size() - 1),
-                      static_cast<std::size_t>(shape.back()), norm,
-                      kKept ? context.output<float>(0, shape) : nullptr,
+                      shape.count(0, shape.size() - 1), static_cast<std::size_t>(shape.back()),
+                      norm, kKept ? context.output<float>(0, shape) : nullptr,
                       context.output<float>(kKept, shape), context);
   }
 
@@ -428,7 +429,7 @@ class RecurrentUnitNode {
     gates.back() *= 2;
     require(context.shape(0) == gates, "the gates must be twice as wide as the state");
     kernels_.recurrent_unit(context.input<float>(0), context.input<float>(1),
-                            element_count(shape, 0, shape.size() - 1),
+                            shape.count(0, shape.size() - 1),
                             static_cast<std::size_t>(shape.back()), context.output<float>(0, shape),
                             context.output<float>(1, shape), context);
   }

@@ -25,16 +25,15 @@ class EmbedNode {
                 positions[1] == table[1],
             "the shapes of tables and tokens do not match");
     const Embedding embedding{
-        element_count(tokens, 0, 1),
-        element_count(tokens, 1, 2),
-        element_count(table, 1, 2),
+        tokens.count(0, 1),
+        tokens.count(1, 2),
+        table.count(1, 2),
         context.input<std::int64_t>(kPositions + 1),
         kSource ? nullptr : context.input<std::int64_t>(kPositions + 2),
         context.input<float>(kPositions),
         factor_,
     };
-    require(within(embedding.tokens, element_count(tokens, 0, 2), table[0]),
-            "a token is out of range");
+    require(within(embedding.tokens, tokens.count(0, 2), table[0]), "a token is out of range");
     if constexpr (kSource) {
       require(tokens[1] <= positions[0], "there must be a position for each token");
     } else {

@@ -64,22 +64,16 @@ void open_kernels(CompiledKernels& kernels) {
 
 }  // namespace
 
-CompiledKernels find_kernels(const std::string& chosen) {
-  const std::string given = chosen.empty() ? environment_value(kKernelsVariable) : chosen;
+CompiledKernels load_kernels(const std::string& given, const std::string& source) {
   CompiledKernels kernels;
-  if (given == kNone) {
-    kernels.switched_off = true;
-    return kernels;
-  }
   std::error_code error;
   if (given.empty()) {
     kernels.path = beside_this_library().u8string();
   } else if (fs::is_regular_file(fs::u8path(given), error)) {
     kernels.path = fs::absolute(fs::u8path(given)).u8string();
   } else {
-    throw option_error((chosen.empty() ? std::string(kKernelsVariable) : std::string("kernels")) +
-                       " is " + in_quotes(given) + ", and there is no such file; name one that " +
-                       "scripts/build_kernels.sh made, or write none, or leave it out.");
+    throw option_error(source + " is " + in_quotes(given) + ", and there is no such file; name " +
+                       "one that scripts/build_kernels.sh made, or write none, or leave it out.");
   }
   if (!kernels.path.empty()) open_kernels(kernels);
   return kernels;

@@ -1,6 +1,4 @@
-// Locating of the compiled kernels' library (runtime/kernels/__init__.py). The build links one of
-// two definitions of find_kernels: that of kernel_library.cc or, with -D
-// TRANSLATE_TRT_STATIC_KERNELS=ON, of linked_kernels.cc.
+// Locating of the compiled kernels (runtime/kernels/__init__.py).
 #pragma once
 
 #include <string>
@@ -10,7 +8,6 @@
 namespace translate_trt::runtime {
 
 inline constexpr const char* kKernelsVariable = "TRANSLATE_TRT_KERNELS";
-inline constexpr const char* kNone = "none";
 
 struct CompiledKernels {
   std::string path;  // of the library; "" if there is none, or its kernels are linked in
@@ -25,5 +22,10 @@ struct CompiledKernels {
 // with the file beside this library as default. Linked kernels have no path. Throws an option error
 // if a given file does not exist, and a backend error if it is not a library of compiled kernels.
 CompiledKernels find_kernels(const std::string& chosen);
+
+// Loads the kernels. given: a path, or "" for the default; source: the option or variable that it
+// comes from. The build links one of two definitions: that of kernel_library.cc or, with -D
+// TRANSLATE_TRT_STATIC_KERNELS=ON, of linked_kernels.cc.
+CompiledKernels load_kernels(const std::string& given, const std::string& source);
 
 }  // namespace translate_trt::runtime

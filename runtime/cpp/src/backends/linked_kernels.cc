@@ -2,7 +2,6 @@
 
 #include "backends/kernel_library.h"
 #include "base/errors.h"
-#include "base/platform.h"
 #include "base/utf8.h"
 
 extern "C" const char* translate_trt_kernels();
@@ -10,18 +9,12 @@ extern "C" const translate_trt::NodeFunctions* translate_trt_kernels_nodes();
 
 namespace translate_trt::runtime {
 
-CompiledKernels find_kernels(const std::string& chosen) {
-  const std::string given = chosen.empty() ? environment_value(kKernelsVariable) : chosen;
-  CompiledKernels kernels;
-  if (given == kNone) {
-    kernels.switched_off = true;
-    return kernels;
-  }
+CompiledKernels load_kernels(const std::string& given, const std::string& source) {
   if (!given.empty()) {
-    throw option_error((chosen.empty() ? std::string(kKernelsVariable) : std::string("kernels")) +
-                       " is " + in_quotes(given) + ", and this library has kernels linked in; " +
-                       "write none, or leave it out.");
+    throw option_error(source + " is " + in_quotes(given) + ", and this library has kernels " +
+                       "linked in; write none, or leave it out.");
   }
+  CompiledKernels kernels;
   kernels.name = translate_trt_kernels();
   kernels.nodes = translate_trt_kernels_nodes();
   return kernels;

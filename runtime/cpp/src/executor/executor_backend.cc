@@ -95,7 +95,7 @@ std::shared_ptr<const Program> load(const std::filesystem::path& path, const Spe
   return program;
 }
 
-// Why graphs do not run on the kernels alone, whatever graphs they are; "" if they do.
+// Returns why no graph can run on the executor with these settings; "" if graphs can.
 std::string obstacle(const CompiledKernels& kernels, const Settings& settings) {
   const std::string chosen = environment_value(kVariable);
   if (!chosen.empty() && chosen != kOnnxRuntime) {

@@ -153,7 +153,8 @@ void Program::add_kernel(const OnnxNode& node, const NodeFunctions& functions) {
   steps_.push_back(std::move(step));
 }
 
-// Assigns memory to what nodes make: a slot is free again after the last node that reads it.
+// Assigns scratch slots to intermediate results by liveness: a slot is free again after the last
+// node that reads it.
 void Program::assign_slots() {
   std::vector<std::size_t> roots(values_.size()), last(values_.size(), 0);
   for (std::size_t i = 0; i < roots.size(); ++i) roots[i] = i;
@@ -213,7 +214,7 @@ class Program::Run {
     for (const Step& step : program_.steps_) {
       step_ = &step;
       if (step.kind != Kind::kKernel) {
-        resize();
+        run_standard();
       } else if (const char* error = program_.functions_.run(
                      step.kernel.get(), {this, inputs, output_of_node, run_tasks})) {
         throw std::runtime_error(step.name + ": " + error);
@@ -230,8 +231,8 @@ class Program::Run {
     return tensor;
   }
 
-  // Runs a standard operator.
-  void resize() {
+  // Runs a standard operator, which makes a view or reads a shape.
+  void run_standard() {
     const NodeTensor& from = tensors_[step_->inputs[0]];
     NodeTensor& to = tensors_[step_->outputs[0]];
     const auto& axes = step_->axes;
