@@ -8,9 +8,10 @@ namespace translate_trt::runtime {
 
 namespace {
 
-// How long an idle thread watches for more tasks before it sleeps: longer than what a step does
-// between two parallel operators, since waking a thread takes as long as a small operator.
-constexpr std::chrono::microseconds kWatch{100};
+// How long an idle thread watches for more tasks before it sleeps. Waking a thread takes as long as
+// a small operator, and a small model has only one operator per step that is worth sharing: with a
+// tenth of this, threads slept in every step of it.
+constexpr std::chrono::microseconds kWatch{1000};
 constexpr int kLooks = 64;  // between two looks at the clock
 
 void pause() {
