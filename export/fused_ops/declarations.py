@@ -16,6 +16,9 @@ ONNX Runtime folds at load. 8-bit weights W [I, O'] are in blocks [O' / 16, I / 
 processors multiply four adjacent bytes at a time, for 16 columns at once. FP32 weights are in
 panels [O' / 64, I, 64]: a processor multiplies 64 columns at a time.
 
+Operators named `Gpu` are those of graphs with static caches, for GPUs. Their kernels are in Triton
+(translate_trt.runtime.gpu), and their matmuls are those of a library, so weights stay matrices.
+
 Letters as in runtime/bundle/contract.py; I and O are the rows and columns of a matrix, O' is O
 rounded up to whole blocks or panels, C a number of candidates, V the size of the vocabulary, and
 ... are any leading axes.
@@ -52,6 +55,7 @@ PANEL_COLUMNS = 64
 FP16_MAX = 65504.0
 
 _FLOAT, _HALF, _BOOL = "float32", "float16", "bool"
+_ANY = "any"  # the type that a pass has chosen: float32, float16 or bfloat16
 _INT8, _INT32, _INT64 = "int8", "int32", "int64"
 
 
@@ -83,6 +87,11 @@ class FusedOp:
     tags: Collection[str] = ()
     portable: bool = False
     axes: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def gpu(self) -> bool:
+        """Whether the operator is for GPUs, in the graphs of targets with static caches."""
+        return self.name.startswith("Gpu")
 
 
 def _floats(*names: str) -> dict[str, str]:
@@ -424,6 +433,115 @@ def _search() -> Iterator[FusedOp]:
     )
 
 
+def _gpu() -> Iterator[FusedOp]:
+    for suffix in ("", "Relu"):
+        yield FusedOp(
+            name=f"GpuLinear{suffix}",
+            summary="matmul with a constant matrix, its bias, and ReLU",
+            rule="gpu_linear",
+            inputs={"x": _ANY, "weights": _ANY, "bias": _ANY},
+            outputs={"y": _ANY},
+            body="gpu_linear",
+            tags=(suffix,) if suffix else (),
+        )
+    for prefix, inputs in (
+        ("", ()),
+        ("Add", ("residual",)),
+        ("BiasAdd", ("bias", "residual")),
+    ):
+        for cast in ("", "Cast"):
+            yield FusedOp(
+                name=f"Gpu{prefix}Norm{cast}",
+                summary="the bias of a matmul and a residual sum, if any, and LayerNorm; `Cast`: "
+                "also in the `type` of the next matmul",
+                rule="gpu_norm",
+                inputs={"x": _ANY, **_floats(*inputs, *_NORM[1:])},
+                outputs={**_floats(*(["sum"] if inputs else []), "y"), **({"cast": _ANY} if cast else {})},
+                attributes=("epsilon", *(["type"] if cast else [])),
+                body="gpu_norm",
+                tags=[tag for tag in ("Bias", "Add", "Cast") if tag in prefix + cast],
+            )
+    for cast in ("", "Cast"):
+        yield FusedOp(
+            name=f"GpuEmbed{cast}",
+            summary="embeddings of the beams' tokens plus positions; `Cast`: also in the `type` of "
+            "the next matmul",
+            rule="gpu_embed",
+            inputs={
+                "table": _ANY, "position_table": _FLOAT, "tokens": _INT64, "positions": _INT64,
+            },
+            outputs={"y": _FLOAT, **({"cast": _ANY} if cast else {})},
+            attributes=("type",) if cast else (),
+            body="gpu_embed",
+            tags=(cast,) if cast else (),
+        )  # fmt: skip
+    yield FusedOp(
+        name="GpuRecurrentUnit",
+        summary="`RecurrentUnit` for `gates` of any type",
+        rule="gpu_recurrent_unit",
+        inputs={"gates": _ANY, "state": _FLOAT},
+        outputs=_floats("next_state", "y"),
+        body="gpu_recurrent_unit",
+    )
+    yield FusedOp(
+        name="GpuCachedAttention",
+        summary="writes keys and values into static caches, at the position of each sentence, and "
+        "attends over each beam's past",
+        rule="gpu_cached_attention",
+        inputs={
+            "qkv": _ANY, "past_key": _ANY, "past_value": _ANY, "ancestry": _FLOAT,
+            "positions": _INT64, "done": _BOOL,
+        },
+        outputs={"context": _ANY, "next_key": _ANY, "next_value": _ANY},
+        attributes=("heads", "splits", "head_shape", "type"),
+        body="gpu_cached_attention",
+    )  # fmt: skip
+    inputs = {"query": _ANY, "key": _ANY, "value": _ANY, "bias": _FLOAT, "done": _BOOL}
+    yield FusedOp(
+        name="GpuBeamAttention",
+        summary="attends over the tokens of the source, for all beams of a sentence that is not "
+        "done",
+        rule="gpu_beam_attention",
+        inputs=inputs,
+        outputs={"context": _ANY},
+        attributes=("heads", "head_shape", "type"),
+        body="gpu_beam_attention",
+    )
+    yield FusedOp(
+        name="GpuTopLogits",
+        summary="`TopLogits` of logits of any type, and of the forced token",
+        rule="gpu_top_logits",
+        inputs={"logits": _ANY, "forced_tokens": _INT64},
+        outputs=_CANDIDATES,
+        attributes=("count", "at_beams"),
+        body="gpu_top_logits",
+    )
+    tensors = [tensor for tensor in _of_search() if tensor.when != "marks"]
+    state = {tensor.name for tensor in TENSORS["state"]}
+    yield FusedOp(
+        name="GpuSelectBeams",
+        summary="rules 2 to 6 of the [search](beam-search.md), without the inputs of rules 13 to "
+        "15",
+        rule="gpu_select_beams",
+        inputs={
+            "log_probabilities": _FLOAT, "choices": _INT64, "looked_up": _FLOAT,
+            "end_token": _INT64, **{tensor.name: tensor.dtype for tensor in tensors},
+        },
+        outputs={
+            "parents": _INT64, "next_tokens": _INT64,
+            **{f"next_{tensor.name}": tensor.dtype for tensor in tensors if tensor.name in state},
+        },
+    )  # fmt: skip
+    yield FusedOp(
+        name="GpuFollowAncestry",
+        summary="adds the slot of this step to each beam's ancestry, and returns that of the next "
+        "beams",
+        rule="gpu_follow_ancestry",
+        inputs={"ancestry": _FLOAT, "positions": _INT64, "parents": _INT64},
+        outputs=_floats("next_ancestry"),
+    )
+
+
 #: Every fused operator by name.
 OPERATORS: dict[str, FusedOp] = {
     op.name: op
@@ -435,6 +553,7 @@ OPERATORS: dict[str, FusedOp] = {
         _norm_and_embedding,
         _source,
         _search,
+        _gpu,
     )
     for op in family()
 }

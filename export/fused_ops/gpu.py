@@ -1,0 +1,306 @@
+"""The pass that fuses operators for GPUs, and its rules.
+
+It runs on graphs with static caches, after their precision has been decided: most rules look
+through the casts between float32 and the type of matmuls. docs/gpu.md lists the kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import onnx_ir as ir
+
+from translate_trt.export.fused_ops.declarations import OPERATORS
+from translate_trt.export.fused_ops.fuse import FuseOps, Rules, norms_after_embedding
+from translate_trt.export.fused_ops.match_embedding import lookup, sentence_position
+from translate_trt.export.fused_ops.match_matmul import top_logits
+from translate_trt.export.fused_ops.match_recurrence import follow_parents, recurrent_unit
+from translate_trt.export.fused_ops.match_search import graph_values, select
+from translate_trt.export.fused_ops.matching import (
+    FusedNode,
+    Unavoidable,
+    norm_of_rows,
+    other,
+    producer,
+    reader,
+    same_axes,
+)
+from translate_trt.export.fused_ops.subgraph import Subgraph
+from translate_trt.export.passes.base import axes, constant, operand
+from translate_trt.export.passes.expectations import Expected
+from translate_trt.export.roles import RESIDUAL, has_role
+from translate_trt.runtime.bundle.contract import NEXT
+
+Found: TypeAlias = FusedNode | str | None
+
+
+def gpu_norm(node: ir.Node) -> Found:
+    """Match LayerNorm of a residual sum, with the bias of the matmul before it, if any."""
+    attributes = norm_of_rows(node)
+    if attributes is None:
+        return None
+    x, residual, bias = operand(node, 0), None, None
+    addition = producer(x, "Add")
+    if addition is not None and same_axes(*(pair := (operand(addition, 0), operand(addition, 1)))):
+        biased = next((value for value in pair if _bias(value) is not None), pair[0])
+        x, residual, bias = biased, other(addition, biased), _bias(biased)
+    inputs = [] if residual is None else [residual]
+    if bias is not None:
+        x = other(_of(x), bias)
+        inputs.insert(0, bias)
+    total = [] if addition is None or residual is None else [addition.outputs[0]]
+    prefix = {0: "", 1: "Add", 2: "BiasAdd"}[len(inputs)]
+    return _with_cast(
+        f"Gpu{prefix}Norm",
+        (_uncast(x), *inputs, operand(node, 1), operand(node, 2)),
+        [*total, node.outputs[0]],
+        attributes,
+    )
+
+
+def _of(value: ir.Value) -> ir.Node:
+    node = value.producer()
+    assert node is not None
+    return node
+
+
+def _bias(value: ir.Value) -> ir.Value | None:
+    """Find the constant vector that a sum adds to the result of a matmul, which nothing else reads."""
+    addition = producer(value, "Add")
+    if addition is None or len(value.uses()) != 1 or has_role(value, RESIDUAL):
+        return None
+    for index in (0, 1):
+        vector = constant(addition.inputs[index])
+        if vector is not None and vector.ndim == 1:
+            return operand(addition, index)
+    return None
+
+
+def _uncast(value: ir.Value) -> ir.Value:
+    """Find the value that a cast to float32 makes of one, or return the value itself."""
+    cast = producer(value, "Cast")
+    return operand(cast, 0) if cast is not None and value.dtype == ir.DataType.FLOAT else value
+
+
+def _with_cast(
+    name: str,
+    inputs: Sequence[ir.Value],
+    outputs: Sequence[ir.Value],
+    attributes: dict[str, float],
+) -> FusedNode:
+    """Make a node whose last output is also cast to a type, if a Cast reads it."""
+    casts = [use.node for use in outputs[-1].uses() if use.node.op_type == "Cast"]
+    if len(casts) != 1:
+        return FusedNode(name, inputs, outputs, attributes)
+    kind = {"type": casts[0].attributes["to"].as_int()}
+    return FusedNode(f"{name}Cast", inputs, [*outputs, casts[0].outputs[0]], attributes | kind)
+
+
+def gpu_linear(node: ir.Node) -> Found:
+    """Match a matmul with a constant matrix, its bias in the same type, and ReLU."""
+    weights, (result,) = constant(node.inputs[1]), node.outputs
+    addition = reader(result, "Add")
+    if weights is None or weights.ndim != 2 or addition is None:
+        return None
+    bias = other(addition, result)
+    vector = constant(bias)
+    if vector is None or vector.shape != weights.shape[1:]:
+        return None
+    inputs = (operand(node, 0), operand(node, 1), bias)
+    relu = reader(addition.outputs[0], "Relu")
+    if relu is not None:
+        return FusedNode("GpuLinearRelu", inputs, relu.outputs)
+    return FusedNode("GpuLinear", inputs, addition.outputs)
+
+
+def gpu_embed(node: ir.Node) -> Found:
+    """Match the beams' rows of the embedding table plus the position of their sentence."""
+    for summand in (operand(node, 0), operand(node, 1)):
+        position = sentence_position(summand)
+        rows = lookup(_uncast(other(node, summand)))
+        if position is not None and rows is not None:
+            (position_table, positions), (table, tokens) = position, rows
+            inputs = (table, position_table, tokens, positions)
+            return _with_cast("GpuEmbed", inputs, node.outputs, {})
+    return None
+
+
+def gpu_recurrent_unit(node: ir.Node) -> Found:
+    """Match a recurrent unit whose gates are the result of a matmul of any type."""
+    found = recurrent_unit(node, _uncast)
+    if not isinstance(found, FusedNode):
+        return found
+    return FusedNode("GpuRecurrentUnit", found.inputs, found.outputs)
+
+
+def gpu_cached_attention(node: ir.Node) -> Found:
+    """Match attention over caches that the step writes, of the same beams in every step."""
+    read = [producer(node.inputs[index], "Slice") for index in (1, 2)]
+    writes = [producer(cut.inputs[0], "TensorScatter") for cut in read if cut is not None]
+    scatters = [write for write in writes if write is not None]
+    if not writes:
+        return None  # attention over the source, or of the encoder
+    if len(scatters) != 2:
+        return Unavoidable("keys and values are cast after they are read")
+    given = graph_values(node, "inputs", "ancestry", "positions", "done")
+    query = _before_heads(operand(node, 0))
+    split = producer(query, "Split")
+    written = [query, *(_before_heads(operand(write, 1)) for write in scatters)]
+    if given is None or split is None or written != list(split.outputs):
+        return "queries, keys and values are not the outputs of one matmul, in this order"
+    if not all(operand(write, 0).is_graph_input() for write in scatters):
+        return "the caches are not inputs of the graph"
+    sizes, context = constant(split.inputs[1]), _context(node)
+    assert sizes is not None  # merge-matmuls emits constants
+    if context is None:
+        return "the heads are not joined"
+    heads, size = _heads(operand(node, 0))
+    if len(set(sizes.tolist())) > 1:
+        return Unavoidable("keys and values have different sizes")
+    caches = [operand(write, 0) for write in scatters]
+    return FusedNode(
+        "GpuCachedAttention",
+        (operand(split, 0), *caches, *given.values()),
+        (context, *(write.outputs[0] for write in scatters)),
+        {
+            "heads": heads,
+            "splits": sizes.tolist(),
+            "head_shape": [0, 0, heads, size],
+            "type": int(_type(caches[0])),
+        },
+    )
+
+
+def gpu_beam_attention(node: ir.Node) -> Found:
+    """Match attention of all beams over the source."""
+    key, value = operand(node, 1), operand(node, 2)
+    if not key.is_graph_input() or not value.is_graph_input():
+        return None
+    given = graph_values(node, "inputs", "source_bias", "done")
+    query, context = _before_heads(operand(node, 0)), _context(node)
+    if given is None or query is None or context is None:
+        return "the heads are not split and joined"
+    if (axes(key) or ())[-1] != (axes(value) or ())[-1]:
+        return Unavoidable("keys and values have different sizes")
+    heads, size = _heads(operand(node, 0))
+    return FusedNode(
+        "GpuBeamAttention",
+        (query, key, value, *given.values()),
+        (context,),
+        {"heads": heads, "head_shape": [0, 0, heads, size], "type": int(_type(key))},
+    )
+
+
+def _type(value: ir.Value) -> ir.DataType:
+    assert value.dtype is not None
+    return value.dtype
+
+
+def _heads(query: ir.Value) -> tuple[int, int]:
+    """Number of heads and size of a head, of queries [N, H, K, D]."""
+    _, heads, _, size = axes(query) or ()
+    assert isinstance(heads, int)
+    assert isinstance(size, int)
+    return heads, size
+
+
+def _before_heads(value: ir.Value) -> ir.Value | None:
+    """Find the value [N, K, H * D] that is split into heads [N, H, K, D]."""
+    transpose = producer(value, "Transpose")
+    split = producer(transpose.inputs[0], "Reshape") if transpose is not None else None
+    return split.inputs[0] if split is not None else None
+
+
+def _context(attention: ir.Node) -> ir.Value | None:
+    """Find the result [N, K, H * D] of an attention with its heads joined."""
+    transpose = reader(attention.outputs[0], "Transpose")
+    joined = reader(transpose.outputs[0], "Reshape") if transpose is not None else None
+    return joined.outputs[0] if joined is not None else None
+
+
+def gpu_top_logits(node: ir.Node) -> Found:
+    """Match the top-k of log-probabilities whose columns are those of forced tokens."""
+    found, given = top_logits(node), graph_values(node, "inputs", "forced_tokens")
+    if not isinstance(found, FusedNode) or given is None:
+        return found if isinstance(found, str) else None
+    logits, columns, count = found.inputs
+    assert isinstance(logits, ir.Value)
+    assert isinstance(columns, ir.Value)
+    assert isinstance(count, ir.Value)
+    forced = _forced_tokens(columns)
+    number, beams = constant(count), (axes(logits) or ())[1]
+    if forced is not given["forced_tokens"] or number is None:
+        return Unavoidable("other columns than forced tokens are looked up (--all-options)")
+    return FusedNode(
+        "GpuTopLogits",
+        (_uncast(logits), forced),
+        found.outputs,
+        {"count": number.tolist(), "at_beams": [1, beams, 1]},
+    )
+
+
+def _forced_tokens(columns: ir.Value) -> ir.Value | None:
+    """Find the forced tokens [N] of columns [N, K, 1]."""
+    value: ir.Value | None = columns
+    for operator in ("Expand", "Clip", "Unsqueeze", "Max"):
+        node = producer(value, operator)
+        if node is None and operator == "Expand":
+            continue  # of a single beam, which needs none
+        value = node.inputs[0] if node is not None else None
+    return value
+
+
+def gpu_select_beams(node: ir.Node) -> Found:
+    """Match the selection: from candidates to the next beams and the pool."""
+    return select(node, OPERATORS["GpuSelectBeams"])
+
+
+def gpu_follow_ancestry(node: ir.Node) -> Found:
+    """Match the ancestry of the next beams."""
+    given = graph_values(node, "inputs", "ancestry", "positions")
+    outputs = graph_values(node, "outputs", "parents", NEXT + "ancestry")
+    if given is None or outputs is None or node.outputs[0] is not outputs[NEXT + "ancestry"]:
+        return None
+    parents = outputs["parents"]
+    inputs = {**given, "parents": parents}
+    return Subgraph("GpuFollowAncestry", inputs, node.outputs).fuse()
+
+
+#: Operators with the rules that match there, in the order in which they run: a norm takes the bias
+#: before a matmul can, and attention reads what the ancestry's rule replaces.
+RULES: Rules = (
+    ("TopK", gpu_top_logits),
+    ("Add", gpu_embed),
+    ("Sigmoid", gpu_recurrent_unit),
+    ("LayerNormalization", gpu_norm),
+    ("MatMul", gpu_linear),
+    ("Attention", gpu_cached_attention),
+    ("Attention", gpu_beam_attention),
+    ("GpuTopLogits", gpu_select_beams),
+    ("GatherElements", gpu_follow_ancestry),
+    ("GatherElements", follow_parents),
+)
+
+
+class FuseGpuOps(FuseOps):
+    """Fuse operators of static graphs for the kernels of GPUs."""
+
+    name = "fuse-gpu-ops"
+    summary = "matmuls, norms, attention and the beam search become fused operators of GPUs"
+    rules = RULES
+    expected = Expected(
+        # Two matmuls and two norms of a layer; one matmul of all cross-attentions; further norms.
+        encoder=lambda model: 4 * model.encoder_layers + 1 + norms_after_embedding(model),
+        # Of a layer the matmul before self-attention or SSRU, either of these, three norms, the
+        # query and the attention over the source unless its weights are an output, and the first
+        # matmul of the feed-forward block; with an SSRU the order of its state; the embedding.
+        step=lambda model: (
+            (5 + 3 * model.equal_heads) * model.self_attentions
+            + (8 + model.equal_heads) * model.ssrus
+            - model.attention * model.equal_heads
+            + 1
+            + norms_after_embedding(model)
+        ),
+        search=lambda model: 2 + (model.self_attentions > 0),
+    )
