@@ -260,6 +260,18 @@ def _top_k(attributes: Attributes) -> Call:
     return lambda x, k: top_k(x, k[0])
 
 
+def _linear(x: Tensor, weights: Tensor, bias: Tensor) -> Tensor:
+    """Matmul with a bias, which cuBLASLt adds before it stores: one launch."""
+    rows = torch.addmm(bias, x.flatten(0, -2), weights)
+    return rows.unflatten(0, x.shape[:-1])
+
+
+def _linear_relu(x: Tensor, weights: Tensor, bias: Tensor) -> Tensor:
+    """The same with ReLU."""
+    rows = torch._addmm_activation(bias, x.flatten(0, -2), weights)
+    return rows.unflatten(0, x.shape[:-1])
+
+
 def _transpose(attributes: Attributes) -> Call:
     axes = attributes.get("perm", None)
     return lambda x: x.permute(axes)
@@ -307,7 +319,7 @@ def _plain(function: Call, host: tuple[int, ...] = ()) -> Operator:
     return Operator(lambda _: function, host)
 
 
-#: Operators of the standard domain by name.
+#: Operators of the standard domain, and fused operators that are calls of PyTorch, by name.
 OPERATORS: dict[str, Operator] = {
     "Add": _plain(torch.add),
     "And": _plain(torch.logical_and),
@@ -324,8 +336,11 @@ OPERATORS: dict[str, Operator] = {
     "Gather": Operator(_gather, scalars=(1,)),
     "GatherElements": Operator(_gather_elements),
     "Gelu": Operator(_gelu),
+    "GpuLinear": _plain(_linear),
+    "GpuLinearRelu": _plain(_linear_relu),
     "Greater": _plain(torch.gt),
     "GreaterOrEqual": _plain(torch.ge),
+    "Identity": _plain(lambda x: x),
     "LayerNormalization": Operator(_layer_normalization),
     "Less": _plain(torch.lt),
     "LessOrEqual": _plain(torch.le),

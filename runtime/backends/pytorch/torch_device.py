@@ -147,12 +147,13 @@ class _Bound:
     def run(self) -> None:
         """Enqueue the launch."""
         with exact_math():
-            _write(self.outputs, self.plan.run(self.inputs))
+            targets = dict(zip(self.plan.outputs, self.outputs, strict=True))
+            _write(self.outputs, self.plan.run(self.inputs, targets))
 
 
 def _write(outputs: Sequence[Tensor | None], results: Sequence[Tensor]) -> None:
     for target, result in zip(outputs, results, strict=True):
-        if target is not None:
+        if target is not None and target is not result:
             target.copy_(result)
 
 

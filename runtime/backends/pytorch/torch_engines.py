@@ -12,6 +12,7 @@ import torch
 
 from translate_trt.runtime.backends import Records, Settings
 from translate_trt.runtime.backends.device import Engines
+from translate_trt.runtime.backends.pytorch.fused_operators import have_kernels
 from translate_trt.runtime.backends.pytorch.onnx_program import Program
 from translate_trt.runtime.backends.pytorch.torch_device import OUT_OF_MEMORY, TorchDevice
 from translate_trt.runtime.bundle.contract import Contract
@@ -35,7 +36,8 @@ def load(
         _check_threads(settings.workers)
     try:
         programs = {
-            role: Program(files[role], *specs, device) for role, specs in contract.graphs.items()
+            role: Program(files[role], *specs, device, kernels=have_kernels(device))
+            for role, specs in contract.graphs.items()
         }
         if module is not None:
             module.synchronize(device)  # weights are used on other streams

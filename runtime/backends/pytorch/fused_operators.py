@@ -1,0 +1,171 @@
+"""Fused operators of `torch` targets: their kernels in Triton, one table entry for each.
+
+Without kernels, the backend runs the operators' bodies (`onnx_program`).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+from translate_trt.runtime.backends.pytorch.onnx_operators import DTYPES, Attributes
+
+#: Domain of the fused operators.
+DOMAIN = "translate_trt"
+
+#: Shape and type of an output.
+Form: TypeAlias = tuple[Sequence[int], torch.dtype]
+
+
+@dataclass(frozen=True)
+class FusedOperator:
+    """Entry of the table.
+
+    Attributes:
+        forms: Forms of the outputs, from the node's attributes and inputs. An output that the
+            operator updates in place is that input instead.
+        describe: Launches, from the attributes, inputs, and outputs; None for an output that
+            nothing reads.
+        launches: Number of launches.
+        scalars: Indices of inputs that arrive as numbers.
+        in_place: Indices of inputs that an output is, by the index of the output.
+    """
+
+    forms: Callable[[dict[str, Any], Sequence[Any]], Sequence[Form | Tensor]]
+    describe: Callable[[dict[str, Any], Sequence[Any], Sequence[Any]], Sequence[Any]]
+    launches: int = 1
+    scalars: tuple[int, ...] = ()
+    in_place: tuple[tuple[int, int], ...] = ()
+
+    def bind(self, attributes: dict[str, Any], wanted: Sequence[bool]) -> Callable[..., Any]:
+        """Return the computation of a node.
+
+        Args:
+            attributes: Attributes of the node.
+            wanted: Whether anything reads each output.
+        """
+
+        def call(*inputs: Any, targets: Sequence[Tensor | None] | None = None) -> list[Any]:
+            """Enqueue the launches; `targets` are tensors to write outputs to, if any."""
+            outputs: list[Any] = []
+            for index, form in enumerate(self.forms(attributes, inputs)):
+                target = targets[index] if targets is not None else None
+                if isinstance(form, Tensor):
+                    outputs.append(form)
+                elif target is not None:
+                    outputs.append(target)
+                elif wanted[index]:
+                    outputs.append(torch.empty(form[0], dtype=form[1], device=inputs[0].device))
+                else:
+                    outputs.append(None)
+            for launch in self.describe(attributes, inputs, outputs):
+                launch.run()
+            return outputs
+
+        return call
+
+
+def have_kernels(device: torch.device) -> bool:
+    """Whether Triton runs kernels on a device: a GPU or, in its interpreter, the CPU."""
+    if os.environ.get("TRANSLATE_TRT_KERNELS") == "none":
+        return False
+    if device.type == "cpu" and os.environ.get("TRITON_INTERPRET") != "1":
+        return False
+    return importlib.util.find_spec("triton") is not None
+
+
+def operators() -> dict[str, FusedOperator]:
+    """Return the table: operators by name. Triton must be installed."""
+    from translate_trt.runtime.gpu import (
+        ancestry,
+        attention,
+        embedding,
+        norm,
+        recurrence,
+        select_beams,
+        top_logits,
+    )
+
+    table = {
+        "GpuRecurrentUnit": FusedOperator(
+            lambda _, x: [(x[1].shape, torch.float32)] * 2,
+            lambda _, x, y: recurrence.recurrent_unit(*x, *y),
+        ),
+        "GpuCachedAttention": FusedOperator(
+            lambda _, x: [((*x[3].shape[:2], x[0].shape[-1] // 3), x[0].dtype), x[1], x[2]],
+            lambda a, x, y: attention.cached_attention(*x, y[0], heads=a["heads"]),
+            in_place=((1, 1), (2, 2)),
+        ),
+        "GpuBeamAttention": FusedOperator(
+            lambda _, x: [(x[0].shape, x[0].dtype)],
+            lambda a, x, y: attention.beam_attention(*x, *y, heads=a["heads"]),
+        ),
+        "GpuTopLogits": FusedOperator(
+            _candidates,
+            lambda _, x, y: top_logits.top_logits(*x, *y),
+            launches=2,
+        ),
+        "GpuSelectBeams": FusedOperator(
+            _selected, lambda _, x, y: select_beams.select_beams(*x, *y), scalars=(3,)
+        ),
+        "GpuFollowAncestry": FusedOperator(
+            lambda _, x: [(x[0].shape, torch.float32)],
+            lambda _, x, y: ancestry.follow_ancestry(*x, *y),
+        ),
+        "FollowParents": FusedOperator(
+            lambda _, x: [(x[0].shape, torch.float32)],
+            lambda _, x, y: ancestry.follow_parents(*x, *y),
+        ),
+    }
+    for cast in (False, True):
+        suffix = "Cast" * cast
+        table[f"GpuEmbed{suffix}"] = FusedOperator(
+            lambda a, x: _with_cast(a, [(*x[2].shape, x[1].shape[1])]),
+            lambda _, x, y: embedding.embed(*x, *_padded(y)),
+        )
+        for prefix, missing in (("", 2), ("Add", 1), ("BiasAdd", 0)):
+            table[f"Gpu{prefix}Norm{suffix}"] = FusedOperator(
+                lambda a, x, missing=missing: _with_cast(
+                    a, [x[0].shape] * (1 + (missing < 2))
+                ),
+                lambda a, x, y, missing=missing: norm.norm(
+                    x[0], *[None] * missing, *x[1:], *[None] * (missing == 2), *_padded(y, 2 + (missing < 2)),
+                    epsilon=a["epsilon"],
+                ),
+            )
+    return table
+
+
+def _with_cast(attributes: dict[str, Any], shapes: Sequence[Sequence[int]]) -> list[Form]:
+    """Forms of float32 outputs, and of one in the node's type, if it has any."""
+    forms: list[Form] = [(shape, torch.float32) for shape in shapes]
+    if "type" in attributes:
+        forms.append((shapes[-1], DTYPES[attributes["type"]]))
+    return forms
+
+
+def _padded(outputs: Sequence[Any], count: int = 2) -> list[Any]:
+    """Outputs, and None for a cast that the node has not."""
+    return [*outputs, *[None] * (count - len(outputs))]
+
+
+def _candidates(attributes: dict[str, Any], inputs: Sequence[Any]) -> list[Form]:
+    sentences, beams, _ = inputs[0].shape
+    (count,) = attributes["count"]
+    return [
+        ((sentences, beams, count), torch.float32),
+        ((sentences, beams, count), torch.int64),
+        ((sentences, beams, 1), torch.float32),
+    ]
+
+
+def _selected(_: dict[str, Any], inputs: Sequence[Any]) -> list[Form]:
+    """Forms of parents, tokens, and the other tensors of the state, which are the last inputs."""
+    like_beams = (inputs[0].shape[:2], torch.int64)
+    return [like_beams, like_beams, *((x.shape, x.dtype) for x in inputs[-7:])]
