@@ -508,6 +508,16 @@ def _gpu() -> Iterator[FusedOp]:
         body="gpu_beam_attention",
     )
     yield FusedOp(
+        name="GpuBeamAttentionMean",
+        summary="the same and the mean weights of the heads `averaged`",
+        rule="gpu_beam_attention_mean",
+        inputs=inputs,
+        outputs={"context": _ANY, "attention": _FLOAT},
+        attributes=("heads", "head_shape", "type", "averaged"),
+        body="gpu_beam_attention",
+        tags=("Mean",),
+    )
+    yield FusedOp(
         name="GpuTopLogits",
         summary="`TopLogits` of logits of any type, and of the forced token",
         rule="gpu_top_logits",

@@ -192,6 +192,43 @@ def gpu_beam_attention(node: ir.Node) -> Found:
     )
 
 
+def gpu_beam_attention_mean(node: ir.Node) -> Found:
+    """Match attention over the source whose weights, averaged over heads, the graph returns."""
+    weights, averaged = operand(node, 0), None
+    chosen = producer(weights, "Gather")
+    if chosen is not None:
+        weights, averaged = operand(chosen, 0), constant(chosen.inputs[1])
+    softmax = producer(weights, "Softmax")
+    total = producer(softmax.inputs[0], "Add") if softmax is not None else None
+    scores = producer(_uncast(operand(total, 0)), "MatMul") if total is not None else None
+    columns = producer(scores.inputs[1], "Transpose") if scores is not None else None
+    given = graph_values(node, "inputs", "source_bias", "done")
+    if total is None or scores is None or columns is None or given is None:
+        return None
+    if operand(total, 1) is not given["source_bias"]:
+        return None
+    read = [weights, *(use.node.outputs[0] for use in weights.uses() if use.node.op_type == "Cast")]
+    sums = [use.node for x in read for use in x.uses() if use.node.op_type == "MatMul"]
+    query, key = _before_heads(operand(scores, 0)), operand(columns, 0)
+    context, value = (_context(sums[0]), operand(sums[0], 1)) if len(sums) == 1 else (None, key)
+    if query is None or context is None or not key.is_graph_input() or not value.is_graph_input():
+        return "the heads are not split and joined, or the weights are read elsewhere"
+    if (axes(key) or ())[-1] != (axes(value) or ())[-1]:
+        return Unavoidable("keys and values have different sizes")
+    heads, size = _heads(operand(scores, 0))
+    return FusedNode(
+        "GpuBeamAttentionMean",
+        (query, key, value, *given.values()),
+        (context, node.outputs[0]),
+        {
+            "heads": heads,
+            "head_shape": [0, 0, heads, size],
+            "type": int(_type(key)),
+            "averaged": [*range(heads)] if averaged is None else averaged.tolist(),
+        },
+    )
+
+
 def _type(value: ir.Value) -> ir.DataType:
     assert value.dtype is not None
     return value.dtype
@@ -231,7 +268,7 @@ def gpu_top_logits(node: ir.Node) -> Found:
     forced = _forced_tokens(columns)
     number, beams = constant(count), (axes(logits) or ())[1]
     if forced is not given["forced_tokens"] or number is None:
-        return Unavoidable("other columns than forced tokens are looked up (--all-options)")
+        return "other columns than forced tokens are looked up (--all-options)"
     return FusedNode(
         "GpuTopLogits",
         (_uncast(logits), forced),
@@ -277,6 +314,7 @@ RULES: Rules = (
     ("MatMul", gpu_linear),
     ("Attention", gpu_cached_attention),
     ("Attention", gpu_beam_attention),
+    ("ReduceMean", gpu_beam_attention_mean),
     ("GpuTopLogits", gpu_select_beams),
     ("GatherElements", gpu_follow_ancestry),
     ("GatherElements", follow_parents),
@@ -293,14 +331,14 @@ class FuseGpuOps(FuseOps):
         # Two matmuls and two norms of a layer; one matmul of all cross-attentions; further norms.
         encoder=lambda model: 4 * model.encoder_layers + 1 + norms_after_embedding(model),
         # Of a layer the matmul before self-attention or SSRU, either of these, three norms, the
-        # query and the attention over the source unless its weights are an output, and the first
-        # matmul of the feed-forward block; with an SSRU the order of its state; the embedding.
+        # query and the attention over the source, and the first matmul of the feed-forward block;
+        # with an SSRU the order of its state; the embedding.
         step=lambda model: (
             (5 + 3 * model.equal_heads) * model.self_attentions
             + (8 + model.equal_heads) * model.ssrus
-            - model.attention * model.equal_heads
             + 1
             + norms_after_embedding(model)
         ),
-        search=lambda model: 2 + (model.self_attentions > 0),
+        # Candidates and selection, unless rules 13 to 15 take part; and the ancestry.
+        search=lambda model: 2 * (not model.marks) + (model.self_attentions > 0),
     )

@@ -106,6 +106,12 @@ def operators() -> dict[str, FusedOperator]:
             lambda _, x: [(x[0].shape, x[0].dtype)],
             lambda a, x, y: attention.beam_attention(*x, *y, heads=a["heads"]),
         ),
+        "GpuBeamAttentionMean": FusedOperator(
+            lambda _, x: [(x[0].shape, x[0].dtype), ((*x[0].shape[:2], x[1].shape[2]), torch.float32)],
+            lambda a, x, y: attention.beam_attention_mean(
+                *x, *y, heads=a["heads"], averaged=a["averaged"]
+            ),
+        ),
         "GpuTopLogits": FusedOperator(
             _candidates,
             lambda _, x, y: top_logits.top_logits(*x, *y),
