@@ -4,9 +4,9 @@ A program computes one head of one sentence, block by block of keys and values, 
 does: scores, softmax and sums are FP32 and stay in registers. Keys and values that no beam attends
 to are not read: their loads are predicated row by row.
 
-Blocks begin at slot 0, their size depends on beams and heads alone, and a block that no beam
-attends to changes no bit. So the result of a sentence depends neither on its neighbours nor on the
-sizes N, C, P and S (rule 9 of docs/beam-search.md).
+Blocks begin at slot 0, their size depends on the head size D and the element type alone, and a
+block that no beam attends to changes no bit. So the result of a sentence depends neither on its
+neighbours nor on the sizes N, C, P and S (rule 9 of docs/beam-search.md).
 """
 
 from __future__ import annotations
@@ -275,21 +275,11 @@ def beam_attention_mean(
     heads: int,
     averaged: Collection[int],
 ) -> tuple[Launch, ...]:
-    """Attend over the source, and average the weights of some heads.
+    """Attend over the source as `beam_attention` does, and average the weights of heads `averaged`.
 
-    The first launch keeps the scores in scratch buffers, from which the second computes weights
-    once the softmax denominators are known.
-
-    Args:
-        query: As those of `beam_attention`, as are the arguments up to `heads`.
-        key: See there.
-        value: See there.
-        source_bias: See there.
-        done: See there.
-        context: See there.
-        attention: Output, mean weights [N, K, S], float32; 0 for padding and rows that are done.
-        heads: Number of heads H.
-        averaged: Indices of the heads to average.
+    `attention` [N, K, S], float32, is the output of the mean. Padding has 0, and so have rows that
+    are done. The first launch stores the scores in a scratch buffer; the second one makes weights
+    of them, which needs the softmax denominators.
     """
     n, k, s = attention.shape
     scores = attention.new_empty(n, heads, k, s)
@@ -330,5 +320,7 @@ def _launch(
         "H": heads, "K": k, "D": width // heads,
         "ROWS": power_of_two(k), "COLUMNS": columns, "BLOCK": block,
     }  # fmt: skip
-    # Three stages: loads of the next two blocks are in flight while one is computed.
-    return Launch(kernel, (n * heads,), {**tensors, **sizes}, {**constants, **flags}, stages=3)
+    # The loads of one or two further blocks are in flight while a block is computed. With more than
+    # four beams, three stages need more registers than there are for several programs.
+    stages = 3 if k <= 4 else 2
+    return Launch(kernel, (n * heads,), {**tensors, **sizes}, {**constants, **flags}, stages=stages)
