@@ -9,7 +9,7 @@ from torch import Tensor
 from translate_trt.runtime.gpu.launch import Launch, power_of_two
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def embed_kernel(
     table, position_table, tokens, positions, y, cast,
     BEAMS: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,

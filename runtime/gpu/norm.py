@@ -9,7 +9,7 @@ from torch import Tensor
 from translate_trt.runtime.gpu.launch import Launch, power_of_two
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def norm_kernel(
     x, bias, residual, gamma, beta, total, y, cast,
     WIDTH: tl.constexpr, BLOCK: tl.constexpr, EPSILON: tl.constexpr,

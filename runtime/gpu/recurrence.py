@@ -11,7 +11,7 @@ from translate_trt.runtime.gpu.launch import Launch
 _BLOCK = 512
 
 
-@triton.jit(do_not_specialize=["size"])  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["size"])
 def recurrent_unit_kernel(
     gates, state, next_state, y, size, WIDTH: tl.constexpr, BLOCK: tl.constexpr
 ):  # fmt: skip

@@ -59,8 +59,8 @@ def reduce_logits(
 
 @triton.jit
 def select_logits(
-    logits, columns, group_maxima, block_maxima, block_sums, values, indices, at_columns,
-    V: tl.constexpr, C: tl.constexpr, BLOCK: tl.constexpr, GROUP: tl.constexpr,
+    logits, forced_tokens, group_maxima, block_maxima, block_sums, values, indices, at_columns,
+    K: tl.constexpr, V: tl.constexpr, C: tl.constexpr, BLOCK: tl.constexpr, GROUP: tl.constexpr,
     BLOCK_SLOTS: tl.constexpr, GROUP_SLOTS: tl.constexpr, BEST_SLOTS: tl.constexpr,
 ):  # fmt: skip
     """Select the best C of one row. Grid: [N * K]. Slots are counts, rounded to powers of two."""
@@ -89,25 +89,26 @@ def select_logits(
     ranks = tl.arange(0, BEST_SLOTS)
     tl.store(values + row * C + ranks, key_value(best) - log_total, ranks < C)
     tl.store(indices + row * C + ranks, key_index(best), ranks < C)
-    column = tl.load(columns + row)
+    forced = tl.load(forced_tokens + row // K)
+    column = tl.maximum(tl.maximum(forced, -2 - forced), 0)
     found = tl.load(logits + column, (column >= 0) & (column < V), float("nan")).to(tl.float32)
     tl.store(at_columns + row, found - log_total)
 
 
 def top_logits(
-    logits: Tensor, columns: Tensor, values: Tensor, indices: Tensor, at_columns: Tensor
+    logits: Tensor, forced_tokens: Tensor, values: Tensor, indices: Tensor, at_columns: Tensor
 ) -> tuple[Launch, ...]:
     """Find the best logits of each beam, and look one up, as log-probabilities.
 
-    The body of the operator, export/fused_ops/bodies/top_logits.onnxtxt, defines the results; the
+    The body of the operator, export/fused_ops/bodies/gpu_top_logits.onnxtxt, defines the results; the
     logarithm of the sum of exponentials may be rounded in another way.
 
     Args:
         logits: [N, K, V], contiguous, float16, bfloat16 or float32.
-        columns: [N, K, 1] int64.
+        forced_tokens: [N] int64, as `unscored` of runtime/bundle/contract.py encodes them.
         values: [N, K, C] float32, output; C is at most V.
         indices: [N, K, C] int64, output.
-        at_columns: [N, K, 1] float32, output.
+        at_columns: [N, K, 1] float32, output: of the forced token, or of token 0.
     """
     vocabulary, count = logits.shape[2], values.shape[2]
     rows = logits.shape[0] * logits.shape[1]
@@ -130,8 +131,8 @@ def top_logits(
         Launch(
             select_logits,
             (rows,),
-            {"logits": logits, "columns": columns, **scratch, **results},
-            {**sizes, "C": count, **slots},
+            {"logits": logits, "forced_tokens": forced_tokens, **scratch, **results},
+            {"K": logits.shape[1], **sizes, "C": count, **slots},
             warps=8 if largest > 2048 else 4,
         ),
     )

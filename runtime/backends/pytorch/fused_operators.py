@@ -111,6 +111,7 @@ def operators() -> dict[str, FusedOperator]:
             lambda a, x, y: attention.beam_attention_mean(
                 *x, *y, heads=a["heads"], averaged=a["averaged"]
             ),
+            launches=2,
         ),
         "GpuTopLogits": FusedOperator(
             _candidates,
@@ -118,7 +119,9 @@ def operators() -> dict[str, FusedOperator]:
             launches=2,
         ),
         "GpuSelectBeams": FusedOperator(
-            _selected, lambda _, x, y: select_beams.select_beams(*x, *y), scalars=(3,)
+            _selected,
+            lambda _, x, y: select_beams.select_beams([*x[:3], *x[4:]], y, x[3]),
+            scalars=(3,),
         ),
         "GpuFollowAncestry": FusedOperator(
             lambda _, x: [(x[0].shape, torch.float32)],
