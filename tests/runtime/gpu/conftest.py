@@ -19,6 +19,7 @@ INTERPRETED = "triton" not in sys.modules and not torch.cuda.is_available()
 if INTERPRETED and importlib.util.find_spec("triton"):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRITON_INTERPRET", "1")
+        importlib.import_module("triton.experimental.gluon")  # which the interpreter imports
         for name in MODULES:
             importlib.import_module(f"translate_trt.runtime.gpu.{name}")
 

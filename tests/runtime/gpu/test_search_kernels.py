@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
@@ -24,7 +23,7 @@ from torch.overrides import TorchFunctionMode
 
 from translate_trt.export.graphs import BeamSearchStep, Candidates, Request, State, StaticCaches
 from translate_trt.runtime.backends.pytorch.onnx_operators import top_k
-from translate_trt.runtime.bundle.contract import MASKED, forced_token
+from translate_trt.runtime.bundle.contract import MASKED
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.train.model import Transformer
 from translate_trt.train.search import beam_search
@@ -38,7 +37,7 @@ from translate_trt.runtime.gpu.top_logits import top_logits
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("device")]
 
-DEVICE = torch.device("cpu" if os.environ.get("TRITON_INTERPRET") == "1" else "cuda")
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 MARGIN = 64
 
 
@@ -84,16 +83,18 @@ class TotalOrder(TorchFunctionMode):
 # ---- top logits ----
 
 
-def find_top(logits: Tensor, columns: Tensor, count: int) -> list[Tensor]:
+def find_top(logits: Tensor, forced: Tensor, count: int) -> list[Tensor]:
     n, k, _ = logits.shape
     found = output(n, k, count), output(n, k, count, dtype=torch.int64), output(n, k, 1)
-    return run(top_logits(guarded(logits), guarded(columns), *found), found)
+    return run(top_logits(guarded(logits), guarded(forced), *found), found)
 
 
 def body_of_top_logits(
-    logits: Tensor, columns: Tensor, count: int
+    logits: Tensor, forced: Tensor, count: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """See export/fused_ops/bodies/top_logits.onnxtxt."""
+    """See export/fused_ops/bodies/gpu_top_logits.onnxtxt."""
+    columns = torch.maximum(forced, -2 - forced).clamp(min=0)[:, None, None]
+    columns = columns.expand(-1, logits.shape[1], -1)
     logits = logits.float()
     best, indices = top_k(logits, count)
     log_total = best[..., :1] - logits.softmax(-1).gather(-1, indices[..., :1]).log()
@@ -103,7 +104,7 @@ def body_of_top_logits(
 def random_logits(n: int, k: int, v: int) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(v)
     logits = 3 * torch.randn(n, k, v, generator=generator)
-    return logits, torch.randint(0, v, (n, k, 1), generator=generator)
+    return logits, torch.randint(-1 - v, v, (n,), generator=generator)
 
 
 @pytest.mark.parametrize(
@@ -116,12 +117,12 @@ def random_logits(n: int, k: int, v: int) -> tuple[Tensor, Tensor]:
     ],
 )  # fmt: skip
 def test_top_logits(n: int, k: int, v: int, dtype: torch.dtype) -> None:
-    logits, columns = random_logits(n, k, v)
+    logits, forced = random_logits(n, k, v)
     logits[0, 0] = logits[0, 0].ceil()  # ties
     logits[-1, -1, 1:-1] = -torch.inf
     logits = logits.to(dtype)
-    found = find_top(logits, columns, 2 * k + 1)
-    expected = body_of_top_logits(logits, columns, 2 * k + 1)
+    found = find_top(logits, forced, 2 * k + 1)
+    expected = body_of_top_logits(logits, forced, 2 * k + 1)
     assert_bits(found[1], expected[1])
     for index in (0, 2):
         torch.testing.assert_close(found[index], expected[index], rtol=1e-6, atol=1e-6)
@@ -129,7 +130,7 @@ def test_top_logits(n: int, k: int, v: int, dtype: torch.dtype) -> None:
 
 def test_top_logits_of_unusual_rows() -> None:
     rows, v, k = 7, 2500, 8
-    logits, columns = random_logits(rows, 1, v)
+    logits, forced = random_logits(rows, 1, v)
     # Both signs of NaN, and groups whose largest numbers are zeros of both signs, or infinite.
     nan = torch.tensor([0x7FC00000, -0x400000], dtype=torch.int32).view(torch.float32)
     logits[1] = -torch.inf
@@ -140,8 +141,8 @@ def test_top_logits_of_unusual_rows() -> None:
     logits[4, 0, 2300:2303] = nan[1]
     logits[5] = nan[1]
     logits[6, 0, : 2 * v // 3] = -torch.inf  # whole blocks
-    found = find_top(logits, columns, 2 * k + 1)
-    expected = body_of_top_logits(logits, columns, 2 * k + 1)
+    found = find_top(logits, forced, 2 * k + 1)
+    expected = body_of_top_logits(logits, forced, 2 * k + 1)
     assert_bits(found[1], expected[1])
     for index in (0, 2):
         torch.testing.assert_close(
@@ -150,18 +151,18 @@ def test_top_logits_of_unusual_rows() -> None:
 
 
 def test_top_logits_of_a_row_are_its_own() -> None:
-    logits, columns = random_logits(3, 2, 4100)
-    together = find_top(logits, columns, 5)
+    logits, forced = random_logits(3, 2, 4100)
+    together = find_top(logits, forced, 5)
     others = logits.clone()
     others[[0, 2]] = torch.nan
     padding = torch.full((3, 2, 2100), -torch.inf)
     for found in (
-        find_top(others, columns, 5),
-        find_top(torch.cat((logits, padding), -1), columns, 5),
+        find_top(others, forced, 5),
+        find_top(torch.cat((logits, padding), -1), forced, 5),
     ):
         for one, other in zip(found, together, strict=True):
             assert_bits(one[1], other[1])
-    for one, other in zip(find_top(logits[1:2], columns[1:2], 5), together, strict=True):
+    for one, other in zip(find_top(logits[1:2], forced[1:2], 5), together, strict=True):
         assert_bits(one[0], other[1])
 
 
@@ -237,9 +238,8 @@ def kernel_step(logits: NDArray[Any], *inputs: NDArray[Any]) -> list[NDArray[Any
     """Run a step of the search with the kernels, as `support.scripted.torch_step` does."""
     named = dict(zip((*Request._fields, *State._fields), inputs, strict=False))
     k = logits.shape[1]
-    forced = [max(forced_token(int(value)), 0) for value in named["forced_tokens"]]
-    columns = torch.tensor(forced)[:, None, None].expand(-1, k, -1)
-    found = find_top(torch.from_numpy(logits), columns, 2 * k + 1)
+    forced = torch.from_numpy(named["forced_tokens"])
+    found = find_top(torch.from_numpy(logits), forced, 2 * k + 1)
     candidates = dict(zip(INPUTS, (x.numpy() for x in found), strict=False))
     return [x.numpy() for x in select(named | candidates)]
 

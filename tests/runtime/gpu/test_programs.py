@@ -1,0 +1,86 @@
+"""Torch targets whose fused operators run their kernels, from end to end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from support.compiled import compile_once
+from support.models import lively_model, save_model
+from support.shared import SharedFiles
+from support.translations import assert_same, random_sources
+
+pytest.importorskip("triton", reason="Triton is not installed: pip install triton")
+
+from translate_trt.export.build_options import BuildOptions
+from translate_trt.export.engines.options import EngineOptions
+from translate_trt.runtime import native
+from translate_trt.runtime.backends.engines import Profile
+from translate_trt.runtime.backends.pytorch import torch_engines
+from translate_trt.runtime.backends.pytorch.onnx_program import Plan, Program
+from translate_trt.runtime.bundle.manifest import read_manifest
+from translate_trt.runtime.options import SearchOptions
+from translate_trt.runtime.text.tokenizer import Tokenizer
+from translate_trt.runtime.translator import Translator
+from translate_trt.train.checkpoint import open_checkpoint
+
+pytestmark = pytest.mark.slow
+
+MODELS: dict[str, dict[str, Any]] = {
+    "post-norm": {},
+    "pre-norm": {"norm": "pre", "activation": "gelu", "norm_embedding": True, "tied": "none",
+                 "output_bias": True},
+    "ssru": {"decoder_mixer": "ssru", "decoder_layers": 3},
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=MODELS, ids=str)
+def bundle(request: pytest.FixtureRequest, shared: SharedFiles, tokenizer_model: Path) -> Path:
+    size = Tokenizer(tokenizer_model, tokenizer_model).vocabulary_size
+    path = shared.once(
+        f"gpu-{request.param}",
+        lambda path: save_model(
+            lively_model(size, **MODELS[request.param]), path, tokenizer_model
+        ),
+    )
+    options = BuildOptions(
+        ("onnx-fp32", "torch-fp32", "torch-fp16"), attention=True,
+        engines=EngineOptions(profiles=(Profile(3, 48),)),
+    )  # fmt: skip
+    return compile_once(shared, open_checkpoint(path), options)
+
+
+@pytest.fixture
+def with_kernels(monkeypatch: pytest.MonkeyPatch, device: torch.device) -> str:
+    """Run kernels in the interpreter where there is no GPU, and return the name of the device."""
+    monkeypatch.setattr(torch_engines, "have_kernels", lambda _: True)
+    return str(device)
+
+
+def test_searches_are_those_of_onnx_runtime(bundle: Path, with_kernels: str) -> None:
+    if native.library() is None:
+        pytest.skip(native.status())
+    reference = Translator(bundle, "onnx-fp32", threads=1)
+    translator = Translator(bundle, "torch-fp32", threads=1, device=with_kernels)
+    options = SearchOptions(num_hypotheses=4, return_attention=True, max_length=16)
+    sources = random_sources(5, seed=1)
+    assert_same(
+        translator.translate_ids(sources, options), reference.translate_ids(sources, options)
+    )
+
+
+@pytest.mark.parametrize("target", ["torch-fp32", "torch-fp16"])
+def test_a_step_launches_its_kernels_alone(
+    bundle: Path, target: str, with_kernels: str
+) -> None:
+    """Nothing but fused operators and matmuls runs, and each of the step's outputs is in place."""
+    entry = read_manifest(bundle).targets[target]
+    path = bundle / "targets" / target / "step.onnx"
+    contract = read_manifest(bundle).targets[target].contract
+    device = torch.device(with_kernels)
+    program = Program(path, *contract.graphs["step"], device, kernels=True)
+    assert {node.operator for node in program.nodes} <= {"MatMul", "Gelu"} | {
+        node.operator for node in program.nodes if node.operator.startswith(("Gpu", "Follow"))
+    }
