@@ -121,9 +121,6 @@ def select_beams_kernel(
     keys = tl.where(is_new, make_keys(order_of(live), entries), EMPTY)
     beam = ranks_of(keys)
     lives = beam < K
-    tl.store(parents + n * K + beam, parent, lives)
-    tl.store(next_tokens + n * K + beam, token, lives)
-    tl.store(next_log_probs + n * K + beam, live, lives)
 
     # Is done (rule 5).
     max_length = tl.load(max_lengths + n)
@@ -132,9 +129,6 @@ def select_beams_kernel(
     is_full = tl.sum(((place == K - 1) & (score > float("-inf"))).to(tl.int32)) > 0
     at_limit = length >= max_length
     is_done = was_done | at_limit | (early & is_full) | (settled >= tl.load(num_hypotheses + n))
-    tl.store(next_done + n, is_done)
-    # A sentence that is done stays at its last position while its batch goes on.
-    tl.store(next_positions + n, tl.where(is_done, position, length))
 
     # Cut off (rule 6): the live beams, in order, fill the empty entries of the pool.
     filled = stays & (score > float("-inf"))
@@ -143,10 +137,18 @@ def select_beams_kernel(
     cut_log_prob = tl.sum(tl.where(is_cut, live[None, :], 0.0), 1)
     fills = stays & ~filled & at_limit & ~was_done & (cut_log_prob > float("-inf"))
     score = tl.where(fills, tl.div_rn(cut_log_prob, penalty), score)
-    tl.store(next_finished_scores + n * K + place, score, stays)
     finished_length = tl.where(fills, length, finished_length)
-    tl.store(next_finished_lengths + n * K + place, finished_length, stays)
     finished_parent = tl.where(fills, cut, finished_parent)
+
+    tl.debug_barrier()  # no thread may still read what another one overwrites
+    tl.store(parents + n * K + beam, parent, lives)
+    tl.store(next_tokens + n * K + beam, token, lives)
+    tl.store(next_log_probs + n * K + beam, live, lives)
+    # A sentence that is done stays at its last position while its batch goes on.
+    tl.store(next_positions + n, tl.where(is_done, position, length))
+    tl.store(next_done + n, is_done)
+    tl.store(next_finished_scores + n * K + place, score, stays)
+    tl.store(next_finished_lengths + n * K + place, finished_length, stays)
     tl.store(next_finished_parents + n * K + place, finished_parent, stays)
     tl.store(next_finished_truncated + n * K + place, truncated | fills, stays)
 
@@ -159,7 +161,7 @@ def select_beams(
     Args:
         inputs: `INPUTS`: log_probabilities [N, K, C] and choices [N, K, C] as `top_logits` orders
             them, looked_up [N, K, 1], and tensors of the contract.
-        outputs: `OUTPUTS`, in other memory than the inputs.
+        outputs: `OUTPUTS`; that of a tensor of the state may be the input itself.
         end_token: The end symbol.
     """
     tensors = dict(zip((*INPUTS, *OUTPUTS), (*inputs, *outputs), strict=True))

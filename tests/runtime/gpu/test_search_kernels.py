@@ -169,12 +169,14 @@ def test_top_logits_of_a_row_are_its_own() -> None:
 # ---- selection ----
 
 
-def select(inputs: Mapping[str, NDArray[Any]]) -> list[Tensor]:
+def select(inputs: Mapping[str, NDArray[Any]], in_place: bool = False) -> list[Tensor]:
     """Run the kernel on the inputs of SelectBeams by name."""
     tensors = [guarded(torch.from_numpy(np.ascontiguousarray(inputs[name]))) for name in INPUTS]
     like = dict(zip(INPUTS, tensors, strict=True))
-    like["parents"] = like["tokens"] = like["finished_parents"]
-    found = [guarded(torch.zeros_like(like[name.removeprefix("next_")])) for name in OUTPUTS]
+    like |= {name: guarded(like["finished_parents"]) for name in ("parents", "tokens")}
+    found = [like[name.removeprefix("next_")] for name in OUTPUTS]
+    if not in_place:
+        found = [guarded(torch.zeros_like(x)) for x in found]
     return run(select_beams(tensors, found, END), found)
 
 
@@ -215,6 +217,8 @@ def test_select_beams(k: int, kind: str) -> None:
 @pytest.mark.parametrize("k", [1, 4])
 def test_a_sentence_with_nan_has_its_own_results_and_neighbours_keep_theirs(k: int) -> None:
     inputs = random_selection("random", k, 12)
+    inputs["max_lengths"][7] = inputs["positions"][7] + 1
+    inputs["done"][7] = False
     before = select(inputs)
     for name, row, at in (
         ("log_probabilities", 1, ...), ("log_probabilities", 3, (0, 2)), ("log_probs", 5, ...),
@@ -229,6 +233,12 @@ def test_a_sentence_with_nan_has_its_own_results_and_neighbours_keep_theirs(k: i
     alone = select({name: x[8:9] if np.ndim(x) else x for name, x in inputs.items()})
     for found, other in zip(alone, before, strict=True):
         assert_bits(found[0], other[8])
+
+
+def test_a_state_may_be_updated_in_place() -> None:
+    inputs = random_selection("random", 4, 9)
+    for found, other in zip(select(inputs, in_place=True), select(inputs), strict=True):
+        assert_bits(found, other)
 
 
 # ---- whole searches ----
@@ -266,26 +276,30 @@ def test_searches(options: SearchOptions) -> None:
 # ---- the past ----
 
 
+@pytest.mark.parametrize("in_place", [False, True])
 @pytest.mark.parametrize(
     ("n", "k", "p"), [(1, 1, 1), (3, 1, 9), (3, 4, 40), (2, 3, 600), (2, 16, 512)]
 )
-def test_follow_ancestry(n: int, k: int, p: int) -> None:
+def test_follow_ancestry(n: int, k: int, p: int, in_place: bool) -> None:
     rng = np.random.default_rng(p)
     ancestry = torch.from_numpy(rng.choice([0, MASKED], (n, k, p)).astype(np.float32))
     positions = torch.from_numpy(rng.integers(0, p // k, n))
     parents = torch.from_numpy(rng.integers(0, k, (n, k)))
     extended = StaticCaches(positions, k).extend(ancestry)
-    inputs = (guarded(x) for x in (ancestry, positions, parents))
-    next_ancestry = output(n, k, p)
-    (found,) = run(follow_ancestry(*inputs, next_ancestry), [next_ancestry])
+    past = guarded(ancestry)
+    following = past if in_place else output(n, k, p)
+    launches = follow_ancestry(past, guarded(positions), guarded(parents), following)
+    (found,) = run(launches, [following])
     assert_bits(found, extended.gather(1, parents[..., None].expand_as(ancestry)))
 
 
+@pytest.mark.parametrize("in_place", [False, True])
 @pytest.mark.parametrize(("n", "k", "size"), [(1, 1, 1), (3, 4, 37), (2, 3, 700)])
-def test_follow_parents(n: int, k: int, size: int) -> None:
+def test_follow_parents(n: int, k: int, size: int, in_place: bool) -> None:
     rng = np.random.default_rng(size)
     state = torch.from_numpy(rng.standard_normal((n, k, size), np.float32))
     parents = torch.from_numpy(rng.integers(0, k, (n, k)))
-    next_state = output(n, k, size)
-    (found,) = run(follow_parents(guarded(state), guarded(parents), next_state), [next_state])
+    past = guarded(state)
+    following = past if in_place else output(n, k, size)
+    (found,) = run(follow_parents(past, guarded(parents), following), [following])
     assert_bits(found, state.gather(1, parents[..., None].expand_as(state)))
