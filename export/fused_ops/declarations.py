@@ -444,6 +444,18 @@ def _gpu() -> Iterator[FusedOp]:
             body="gpu_linear",
             tags=(suffix,) if suffix else (),
         )
+    for activation in ("Gelu", "Swish"):
+        yield FusedOp(
+            name=f"GpuBias{activation}",
+            summary="the bias of a matmul and an activation in float32, in the `type` of the next "
+            "matmul",
+            rule="gpu_bias_activation",
+            inputs={"x": _ANY, "bias": _FLOAT},
+            outputs={"y": _ANY},
+            attributes=("type",),
+            body="gpu_bias_activation",
+            tags=(activation,),
+        )
     for prefix, inputs in (
         ("", ()),
         ("Add", ("residual",)),
@@ -517,15 +529,20 @@ def _gpu() -> Iterator[FusedOp]:
         body="gpu_beam_attention",
         tags=("Mean",),
     )
-    yield FusedOp(
-        name="GpuTopLogits",
-        summary="`TopLogits` of logits of any type, and of the forced token",
-        rule="gpu_top_logits",
-        inputs={"logits": _ANY, "forced_tokens": _INT64},
-        outputs=_CANDIDATES,
-        attributes=("count", "at_beams"),
-        body="gpu_top_logits",
-    )
+    for prefix in ("", BIASED):
+        yield FusedOp(
+            name=f"Gpu{prefix}TopLogits",
+            summary="`TopLogits` of logits of any type, and of the forced token; `Biased`: logits "
+            "have a bias",
+            rule="gpu_top_logits",
+            inputs={
+                "logits": _ANY, **({"bias": _FLOAT} if prefix else {}), "forced_tokens": _INT64,
+            },
+            outputs=_CANDIDATES,
+            attributes=("count", "at_beams"),
+            body="gpu_top_logits",
+            tags=(prefix,) if prefix else (),
+        )  # fmt: skip
     tensors = [tensor for tensor in _of_search() if tensor.when != "marks"]
     state = {tensor.name for tensor in TENSORS["state"]}
     yield FusedOp(

@@ -14,7 +14,7 @@ import onnx_ir as ir
 from translate_trt.export.fused_ops.declarations import OPERATORS
 from translate_trt.export.fused_ops.fuse import FuseOps, Rules, norms_after_embedding
 from translate_trt.export.fused_ops.match_embedding import lookup, sentence_position
-from translate_trt.export.fused_ops.match_matmul import top_logits
+from translate_trt.export.fused_ops.match_matmul import swish, top_logits
 from translate_trt.export.fused_ops.match_recurrence import follow_parents, recurrent_unit
 from translate_trt.export.fused_ops.match_search import graph_values, select
 from translate_trt.export.fused_ops.matching import (
@@ -95,6 +95,43 @@ def _with_cast(
         return FusedNode(name, inputs, outputs, attributes)
     kind = {"type": casts[0].attributes["to"].as_int()}
     return FusedNode(f"{name}Cast", inputs, [*outputs, casts[0].outputs[0]], attributes | kind)
+
+
+def gpu_bias_activation(node: ir.Node) -> Found:
+    """Match the bias of a matmul and a GELU or swish, which are in float32 (mixed_precision.py)."""
+    biased = operand(node, 0)
+    bias, activated = _bias_of_matmul(biased), node.outputs[0]
+    if node.op_type == "Sigmoid":
+        found = swish(biased)
+        name = "GpuBiasSwish"
+        if found is None:
+            return None
+        activated = found
+    elif node.attributes.get_string("approximate", "none") == "none":
+        name = "GpuBiasGelu"
+    else:
+        return None  # the approximation by tanh
+    if bias is None:
+        return None
+    cast = reader(activated, "Cast")
+    return FusedNode(
+        name,
+        (_uncast(other(_of(biased), bias)), bias),
+        [activated] if cast is None else cast.outputs,
+        {"type": int(ir.DataType.FLOAT) if cast is None else cast.attributes["to"].as_int()},
+    )
+
+
+def _bias_of_matmul(biased: ir.Value) -> ir.Value | None:
+    """Find the constant vector in the sum of it and the result of a matmul."""
+    addition = producer(biased, "Add")
+    for index in (0, 1) if addition is not None else ():
+        assert addition is not None
+        vector = constant(addition.inputs[index])
+        matmul = producer(_uncast(operand(addition, 1 - index)), "MatMul")
+        if vector is not None and vector.ndim == 1 and matmul is not None:
+            return operand(addition, index)
+    return None
 
 
 def gpu_linear(node: ir.Node) -> Found:
@@ -269,9 +306,12 @@ def gpu_top_logits(node: ir.Node) -> Found:
     number, beams = constant(count), (axes(logits) or ())[1]
     if forced is not given["forced_tokens"] or number is None:
         return "other columns than forced tokens are looked up (--all-options)"
+    bias = _bias_of_matmul(logits)
+    if bias is not None:
+        logits = other(_of(logits), bias)
     return FusedNode(
-        "GpuTopLogits",
-        (_uncast(logits), forced),
+        "GpuTopLogits" if bias is None else "GpuBiasedTopLogits",
+        (_uncast(logits), *([] if bias is None else [bias]), forced),
         found.outputs,
         {"count": number.tolist(), "at_beams": [1, beams, 1]},
     )
@@ -309,6 +349,8 @@ def gpu_follow_ancestry(node: ir.Node) -> Found:
 RULES: Rules = (
     ("TopK", gpu_top_logits),
     ("Add", gpu_embed),
+    ("Sigmoid", gpu_bias_activation),
+    ("Gelu", gpu_bias_activation),
     ("Sigmoid", gpu_recurrent_unit),
     ("LayerNormalization", gpu_norm),
     ("MatMul", gpu_linear),
@@ -316,6 +358,7 @@ RULES: Rules = (
     ("Attention", gpu_beam_attention),
     ("ReduceMean", gpu_beam_attention_mean),
     ("GpuTopLogits", gpu_select_beams),
+    ("GpuBiasedTopLogits", gpu_select_beams),
     ("GatherElements", gpu_follow_ancestry),
     ("GatherElements", follow_parents),
 )

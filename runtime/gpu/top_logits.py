@@ -36,8 +36,8 @@ _LEAST_BLOCKS = 64
 
 @triton.jit
 def reduce_logits(
-    logits, group_maxima, block_maxima, block_sums,
-    V: tl.constexpr, BLOCK: tl.constexpr, GROUP: tl.constexpr,
+    logits, bias, group_maxima, block_maxima, block_sums,
+    HAS_BIAS: tl.constexpr, V: tl.constexpr, BLOCK: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
     """Reduce a block of one row. Grid: [N * K * blocks of a row]."""
     BLOCKS: tl.constexpr = (V + BLOCK - 1) // BLOCK
@@ -48,6 +48,8 @@ def reduce_logits(
     groups = first_group + tl.arange(0, BLOCK // GROUP)
     columns = groups[:, None] * GROUP + tl.arange(0, GROUP)[None, :]
     x = tl.load(logits + row * V + columns, columns < V, float("-inf")).to(tl.float32)
+    if HAS_BIAS:
+        x += tl.load(bias + columns, columns < V, 0.0)
     maxima = tl.max(order_of(x), 1)
     tl.store(group_maxima + row * GROUPS + groups, maxima, groups < GROUPS)
     largest = value_of(tl.max(maxima))
@@ -59,8 +61,9 @@ def reduce_logits(
 
 @triton.jit
 def select_logits(
-    logits, forced_tokens, group_maxima, block_maxima, block_sums, values, indices, at_columns,
-    K: tl.constexpr, V: tl.constexpr, C: tl.constexpr, BLOCK: tl.constexpr, GROUP: tl.constexpr,
+    logits, bias, forced_tokens, group_maxima, block_maxima, block_sums,
+    values, indices, at_columns,
+    HAS_BIAS: tl.constexpr, K: tl.constexpr, V: tl.constexpr, C: tl.constexpr, BLOCK: tl.constexpr, GROUP: tl.constexpr,
     BLOCK_SLOTS: tl.constexpr, GROUP_SLOTS: tl.constexpr, BEST_SLOTS: tl.constexpr,
 ):  # fmt: skip
     """Select the best C of one row. Grid: [N * K]. Slots are counts, rounded to powers of two."""
@@ -83,6 +86,8 @@ def select_logits(
     of_groups = chosen[:, None] * GROUP + tl.arange(0, GROUP)[None, :]
     exists = of_groups < V  # false for all of an empty key
     x = tl.load(logits + of_groups, exists, float("-inf")).to(tl.float32)
+    if HAS_BIAS:
+        x += tl.load(bias + of_groups, exists, 0.0)
     keys = tl.where(exists, make_keys(order_of(x), of_groups), EMPTY)
     best = best_keys(keys, C, BEST_SLOTS)
 
@@ -92,11 +97,18 @@ def select_logits(
     forced = tl.load(forced_tokens + row // K)
     column = tl.maximum(tl.maximum(forced, -2 - forced), 0)
     found = tl.load(logits + column, (column >= 0) & (column < V), float("nan")).to(tl.float32)
+    if HAS_BIAS:
+        found += tl.load(bias + column, (column >= 0) & (column < V), 0.0)
     tl.store(at_columns + row, found - log_total)
 
 
 def top_logits(
-    logits: Tensor, forced_tokens: Tensor, values: Tensor, indices: Tensor, at_columns: Tensor
+    logits: Tensor,
+    forced_tokens: Tensor,
+    values: Tensor,
+    indices: Tensor,
+    at_columns: Tensor,
+    bias: Tensor | None = None,
 ) -> tuple[Launch, ...]:
     """Find the best logits of each beam, and look one up, as log-probabilities.
 
@@ -109,6 +121,7 @@ def top_logits(
         values: [N, K, C] float32, output; C is at most V.
         indices: [N, K, C] int64, output.
         at_columns: [N, K, 1] float32, output: of the forced token, or of token 0.
+        bias: Bias of the logits [V], float32, if any.
     """
     vocabulary, count = logits.shape[2], values.shape[2]
     rows = logits.shape[0] * logits.shape[1]
@@ -123,15 +136,16 @@ def top_logits(
         "block_maxima": torch.empty(rows, blocks, dtype=torch.float32, device=logits.device),
         "block_sums": torch.empty(rows, blocks, dtype=torch.float32, device=logits.device),
     }
-    sizes = {"V": vocabulary, "BLOCK": _BLOCK, "GROUP": _GROUP}
+    tensors = {"logits": logits, "bias": scratch["block_maxima"] if bias is None else bias}
+    sizes = {"HAS_BIAS": bias is not None, "V": vocabulary, "BLOCK": _BLOCK, "GROUP": _GROUP}
     results = {"values": values, "indices": indices, "at_columns": at_columns}
     largest = max(slots["GROUP_SLOTS"], slots["BEST_SLOTS"] * _GROUP)
     return (
-        Launch(reduce_logits, (rows * blocks,), {"logits": logits, **scratch}, sizes),
+        Launch(reduce_logits, (rows * blocks,), {**tensors, **scratch}, sizes),
         Launch(
             select_logits,
             (rows,),
-            {"logits": logits, "forced_tokens": forced_tokens, **scratch, **results},
+            {**tensors, "forced_tokens": forced_tokens, **scratch, **results},
             {"K": logits.shape[1], **sizes, "C": count, **slots},
             warps=8 if largest > 2048 else 4,
         ),

@@ -83,6 +83,7 @@ def have_kernels(device: torch.device) -> bool:
 def operators() -> dict[str, FusedOperator]:
     """Return the table: operators by name. Triton must be installed."""
     from translate_trt.runtime.gpu import (
+        activation,
         ancestry,
         attention,
         embedding,
@@ -118,6 +119,11 @@ def operators() -> dict[str, FusedOperator]:
             lambda _, x, y: top_logits.top_logits(*x, *y),
             launches=2,
         ),
+        "GpuBiasedTopLogits": FusedOperator(
+            _candidates,
+            lambda _, x, y: top_logits.top_logits(x[0], x[2], *y, bias=x[1]),
+            launches=2,
+        ),
         "GpuSelectBeams": FusedOperator(
             _selected,
             lambda _, x, y: select_beams.select_beams([*x[:3], *x[4:]], y, x[3]),
@@ -132,6 +138,11 @@ def operators() -> dict[str, FusedOperator]:
             lambda _, x, y: ancestry.follow_parents(*x, *y),
         ),
     }
+    for name, gelu in (("GpuBiasGelu", True), ("GpuBiasSwish", False)):
+        table[name] = FusedOperator(
+            lambda a, x: [(x[0].shape, DTYPES[a["type"]])],
+            lambda _, x, y, gelu=gelu: activation.bias_activation(*x, *y, gelu=gelu),
+        )
     for cast in (False, True):
         suffix = "Cast" * cast
         table[f"GpuEmbed{suffix}"] = FusedOperator(

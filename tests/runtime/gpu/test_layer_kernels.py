@@ -1,4 +1,4 @@
-"""Kernels of norms, embeddings and recurrent units, against PyTorch in float64."""
+"""Kernels of norms, activations, embeddings and recurrent units, against PyTorch in float64."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 pytest.importorskip("triton", reason="Triton is not installed: pip install triton")
 
+from translate_trt.runtime.gpu.activation import bias_activation
 from translate_trt.runtime.gpu.embedding import embed
 from translate_trt.runtime.gpu.launch import Launch
 from translate_trt.runtime.gpu.norm import norm
@@ -95,3 +96,16 @@ def test_recurrent_units(width: int, dtype: torch.dtype, device: torch.device) -
     expected = torch.lerp(x, state.double(), logit.sigmoid())
     torch.testing.assert_close(found[0].double(), expected, rtol=1e-5, atol=1e-5)
     assert torch.equal(found[1], found[0].relu())
+
+
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+@pytest.mark.parametrize("gelu", [True, False])
+def test_activations(gelu: bool, dtype: torch.dtype, device: torch.device) -> None:
+    x = guarded((3 * torch.randn(3, 5, 137)).to(dtype), device)
+    bias, y = guarded(torch.randn(137), device), guarded(torch.zeros(3, 5, 137), device)
+    run(bias_activation(x, bias, y, gelu=gelu))
+    exact = (F.gelu if gelu else F.silu)(x.double() + bias.double())
+    torch.testing.assert_close(y.double(), exact, rtol=1e-5, atol=1e-6)
+    cast = guarded(torch.zeros_like(x), device)
+    run(bias_activation(x, bias, cast, gelu=gelu))
+    assert_rounded(cast, y)

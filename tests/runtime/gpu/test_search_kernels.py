@@ -83,10 +83,13 @@ class TotalOrder(TorchFunctionMode):
 # ---- top logits ----
 
 
-def find_top(logits: Tensor, forced: Tensor, count: int) -> list[Tensor]:
+def find_top(
+    logits: Tensor, forced: Tensor, count: int, bias: Tensor | None = None
+) -> list[Tensor]:
     n, k, _ = logits.shape
     found = output(n, k, count), output(n, k, count, dtype=torch.int64), output(n, k, 1)
-    return run(top_logits(guarded(logits), guarded(forced), *found), found)
+    own = None if bias is None else guarded(bias)
+    return run(top_logits(guarded(logits), guarded(forced), *found, own), found)
 
 
 def body_of_top_logits(
@@ -126,6 +129,15 @@ def test_top_logits(n: int, k: int, v: int, dtype: torch.dtype) -> None:
     assert_bits(found[1], expected[1])
     for index in (0, 2):
         torch.testing.assert_close(found[index], expected[index], rtol=1e-6, atol=1e-6)
+
+
+def test_top_logits_with_a_bias() -> None:
+    logits, forced = random_logits(3, 4, 2500)
+    bias = torch.randn(2500)
+    bias[::3] = -1e4
+    found = find_top(logits.half(), forced, 9, bias)
+    for one, other in zip(found, find_top(logits.half().float() + bias, forced, 9), strict=True):
+        assert_bits(one, other)
 
 
 def test_top_logits_of_unusual_rows() -> None:
