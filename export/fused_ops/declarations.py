@@ -456,20 +456,19 @@ def _gpu() -> Iterator[FusedOp]:
             body="gpu_bias_activation",
             tags=(activation,),
         )
-    for prefix, inputs in (
-        ("", ()),
-        ("Add", ("residual",)),
-        ("BiasAdd", ("bias", "residual")),
-    ):
+    branches: dict[str, tuple[str, ...]]
+    branches = {"": (), "Add": ("residual",), "BiasAdd": ("bias", "residual")}
+    for prefix, added in branches.items():
         for cast in ("", "Cast"):
+            outputs = _floats(*["sum"] * bool(prefix), "y") | ({"cast": _ANY} if cast else {})
             yield FusedOp(
                 name=f"Gpu{prefix}Norm{cast}",
                 summary="the bias of a matmul and a residual sum, if any, and LayerNorm; `Cast`: "
                 "also in the `type` of the next matmul",
                 rule="gpu_norm",
-                inputs={"x": _ANY, **_floats(*inputs, *_NORM[1:])},
-                outputs={**_floats(*(["sum"] if inputs else []), "y"), **({"cast": _ANY} if cast else {})},
-                attributes=("epsilon", *(["type"] if cast else [])),
+                inputs={"x": _ANY, **_floats(*added, *_NORM[1:])},
+                outputs=outputs,
+                attributes=("epsilon", *["type"] * bool(cast)),
                 body="gpu_norm",
                 tags=[tag for tag in ("Bias", "Add", "Cast") if tag in prefix + cast],
             )

@@ -50,7 +50,6 @@ from translate_trt.export.passes.base import Outcome, Pass, operand
 from translate_trt.export.passes.expectations import Expected, ModelShape
 from translate_trt.export.roles import RESIDUAL, has_role
 
-
 #: Operators with the rules that match there, in order.
 Rules: TypeAlias = tuple[tuple[str, Callable[[ir.Node], FusedNode | str | None]], ...]
 

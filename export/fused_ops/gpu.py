@@ -6,7 +6,7 @@ through the casts between float32 and the type of matmuls. docs/gpu.md lists the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 import onnx_ir as ir
@@ -87,14 +87,15 @@ def _with_cast(
     name: str,
     inputs: Sequence[ir.Value],
     outputs: Sequence[ir.Value],
-    attributes: dict[str, float],
+    attributes: Mapping[str, float],
 ) -> FusedNode:
     """Make a node whose last output is also cast to a type, if a Cast reads it."""
     casts = [use.node for use in outputs[-1].uses() if use.node.op_type == "Cast"]
     if len(casts) != 1:
         return FusedNode(name, inputs, outputs, attributes)
-    kind = {"type": casts[0].attributes["to"].as_int()}
-    return FusedNode(f"{name}Cast", inputs, [*outputs, casts[0].outputs[0]], attributes | kind)
+    kind = casts[0].attributes["to"].as_int()
+    outputs = [*outputs, casts[0].outputs[0]]
+    return FusedNode(f"{name}Cast", inputs, outputs, {**attributes, "type": kind})
 
 
 def gpu_bias_activation(node: ir.Node) -> Found:
@@ -303,7 +304,8 @@ def gpu_top_logits(node: ir.Node) -> Found:
     assert isinstance(columns, ir.Value)
     assert isinstance(count, ir.Value)
     forced = _forced_tokens(columns)
-    number, beams = constant(count), (axes(logits) or ())[1]
+    number, (_, beams, _) = constant(count), axes(logits) or ()
+    assert isinstance(beams, int)
     if forced is not given["forced_tokens"] or number is None:
         return "other columns than forced tokens are looked up (--all-options)"
     bias = _bias_of_matmul(logits)

@@ -112,8 +112,8 @@ def top_logits(
 ) -> tuple[Launch, ...]:
     """Find the best logits of each beam, and look one up, as log-probabilities.
 
-    The body of the operator, export/fused_ops/bodies/gpu_top_logits.onnxtxt, defines the results; the
-    logarithm of the sum of exponentials may be rounded in another way.
+    The body of the operator, export/fused_ops/bodies/gpu_top_logits.onnxtxt, defines the results;
+    the logarithm of the sum of exponentials may be rounded in another way.
 
     Args:
         logits: [N, K, V], contiguous, float16, bfloat16 or float32.

@@ -7,20 +7,27 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import Tensor
 
-from translate_trt.runtime.backends.pytorch.onnx_operators import DTYPES, Attributes
+from translate_trt.runtime.backends.pytorch.onnx_operators import DTYPES
+
+if TYPE_CHECKING:  # Triton need not be installed
+    from translate_trt.runtime.gpu.launch import Launch
 
 #: Domain of the fused operators.
 DOMAIN = "translate_trt"
 
 #: Shape and type of an output.
 Form: TypeAlias = tuple[Sequence[int], torch.dtype]
+
+#: Attributes of a node by name, and its inputs or outputs in order.
+Attributes: TypeAlias = Mapping[str, Any]
+Values: TypeAlias = Sequence[Any]
 
 
 @dataclass(frozen=True)
@@ -37,13 +44,13 @@ class FusedOperator:
         in_place: Indices of inputs that an output is, by the index of the output.
     """
 
-    forms: Callable[[dict[str, Any], Sequence[Any]], Sequence[Form | Tensor]]
-    describe: Callable[[dict[str, Any], Sequence[Any], Sequence[Any]], Sequence[Any]]
+    forms: Callable[[Attributes, Values], Sequence[Form | Tensor]]
+    describe: Callable[[Attributes, Values, Values], Sequence[Launch]]
     launches: int = 1
     scalars: tuple[int, ...] = ()
     in_place: tuple[tuple[int, int], ...] = ()
 
-    def bind(self, attributes: dict[str, Any], wanted: Sequence[bool]) -> Callable[..., Any]:
+    def bind(self, attributes: Attributes, wanted: Sequence[bool]) -> Callable[..., Any]:
         """Return the computation of a node.
 
         Args:
@@ -93,35 +100,78 @@ def operators() -> dict[str, FusedOperator]:
         top_logits,
     )
 
-    table = {
+    def norm_of(biased: bool, added: bool) -> FusedOperator:
+        totals = int(added)  # whether a residual sum is an output
+
+        def describe(a: Attributes, x: Values, y: Values) -> Sequence[Launch]:
+            given = iter(x[1:])
+            bias, residual = next(given) if biased else None, next(given) if added else None
+            gamma, beta = given
+            total = y[0] if added else None
+            found, cast = _padded(y[totals:])
+            return norm.norm(
+                x[0], bias, residual, gamma, beta, total, found, cast, epsilon=a["epsilon"]
+            )
+
+        return FusedOperator(lambda a, x: _with_cast(a, [x[0].shape] * (totals + 1)), describe)
+
+    def activation_of(gelu: bool) -> FusedOperator:
+        return FusedOperator(
+            lambda a, x: [(x[0].shape, DTYPES[a["type"]])],
+            lambda _, x, y: activation.bias_activation(x[0], x[1], y[0], gelu=gelu),
+        )
+
+    embed = FusedOperator(
+        lambda a, x: _with_cast(a, [(*x[2].shape, x[1].shape[1])]),
+        lambda _, x, y: embedding.embed(x[0], x[1], x[2], x[3], *_padded(y)),
+    )
+    norms = {
+        f"Gpu{prefix}Norm{suffix}": norm_of("Bias" in prefix, "Add" in prefix)
+        for prefix in ("", "Add", "BiasAdd")
+        for suffix in ("", "Cast")
+    }
+    return {
+        **norms,
+        "GpuEmbed": embed,
+        "GpuEmbedCast": embed,
+        "GpuBiasGelu": activation_of(gelu=True),
+        "GpuBiasSwish": activation_of(gelu=False),
         "GpuRecurrentUnit": FusedOperator(
             lambda _, x: [(x[1].shape, torch.float32)] * 2,
-            lambda _, x, y: recurrence.recurrent_unit(*x, *y),
+            lambda _, x, y: recurrence.recurrent_unit(x[0], x[1], y[0], y[1]),
         ),
         "GpuCachedAttention": FusedOperator(
             lambda _, x: [((*x[3].shape[:2], x[0].shape[-1] // 3), x[0].dtype), x[1], x[2]],
-            lambda a, x, y: attention.cached_attention(*x, y[0], heads=a["heads"]),
+            lambda a, x, y: attention.cached_attention(
+                x[0], x[1], x[2], x[3], x[4], x[5], y[0], heads=a["heads"]
+            ),
             in_place=((1, 1), (2, 2)),
         ),
         "GpuBeamAttention": FusedOperator(
             lambda _, x: [(x[0].shape, x[0].dtype)],
-            lambda a, x, y: attention.beam_attention(*x, *y, heads=a["heads"]),
+            lambda a, x, y: attention.beam_attention(
+                x[0], x[1], x[2], x[3], x[4], y[0], heads=a["heads"]
+            ),
         ),
         "GpuBeamAttentionMean": FusedOperator(
-            lambda _, x: [(x[0].shape, x[0].dtype), ((*x[0].shape[:2], x[1].shape[2]), torch.float32)],
+            lambda _, x: [
+                (x[0].shape, x[0].dtype),
+                ((*x[0].shape[:2], x[1].shape[2]), torch.float32),
+            ],
             lambda a, x, y: attention.beam_attention_mean(
-                *x, *y, heads=a["heads"], averaged=a["averaged"]
+                x[0], x[1], x[2], x[3], x[4], y[0], y[1],
+                heads=a["heads"], averaged=a["averaged"],
             ),
             launches=2,
         ),
         "GpuTopLogits": FusedOperator(
             _candidates,
-            lambda _, x, y: top_logits.top_logits(*x, *y),
+            lambda _, x, y: top_logits.top_logits(x[0], x[1], y[0], y[1], y[2]),
             launches=2,
         ),
         "GpuBiasedTopLogits": FusedOperator(
             _candidates,
-            lambda _, x, y: top_logits.top_logits(x[0], x[2], *y, bias=x[1]),
+            lambda _, x, y: top_logits.top_logits(x[0], x[2], y[0], y[1], y[2], x[1]),
             launches=2,
         ),
         "GpuSelectBeams": FusedOperator(
@@ -131,38 +181,16 @@ def operators() -> dict[str, FusedOperator]:
         ),
         "GpuFollowAncestry": FusedOperator(
             lambda _, x: [(x[0].shape, torch.float32)],
-            lambda _, x, y: ancestry.follow_ancestry(*x, *y),
+            lambda _, x, y: ancestry.follow_ancestry(x[0], x[1], x[2], y[0]),
         ),
         "FollowParents": FusedOperator(
             lambda _, x: [(x[0].shape, torch.float32)],
-            lambda _, x, y: ancestry.follow_parents(*x, *y),
+            lambda _, x, y: ancestry.follow_parents(x[0], x[1], y[0]),
         ),
-    }
-    for name, gelu in (("GpuBiasGelu", True), ("GpuBiasSwish", False)):
-        table[name] = FusedOperator(
-            lambda a, x: [(x[0].shape, DTYPES[a["type"]])],
-            lambda _, x, y, gelu=gelu: activation.bias_activation(*x, *y, gelu=gelu),
-        )
-    for cast in (False, True):
-        suffix = "Cast" * cast
-        table[f"GpuEmbed{suffix}"] = FusedOperator(
-            lambda a, x: _with_cast(a, [(*x[2].shape, x[1].shape[1])]),
-            lambda _, x, y: embedding.embed(*x, *_padded(y)),
-        )
-        for prefix, missing in (("", 2), ("Add", 1), ("BiasAdd", 0)):
-            table[f"Gpu{prefix}Norm{suffix}"] = FusedOperator(
-                lambda a, x, missing=missing: _with_cast(
-                    a, [x[0].shape] * (1 + (missing < 2))
-                ),
-                lambda a, x, y, missing=missing: norm.norm(
-                    x[0], *[None] * missing, *x[1:], *[None] * (missing == 2), *_padded(y, 2 + (missing < 2)),
-                    epsilon=a["epsilon"],
-                ),
-            )
-    return table
+    }  # fmt: skip
 
 
-def _with_cast(attributes: dict[str, Any], shapes: Sequence[Sequence[int]]) -> list[Form]:
+def _with_cast(attributes: Attributes, shapes: Sequence[Sequence[int]]) -> list[Form]:
     """Forms of float32 outputs, and of one in the node's type, if it has any."""
     forms: list[Form] = [(shape, torch.float32) for shape in shapes]
     if "type" in attributes:
@@ -170,12 +198,12 @@ def _with_cast(attributes: dict[str, Any], shapes: Sequence[Sequence[int]]) -> l
     return forms
 
 
-def _padded(outputs: Sequence[Any], count: int = 2) -> list[Any]:
-    """Outputs, and None for a cast that the node has not."""
-    return [*outputs, *[None] * (count - len(outputs))]
+def _padded(outputs: Values) -> tuple[Any, Any]:
+    """Return a result and its cast, which is None if the node has none."""
+    return outputs[0], outputs[1] if len(outputs) > 1 else None
 
 
-def _candidates(attributes: dict[str, Any], inputs: Sequence[Any]) -> list[Form]:
+def _candidates(attributes: Attributes, inputs: Values) -> list[Form]:
     sentences, beams, _ = inputs[0].shape
     (count,) = attributes["count"]
     return [
@@ -185,7 +213,7 @@ def _candidates(attributes: dict[str, Any], inputs: Sequence[Any]) -> list[Form]
     ]
 
 
-def _selected(_: dict[str, Any], inputs: Sequence[Any]) -> list[Form]:
+def _selected(_: Attributes, inputs: Values) -> list[Form]:
     """Forms of parents, tokens, and the other tensors of the state, which are the last inputs."""
     like_beams = (inputs[0].shape[:2], torch.int64)
     return [like_beams, like_beams, *((x.shape, x.dtype) for x in inputs[-7:])]

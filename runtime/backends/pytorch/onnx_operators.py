@@ -262,14 +262,12 @@ def _top_k(attributes: Attributes) -> Call:
 
 def _linear(x: Tensor, weights: Tensor, bias: Tensor) -> Tensor:
     """Matmul with a bias, which cuBLASLt adds before it stores: one launch."""
-    rows = torch.addmm(bias, x.flatten(0, -2), weights)
-    return rows.unflatten(0, x.shape[:-1])
+    return torch.addmm(bias, x.flatten(0, -2), weights).view(*x.shape[:-1], -1)
 
 
 def _linear_relu(x: Tensor, weights: Tensor, bias: Tensor) -> Tensor:
     """The same with ReLU."""
-    rows = torch._addmm_activation(bias, x.flatten(0, -2), weights)
-    return rows.unflatten(0, x.shape[:-1])
+    return torch._addmm_activation(bias, x.flatten(0, -2), weights).view(*x.shape[:-1], -1)
 
 
 def _transpose(attributes: Attributes) -> Call:

@@ -11,7 +11,16 @@ import numpy as np
 import pytest
 import torch
 
-MODULES = ("activation", "attention", "ancestry", "embedding", "norm", "recurrence", "select_beams", "top_logits")
+MODULES = (
+    "activation",
+    "attention",
+    "ancestry",
+    "embedding",
+    "norm",
+    "recurrence",
+    "select_beams",
+    "top_logits",
+)
 
 # Triton reads the variable when it makes kernels. Afterwards, other tests in this process run
 # without kernels.

@@ -57,9 +57,7 @@ def test_norms(width: int, dtype: torch.dtype, device: torch.device) -> None:
         run(norm(x, *given, gamma, beta, total, y, cast, epsilon=1e-5))
         sums = sum((one for one in given if one is not None), x.float())
         assert torch.equal(total, sums)
-        expected = F.layer_norm(
-            sums.double(), (width,), gamma.double(), beta.double(), 1e-5
-        )
+        expected = F.layer_norm(sums.double(), (width,), gamma.double(), beta.double(), 1e-5)
         # The sums are near 100, so that float32 has 17 bits of their differences.
         torch.testing.assert_close(y.double(), expected, rtol=1e-4, atol=2e-4)
         assert_rounded(cast, y)
@@ -76,7 +74,10 @@ def test_embeddings(width: int, dtype: torch.dtype, device: torch.device) -> Non
     position_table = guarded(torch.randn(9, width), device)
     tokens = torch.tensor([[0, 6], [3, 1], [6, 6]], device=device)
     positions = torch.tensor([8, 0, 4], device=device)
-    y, cast = torch.zeros(3, 2, width, device=device), torch.zeros(3, 2, width, dtype=dtype, device=device)
+    y, cast = (
+        torch.zeros(3, 2, width, device=device),
+        torch.zeros(3, 2, width, dtype=dtype, device=device),
+    )
     run(embed(table, position_table, tokens, positions, y, cast))
     assert torch.equal(y, table[tokens].float() + position_table[positions][:, None])
     assert_rounded(cast, y)

@@ -92,9 +92,7 @@ def find_top(
     return run(top_logits(guarded(logits), guarded(forced), *found, own), found)
 
 
-def body_of_top_logits(
-    logits: Tensor, forced: Tensor, count: int
-) -> tuple[Tensor, Tensor, Tensor]:
+def body_of_top_logits(logits: Tensor, forced: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
     """See export/fused_ops/bodies/gpu_top_logits.onnxtxt."""
     columns = torch.maximum(forced, -2 - forced).clamp(min=0)[:, None, None]
     columns = columns.expand(-1, logits.shape[1], -1)
