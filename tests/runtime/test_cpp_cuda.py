@@ -92,8 +92,9 @@ def test_an_older_tensorrt_is_refused(library: Library, tmp_path: Path) -> None:
         (tmp_path / folder).mkdir()
     (tmp_path / "lib/libnvinfer.so").touch()
     command = [
-        "cmake", "-S", ROOT / "runtime/cpp", "-B", tmp_path / "build", "-DSENTENCEPIECE_LIBRARY=any",
-        "-DTRANSLATE_TRT_BUILD_KERNELS=OFF", "-DTRANSLATE_TRT_ONNXRUNTIME=OFF",
+        "cmake", "-S", ROOT / "runtime/cpp", "-B", tmp_path / "build",
+        "-DSENTENCEPIECE_LIBRARY=any", "-DTRANSLATE_TRT_BUILD_KERNELS=OFF",
+        "-DTRANSLATE_TRT_ONNXRUNTIME=OFF",
         "-DTRANSLATE_TRT_TENSORRT=ON", f"-DTENSORRT_ROOT={tmp_path}",
         f"-DTRANSLATE_TRT_ARCHIVES={library.folder / 'archives'}",
     ]  # fmt: skip
