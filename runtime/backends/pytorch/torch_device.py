@@ -3,8 +3,8 @@
 On a GPU (`torch.cuda`, which is also AMD's, and `torch.xpu`) work is enqueued on a stream of the
 device. On the CPU everything runs at once, and a capture records the requests and repeats them on
 the same addresses: tests exercise everything but the calls of a GPU, which they run against a fake.
-`scripts/gpu_check.sh` has run those of `torch.cuda` on an NVIDIA H200; **no GPU of AMD or Intel has
-run them**.
+`scripts/gpu_check.sh` has run those of `torch.cuda` on an NVIDIA H200, in the version of
+2026-11-26; **no GPU of AMD or Intel has run them**.
 """
 
 from __future__ import annotations

@@ -26,8 +26,8 @@ class HostDevice {
   struct Common {
     std::vector<std::unique_ptr<HostDevice>> devices;
     int closed = 0;
-    int fail_after = -1;  // number of launches before one fails; negative: never
-    int refused_captures = 0;  // number of captures to refuse
+    int fail_after = -1;                // number of launches before one fails; negative: never
+    int refused_captures = 0;           // number of captures to refuse
     std::map<std::string, int> counts;  // calls by function name
     std::vector<std::int64_t> slots;    // that steps have read, without repetitions in a row
   };
