@@ -34,7 +34,7 @@ export PYTHONPATH=$out/python${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1 XDG_
 export out results device
 
 if [ "$device" = cpu ]; then
-    corpus=(--sentences 300 --valid 20 --test 20) training=(--steps 4 --vocabulary-size 400)
+    corpus=(--sentences 300 --valid 8 --test 8) training=(--steps 4 --vocabulary-size 400)
     vocabulary=400
     steps=(--device cpu --preset tiny --vocabulary 400 --source-length 16 --steps 8 --rounds 1)
     batches=2,1 large=2 preset=(--preset tiny --warmup 0 --steps 1 --rounds 1)
