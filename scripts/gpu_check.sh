@@ -14,6 +14,7 @@
 #            without a GPU, at the smallest sizes
 #   NVCC     CUDA's compiler, for the check in C++
 #   WHEELS   packages that the machine with the GPU may lack
+#   TRANSLATE_TRT_VENV  none: `prepare` uses the active environment, and the libraries as they are built
 #   SECONDS_IN_ALL  another limit for `check` or `speed`
 #
 # The exit code is 0 if every check passed that could run here, 1 if one failed or ran out of time, 2 for a
@@ -210,9 +211,9 @@ same() { # bundle target kind, more options: compares with onnx-fp32 on the CPU
 }
 
 # Small batches of three workers: sentences join, move between rows, and change the number of slots.
-check_package() { # package precisions, what is missing in the last argument
-    local package=$1 precision missing=${*: -1} first=$2
-    for precision in "${@:2:$#-2}"; do
+check_package() { # package, what is missing, precisions
+    local package=$1 missing=$2 first=$3 precision
+    for precision in "${@:3}"; do
         check "$package-$precision: the same as onnx-fp32" 60 "$missing" \
             same "$package" "$package-$precision" plain || true
     done
@@ -254,7 +255,7 @@ tensorrt_in_cpp() { # precision
 check_all() {
     local line package precisions missing=
     begin check 420
-    check_package torch fp16 fp32 bf16 "$no_torch"
+    check_package torch "$no_torch" fp16 fp32 bf16
     nvcc=${NVCC:-$(PATH=$PATH:${CUDAToolkit_ROOT:-/usr/local/cuda}/bin command -v nvcc || true)}
     export nvcc
     [ -n "$nvcc" ] || missing="CUDA's compiler (NVCC)"
@@ -269,7 +270,7 @@ sys.exit("CUDAExecutionProvider" not in onnxruntime.get_available_providers())' 
         read -r package precisions <<<"$line"
         read -r -a precisions <<<"$precisions"
         check "$package: building engines" 200 "" export_bundles "$package" "${precisions[@]}" || continue
-        check_package "$package" "${precisions[@]}" ""
+        check_package "$package" "" "${precisions[@]}"
         check "$package: order of equal values in TopK" 60 "" \
             python3 scripts/topk_ties.py --package "${package//-/_}" || true
         check "$package: engines without weights" 90 "" stripped "$package" "${precisions[0]}" || true
