@@ -85,10 +85,11 @@ prepare() {
     trt train --config tiny --output "$out/run" --force "${training[@]}" \
         --train "$out"/data/train.{en,de} --valid "$out"/data/valid.{en,de}
     rm -rf "$out"/run/checkpoint-{0*,best}
-    trt export "$out/run" --output "$out/onnx" --force --target onnx-fp32 --target onnx-fp16
+    trt export "$out/run" --output "$out/reference" --force --target onnx-fp32
     for kind in plain short penalties; do
-        translate onnx onnx-fp32 "$kind" "$out/expected/$kind.txt" --device cpu
+        translate reference onnx-fp32 "$kind" "$out/expected/$kind.txt" --device cpu
     done
+    trt export "$out/run" --output "$out/onnx" --force --target onnx-fp16
     export_bundles torch fp16 fp32 bf16
     # Training is measured at the lengths of WMT14: two lines are one.
     for part in train valid test; do
@@ -99,7 +100,7 @@ prepare() {
     trt data prepare --output "$out/prepared" --force --from "$out"/data/joined-train.{en,de} \
         --valid "$out"/data/joined-valid.{en,de} --test "$out"/data/joined-test.{en,de} \
         --vocabulary-size "$vocabulary"
-    rm -rf "$out"/{data,cache}
+    rm -rf "$out"/{data,cache,reference}
     du -sh "$out" >&2
 }
 

@@ -215,7 +215,7 @@ def test_command_lines_of_exports_and_translations(
             assert result.exit_code == 0, f"{module} {shlex.join(call)}\n{result.output}"
             if call[0] == "translate":
                 assert len(result.stdout.splitlines()) == 4
-    assert [call[0] for call in done].count("export") == 4
+    assert [call[0] for call in done].count("export") == 5
     assert any("--all-options" in call for call in done)
 
 
