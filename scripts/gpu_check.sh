@@ -6,7 +6,7 @@
 #   bash scripts/gpu_check.sh speed [OUT]     on the machine with the GPU, at most 5 minutes: how fast is it?
 #
 # `prepare` needs the package index and the requirements of scripts/build_library.sh. `check` and `speed` need
-# no network: copy OUT (default: gpu-check/, some 30 MB) with the checkout. They use .venv where it exists,
+# no network: copy OUT (default: gpu-check/, below 40 MB) with the checkout. They use .venv where it exists,
 # otherwise the active environment, which they do not change. Environment:
 #   RESULTS  folder for results (default: OUT/results): table.md, check.log, speed.log and JSON, written as
 #            they come
