@@ -21,20 +21,22 @@ Ints rounded_ratio(Floats x, Floats scale, Floats inverse) {
 // Quantizes a row to groups of 64 consecutive values, `next` bytes apart. least: of the values.
 void quantize_row(const float* x, std::size_t columns, float scale, std::int32_t zero,
                   std::int32_t least, std::uint8_t* values, std::size_t next) {
-  const auto write = [&](std::size_t i, Ints numbers) {
-    auto* to = values + i / 64 * next + i % 64 * sizeof(Activation8);
-    store_activations(reinterpret_cast<Activation8*>(to), numbers, broadcast_int(least),
-                      first_lanes(columns - i));
-  };
-  if (scale == 0) {
-    for (std::size_t i = 0; i < columns; i += kLanes) write(i, broadcast_int(zero));
-    return;
-  }
-  const Floats scales = broadcast(scale), inverses = broadcast(1 / scale);
-  for (std::size_t i = 0; i < columns; i += kLanes) {
-    const auto values_here = load(x + i, first_lanes(columns - i));
-    const Ints moved = add(rounded_ratio(values_here, scales, inverses), broadcast_int(zero));
-    write(i, max(moved, broadcast_int(least)));
+  constexpr std::size_t kGroup = 64;
+  const Floats scales = broadcast(scale), inverses = broadcast(scale == 0 ? 0 : 1 / scale);
+  const Ints zeros = broadcast_int(zero), lowest = broadcast_int(least);
+  for (std::size_t begin = 0; begin < columns; begin += kGroup, values += next) {
+    const auto quantize = [&](std::size_t i, Lanes lanes) {
+      const Floats numbers = load(x + begin + i, lanes);
+      const Ints moved = add(rounded_ratio(numbers, scales, inverses), zeros);
+      store_activations(reinterpret_cast<Activation8*>(values) + i, max(moved, lowest), lowest,
+                        lanes);
+    };
+    const auto count = columns - begin;
+    if (count >= kGroup) {  // without masks
+      for (std::size_t i = 0; i < kGroup; i += kLanes) quantize(i, first_lanes(kLanes));
+    } else {
+      for (std::size_t i = 0; i < count; i += kLanes) quantize(i, first_lanes(count - i));
+    }
   }
 }
 
