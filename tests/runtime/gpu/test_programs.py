@@ -79,6 +79,7 @@ def test_a_step_is_fused_operators_and_matmuls(bundle: Path, target: str) -> Non
     assert names - set(operators()) <= {"MatMul", "GpuLinear", "GpuLinearRelu"}
 
 
+@pytest.mark.parametrize("bundle", ["ssru"], indirect=True, ids=str)
 def test_nothing_is_copied_to_the_outputs_of_a_step(
     bundle: Path, with_kernels: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,6 +96,6 @@ def test_nothing_is_copied_to_the_outputs_of_a_step(
 
     monkeypatch.setattr(torch_device, "_write", counting)
     translator = Translator(bundle, "torch-fp32", threads=1, device=with_kernels)
-    translator.translate_ids(random_sources(1), SearchOptions(max_length=3))
+    translator.translate_ids(random_sources(1), SearchOptions(max_length=7))
     assert copied
     assert min(copied) == 0
