@@ -72,7 +72,7 @@ FUSED = {
 }
 LAST: dict[str, list[str]] = {
     "onnxruntime": [],
-    "torch": [],
+    "torch": ["fuse-gpu-ops"],
     "tensorrt": ["attention-sums", "simplify"],
     "tensorrt_rtx": ["attention-sums", "simplify"],
 }
