@@ -74,8 +74,9 @@ def model(shape: Any) -> str:
 
 def peaks(found: Any) -> str:
     """Describe the measured peaks of a machine."""
+    tiles = f" ({found['tiles'] / 1e9:.0f} by tiles alone)" if found.get("tiles") else ""
     return (
-        f"Peaks in that run: {found.int8 / 1e9:.0f} billion operations/s in 8 bits, "
+        f"Peaks in that run: {found.int8 / 1e9:.0f} billion operations/s in 8 bits{tiles}, "
         f"{found.fp32 / 1e9:.0f} in fp32, {found['copy'] / 1e9:.1f} GB/s copied."
     )
 

@@ -2,7 +2,7 @@
 
 Work is counted from the lengths that were translated: K rows of the decoder for each target token
 and the end symbol, and each sentence's encoder once. Peaks are measured with large matmuls in ONNX
-Runtime, in int8 and fp32, and with a large copy.
+Runtime, in int8 and fp32, and with a large copy; for AMX also with tile instructions alone.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 from harness import seconds_of
-from onnx import TensorProto, helper, numpy_helper
+from kernels import PROGRAM, build, runs
+from onnx import numpy_helper, parser
 
+from translate_trt.runtime import kernels
 from translate_trt.runtime.batching import length_sorted_batches
 from translate_trt.train.config import ModelConfig
 
@@ -28,13 +30,14 @@ COPIED = 2**28  # bytes
 class Peaks:
     """Peaks of all cores together, per second.
 
-    `int8` and `fp32` count a multiplication and an addition as two operations. `copy` counts bytes
-    read and bytes written.
+    A multiplication and an addition are two operations. `tiles`: of tile instructions alone, or 0
+    without AMX. `copy` counts bytes read and bytes written.
     """
 
     int8: float
     fp32: float
     copy: float
+    tiles: float
 
 
 @dataclass(frozen=True)
@@ -57,28 +60,24 @@ def measure_peaks(cores: int, repeats: int = 5) -> Peaks:
     real = random.standard_normal((SIZE, SIZE), dtype=np.float32)
     whole = random.integers(0, 256, (SIZE, SIZE), dtype=np.uint8)
     signed = random.integers(-127, 128, (SIZE, SIZE), dtype=np.int8)
-    found = []
-    for run in (_matmul(whole, signed, cores), _matmul(real, real, cores), _copy(cores)):
-        timed = seconds_of(run)
-        found.append(min([timed() for _ in range(repeats + 1)][1:]))
-    return Peaks(operations / found[0], operations / found[1], 2 * COPIED / found[2])
+    integer = _matmul("uint8[M, K] x", "int32[M, N] y", "MatMulInteger", whole, signed, cores)
+    floating = _matmul("float[M, K] x", "float[M, N] y", "MatMul", real, real, cores)
+    timers = [seconds_of(run) for run in (integer, floating, _copy(cores))]
+    found = [min([timed() for _ in range(repeats + 1)][1:]) for timed in timers]
+    tiles = 0.0
+    if kernels.describe().startswith("amx_int8"):
+        build()
+        tiles = 1e9 * cores * runs(PROGRAM, "tile_limit")()[0]["giga_operations_per_second"]
+    return Peaks(operations / found[0], operations / found[1], 2 * COPIED / found[2], tiles)
 
 
-def _matmul(x: np.ndarray, weight: np.ndarray, cores: int) -> Callable[[], object]:
+def _matmul(
+    given: str, result: str, operator: str, x: np.ndarray, weight: np.ndarray, cores: int
+) -> Callable[[], object]:
     """Return a matmul of ONNX Runtime."""
-    is_float = x.dtype == np.float32
-    given, result = TensorProto.UINT8, TensorProto.INT32
-    if is_float:
-        given = result = TensorProto.FLOAT
-    graph = helper.make_graph(
-        [helper.make_node("MatMul" if is_float else "MatMulInteger", ["x", "w"], ["y"])],
-        "matmul",
-        [helper.make_tensor_value_info("x", given, ["M", SIZE])],
-        [helper.make_tensor_value_info("y", result, ["M", SIZE])],
-        [numpy_helper.from_array(weight, "w")],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)])
-    model.ir_version = 10
+    graph = f"matmul ({given}) => ({result}) {{y = {operator}(x, w)}}"
+    model = parser.parse_model(f'<ir_version: 10, opset_import: ["": 20]> {graph}')
+    model.graph.initializer.append(numpy_helper.from_array(weight, "w"))
     settings = ort.SessionOptions()
     settings.intra_op_num_threads = cores
     content, providers = model.SerializeToString(), ["CPUExecutionProvider"]

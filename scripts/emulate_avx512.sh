@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs a program on an emulated processor with AVX-512 VNNI, to test the kernels for such processors on a
-# machine without one (docs/kernels.md). Bochs emulates a machine that boots Linux and runs the program alone.
+# Runs a program on an emulated processor with AVX-512 VNNI, AVX-VNNI or AMX, to test the kernels for such processors
+# on a machine without one (docs/kernels.md). Bochs emulates a machine that boots Linux and runs the program alone.
 #
 #   bash scripts/emulate_avx512.sh [PROGRAM [ARGUMENT ...]]
 #
@@ -10,14 +10,17 @@
 #
 #   apt-get install bochsbios busybox-static isolinux syslinux-common vgabios xorriso
 #   Bochs 3.0, whose source is that of Debian 13 (bochs_3.0+dfsg.orig.tar.xz). Version 2.7 rounds ties wrongly
-#   when it converts to FP16, and Debian's programs have the debugger, which makes them four times as slow:
-#       ./configure --enable-cpu-level=6 --enable-x86-64 --enable-avx --enable-evex \
+#   when it converts to FP16, and Debian's programs have the debugger, which makes them four times as slow.
+#   The patch is for AMX:
+#       patch -p1 <scripts/bochs-3.0-amx.patch
+#       ./configure --enable-cpu-level=6 --enable-x86-64 --enable-avx --enable-evex --enable-amx \
 #           --enable-all-optimizations --with-nogui --without-x && make
 #
 # The Linux kernel is Debian's linux-image-cloud-amd64, fetched into .cache/ without root. Environment:
 #   BOCHS     program of Bochs (default: bochs)
 #   KERNEL    another Linux kernel, with the serial console and initial file systems built in
-#   MODEL     emulated processor (default: corei7_icelake_u; arrow_lake has AVX-VNNI instead of AVX-512)
+#   MODEL     emulated processor (default: corei7_icelake_u; arrow_lake has AVX-VNNI instead of AVX-512,
+#             sapphire_rapids has AMX, too)
 #   LIMIT     time limit (default: 30m)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -31,7 +34,7 @@ need() { # package, file
     [ -f "$2" ] || fail 3 "there is no $2. Install it, for example: apt-get install $1"
 }
 
-case ${1:-} in -*) sed -n '2,21s/^# \{0,1\}//p' "$0" >&2; exit 2 ;; esac
+case ${1:-} in -*) sed -n '2,24s/^# \{0,1\}//p' "$0" >&2; exit 2 ;; esac
 [ $# -gt 0 ] || set -- build/native/tests/translate_trt_kernel_tests
 [ -f "$1" ] && [ -x "$1" ] ||
     fail 2 "there is no program $1. The kernels' tests: bash scripts/build_library.sh -D TRANSLATE_TRT_TESTS=ON"
@@ -113,15 +116,16 @@ chmod +x "$files/init"
 (cd "$files" && find . | "$busybox" cpio -o -H newc) >"$image/initrd" 2>"$folder/log" ||
     fail 125 "the file system cannot be made: $(cat "$folder/log")"
 
-# Linux turns AVX off if the processor has xsavec (321), xsaves (323) or pku (515), because CPUID of Bochs describes
-# their saved registers inconsistently. Its memmove hangs with fsrm (580) but without erms, which Bochs lacks.
+# Linux turns AVX off if the processor has pku (515), because CPUID of Bochs describes its saved registers
+# inconsistently. Its memmove hangs with fsrm (580) but without erms, which Bochs lacks. With five levels of page
+# tables, Bochs stops when Linux turns the machine off.
 cp "$kernel" "$image/kernel"
 cp "$loader" "$loader_library" "$image"
 cat >"$image/isolinux.cfg" <<'END'
 default linux
 label linux
   kernel kernel
-  append initrd=initrd console=ttyS0 quiet clearcpuid=321,323,515,580 nopku mitigations=off nokaslr panic=-1
+  append initrd=initrd console=ttyS0 quiet clearcpuid=515,580 nopku no5lvl mitigations=off nokaslr panic=-1
 END
 xorriso -as mkisofs -quiet -o "$folder/boot.iso" -b isolinux.bin -c boot.cat -no-emul-boot \
     -boot-load-size 4 -boot-info-table "$image" >"$folder/log" 2>&1 ||

@@ -71,7 +71,7 @@ def _of(value: ir.Value) -> ir.Node:
 
 
 def _bias(value: ir.Value) -> ir.Value | None:
-    """Find the constant vector that a sum adds to the result of a matmul, which nothing else reads."""
+    """Find the constant vector that a sum adds to what nothing else reads, such as a matmul."""
     addition = producer(value, "Add")
     if addition is None or len(value.uses()) != 1 or has_role(value, RESIDUAL):
         return None
@@ -350,7 +350,7 @@ def _type(value: ir.Value) -> ir.DataType:
 
 
 def _heads(query: ir.Value) -> tuple[int, int]:
-    """Number of heads and size of a head, of queries [N, H, K, D]."""
+    """Return the number of heads and the size of a head, of queries [N, H, K, D]."""
     _, heads, _, size = axes(query) or ()
     assert isinstance(heads, int)
     assert isinstance(size, int)

@@ -24,11 +24,8 @@ def bias_activation_kernel(
     inside = index < size
     value = tl.load(x + index, mask=inside, other=0.0).to(tl.float32)
     value += tl.load(bias + index % WIDTH, mask=inside, other=0.0)
-    if GELU:
-        found = 0.5 * value * (1.0 + tl.erf(value * _HALF_ROOT))
-    else:
-        found = value * tl.sigmoid(value)
-    tl.store(y + index, found.to(y.dtype.element_ty), mask=inside)
+    gate = 0.5 * (1.0 + tl.erf(value * _HALF_ROOT)) if GELU else tl.sigmoid(value)
+    tl.store(y + index, (value * gate).to(y.dtype.element_ty), mask=inside)
 
 
 def bias_activation(x: Tensor, bias: Tensor, y: Tensor, *, gelu: bool) -> tuple[Launch, ...]:

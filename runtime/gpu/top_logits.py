@@ -63,7 +63,8 @@ def reduce_logits(
 def select_logits(
     logits, bias, forced_tokens, group_maxima, block_maxima, block_sums,
     values, indices, at_columns,
-    HAS_BIAS: tl.constexpr, K: tl.constexpr, V: tl.constexpr, C: tl.constexpr, BLOCK: tl.constexpr, GROUP: tl.constexpr,
+    HAS_BIAS: tl.constexpr, K: tl.constexpr, V: tl.constexpr, C: tl.constexpr,
+    BLOCK: tl.constexpr, GROUP: tl.constexpr,
     BLOCK_SLOTS: tl.constexpr, GROUP_SLOTS: tl.constexpr, BEST_SLOTS: tl.constexpr,
 ):  # fmt: skip
     """Select the best C of one row. Grid: [N * K]. Slots are counts, rounded to powers of two."""

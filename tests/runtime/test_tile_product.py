@@ -90,3 +90,24 @@ def test_operators_by_tiles(emulating_library: Path) -> None:
     )
     assert done.returncode == 0, done.stdout
     assert "skipped" not in done.stdout
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("model", "last"),
+    [
+        ("corei7_icelake_u", "avx512_vnni"),
+        ("arrow_lake", "avx_vnni"),
+        ("sapphire_rapids", "amx_int8"),
+    ],
+)
+def test_kernels_on_emulated_processors(model: str, last: str) -> None:
+    """C++ tests in Bochs, whose build scripts/emulate_avx512.sh describes.
+
+    Takes minutes. Nothing else runs the instructions where the processor lacks them, nor finds
+    tiles that do not survive Linux's switches between threads.
+    """
+    if "BOCHS" not in os.environ:
+        pytest.skip("BOCHS is not set")
+    done = run(["bash", ROOT / "scripts/emulate_avx512.sh"], MODEL=model)
+    assert done.stdout.endswith(f" {last}\n"), done.stdout + done.stderr

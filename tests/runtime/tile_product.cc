@@ -47,15 +47,41 @@ std::int32_t expected(const Case& c, const std::uint8_t* x, const std::int8_t* w
   return sum;
 }
 
+// Tasks that ran in order.
+struct Tasks {
+  static constexpr std::size_t kCount = 21;
+  std::size_t done = 0;
+
+  static void run(const void* tasks, std::size_t index) {
+    auto& done = const_cast<Tasks*>(static_cast<const Tasks*>(tasks))->done;
+    done = done == index ? done + 1 : kCount + 1;
+  }
+};
+
 bool is_right(const Case& c) {
   const auto x = numbers<std::uint8_t>(amx::readable_bytes(c.rows, c.inputs), 0, 255, c.largest);
   const auto weights = numbers<std::int8_t>(c.blocks * 16 * c.inputs, -128, 127, c.largest);
   const auto count = amx::readable_rows(c.rows) * c.stride() - kMoreColumns;
   const auto sums = numbers<std::int32_t>(count, 0, kUntouched, true);
+  Tasks tasks;
   amx::begin();
-  amx::multiply({x.get(), weights.get(), sums.get(), c.rows, c.inputs, c.blocks, c.stride(),
-                 weights.get(), c.blocks});
+  amx::multiply({x.get(),
+                 weights.get(),
+                 sums.get(),
+                 c.rows,
+                 c.inputs,
+                 c.blocks,
+                 c.stride(),
+                 weights.get(),
+                 c.blocks,
+                 {Tasks::run, &tasks},
+                 Tasks::kCount});
   amx::end();
+  if (tasks.done != Tasks::kCount) {
+    std::printf("%zu rows, %zu inputs, %zu blocks: not all tasks ran in order\n", c.rows, c.inputs,
+                c.blocks);
+    return false;
+  }
   for (std::size_t i = 0; i < count && i < c.rows * c.stride(); ++i) {
     const auto row = i / c.stride(), column = i % c.stride();
     const auto wanted = expected(c, x.get(), weights.get(), row, column);

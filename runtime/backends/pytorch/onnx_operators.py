@@ -266,7 +266,7 @@ def _linear(x: Tensor, weights: Tensor, bias: Tensor) -> Tensor:
 
 
 def _linear_relu(x: Tensor, weights: Tensor, bias: Tensor) -> Tensor:
-    """The same with ReLU."""
+    """Compute ReLU of the same in one launch."""
     return torch._addmm_activation(bias, x.flatten(0, -2), weights).view(*x.shape[:-1], -1)
 
 

@@ -13,6 +13,7 @@ import torch
 from translate_trt.runtime.backends import Records, Settings
 from translate_trt.runtime.backends.device import Engines
 from translate_trt.runtime.backends.pytorch.fused_operators import have_kernels
+from translate_trt.runtime.backends.pytorch.memory_bound import scratch_bytes
 from translate_trt.runtime.backends.pytorch.onnx_program import Program
 from translate_trt.runtime.backends.pytorch.torch_device import OUT_OF_MEMORY, TorchDevice
 from translate_trt.runtime.bundle.contract import Contract
@@ -45,13 +46,15 @@ def load(
         raise BackendError(OUT_OF_MEMORY) from error
     programs["step"].check_aliases([spec.name for spec in contract.caches])
     make_device = functools.partial(TorchDevice, device, programs, module)
+    captures = settings.cuda_graphs and can_capture(device)
     return Engines(
         make_device,
         records["encoder"].profiles,
         records["step"].profiles,
         settings.poll_every,
-        settings.cuda_graphs and can_capture(device),
+        captures,
         memory=None if module is None else functools.partial(module.mem_get_info, device),
+        scratch_bytes=0 if module is None else scratch_bytes(files, contract, records, captures),
     )
 
 

@@ -23,6 +23,8 @@
 
 #include "../kernels/beam_search.h"
 #include "../kernels/kernels.h"
+#include "../kernels/processor.h"
+#include "../kernels/tiles.h"
 #include "../kernels/workspace.h"
 #include "../tests/numbers.h"
 
@@ -352,6 +354,24 @@ void measure_limit(Benchmark& benchmark) {
 }
 #endif
 
+#ifdef TRANSLATE_TRT_AMX
+// The limit of a processor for 8-bit matmuls with AMX: four tiles of sums hide the latency.
+void measure_tile_limit(Benchmark& benchmark) {
+  if (!has_amx_int8() || !request_tiles()) return;
+  constexpr std::size_t kRounds = 1024, kOperations = 2 * 16 * 16 * 64;  // of an instruction
+  benchmark.measure("tile_limit", sizes({{"rounds", kRounds}}), 0, kRounds * 4 * kOperations, [] {
+    amx::configure();
+    for (std::size_t round = 0; round < kRounds; ++round) {
+      amx::multiply_add<0, 4, 6>();
+      amx::multiply_add<1, 4, 7>();
+      amx::multiply_add<2, 5, 6>();
+      amx::multiply_add<3, 5, 7>();
+    }
+    amx::release();
+  });
+}
+#endif
+
 // Measures the portable kernels.
 void measure_search(Benchmark& benchmark) {
   constexpr std::size_t kSentences = 64, kSlots = 64;
@@ -443,6 +463,9 @@ void measure_all(const Options& options) {
   Serial executor;
 #ifdef __x86_64__
   measure_limit(benchmark);
+#endif
+#ifdef TRANSLATE_TRT_AMX
+  measure_tile_limit(benchmark);
 #endif
   if (kernels.linear != nullptr) {
     measure_matrices(kernels, benchmark, executor);

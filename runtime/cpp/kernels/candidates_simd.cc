@@ -54,6 +54,50 @@ class Bounds {
   float* all_;
 };
 
+// Scales and bias of a panel.
+struct Panel {
+  std::size_t column;  // its first one
+  Ints offsets[kPanel];
+  Floats scales[kPanel], bias[kPanel];
+
+  void read(const Rows8& x, const Matrix8& matrix, const float* all_bias, std::size_t block) {
+    column = block * kLanes;
+    for (std::size_t j = 0; j < kPanel; ++j) {
+      const auto begin = column + j * kLanes;
+      // Columns beyond the matrix are padding of its last block.
+      const auto lanes = first_lanes(remaining(matrix.outputs, begin));
+      scales[j] = load(matrix.scales + begin, lanes);
+      bias[j] = load(all_bias + begin, lanes, broadcast(kNothing));
+      offsets[j] = block + j < matrix.blocks ? zero_sums(x, matrix, block + j) : zero_ints();
+    }
+  }
+};
+
+// Updates the states of a tile's rows. A part has a few rows.
+struct TopKEpilogue {
+  static constexpr std::size_t kRows = 2;  // of a part
+
+  const Panel* panel;
+  const float* row_scales;
+  TopKState* states;
+  std::size_t count, height;
+
+  std::size_t parts() const { return ceiling(height, kRows); }
+
+  void run(std::size_t part, const Sums& sums) const {
+    const auto end = std::min(height, (part + 1) * kRows);
+    for (auto i = part * kRows; i < end; ++i) {
+      const Floats scale = broadcast(row_scales[i]);
+      Floats logits[kPanel];
+      for (std::size_t j = 0; j < kPanel; ++j) {
+        const Floats scaled = to_floats(subtract(sums[i][j], panel->offsets[j])) * panel->scales[j];
+        logits[j] = multiply_add(scaled, scale, panel->bias[j]);
+      }
+      update(states[i], count, logits, panel->column);
+    }
+  }
+};
+
 }  // namespace
 
 TopKStates make_topk_states(std::size_t parts, std::size_t shared, std::size_t rows,
@@ -77,43 +121,28 @@ TopKStates matmul_topk(const Rows8& x, const Matrix8& matrix, const float* bias,
   const auto shared = x.count < kManyRows ? 1 : std::min<std::size_t>(parts, 2);
   const auto states = make_topk_states(parts, shared, x.count, count, arena);
   Bounds bounds(x.count, arena);
-  const auto run_part = [&](std::size_t part) {
+  const auto run_part = [&](TilePipeline<TopKEpilogue>& pipeline, std::size_t part) {
     auto* mine = states.all + part * x.count;
-    for (auto panel = part * panels / parts; panel < (part + 1) * panels / parts; ++panel) {
-      const auto block = panel * kPanel, last = std::min(matrix.blocks, block + kPanel);
-      Ints offsets[kPanel];
-      Floats scales[kPanel], added[kPanel];
-      for (std::size_t j = 0; j < kPanel; ++j) {
-        const auto column = (block + j) * kLanes;
-        // Columns beyond the matrix are padding of its last block.
-        const auto lanes = first_lanes(remaining(matrix.outputs, column));
-        scales[j] = load(matrix.scales + column, lanes);
-        added[j] = load(bias + column, lanes, broadcast(kNothing));
-        offsets[j] = block + j < last ? zero_sums(x, matrix, block + j) : zero_ints();
-      }
+    Panel read[2];  // the epilogue of a panel's last tile may run during the next panel
+    for (auto i = part * panels / parts; i < (part + 1) * panels / parts; ++i) {
+      const auto block = i * kPanel, last = std::min(matrix.blocks, block + kPanel);
+      auto& panel = read[i % 2];
+      panel.read(x, matrix, bias, block);
       for (std::size_t row = 0; row < x.count; row += kernel.rows) {
         const auto height = std::min(kernel.rows, x.count - row);
-        Sums sums;
         const auto prefetch = next_panel_prefetch(kernel, matrix, last, row, x.count);
-        kernel.tile(x, matrix, row, height, block, last, prefetch, sums);
-        for (std::size_t i = 0; i < height; ++i) {
-          const Floats scale = broadcast(x.scales[row + i]);
-          Floats logits[kPanel];
-          for (std::size_t j = 0; j < kPanel; ++j) {
-            const Floats scaled = to_floats(subtract(sums[i][j], offsets[j])) * scales[j];
-            logits[j] = multiply_add(scaled, scale, added[j]);
-          }
-          update(mine[row + i], count, logits, block * kLanes);
-        }
+        pipeline.add(x, matrix, row, height, block, last, prefetch,
+                     {&panel, x.scales + row, mine + row, count, height});
       }
     }
+    pipeline.flush();
   };
-  parallel_for(executor, ceiling(parts, shared), [&](std::size_t task) {
-    const TileScope scope(kernel);
+  const auto tasks = ceiling(parts, shared);
+  for_tiles<TopKEpilogue>(kernel, tasks, executor, [&](auto& pipeline, std::size_t task) {
     auto* first = states.all + task * shared * x.count;
     bounds.begin(first, count);
     for (auto part = task * shared; part < std::min(parts, (task + 1) * shared); ++part) {
-      run_part(part);
+      run_part(pipeline, part);
     }
     bounds.end(first, count);
   });

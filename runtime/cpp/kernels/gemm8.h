@@ -49,6 +49,13 @@ struct Prefetch {
 
 constexpr Prefetch kNoPrefetch = {nullptr, 0};
 
+// Work beside a tile: `tasks` calls of `task` in order, which only kernels with tile registers run.
+struct Background {
+  Prefetch prefetch;
+  TaskFunction task;
+  std::size_t tasks;
+};
+
 // A micro-kernel that computes tiles, and its tuning parameters.
 struct GemmKernel {
   std::size_t min_rows;  // minimum rows of an input
@@ -56,14 +63,15 @@ struct GemmKernel {
   std::size_t min_prefetch_rows[2];
   std::size_t rows;           // rows of a tile, at most kMaxTileRows
   std::size_t rows_per_task;  // rows of a task, in whole tiles; amortizes reading the weights
-  // Called by each thread before and after its tiles (see TileScope); may be null.
+  // Called by each thread before and after its tiles (see for_tiles); may be null.
   void (*begin)();
   void (*end)();
   // Multiplies rows [row, row + height), at most `rows`, by blocks [block, last), at most kPanel.
   // The caller subtracts zero_sums.
   void (*tile)(const Rows8& x, const Matrix8& matrix, std::size_t row, std::size_t height,
-               std::size_t block, std::size_t last, const Prefetch& prefetch, Sums& sums);
-  // Layout of activations (see activation_offset).
+               std::size_t block, std::size_t last, const Background& background, Sums& sums);
+  // Whether the kernel has tile registers: it runs background tasks, and activations have another
+  // layout (see activation_offset).
   bool tiles;
 
   // Offset of an activation in bytes.
@@ -123,20 +131,65 @@ inline std::int32_t activation(const Rows8& x, std::size_t row, std::size_t inpu
   return found;
 }
 
-// Allows the calling thread to compute tiles during its lifetime.
-class TileScope {
+// Computes tiles, each followed by its epilogue: run(part, sums) for every part below parts(). With
+// tile registers, the epilogue runs between the steps of the next tile. A step keeps the matrix
+// unit busy for 64 cycles with a dozen instructions, which leaves the vector units to the epilogue;
+// out-of-order execution alone does not look as far ahead as from one tile to the next.
+template <class Epilogue>
+class TilePipeline {
  public:
-  explicit TileScope(const GemmKernel& kernel) : end_(kernel.end) {
-    if (kernel.begin != nullptr) kernel.begin();
+  explicit TilePipeline(const GemmKernel& kernel) : kernel_(kernel) {}
+
+  // Computes a tile (GemmKernel::tile). Its epilogue ends before that of the next one begins.
+  void add(const Rows8& x, const Matrix8& matrix, std::size_t row, std::size_t height,
+           std::size_t block, std::size_t last, const Prefetch& prefetch,
+           const Epilogue& epilogue) {
+    const auto next = 1 - last_;
+    const TaskFunction task = {[](const void* pipeline, std::size_t part) {
+                                 static_cast<const TilePipeline*>(pipeline)->run(part);
+                               },
+                               this};
+    kernel_.tile(x, matrix, row, height, block, last, {prefetch, task, parts_}, sums_[next]);
+    last_ = next;
+    epilogue_ = epilogue;
+    parts_ = epilogue.parts();
+    if (!kernel_.tiles) flush();
   }
-  ~TileScope() {
-    if (end_ != nullptr) end_();
+
+  // Ends the epilogue of the last tile.
+  void flush() {
+    for (std::size_t part = 0; part < parts_; ++part) run(part);
+    parts_ = 0;
   }
-  TileScope(const TileScope&) = delete;
-  TileScope& operator=(const TileScope&) = delete;
 
  private:
-  void (*const end_)();
+  void run(std::size_t part) const { epilogue_.run(part, sums_[last_]); }
+
+  const GemmKernel& kernel_;
+  Sums sums_[2];
+  std::size_t last_ = 0;  // index of the sums of the last tile
+  Epilogue epilogue_;
+  std::size_t parts_ = 0;  // of the epilogue, if it has not run
 };
+
+// Calls body(pipeline, task) for tasks 0, ..., count - 1 in parallel. With tile registers, a thread
+// takes tasks until none is left, so that epilogues overlap with the tiles of the next task, and
+// its tiles are configured once. It releases them at the end: ONNX Runtime uses tiles, too,
+// switching between threads saves tiles in use, and they keep an idle core from saving power.
+template <class Epilogue, class Body>
+void for_tiles(const GemmKernel& kernel, std::size_t count, Executor& executor, const Body& body) {
+  std::size_t next = 0;
+  parallel_for(executor, count, [&](std::size_t task) {
+    TilePipeline<Epilogue> pipeline(kernel);
+    if (!kernel.tiles) return body(pipeline, task);
+    const auto take = [&] { return __atomic_fetch_add(&next, 1, __ATOMIC_RELAXED); };
+    task = take();
+    if (task >= count) return;
+    kernel.begin();
+    for (; task < count; task = take()) body(pipeline, task);
+    pipeline.flush();
+    kernel.end();
+  });
+}
 
 }  // namespace translate_trt::TRANSLATE_TRT_SIMD

@@ -66,29 +66,45 @@ void last_step(const std::uint8_t* activations, std::size_t row_size, const std:
   step<Rows, Blocks>(activations, row_size, filled[0], kTileSize);
 }
 
-// Spreads the prefetches of a GEMM evenly over its steps.
-class Prefetcher {
+// Spreads the prefetches and the tasks of a GEMM evenly over its steps.
+class Background {
  public:
-  Prefetcher(const Gemm& p, std::size_t steps)
+  Background(const Gemm& p, std::size_t steps)
       : next_(p.prefetch),
         lines_((p.prefetch_lines + steps - 1) / steps),
-        end_(p.prefetch + p.prefetch_lines * 64) {}
+        end_(p.prefetch + p.prefetch_lines * 64),
+        task_(p.task),
+        tasks_(p.tasks),
+        steps_(steps) {}
 
+  // Does the share of one step, after its tile instructions, which take longer.
   void step() {
     for (std::size_t i = 0; i < lines_ && next_ < end_; ++i, next_ += 64) {
       __builtin_prefetch(next_, 0, 2);  // into the second cache
     }
+    for (due_ += tasks_; due_ >= steps_; due_ -= steps_) task_.run(task_.closure, done_++);
   }
 
  private:
   const std::int8_t* next_;
   const std::size_t lines_;
   const std::int8_t* const end_;
+  const TaskFunction task_;
+  const std::size_t tasks_, steps_;
+  std::size_t done_ = 0, due_ = 0;  // tasks; due_ is in shares of 1 / steps_
 };
+
+// Number of steps of a GEMM.
+std::size_t steps(const Gemm& p) {
+  const auto pairs = (p.rows + kTileRows - 1) / (2 * kTileRows);
+  const auto singles = p.rows > pairs * 2 * kTileRows ? 1 : 0;
+  const auto groups = pairs * ((p.blocks + 1) / 2) + singles * ((p.blocks + 3) / 4);
+  return groups * readable_inputs(p.inputs) / kTileBytes;
+}
 
 // Computes the sums of Rows * 16 rows and Blocks blocks, starting at `row` and `block`.
 template <int Rows, int Blocks>
-void group(const Gemm& p, std::size_t row, std::size_t block, Prefetcher& prefetcher) {
+void group(const Gemm& p, std::size_t row, std::size_t block, Background& background) {
   using Tile = Layout<Rows, Blocks>;
   const auto block_size = p.inputs * kColumns, row_size = readable_inputs(p.inputs) * kTileRows;
   const auto* activations = p.activations + row / kTileRows * row_size;
@@ -96,12 +112,13 @@ void group(const Gemm& p, std::size_t row, std::size_t block, Prefetcher& prefet
   each<Rows * Blocks>([](auto tile) { zero<tile>(); });
   const auto left = p.inputs % kTileBytes, whole = p.inputs - left;
   for (std::size_t k = 0; k < whole; k += kTileBytes) {
-    prefetcher.step();
     step<Rows, Blocks>(activations + k * kTileRows, row_size, weights + k * kColumns, block_size);
+    background.step();
   }
   if (left != 0) {
     last_step<Rows, Blocks>(activations + whole * kTileRows, row_size, weights + whole * kColumns,
                             block_size, left);
+    background.step();
   }
   auto* sums = p.sums + row * p.stride + block * kColumns;
   each<Rows>([&](auto r) {
@@ -115,12 +132,12 @@ void group(const Gemm& p, std::size_t row, std::size_t block, Prefetcher& prefet
 
 // Computes all blocks from `block` on, at most Blocks at a time.
 template <int Rows, int Blocks>
-void groups(const Gemm& p, std::size_t row, std::size_t block, Prefetcher& prefetcher) {
+void groups(const Gemm& p, std::size_t row, std::size_t block, Background& background) {
   for (; block + Blocks <= p.blocks; block += Blocks) {
-    group<Rows, Blocks>(p, row, block, prefetcher);
+    group<Rows, Blocks>(p, row, block, background);
   }
   if constexpr (Blocks > 1) {
-    if (block < p.blocks) groups<Rows, Blocks - 1>(p, row, block, prefetcher);
+    if (block < p.blocks) groups<Rows, Blocks - 1>(p, row, block, background);
   }
 }
 
@@ -133,12 +150,10 @@ void end() { release(); }
 void multiply(const Gemm& gemm) {
   // Four tiles of sums at a time: the instruction has a throughput of 16 cycles and a latency
   // of 52. Of all shapes with four tiles, two by two loads the fewest.
-  const auto groups_of_four =
-      (gemm.rows + 2 * kTileRows - 1) / (2 * kTileRows) * ((gemm.blocks + 1) / 2);
-  Prefetcher prefetcher(gemm, groups_of_four * readable_inputs(gemm.inputs) / kTileBytes);
+  Background background(gemm, steps(gemm));
   std::size_t row = 0;
-  for (; row + kTileRows < gemm.rows; row += 2 * kTileRows) groups<2, 2>(gemm, row, 0, prefetcher);
-  if (row < gemm.rows) groups<1, 4>(gemm, row, 0, prefetcher);
+  for (; row + kTileRows < gemm.rows; row += 2 * kTileRows) groups<2, 2>(gemm, row, 0, background);
+  if (row < gemm.rows) groups<1, 4>(gemm, row, 0, background);
 }
 
 }  // namespace translate_trt::amx

@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels.h"
+
 namespace translate_trt::amx {
 
 // Multiplies activations [rows, inputs] by blocks of 16 columns, stored like Matrix8, to sums
@@ -22,6 +24,9 @@ struct Gemm {
   // Memory to prefetch meanwhile, in lines of 64 bytes.
   const std::int8_t* prefetch;
   std::size_t prefetch_lines;
+  // Tasks 0, ..., tasks - 1 to run meanwhile, in this order, without tiles.
+  TaskFunction task;
+  std::size_t tasks;
 };
 
 constexpr std::size_t readable_rows(std::size_t rows) { return (rows + 15) / 16 * 16; }

@@ -116,9 +116,9 @@ struct Words {
 
 // GemmKernel::tile of 8-bit weights.
 void tile8(const Rows8& x, const Matrix8& matrix, std::size_t row, std::size_t height,
-           std::size_t block, std::size_t last, const Prefetch& prefetch, Sums& sums) {
+           std::size_t block, std::size_t last, const Background& background, Sums& sums) {
   const auto tile = matrix.pairs_fit ? multiply_tile<Bytes> : multiply_tile<AnyBytes>;
-  tile(x, matrix, row, height, block, last, prefetch, sums);
+  tile(x, matrix, row, height, block, last, background, sums);
 }
 
 }  // namespace

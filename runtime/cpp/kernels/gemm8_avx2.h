@@ -44,7 +44,7 @@ __attribute__((noinline)) void multiply_block(const std::uint8_t* a, std::size_t
 // panel.
 template <class Numbers>
 void multiply_tile(const Rows8& x, const Matrix8& matrix, std::size_t row, std::size_t height,
-                   std::size_t block, std::size_t last, const Prefetch&, Sums& sums) {
+                   std::size_t block, std::size_t last, const Background&, Sums& sums) {
   const auto steps = matrix.inputs / 4, stride = steps * Numbers::kBytes;
   const auto* a = x.values + row * stride;
   const auto* w = matrix.weights + block * steps * 64;

@@ -92,17 +92,17 @@ void tiles(const std::uint8_t* a, const Matrix8& matrix, std::size_t block, std:
 
 template <class Numbers>
 void vnni_tile(const Rows8& x, const Matrix8& matrix, std::size_t row, std::size_t height,
-               std::size_t block, std::size_t last, const Prefetch& prefetch, Sums& sums) {
+               std::size_t block, std::size_t last, const Background& background, Sums& sums) {
   const auto* a = x.values + row * matrix.inputs;
   with_height(height, [&](auto rows) {
-    tiles<Numbers, rows.kRows>(a, matrix, block, last, prefetch, sums);
+    tiles<Numbers, rows.kRows>(a, matrix, block, last, background.prefetch, sums);
   });
 }
 
 #ifdef TRANSLATE_TRT_AMX
 
 void amx_tile(const Rows8& x, const Matrix8& matrix, std::size_t row, std::size_t height,
-              std::size_t block, std::size_t last, const Prefetch& prefetch, Sums& sums) {
+              std::size_t block, std::size_t last, const Background& background, Sums& sums) {
   amx::multiply({
       x.values + amx::offset(row, 0, matrix.inputs),
       matrix.weights + block * matrix.inputs * kLanes,
@@ -111,8 +111,10 @@ void amx_tile(const Rows8& x, const Matrix8& matrix, std::size_t row, std::size_
       matrix.inputs,
       last - block,
       kPanel * kLanes,
-      prefetch.weights,
-      prefetch.lines,
+      background.prefetch.weights,
+      background.prefetch.lines,
+      background.task,
+      background.tasks,
   });
 }
 
@@ -136,13 +138,14 @@ void compute(const GemmKernel& kernel, Rows8 x, const Matrix8& matrix, __m512i (
     }
   }
   x.values = laid_out;
-  const TileScope scope(kernel);
+  if (kernel.begin != nullptr) kernel.begin();
   for (std::size_t row = 0; row < x.count; row += kernel.rows) {
     const auto height = std::min(kernel.rows, x.count - row);
     Sums here;
-    kernel.tile(x, matrix, row, height, 0, kPanel, kNoPrefetch, here);
+    kernel.tile(x, matrix, row, height, 0, kPanel, {}, here);
     std::memcpy(sums[row], here, height * sizeof *here);
   }
+  if (kernel.end != nullptr) kernel.end();
 }
 
 #endif
@@ -159,11 +162,13 @@ const GemmKernel kGemm16 = {0, {13, 2}, 6, 66, nullptr, nullptr, vnni_tile<Words
 
 #ifdef TRANSLATE_TRT_AMX
 
-// min_rows: for few rows, both instruction sets wait for memory. 64 bytes of weights take one VNNI
-// instruction per row, two per cycle, and arrive from memory or the shared cache in 6 to 13 cycles
-// (5 to 10 bytes per cycle and core), which covers about 12 rows. This is an estimate; it has not
-// been measured.
-const GemmKernel kGemm8Amx = {16, {0, 0}, 32, 128, amx::begin, amx::end, amx_tile, true};
+// Minimum rows for tiles. For few rows, both instruction sets wait for memory. 64 bytes of weights
+// take one VNNI instruction per row, two per cycle, and arrive from memory or the shared cache in 6
+// to 13 cycles (5 to 10 bytes per cycle and core), which covers about 12 rows. This is an estimate;
+// neither the minimum nor 17 to 31 rows, which fill part of two rows of tiles, have been measured.
+constexpr std::size_t kMinTileRows = 16;
+
+const GemmKernel kGemm8Amx = {kMinTileRows, {0, 0}, 32, 128, amx::begin, amx::end, amx_tile, true};
 
 bool same_sums(const GemmKernel& one, const GemmKernel& other) {
   constexpr std::size_t kRows = 32 + 5, kInputs = 2 * 64 + 36;

@@ -12,7 +12,7 @@ namespace translate_trt::TRANSLATE_TRT_SIMD {
 // and one block of weights. Block::kBytes: of a row for 64 bytes of weights.
 template <class Block>
 void multiply_tile(const Rows8& x, const Matrix8& matrix, std::size_t row, std::size_t height,
-                   std::size_t block, std::size_t last, const Prefetch&, Sums& sums) {
+                   std::size_t block, std::size_t last, const Background&, Sums& sums) {
   const auto steps = matrix.inputs / 4, stride = steps * Block::kBytes;
   const auto* w = matrix.weights + block * steps * 64;
   with_height(height, [&](auto rows) {

@@ -78,10 +78,10 @@ struct Block {
 // 2, 3, 4, 5 and 6 rows take 54, 72, 76, 94 and 98 instructions of the loop, and 46, 63, 80, 97 and
 // 114 with SDOT (GCC 12).
 void tile(const Rows8& x, const Matrix8& matrix, std::size_t row, std::size_t height,
-          std::size_t block, std::size_t last, const Prefetch& prefetch, Sums& sums) {
+          std::size_t block, std::size_t last, const Background& background, Sums& sums) {
   const bool pairs = height >= 4 && matrix.inputs % 8 == 0;
   const auto multiply = pairs ? multiply_tile<Block> : kGemm8.tile;
-  multiply(x, matrix, row, height, block, last, prefetch, sums);
+  multiply(x, matrix, row, height, block, last, background, sums);
 }
 
 }  // namespace

@@ -21,38 +21,85 @@ Ints rounded_ratio(Floats x, Floats scale, Floats inverse) {
 // Quantizes a row to groups of 64 consecutive values, `next` bytes apart. least: of the values.
 void quantize_row(const float* x, std::size_t columns, float scale, std::int32_t zero,
                   std::int32_t least, std::uint8_t* values, std::size_t next) {
-  const auto write = [&](std::size_t i, Ints numbers) {
-    auto* to = values + i / 64 * next + i % 64 * sizeof(Activation8);
-    store_activations(reinterpret_cast<Activation8*>(to), numbers, broadcast_int(least),
-                      first_lanes(columns - i));
-  };
-  if (scale == 0) {
-    for (std::size_t i = 0; i < columns; i += kLanes) write(i, broadcast_int(zero));
-    return;
-  }
-  const Floats scales = broadcast(scale), inverses = broadcast(1 / scale);
-  for (std::size_t i = 0; i < columns; i += kLanes) {
-    const auto values_here = load(x + i, first_lanes(columns - i));
-    const Ints moved = add(rounded_ratio(values_here, scales, inverses), broadcast_int(zero));
-    write(i, max(moved, broadcast_int(least)));
+  constexpr std::size_t kGroup = 64;
+  const Floats scales = broadcast(scale), inverses = broadcast(scale == 0 ? 0 : 1 / scale);
+  const Ints zeros = broadcast_int(zero), lowest = broadcast_int(least);
+  for (std::size_t begin = 0; begin < columns; begin += kGroup, values += next) {
+    const auto quantize = [&](std::size_t i, Lanes lanes) {
+      const Floats numbers = load(x + begin + i, lanes);
+      const Ints moved = add(rounded_ratio(numbers, scales, inverses), zeros);
+      store_activations(reinterpret_cast<Activation8*>(values) + i, max(moved, lowest), lowest,
+                        lanes);
+    };
+    const auto count = columns - begin;
+    if (count >= kGroup) {  // without masks
+      for (std::size_t i = 0; i < kGroup; i += kLanes) quantize(i, first_lanes(kLanes));
+    } else {
+      for (std::size_t i = 0; i < count; i += kLanes) quantize(i, first_lanes(count - i));
+    }
   }
 }
 
-// Converts integer sums of a tile to results, except for the normalization.
+// Converts integer sums of a tile to results, except for the normalization. A part has a block of
+// columns of a few rows.
 template <bool Curved>
-void finish(const Linear8& linear, const Rows8& x, std::size_t row, std::size_t rows,
-            std::size_t block, std::size_t last, const Sums& sums, float* y) {
-  for (auto j = block; j < last; ++j) {
-    const auto column = j * kLanes;
-    const EpilogueWriter writer(linear.epilogue, linear.matrix.outputs, column, y);
-    const Ints offsets = zero_sums(x, linear.matrix, j);
-    const Floats scales = load(linear.matrix.scales + column);
-    for (std::size_t i = 0; i < rows; ++i) {
-      const Floats value = to_floats(subtract(sums[i][j - block], offsets));
-      const Floats scaled = value * broadcast(x.scales[row + i]) * scales;
-      writer.template write<Curved>(x.begins[row + i], x.begins[row + i + 1], scaled);
+struct TileEpilogue {
+  static constexpr std::size_t kRows = 16;  // of a part
+
+  const Linear8* linear;
+  const Rows8* x;
+  float* y;
+  std::size_t row, height, block, last;
+
+  std::size_t parts() const { return ceiling(height, kRows) * kPanel; }
+
+  void run(std::size_t part, const Sums& sums) const {
+    const auto j = part % kPanel, begin = part / kPanel * kRows;
+    const auto end = std::min(height, begin + kRows);
+    if (block + j >= last) return;
+    const auto column = (block + j) * kLanes;
+    const EpilogueWriter writer(linear->epilogue, linear->matrix.outputs, column, y);
+    const Ints offsets = zero_sums(*x, linear->matrix, block + j);
+    const Floats scales = load(linear->matrix.scales + column);
+    const auto* row_scales = x->scales + row;
+    const auto* begins = x->begins + row;
+    const auto scaled = [&](std::size_t i) {
+      return to_floats(subtract(sums[i][j], offsets)) * broadcast(row_scales[i]) * scales;
+    };
+    const auto first = begins[begin];
+    if (begins[end] - first == end - begin) {  // no duplicates: half the instructions
+      for (auto i = begin; i < end; ++i) {
+        const auto at = first + i - begin;
+        writer.template write<Curved>(at, at + 1, scaled(i));
+      }
+    } else {
+      for (auto i = begin; i < end; ++i) {
+        writer.template write<Curved>(begins[i], begins[i + 1], scaled(i));
+      }
     }
   }
+};
+
+// Multiplies and applies the epilogue, except for the normalization.
+template <bool Curved>
+void multiply(const Linear8& linear, const Rows8& x, float* y, Executor& executor) {
+  using Epilogue = TileEpilogue<Curved>;
+  const auto& matrix = linear.matrix;
+  const auto& kernel = *x.kernel;
+  // Consecutive tasks read the same weights.
+  const auto chunks = ceiling(x.count, kernel.rows_per_task);
+  const auto tasks = ceiling(matrix.blocks, kPanel) * chunks;
+  for_tiles<Epilogue>(kernel, tasks, executor, [&](auto& pipeline, std::size_t task) {
+    const auto block = task / chunks * kPanel, begin = task % chunks * kernel.rows_per_task;
+    const auto last = std::min(matrix.blocks, block + kPanel);
+    const auto end = std::min(x.count, begin + kernel.rows_per_task);
+    for (auto row = begin; row < end; row += kernel.rows) {
+      const auto height = std::min(kernel.rows, end - row);
+      const auto prefetch = next_panel_prefetch(kernel, matrix, last, row - begin, end - begin);
+      pipeline.add(x, matrix, row, height, block, last, prefetch,
+                   Epilogue{&linear, &x, y, row, height, block, last});
+    }
+  });
 }
 
 }  // namespace
@@ -87,29 +134,10 @@ void column_sums(const Matrix8& matrix, std::int32_t* sums) {
 void linear8(const GemmKernel& best, const Linear8& linear, const float* input, std::size_t rows,
              float* y, Executor& executor) {
   const Workspace workspace(executor.workspaces());
-  const auto& matrix = linear.matrix;
-  const auto outputs = matrix.outputs;
   const auto x =
-      quantize(input, rows, matrix.inputs, linear.positive, best, executor, workspace.arena);
-  const auto& kernel = *x.kernel;
-  // Consecutive tasks read the same weights.
-  const auto chunks = ceiling(x.count, kernel.rows_per_task);
-  parallel_for(executor, ceiling(matrix.blocks, kPanel) * chunks, [&](std::size_t task) {
-    const TileScope scope(kernel);
-    const auto block = task / chunks * kPanel, begin = task % chunks * kernel.rows_per_task;
-    const auto last = std::min(matrix.blocks, block + kPanel);
-    const auto end = std::min(x.count, begin + kernel.rows_per_task);
-    for (auto row = begin; row < end; row += kernel.rows) {
-      const auto height = std::min(kernel.rows, end - row);
-      Sums sums;
-      const auto prefetch = next_panel_prefetch(kernel, matrix, last, row - begin, end - begin);
-      kernel.tile(x, matrix, row, height, block, last, prefetch, sums);
-      with_curved(linear.epilogue, [&](auto curved) {
-        finish<curved>(linear, x, row, height, block, last, sums, y);
-      });
-    }
-  });
-  finish_rows(linear.epilogue, rows, outputs, y, executor);
+      quantize(input, rows, linear.matrix.inputs, linear.positive, best, executor, workspace.arena);
+  with_curved(linear.epilogue, [&](auto curved) { multiply<curved>(linear, x, y, executor); });
+  finish_rows(linear.epilogue, rows, linear.matrix.outputs, y, executor);
 }
 
 void add_norm(const float* x, const float* residual, std::size_t rows, std::size_t columns,

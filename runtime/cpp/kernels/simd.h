@@ -58,9 +58,9 @@ inline std::size_t ceiling(std::size_t a, std::size_t b) { return (a + b - 1) / 
 // order of the numbers, and those of NaN come last.
 inline float max_magnitude(const float* x, std::size_t columns) {
   Ints most = bits(zeros());
-  for (std::size_t i = 0; i < columns; i += kLanes) {
-    most = max(most, bits(abs(load(x + i, first_lanes(columns - i)))));
-  }
+  std::size_t i = 0;
+  for (; i + kLanes <= columns; i += kLanes) most = max(most, bits(abs(load(x + i))));
+  if (i < columns) most = max(most, bits(abs(load(x + i, first_lanes(columns - i)))));
   const std::int32_t found = largest(most);
   float magnitude;
   std::memcpy(&magnitude, &found, sizeof magnitude);

@@ -14,5 +14,7 @@ target_link_libraries(translate_trt_kernel_tests PRIVATE Threads::Threads)
 
 add_executable(translate_trt_kernel_benchmark
   ../benchmarks/kernels.cc $<TARGET_OBJECTS:translate_trt_kernels>)
+target_compile_definitions(translate_trt_kernel_benchmark PRIVATE
+  $<TARGET_PROPERTY:translate_trt_kernels,COMPILE_DEFINITIONS>)
 target_compile_options(translate_trt_kernel_benchmark PRIVATE ${compile_options} -O2)
 target_link_libraries(translate_trt_kernel_benchmark PRIVATE Threads::Threads)
