@@ -617,15 +617,16 @@ def function(name: str, opset: int, overload: str = "") -> ir.Function:
     Args:
         name: One of `OPERATORS`.
         opset: Version of ONNX's operators in the graph that uses the function, at least 21.
-        overload: Number of outputs of a variadic operator.
+        overload: Number of outputs of a variadic operator; by default, the declared number.
     """
     op = OPERATORS[name]
     assert op.body is not None, f"the body of {name} is traced"
     lines = "\n".join(_body_lines(op.body, frozenset(op.tags)))
     outputs = [*op.outputs]
     if op.variadic:
+        count = int(overload or len(outputs))
         last = outputs.pop()
-        repeated = [f"{last}_{index}" for index in range(int(overload) - len(outputs))]
+        repeated = [f"{last}_{index}" for index in range(count - len(outputs))]
         lines = lines.replace(f"{last}...", ", ".join(repeated))
         outputs += repeated
     opsets = {"": opset, "com.microsoft": 1, DOMAIN: VERSION}

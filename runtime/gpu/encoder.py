@@ -122,8 +122,8 @@ def self_attention(
     """
     n, s, width = context.shape
     columns, block = block_of_keys(width // heads, context.dtype)
-    # FP32 has no MMA: operands are in registers, which 64 queries would not fit in.
-    rows = 64 if context.element_size() == 2 else min(32, 2048 // columns)
+    # FP32 has no MMA: more threads share the operands, which are in registers.
+    rows, warps = (64, 4) if context.element_size() == 2 else (32, 8)
     return (
         Launch(
             self_attention_kernel,
@@ -133,6 +133,7 @@ def self_attention(
                 "H": heads, "D": width // heads,
                 "ROWS": rows, "COLUMNS": columns, "BLOCK": block, "SCANNED": _SCANNED,
             },
+            warps=warps,
         ),
     )  # fmt: skip
 

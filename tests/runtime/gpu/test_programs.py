@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -70,13 +71,30 @@ def test_searches_are_those_of_onnx_runtime(bundle: Path, with_kernels: str) -> 
     )
 
 
+def program_of(bundle: Path, target: str, graph: str) -> Program:
+    specs = read_manifest(bundle).targets[target].contract.graphs[graph]
+    path = bundle / "targets" / target / f"{graph}.onnx"
+    return Program(path, *specs, torch.device("cpu"), kernels=True)
+
+
+@pytest.mark.parametrize("graph", ["encoder", "step"])
 @pytest.mark.parametrize("target", ["torch-fp32", "torch-fp16"])
-def test_a_step_is_fused_operators_and_matmuls(bundle: Path, target: str) -> None:
-    contract = read_manifest(bundle).targets[target].contract
-    path = bundle / "targets" / target / "step.onnx"
-    program = Program(path, *contract.graphs["step"], torch.device("cpu"), kernels=True)
-    names = {node.operator for node in program.nodes}
+def test_a_graph_is_fused_operators_and_matmuls(bundle: Path, target: str, graph: str) -> None:
+    names = {node.operator for node in program_of(bundle, target, graph).nodes}
     assert names - set(operators()) <= {"MatMul", "GpuLinear", "GpuLinearRelu"}
+
+
+def test_launches_of_an_encoder(bundle: Path) -> None:
+    """Four launches and seven of each layer, so 46 with the six layers of base.
+
+    GELU and the norm after an embedding have launches of their own.
+    """
+    nodes = program_of(bundle, "torch-fp16", "encoder").nodes
+    names = Counter(node.operator for node in nodes)
+    layers = names["GpuSelfAttention"]
+    more = names["GpuBiasGelu"] + names["GpuNorm"] + names["GpuNormCast"]
+    assert (layers, names["SourceBias"], names["GpuSplitHeads"]) == (2, 1, 1)
+    assert sum(node.launches for node in nodes) == 4 + 7 * layers + more
 
 
 def test_nothing_is_copied_to_the_outputs_of_a_step(
