@@ -245,6 +245,15 @@ def _along_axis(function: Call, default: int) -> Callable[[Attributes], Call]:
     return bind
 
 
+def _split(attributes: Attributes) -> Call:
+    axis, count = attributes.get("axis", 0), attributes.get("num_outputs", None)
+
+    def call(x: Tensor, sizes: tuple[int, ...] | None = None) -> Any:
+        return x.chunk(count, axis) if sizes is None else x.split(sizes, axis)
+
+    return call
+
+
 def _tensor_scatter(attributes: Attributes) -> Call:
     attributes.expect(axis=2, mode=b"linear")
 
@@ -363,7 +372,7 @@ OPERATORS: dict[str, Operator] = {
     "Sigmoid": _plain(torch.sigmoid),
     "Slice": _plain(_slice, host=(1, 2, 3, 4)),
     "Softmax": Operator(_along_axis(torch.softmax, -1)),
-    "Split": Operator(_along_axis(torch.split, 0), host=(1,)),
+    "Split": Operator(_split, host=(1,)),
     "Squeeze": _plain(_squeeze, host=(1,)),
     "Sub": _plain(torch.sub),
     "TensorScatter": Operator(_tensor_scatter),

@@ -95,6 +95,7 @@ CASES: list[tuple[str, list[Any], list[Any], dict[str, Any]]] = [
     ("Slice", [floats(3, 9)], [numbers(1), numbers(2)], {}),
     ("Softmax", [X], [], {"axis": 0}),
     ("Split", [X], [numbers(1, 3)], {"axis": -1}),
+    ("Split", [X], [], {"axis": 1, "num_outputs": 2}),
     ("Squeeze", [floats(3, 1, 4)], [numbers(1)], {}),
     ("Squeeze", [floats(1, 1)], [], {}),
     ("Sub", [X, Y], [], {}),

@@ -437,7 +437,8 @@ def test_the_meta_device_counts_what_a_run_allocates(role: str, target: str, bun
             given["source_lengths"] += profile.source_length
         peaks[device] = memory_bound.activation_bytes(program, given)
     # On the CPU, numbers of the host count as well.
-    assert peaks["meta"] == pytest.approx(peaks["cpu"], rel=0.1)
+    # On a CPU, a matmul with ReLU in its epilogue makes a copy.
+    assert peaks["meta"] == pytest.approx(peaks["cpu"], rel=0.2)
     if role == "step":
         vocabulary = max(len(one) for one in program.weights.values() if one.ndim == 2)
         logits = profile.batch * (entry.contract.beams or 1) * vocabulary
