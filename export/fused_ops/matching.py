@@ -55,7 +55,8 @@ class FusedNode:
             for value in self.inputs
         ]
         count = len(self.outputs)
-        overload = str(count) if OPERATORS[self.name].variadic else ""
+        is_variadic = self.body is None and OPERATORS[self.name].variadic
+        overload = str(count) if is_variadic else ""
         node = ir.node(
             self.name,
             inputs,

@@ -21,10 +21,7 @@ def embed_kernel(
     columns = tl.arange(0, BLOCK)
     inside = columns < WIDTH
     token = tl.load(tokens + row)
-    if OF_SOURCE:
-        position = row % K
-    else:
-        position = tl.load(positions + row // K)
+    position = row % K if OF_SOURCE else tl.load(positions + row // K)
     embedded = tl.load(table + token * WIDTH + columns, mask=inside, other=0.0).to(tl.float32)
     found = embedded + tl.load(position_table + position * WIDTH + columns, mask=inside, other=0.0)
     if WRITES_Y:
@@ -59,7 +56,8 @@ def embed(
             (tokens.numel(),),
             {
                 "table": table, "position_table": position_table, "tokens": tokens,
-                "positions": tokens if positions is None else positions, "y": position_table if y is None else y,
+                "positions": tokens if positions is None else positions,
+                "y": position_table if y is None else y,
                 "cast": position_table if cast is None else cast, "K": tokens.shape[1],
             },
             {

@@ -48,9 +48,7 @@ def self_attention_kernel(
     is_query = tl.load(biases + row, mask=row < S, other=MASKED) > MASKED
     bias = tl.load(biases + token, mask=token < S, other=MASKED)
     own = qkv + n * S * (3 * H * D) + h * D + column[None, :]
-    query = tl.load(
-        own + row[:, None] * (3 * H * D), mask=is_query[:, None] & is_column, other=0.0
-    )
+    query = tl.load(own + row[:, None] * (3 * H * D), mask=is_query[:, None] & is_column, other=0.0)
     end = 0  # of the sentence
     for begin in range(0, S, SCANNED):
         s = begin + tl.arange(0, SCANNED)
@@ -93,7 +91,9 @@ def split_heads_kernel(
     width: tl.constexpr = len(parts) * H * D
     own = x + n * S * width + tl.program_id(1) * D + row[:, None] * width + column[None, :]
     copied = tl.load(own, mask=is_element)
-    tl.store(out + (n * H + h) * S * D + row[:, None] * D + column[None, :], copied, mask=is_element)
+    tl.store(
+        out + (n * H + h) * S * D + row[:, None] * D + column[None, :], copied, mask=is_element
+    )
 
 
 @triton.jit(do_not_specialize=["S"])

@@ -224,9 +224,7 @@ def _heads(attributes: Attributes, inputs: Values) -> list[Form]:
     """Forms of parts [N, H, S, D] of x [N, S, C * H * D]."""
     sentences, tokens, _ = inputs[0].shape
     size = attributes["head_shape"][-1]
-    return [
-        ((sentences, heads, tokens, size), inputs[0].dtype) for heads in attributes["splits"]
-    ]
+    return [((sentences, heads, tokens, size), inputs[0].dtype) for heads in attributes["splits"]]
 
 
 def _candidates(attributes: Attributes, inputs: Values) -> list[Form]:

@@ -47,7 +47,7 @@ def attention(
         node("Cast", "x", "qkv", to=FP16 if fp16 else FP32),
         node("Split", "qkv splits", parts, axis=-1),
         *(node("Reshape", f"{part} {part}_shape", f"{part}_tokens") for part in sizes),
-        *(node("Transpose", f"{part}_tokens", f"{part}_heads", perm=[0, 2, 1, 3]) for part in sizes),
+        *(node("Transpose", f"{x}_tokens", f"{x}_heads", perm=[0, 2, 1, 3]) for x in sizes),
         node("Attention", f"q_heads k_heads v_heads {'m' if fp16 else mask}", "context", scale=1.0),
         node("Transpose", "context", "by_token", perm=[0, 2, 1, 3]),
         node("Reshape", "by_token joined", "joined_heads"),

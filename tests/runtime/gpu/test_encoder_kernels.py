@@ -81,7 +81,9 @@ def test_a_sentence_depends_on_nothing_else(dtype: torch.dtype, device: torch.de
     found = attend(qkv, masked(lengths, 100, device), 2)
     for row, length in enumerate(lengths):
         alone = qkv[row : row + 1, :length].contiguous()
-        assert torch.equal(attend(alone, masked([length], length, device), 2)[0], found[row, :length])
+        assert torch.equal(
+            attend(alone, masked([length], length, device), 2)[0], found[row, :length]
+        )
 
 
 def test_hidden_tokens_are_padding(device: torch.device) -> None:
@@ -91,7 +93,9 @@ def test_hidden_tokens_are_padding(device: torch.device) -> None:
 
 
 @pytest.mark.parametrize("dtype", ERRORS, ids=str)
-@pytest.mark.parametrize(("parts", "heads", "d", "size"), [(2, 3, 8, 5), (12, 2, 64, 70), (3, 1, 33, 1)])
+@pytest.mark.parametrize(
+    ("parts", "heads", "d", "size"), [(2, 3, 8, 5), (12, 2, 64, 70), (3, 1, 33, 1)]
+)
 def test_heads_are_split(
     parts: int, heads: int, d: int, size: int, dtype: torch.dtype, device: torch.device
 ) -> None:
