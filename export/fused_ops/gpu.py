@@ -167,11 +167,10 @@ def gpu_embed(node: ir.Node) -> Found:
         of_sentence, of_source = sentence_position(summand), source_positions(summand, tokens)
         if of_sentence is not None:
             position_table, positions = of_sentence
-            inputs = (table, position_table, tokens, positions)
+            inputs = [table, position_table, tokens, positions]
             return _with_cast("GpuEmbed", inputs, node.outputs, {})
         if of_source is not None:
-            inputs = (table, of_source, tokens)
-            return _with_cast("GpuEmbedSource", inputs, node.outputs, {})
+            return _with_cast("GpuEmbedSource", [table, of_source, tokens], node.outputs, {})
     return None
 
 
