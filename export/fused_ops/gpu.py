@@ -39,6 +39,10 @@ from translate_trt.runtime.bundle.contract import NEXT
 
 Found: TypeAlias = FusedNode | str | None
 
+#: Largest beam size of the kernels: a tile of 16 queries is the smallest that GPUs multiply.
+MOST_BEAMS = 16
+_TOO_MANY_BEAMS = Unavoidable(f"kernels have at most {MOST_BEAMS} beams")
+
 
 def gpu_norm(node: ir.Node) -> Found:
     """Match LayerNorm of a residual sum, with the bias of the matmul before it, if any."""
@@ -206,6 +210,8 @@ def gpu_cached_attention(node: ir.Node) -> Found:
     heads, size = _heads(operand(node, 0))
     if len(set(sizes.tolist())) > 1:
         return Unavoidable("keys and values have different sizes")
+    if _beams(context) > MOST_BEAMS:
+        return _TOO_MANY_BEAMS
     caches = [operand(write, 0) for write in scatters]
     return FusedNode(
         "GpuCachedAttention",
@@ -231,6 +237,8 @@ def gpu_beam_attention(node: ir.Node) -> Found:
         return "the heads are not split and joined"
     if (axes(key) or ())[-1] != (axes(value) or ())[-1]:
         return Unavoidable("keys and values have different sizes")
+    if _beams(context) > MOST_BEAMS:
+        return _TOO_MANY_BEAMS
     heads, size = _heads(operand(node, 0))
     return FusedNode(
         "GpuBeamAttention",
@@ -263,6 +271,8 @@ def gpu_beam_attention_mean(node: ir.Node) -> Found:
         return "the heads are not split and joined, or the weights are read elsewhere"
     if (axes(key) or ())[-1] != (axes(value) or ())[-1]:
         return Unavoidable("keys and values have different sizes")
+    if _beams(context) > MOST_BEAMS:
+        return _TOO_MANY_BEAMS
     heads, size = _heads(operand(scores, 0))
     return FusedNode(
         "GpuBeamAttentionMean",
@@ -348,6 +358,13 @@ def _type(value: ir.Value) -> ir.DataType:
     return value.dtype
 
 
+def _beams(value: ir.Value) -> int:
+    """Return the beam size K of a value [N, K, ...]."""
+    beams = (axes(value) or (0, 0))[1]
+    assert isinstance(beams, int)
+    return beams
+
+
 def _heads(query: ir.Value) -> tuple[int, int]:
     """Return the number of heads and the size of a head, of queries [N, H, K, D]."""
     _, heads, _, size = axes(query) or ()
@@ -380,8 +397,7 @@ def gpu_top_logits(node: ir.Node) -> Found:
     assert isinstance(columns, ir.Value)
     assert isinstance(count, ir.Value)
     forced = _forced_tokens(columns)
-    number, (_, beams, _) = constant(count), axes(logits) or ()
-    assert isinstance(beams, int)
+    number, beams = constant(count), _beams(logits)
     if forced is not given["forced_tokens"] or number is None:
         return "other columns than forced tokens are looked up (--all-options)"
     bias = _bias_of_matmul(logits)
@@ -408,6 +424,8 @@ def _forced_tokens(columns: ir.Value) -> ir.Value | None:
 
 def gpu_select_beams(node: ir.Node) -> Found:
     """Match the selection: from candidates to the next beams and the pool."""
+    if _beams(node.outputs[0]) > MOST_BEAMS:
+        return _TOO_MANY_BEAMS
     return select(node, OPERATORS["GpuSelectBeams"])
 
 

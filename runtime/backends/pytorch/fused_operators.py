@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from translate_trt.runtime.backends.pytorch.onnx_operators import DTYPES
+from translate_trt.runtime.errors import BackendError
 
 if TYPE_CHECKING:  # Triton need not be installed
     from translate_trt.runtime.gpu.launch import Launch
@@ -72,19 +73,39 @@ class FusedOperator:
                 else:
                     outputs.append(None)
             for launch in self.describe(attributes, inputs, outputs):
-                launch.run()
+                _run(launch)
             return outputs
 
         return call
 
 
+def _run(launch: Launch) -> None:
+    try:
+        launch.run()
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # Triton's own errors share no other base class
+        name = getattr(launch.kernel, "__name__", "?")
+        raise BackendError(
+            f"the kernel {name} failed: {error}. Please report it with the versions of torch and "
+            "triton; TRANSLATE_TRT_KERNELS=none runs the target without kernels."
+        ) from error
+
+
 def have_kernels(device: torch.device) -> bool:
     """Whether Triton runs kernels on a device: a GPU or, in its interpreter, the CPU."""
-    if os.environ.get("TRANSLATE_TRT_KERNELS") == "none":
-        return False
     if device.type == "cpu" and os.environ.get("TRITON_INTERPRET") != "1":
         return False
-    return importlib.util.find_spec("triton") is not None
+    return why_no_kernels() is None
+
+
+def why_no_kernels() -> str | None:
+    """Say why there are no kernels even on a GPU; None if there are."""
+    if os.environ.get("TRANSLATE_TRT_KERNELS") == "none":
+        return "TRANSLATE_TRT_KERNELS is none"
+    if importlib.util.find_spec("triton") is None:
+        return "Triton is not installed; PyTorch's package for the GPU brings it"
+    return None
 
 
 def operators() -> dict[str, FusedOperator]:

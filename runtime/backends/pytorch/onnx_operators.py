@@ -249,7 +249,7 @@ def _split(attributes: Attributes) -> Call:
     axis, count = attributes.get("axis", 0), attributes.get("num_outputs", None)
 
     def call(x: Tensor, sizes: tuple[int, ...] | None = None) -> Any:
-        return x.chunk(count, axis) if sizes is None else x.split(sizes, axis)
+        return torch.chunk(x, count, axis) if sizes is None else torch.split(x, [*sizes], axis)
 
     return call
 

@@ -12,7 +12,7 @@ import torch
 
 from translate_trt.runtime.backends import Records, Settings
 from translate_trt.runtime.backends.device import Engines
-from translate_trt.runtime.backends.pytorch.fused_operators import have_kernels
+from translate_trt.runtime.backends.pytorch.fused_operators import have_kernels, why_no_kernels
 from translate_trt.runtime.backends.pytorch.memory_bound import scratch_bytes
 from translate_trt.runtime.backends.pytorch.onnx_program import Program
 from translate_trt.runtime.backends.pytorch.torch_device import OUT_OF_MEMORY, TorchDevice
@@ -33,11 +33,14 @@ def load(
 ) -> Engines:
     """Load both graphs of a target; see `backends.load_engines`."""
     device, module = choose_device(settings.device)
+    kernels = have_kernels(device)
     if module is None:
         _check_threads(settings.workers)
+    elif not kernels:
+        log.warning("steps run without fused kernels, which is slower: %s", why_no_kernels())
     try:
         programs = {
-            role: Program(files[role], *specs, device, kernels=have_kernels(device))
+            role: Program(files[role], *specs, device, kernels)
             for role, specs in contract.graphs.items()
         }
         if module is not None:
