@@ -9,7 +9,8 @@ table in docs/kernels.md.
 
 Bodies are in ONNX's text format, one file per operator in `bodies/`, without the signature. The
 variants of an operator share a file. `[Tag]` before a line restricts it to variants with that tag,
-`[!Tag]` to variants without it, and `include name` inserts another file.
+`[!Tag]` to variants without it, and `include name` inserts another file. `name...` are all outputs
+of a variadic operator.
 
 Matmul weights are stored in the order in which kernels read them; bodies restore the matrix, which
 ONNX Runtime folds at load. 8-bit weights W [I, O'] are in blocks [O' / 16, I / 4, 16, 4], since
@@ -73,6 +74,8 @@ class FusedOp:
         body: File of the body; None if the body is traced (subgraph.py).
         tags: Tags of the body's lines that belong to this variant.
         portable: Whether the kernel runs on every processor.
+        variadic: Whether nodes have any number of the last output. Their functions are overloads,
+            whose identifier is the number of outputs.
         axes: Sizes of the inputs by name, with spaces between them: letters, each of which stands
             for one size; {} if the kernel checks its shapes itself.
     """
@@ -86,6 +89,7 @@ class FusedOp:
     body: str | None = None
     tags: Collection[str] = ()
     portable: bool = False
+    variadic: bool = False
     axes: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -472,20 +476,22 @@ def _gpu() -> Iterator[FusedOp]:
                 body="gpu_norm",
                 tags=[tag for tag in ("Bias", "Add", "Cast") if tag in prefix + cast],
             )
-    for cast in ("", "Cast"):
-        yield FusedOp(
-            name=f"GpuEmbed{cast}",
-            summary="embeddings of the beams' tokens plus positions; `Cast`: also in the `type` of "
-            "the next matmul",
-            rule="gpu_embed",
-            inputs={
-                "table": _ANY, "position_table": _FLOAT, "tokens": _INT64, "positions": _INT64,
-            },
-            outputs={"y": _FLOAT, **({"cast": _ANY} if cast else {})},
-            attributes=("type",) if cast else (),
-            body="gpu_embed",
-            tags=(cast,) if cast else (),
-        )  # fmt: skip
+    for source in (False, True):
+        for cast in ("", "Cast"):
+            yield FusedOp(
+                name=f"GpuEmbed{'Source' * source}{cast}",
+                summary="embeddings of the beams' or the source's tokens plus positions; `Cast`: "
+                "also in the `type` of the next matmul",
+                rule="gpu_embed",
+                inputs={
+                    "table": _ANY, "position_table": _FLOAT, "tokens": _INT64,
+                    **({} if source else {"positions": _INT64}),
+                },
+                outputs={"y": _FLOAT, **({"cast": _ANY} if cast else {})},
+                attributes=("type",) if cast else (),
+                body="gpu_embed",
+                tags=("Source",) * source + ("Cast",) * bool(cast),
+            )  # fmt: skip
     yield FusedOp(
         name="GpuRecurrentUnit",
         summary="`RecurrentUnit` for `gates` of any type",
@@ -507,6 +513,26 @@ def _gpu() -> Iterator[FusedOp]:
         attributes=("heads", "splits", "head_shape", "type"),
         body="gpu_cached_attention",
     )  # fmt: skip
+    yield FusedOp(
+        name="GpuSelfAttention",
+        summary="self-attention of the encoder, over the tokens of each sentence",
+        rule="gpu_self_attention",
+        inputs={"qkv": _ANY, "bias": _FLOAT},
+        outputs={"context": _ANY},
+        attributes=("heads", "splits", "head_shape", "type"),
+        body="gpu_self_attention",
+    )
+    yield FusedOp(
+        name="GpuSplitHeads",
+        summary="cuts keys and values of all decoder layers out of the encoder's matmul for them, "
+        "head by head",
+        rule="gpu_split_heads",
+        inputs={"x": _ANY},
+        outputs={"heads": _ANY},
+        attributes=("splits", "head_shape"),
+        body="gpu_split_heads",
+        variadic=True,
+    )
     inputs = {"query": _ANY, "key": _ANY, "value": _ANY, "bias": _FLOAT, "done": _BOOL}
     yield FusedOp(
         name="GpuBeamAttention",
@@ -585,24 +611,34 @@ OPERATORS: dict[str, FusedOp] = {
 }
 
 
-def function(name: str, opset: int) -> ir.Function:
+def function(name: str, opset: int, overload: str = "") -> ir.Function:
     """Build the function of an operator that has a body file.
 
     Args:
         name: One of `OPERATORS`.
         opset: Version of ONNX's operators in the graph that uses the function, at least 21.
+        overload: Number of outputs of a variadic operator; by default, the declared number.
     """
     op = OPERATORS[name]
     assert op.body is not None, f"the body of {name} is traced"
     lines = "\n".join(_body_lines(op.body, frozenset(op.tags)))
+    outputs = [*op.outputs]
+    if op.variadic:
+        count = int(overload or len(outputs))
+        last = outputs.pop()
+        repeated = [f"{last}_{index}" for index in range(count - len(outputs))]
+        lines = lines.replace(f"{last}...", ", ".join(repeated))
+        outputs += repeated
     opsets = {"": opset, "com.microsoft": 1, DOMAIN: VERSION}
     imports = ", ".join(f'"{d}" : {v}' for d, v in opsets.items() if not d or f"{d}." in lines)
     attributes = f"<{', '.join(op.attributes)}>" if op.attributes else ""
     text = (
         f'<domain: "{DOMAIN}", opset_import: [{imports}]> {name} '
-        f"{attributes} ({', '.join(op.inputs)}) => ({', '.join(op.outputs)}) {{\n{lines}\n}}"
+        f"{attributes} ({', '.join(op.inputs)}) => ({', '.join(outputs)}) {{\n{lines}\n}}"
     )
-    return ir.serde.deserialize_function(onnx.parser.parse_function(text))
+    parsed = onnx.parser.parse_function(text)
+    parsed.overload = overload
+    return ir.serde.deserialize_function(parsed)
 
 
 _TAGGED = re.compile(r"\[([^]]*)\] (.*)")

@@ -13,7 +13,12 @@ import onnx_ir as ir
 
 from translate_trt.export.fused_ops.declarations import OPERATORS
 from translate_trt.export.fused_ops.fuse import FuseOps, Rules, norms_after_embedding
-from translate_trt.export.fused_ops.match_embedding import lookup, sentence_position
+from translate_trt.export.fused_ops.match_embedding import (
+    lookup,
+    sentence_position,
+    source_bias,
+    source_positions,
+)
 from translate_trt.export.fused_ops.match_matmul import swish, top_logits
 from translate_trt.export.fused_ops.match_recurrence import follow_parents, recurrent_unit
 from translate_trt.export.fused_ops.match_search import graph_values, select
@@ -157,14 +162,19 @@ def gpu_linear(node: ir.Node) -> Found:
 
 
 def gpu_embed(node: ir.Node) -> Found:
-    """Match the beams' rows of the embedding table plus the position of their sentence."""
+    """Match rows of the embedding table plus positions, of beams or of the source."""
     for summand in (operand(node, 0), operand(node, 1)):
-        position = sentence_position(summand)
         rows = lookup(_uncast(other(node, summand)))
-        if position is not None and rows is not None:
-            (position_table, positions), (table, tokens) = position, rows
-            inputs = (table, position_table, tokens, positions)
+        if rows is None:
+            continue
+        table, tokens = rows
+        of_sentence, of_source = sentence_position(summand), source_positions(summand, tokens)
+        if of_sentence is not None:
+            position_table, positions = of_sentence
+            inputs = [table, position_table, tokens, positions]
             return _with_cast("GpuEmbed", inputs, node.outputs, {})
+        if of_source is not None:
+            return _with_cast("GpuEmbedSource", [table, of_source, tokens], node.outputs, {})
     return None
 
 
@@ -277,6 +287,72 @@ def gpu_beam_attention_mean(node: ir.Node) -> Found:
     )
 
 
+def gpu_self_attention(node: ir.Node) -> Found:
+    """Match self-attention of the encoder."""
+    written = [_before_heads(operand(node, index)) for index in range(3)]
+    if written[1] is None:
+        return None  # attention of a step
+    split, context = producer(written[0], "Split"), _context(node)
+    if split is None or written != list(split.outputs):
+        return "queries, keys and values are not the outputs of one matmul, in this order"
+    bias = _unclamped(operand(node, 3))
+    if {"source_bias": bias} != graph_values(node, "outputs", "source_bias"):
+        return "the mask is not that of the source"
+    if context is None:
+        return "the heads are not joined"
+    sizes = constant(split.inputs[1])
+    assert sizes is not None  # merge-matmuls emits constants
+    if len(set(sizes.tolist())) > 1:
+        return Unavoidable("keys and values have different sizes")
+    heads, size = _heads(operand(node, 0))
+    return FusedNode(
+        "GpuSelfAttention",
+        (operand(split, 0), bias),
+        (context,),
+        {
+            "heads": heads,
+            "splits": sizes.tolist(),
+            "head_shape": [0, 0, heads, size],
+            "type": int(_type(context)),
+        },
+    )
+
+
+def _unclamped(mask: ir.Value) -> ir.Value:
+    """Find the float32 bias of which a mask is made: before the cast and the clamp, if any."""
+    for operator in ("Cast", "Max"):
+        node = producer(mask, operator)
+        mask = mask if node is None else operand(node, 0)
+    return mask
+
+
+def gpu_split_heads(node: ir.Node) -> Found:
+    """Match keys and values that the encoder returns, which are all columns of one matmul."""
+    parts = [_split_heads(part) for part in node.outputs]
+    heads = [part for part in parts if part is not None and part.is_graph_output()]
+    if not heads:
+        return None  # queries, keys and values of a layer
+    if len(heads) < len(parts):
+        return "the encoder returns only some columns of a matmul as heads"
+    sizes = {_heads(part) for part in heads}
+    if len(sizes) > 1:
+        return Unavoidable("keys and values have different sizes")
+    number, size = sizes.pop()
+    return FusedNode(
+        "GpuSplitHeads",
+        (operand(node, 0),),
+        heads,
+        {"splits": [number] * len(heads), "head_shape": [0, 0, number * len(heads), size]},
+    )
+
+
+def _split_heads(value: ir.Value) -> ir.Value | None:
+    """Find the heads [N, H, S, D] that a value [N, S, H * D] is split into."""
+    split = reader(value, "Reshape")
+    transpose = reader(split.outputs[0], "Transpose") if split is not None else None
+    return transpose.outputs[0] if transpose is not None else None
+
+
 def _type(value: ir.Value) -> ir.DataType:
     assert value.dtype is not None
     return value.dtype
@@ -376,6 +452,9 @@ RULES: Rules = (
     ("MatMul", gpu_linear),
     ("Attention", gpu_cached_attention),
     ("Attention", gpu_beam_attention),
+    ("Attention", gpu_self_attention),
+    ("Split", gpu_split_heads),
+    ("Where", source_bias),
     ("ReduceMean", gpu_beam_attention_mean),
     ("GpuTopLogits", gpu_select_beams),
     ("GpuBiasedTopLogits", gpu_select_beams),
@@ -391,8 +470,15 @@ class FuseGpuOps(FuseOps):
     summary = "matmuls, norms, attention and the beam search become fused operators of GPUs"
     rules = RULES
     expected = Expected(
-        # Two matmuls and two norms of a layer; one matmul of all cross-attentions; further norms.
-        encoder=lambda model: 4 * model.encoder_layers + 1 + norms_after_embedding(model),
+        # Two matmuls, the attention and two norms of a layer; one matmul of all cross-attentions,
+        # and its heads; the embedding; further norms.
+        encoder=lambda model: (
+            (4 + model.equal_heads) * model.encoder_layers
+            + (1 + model.equal_heads)
+            + 1
+            + norms_after_embedding(model)
+        ),
+        source=lambda _: 1,  # the bias
         # Of a layer the matmul before self-attention or SSRU, either of these, three norms, the
         # query and the attention over the source, and the first matmul of the feed-forward block;
         # with an SSRU the order of its state; the embedding.

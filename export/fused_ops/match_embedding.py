@@ -18,7 +18,7 @@ def embed(node: ir.Node) -> FusedNode | str | None:
         if tables is None or {use.node.op_type for use in summand.uses()} != {"Add"}:
             continue
         *tables, tokens = tables
-        of_sentence, of_source = sentence_position(summand), _source_positions(summand, tokens)
+        of_sentence, of_source = sentence_position(summand), source_positions(summand, tokens)
         if of_sentence is not None:
             name, (position_table, *positions) = "Embed", of_sentence
         elif of_source is not None:
@@ -39,7 +39,7 @@ def sentence_position(value: ir.Value) -> tuple[ir.Value, ir.Value] | None:
     return lookup(row.inputs[0])
 
 
-def _source_positions(value: ir.Value, tokens: ir.Value) -> ir.Value | None:
+def source_positions(value: ir.Value, tokens: ir.Value) -> ir.Value | None:
     """Match the first rows of a table, one for each of the tokens [N, S]: the table."""
     rows = producer(value, "Slice")
     if rows is None or len(rows.inputs) != 5:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -24,14 +25,14 @@ from translate_trt.runtime.gpu.launch import Launch, power_of_two
 _LOG2_E = tl.constexpr(1.4426950408889634)
 
 #: Biases are 0 or about -1e9; keys with a bias below this limit are not attended to.
-_MASKED = tl.constexpr(-1e4)
+MASKED = tl.constexpr(-1e4)
 
 #: Bytes of a block of keys, and of one of values.
 _BLOCK_BYTES = 8192
 
 
 @triton.jit
-def _attend(query, keys, values, offsets, is_read, is_seen, top, total, context):
+def attend_block(query, keys, values, offsets, is_read, is_seen, top, total, context):
     """Include a block of B keys and values in the running results of R beams.
 
     Args:
@@ -84,7 +85,7 @@ def cached_attention_kernel(
     # The first block of the ancestry is read before the position is known, and each further one
     # before its predecessor is needed, so that no key waits for two loads.
     past = ancestry + n * K * P + row[:, None] * P
-    bias = tl.load(past + slot[None, :], mask=is_beam & (slot < P)[None, :], other=_MASKED)
+    bias = tl.load(past + slot[None, :], mask=is_beam & (slot < P)[None, :], other=MASKED)
     first = tl.load(positions + n) * K  # of the slots of this step
     end = tl.where(tl.load(done + n), 0, tl.minimum(first, P)).to(tl.int32)
 
@@ -104,13 +105,13 @@ def cached_attention_kernel(
     result = new_value.to(tl.float32)
     for begin in range(0, end, BLOCK):
         s = begin + slot
-        is_seen = (bias > _MASKED) & (s < end)[None, :]
+        is_seen = (bias > MASKED) & (s < end)[None, :]
         is_following = is_beam & (s + BLOCK < P)[None, :]
-        bias = tl.load(past + (s + BLOCK)[None, :], mask=is_following, other=_MASKED)
+        bias = tl.load(past + (s + BLOCK)[None, :], mask=is_following, other=MASKED)
         is_live = tl.max(is_seen.to(tl.int32), 0) != 0  # in the past of any beam
         offsets = s[:, None] * D + column[None, :]
         is_read = is_live[:, None] & (column < D)[None, :]
-        top, total, result, _ = _attend(
+        top, total, result, _ = attend_block(
             query, keys, values, offsets, is_read, is_seen, top, total, result
         )
     out = context + (n * K * H + h) * D + row[:, None] * (H * D) + column[None, :]
@@ -138,7 +139,7 @@ def beam_attention_kernel(
 
     # As in `cached_attention_kernel`, biases are read a block ahead.
     biases = source_bias + n * S
-    bias = tl.load(biases + token, mask=token < S, other=_MASKED)
+    bias = tl.load(biases + token, mask=token < S, other=MASKED)
     end = tl.where(tl.load(done + n), 0, S)
     own = (n * K * H + h) * D + row[:, None] * (H * D) + column[None, :]
     q = tl.load(query + own, mask=is_element, other=0.0)
@@ -150,11 +151,11 @@ def beam_attention_kernel(
     result = tl.zeros([ROWS, COLUMNS], tl.float32)
     for begin in range(0, end, BLOCK):
         s = begin + token
-        is_seen = bias > _MASKED
-        bias = tl.load(biases + s + BLOCK, mask=s + BLOCK < S, other=_MASKED)
+        is_seen = bias > MASKED
+        bias = tl.load(biases + s + BLOCK, mask=s + BLOCK < S, other=MASKED)
         offsets = s[:, None] * D + column[None, :]
         is_read = is_seen[:, None] & (column < D)[None, :]
-        top, total, result, block = _attend(
+        top, total, result, block = attend_block(
             q, keys, values, offsets, is_read, is_seen[None, :], top, total, result
         )
         if KEEP_SCORES:
@@ -304,6 +305,12 @@ def beam_attention_mean(
     return attend, mean
 
 
+def block_of_keys(size: int, dtype: torch.dtype) -> tuple[int, int]:
+    """Size of a head, rounded up, and number of keys of a block, from a head size and the type."""
+    columns = power_of_two(size, least=16)  # 16: as many as an MMA adds up
+    return columns, max(16, min(128, _BLOCK_BYTES // (columns * dtype.itemsize)))
+
+
 def _launch(
     kernel: Any,
     tensors: dict[str, Tensor],
@@ -314,8 +321,7 @@ def _launch(
 ) -> Launch:
     """Describe the launch of one program for each head of context [N, K, H * D]."""
     n, k, width = context.shape
-    columns = power_of_two(width // heads, least=16)  # 16: as many as an MMA adds up
-    block = max(16, min(128, _BLOCK_BYTES // (columns * context.element_size())))
+    columns, block = block_of_keys(width // heads, context.dtype)
     constants = {
         "H": heads, "K": k, "D": width // heads,
         "ROWS": power_of_two(k), "COLUMNS": columns, "BLOCK": block,

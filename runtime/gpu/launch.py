@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from torch import Tensor
 
 #: A value of a kernel's parameter.
-Argument: TypeAlias = Tensor | int
+Argument: TypeAlias = Tensor | int | tuple[Tensor, ...]
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,8 @@ class Launch:
     Attributes:
         kernel: Function decorated with `triton.jit`.
         grid: Number of programs along each axis, at most three.
-        arguments: Tensors, whose addresses the kernel takes, and integers, by parameter.
+        arguments: Tensors, whose addresses the kernel takes, and integers, by parameter. A tuple
+            is as many parameters of a cubin as it has tensors.
         constants: Values of the parameters that are compile-time constants.
         warps: Warps of a program.
         stages: Stages of software pipelining.

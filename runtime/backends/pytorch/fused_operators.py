@@ -115,6 +115,7 @@ def operators() -> dict[str, FusedOperator]:
         ancestry,
         attention,
         embedding,
+        encoder,
         norm,
         recurrence,
         select_beams,
@@ -144,7 +145,9 @@ def operators() -> dict[str, FusedOperator]:
 
     embed = FusedOperator(
         lambda a, x: _with_cast(a, [(*x[2].shape, x[1].shape[1])]),
-        lambda _, x, y: embedding.embed(x[0], x[1], x[2], x[3], *_padded(y)),
+        lambda _, x, y: embedding.embed(
+            x[0], x[1], x[2], x[3] if len(x) > 3 else None, *_padded(y)
+        ),
     )
     norms = {
         f"Gpu{prefix}Norm{suffix}": norm_of("Bias" in prefix, "Add" in prefix)
@@ -155,6 +158,8 @@ def operators() -> dict[str, FusedOperator]:
         **norms,
         "GpuEmbed": embed,
         "GpuEmbedCast": embed,
+        "GpuEmbedSource": embed,
+        "GpuEmbedSourceCast": embed,
         "GpuBiasGelu": activation_of(gelu=True),
         "GpuBiasSwish": activation_of(gelu=False),
         "GpuRecurrentUnit": FusedOperator(
@@ -184,6 +189,18 @@ def operators() -> dict[str, FusedOperator]:
                 heads=a["heads"], averaged=a["averaged"],
             ),
             launches=2,
+        ),
+        "GpuSelfAttention": FusedOperator(
+            lambda _, x: [((*x[0].shape[:2], x[0].shape[2] // 3), x[0].dtype)],
+            lambda a, x, y: encoder.self_attention(x[0], x[1], y[0], heads=a["heads"]),
+        ),
+        "GpuSplitHeads": FusedOperator(
+            _heads,
+            lambda _, x, y: encoder.split_heads(x[0], y),
+        ),
+        "SourceBias": FusedOperator(
+            lambda _, x: [((x[0].shape[0], 1, 1, x[0].shape[1]), torch.float32)],
+            lambda a, x, y: encoder.source_bias(x[1], y[0], hidden=a["hidden"]),
         ),
         "GpuTopLogits": FusedOperator(
             _candidates,
@@ -222,6 +239,13 @@ def _with_cast(attributes: Attributes, shapes: Sequence[Sequence[int]]) -> list[
 def _padded(outputs: Values) -> tuple[Any, Any]:
     """Return a result and its cast, which is None if the node has none."""
     return outputs[0], outputs[1] if len(outputs) > 1 else None
+
+
+def _heads(attributes: Attributes, inputs: Values) -> list[Form]:
+    """Forms of parts [N, H, S, D] of x [N, S, C * H * D]."""
+    sentences, tokens, _ = inputs[0].shape
+    size = attributes["head_shape"][-1]
+    return [((sentences, heads, tokens, size), inputs[0].dtype) for heads in attributes["splits"]]
 
 
 def _candidates(attributes: Attributes, inputs: Values) -> list[Form]:

@@ -371,12 +371,13 @@ def test_graphs_for_a_cpu_consist_of_fused_operators(
     ] + [pytest.param(EVERYTHING_ELSE, True, id="everything else")],
 )  # fmt: skip
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_steps_for_a_gpu_consist_of_fused_operators_and_matmuls(
+def test_graphs_for_a_gpu_consist_of_fused_operators_and_matmuls(
     precision: str, changes: dict[str, Any], attention: bool, checkpoint: Checkpoint
 ) -> None:
     config = dataclasses.replace(checkpoint.model, **changes)
-    step = compiled(config, f"torch-{precision}", attention)["step"]
-    assert step.standard <= {"MatMul"}
+    graphs = compiled(config, f"torch-{precision}", attention)
+    step, encoder = graphs["step"], graphs["encoder"]
+    assert step.standard | encoder.standard <= {"MatMul"}
     layers, mixers = config.decoder_layers, 2 if config.is_recurrent else 1
     # Of a layer: six matmuls; the attentions or the unit; three norms; and, with an SSRU, the order
     # of its state instead of the ancestry. Then the embedding, the logits, and the search.
@@ -388,6 +389,11 @@ def test_steps_for_a_gpu_consist_of_fused_operators_and_matmuls(
     others = 4 + (not config.is_recurrent)
     matmuls = 5 if config.is_recurrent else 6
     assert nodes == (matmuls + 1 + mixers) * layers + norms + activations + others
+    # Of a layer four matmuls, attention and two norms; a matmul for all decoder layers, and its
+    # heads; the embedding and the source's bias.
+    more = (config.norm == "pre") + config.norm_embedding + encoder.operators["GpuBiasGelu"]
+    more += encoder.operators["GpuBiasSwish"]
+    assert sum(encoder.operators.values()) == 7 * config.encoder_layers + 4 + more
 
 
 def test_more_beams_than_kernels_of_a_gpu_have(checkpoint: Checkpoint) -> None:

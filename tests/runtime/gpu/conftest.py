@@ -16,6 +16,7 @@ MODULES = (
     "attention",
     "ancestry",
     "embedding",
+    "encoder",
     "norm",
     "recurrence",
     "select_beams",

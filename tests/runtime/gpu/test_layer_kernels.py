@@ -84,6 +84,9 @@ def test_embeddings(width: int, dtype: torch.dtype, device: torch.device) -> Non
     y.zero_()
     run(embed(table, position_table, tokens, positions, None, cast))
     assert not y.any()
+    run(embed(table, position_table, tokens, None, y, cast))
+    assert torch.equal(y, table[tokens].float() + position_table[:2])
+    assert_rounded(cast, y)
 
 
 @pytest.mark.parametrize("dtype", TYPES, ids=str)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from translate_trt.runtime import native
 from translate_trt.runtime.backends.engines import Profile
 from translate_trt.runtime.backends.pytorch import torch_device, torch_engines
 from translate_trt.runtime.backends.pytorch.fused_operators import operators
-from translate_trt.runtime.backends.pytorch.onnx_program import Program
+from translate_trt.runtime.backends.pytorch.onnx_program import Plan, Program
 from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.text.tokenizer import Tokenizer
@@ -70,13 +71,50 @@ def test_searches_are_those_of_onnx_runtime(bundle: Path, with_kernels: str) -> 
     )
 
 
+def program_of(bundle: Path, target: str, graph: str, kernels: bool = True) -> Program:
+    specs = read_manifest(bundle).targets[target].contract.graphs[graph]
+    path = bundle / "targets" / target / f"{graph}.onnx"
+    return Program(path, *specs, torch.device("cpu"), kernels)
+
+
+@pytest.mark.parametrize("graph", ["encoder", "step"])
 @pytest.mark.parametrize("target", ["torch-fp32", "torch-fp16"])
-def test_a_step_is_fused_operators_and_matmuls(bundle: Path, target: str) -> None:
-    contract = read_manifest(bundle).targets[target].contract
-    path = bundle / "targets" / target / "step.onnx"
-    program = Program(path, *contract.graphs["step"], torch.device("cpu"), kernels=True)
-    names = {node.operator for node in program.nodes}
+def test_a_graph_is_fused_operators_and_matmuls(bundle: Path, target: str, graph: str) -> None:
+    names = {node.operator for node in program_of(bundle, target, graph).nodes}
     assert names - set(operators()) <= {"MatMul", "GpuLinear", "GpuLinearRelu"}
+
+
+def test_an_encoder_in_fp16_with_and_without_kernels(bundle: Path, with_kernels: str) -> None:
+    if with_kernels != "cpu":
+        pytest.skip("the interpreter runs kernels on the CPU")
+    lengths = torch.tensor([9, 1, 4])
+    is_token = torch.arange(9) < lengths[:, None]
+    sources = torch.randint(4, 40, (3, 9)).masked_fill(~is_token, 0)
+    inputs = {"source_ids": sources, "source_lengths": lengths}
+    found, expected = (
+        dict(zip(plan.outputs, outputs, strict=True))
+        for plan, outputs in (
+            Plan.record(program_of(bundle, "torch-fp16", "encoder", kernels), inputs)
+            for kernels in (True, False)
+        )
+    )
+    assert torch.equal(found.pop("source_bias"), expected.pop("source_bias"))
+    for name, heads in expected.items():  # [N, H, S, D]; nothing reads those of padding
+        kept = [x.transpose(1, 2)[is_token].float() for x in (found[name], heads)]
+        torch.testing.assert_close(*kept, rtol=0, atol=4e-3 * float(kept[1].abs().max()))
+
+
+def test_launches_of_an_encoder(bundle: Path) -> None:
+    """Four launches and seven of each layer, so 46 with the six layers of base.
+
+    GELU and the norm after an embedding have launches of their own.
+    """
+    nodes = program_of(bundle, "torch-fp16", "encoder").nodes
+    names = Counter(node.operator for node in nodes)
+    layers = names["GpuSelfAttention"]
+    more = names["GpuBiasGelu"] + names["GpuNorm"] + names["GpuNormCast"]
+    assert (layers, names["SourceBias"], names["GpuSplitHeads"]) == (2, 1, 1)
+    assert sum(node.launches for node in nodes) == 4 + 7 * layers + more
 
 
 @pytest.mark.parametrize("bundle", ["ssru"], indirect=True, ids=str)
