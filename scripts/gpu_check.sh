@@ -38,10 +38,10 @@ if [ "$device" = cpu ]; then
     corpus=(--sentences 300 --valid 8 --test 8) training=(--steps 4 --vocabulary-size 400)
     vocabulary=400
     steps=(--device cpu --preset tiny --vocabulary 400 --source-length 16 --steps 8 --rounds 1)
-    batches=2,1 large=2 preset=(--preset tiny --warmup 0 --steps 1 --rounds 1)
+    batches=2,1 few=2 large=2 preset=(--preset tiny --warmup 0 --steps 1 --rounds 1)
 else
     corpus=() training=() vocabulary=2000 steps=(--rounds 3)
-    batches=64,1,256 large=64 preset=(--preset base --warmup 8 --steps 10 --rounds 3)
+    batches=64,1,256 few=64,1 large=64 preset=(--preset base --warmup 8 --steps 10 --rounds 3)
 fi
 
 # ---- what `prepare` and `check` have in common ----
@@ -253,10 +253,19 @@ tensorrt_in_cpp() { # precision
     python3 scripts/compare_translations.py "$out/expected/plain.txt" "$results/found.jsonl" --precision "$1"
 }
 
+without_kernels() { TRANSLATE_TRT_KERNELS=none "$@"; }
+
 check_all() {
     local line package precisions missing=
     begin check 420
     check_package torch "$no_torch" fp16 fp32 bf16
+    check "torch-fp16 without kernels: the same as onnx-fp32" 60 "$no_torch" \
+        without_kernels same torch torch-fp16 plain || true
+    # On a GPU, the tests of kernels run what they run in Triton's interpreter elsewhere.
+    [ "$device" != cpu ] && python3 -c 'import pytest' 2>/dev/null || missing="pytest, and a GPU"
+    check "kernels, against float64" 90 "$missing" python3 -m pytest -q -p no:cacheprovider \
+        tests/runtime/gpu --deselect tests/runtime/gpu/test_programs.py || true
+    missing=
     nvcc=${NVCC:-$(PATH=$PATH:${CUDAToolkit_ROOT:-/usr/local/cuda}/bin command -v nvcc || true)}
     export nvcc
     [ -n "$nvcc" ] || missing="CUDA's compiler (NVCC)"
@@ -294,17 +303,19 @@ speed_all() {
         check "$package: steps of base with $batches sentences" 140 "" measure "$package" "${steps[@]}" \
             --systems engines --batches "$batches" --seconds 130 --out "$results/$package.json" || true
     done
-    check "torch: steps of base with $batches sentences" 140 "$no_torch" measure torch "${steps[@]}" \
-        --systems graphs --batches "$batches" --seconds 130 --out "$results/torch.json" || true
-    check "torch: kernels of these steps" 50 "$no_torch" measure torch "${steps[@]}" \
+    check "torch: steps of base with $batches sentences" 100 "$no_torch" measure torch "${steps[@]}" \
+        --systems graphs --batches "$batches" --seconds 90 --out "$results/torch.json" || true
+    check "torch: the same without kernels, $few" 60 "$no_torch" without_kernels measure torch "${steps[@]}" \
+        --systems graphs --batches "$few" --seconds 50 --out "$results/torch-without.json" || true
+    check "torch: kernels of these steps" 45 "$no_torch" measure torch "${steps[@]}" \
         --batches "$batches" --case "$large graphs" --profile --out "$results/kernels.json" || true
-    check "training base: tokens per second" 90 "$no_torch" python3 benchmarks/training.py \
+    check "training base: tokens per second" 80 "$no_torch" python3 benchmarks/training.py \
         --data "$out/prepared" --device "${device%%:*}" "${preset[@]}" --out "$results/training.json" || true
     cat "$log" >&2
     summary
 }
 
-export -f trt translate export_bundles versions same stripped cuda_in_cpp tensorrt_in_cpp measure
+export -f trt translate export_bundles versions same stripped cuda_in_cpp tensorrt_in_cpp measure without_kernels
 case $1 in
     prepare) prepare ;;
     check) check_all ;;

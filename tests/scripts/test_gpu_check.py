@@ -252,4 +252,11 @@ def test_a_rehearsal_of_all_commands(needs_libraries: None, tmp_path: Path) -> N
     assert missing <= {"engines", "onnx-fp16 with --device cpu, the same as onnx-fp32"}
     assert (tmp_path / "copy/python/gpu_check_missing.py").exists()
     written = {path.name for path in (tmp_path / "copy/results").iterdir()}
-    assert {"table.md", "check.log", "speed.log", "torch.json", "kernels.json"} <= written
+    assert {
+        "table.md",
+        "check.log",
+        "speed.log",
+        "torch.json",
+        "torch-without.json",
+        "kernels.json",
+    } <= written
