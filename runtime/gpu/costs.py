@@ -1,4 +1,4 @@
-"""Bytes of a launch, and the shortest time that these take on a GPU: arithmetic, not measurement."""
+"""Bytes of a launch, and the shortest time that they take on a GPU: computed, not measured."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class Gpu:
 
 GPUS = (
     Gpu("RTX 4090", 89, 1.008e12, 165.2e12, "NVIDIA Ada GPU Architecture 2.02, appendix A"),
-    Gpu("A100", 80, 2.039e12, 312e12, "data sheet, SXM with 80 GB"),
-    Gpu("H100", 90, 3.35e12, 989.4e12, "data sheet, SXM"),
-    Gpu("H200", 90, 4.8e12, 989.4e12, "data sheet, SXM"),
-    Gpu("B200", 100, 8e12, 2250e12, "DGX B200 data sheet, an eighth, half of its sparse operations"),
+    Gpu("A100", 80, 2.039e12, 312e12, "NVIDIA A100 data sheet, SXM with 80 GB"),
+    Gpu("H100", 90, 3.35e12, 989.4e12, "NVIDIA H100 data sheet, SXM"),
+    Gpu("H200", 90, 4.8e12, 989.4e12, "NVIDIA H200 data sheet, SXM"),
+    Gpu("B200", 100, 8e12, 2250e12, "DGX B200 data sheet: 64 TB/s, 36e15 sparse, of 8 GPUs"),
 )
 
 

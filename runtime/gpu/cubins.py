@@ -195,7 +195,7 @@ def compile_kernels(
         Cubins by kernel and architecture.
 
     Raises:
-        BackendError: A kernel needs scratch memory.
+        BackendError: A kernel needs scratch memory, or has other parameters than expected.
     """
     wanted = [(kernel, number) for kernel in dict.fromkeys(kernels) for number in architectures]
     spawn = multiprocessing.get_context("spawn")
@@ -214,8 +214,11 @@ def compile_kernel(kernel: Specialization, architecture: int) -> Cubin:
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
     from triton.compiler import compile as compile_source
+    from triton.runtime.jit import JITFunction
 
     function = getattr(importlib.import_module(kernel.module), kernel.name)
+    if not isinstance(function, JITFunction):
+        raise BackendError(f"{kernel.name} is interpreted: unset TRITON_INTERPRET to compile it.")
     types, indices = dict(kernel.types), {name: i for i, name in enumerate(function.arg_names)}
     source = ASTSource(
         function,
@@ -227,12 +230,19 @@ def compile_kernel(kernel: Specialization, architecture: int) -> Cubin:
     metadata = compiled.metadata
     if metadata.global_scratch_size or metadata.profile_scratch_size:
         raise BackendError(f"{kernel.name} needs scratch memory, which a cubin's loader has not.")
+    parameters = (*kernel.types, *_SCRATCH)
+    (declared,) = re.findall(r"\.entry \w+\((.*?)\)\s", compiled.asm["ptx"], re.DOTALL)
+    if declared.count(".param") != len(parameters):
+        raise BackendError(
+            f"Triton {metadata.triton_version} gives {kernel.name} other parameters than "
+            f"{', '.join(name for name, _ in parameters)}: {declared}"
+        )
     binary = compiled.asm["cubin"]
     return Cubin(
         architecture=architecture,
         binary=binary,
         entry=metadata.name,
-        parameters=(*kernel.types, *_SCRATCH),
+        parameters=parameters,
         threads=32 * metadata.num_warps,
         shared=metadata.shared,
         **_resources(binary),
