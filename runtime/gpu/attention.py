@@ -327,6 +327,7 @@ def _launch(
         "ROWS": power_of_two(k), "COLUMNS": columns, "BLOCK": block,
     }  # fmt: skip
     # The loads of one or two further blocks are in flight while a block is computed. With more than
-    # four beams, three stages need more registers than there are for several programs.
-    stages = 3 if k <= 4 else 2
+    # four beams, three stages need more registers than there are for several programs; with one
+    # beam, they spill for compute capability 8.0.
+    stages = 3 if 1 < k <= 4 else 2
     return Launch(kernel, (n * heads,), {**tensors, **sizes}, {**constants, **flags}, stages=stages)

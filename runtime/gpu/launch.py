@@ -6,7 +6,9 @@ GPU), and says what a compiler needs to make a cubin of it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -14,6 +16,12 @@ from torch import Tensor
 
 #: A value of a kernel's parameter.
 Argument: TypeAlias = Tensor | int | tuple[Tensor, ...]
+
+# Multiplications and additions are rounded one by one, as in Triton's interpreter. Which of them a
+# compiler would fuse depends on its version, and whether it may by default, on Triton's.
+_OPTIONS = {"enable_fp_fusion": False}
+
+_recorded: ContextVar[list[Any] | None] = ContextVar("recorded", default=None)
 
 
 @dataclass(frozen=True)
@@ -37,11 +45,29 @@ class Launch:
     warps: int = 4
     stages: int = 2
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """Options of Triton's compiler."""
+        return {"num_warps": self.warps, "num_stages": self.stages, **_OPTIONS}
+
     def run(self) -> None:
-        """Enqueue the launch on PyTorch's current stream."""
-        self.kernel[self.grid](
-            **self.arguments, **self.constants, num_warps=self.warps, num_stages=self.stages
-        )
+        """Enqueue the launch on PyTorch's current stream, or add it to the record."""
+        record = _recorded.get()
+        if record is None:
+            self.kernel[self.grid](**self.arguments, **self.constants, **self.options)
+        else:
+            record.append(self)
+
+
+@contextmanager
+def recording() -> Iterator[list[Any]]:
+    """Record launches in order instead of running them; tensors may be on the device `meta`."""
+    record: list[Any] = []
+    token = _recorded.set(record)
+    try:
+        yield record
+    finally:
+        _recorded.reset(token)
 
 
 def power_of_two(size: int, least: int = 1) -> int:
