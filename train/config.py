@@ -290,6 +290,11 @@ class TrainConfig:
         "takes longer than a step (docs/train.md).",
         ("off", "on"),
     )  # fmt: skip
+    packing: str = setting(
+        "auto", "Leave out padding; auto: where variable-length flash attention runs, on GPUs from "
+        "Ampere on in bf16 or fp16.",
+        ("auto", "off"),
+    )  # fmt: skip
 
     # ---- checkpoints, validation and logging ----
     checkpoint_every: int = setting(1_500, "Steps between checkpoints.", least=1)

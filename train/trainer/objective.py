@@ -122,8 +122,13 @@ class Objective(nn.Module):
                 cudnn_attention(weight.device, self.cudnn),
                 autocast(weight.device, self.dtype),
             ):
-                hidden = self.model(batch.source, batch.source_bias, batch.previous, recorded)
-            hidden = hidden.flatten(0, 1)[batch.target_index].to(self.dtype)
+                hidden = self.model(
+                    batch.source, batch.source_bias, batch.previous, recorded, batch.packings
+                )
+            rows = batch.target_index
+            if batch.packings is not None:
+                rows = torch.searchsorted(batch.packings.target.positions, rows)
+            hidden = hidden.flatten(0, 1)[rows].to(self.dtype)
             smoothed, likelihood = projected_cross_entropy(
                 hidden, weight, batch.targets, self.smoothing, self.method, bias,
                 self.banned_tokens,
