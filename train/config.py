@@ -295,6 +295,11 @@ class TrainConfig:
         "Ampere on in bf16 or fp16.",
         ("auto", "off"),
     )  # fmt: skip
+    fused_norm: str = setting(
+        "auto", "Residual sum, dropout and LayerNorm of post-norm models as one kernel; auto: on a "
+        "GPU, if Triton is installed.",
+        ("auto", "off"),
+    )  # fmt: skip
 
     # ---- checkpoints, validation and logging ----
     checkpoint_every: int = setting(1_500, "Steps between checkpoints.", least=1)

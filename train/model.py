@@ -222,7 +222,12 @@ class Residual(nn.Module):
 
     Post-norm, the paper's: LayerNorm(x + Dropout(sub-layer(x))). Pre-norm: x +
     Dropout(sub-layer(LayerNorm(x))), with one more LayerNorm at the end of the stack.
+
+    Attributes:
+        fused: Function that computes all three in training (train/fused_norm.py); None for PyTorch.
     """
+
+    fused: Callable[[Tensor, Tensor, Tensor, Tensor, float, float], Tensor] | None = None
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -236,6 +241,10 @@ class Residual(nn.Module):
 
     def after(self, x: Tensor, sublayer: Tensor) -> Tensor:
         """Output of the block, from its input and the sub-layer's output."""
+        if self.fused is not None and self.training and not self.first:
+            return self.fused(
+                x, sublayer, self.norm.weight, self.norm.bias, self.dropout.rate, self.norm.eps
+            )
         total = x + self.dropout(sublayer)
         return total if self.first else cast(Tensor, self.norm(total))
 

@@ -15,11 +15,6 @@ from torch import Tensor
 
 from translate_trt.train.config import ModelConfig
 
-try:
-    from torch.nn.attention.varlen import varlen_attn
-except ImportError:  # torch before 2.10
-    varlen_attn = None  # type: ignore[assignment]
-
 #: Largest head of the flash kernels, whose heads are multiples of 8 columns.
 LARGEST_HEAD = 256
 
@@ -77,6 +72,9 @@ def packed_attention(
     Returns:
         [1, H, P, D].
     """
+    # Here, because it loads torch.compile: seconds that other commands need not wait.
+    from torch.nn.attention.varlen import varlen_attn
+
     q, k, v = (x[0].transpose(0, 1) for x in (query, key, value))  # [P, H, D]
     window = (-1, 0) if causal else (-1, -1)
     context: Any = varlen_attn(
@@ -96,7 +94,13 @@ def reason_for_padding(
         dtype: Dtype of the matmuls.
         guided: Whether the loss reads weights of attention.
     """
-    if varlen_attn is None or "window_size" not in inspect.signature(varlen_attn).parameters:
+    try:
+        from torch.nn.attention.varlen import varlen_attn
+
+        windows = "window_size" in inspect.signature(varlen_attn).parameters
+    except ImportError:  # torch before 2.10
+        windows = False
+    if not windows:
         return "torch before 2.11 has no varlen_attn with a window"
     if torch.version.hip is not None or torch.cuda.get_device_capability(device) < (8, 0):
         return "the flash kernels need an NVIDIA GPU from Ampere on"

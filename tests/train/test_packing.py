@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import inspect
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,6 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from translate_trt.train import packing as module
 from translate_trt.train.config import BANNED_BIAS, ModelConfig
 from translate_trt.train.data.batches import ParallelData, encode_parallel
 from translate_trt.train.model import Transformer
@@ -25,6 +25,7 @@ from translate_trt.train.trainer.run import prepare_job
 
 SMALL = ModelConfig(50, encoder_layers=2, decoder_layers=2, d_model=16, d_ff=24, heads=4, dropout=0)
 CUDA = torch.device("cuda", 0)
+VARLEN = "torch.nn.attention.varlen"
 
 
 def varlen_attn(
@@ -57,7 +58,8 @@ def varlen_attn(
 
 @pytest.fixture(autouse=True)
 def reference(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "varlen_attn", varlen_attn)
+    pytest.importorskip(VARLEN)
+    monkeypatch.setattr(f"{VARLEN}.varlen_attn", varlen_attn)
 
 
 def pairs(count: int = 12) -> ParallelData:
@@ -121,12 +123,13 @@ def test_banned_tokens_are_no_targets() -> None:
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
 
 
-def test_compiled_layers_serve_batches_of_any_shape() -> None:
+def test_compiled_layers_serve_batches_of_any_shape(monkeypatch: pytest.MonkeyPatch) -> None:
     """Traced code must not depend on the number of tokens or on the longest sentence."""
     torch.compiler.reset()
     torch.manual_seed(2)
     # The reference above loops over sentences, which tracing would unroll.
-    module.varlen_attn = torch._dynamo.disable(varlen_attn)  # type: ignore[no-untyped-call]
+    untraced = torch._dynamo.disable(varlen_attn)  # type: ignore[no-untyped-call]
+    monkeypatch.setattr(f"{VARLEN}.varlen_attn", untraced)
     config = dataclasses.replace(SMALL, encoder_layers=1, decoder_layers=1)
     model = Transformer(config).train()
     traced = []
@@ -200,14 +203,13 @@ def test_what_keeps_padding(
 def test_what_keeps_padding_on_older_gpus_and_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
     assert "Ampere" in reason_for_padding(ModelConfig(), CUDA, torch.float16, False)
-    monkeypatch.setattr(module, "varlen_attn", None)
+    monkeypatch.delattr(f"{VARLEN}.varlen_attn")
     assert "before 2.11" in reason_for_padding(ModelConfig(), CUDA, torch.float16, False)
 
 
-def test_torch_has_the_arguments_that_are_used() -> None:
-    pytest.importorskip("torch.nn.attention.varlen")
-    from torch.nn.attention.varlen import varlen_attn as torchs
-
+def test_torch_has_the_arguments_that_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    torchs = importlib.import_module(VARLEN).varlen_attn
     ours, theirs = (inspect.signature(function).parameters for function in (varlen_attn, torchs))
     positional = [name for name, one in ours.items() if one.kind is one.POSITIONAL_OR_KEYWORD]
     assert list(theirs)[: len(positional)] == positional

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import importlib.util
 import logging
 import signal
 import time
@@ -109,6 +110,7 @@ class Trainer:
         objective = Objective(
             self.model, self.config.label_smoothing, self.dtype, fuse,
             self.config.cudnn_attention == "on", self.guided, self.config.guided_alignment,
+            self._can_fuse_norms(),
         )  # fmt: skip
         self.objective: nn.Module = objective
         if group.size > 1:
@@ -128,6 +130,15 @@ class Trainer:
         if reason:
             log.info("batches have padding: %s", reason)
         return not reason
+
+    def _can_fuse_norms(self) -> bool:
+        """Return whether a kernel computes the end of each block; log if Triton is missing."""
+        if self.config.fused_norm == "off" or self.group.device.type != "cuda":
+            return False
+        found = importlib.util.find_spec("triton") is not None
+        if not found:
+            log.info("LayerNorm is PyTorch's: Triton is not installed")
+        return found
 
     @property
     def training_data(self) -> ParallelData:
