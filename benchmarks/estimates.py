@@ -318,7 +318,7 @@ def training(given: Namespace) -> Report | None:
     """Estimate the step time and the hours of the paper's recipes on H100 GPUs."""
     inputs = _read(TrainingInputs, given)
     results: dict[str, Any] = {}
-    for name in ("base", "big"):
+    for name in ("base", "big", "speedrun"):
         for gpus in (1, 8):
             found, steps = training_step(name, gpus, inputs), PRESETS[name].train.steps
             one = {**dataclasses.asdict(found), "step": found.step, "steps": steps}

@@ -179,6 +179,7 @@ class Trainer:
             self.config.warmup_steps,
             self.config.learning_rate_scale,
             self.config.learning_rate,
+            self.config.learning_rate_decay != "none",
         ) * cooldown(self.step, self.config.steps, self.config.cooldown_steps)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
