@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-
-from torch import Tensor
 
 from translate_trt.runtime.gpu.launch import Launch
 
@@ -54,7 +52,7 @@ class Progress:
 
 
 def _cached_attention(launch: Launch, progress: Progress) -> dict[str, float]:
-    tensors = _tensors(launch)
+    tensors = launch.tensors
     n, k, slots = tensors["ancestry"].shape
     _, h, _, d = tensors["past_key"].shape
     read = min(progress.position * k, slots)
@@ -64,13 +62,13 @@ def _cached_attention(launch: Launch, progress: Progress) -> dict[str, float]:
 
 
 def _beam_attention(launch: Launch, progress: Progress) -> dict[str, float]:
-    n, h, _, d = _tensors(launch)["key"].shape
+    n, h, _, d = launch.tensors["key"].shape
     elements = n * h * progress.source_tokens * d
     return {"key": elements, "value": elements}
 
 
 def _embed(launch: Launch, progress: Progress) -> dict[str, float]:
-    tensors, width = _tensors(launch), launch.constants["WIDTH"]
+    tensors, width = launch.tensors, launch.constants["WIDTH"]
     return {
         "table": tensors["tokens"].numel() * width,
         "position_table": tensors["positions"].numel() * width,
@@ -78,7 +76,7 @@ def _embed(launch: Launch, progress: Progress) -> dict[str, float]:
 
 
 def _select_logits(launch: Launch, progress: Progress) -> dict[str, float]:
-    rows, _ = _tensors(launch)["group_maxima"].shape
+    rows, _ = launch.tensors["group_maxima"].shape
     return {"logits": rows * (launch.constants["C"] * launch.constants["GROUP"] + 1)}
 
 
@@ -91,10 +89,6 @@ _PARTS: dict[str, Callable[[Launch, Progress], dict[str, float]]] = {
 }
 
 
-def _tensors(launch: Launch) -> Mapping[str, Tensor]:
-    return {name: x for name, x in launch.arguments.items() if isinstance(x, Tensor)}
-
-
 def bytes_of(launch: Launch, progress: Progress) -> float:
     """Return the bytes that a kernel has to read from and write to the DRAM, each once.
 
@@ -104,7 +98,7 @@ def bytes_of(launch: Launch, progress: Progress) -> float:
     parts = _PARTS.get(launch.kernel.__name__)
     elements = {} if parts is None else parts(launch, progress)
     accessed: dict[int, float] = {}
-    for name, tensor in _tensors(launch).items():
+    for name, tensor in launch.tensors.items():
         count = elements.get(name, tensor.numel())
         accessed.setdefault(id(tensor), count * tensor.element_size())
     return sum(accessed.values())

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from translate_trt.runtime.errors import BackendError
 from translate_trt.runtime.gpu.launch import Launch
@@ -42,8 +41,9 @@ class Specialization:
     Attributes:
         module: Module of the kernel.
         name: Name of the kernel.
-        types: Parameters in order with their types, without constants.
-        aligned: Tensors whose addresses are multiples of 16.
+        types: Parameters in order with their types, without constants; those of a tuple are
+            `name.0`, `name.1` and so on.
+        aligned: Pointers that are multiples of 16.
         constants: Constants by parameter.
         options: Options of Triton's compiler.
     """
@@ -147,16 +147,15 @@ def specialize(launch: Launch) -> Specialization:
     Raises:
         BackendError: Triton would make another kernel for other values of an integer.
     """
-    function = launch.kernel.fn
-    types, aligned = [], []
+    function, tensors = launch.kernel.fn, launch.tensors
+    types: list[tuple[str, str]] = []
     for name in launch.kernel.arg_names:
         if name in launch.constants:
             continue
         value = launch.arguments[name]
-        if isinstance(value, Tensor):
-            types.append((name, "*" + _TYPES[value.dtype]))
-            if value.data_ptr() % _ALIGNMENT == 0:
-                aligned.append(name)
+        if not isinstance(value, int):
+            parts = [one for one in tensors if one.partition(".")[0] == name]
+            types += [(one, f"*{_TYPES[tensors[one].dtype]}") for one in parts]
         elif name in _not_specialized(launch.kernel) and 0 <= value < 2**31:
             types.append((name, "i32"))
         else:
@@ -164,6 +163,7 @@ def specialize(launch: Launch) -> Specialization:
                 f"{function.__name__} has no cubin for all values of {name}, such as {value}: add "
                 "it to do_not_specialize, or make it a constant."
             )
+    aligned = [name for name, tensor in tensors.items() if tensor.data_ptr() % _ALIGNMENT == 0]
     return Specialization(
         module=function.__module__,
         name=function.__name__,
@@ -219,12 +219,19 @@ def compile_kernel(kernel: Specialization, architecture: int) -> Cubin:
     function = getattr(importlib.import_module(kernel.module), kernel.name)
     if not isinstance(function, JITFunction):
         raise BackendError(f"{kernel.name} is interpreted: unset TRITON_INTERPRET to compile it.")
-    types, indices = dict(kernel.types), {name: i for i, name in enumerate(function.arg_names)}
+    signature: dict[str, Any] = dict.fromkeys(function.arg_names, "constexpr")
+    paths: dict[str, tuple[int, ...]] = {}
+    for name, kind in kernel.types:
+        parameter, _, part = name.partition(".")
+        path = (function.arg_names.index(parameter), *([int(part)] if part else []))
+        paths[name] = path
+        earlier = () if part in ("", "0") else signature[parameter]
+        signature[parameter] = (*earlier, kind) if part else kind
     source = ASTSource(
         function,
-        signature={name: types.get(name, "constexpr") for name in function.arg_names},
-        constexprs={(indices[name],): value for name, value in kernel.constants},
-        attrs={(indices[name],): [["tt.divisibility", _ALIGNMENT]] for name in kernel.aligned},
+        signature,
+        constexprs={(function.arg_names.index(name),): value for name, value in kernel.constants},
+        attrs={paths[name]: [["tt.divisibility", _ALIGNMENT]] for name in kernel.aligned},
     )
     compiled = compile_source(source, GPUTarget("cuda", architecture, 32), dict(kernel.options))
     metadata = compiled.metadata

@@ -46,6 +46,17 @@ class Launch:
     stages: int = 2
 
     @property
+    def tensors(self) -> dict[str, Tensor]:
+        """Tensors by parameter; those of a tuple are `name.0`, `name.1` and so on."""
+        found = {}
+        for name, value in self.arguments.items():
+            if isinstance(value, Tensor):
+                found[name] = value
+            elif isinstance(value, tuple):
+                found |= {f"{name}.{index}": tensor for index, tensor in enumerate(value)}
+        return found
+
+    @property
     def options(self) -> dict[str, Any]:
         """Options of Triton's compiler."""
         return {"num_warps": self.warps, "num_stages": self.stages, **_OPTIONS}

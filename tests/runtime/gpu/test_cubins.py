@@ -39,6 +39,7 @@ from translate_trt.runtime.gpu.cubins import (
     compile_kernels,
     specialize,
 )
+from translate_trt.runtime.gpu.encoder import self_attention, source_bias, split_heads
 from translate_trt.runtime.gpu.launch import Launch, recording
 from translate_trt.runtime.gpu.norm import norm
 from translate_trt.runtime.gpu.recurrence import recurrent_unit
@@ -115,10 +116,14 @@ def empty(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
 
 
 def other_launches() -> Iterable[Launch]:
-    """Launches that the steps above have not: other models, and a vocabulary of 37,000 tokens."""
+    """Launches that the steps above have not: encoders, other models, and 37,000 tokens."""
     half, integer = torch.float16, torch.int64
     n, k, s, v, c, width = 64, 4, 48, 37000, 9, 512
     rows = empty(n, k, width)
+    source = empty(n, s, 3 * width, dtype=half)
+    yield from source_bias(empty(n, dtype=integer), empty(n, 1, 1, s), hidden=0)
+    yield from self_attention(source, empty(n, 1, 1, s), source[..., :width].clone(), heads=8)
+    yield from split_heads(source, [empty(n, 8, s, 64, dtype=half) for _ in range(3)])
     for gelu in (False, True):
         x = empty(n, k, 2048, dtype=half)
         yield from bias_activation(x, empty(2048), torch.empty_like(x), gelu=gelu)
@@ -168,6 +173,7 @@ AS_AT_RUN_TIME = """
 import torch, triton
 from triton.backends.compiler import GPUTarget
 from translate_trt.runtime.gpu.cubins import compile_kernel, specialize
+from translate_trt.runtime.gpu.encoder import split_heads
 from translate_trt.runtime.gpu.recurrence import recurrent_unit
 
 class Driver:
@@ -177,13 +183,15 @@ class Driver:
 
 triton.runtime.driver.set_active(Driver())
 gates, *states = (torch.empty(2, 4, size, device="meta") for size in (128, 64, 64, 64))
-(launch,) = recurrent_unit(gates.half(), *states)
-arguments = {**launch.arguments, **launch.constants, **launch.options}
-at_run_time = launch.kernel.warmup(grid=launch.grid, **arguments)
-cubin = compile_kernel(specialize(launch), 80)
-assert at_run_time.metadata.enable_fp_fusion is False
-assert at_run_time.asm["cubin"] == cubin.binary
-assert at_run_time.metadata.shared == cubin.shared
+parts = [torch.empty(2, 4, 3, 16, device="meta") for _ in range(2)]
+heads = split_heads(torch.empty(2, 3, 128, device="meta"), parts)
+for launch in (*recurrent_unit(gates.half(), *states), *heads):
+    arguments = {**launch.arguments, **launch.constants, **launch.options}
+    at_run_time = launch.kernel.warmup(grid=launch.grid, **arguments)
+    cubin = compile_kernel(specialize(launch), 80)
+    assert at_run_time.metadata.enable_fp_fusion is False
+    assert at_run_time.asm["cubin"] == cubin.binary
+    assert at_run_time.metadata.shared == cubin.shared
 """
 
 
