@@ -134,10 +134,12 @@ def table() -> Iterable[str]:
         yield _line(row.cells(name, cubins))
     for preset, step in steps.items():
         for size, launches in step.items():
-            for floor in FLOORS:
-                times = [f"{total(launches, gpu, floor):.0f}" for gpu in GPUS]
-                name = f"step of `{preset}` at {size}, launches of {1e6 * floor:g} us"
-                yield _line([name, str(len(launches)), *[""] * 5, *times])
+            times = [
+                f"{slow:.0f} ({fast:.0f})"
+                for gpu in GPUS
+                for slow, fast in [[total(launches, gpu, floor) for floor in FLOORS]]
+            ]
+            yield _line([f"step of `{preset}` at {size}", str(len(launches)), *[""] * 5, *times])
 
 
 def _line(cells: Sequence[str]) -> str:
