@@ -344,6 +344,5 @@ def step_parts(report: Report, patterns: Mapping[str, str]) -> SimpleNamespace:
         ("step", 1e3 * estimate.step, step),
     )  # fmt: skip
     return SimpleNamespace(
-        parts=parts, speed=flops / gemms / 1e9, peak=given.peak_tflops, share=given.matmul_share,
-        operators=given.fused_share * estimates.operators(name),
-    )  # fmt: skip
+        parts=parts, speed=flops / gemms / 1e9, peak=given.peak_tflops, share=given.matmul_share
+    )

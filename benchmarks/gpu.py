@@ -48,13 +48,13 @@ from translate_trt.export.build_options import BuildOptions
 from translate_trt.export.compile import compile_bundle
 from translate_trt.export.engines.options import EngineOptions
 from translate_trt.export.graphs import AttentionPast, EncoderGraph, StaticCaches, StepGraph
-from translate_trt.runtime import native
-from translate_trt.runtime.backends import Settings, load_engines
-from translate_trt.runtime.backends.engines import Profile, check_engines
+from translate_trt.runtime import Translator
+from translate_trt.runtime.backends import Settings
+from translate_trt.runtime.backends.device import Engines
+from translate_trt.runtime.backends.engines import Profile
 from translate_trt.runtime.backends.packages import TORCH
 from translate_trt.runtime.bundle.contract import NEXT, Contract, request_values
 from translate_trt.runtime.bundle.manifest import Limits, read_manifest
-from translate_trt.runtime.native.core import Core
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.train.checkpoint import open_checkpoint
 from translate_trt.train.config import END, PAD, START, preset
@@ -225,23 +225,18 @@ class TwoCalls(ABC):
 class EngineSearch(TwoCalls):
     """Search of libtranslate_trt on a bundle's engines."""
 
-    def __init__(self, bundle: Path, target: str, batch_tokens: int, cuda_graphs: bool) -> None:
-        library = native.library()
-        if library is None:
-            raise SystemExit(f"{native.status()}; engines run on libtranslate_trt")
-        manifest = read_manifest(bundle)
-        entry = manifest.target(target)
-        files = {role: file.locate(bundle) for role, file in entry.files.items()}
-        settings = Settings(cuda_graphs=cuda_graphs)
-        engines = load_engines(files, entry.contract, settings, check_engines(entry, bundle))
-        self.core = Core(
-            library, bundle, target, threads=1, workers=1, batch_tokens=batch_tokens,
-            engines=engines,
-        )  # fmt: skip
+    def __init__(self, bundle: Path, target: str, batch_tokens: int, settings: Settings) -> None:
+        class GivenSettings(Translator):
+            def _load_engines(self, _: Settings) -> Engines:
+                return super()._load_engines(settings)
+
+        self.translator = GivenSettings(
+            bundle, target, threads=1, workers=1, batch_tokens=batch_tokens, device=settings.device
+        )
 
     def translate(self, sources: list[list[int]], options: SearchOptions) -> None:
         """See `TwoCalls`."""
-        self.core.submit_ids(sources, options).result()
+        self.translator.translate_ids(sources, options)
 
 
 class TransformersSearch(TwoCalls):
@@ -343,12 +338,12 @@ def run_case(given: Namespace, what: str, system: str) -> tuple[Samples, Report 
     if system == "torch.compile":
         contract = read_manifest(bundle).target(target_of(given)).contract
         model = open_checkpoint(Path(given.work, "checkpoint")).load_model().eval()
-        search = TorchSearch(model, contract, limits_of(given), dtype)
+        search = TorchSearch(model, contract, limits_of(given), dtype, given.device)
     elif system == "transformers":
-        search = TransformersSearch(given, dtype)
+        search = TransformersSearch(given, dtype, given.device)
     else:
-        tokens, captured = batch * given.source_length, "without" not in system
-        search = EngineSearch(bundle, target_of(given), tokens, captured)
+        settings = Settings(cuda_graphs="without" not in system, device=given.device)
+        search = EngineSearch(bundle, target_of(given), batch * given.source_length, settings)
     options = SearchOptions(min_length=given.steps, max_length=given.steps)
     run = functools.partial(search.run, sources, options, given.steps)
     report = None
@@ -357,9 +352,9 @@ def run_case(given: Namespace, what: str, system: str) -> tuple[Samples, Report 
         run()
         # A run by two calls is a short search and a long one, each with its encoder.
         searches = [given.steps] if system == "torch.compile" else [given.steps // 4, given.steps]
-        settings = {**settings_of(given), "batch": batch, "system": system, "searches": searches}
+        setup = {**settings_of(given), "batch": batch, "system": system, "searches": searches}
         name = f"kernels-{given.preset}-{given.precision}-{batch}-{system.replace(' ', '-')}"
-        report = Report(kernels_of(run), settings, name=name)
+        report = Report(kernels_of(run), setup, name=name)
     rounds = alternate({system: run}, given.rounds, warmup=2)[system]
     return {unit: [one[unit] for one in rounds] for unit in rounds[0]}, report
 
@@ -425,7 +420,7 @@ def settings_of(given: Namespace) -> dict[str, Any]:
     """Return the settings of a report."""
     names = ("package", "precision", "preset", "vocabulary", "source_length", "steps", "batches")
     settings = {name: getattr(given, name) for name in names}
-    return {**settings, "gpu": torch.cuda.get_device_name()}
+    return {**settings, "gpu": torch.cuda.get_device_name() if given.device == "cuda" else "none"}
 
 
 def complete(given: Namespace) -> Namespace:
@@ -445,6 +440,7 @@ def complete(given: Namespace) -> Namespace:
     "gpu",
     option("--package", default="tensorrt_rtx", choices=("tensorrt", "tensorrt_rtx", TORCH)),
     option("--precision", default="fp16", choices=("fp32", "fp16", "bf16")),
+    option("--device", default="cuda", choices=("cuda", "cpu"), help="cpu: to try --package torch"),
     option("--preset", default="base"),
     option("--vocabulary", type=int, default=37_000),
     option("--source-length", type=int, default=256, help="tokens of every source"),
@@ -460,7 +456,7 @@ def complete(given: Namespace) -> Namespace:
 def gpu(given: Namespace) -> Iterator[Report]:
     """Measure every case, or print the samples of one."""
     given = complete(given)
-    if not torch.cuda.is_available():
+    if given.device == "cuda" and not torch.cuda.is_available():
         print("no GPU: torch.cuda.is_available() is False", file=sys.stderr)
         raise SystemExit(NO_GPU)
     with tempfile.TemporaryDirectory() as name:
@@ -481,10 +477,8 @@ def gpu(given: Namespace) -> Iterator[Report]:
             yield one
     failed = [
         f"{group} {system} ({one['failed']})"
-        for group, systems in results.items()
-        for system, one in systems.items()
-        if "failed" in one
-    ]
+        for group, systems in results.items() for system, one in systems.items() if "failed" in one
+    ]  # fmt: skip
     if failed:
         print(f"not measured: {'; '.join(failed)}", file=sys.stderr)
         raise SystemExit(1)

@@ -277,9 +277,11 @@ def kernels_of(run: Callable[[], object]) -> dict[str, Any]:
     """Print and return the kernels of a run on PyTorch's GPU and their time, the longest first."""
     import torch  # other benchmarks run without it
 
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+    on_gpu, kinds = torch.cuda.is_available(), torch.profiler.ProfilerActivity
+    with torch.profiler.profile(activities=[kinds.CUDA if on_gpu else kinds.CPU]) as profile:
         run()
-        torch.cuda.synchronize()
+        if on_gpu:
+            torch.cuda.synchronize()
     found = [
         {"name": event.key[:_NAME], "launches": event.count,
          "milliseconds": event.self_device_time_total / 1000}
@@ -289,7 +291,7 @@ def kernels_of(run: Callable[[], object]) -> dict[str, Any]:
     found.sort(key=lambda kernel: -kernel["milliseconds"])
     totals = {unit: sum(one[unit] for one in found) for unit in ("launches", "milliseconds")}
     for row in [{**totals, "name": "all kernels and copies"}, *found[:_KERNELS]]:
-        share = row["milliseconds"] / totals["milliseconds"]
+        share = row["milliseconds"] / (totals["milliseconds"] or 1)
         print(f"{row['milliseconds']:10.3f} ms {share:6.1%} {row['launches']:7} {row['name']}",
               file=sys.stderr)  # fmt: skip
     return {**totals, "longest": found[:_KERNELS]}

@@ -78,7 +78,7 @@ def measure_steps(given: Namespace) -> tuple[dict[str, Any], list[dict[str, Any]
         job = prepare_job(open_prepared(given.data), Path(name) / "run", given.preset, overrides)
         trainer = Trainer(job, Group(device))  # records the size of micro-batches in the run
     trainer.model.train()
-    loader = StepLoader(job.data.train, trainer.config, 0, 1, (0, 0), pin=device.type == "cuda")
+    loader = StepLoader(trainer.training_data, trainer.config, 0, 1, (0, 0), device.type == "cuda")
     steps = iter(loader)
 
     def wait() -> None:
@@ -105,7 +105,7 @@ def measure_steps(given: Namespace) -> tuple[dict[str, Any], list[dict[str, Any]
         kept = next(steps)
         profile = {"kernels of a step": kernels_of(lambda: trainer._optimizer_step(kept))}
     loader.close()
-    alone = StepLoader(job.data.train, trainer.config, 0, 1, (0, 0))
+    alone = StepLoader(trainer.training_data, trainer.config, 0, 1, (0, 0))
     next(iter(alone))  # the epoch is planned
     begin, tokens = time.perf_counter(), 0
     for step in itertools.islice(alone, 300):

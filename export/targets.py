@@ -8,6 +8,7 @@ import onnx_ir as ir
 
 from translate_trt.export.contract import GraphLayout
 from translate_trt.export.fused_ops.fuse import FuseOps
+from translate_trt.export.fused_ops.gpu import FuseGpuOps
 from translate_trt.export.passes.attention import FuseAttention, FuseTransposes
 from translate_trt.export.passes.attention_sums import AttentionSums
 from translate_trt.export.passes.base import Pass
@@ -138,7 +139,7 @@ TARGETS: dict[str, Target] = {
         for precision, passes in _TENSORRT.items()
     },
     **{
-        f"{TORCH}-{precision}": Target(TORCH, precision, passes, static=True)
+        f"{TORCH}-{precision}": Target(TORCH, precision, (*passes, FuseGpuOps()), static=True)
         for precision, passes in _STATIC.items()
     },
 }

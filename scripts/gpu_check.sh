@@ -1,360 +1,323 @@
 #!/usr/bin/env bash
-# Runs every check that needs a GPU, in 20 minutes at most, and prints a table to paste into docs/gpu.md:
+# Checks on a GPU, in three commands that each stand alone (docs/gpu.md):
 #
-#   bash scripts/gpu_check.sh [OUT]        default: gpu-check/
-#   TRANSLATE_TRT_VENV=none ...            use the active environment, unchanged
-#   WHEELS=DIR ...                         install from the wheels in DIR, without a network
+#   bash scripts/gpu_check.sh prepare [OUT]   anywhere, without a GPU: a model, bundles, expected translations
+#   bash scripts/gpu_check.sh check [OUT]     on the machine with the GPU, at most 7 minutes: are results right?
+#   bash scripts/gpu_check.sh speed [OUT]     on the machine with the GPU, at most 5 minutes: how fast is it?
 #
-# The script installs the package that supports the GPU's compute capability
-# (runtime/backends/packages.py), with PyTorch and ONNX Runtime for CUDA. It needs the requirements of
-# scripts/build_library.sh. Every check has a time limit, and a check that fails never stops the others:
-# those that need its result are listed as not run. Builds, logs and measurements stay in OUT.
+# `prepare` needs the package index and the requirements of scripts/build_library.sh. `check` and `speed` need
+# no network: copy OUT (default: gpu-check/, below 40 MB) with the checkout. They use .venv where it exists,
+# otherwise the active environment, which they do not change. Environment:
+#   RESULTS  folder for results (default: OUT/results): table.md, check.log, speed.log and JSON, written as
+#            they come
+#   DEVICE   device of the torch targets, such as cuda:1 or xpu. cpu: a rehearsal of all three commands
+#            without a GPU, at the smallest sizes
+#   NVCC     CUDA's compiler, for the check in C++
+#   WHEELS   packages that the machine with the GPU may lack
+#   TRANSLATE_TRT_VENV  none: `prepare` uses the active environment, and the libraries as they are built
+#   SECONDS_IN_ALL  another limit for `check` or `speed`
 #
-# The exit code is 0 if every check passed that could run here, 1 if one failed or ran out of time, and 3
-# without a GPU.
-#
+# The exit code is 0 if every check passed that could run here, 1 if one failed or ran out of time, 2 for a
+# wrong call or an OUT that is not prepared, and 3 without a GPU.
 # shellcheck disable=SC2329  # exported functions run through `check`
-case ${1:-} in -*) sed -n '2,15s/^# \{0,1\}//p' "$0" >&2; exit 2 ;; esac
-if [ -n "${WHEELS:-}" ]; then
-    [ -d "$WHEELS" ] || { echo "WHEELS is $WHEELS, which is not a folder." >&2; exit 2; }
-    PIP_FIND_LINKS=$(cd "$WHEELS" && pwd)
-    export PIP_FIND_LINKS PIP_NO_INDEX=1
-fi
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
-out=${1:-$root/gpu-check}
-readonly time_in_all=${GPU_CHECK_SECONDS:-1200}
-
-# ---- the GPU and its package ----
-
-# shellcheck disable=SC2154  # environment.sh sets venv
-if [ ! -e "$venv/installed" ]; then
-    make_environment gpu,export
-elif [ "$venv" != none ]; then
-    export PATH="$venv/bin:$PATH" # the package is not known yet
-fi
-gpu=$(python -c '
-from translate_trt.runtime.backends.nvidia_driver import find_gpu
-found = find_gpu()
-print(f"{found.name} ({found.compute_capability})" if found else "")
-')
-if [ -z "$gpu" ]; then
-    echo "no GPU: the driver finds none (nvidia-smi lists them)." >&2
-    exit 3
-fi
-extra=$(python -m translate_trt.runtime.backends.gpu_package) || extra=
-make_environment "gpu,export${extra:+,$extra}"
-# Engines run on libtranslate_trt.
-[ "$venv" = none ] || make_libraries "Without libtranslate_trt the checks of engines fail."
-
+case ${1:-} in prepare | check | speed) ;; *) sed -n '2,21s/^# \{0,1\}//p' "$0" >&2; exit 2 ;; esac
+out=${2:-$root/gpu-check}
 mkdir -p "$out"
-out=$(cd "$out" && pwd)
-: >"$out/table.md"
-declare -A passed=()
-failures=() not_run=0 SECONDS=0 child=
-trap 'if [ -n "$child" ]; then kill "$child" 2>/dev/null || true; fi; exit 130' INT TERM
-# Caches of earlier builds would hide the build time.
-export XDG_CACHE_HOME=$out/cache PYTHONUNBUFFERED=1 out
+out=$(cd "$out" && pwd) results=${RESULTS:-$out/results} device=${DEVICE:-cuda}
+read -r -a wheels <<<"${WHEELS-backports.zstd joblib regex sacremoses}"
+# shellcheck disable=SC2154  # environment.sh sets venv
+[ ! -x "$venv/bin/python" ] || export PATH="$venv/bin:$PATH"
+# The package without an installation; OUT/python also has what `check` unpacks of OUT/wheels.
+mkdir -p "$out/python/translate_trt" "$results"
+ln -sfn "$root"/{runtime,export,train} "$root/runtime/namespace/__main__.py" "$out/python/translate_trt"
+export PYTHONPATH=$out/python${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1 XDG_CACHE_HOME=$out/cache
+export out results device
 
-# ---- checks ----
+if [ "$device" = cpu ]; then
+    corpus=(--sentences 300 --valid 8 --test 8) training=(--steps 4 --vocabulary-size 400)
+    vocabulary=400
+    steps=(--device cpu --preset tiny --vocabulary 400 --source-length 16 --steps 8 --rounds 1)
+    batches=2,1 few=2 large=2 preset=(--preset tiny --warmup 0 --steps 1 --rounds 1)
+else
+    corpus=() training=() vocabulary=2000 steps=(--rounds 3)
+    batches=64,1,256 few=64,1 large=64 preset=(--preset base --warmup 8 --steps 10 --rounds 3)
+fi
 
-row() { # name result seconds
-    printf '| %s | %s | %s | %s |\n' "$1" "$gpu" "$2" "$3" | tee -a "$out/table.md"
+# ---- what `prepare` and `check` have in common ----
+
+trt() { python3 -m translate_trt "$@"; }
+
+translate() { # bundle target kind file, more options
+    local options=()
+    case $3 in
+        short) options=(--max-length 5) ;;
+        penalties) options=(--repetition-penalty 1.2 --no-repeat-ngram-size 2) ;;
+    esac
+    trt translate --bundle "$out/$1" --target "$2" --scores --no-progress "${options[@]}" "${@:5}" \
+        "$out/source.en" >"$4"
 }
 
-log_of() { # name
-    echo "$out/$(tr -c 'a-z0-9\n' - <<<"${1,,}").log"
+export_bundles() { # package precisions: a bundle of them, and one of the first precision with all options
+    local targets=() precision
+    for precision in "${@:2}"; do targets+=(--target "$1-$precision"); done
+    trt export "$out/run" --output "$out/$1" --force "${targets[@]}" --profiles 1x64,8x64,64x64,16x256
+    trt export "$out/run" --output "$out/$1-options" --force --target "$1-$2" --all-options \
+        --profiles 8x64,64x64,16x256
 }
 
-# Runs a command in a new shell, because timeout cannot run functions.
-check() { # name, seconds at most, what is missing ("" if nothing, one thing a line), command...
-    local name=$1 limit=$2 missing=$3 log begin=$SECONDS result=passed status=0
-    shift 3
-    log=$(log_of "$name")
-    rm -f "$log"
-    if [ -n "$missing" ]; then
+# ---- prepare ----
+
+prepare() {
+    local language part kind
+    if [ "$venv" != none ] && [ ! -e "$venv/installed" ]; then make_environment cpu,export; fi
+    [ "$venv" = none ] || make_libraries "Without libtranslate_trt, no torch target or engine runs."
+    mkdir -p "$out"/{libraries,expected,wheels}
+    cp runtime/native/libtranslate_trt.so "$out/libraries/libtranslate_trt.so.0" # its name for the linker
+    cp runtime/kernels/libtranslate_trt_kernels.so "$out/libraries"
+    [ ! -d build/native/archives ] || cp -r build/native/archives "$out"
+    [ ${#wheels[@]} = 0 ] || python3 -m pip download --quiet --no-deps --only-binary=:all: --python-version 3.12 \
+        --platform manylinux_2_28_x86_64 --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 \
+        --constraint constraints.txt --dest "$out/wheels" "${wheels[@]}"
+
+    python3 scripts/generate_corpus.py --out "$out/data" --force "${corpus[@]}"
+    head -n 500 "$out/data/test.en" >"$out/source.en"
+    trt train --config tiny --output "$out/run" --force "${training[@]}" \
+        --train "$out"/data/train.{en,de} --valid "$out"/data/valid.{en,de}
+    rm -rf "$out"/run/checkpoint-{0*,best}
+    trt export "$out/run" --output "$out/reference" --force --target onnx-fp32
+    for kind in plain short penalties; do
+        translate reference onnx-fp32 "$kind" "$out/expected/$kind.txt" --device cpu
+    done
+    trt export "$out/run" --output "$out/onnx" --force --target onnx-fp16
+    export_bundles torch fp16 fp32 bf16
+    # Training is measured at the lengths of WMT14: two lines are one.
+    for part in train valid test; do
+        for language in en de; do
+            paste -d ' ' - - <"$out/data/$part.$language" >"$out/data/joined-$part.$language"
+        done
+    done
+    trt data prepare --output "$out/prepared" --force --from "$out"/data/joined-train.{en,de} \
+        --valid "$out"/data/joined-valid.{en,de} --test "$out"/data/joined-test.{en,de} \
+        --vocabulary-size "$vocabulary"
+    rm -rf "$out"/{data,cache,reference}
+    du -sh "$out" >&2
+}
+
+# ---- check and speed ----
+
+passed=0 not_run=0 failures=() child=
+trap '[ -z "$child" ] || kill "$child" 2>/dev/null; exit 130' INT TERM
+
+row() { printf '| %s | %s | %s |\n' "$@" | tee -a "$results/table.md"; } # name result time
+
+# Runs a command in a new shell, because timeout cannot run functions. Fails if the check did not pass.
+check() { # name, seconds at most, what is missing ("" if nothing), command...
+    local name=$1 limit=$2 begin=$SECONDS status=0 result=passed
+    if [ -n "$3" ]; then
         not_run=$((not_run + 1))
-        row "$name" "not run: needs ${missing//$'\n'/, }" ""
-        return 0
+        row "$name" "not run: needs $3" ""
+        return 1
     fi
-    if [ $((time_in_all - begin)) -lt "$limit" ]; then limit=$((time_in_all - begin)); fi
-    if [ "$limit" -lt 10 ]; then
+    # Ten seconds for what ignores timeout's first signal.
+    if [ $((seconds_in_all - 10 - begin)) -lt "$limit" ]; then limit=$((seconds_in_all - 10 - begin)); fi
+    if [ "$limit" -lt 5 ]; then
         failures+=("$name")
         row "$name" "NOT RUN: the time is up" ""
-        return 0
+        return 1
     fi
+    printf '\n== %s\n' "$name" >>"$log"
     # In the background, since bash would put off Ctrl-C, which does not reach timeout's group, until the check ends.
-    timeout --kill-after=10 "$limit" bash -euo pipefail -c '"$@"' bash "$@" >"$log" 2>&1 &
+    timeout --kill-after=10 "$limit" bash -euo pipefail -c '"$@"' bash "${@:4}" >"$results/last.log" 2>&1 &
     child=$!
     wait "$child" || status=$?
     child=
+    cat "$results/last.log" >>"$log"
     case $status in
-        0) passed[$name]=1 ;;
+        0) passed=$((passed + 1)) ;;
         124) result="FAILED: not finished after $limit s" ;;
         137) result="FAILED: killed after $((SECONDS - begin)) s (limits: $limit s, memory)" ;;
-        *) result="FAILED ($status): $(tail -n 1 "$log" | tr '|' '/' | cut -c 1-200)" ;;
+        *) result="FAILED ($status): $(tail -n 1 "$results/last.log" | tr '|' '/' | cut -c 1-200)" ;;
     esac
+    # A capture that fails costs speed alone.
+    ! grep -q 'without a CUDA graph' "$results/last.log" || result+=", without CUDA graphs"
+    rm -f "$results/last.log"
     [ "$status" = 0 ] || failures+=("$name")
     row "$name" "$result" "$((SECONDS - begin)) s"
+    return "$((status != 0))"
 }
 
-needs() { # names of checks: prints the first that has not passed
-    local name
-    for name in "$@"; do
-        [ -n "${passed[$name]:-}" ] || { echo "\"$name\""; return; }
+# Prints the GPU, then each package of engines that is installed and supports it, with its precisions.
+describe() {
+    python3 - "$device" <<'PYTHON'
+import sys
+from importlib.util import find_spec
+from translate_trt.runtime.backends import nvidia_driver, packages
+kind = sys.argv[1].partition(":")[0]
+gpu = nvidia_driver.find_gpu() if kind == "cuda" else None
+name = "CPU" if kind == "cpu" else ""
+if gpu is not None:
+    name = f"{gpu.name} ({gpu.compute_capability})"
+elif kind != "cpu" and find_spec("torch"):  # a GPU of AMD or Intel
+    import torch
+    module = getattr(torch, kind)
+    name = module.get_device_name() if module.is_available() else ""
+print(name)
+for package in packages.SUPPORT if gpu is not None else ():
+    if find_spec(package) and packages.supports(package, gpu.compute_capability):
+        print(packages.extra(package), *packages.precisions(package, gpu.compute_capability))
+PYTHON
+}
+
+begin() { # title, seconds in all
+    seconds_in_all=${SECONDS_IN_ALL:-$2} log=$results/$1.log
+    [ -d "$out/prepared" ] || {
+        echo "$out is not prepared: bash scripts/gpu_check.sh prepare, on a machine with a network." >&2
+        exit 2
+    }
+    export TRANSLATE_TRT_LIBRARY=$out/libraries/libtranslate_trt.so.0
+    export TRANSLATE_TRT_KERNELS=$out/libraries/libtranslate_trt_kernels.so
+    local wheel
+    for wheel in "${wheels[@]}"; do
+        python3 -m pip show --quiet "$wheel" 2>/dev/null || python3 -m pip install --quiet --no-index --no-deps \
+            --find-links "$out/wheels" --target "$out/python" "$wheel"
     done
+    mapfile -t described < <(describe)
+    gpu=${described[0]:-}
+    [ -n "$gpu" ] || { echo "no GPU: no driver shows one (nvidia-smi lists NVIDIA's)." >&2; exit 3; }
+    : >"$log"
+    printf '\n| %s on %s | result | time |\n|---|---|---|\n' "$1" "$gpu" | tee -a "$results/table.md"
+    check versions 20 "" versions || true
+    no_torch=$(python3 -c "import torch; torch.zeros(1, device='$device')" >/dev/null 2>&1 ||
+        echo "PyTorch for $device")
 }
 
-package_of() { # extra: prints it if its package is missing
-    python -c "import ${1//-/_}" 2>/dev/null || echo "the extra [$1]"
-}
-
-cuda_torch() {
-    python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' 2>/dev/null ||
-        echo "PyTorch for CUDA"
-}
-
-cuda_onnxruntime() {
-    python -c '
-import sys, onnxruntime
-sys.exit("CUDAExecutionProvider" not in onnxruntime.get_available_providers())' 2>/dev/null ||
-        echo "onnxruntime-gpu without onnxruntime"
-}
-
-tensorrt_header() { # prints what is missing if it is not installed
-    [ -n "$(find -L "${TENSORRT_ROOT:-/usr/include}" -name NvInfer.h -print -quit 2>/dev/null)" ] ||
-        echo "NvInfer.h in TENSORRT_ROOT or /usr/include"
+summary() {
+    [ ${#failures[@]} = 0 ] || tail -n 40 "$log" >&2
+    printf '\n%s passed, %s failed, %s not run, %s s. Results are in %s.\n' \
+        "$passed" "${#failures[@]}" "$not_run" "$SECONDS" "$results" >&2
+    [ ${#failures[@]} = 0 ]
 }
 
 versions() {
     nvidia-smi || echo "no nvidia-smi"
-    python -m pip list --format freeze | grep -i -E 'torch|onnx|tensorrt|cuda|cudnn|numpy|triton' || true
-    python -c 'import onnxruntime; print(onnxruntime.get_available_providers())' || true
+    python3 -m pip list --format freeze | grep -i -E 'torch|onnx|tensorrt|cuda|cudnn|numpy|triton' || true
     git log -1 --format=%H || true
 }
 
-corpus() {
-    local language
-    python scripts/generate_corpus.py --out "$out/data" --force
-    for language in en de; do
-        head -n 500 "$out/data/test.$language" >"$out/data/short.$language"
+same() { # bundle target kind, more options: compares with onnx-fp32 on the CPU
+    translate "$1" "$2" "$3" "$results/found.txt" --device "$device" "${@:4}"
+    python3 scripts/compare_translations.py "$out/expected/$3.txt" "$results/found.txt" --precision "${2##*-}"
+    rm "$results/found.txt"
+}
+
+# Small batches of three workers: sentences join, move between rows, and change the number of slots.
+check_package() { # package, what is missing, precisions
+    local package=$1 missing=$2 first=$3 precision
+    for precision in "${@:3}"; do
+        check "$package-$precision: the same as onnx-fp32" 60 "$missing" \
+            same "$package" "$package-$precision" plain || true
     done
+    check "$package-$first: 3 workers, small batches" 60 "$missing" \
+        same "$package" "$package-$first" plain --workers 3 --batch-tokens 512 || true
+    check "$package-$first: short translations" 60 "$missing" \
+        same "$package" "$package-$first" short || true
+    check "$package-$first: penalties, with all options" 60 "$missing" \
+        same "$package-options" "$package-$first" penalties || true
 }
 
-train_tiny() { # more options
-    translate-trt train --config tiny --output "$out/run" --force \
-        --train "$out/data/train.en" "$out/data/train.de" \
-        --valid "$out/data/valid.en" "$out/data/valid.de" "$@"
-}
-
-translate() { # bundle target, more options: writes $out/BUNDLE-TARGET.txt
-    local bundle=$1 target=$2
-    shift 2
-    translate-trt translate --bundle "$out/$bundle" --target "$target" --scores --no-progress "$@" \
-        "$out/data/short.en" >"$out/$bundle-$target.txt"
-}
-
-same_lines() { # bundle target precision, more options: compares with onnx-fp32
-    local bundle=$1 target=$2 precision=$3
-    shift 3
-    translate "$bundle" "$target" "$@"
-    python scripts/compare_translations.py "$out/onnx-onnx-fp32.txt" "$out/$bundle-$target.txt" \
-        --precision "$precision"
-}
-
-with_penalties() { # bundle target precision, more options: compares with onnx-fp32 on the CPU
-    local bundle=$1 target=$2 precision=$3 penalties=(--repetition-penalty 1.2 --no-repeat-ngram-size 2)
-    shift 3
-    ln -sfn onnx "$out/penalties"
-    translate penalties onnx-fp32 --device cpu "${penalties[@]}"
-    translate "$bundle" "$target" "${penalties[@]}" "$@"
-    python scripts/compare_translations.py "$out/penalties-onnx-fp32.txt" "$out/$bundle-$target.txt" \
-        --precision "$precision"
-}
-
-export_bundle() { # bundle target, more options
-    local bundle=$1 target=$2
-    shift 2
-    translate-trt export "$out/run" --output "$out/$bundle" --force --target "$target" "$@"
-}
-
-verify() { # bundle target
-    translate-trt verify "$out/$1" --checkpoint "$out/run" --target "$2" --require-engines \
-        --source "$out/data/short.en" --reference "$out/data/short.de"
-}
-
-smaller() { # stripped bundle, whole bundle, target
-    python - "$out/$1" "$out/$2" "$3" <<'PYTHON'
-import sys
-from pathlib import Path
-stripped, whole = (
-    sum(path.stat().st_size for path in Path(bundle, "targets", sys.argv[3]).glob("*.engine"))
-    for bundle in sys.argv[1:3]
-)
-print(f"engines of {stripped} bytes without weights, {whole} with them")
-sys.exit(stripped >= whole)
-PYTHON
-}
-
-cuda_header() { # prints what is missing if it is not installed
-    [ -n "$(find -L "${CUDAToolkit_ROOT:-/usr/local/cuda}" -name cuda_runtime_api.h -print -quit 2>/dev/null)" ] ||
-        echo "cuda_runtime_api.h in CUDAToolkit_ROOT or /usr/local/cuda"
-}
-
-# In a folder of its own: the library of Python must not link TensorRT, which Python's package has, too.
-configure_cpp() { # folder, more options of cmake
-    local sentencepiece=build/native/library/sentencepiece/src/libsentencepiece.a options=() folder=$1
-    shift
-    source scripts/environment.sh
-    built="The C++ library"
-    source scripts/native.sh
-    find_tools
-    find_headers
-    if [ -e "$sentencepiece" ]; then # it takes longer to build than everything else
-        options=(-D "SENTENCEPIECE_LIBRARY=$root/$sentencepiece" -D
-            "SENTENCEPIECE_INCLUDE_DIR=$root/build/native/third-party/sentencepiece/sentencepiece-0.2.1/sentencepiece/src")
-    fi
-    # shellcheck disable=SC2154  # find_headers sets it
-    cmake -S runtime/cpp -B "$folder" -D TRANSLATE_TRT_BUILD_KERNELS=OFF \
-        -D "ONNXRUNTIME_INCLUDE_DIR=$headers" "${options[@]}" "$@"
-}
-
-in_cpp() { # bundle target precision: compares the C++ library with onnx-fp32
-    configure_cpp "$out/cpp" -D TRANSLATE_TRT_TENSORRT=ON
-    cmake --build "$out/cpp" --parallel
-    cmake --install "$out/cpp" --prefix "$out/installed"
-    cmake -S examples/cpp_service -B "$out/service" -D "CMAKE_PREFIX_PATH=$out/installed"
-    cmake --build "$out/service"
-    "$out/service/translate_service" "$out/$1" "$2" <"$out/data/short.en" >"$out/$2.jsonl"
-    python scripts/compare_translations.py "$out/onnx-onnx-fp32.txt" "$out/$2.jsonl" --precision "$3"
+stripped() { # package precision: engines without weights, which loading puts back
+    trt export "$out/run" --output "$out/$1-stripped" --force --target "$1-$2" --strip-weights \
+        --profiles 8x64,16x256
+    same "$1-stripped" "$1-$2" plain
 }
 
 # Memory, copies, events, capture and replay on the GPU, without engines.
 cuda_in_cpp() {
-    configure_cpp "$out/cuda" -D TRANSLATE_TRT_CUDA=ON -D TRANSLATE_TRT_TESTS=ON
-    cmake --build "$out/cuda" --parallel --target translate_trt_cuda_check
-    "$out/cuda/tests/translate_trt_cuda_check"
+    local library=$TRANSLATE_TRT_LIBRARY cpp=runtime/cpp
+    "$nvcc" -std=c++17 -O1 -arch=native -D TRANSLATE_TRT_COPY_KERNEL -I $cpp/include -I $cpp/src -I $cpp/tests \
+        $cpp/tests/cuda_check.cc $cpp/src/cuda/*.cc $cpp/src/cuda/copy_kernel.cu "$library" \
+        -Xlinker "-rpath=${library%/*}" -o "$out/cuda_check"
+    "$out/cuda_check"
 }
 
-export -f configure_cpp corpus cuda_in_cpp cuda_onnxruntime export_bundle in_cpp same_lines smaller train_tiny translate verify versions with_penalties
+# In a folder of its own: the library of Python must not link TensorRT, which Python's package has, too.
+tensorrt_in_cpp() { # precision
+    cmake -S runtime/cpp -B "$out/cpp" -D TRANSLATE_TRT_BUILD_KERNELS=OFF -D TRANSLATE_TRT_ONNXRUNTIME=OFF \
+        -D TRANSLATE_TRT_TENSORRT=ON -D "TRANSLATE_TRT_ARCHIVES=$out/archives"
+    cmake --build "$out/cpp" --parallel
+    cmake --install "$out/cpp" --prefix "$out/installed"
+    cmake -S examples/cpp_service -B "$out/service" -D "CMAKE_PREFIX_PATH=$out/installed"
+    cmake --build "$out/service"
+    "$out/service/translate_service" "$out/tensorrt" "tensorrt-$1" <"$out/source.en" >"$results/found.jsonl"
+    python3 scripts/compare_translations.py "$out/expected/plain.txt" "$results/found.jsonl" --precision "$1"
+}
 
-# ---- a model, and its translations on the CPU ----
+without_kernels() { TRANSLATE_TRT_KERNELS=none "$@"; }
 
-printf '| check | GPU | result | time |\n|---|---|---|---|\n' | tee -a "$out/table.md"
-check "versions" 60 "" versions
-check "corpus" 60 "" corpus
-model="training a tiny model"
-# Without torch.compile, which takes longer than all of these steps: "training base" compiles.
-check "$model" 300 "$(needs corpus; cuda_torch)" train_tiny --device cuda --compile off
-if [ -z "${passed[$model]:-}" ]; then # the other checks need any model
-    model="training a tiny model on the CPU instead"
-    check "$model" 240 "$(needs corpus)" train_tiny --device cpu --steps 200
-fi
-reference="onnx-fp32 on the CPU"
-check "exporting ONNX graphs" 90 "$(needs "$model")" export_bundle onnx onnx-fp32 --target onnx-fp16
-check "$reference" 60 "$(needs "exporting ONNX graphs")" translate onnx onnx-fp32 --device cpu
-
-# ---- engines ----
-
-packages=("${extra//-/_}")
-if [ "$extra" != tensorrt ]; then packages+=(tensorrt); fi
-for package in "${packages[@]}"; do
-    [ -n "$package" ] || continue
-    name=${package//_/-}
-    if [ "$name" != "$extra" ] && [ -n "$(package_of "$name")" ]; then continue; fi
-    read -r -a precisions < <(python -c '
-import sys
-from translate_trt.runtime.backends import nvidia_driver, packages
-print(*packages.precisions(sys.argv[1], nvidia_driver.compute_capability()))' "$package") ||
-        precisions=(fp16 bf16 fp32)
-    for precision in "${precisions[@]}"; do
-        target=$name-$precision
-        check "$target: building engines" 150 "$(package_of "$name"; needs "$model")" export_bundle "$target" \
-            "$target" --profiles 1x64,8x64,64x64,16x256
-        check "$target: loads, and parity" 90 "$(needs "$target: building engines")" \
-            verify "$target" "$target"
-        check "$target: two workers, the same as onnx-fp32" 60 \
-            "$(needs "$target: building engines" "$reference")" \
-            same_lines "$target" "$target" "$precision" --workers 2
+check_all() {
+    local line package precisions missing=
+    begin check 420
+    check_package torch "$no_torch" fp16 fp32 bf16
+    check "torch-fp16 without kernels: the same as onnx-fp32" 60 "$no_torch" \
+        without_kernels same torch torch-fp16 plain || true
+    # On a GPU, the tests of kernels run what they run in Triton's interpreter elsewhere.
+    [ "$device" != cpu ] && python3 -c 'import pytest' 2>/dev/null || missing="pytest, and a GPU"
+    check "kernels, against float64" 90 "$missing" python3 -m pytest -q -p no:cacheprovider \
+        tests/runtime/gpu --deselect tests/runtime/gpu/test_programs.py || true
+    missing=
+    nvcc=${NVCC:-$(PATH=$PATH:${CUDAToolkit_ROOT:-/usr/local/cuda}/bin command -v nvcc || true)}
+    export nvcc
+    [ -n "$nvcc" ] || missing="CUDA's compiler (NVCC)"
+    check "CUDA device functions in C++" 90 "$missing" cuda_in_cpp || true
+    missing=$(python3 -c '
+import sys, onnxruntime
+sys.exit("CUDAExecutionProvider" not in onnxruntime.get_available_providers())' 2>/dev/null ||
+        echo "onnxruntime-gpu without onnxruntime")
+    check "onnx-fp16 with --device $device, the same as onnx-fp32" 90 "$missing" same onnx onnx-fp16 plain || true
+    [ ${#described[@]} -gt 1 ] || check engines 0 "the extra [tensorrt] or [tensorrt-rtx], for this GPU" || true
+    for line in "${described[@]:1}"; do
+        read -r package precisions <<<"$line"
+        read -r -a precisions <<<"$precisions"
+        check "$package: building engines" 200 "" export_bundles "$package" "${precisions[@]}" || continue
+        check_package "$package" "" "${precisions[@]}"
+        check "$package: order of equal values in TopK" 60 "" \
+            python3 scripts/topk_ties.py --package "${package//-/_}" || true
+        check "$package: engines without weights" 90 "" stripped "$package" "${precisions[0]}" || true
+        [ "$package" != tensorrt ] || check "tensorrt: in C++, the same as onnx-fp32" 150 \
+            "$([ -n "$(find -L "${TENSORRT_ROOT:-/usr/include}" -name NvInfer.h -print -quit 2>/dev/null)" ] ||
+                echo "NvInfer.h in TENSORRT_ROOT or /usr/include")" tensorrt_in_cpp "${precisions[0]}" || true
     done
-    all_options="$name-fp16: building engines with all options"
-    check "$all_options" 150 "$(package_of "$name"; needs "$model")" export_bundle "$name-options" \
-        "$name-fp16" --all-options --profiles 8x64,64x64
-    check "$name-fp16: penalties, the same as onnx-fp32" 60 "$(needs "$all_options" "$reference")" \
-        with_penalties "$name-options" "$name-fp16" fp16
-    check "$name: order of equal values in TopK" 90 "$(package_of "$name")" \
-        python scripts/topk_ties.py --package "$package"
-done
+    summary
+}
 
-# ---- a GPU without TensorRT ----
+measure() { # package, more options of benchmarks/gpu.py
+    python3 benchmarks/gpu.py --package "$1" --precision fp16 --work "$out/work-$1" "${@:2}"
+}
 
-check "onnx-fp16 with --device cuda, the same as onnx-fp32" 120 \
-    "$(cuda_onnxruntime; needs "exporting ONNX graphs" "$reference")" \
-    same_lines onnx onnx-fp16 fp16 --device cuda
-check "torch targets: exporting graphs" 90 "$(needs "$model")" export_bundle torch torch-fp32 \
-    --target torch-fp16 --target torch-bf16 --profiles 1x64,8x64,64x64,16x256
-for precision in fp32 fp16 bf16; do
-    check "torch-$precision: the same as onnx-fp32" 90 \
-        "$(cuda_torch; needs "torch targets: exporting graphs" "$reference")" \
-        same_lines torch "torch-$precision" "$precision" --device cuda
-done
+speed_all() {
+    local line package
+    begin speed 300
+    for line in "${described[@]:1}"; do
+        package=${line%% *} package=${package//-/_}
+        check "$package: steps of base with $batches sentences" 140 "" measure "$package" "${steps[@]}" \
+            --systems engines --batches "$batches" --seconds 130 --out "$results/$package.json" || true
+    done
+    check "torch: steps of base with $batches sentences" 100 "$no_torch" measure torch "${steps[@]}" \
+        --systems graphs --batches "$batches" --seconds 90 --out "$results/torch.json" || true
+    check "torch: the same without kernels, $few" 60 "$no_torch" without_kernels measure torch "${steps[@]}" \
+        --systems graphs --batches "$few" --seconds 50 --out "$results/torch-without.json" || true
+    check "torch: kernels of these steps" 45 "$no_torch" measure torch "${steps[@]}" \
+        --batches "$batches" --case "$large graphs" --profile --out "$results/kernels.json" || true
+    check "training base: tokens per second" 80 "$no_torch" python3 benchmarks/training.py \
+        --data "$out/prepared" --device "${device%%:*}" "${preset[@]}" --out "$results/training.json" || true
+    cat "$log" >&2
+    summary
+}
 
-all_options="torch-fp16: exporting graphs with all options"
-check "$all_options" 90 "$(needs "$model")" export_bundle torch-options torch-fp16 --all-options \
-    --profiles 8x64,64x64
-check "torch-fp16: penalties, the same as onnx-fp32" 60 \
-    "$(cuda_torch; needs "$all_options" "$reference")" \
-    with_penalties torch-options torch-fp16 fp16 --device cuda
-
-# ---- what takes longer ----
-
-check "CUDA device functions in C++" 240 "$(cuda_header)" cuda_in_cpp
-
-for package in "${packages[@]}"; do
-    name=${package//_/-}
-    whole="$name-fp16: building engines"
-    [ -n "$package" ] && [ -n "${passed[$whole]:-}" ] || continue
-    stripped="$name-fp16: engines without weights"
-    check "$stripped" 90 "" export_bundle "$name-stripped" "$name-fp16" --strip-weights
-    check "$name-fp16: they are smaller" 10 "$(needs "$stripped")" \
-        smaller "$name-stripped" "$name-fp16" "$name-fp16"
-    check "$name-fp16: weights put back, and parity" 90 "$(needs "$stripped")" \
-        verify "$name-stripped" "$name-fp16"
-    if [ "$package" = tensorrt ]; then
-        check "$name-fp16: in C++, the same as onnx-fp32" 240 \
-            "$(tensorrt_header; needs "$reference")" in_cpp "$name-fp16" "$name-fp16" fp16
-    fi
-done
-check "preparing training data" 60 "$(needs corpus)" translate-trt data prepare \
-    --output "$out/prepared" --force --from "$out/data/train.en" "$out/data/train.de" \
-    --valid "$out/data/valid.en" "$out/data/valid.de" \
-    --test "$out/data/test.en" "$out/data/test.de" --vocabulary-size 2000
-check "training base: tokens per second" 150 "$(needs "preparing training data"; cuda_torch)" \
-    python benchmarks/training.py --data "$out/prepared" --preset base --device cuda --warmup 8 \
-    --steps 10 --rounds 3 --out "$out/training.json"
-benchmark="base: steps and throughput against torch.compile"
-# It writes each measurement as it ends: what a time limit cuts off is missing, and nothing else. Engines come
-# first, because torch.compile's cases are the longest of both.
-if [ -n "$extra" ]; then
-    check "$extra-fp16: $benchmark" 420 "$(package_of "$extra"; cuda_torch)" \
-        python benchmarks/gpu.py --package "${extra//-/_}" --precision fp16 --rounds 3 \
-        --seconds 400 --out "$out/$extra-gpu.json"
-fi
-check "torch-fp16: $benchmark" 360 "$(cuda_torch)" python benchmarks/gpu.py --package torch \
-    --precision fp16 --rounds 3 --seconds 345 --out "$out/torch-gpu.json"
-
-# ---- summary ----
-
-for name in "${failures[@]}"; do
-    log=$(log_of "$name")
-    if [ -f "$log" ]; then
-        printf '\n== %s\n' "$name" >&2
-        tail -n 15 "$log" >&2
-    fi
-done
-for name in "${extra:-none}-fp16: $benchmark" "torch-fp16: $benchmark" "training base: tokens per second"; do
-    log=$(log_of "$name")
-    if [ -f "$log" ]; then cat "$log" >&2; fi
-done
-printf '\n%s passed, %s failed, %s not run, %s s. The table is %s; logs lie beside it.\n' \
-    "${#passed[@]}" "${#failures[@]}" "$not_run" "$SECONDS" "$out/table.md" >&2
-[ "${#failures[@]}" = 0 ]
+export -f trt translate export_bundles versions same stripped cuda_in_cpp tensorrt_in_cpp measure without_kernels
+case $1 in
+    prepare) prepare ;;
+    check) check_all ;;
+    speed) speed_all ;;
+esac

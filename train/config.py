@@ -254,6 +254,11 @@ class TrainConfig:
         0.0, "Learning rate at the end of warm-up; 0: that of equation 3, "
         "(d_model * warmup_steps)^-0.5.", least=0,
     )  # fmt: skip
+    learning_rate_decay: str = setting(
+        "inverse-sqrt", "Learning rate after warm-up: falling with the inverse square root of the "
+        "step (equation 3), or constant up to the cooldown.",
+        ("inverse-sqrt", "none"),
+    )  # fmt: skip
     learning_rate_scale: float = setting(1.0, "Factor of the learning rate.", above=0)
     cooldown_steps: int = setting(
         0, "Last steps, in which the learning rate falls linearly to 0.", least=0
@@ -289,6 +294,16 @@ class TrainConfig:
         "off", "cuDNN's attention on a GPU; it makes a plan for every new shape of a batch, which "
         "takes longer than a step (docs/train.md).",
         ("off", "on"),
+    )  # fmt: skip
+    packing: str = setting(
+        "auto", "Leave out padding; auto: where variable-length flash attention runs, on GPUs from "
+        "Ampere on in bf16 or fp16.",
+        ("auto", "off"),
+    )  # fmt: skip
+    fused_norm: str = setting(
+        "auto", "Residual sum, dropout and LayerNorm of post-norm models as one kernel; auto: on a "
+        "GPU, if Triton is installed.",
+        ("auto", "off"),
     )  # fmt: skip
 
     # ---- checkpoints, validation and logging ----
@@ -427,6 +442,16 @@ PRESETS: dict[str, Preset] = {
     "parsing-semi": _preset(_PARSER | {"source_vocabulary_size": 32_000}, _PARSER_RECIPE),
     # Kasai et al. 2021, "Deep Encoder, Shallow Decoder".
     "deep-shallow": _preset({"encoder_layers": 12, "decoder_layers": 1}, {}),
+    # The shape of base and few, large steps, for one H100. Batches and warm-up of NVIDIA's `big` in
+    # MLPerf 0.7: 101,000 tokens, 750 steps, and a rate of 1.9e-3 that falls with the inverse square
+    # root, on average 1.1e-3 in so many steps. Ott et al. 2018 trained with 1e-3. Constant rate and
+    # a cooldown over a fifth of the steps: Hägele et al. 2024.
+    "speedrun": _preset(
+        {},
+        {"batch_tokens": 100_000, "steps": 9_000, "warmup_steps": 750, "learning_rate": 1e-3}
+        | {"learning_rate_decay": "none", "cooldown_steps": 1_800, "checkpoint_every": 150}
+        | {"validate_every": 1_500},
+    ),
 }
 
 

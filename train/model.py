@@ -21,6 +21,7 @@ from translate_trt.runtime.bundle.attention_heads import AttentionHeads
 from translate_trt.runtime.bundle.contract import MASKED
 from translate_trt.runtime.errors import OptionError
 from translate_trt.train.config import BANNED_BIAS, PAD, ModelConfig
+from translate_trt.train.packing import Packing, Packings, packed_attention
 from translate_trt.train.ssru import SSRU
 
 
@@ -151,13 +152,31 @@ class MultiHeadAttention(nn.Module):
         return split_heads(self.key(x), self.heads), split_heads(self.value(x), self.heads)
 
     def attend(
-        self, x: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, causal: bool = False
+        self,
+        x: Tensor,
+        key: Tensor,
+        value: Tensor,
+        bias: Tensor | None,
+        causal: bool = False,
+        packed: tuple[Packing, Packing] | None = None,
     ) -> Tensor:
-        """Queries from x [N, T, d_model] over projected keys and values; [N, T, d_model]."""
+        """Queries from x [N, T, d_model] over projected keys and values; [N, T, d_model].
+
+        Args:
+            x: [N, T, d_model].
+            key: [N, H, S, D].
+            value: [N, H, S, D].
+            bias: See `scaled_dot_product_attention`.
+            causal: See `scaled_dot_product_attention`.
+            packed: Layouts of x and of the keys; N is 1, and there is no bias. None with padding.
+        """
         query = split_heads(self.query(x), self.heads)
-        context = scaled_dot_product_attention(  # [N, H, T, D]
-            query, key, value, bias, causal, self.dropout
-        )
+        if packed is None:
+            context = scaled_dot_product_attention(  # [N, H, T, D]
+                query, key, value, bias, causal, self.dropout
+            )
+        else:
+            context = packed_attention(query, key, value, *packed, causal)
         return cast(Tensor, self.output(context.transpose(1, 2).flatten(-2)))
 
     def queries(self, x: Tensor) -> Tensor:
@@ -203,7 +222,12 @@ class Residual(nn.Module):
 
     Post-norm, the paper's: LayerNorm(x + Dropout(sub-layer(x))). Pre-norm: x +
     Dropout(sub-layer(LayerNorm(x))), with one more LayerNorm at the end of the stack.
+
+    Attributes:
+        fused: Function that computes all three in training (train/fused_norm.py); None for PyTorch.
     """
+
+    fused: Callable[[Tensor, Tensor, Tensor, Tensor, float, float], Tensor] | None = None
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -217,6 +241,10 @@ class Residual(nn.Module):
 
     def after(self, x: Tensor, sublayer: Tensor) -> Tensor:
         """Output of the block, from its input and the sub-layer's output."""
+        if self.fused is not None and self.training and not self.first:
+            return self.fused(
+                x, sublayer, self.norm.weight, self.norm.bias, self.dropout.rate, self.norm.eps
+            )
         total = x + self.dropout(sublayer)
         return total if self.first else cast(Tensor, self.norm(total))
 
@@ -231,10 +259,13 @@ class EncoderLayer(nn.Module):
         self.feed_forward = FeedForward(config, config.d_ff)
         self.feed_forward_norm = Residual(config)
 
-    def forward(self, x: Tensor, bias: Tensor | None) -> Tensor:
-        """x [N, S, d_model] -> the same shape."""
+    def forward(self, x: Tensor, bias: Tensor | None, packing: Packing | None = None) -> Tensor:
+        """x [N, S, d_model], or [1, P, d_model] in the layout `packing` -> the same shape."""
         y = self.self_attention_norm.before(x)
-        attended = self.self_attention.attend(y, *self.self_attention.keys_values(y), bias)
+        packed = None if packing is None else (packing, packing)
+        attended = self.self_attention.attend(
+            y, *self.self_attention.keys_values(y), bias, packed=packed
+        )
         x = self.self_attention_norm.after(x, attended)
         y = self.feed_forward_norm.before(x)
         return self.feed_forward_norm.after(x, self.feed_forward(y))
@@ -270,6 +301,7 @@ class DecoderLayer(nn.Module):
         source_bias: Tensor | None,
         record: list[Tensor] | None = None,
         recorded_head: int | None = None,
+        packings: Packings | None = None,
     ) -> tuple[Tensor, Past]:
         """Run the layer on a whole sentence, or on the next position.
 
@@ -281,6 +313,8 @@ class DecoderLayer(nn.Module):
             source_bias: [N, 1, 1, S].
             record: List to which cross-attention weights [N, H, T, S] are appended.
             recorded_head: Head to record, [N, 1, T, S]; None for all.
+            packings: Layouts of sentences without padding, in x [1, P, d_model] and in the encoder
+                output. Neither an SSRU nor recorded weights support them.
 
         Returns:
             The new x, and the past of the next position.
@@ -290,7 +324,7 @@ class DecoderLayer(nn.Module):
             mixed, state = self.ssru(y, None if past is None else past[0])
             x, past = self.ssru_norm.after(x, mixed), (state,)
         else:
-            x, past = self._attend_to_past(x, past)
+            x, past = self._attend_to_past(x, past, None if packings is None else packings.target)
         y = self.cross_attention_norm.before(x)
         if record is not None:
             weights, key = self.cross_attention, cross_keys_values[0]
@@ -299,18 +333,22 @@ class DecoderLayer(nn.Module):
                 if recorded_head is None
                 else weights.weights_of_head(y, key, source_bias, recorded_head)
             )
-        attended = self.cross_attention.attend(y, *cross_keys_values, source_bias)
+        packed = None if packings is None else (packings.target, packings.source)
+        attended = self.cross_attention.attend(y, *cross_keys_values, source_bias, packed=packed)
         x = self.cross_attention_norm.after(x, attended)
         y = self.feed_forward_norm.before(x)
         return self.feed_forward_norm.after(x, self.feed_forward(y)), past
 
-    def _attend_to_past(self, x: Tensor, past: Past | None) -> tuple[Tensor, Past]:
+    def _attend_to_past(
+        self, x: Tensor, past: Past | None, packing: Packing | None
+    ) -> tuple[Tensor, Past]:
         """Run the self-attention block; see `forward`."""
         y = self.self_attention_norm.before(x)
         key, value = self.self_attention.keys_values(y)
         if past is not None:
             key, value = torch.cat((past[0], key), dim=2), torch.cat((past[1], value), dim=2)
-        attended = self.self_attention.attend(y, key, value, None, causal=past is None)
+        packed = None if packing is None else (packing, packing)
+        attended = self.self_attention.attend(y, key, value, None, past is None, packed)
         return self.self_attention_norm.after(x, attended), (key, value)
 
 
@@ -527,30 +565,43 @@ class Transformer(nn.Module):
         found: Tensor = table(tokens)
         return found * math.sqrt(self.config.d_model) if self.config.scale_embedding else found
 
-    def embed_source(self, tokens: Tensor) -> Tensor:
-        """Dropout(embedding * sqrt(d_model) + position), [N, S] -> [N, S, d_model] (3.4, 3.5)."""
-        total = self.look_up(self.source_table, tokens) + self.positions(0, tokens.shape[1])
+    def embed_source(self, tokens: Tensor, packing: Packing | None = None) -> Tensor:
+        """Dropout(embedding * sqrt(d_model) + position), [N, S] -> [N, S, d_model] (3.4, 3.5).
+
+        With a `packing`, [N, S] -> [1, P, d_model].
+        """
+        positions = self.positions(0, tokens.shape[1])
+        if packing is not None:
+            tokens, positions = packing.pack(tokens), positions[packing.columns]
+        total = self.look_up(self.source_table, tokens) + positions
         return cast(Tensor, self.dropout(self.source_embedding_norm(total)))
 
-    def embed(self, tokens: Tensor, first_position: int = 0) -> Tensor:
+    def embed(
+        self, tokens: Tensor, first_position: int = 0, packing: Packing | None = None
+    ) -> Tensor:
         """Embed target tokens [N, T] like `embed_source`, from `first_position` on."""
-        end = first_position + tokens.shape[1]
-        total = self.look_up(self.embedding, tokens) + self.target_positions(first_position, end)
+        positions = self.target_positions(first_position, first_position + tokens.shape[1])
+        if packing is not None:
+            tokens, positions = packing.pack(tokens), positions[packing.columns]
+        total = self.look_up(self.embedding, tokens) + positions
         return cast(Tensor, self.dropout(self.embedding_norm(total)))
 
-    def encode(self, source: Tensor, source_bias: Tensor | None) -> Tensor:
+    def encode(
+        self, source: Tensor, source_bias: Tensor | None, packing: Packing | None = None
+    ) -> Tensor:
         """Encoder output.
 
         Args:
             source: [N, S] token ids, each row with the end symbol.
             source_bias: [N, 1, 1, S] `padding_bias`; None without padding.
+            packing: Layout of the output without padding; None with padding.
 
         Returns:
-            [N, S, d_model].
+            [N, S, d_model], or [1, P, d_model] with a `packing`.
         """
-        x = self.embed_source(source)
+        x = self.embed_source(source, packing)
         for layer in self.encoder_layers:
-            x = layer(x, source_bias)
+            x = layer(x, source_bias, packing)
         return cast(Tensor, self.encoder_norm(x))
 
     def decode(
@@ -559,6 +610,7 @@ class Transformer(nn.Module):
         memory: Tensor,
         source_bias: Tensor | None,
         recorded: RecordedHead | None = None,
+        packings: Packings | None = None,
     ) -> Tensor:
         """Decoder output at every position (before the output projection).
 
@@ -568,11 +620,12 @@ class Transformer(nn.Module):
             memory: [N, S, d_model] encoder output.
             source_bias: Bias of the encoder.
             recorded: Head whose cross-attention is recorded.
+            packings: Layouts of `memory` and of the output without padding; None with padding.
 
         Returns:
-            [N, T, d_model].
+            [N, T, d_model], or [1, P, d_model] with `packings`.
         """
-        x = self.embed(target)
+        x = self.embed(target, 0, None if packings is None else packings.target)
         for index, (layer, keys_values) in enumerate(
             zip(self.decoder_layers, self.cross_keys_values(memory), strict=True)
         ):
@@ -580,7 +633,7 @@ class Transformer(nn.Module):
                 record = recorded.weights, recorded.head
                 x, _ = layer(x, None, keys_values, source_bias, *record)
             else:
-                x, _ = layer(x, None, keys_values, source_bias)
+                x, _ = layer(x, None, keys_values, source_bias, packings=packings)
         return cast(Tensor, self.decoder_norm(x))
 
     def project(self, hidden: Tensor) -> Tensor:
@@ -593,9 +646,14 @@ class Transformer(nn.Module):
         source_bias: Tensor | None,
         target: Tensor,
         recorded: RecordedHead | None = None,
+        packings: Packings | None = None,
     ) -> Tensor:
-        """Decoder output [N, T, d_model] for source [N, S] and previous target tokens [N, T]."""
-        return self.decode(target, self.encode(source, source_bias), source_bias, recorded)
+        """Decoder output [N, T, d_model] for source [N, S] and previous target tokens [N, T].
+
+        With `packings`, [1, P, d_model] without padding.
+        """
+        memory = self.encode(source, source_bias, None if packings is None else packings.source)
+        return self.decode(target, memory, source_bias, recorded, packings)
 
     def start_cache(self, source: Tensor, source_lengths: Tensor) -> DecoderCache:
         """Encode the source, and project the keys and values of the cross-attention.

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 
 def learning_rate(
-    step: int, d_model: int, warmup_steps: int, scale: float = 1.0, peak: float = 0.0
+    step: int,
+    d_model: int,
+    warmup_steps: int,
+    scale: float = 1.0,
+    peak: float = 0.0,
+    decays: bool = True,
 ) -> float:
     """scale * d_model^-0.5 * min(step^-0.5, step * warmup^-1.5), step from 1 (equation 3).
 
     A `peak` rescales the curve to this maximum, at the end of the warm-up:
-    scale * peak * min((warmup / step)^0.5, step / warmup).
+    scale * peak * min((warmup / step)^0.5, step / warmup). A curve that does not decay keeps its
+    maximum after the warm-up.
     """
+    if not decays:
+        step = min(step, warmup_steps)
     if peak:
         return scale * peak * float(min((warmup_steps / step) ** 0.5, step / warmup_steps))
     return float(scale * d_model**-0.5 * min(step**-0.5, step * warmup_steps**-1.5))

@@ -9,12 +9,16 @@ table in docs/kernels.md.
 
 Bodies are in ONNX's text format, one file per operator in `bodies/`, without the signature. The
 variants of an operator share a file. `[Tag]` before a line restricts it to variants with that tag,
-`[!Tag]` to variants without it, and `include name` inserts another file.
+`[!Tag]` to variants without it, and `include name` inserts another file. `name...` are all outputs
+of a variadic operator.
 
 Matmul weights are stored in the order in which kernels read them; bodies restore the matrix, which
 ONNX Runtime folds at load. 8-bit weights W [I, O'] are in blocks [O' / 16, I / 4, 16, 4], since
 processors multiply four adjacent bytes at a time, for 16 columns at once. FP32 weights are in
 panels [O' / 64, I, 64]: a processor multiplies 64 columns at a time.
+
+Operators named `Gpu` are those of graphs with static caches, for GPUs. Their kernels are in Triton
+(translate_trt.runtime.gpu), and their matmuls are those of a library, so weights stay matrices.
 
 Letters as in runtime/bundle/contract.py; I and O are the rows and columns of a matrix, O' is O
 rounded up to whole blocks or panels, C a number of candidates, V the size of the vocabulary, and
@@ -52,6 +56,7 @@ PANEL_COLUMNS = 64
 FP16_MAX = 65504.0
 
 _FLOAT, _HALF, _BOOL = "float32", "float16", "bool"
+_ANY = "any"  # the type that a pass has chosen: float32, float16 or bfloat16
 _INT8, _INT32, _INT64 = "int8", "int32", "int64"
 
 
@@ -69,6 +74,8 @@ class FusedOp:
         body: File of the body; None if the body is traced (subgraph.py).
         tags: Tags of the body's lines that belong to this variant.
         portable: Whether the kernel runs on every processor.
+        variadic: Whether nodes have any number of the last output. Their functions are overloads,
+            whose identifier is the number of outputs.
         axes: Sizes of the inputs by name, with spaces between them: letters, each of which stands
             for one size; {} if the kernel checks its shapes itself.
     """
@@ -82,7 +89,13 @@ class FusedOp:
     body: str | None = None
     tags: Collection[str] = ()
     portable: bool = False
+    variadic: bool = False
     axes: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def gpu(self) -> bool:
+        """Whether the operator is for GPUs, in the graphs of targets with static caches."""
+        return self.name.startswith("Gpu")
 
 
 def _floats(*names: str) -> dict[str, str]:
@@ -424,6 +437,163 @@ def _search() -> Iterator[FusedOp]:
     )
 
 
+def _gpu() -> Iterator[FusedOp]:
+    for suffix in ("", "Relu"):
+        yield FusedOp(
+            name=f"GpuLinear{suffix}",
+            summary="matmul with a constant matrix, its bias, and ReLU",
+            rule="gpu_linear",
+            inputs={"x": _ANY, "weights": _ANY, "bias": _ANY},
+            outputs={"y": _ANY},
+            body="gpu_linear",
+            tags=(suffix,) if suffix else (),
+        )
+    for activation in ("Gelu", "Swish"):
+        yield FusedOp(
+            name=f"GpuBias{activation}",
+            summary="the bias of a matmul and an activation in float32, in the `type` of the next "
+            "matmul",
+            rule="gpu_bias_activation",
+            inputs={"x": _ANY, "bias": _FLOAT},
+            outputs={"y": _ANY},
+            attributes=("type",),
+            body="gpu_bias_activation",
+            tags=(activation,),
+        )
+    branches: dict[str, tuple[str, ...]]
+    branches = {"": (), "Add": ("residual",), "BiasAdd": ("bias", "residual")}
+    for prefix, added in branches.items():
+        for cast in ("", "Cast"):
+            outputs = _floats(*["sum"] * bool(prefix), "y") | ({"cast": _ANY} if cast else {})
+            yield FusedOp(
+                name=f"Gpu{prefix}Norm{cast}",
+                summary="the bias of a matmul and a residual sum, if any, and LayerNorm; `Cast`: "
+                "also in the `type` of the next matmul",
+                rule="gpu_norm",
+                inputs={"x": _ANY, **_floats(*added, *_NORM[1:])},
+                outputs=outputs,
+                attributes=("epsilon", *["type"] * bool(cast)),
+                body="gpu_norm",
+                tags=[tag for tag in ("Bias", "Add", "Cast") if tag in prefix + cast],
+            )
+    for source in (False, True):
+        for cast in ("", "Cast"):
+            yield FusedOp(
+                name=f"GpuEmbed{'Source' * source}{cast}",
+                summary="embeddings of the beams' or the source's tokens plus positions; `Cast`: "
+                "also in the `type` of the next matmul",
+                rule="gpu_embed",
+                inputs={
+                    "table": _ANY, "position_table": _FLOAT, "tokens": _INT64,
+                    **({} if source else {"positions": _INT64}),
+                },
+                outputs={"y": _FLOAT, **({"cast": _ANY} if cast else {})},
+                attributes=("type",) if cast else (),
+                body="gpu_embed",
+                tags=("Source",) * source + ("Cast",) * bool(cast),
+            )  # fmt: skip
+    yield FusedOp(
+        name="GpuRecurrentUnit",
+        summary="`RecurrentUnit` for `gates` of any type",
+        rule="gpu_recurrent_unit",
+        inputs={"gates": _ANY, "state": _FLOAT},
+        outputs=_floats("next_state", "y"),
+        body="gpu_recurrent_unit",
+    )
+    yield FusedOp(
+        name="GpuCachedAttention",
+        summary="writes keys and values into static caches, at the position of each sentence, and "
+        "attends over each beam's past",
+        rule="gpu_cached_attention",
+        inputs={
+            "qkv": _ANY, "past_key": _ANY, "past_value": _ANY, "ancestry": _FLOAT,
+            "positions": _INT64, "done": _BOOL,
+        },
+        outputs={"context": _ANY, "next_key": _ANY, "next_value": _ANY},
+        attributes=("heads", "splits", "head_shape", "type"),
+        body="gpu_cached_attention",
+    )  # fmt: skip
+    yield FusedOp(
+        name="GpuSelfAttention",
+        summary="self-attention of the encoder, over the tokens of each sentence",
+        rule="gpu_self_attention",
+        inputs={"qkv": _ANY, "bias": _FLOAT},
+        outputs={"context": _ANY},
+        attributes=("heads", "splits", "head_shape", "type"),
+        body="gpu_self_attention",
+    )
+    yield FusedOp(
+        name="GpuSplitHeads",
+        summary="cuts keys and values of all decoder layers out of the encoder's matmul for them, "
+        "head by head",
+        rule="gpu_split_heads",
+        inputs={"x": _ANY},
+        outputs={"heads": _ANY},
+        attributes=("splits", "head_shape"),
+        body="gpu_split_heads",
+        variadic=True,
+    )
+    inputs = {"query": _ANY, "key": _ANY, "value": _ANY, "bias": _FLOAT, "done": _BOOL}
+    yield FusedOp(
+        name="GpuBeamAttention",
+        summary="attends over the tokens of the source, for all beams of a sentence that is not "
+        "done",
+        rule="gpu_beam_attention",
+        inputs=inputs,
+        outputs={"context": _ANY},
+        attributes=("heads", "head_shape", "type"),
+        body="gpu_beam_attention",
+    )
+    yield FusedOp(
+        name="GpuBeamAttentionMean",
+        summary="the same and the mean weights of the heads `averaged`",
+        rule="gpu_beam_attention_mean",
+        inputs=inputs,
+        outputs={"context": _ANY, "attention": _FLOAT},
+        attributes=("heads", "head_shape", "type", "averaged"),
+        body="gpu_beam_attention",
+        tags=("Mean",),
+    )
+    for prefix in ("", BIASED):
+        yield FusedOp(
+            name=f"Gpu{prefix}TopLogits",
+            summary="`TopLogits` of logits of any type, and of the forced token; `Biased`: logits "
+            "have a bias",
+            rule="gpu_top_logits",
+            inputs={
+                "logits": _ANY, **({"bias": _FLOAT} if prefix else {}), "forced_tokens": _INT64,
+            },
+            outputs=_CANDIDATES,
+            attributes=("count", "at_beams"),
+            body="gpu_top_logits",
+            tags=(prefix,) if prefix else (),
+        )  # fmt: skip
+    tensors = [tensor for tensor in _of_search() if tensor.when != "marks"]
+    state = {tensor.name for tensor in TENSORS["state"]}
+    yield FusedOp(
+        name="GpuSelectBeams",
+        summary="rules 2 to 6 of the [search](beam-search.md), without the inputs of rules 13 to "
+        "15",
+        rule="gpu_select_beams",
+        inputs={
+            "log_probabilities": _FLOAT, "choices": _INT64, "looked_up": _FLOAT,
+            "end_token": _INT64, **{tensor.name: tensor.dtype for tensor in tensors},
+        },
+        outputs={
+            "parents": _INT64, "next_tokens": _INT64,
+            **{f"next_{tensor.name}": tensor.dtype for tensor in tensors if tensor.name in state},
+        },
+    )  # fmt: skip
+    yield FusedOp(
+        name="GpuFollowAncestry",
+        summary="adds the slot of this step to each beam's ancestry, and returns that of the next "
+        "beams",
+        rule="gpu_follow_ancestry",
+        inputs={"ancestry": _FLOAT, "positions": _INT64, "parents": _INT64},
+        outputs=_floats("next_ancestry"),
+    )
+
+
 #: Every fused operator by name.
 OPERATORS: dict[str, FusedOp] = {
     op.name: op
@@ -435,29 +605,40 @@ OPERATORS: dict[str, FusedOp] = {
         _norm_and_embedding,
         _source,
         _search,
+        _gpu,
     )
     for op in family()
 }
 
 
-def function(name: str, opset: int) -> ir.Function:
+def function(name: str, opset: int, overload: str = "") -> ir.Function:
     """Build the function of an operator that has a body file.
 
     Args:
         name: One of `OPERATORS`.
         opset: Version of ONNX's operators in the graph that uses the function, at least 21.
+        overload: Number of outputs of a variadic operator; by default, the declared number.
     """
     op = OPERATORS[name]
     assert op.body is not None, f"the body of {name} is traced"
     lines = "\n".join(_body_lines(op.body, frozenset(op.tags)))
+    outputs = [*op.outputs]
+    if op.variadic:
+        count = int(overload or len(outputs))
+        last = outputs.pop()
+        repeated = [f"{last}_{index}" for index in range(count - len(outputs))]
+        lines = lines.replace(f"{last}...", ", ".join(repeated))
+        outputs += repeated
     opsets = {"": opset, "com.microsoft": 1, DOMAIN: VERSION}
     imports = ", ".join(f'"{d}" : {v}' for d, v in opsets.items() if not d or f"{d}." in lines)
     attributes = f"<{', '.join(op.attributes)}>" if op.attributes else ""
     text = (
         f'<domain: "{DOMAIN}", opset_import: [{imports}]> {name} '
-        f"{attributes} ({', '.join(op.inputs)}) => ({', '.join(op.outputs)}) {{\n{lines}\n}}"
+        f"{attributes} ({', '.join(op.inputs)}) => ({', '.join(outputs)}) {{\n{lines}\n}}"
     )
-    return ir.serde.deserialize_function(onnx.parser.parse_function(text))
+    parsed = onnx.parser.parse_function(text)
+    parsed.overload = overload
+    return ir.serde.deserialize_function(parsed)
 
 
 _TAGGED = re.compile(r"\[([^]]*)\] (.*)")

@@ -8,6 +8,7 @@ residual sum and LayerNorm.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeAlias
 
 import onnx_ir as ir
 from onnx_ir.passes import common
@@ -49,74 +50,8 @@ from translate_trt.export.passes.base import Outcome, Pass, operand
 from translate_trt.export.passes.expectations import Expected, ModelShape
 from translate_trt.export.roles import RESIDUAL, has_role
 
-
-def _norms(model: ModelShape) -> int:
-    """Count the norms after an embedding: its own, and the first of pre-norm layers."""
-    return model.embedding_norm + (not model.post_norm)
-
-
-class FuseOps(Pass):
-    """Fuse operators for the compiled kernels of CPUs.
-
-    Passes that optimize run before, because an optimizer may inline functions.
-    """
-
-    name = "fuse-ops"
-    summary = "matmuls, attention, candidates and the beam search become fused operators"
-
-    expected = Expected(
-        # The matmuls and the attention of a layer; one matmul of all cross-attentions, and the
-        # keys and values that are split from it; the embedding and the norms after it.
-        encoder=lambda model: (
-            (4 + model.equal_heads) * model.encoder_layers
-            + 1
-            + 2 * model.cross_layers
-            + 1
-            + _norms(model)
-        ),
-        source=lambda _: 1,  # the bias
-        # The matmuls and both attentions of a layer, or with an SSRU one attention, the unit, the
-        # order of its state and the sum after the unit; the embedding and the norms after it; the
-        # mean attention; and, unless a shortlist is traced as a fused op, the vocabulary
-        # projection.
-        step=lambda model: (
-            (6 + 2 * model.equal_heads) * model.self_attentions
-            + (8 + model.equal_heads) * model.ssrus
-            + 1
-            + _norms(model)
-            + (model.attention and model.equal_heads)
-            + (not model.shortlist)
-        ),
-        # Two of the search; two of the ancestry; and, without a shortlist, the candidates.
-        search=lambda model: 2 + 2 * (model.self_attentions > 0) + (not model.shortlist),
-    )
-
-    def run(self, model: ir.Model) -> Outcome:
-        """Rewrite the model in place; each fused operator is a match."""
-        fused, unavoidable, refused = 0, 0, []
-        for operator, rule in RULES:
-            for node in [node for node in model.graph if node.op_type == operator]:
-                found = rule(node)
-                if isinstance(found, FusedNode):
-                    check_declared(found, rule.__name__)
-                    found.insert(model)
-                    fused += 1
-                elif found:
-                    refused.append(f"{node.outputs[0].name}: {found}")
-                    unavoidable += isinstance(found, Unavoidable)
-            # Nodes inside a fused operator are dead; the next rule must not match them.
-            common.RemoveUnusedNodesPass()(model)
-        add_functions(model)
-        return Outcome(fused, tuple(refused), unavoidable)
-
-    def near_misses(self, model: ir.Model) -> list[str]:
-        """List the operators that a rule looks at and that are still in the graph."""
-        operators = {operator for operator, _ in RULES}
-        return [
-            f"{node.op_type} {node.outputs[0].name} is left"
-            for node in model.graph
-            if node.op_type in operators
-        ]
+#: Operators with the rules that match there, in order.
+Rules: TypeAlias = tuple[tuple[str, Callable[[ir.Node], FusedNode | str | None]], ...]
 
 
 def norm(node: ir.Node) -> FusedNode | str | None:
@@ -143,7 +78,7 @@ CANDIDATES = tuple(
 #: Operators with the rules that match there, in the order in which they run. Matmuls come before
 #: LayerNorm, because a sum and its LayerNorm belong to the matmul before them. TopLogits comes
 #: first of all candidates and then includes the vocabulary projection.
-RULES: tuple[tuple[str, Callable[[ir.Node], FusedNode | str | None]], ...] = (
+RULES: Rules = (
     ("MatMulInteger", integer_linear),
     ("MatMulIntegerToFloat", integer_linear),
     ("TopK", top_logits),
@@ -164,3 +99,73 @@ RULES: tuple[tuple[str, Callable[[ir.Node], FusedNode | str | None]], ...] = (
     ("Sigmoid", recurrent_unit),
     ("GatherElements", follow_parents),
 )
+
+
+def norms_after_embedding(model: ModelShape) -> int:
+    """Count the norms after an embedding: its own, and the first of pre-norm layers."""
+    return model.embedding_norm + (not model.post_norm)
+
+
+class FuseOps(Pass):
+    """Fuse operators for the compiled kernels of CPUs.
+
+    Passes that optimize run before, because an optimizer may inline functions.
+    """
+
+    name = "fuse-ops"
+    summary = "matmuls, attention, candidates and the beam search become fused operators"
+    rules = RULES
+
+    expected = Expected(
+        # The matmuls and the attention of a layer; one matmul of all cross-attentions, and the
+        # keys and values that are split from it; the embedding and the norms after it.
+        encoder=lambda model: (
+            (4 + model.equal_heads) * model.encoder_layers
+            + 1
+            + 2 * model.cross_layers
+            + 1
+            + norms_after_embedding(model)
+        ),
+        source=lambda _: 1,  # the bias
+        # The matmuls and both attentions of a layer, or with an SSRU one attention, the unit, the
+        # order of its state and the sum after the unit; the embedding and the norms after it; the
+        # mean attention; and, unless a shortlist is traced as a fused op, the vocabulary
+        # projection.
+        step=lambda model: (
+            (6 + 2 * model.equal_heads) * model.self_attentions
+            + (8 + model.equal_heads) * model.ssrus
+            + 1
+            + norms_after_embedding(model)
+            + (model.attention and model.equal_heads)
+            + (not model.shortlist)
+        ),
+        # Two of the search; two of the ancestry; and, without a shortlist, the candidates.
+        search=lambda model: 2 + 2 * (model.self_attentions > 0) + (not model.shortlist),
+    )
+
+    def run(self, model: ir.Model) -> Outcome:
+        """Rewrite the model in place; each fused operator is a match."""
+        fused, unavoidable, refused = 0, 0, []
+        for operator, rule in self.rules:
+            for node in [node for node in model.graph if node.op_type == operator]:
+                found = rule(node)
+                if isinstance(found, FusedNode):
+                    check_declared(found, rule.__name__)
+                    found.insert(model)
+                    fused += 1
+                elif found:
+                    refused.append(f"{node.outputs[0].name}: {found}")
+                    unavoidable += isinstance(found, Unavoidable)
+            # Nodes inside a fused operator are dead; the next rule must not match them.
+            common.RemoveUnusedNodesPass()(model)
+        add_functions(model)
+        return Outcome(fused, tuple(refused), unavoidable)
+
+    def near_misses(self, model: ir.Model) -> list[str]:
+        """List the operators that a rule looks at and that are still in the graph."""
+        operators = {operator for operator, _ in self.rules}
+        return [
+            f"{node.op_type} {node.outputs[0].name} is left"
+            for node in model.graph
+            if node.op_type in operators
+        ]

@@ -18,7 +18,7 @@ def embed(node: ir.Node) -> FusedNode | str | None:
         if tables is None or {use.node.op_type for use in summand.uses()} != {"Add"}:
             continue
         *tables, tokens = tables
-        of_sentence, of_source = _sentence_position(summand), _source_positions(summand, tokens)
+        of_sentence, of_source = sentence_position(summand), source_positions(summand, tokens)
         if of_sentence is not None:
             name, (position_table, *positions) = "Embed", of_sentence
         elif of_source is not None:
@@ -31,15 +31,15 @@ def embed(node: ir.Node) -> FusedNode | str | None:
     return None
 
 
-def _sentence_position(value: ir.Value) -> tuple[ir.Value, ir.Value] | None:
+def sentence_position(value: ir.Value) -> tuple[ir.Value, ir.Value] | None:
     """Match a position of each sentence, for all its beams: the table and the positions."""
     row = producer(value, "Unsqueeze")
     if row is None or numbers(row.inputs[1]) != [1]:
         return None
-    return _lookup(row.inputs[0])
+    return lookup(row.inputs[0])
 
 
-def _source_positions(value: ir.Value, tokens: ir.Value) -> ir.Value | None:
+def source_positions(value: ir.Value, tokens: ir.Value) -> ir.Value | None:
     """Match the first rows of a table, one for each of the tokens [N, S]: the table."""
     rows = producer(value, "Slice")
     if rows is None or len(rows.inputs) != 5:
@@ -102,20 +102,20 @@ def _unscaled(value: ir.Value) -> tuple[ir.Value, float]:
 
 def _rows(value: ir.Value) -> list[ir.Value] | None:
     """Match rows of a table at tokens: the table, in 8 bits its scales, and the tokens."""
-    plain = _lookup(value)
+    plain = lookup(value)
     if plain is not None:
         return list(plain)
     scaled = producer(value, "Mul")
     cast = producer(scaled.inputs[0], "Cast") if scaled is not None else None
     if scaled is None or cast is None:
         return None
-    integers, scale = _lookup(cast.inputs[0]), _lookup(scaled.inputs[1])
+    integers, scale = lookup(cast.inputs[0]), lookup(scaled.inputs[1])
     if integers is None or scale is None or integers[1] is not scale[1]:
         return None
     return [integers[0], scale[0], integers[1]]
 
 
-def _lookup(value: ir.Value | None) -> tuple[ir.Value, ir.Value] | None:
+def lookup(value: ir.Value | None) -> tuple[ir.Value, ir.Value] | None:
     """Match rows of a constant matrix at indices: the matrix and the indices."""
     gather = producer(value, "Gather")
     if gather is None or gather.attributes.get_int("axis", 0) != 0:

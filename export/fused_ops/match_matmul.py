@@ -172,9 +172,9 @@ def _epilogue(result: ir.Value) -> _Epilogue:
             activation.attributes.get_string("approximate", "none") == "none"
         ):
             return _Epilogue(name, (activation.outputs[0],))
-    swish = _swish(result)
-    if swish is not None:
-        return _Epilogue("Swish", (swish,))
+    activated = swish(result)
+    if activated is not None:
+        return _Epilogue("Swish", (activated,))
     addition = reader(result, "Add")
     if addition is None or not same_axes(other(addition, result), result):
         return _Epilogue("", (result,))
@@ -190,7 +190,7 @@ def _epilogue(result: ir.Value) -> _Epilogue:
     return _Epilogue("AddNorm", (normalized,), inputs, attributes)
 
 
-def _swish(result: ir.Value) -> ir.Value | None:
+def swish(result: ir.Value) -> ir.Value | None:
     """Match x * sigmoid(x), if nothing else reads x or sigmoid(x)."""
     readers = {use.node.op_type: use.node for use in result.uses()}
     if len(result.uses()) != 2 or set(readers) != {"Sigmoid", "Mul"} or result.is_graph_output():

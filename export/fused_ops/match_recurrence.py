@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import onnx_ir as ir
 
 from translate_trt.export.fused_ops.matching import (
@@ -13,8 +15,15 @@ from translate_trt.export.fused_ops.matching import (
 from translate_trt.export.passes.base import axes, constant, operand, scalar
 
 
-def recurrent_unit(node: ir.Node) -> FusedNode | str | None:
-    """Match c = f * state + (1 - f) * x and ReLU(c), with the logits of f beside x in one value."""
+def recurrent_unit(
+    node: ir.Node, uncast: Callable[[ir.Value], ir.Value] = lambda value: value
+) -> FusedNode | str | None:
+    """Match c = f * state + (1 - f) * x and ReLU(c), with the logits of f beside x in one value.
+
+    Args:
+        node: The Sigmoid.
+        uncast: Finds the value before a cast that the operator includes.
+    """
     forget = node.outputs[0]
     readers = {use.node.op_type: use.node for use in forget.uses()}
     if len(forget.uses()) != 2 or set(readers) != {"Mul", "Sub"} or forget.is_graph_output():
@@ -30,7 +39,7 @@ def recurrent_unit(node: ir.Node) -> FusedNode | str | None:
     if len(outputs) != 1:
         return None
     state, logits, x = other(kept, forget), operand(node, 0), other(new, rest.outputs[0])
-    gates = _halves(logits, x)
+    gates = _halves(uncast(logits), uncast(x))
     if gates is None:
         return "the logits of the forget gate and the input are not the halves of one value"
     # Symbolic axes inside the graph have names of their own, but a graph's state has its shape.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from translate_trt.export.fused_ops.declarations import OPERATORS
+from translate_trt.export.fused_ops.declarations import OPERATORS, FusedOp
 from translate_trt.export.fused_ops.matching import FusedNode
 from translate_trt.export.fused_ops.subgraph import Subgraph
 from translate_trt.export.passes.base import constant, operand
@@ -16,14 +16,13 @@ from translate_trt.runtime.bundle.contract import NEXT
 
 # The last input is a constant, the others are inputs of the graph.
 _COLUMNS = OPERATORS["ForcedColumns"]
-_SELECT = OPERATORS["SelectBeams"]
 # The first four inputs are candidates and a constant, the others inputs of the graph.
 _FROM_CANDIDATES = 4
 
 
 def forced_columns(node: ir.Node) -> FusedNode | str | None:
     """Match what candidates are requested for: columns to look up, and a count."""
-    inputs = _values(node, "inputs", *[*_COLUMNS.inputs][:-1])
+    inputs = graph_values(node, "inputs", *[*_COLUMNS.inputs][:-1])
     columns, count = node.inputs[-2:]
     if inputs is None or columns is None or count is None or _is_fused(columns):
         return None
@@ -45,8 +44,13 @@ def _choices(count: ir.Value) -> ir.Value | None:
 
 def select_beams(node: ir.Node) -> FusedNode | str | None:
     """Match the selection: from candidates to the next beams and the pool."""
-    request = _values(node, "inputs", *[*_SELECT.inputs][_FROM_CANDIDATES:])
-    outputs = _values(node, "outputs", *_SELECT.outputs)
+    return select(node, OPERATORS["SelectBeams"])
+
+
+def select(node: ir.Node, op: FusedOp) -> FusedNode | str | None:
+    """Match the selection that an operator declares, from the candidates that a node returns."""
+    request = graph_values(node, "inputs", *[*op.inputs][_FROM_CANDIDATES:])
+    outputs = graph_values(node, "outputs", *op.outputs)
     if request is None or outputs is None or _is_fused(outputs["parents"]):
         return None
     values, indices, at_columns = node.outputs
@@ -56,7 +60,7 @@ def select_beams(node: ir.Node) -> FusedNode | str | None:
     choices, end_token = end
     candidates = {"log_probabilities": values, "choices": choices, "looked_up": at_columns}
     inputs = {**candidates, "end_token": end_token, **request}
-    return Subgraph("SelectBeams", inputs, tuple(outputs.values())).fuse()
+    return Subgraph(op.name, inputs, tuple(outputs.values())).fuse()
 
 
 def _end_token(indices: ir.Value) -> tuple[ir.Value, ir.Value] | None:
@@ -74,7 +78,7 @@ def _end_token(indices: ir.Value) -> tuple[ir.Value, ir.Value] | None:
 
 def extend_ancestry(node: ir.Node) -> FusedNode | str | None:
     """Match the ancestry with the slot of each beam's own token added."""
-    inputs = _values(node, "inputs", "ancestry", "slots")
+    inputs = graph_values(node, "inputs", "ancestry", "slots")
     extended = _extended(node)
     if inputs is None or extended is None or _is_fused(extended):
         return None
@@ -83,9 +87,9 @@ def extend_ancestry(node: ir.Node) -> FusedNode | str | None:
 
 def follow_ancestry(node: ir.Node) -> FusedNode | str | None:
     """Match the ancestry of the next beams, and free slots for their tokens."""
-    outputs = _values(node, "outputs", NEXT + "ancestry", NEXT + "slots", "full")
-    before = _values(node, "inputs", "ancestry")
-    parents, extended = _values(node, "outputs", "parents"), _extended(node)
+    outputs = graph_values(node, "outputs", NEXT + "ancestry", NEXT + "slots", "full")
+    before = graph_values(node, "inputs", "ancestry")
+    parents, extended = graph_values(node, "outputs", "parents"), _extended(node)
     if outputs is None or before is None or parents is None or extended is None:
         return None
     extended.shape = before["ancestry"].shape  # with the axis names of the graph's inputs
@@ -95,14 +99,14 @@ def follow_ancestry(node: ir.Node) -> FusedNode | str | None:
 
 def _extended(gather: ir.Node) -> ir.Value | None:
     """Find the value that the next ancestry is gathered from, if this node gathers it."""
-    following = _values(gather, "outputs", NEXT + "ancestry")
+    following = graph_values(gather, "outputs", NEXT + "ancestry")
     if following is None or gather.outputs[0] is not following[NEXT + "ancestry"]:
         return None
     return operand(gather, 0)
 
 
-def _values(node: ir.Node, kind: str, *names: str) -> dict[str, ir.Value] | None:
-    """Find inputs or outputs of the node's graph by name; None if one of them is missing."""
+def graph_values(node: ir.Node, kind: str, *names: str) -> dict[str, ir.Value] | None:
+    """Find "inputs" or "outputs" of the node's graph by name; None if one of them is missing."""
     graph = node.graph
     assert isinstance(graph, ir.Graph)
     values = {str(value.name): value for value in getattr(graph, kind)}

@@ -54,8 +54,16 @@ class FusedNode:
             add_constant(graph, value.name, value.array) if isinstance(value, Constant) else value
             for value in self.inputs
         ]
+        count = len(self.outputs)
+        is_variadic = self.body is None and OPERATORS[self.name].variadic
+        overload = str(count) if is_variadic else ""
         node = ir.node(
-            self.name, inputs, self.attributes, domain=DOMAIN, num_outputs=len(self.outputs)
+            self.name,
+            inputs,
+            self.attributes,
+            domain=DOMAIN,
+            overload=overload,
+            num_outputs=count,
         )
         for new, old in zip(node.outputs, self.outputs, strict=True):
             substitute(new, old)
@@ -80,7 +88,7 @@ def check_declared(node: FusedNode, rule: str) -> None:
         raise ValueError(f"{op.name}: declared for the rule {op.rule}, emitted by {rule}.")
     for what, expected, found in (
         ("inputs", len(op.inputs), len(node.inputs)),
-        ("outputs", len(op.outputs), len(node.outputs)),
+        ("outputs", len(node.outputs) if op.variadic else len(op.outputs), len(node.outputs)),
     ):
         if expected != found:
             raise ValueError(f"{op.name}: declared with {expected} {what}, emitted with {found}.")
@@ -97,19 +105,20 @@ def add_functions(model: ir.Model) -> None:
     wanted = _fused_operators(model.graph)
     if wanted:
         model.opset_imports.setdefault(DOMAIN, VERSION)
-    wanted -= {name for _, name, _ in model.functions}
+    wanted -= {(name, overload) for _, name, overload in model.functions}
     while wanted:
-        name = min(wanted)  # sets have another order in every process
-        wanted.remove(name)
-        added = function(name, model.opset_imports[""])
+        name, overload = min(wanted)  # sets have another order in every process
+        wanted.remove((name, overload))
+        added = function(name, model.opset_imports[""], overload)
         model.functions[added.identifier()] = added
         for domain, version in added.opset_imports.items():
             model.opset_imports.setdefault(domain, version)
         wanted |= _fused_operators(added)
 
 
-def _fused_operators(nodes: Iterable[ir.Node]) -> set[str]:
-    return {node.op_type for node in nodes if node.domain == DOMAIN}
+def _fused_operators(nodes: Iterable[ir.Node]) -> set[tuple[str, str]]:
+    """Names and overloads of the fused operators among nodes."""
+    return {(node.op_type, node.overload) for node in nodes if node.domain == DOMAIN}
 
 
 # ---- queries ----

@@ -31,6 +31,7 @@ class ModelShape:
         attention: Whether the step returns cross-attention weights.
         shortlist: Whether the encoder makes a shortlist and the step chooses from it.
         static_caches: Whether the beams and the KV caches have a fixed size.
+        marks: Whether the step has the inputs of rules 13 to 15.
     """
 
     encoder_layers: int
@@ -46,6 +47,7 @@ class ModelShape:
     attention: bool
     shortlist: bool
     static_caches: bool
+    marks: bool
 
     @classmethod
     def of(cls, config: ModelConfig, contract: Contract) -> ModelShape:
@@ -64,6 +66,7 @@ class ModelShape:
             attention=contract.attention,
             shortlist=contract.shortlist is not None,
             static_caches=contract.beams is not None,
+            marks=contract.marks,
         )
 
 

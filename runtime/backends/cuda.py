@@ -10,12 +10,15 @@ import gc
 import threading
 import weakref
 from collections.abc import Callable, Hashable
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeVar
 
 from translate_trt.runtime.backends.packages import extra, install_command
 from translate_trt.runtime.errors import BackendError
+
+Result = TypeVar("Result")
 
 
 def load_cuda(package: str) -> Cuda:
@@ -85,10 +88,31 @@ class Cuda:
             )
         return f"{name} failed: {reason}."
 
+    def on_gpu(self, index: int, work: Callable[[], Result]) -> Result:
+        """Return what work returns that runs in a thread of its own, with a GPU as its current one.
+
+        Setting and restoring the GPU of the caller's thread would create a CUDA context, of some
+        hundred megabytes, on a GPU that the program may never have used.
+
+        Raises:
+            BackendError: There is no such GPU.
+        """
+        future: Future[Result] = Future()
+
+        def run() -> None:
+            try:
+                self.call("cudaSetDevice", index)
+                future.set_result(work())
+            except BaseException as error:
+                future.set_exception(error)
+
+        # A thread pool would deadlock if the garbage collector ran this inside another pool.
+        threading.Thread(target=run).start()
+        return future.result()
+
     def memory(self, index: int) -> tuple[int, int]:
-        """Return the free and the total memory of a GPU, which becomes the thread's current GPU."""
-        self.call("cudaSetDevice", index)
-        free, total = self.call("cudaMemGetInfo")
+        """Return the free and the total memory of a GPU."""
+        free, total = self.on_gpu(index, lambda: self.call("cudaMemGetInfo"))
         return int(free), int(total)
 
     def kind(self, name: str) -> Any:
@@ -133,6 +157,7 @@ class _Owned:
     """Resources of a queue, in the order in which they are freed."""
 
     cuda: Cuda
+    gpu: int
     graphs: list[Any] = field(default_factory=list)
     contexts: dict[Hashable, Any] = field(default_factory=dict)
     events: list[Any] = field(default_factory=list)
@@ -142,6 +167,12 @@ class _Owned:
 
     def free(self) -> None:
         """Free all resources, ignoring errors: each was reported before, or the process ends."""
+        try:
+            self.cuda.on_gpu(self.gpu, self._free)
+        except (BackendError, RuntimeError):  # no GPU, or no thread can be started
+            self._free()
+
+    def _free(self) -> None:
         runtime = self.cuda.runtime
         for stream in self.streams:
             runtime.cudaStreamSynchronize(stream)
@@ -181,7 +212,7 @@ class CudaQueue:
 
     def __init__(self, cuda: Cuda, index: int) -> None:
         self._cuda, self._index = cuda, index
-        self._owned = _Owned(cuda)
+        self._owned = _Owned(cuda, index)
         self._spare: list[Any] = []
         weakref.finalize(self, self._owned.free).atexit = False
         self.activate()

@@ -112,7 +112,8 @@ class Engines:
         cuda_graphs: Capture rounds of steps as CUDA graphs and replay them.
         closed: Called when a device has been closed, to store what later processes can reuse.
         memory: Returns the free and the total memory of the devices in bytes; None if unknown.
-        scratch_bytes: Memory that `make_device` allocates, such as scratch memory of the engines.
+        scratch_bytes: Memory that a device needs beside its state: scratch memory of the engines,
+            or a bound of the activations.
     """
 
     make_device: Callable[[], Device]

@@ -5,8 +5,8 @@ libtranslate_trt runs the search on this device (`DeviceBatch`); tests emulate t
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -49,10 +49,10 @@ def load(
     package = records["step"].package
     check_driver(package)
     cuda, index = load_cuda(package), settings.gpu or 0
-    cuda.call("cudaSetDevice", index)  # engines load onto the current GPU of the thread
     engines = {
         role: Engine(
-            _load(files, role, records[role], settings),
+            # Engines load onto the current GPU of the thread.
+            cuda.on_gpu(index, partial(_load, files, role, records[role], settings)),
             records[role],
             *specs,
             _runtime_cache(files[role], records[role], index),
@@ -60,8 +60,8 @@ def load(
         for role, specs in contract.graphs.items()
     }
     engines["step"].check_aliases([spec.name for spec in contract.caches])
-    make_device = functools.partial(TensorRTDevice, cuda, index, engines)
-    store = functools.partial(_store_kernels, tuple(engines.values()))
+    make_device = partial(TensorRTDevice, cuda, index, engines)
+    store = partial(_store_kernels, tuple(engines.values()))
     return Engines(
         make_device,
         records["encoder"].profiles,
@@ -69,7 +69,7 @@ def load(
         settings.poll_every,
         settings.cuda_graphs,
         store,
-        memory=functools.partial(cuda.memory, index),
+        memory=partial(cuda.memory, index),
         scratch_bytes=_scratch_bytes(engines),
     )
 

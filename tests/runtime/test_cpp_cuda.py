@@ -78,6 +78,36 @@ def test_it_runs_on_a_gpu_or_says_that_there_is_none(library: Library, program: 
 
 
 @pytest.mark.usefixtures("linked")
+def test_the_tensorrt_part_is_compiled_where_its_headers_are(library: Library) -> None:
+    if "TENSORRT_ROOT" not in os.environ:
+        pytest.skip("TENSORRT_ROOT, whose include/ has TensorRT's headers, is not set")
+    compiled = library.folder / "tests/CMakeFiles/translate_trt_tensorrt_check.dir"
+    assert list(compiled.rglob("tensorrt_*.o"))
+
+
+@pytest.mark.usefixtures("linked")
+def test_an_older_tensorrt_is_refused(library: Library, tmp_path: Path) -> None:
+    """`IExecutionContext::setDeviceMemoryV2` is new in 10.1."""
+    for folder in ("include", "lib"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "lib/libnvinfer.so").touch()
+    command = [
+        "cmake", "-S", ROOT / "runtime/cpp", "-B", tmp_path / "build",
+        "-DSENTENCEPIECE_LIBRARY=any", "-DTRANSLATE_TRT_BUILD_KERNELS=OFF",
+        "-DTRANSLATE_TRT_ONNXRUNTIME=OFF",
+        "-DTRANSLATE_TRT_TENSORRT=ON", f"-DTENSORRT_ROOT={tmp_path}",
+        f"-DTRANSLATE_TRT_ARCHIVES={library.folder / 'archives'}",
+    ]  # fmt: skip
+    for minor, fits in ((0, False), (1, True)):
+        (tmp_path / "include/NvInfer.h").write_text(
+            f"#define NV_TENSORRT_MAJOR 10\n#define NV_TENSORRT_MINOR {minor}\n"
+        )
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert (done.returncode == 0) == fits, done.stderr
+        assert ("TensorRT 10.1 or later" in " ".join(done.stderr.split())) != fits
+
+
+@pytest.mark.usefixtures("linked")
 def test_programs_are_built_with_pkg_config(library: Library) -> None:
     code = """
     #include <translate_trt/cuda.h>

@@ -165,6 +165,27 @@ def test_steps_that_cannot_be_captured_run_all_the_same(
     assert loaded.device.counts["replay"] == 0
 
 
+def test_the_current_gpu_of_the_caller_stays(
+    loaded: Loaded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = tensorrt.load_engine
+
+    def load_on_current_gpu(*arguments: Any) -> Any:
+        loaded.runtime.gpus.add(loaded.runtime.gpu)
+        return load(*arguments)
+
+    monkeypatch.setattr(tensorrt, "load_engine", load_on_current_gpu)
+    engines = loaded.engines_of(Settings(device="cuda:1"))
+    assert engines.memory is not None
+    engines.memory()
+    assert (loaded.runtime.gpu, loaded.runtime.gpus) == (0, {1})
+    loaded.runtime.gpus.clear()
+    monkeypatch.setattr(translator_module, "load_engines", lambda *_: engines)
+    loaded.translate(random_sources(3))
+    assert "cudaStreamDestroy" in loaded.runtime.calls
+    assert (loaded.runtime.gpu, loaded.runtime.gpus) == (0, {1})
+
+
 def test_everything_is_given_back(loaded: Loaded) -> None:
     """Execution contexts after the graphs that use them and before their memory."""
     for engine in loaded.engines.values():

@@ -1,95 +1,135 @@
-"""scripts/gpu_check.sh where there is no GPU, and with programs that pretend there is one."""
+"""scripts/gpu_check.sh on the CPU, and with programs that pretend there is a GPU."""
 
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
+from support.models import save_model
 from support.paths import ROOT
 from support.scripts import run_script
 
+from translate_trt.runtime import kernels, native
 from translate_trt.runtime.backends.nvidia_driver import compute_capability
+from translate_trt.runtime.cli import main
+from translate_trt.train.checkpoint import Checkpoint
+from translate_trt.train.config import preset
 
 pytestmark = pytest.mark.slow
 
-# Modules in MISSING do not import. PRECISIONS and EXTRA are what packages.py says of the GPU.
+# DESCRIBED is what the script learns about the GPU. Modules in MISSING do not import.
 PYTHON = """#!/usr/bin/env bash
-call=$(echo "python $*" | tr '\\n' ' ')
+call=$(printf '%q ' "$@")
 echo "$call" >>"$CALLS"
 case "$call" in
-    *find_gpu*) echo "${GPU-Some GPU (8.9)}" ;;
-    *"-m translate_trt.runtime.backends.gpu_package"*) [ -n "${EXTRA-tensorrt-rtx}" ] && echo "${EXTRA-tensorrt-rtx}" ;;
-    *packages.precisions*) echo "${PRECISIONS-fp16 bf16 fp32}" ;;
-    *"-c import "* | *"torch.cuda"* | *CUDAExecutionProvider*)
-        for name in ${MISSING-tensorrt}; do
-            case "$call" in *"import $name "* | *", $name"*) exit 1 ;; esac
+    "- "*) cat >/dev/null; echo -e "$DESCRIBED" ;;
+    "-c "*)
+        for name in ${MISSING:-}; do
+            case "$*" in *"import $name"* | *", $name"*) exit 1 ;; esac
         done ;;
     *"${FAILING:-nothing}"*) echo "it is | broken" >&2; exit 1 ;;
-    *generate_corpus.py*) mkdir -p "$3"; touch "$3"/{train,valid,test}.{en,de} ;;
-    *"python - "*) cat >/dev/null ;;
+    *"${HANGING:-nothing}"*) exec sleep 60 ;;
+    *generate_corpus.py*) mkdir -p "$3"; yes "the cat runs" | head -n 4 | tee "$3"/{train,valid,test}.{en,de} >/dev/null ;;
+    *"data prepare"*) mkdir -p "$out/prepared" ;;
 esac
 """  # noqa: E501
-TRANSLATE = """#!/usr/bin/env bash
-call="translate-trt $*"
-echo "$call" >>"$CALLS"
-case "$call" in *"${FAILING:-nothing}"*) echo "it is | broken" >&2; exit "${STATUS:-1}" ;; esac
-case "$call" in *"${HANGING:-nothing}"*) exec sleep 60 ;; esac
-"""
 
 CMAKE = """#!/usr/bin/env bash
-echo "cmake $*" >>"$CALLS"
-case "$*" in *"${FAILING:-nothing}"*) echo "it is | broken" >&2; exit 1 ;; esac
 case "$*" in "--build "*/service)
     mkdir -p "$2"
     printf '#!/usr/bin/env bash\necho "service $*" >>"$CALLS"\n' >"$2/translate_service"
     chmod +x "$2/translate_service" ;;
-*translate_trt_cuda_check)
-    mkdir -p "$2/tests"
-    printf '#!/usr/bin/env bash\necho "cuda check" >>"$CALLS"\n' \\
-        >"$2/tests/translate_trt_cuda_check"
-    chmod +x "$2/tests/translate_trt_cuda_check" ;;
 esac
 """
 
+# CUDA's compiler without CUDA: the host's, and a fake of CUDA's runtime.
+NVCC = """#!/usr/bin/env bash
+tests=runtime/cpp/tests arguments=()
+while [ $# -gt 0 ]; do
+    case $1 in
+        -arch=* | *.cu) ;;
+        -D) shift ;;
+        -Xlinker) shift; arguments+=("-Wl,$1") ;;
+        *) arguments+=("$1") ;;
+    esac
+    shift
+done
+exec c++ -pthread -I $tests/fake_cuda -I $tests/fake_cuda/minimal "${arguments[@]}" \
+    $tests/fake_cuda/fake_cuda.cc
+"""
 
-def run(tmp_path: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    path = f"{tmp_path / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
-    given = {
-        "PATH": path, "CALLS": str(tmp_path / "calls"), "CUDAToolkit_ROOT": str(tmp_path / "bin"),
-        "ONNXRUNTIME_INCLUDE_DIR": str(tmp_path / "bin"),
-    }  # fmt: skip
-    return run_script("gpu_check.sh", tmp_path / "out", **given, **environment)
+PRETENDED_NVCC = """#!/usr/bin/env bash
+while [ "$1" != -o ]; do shift; done
+printf '#!/usr/bin/env bash\necho "cuda check" >>"$CALLS"\n' >"$2"
+chmod +x "$2"
+"""
+
+GPU = "Some GPU (8.9)\\ntensorrt-rtx fp16 fp32 bf16\\ntensorrt fp16 fp32 bf16"
+
+
+def program(path: Path, content: str) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(content)
+    path.chmod(0o755)
 
 
 @pytest.fixture
-def pretending(tmp_path: Path) -> Path:
-    (tmp_path / "bin").mkdir()
-    for name, content in (("python", PYTHON), ("translate-trt", TRANSLATE), ("cmake", CMAKE)):
-        (tmp_path / "bin" / name).write_text(content)
-        (tmp_path / "bin" / name).chmod(0o755)
-    for name in ("cuda_runtime_api.h", "onnxruntime_cxx_api.h"):
-        (tmp_path / "bin" / name).touch()
+def needs_libraries() -> None:
+    if native.library() is None or kernels.library() is None:
+        pytest.skip("libtranslate_trt and its kernels are not built")
+
+
+@pytest.fixture
+def pretending(needs_libraries: None, tmp_path: Path) -> Path:
+    """Folder of a prepared OUT and of programs that pretend."""
+    for name, content in (("python3", PYTHON), ("cmake", CMAKE), ("nvcc", PRETENDED_NVCC)):
+        program(tmp_path / "bin" / name, content)
+    (tmp_path / "bin/NvInfer.h").touch()
+    assert pretend("prepare", tmp_path).returncode == 0
     return tmp_path
 
 
-def rows(done: subprocess.CompletedProcess[str], gpu: str = "Some GPU (8.9)") -> dict[str, str]:
+def pretend(command: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    given = {
+        "PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "CALLS": str(folder / "calls"),
+        "NVCC": str(folder / "bin/nvcc"), "TENSORRT_ROOT": str(folder / "bin"),
+    }  # fmt: skip
+    return run_script(
+        "gpu_check.sh", command, folder / "out", **{**given, "DESCRIBED": GPU, **environment}
+    )
+
+
+def rows(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
     """By name of a check, its result."""
-    head, line, *cells = [row.removesuffix(" |").split(" | ") for row in done.stdout.splitlines()]
-    assert head == ["| check", "GPU", "result", "time"]
-    assert line == ["|---|---|---|---|"]
-    assert all(len(row) == 4 and row[1] == gpu for row in cells), done.stdout
-    return {row[0].removeprefix("| "): row[2] for row in cells}
+    _, head, line, *cells = [
+        row.removesuffix(" |").split(" | ") for row in done.stdout.splitlines()
+    ]
+    assert head[1:] == ["result", "time"]
+    assert line == ["|---|---|---|"]
+    assert all(len(row) == 3 for row in cells), done.stdout
+    return {row[0].removeprefix("| "): row[1] for row in cells}
 
 
-def test_without_a_gpu_it_says_so(tmp_path: Path) -> None:
+def test_a_wrong_call_and_a_folder_that_is_not_prepared(tmp_path: Path) -> None:
+    for command, said in (("everything", "prepare"), ("check", "prepare"), ("speed", "prepare")):
+        done = run_script("gpu_check.sh", command, tmp_path)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert said in done.stderr
+
+
+def test_without_a_gpu_it_says_so(needs_libraries: None, tmp_path: Path) -> None:
     if compute_capability() is not None:
         pytest.skip("there is a GPU")
-    done = run(tmp_path)
-    assert (done.returncode, done.stdout) == (3, "")
-    assert "GPU" in done.stderr
+    (tmp_path / "prepared").mkdir()
+    done = run_script("gpu_check.sh", "check", tmp_path, WHEELS="")
+    assert (done.returncode, done.stdout) == (3, ""), done.stderr
+    assert "no GPU" in done.stderr
     benchmark = subprocess.run(
         [sys.executable, ROOT / "benchmarks/gpu.py", "--out", tmp_path / "gpu.json"],
         capture_output=True, text=True, check=False,
@@ -99,58 +139,124 @@ def test_without_a_gpu_it_says_so(tmp_path: Path) -> None:
 
 
 def test_every_check_is_a_row_of_the_table(pretending: Path) -> None:
-    done = run(pretending)
+    done = pretend("check", pretending)
     assert done.returncode == 0, done.stdout + done.stderr
-    found = rows(done)
-    assert set(found.values()) == {"passed"}
-    assert (pretending / "out/table.md").read_text() == done.stdout
-    assert f"{len(found)} passed, 0 failed, 0 not run" in done.stderr
+    checks = rows(done)
+    assert set(checks.values()) == {"passed"}
+    for target in ("torch-fp16", "torch-bf16", "tensorrt-rtx-fp32", "tensorrt-fp16"):
+        assert f"{target}: the same as onnx-fp32" in checks
+    fast = pretend("speed", pretending)
+    assert fast.returncode == 0, fast.stdout + fast.stderr
+    assert set(rows(fast).values()) == {"passed"}
+    assert (pretending / "out/results/table.md").read_text() == done.stdout + fast.stdout
     calls = (pretending / "calls").read_text()
-    for precision in ("fp32", "fp16", "bf16"):
-        assert f"tensorrt-rtx-{precision}: loads, and parity" in found
-        assert f"--target tensorrt-rtx-{precision} --require-engines" in calls
-    assert "--strip-weights" in calls
-    assert "--target onnx-fp16 --scores --no-progress --device cuda" in calls
-    assert "topk_ties.py --package tensorrt_rtx" in calls
-    assert "benchmarks/gpu.py --package tensorrt_rtx" in calls
-    assert "benchmarks/training.py" in calls
-    assert "cuda check" in calls
-    documented = (ROOT / "docs/gpu.md").read_text(encoding="utf-8")
-    for name in found:
-        assert f"| {name} |" in documented, f"docs/gpu.md does not list {name!r}"
+    for said in (
+        "--strip-weights", "--target onnx-fp16 --scores", "topk_ties.py --package tensorrt_rtx",
+        "benchmarks/gpu.py --package tensorrt ", "benchmarks/gpu.py --package torch ",
+        "benchmarks/training.py", "cuda check", "service ",
+    ):  # fmt: skip
+        assert said in calls, said
 
 
 def test_what_is_not_installed_is_named_and_is_no_failure(pretending: Path) -> None:
-    done = run(pretending, MISSING="tensorrt tensorrt_rtx torch onnxruntime")
-    found = rows(done)
-    assert found["tensorrt-rtx-fp16: building engines"] == "not run: needs the extra [tensorrt-rtx]"
-    assert found["training a tiny model"] == "not run: needs PyTorch for CUDA"
-    assert found["training a tiny model on the CPU instead"] == "passed"
-    assert found["tensorrt-rtx-fp16: loads, and parity"] == (
-        'not run: needs "tensorrt-rtx-fp16: building engines"'
-    )
-    assert found["onnx-fp16 with --device cuda, the same as onnx-fp32"] == (
-        "not run: needs onnxruntime-gpu without onnxruntime"
-    )
-    assert done.returncode == 0
-    assert "0 failed" in done.stderr
+    done = pretend("check", pretending, MISSING="torch onnxruntime", DESCRIBED="Some GPU (8.9)")
+    assert done.returncode == 0, done.stdout + done.stderr
+    checks = rows(done)
+    assert checks["torch-fp16: the same as onnx-fp32"] == "not run: needs PyTorch for cuda"
+    assert checks["onnx-fp16 with --device cuda, the same as onnx-fp32"].startswith("not run: ")
+    assert checks["engines"].startswith("not run: needs the extra [tensorrt]")
+    assert checks["CUDA device functions in C++"] == "passed"
 
 
-def test_training_on_the_cpu_replaces_training_that_fails(pretending: Path) -> None:
-    done = run(pretending, FAILING="valid.de --device cuda")
-    found = rows(done)
-    assert found.pop("training a tiny model") == "FAILED (1): it is / broken"
-    assert set(found.values()) == {"passed"}
-    assert "--device cpu --steps" in (pretending / "calls").read_text()
+def test_a_check_that_fails_leaves_the_others_alone(pretending: Path) -> None:
+    done = pretend("check", pretending, FAILING="--strip-weights")
+    checks = rows(done)
+    for name in ("tensorrt-rtx", "tensorrt"):
+        assert checks.pop(f"{name}: engines without weights") == "FAILED (1): it is / broken"
+    assert set(checks.values()) == {"passed"}
     assert done.returncode == 1
+    assert "it is | broken" in (pretending / "out/results/check.log").read_text()
 
 
 @pytest.mark.nightly
-def test_a_check_that_hangs_is_stopped(pretending: Path) -> None:
+def test_checks_end_in_time(pretending: Path) -> None:
     # The check that hangs gets the rest of the time, and the checks after it are too late.
-    done = run(pretending, HANGING="--target tensorrt-rtx-fp16 --profiles", GPU_CHECK_SECONDS="40")
-    found = rows(done)
-    assert found["exporting ONNX graphs"] == "passed"
-    assert found["tensorrt-rtx-fp16: building engines"].startswith("FAILED: not finished after")
-    assert any(result.startswith("NOT RUN") for result in found.values())
+    done = pretend("check", pretending, HANGING="topk_ties", SECONDS_IN_ALL="40")
+    checks = rows(done)
+    assert checks["torch-fp16: the same as onnx-fp32"] == "passed"
+    hanging = checks["tensorrt-rtx: order of equal values in TopK"]
+    assert hanging.startswith("FAILED: not finished after")
+    assert checks["tensorrt-rtx: engines without weights"].startswith("NOT RUN")
     assert done.returncode == 1
+
+
+def test_command_lines_of_exports_and_translations(
+    pretending: Path,
+    checkpoint: Checkpoint,
+    tokenizer_model: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Run all of them on the CPU; torch targets stand for engines, which are made alike."""
+    assert pretend("check", pretending).returncode == 0
+    length = preset("tiny").train.max_length
+    save_model(checkpoint.load_model(), pretending / "out/run", tokenizer_model, length)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(pretending / "cache"))
+    done: list[list[str]] = []
+    for line in (pretending / "calls").read_text().splitlines():
+        module, *call = shlex.split(line)[1:] if line.startswith("-m translate_trt ") else [""]
+        if not call or call[0] not in ("export", "translate"):
+            continue
+        for package in ("tensorrt-rtx", "tensorrt"):
+            call = [part.replace(package, "torch") for part in call if part != "--strip-weights"]
+        call = ["cpu" if part == "cuda" else part for part in call]
+        if call not in done:
+            done.append(call)
+            result = CliRunner().invoke(main, call)
+            assert result.exit_code == 0, f"{module} {shlex.join(call)}\n{result.output}"
+            if call[0] == "translate":
+                assert len(result.stdout.splitlines()) == 4
+    assert [call[0] for call in done].count("export") == 5
+    assert any("--all-options" in call for call in done)
+
+
+@pytest.mark.nightly
+def test_a_rehearsal_of_all_commands(needs_libraries: None, tmp_path: Path) -> None:
+    """Every command line on the CPU, in a folder that is moved after `prepare`."""
+    program(tmp_path / "bin/nvcc", NVCC)
+    wheel = tmp_path / "index/gpu_check_missing-1.0-py3-none-any.whl"
+    wheel.parent.mkdir()
+    with zipfile.ZipFile(wheel, "w") as archive:
+        information = "gpu_check_missing-1.0.dist-info"
+        archive.writestr("gpu_check_missing.py", "")
+        archive.writestr(
+            f"{information}/METADATA",
+            "Metadata-Version: 2.1\nName: gpu-check-missing\nVersion: 1.0\n",
+        )
+        archive.writestr(
+            f"{information}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        archive.writestr(f"{information}/RECORD", "")
+
+    def run(command: str, out: str, **environment: str) -> dict[str, str]:
+        done = run_script(
+            "gpu_check.sh", command, tmp_path / out, DEVICE="cpu", NVCC=str(tmp_path / "bin/nvcc"),
+            WHEELS="gpu-check-missing", PIP_NO_INDEX="1", **environment,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout + done.stderr
+        return rows(done) if done.stdout.startswith("\n") else {}
+
+    run("prepare", "out", PIP_FIND_LINKS=str(wheel.parent))
+    (tmp_path / "out").rename(tmp_path / "copy")
+    results = run("check", "copy") | run("speed", "copy")
+    missing = {name for name, result in results.items() if result != "passed"}
+    assert missing <= {"engines", "onnx-fp16 with --device cpu, the same as onnx-fp32"}
+    assert (tmp_path / "copy/python/gpu_check_missing.py").exists()
+    written = {path.name for path in (tmp_path / "copy/results").iterdir()}
+    assert {
+        "table.md",
+        "check.log",
+        "speed.log",
+        "torch.json",
+        "torch-without.json",
+        "kernels.json",
+    } <= written

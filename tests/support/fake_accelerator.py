@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,6 +17,8 @@ class FakeAccelerator:
         current: the stream that work goes to, if one is set.
         failing: by name of a call, the message of its error.
         capturing: a graph is in capture.
+        recording: pools that captures allocate from.
+        uses: by pool, the number of captures and graphs that hold it.
     """
 
     def __init__(self, kind: str) -> None:
@@ -22,6 +26,9 @@ class FakeAccelerator:
         self.current: Any = None
         self.failing: dict[str, str] = {}
         self.capturing = False
+        self.recording: list[tuple[int, int]] = []
+        self.uses: Counter[tuple[int, int]] = Counter()
+        self._pools = itertools.count(1)
         graph = type("Graph", (_Graph,), {"module": self})
         setattr(self, {"cuda": "CUDAGraph", "xpu": "XPUGraph"}[kind], graph)
 
@@ -52,9 +59,26 @@ class FakeAccelerator:
         self.tell("Event", options)
         return _Event(self)
 
-    def graph_pool_handle(self) -> str:
+    def graph_pool_handle(self) -> tuple[int, int]:
         self.tell("graph_pool_handle")
-        return "pool"
+        return 0, next(self._pools)
+
+    def begin_allocate_to_pool(self, pool: tuple[int, int]) -> None:
+        if pool in self.uses and not self.uses[pool]:
+            raise RuntimeError(f"use_count > 0 INTERNAL ASSERT FAILED for {pool}")
+        self.uses[pool] += 1
+        if pool in self.recording:
+            raise RuntimeError(f"beginAllocateToPool: already recording to mempool_id {pool}")
+        self.recording.append(pool)
+
+    def end_allocate_to_pool(self, device: int, pool: tuple[int, int]) -> None:
+        if pool not in self.recording:
+            raise RuntimeError(f"endAllocatePool: not currently recording to mempool_id {pool}")
+        self.recording.remove(pool)
+
+    def release_pool(self, device: int, pool: tuple[int, int]) -> None:
+        self.uses[pool] -= 1
+        assert self.uses[pool] >= 0
 
     def current_blas_handle(self) -> int:
         assert not self.capturing
@@ -86,12 +110,23 @@ class _Event:
 
 
 class _Graph:
-    """Fake graph; a real one would neither run work in capture nor accept another stream."""
+    """Fake graph; a real one would neither run work in capture nor accept another stream.
+
+    Begins and ends allocations in the order of PyTorch's CUDAGraph.cpp: a capture that does not
+    begin, or that CUDA has invalidated, leaves its pool in recording.
+    """
 
     module: FakeAccelerator
+    ended = False
 
-    def capture_begin(self, **options: Any) -> None:
+    def __del__(self) -> None:
+        if self.ended:
+            self.module.release_pool(1, self.pool)
+
+    def capture_begin(self, pool: tuple[int, int], **options: Any) -> None:
         assert self.module.current is not None
+        self.module.begin_allocate_to_pool(pool)
+        self.pool = pool
         self.module.tell("capture_begin", options)
         self.module.capturing = True
 
@@ -99,6 +134,9 @@ class _Graph:
         assert self.module.current is not None
         self.module.capturing = False
         self.module.tell("capture_end")
+        self.module.end_allocate_to_pool(1, self.pool)
+        self.ended = True
+        self.module.tell("instantiate")
 
     def replay(self) -> None:
         assert self.module.current is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import threading
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -32,6 +33,8 @@ class FakeRuntime:
     Attributes:
         failing: by name of a call, the error that it gives.
         calls: names of the calls, in order.
+        gpu: the current GPU of the calling thread.
+        gpus: the GPUs that were current in calls which need one.
     """
 
     cudaError_t = Error  # noqa: N815
@@ -50,6 +53,12 @@ class FakeRuntime:
         self.device = device
         self.failing: dict[str, Error] = {}
         self.calls: list[str] = []
+        self.gpus: set[int] = set()
+        self._current: dict[int, int] = {}  # a thread of C++ keeps no thread-local data of Python
+
+    @property
+    def gpu(self) -> int:
+        return self._current.get(threading.get_native_id(), 0)
 
     def __getattr__(self, name: str) -> Callable[..., tuple[Any, ...]]:
         if not name.startswith("cuda"):
@@ -57,6 +66,8 @@ class FakeRuntime:
 
         def call(*arguments: Any) -> tuple[Any, ...]:
             self.calls.append(name)
+            if name not in ("cudaSetDevice", "cudaGetDeviceCount", "cudaGetLastError"):
+                self.gpus.add(self.gpu)
             if name in self.failing:
                 return self.failing[name], None
             values = getattr(self, "_" + name.removeprefix("cuda"))(*arguments)
@@ -76,6 +87,7 @@ class FakeRuntime:
         return 1
 
     def _SetDevice(self, index: int) -> None:  # noqa: N802
+        self._current[threading.get_native_id()] = index
         self.device.activate()
 
     def _StreamCreateWithFlags(self, flags: int) -> int:  # noqa: N802
@@ -84,6 +96,7 @@ class FakeRuntime:
 
     def cudaMemGetInfo(self) -> tuple[Any, int, int]:  # noqa: N802
         self.calls.append("cudaMemGetInfo")
+        self.gpus.add(self.gpu)
         return Error.cudaSuccess, max(self.device.capacity, 0), self.device.capacity
 
     def _Malloc(self, size: int) -> int:  # noqa: N802

@@ -94,13 +94,13 @@ def trained_once(shared: SharedFiles) -> Iterator[None]:
         yield
 
 
-def save_model(model: Transformer, path: Path, tokenizer: Path) -> Path:
+def save_model(model: Transformer, path: Path, tokenizer: Path, max_length: int = 48) -> Path:
     """Save a checkpoint of a model."""
     save_checkpoint(
         path,
         model.state_dict(),
         model.config,
-        TrainConfig(max_length=48),
+        TrainConfig(max_length=max_length),
         (tokenizer, tokenizer),
         DecodingDefaults("en", "de"),
     )

@@ -71,7 +71,7 @@ def test_an_unknown_preset_lists_the_known() -> None:
         preset("huge")
     assert list(PRESETS) == [
         "tiny", "small", "miniature", "base", "big", "student-tiny", "student-base-memory",
-        "parsing", "parsing-semi", "deep-shallow",
+        "parsing", "parsing-semi", "deep-shallow", "speedrun",
     ]  # fmt: skip
 
 

@@ -29,6 +29,13 @@ def test_a_peak_of_ones_own() -> None:
     assert learning_rate(800, 512, 200, peak=1e-4) == 5e-5
 
 
+def test_without_decay_the_rate_stays_at_its_maximum() -> None:
+    for peak in (0.0, 1e-3):
+        rates = [learning_rate(step, 512, 750, 0.5, peak, decays=False) for step in range(1, 3_000)]
+        usual = [learning_rate(step, 512, 750, 0.5, peak) for step in range(1, 751)]
+        assert rates == usual + [usual[-1]] * 2_249
+
+
 def test_the_cooldown_falls_linearly_over_the_last_steps() -> None:
     assert [cooldown(step, 10, 4) for step in (1, 6, 7, 8, 9, 10)] == [1, 1, 0.8, 0.6, 0.4, 0.2]
     assert {cooldown(step, 10, 0) for step in range(1, 11)} == {1}

@@ -20,6 +20,7 @@ from translate_trt.runtime.errors import InputError
 from translate_trt.train.config import END, PAD, START
 from translate_trt.train.data.alignments import TokenLinks
 from translate_trt.train.model import Transformer, source_padding_bias
+from translate_trt.train.packing import Packings, packing
 
 log = logging.getLogger("translate_trt")
 
@@ -80,6 +81,7 @@ class Batch:
         links: [links] aligned positions in the flattened attention weights [N, T, S]; None without
             alignments.
         link_shares: [links] probabilities of the links; those of a target position sum to 1.
+        packings: Layouts in which the model computes both sides without padding; None with padding.
     """
 
     source: Tensor
@@ -90,6 +92,7 @@ class Batch:
     target_index: Tensor
     links: Tensor | None = None
     link_shares: Tensor | None = None
+    packings: Packings | None = None
 
     def to(self, device: torch.device) -> Batch:
         """Copy the batch to a device."""
@@ -100,10 +103,12 @@ class Batch:
         return self._each(Tensor.pin_memory)
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> Batch:
-        changed: dict[str, Any] = {
-            name: None if tensor is None else change(tensor) for name, tensor in vars(self).items()
-        }
-        return Batch(**changed)
+        def changed(value: Any) -> Any:
+            if isinstance(value, tuple):  # packings
+                return type(value)(*map(changed, value))
+            return change(value) if isinstance(value, Tensor) else value
+
+        return Batch(**{name: changed(value) for name, value in vars(self).items()})
 
     @property
     def padded_tokens(self) -> int:
@@ -125,6 +130,7 @@ class ParallelData:
         vocabulary_sizes: Sizes of source and target vocabulary, where known, to check token ids.
         corpora: Number of pairs of each corpus, in order; empty if it is one.
         links: Aligned tokens, which batches then have; None for none.
+        packs: Whether batches have `packings` instead of a bias.
         name: Name of the data in messages.
     """
 
@@ -136,6 +142,7 @@ class ParallelData:
     vocabulary_sizes: tuple[int, int] | None = None
     corpora: tuple[int, ...] = ()
     links: TokenLinks | None = None
+    packs: bool = False
     name: str = "the training text"
 
     def __len__(self) -> int:
@@ -176,12 +183,17 @@ class ParallelData:
         if self.banned_tokens is not None:
             inside &= ~torch.isin(target, torch.from_numpy(self.banned_tokens))
         index = inside.flatten().nonzero()[:, 0]
-        bias = source_padding_bias(source, source_lengths)
+        bias = None if self.packs else source_padding_bias(source, source_lengths)
         links: tuple[Tensor | None, Tensor | None] = (None, None)
         if self.links is not None:
             links = self.links.of_batch(rows, target.shape[1], source.shape[1])
         targets = target.flatten()[index]
-        return Batch(source, source_lengths, bias, previous, targets, index, *links)
+        packings = None
+        if self.packs:
+            packings = Packings(
+                packing(source_lengths, source.shape[1]), packing(target_lengths, target.shape[1])
+            )
+        return Batch(source, source_lengths, bias, previous, targets, index, *links, packings)
 
     def _check_ids(self, source: Tensor, target: Tensor) -> None:
         """Raise an InputError for unknown ids, on which a GPU's embedding aborts the process."""

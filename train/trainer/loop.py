@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import importlib.util
 import logging
 import signal
 import time
@@ -28,7 +29,7 @@ from translate_trt.train.checkpoint import (
     step_of,
 )
 from translate_trt.train.config import guided_head
-from translate_trt.train.data.batches import Batch, FingerprintCheck
+from translate_trt.train.data.batches import Batch, FingerprintCheck, ParallelData
 from translate_trt.train.evaluation.scoring import bleu, chrf, tree_f1
 from translate_trt.train.evaluation.validation import (
     perplexity,
@@ -37,6 +38,7 @@ from translate_trt.train.evaluation.validation import (
     validation_loss,
 )
 from translate_trt.train.model import Transformer
+from translate_trt.train.packing import reason_for_padding
 from translate_trt.train.schedule import cooldown, learning_rate
 from translate_trt.train.selection import METRICS, Selection, is_better
 from translate_trt.train.shutdown import StopRequest
@@ -104,9 +106,11 @@ class Trainer:
         fuse = self.config.compile == "on" or (
             self.config.compile == "auto" and group.device.type == "cuda"
         )
+        self.packs = self._can_pack()
         objective = Objective(
             self.model, self.config.label_smoothing, self.dtype, fuse,
             self.config.cudnn_attention == "on", self.guided, self.config.guided_alignment,
+            self._can_fuse_norms(),
         )  # fmt: skip
         self.objective: nn.Module = objective
         if group.size > 1:
@@ -115,6 +119,33 @@ class Trainer:
             self.objective = DistributedDataParallel(
                 objective, broadcast_buffers=False, gradient_as_bucket_view=True
             )
+
+    def _can_pack(self) -> bool:
+        """Return whether batches have no padding; log why those of a GPU have."""
+        if self.config.packing == "off" or self.group.device.type != "cuda":
+            return False
+        reason = reason_for_padding(
+            self.job.settings.model, self.group.device, self.dtype, self.guided is not None
+        )
+        if reason:
+            log.info("batches have padding: %s", reason)
+        return not reason
+
+    def _can_fuse_norms(self) -> bool:
+        """Return whether a kernel computes the end of each block; log if Triton is missing."""
+        if self.config.fused_norm == "off" or self.group.device.type != "cuda":
+            return False
+        found = importlib.util.find_spec("triton") is not None
+        if not found:
+            log.info("LayerNorm is PyTorch's: Triton is not installed")
+        return found
+
+    @property
+    def training_data(self) -> ParallelData:
+        """Training pairs, with batches in the format of the model and its loss."""
+        data = self.job.data.train.for_model(self.model)
+        links = None if self.guided is None else data.links
+        return dataclasses.replace(data, links=links, packs=self.packs)
 
     # ---- one step ----
 
@@ -148,6 +179,7 @@ class Trainer:
             self.config.warmup_steps,
             self.config.learning_rate_scale,
             self.config.learning_rate,
+            self.config.learning_rate_decay != "none",
         ) * cooldown(self.step, self.config.steps, self.config.cooldown_steps)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
@@ -207,13 +239,13 @@ class Trainer:
         """
         start = (self.epoch, self.epoch_step)
         on_gpu = self.group.device.type == "cuda"
-        data = self.job.data.train.for_model(self.model)
-        pairs = data if self.guided is not None else dataclasses.replace(data, links=None)
-        loader = StepLoader(pairs, self.config, self.group.rank, self.group.size, start, pin=on_gpu)
+        loader = StepLoader(
+            self.training_data, self.config, self.group.rank, self.group.size, start, pin=on_gpu
+        )
         metrics = None
         if self.group.leads:
             metrics = Metrics(self.job.out, self.step, self.config.steps, self.finished)
-        check = FingerprintCheck(data) if self.group.leads else None
+        check = FingerprintCheck(self.job.data.train) if self.group.leads else None
         self.model.train()
         try:
             with StopRequest() as stop:

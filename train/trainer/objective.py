@@ -16,7 +16,7 @@ from translate_trt.train.loss import (
     choose_method,
     projected_cross_entropy,
 )
-from translate_trt.train.model import RecordedHead, Transformer
+from translate_trt.train.model import RecordedHead, Residual, Transformer
 from translate_trt.train.trainer.precision import autocast
 
 #: Bytes of gradients that DistributedDataParallel exchanges at once by default.
@@ -31,6 +31,15 @@ def compile_layers(model: Transformer) -> None:
     """
     for layer in (*model.encoder, *model.decoder):
         layer.compile(dynamic=True)
+
+
+def fuse_norms(model: Transformer) -> None:
+    """Let a Triton kernel compute the residual sum, dropout and LayerNorm of each block."""
+    from translate_trt.train.fused_norm import residual_norm
+
+    for module in model.modules():
+        if isinstance(module, Residual):
+            module.fused = residual_norm
 
 
 def exceeds_bucket(model: Transformer) -> bool:
@@ -85,6 +94,7 @@ class Objective(nn.Module):
         cudnn: Let torch choose cuDNN's attention on a GPU.
         guided: Head of cross-attention that learns the alignments of batches.
         guided_weight: Weight of that loss.
+        fused_norm: Compute the end of each post-norm block by a kernel of train/fused_norm.py.
     """
 
     def __init__(
@@ -96,6 +106,7 @@ class Objective(nn.Module):
         cudnn: bool = False,
         guided: AttentionHeads | None = None,
         guided_weight: float = 0.0,
+        fused_norm: bool = False,
     ) -> None:
         super().__init__()
         self.banned_tokens = model.banned_tokens
@@ -105,6 +116,8 @@ class Objective(nn.Module):
             model.projection_weight.device, dtype, model.config.vocabulary_size, fuse
         )
         self.exceeds_bucket = fuse and exceeds_bucket(model)
+        if fused_norm:
+            fuse_norms(model)
         if fuse:
             compile_layers(model)
 
@@ -122,8 +135,13 @@ class Objective(nn.Module):
                 cudnn_attention(weight.device, self.cudnn),
                 autocast(weight.device, self.dtype),
             ):
-                hidden = self.model(batch.source, batch.source_bias, batch.previous, recorded)
-            hidden = hidden.flatten(0, 1)[batch.target_index].to(self.dtype)
+                hidden = self.model(
+                    batch.source, batch.source_bias, batch.previous, recorded, batch.packings
+                )
+            rows = batch.target_index
+            if batch.packings is not None:
+                rows = torch.searchsorted(batch.packings.target.positions, rows)
+            hidden = hidden.flatten(0, 1)[rows].to(self.dtype)
             smoothed, likelihood = projected_cross_entropy(
                 hidden, weight, batch.targets, self.smoothing, self.method, bias,
                 self.banned_tokens,

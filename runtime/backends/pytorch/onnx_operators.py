@@ -245,6 +245,15 @@ def _along_axis(function: Call, default: int) -> Callable[[Attributes], Call]:
     return bind
 
 
+def _split(attributes: Attributes) -> Call:
+    axis, count = attributes.get("axis", 0), attributes.get("num_outputs", None)
+
+    def call(x: Tensor, sizes: tuple[int, ...] | None = None) -> Any:
+        return torch.chunk(x, count, axis) if sizes is None else torch.split(x, [*sizes], axis)
+
+    return call
+
+
 def _tensor_scatter(attributes: Attributes) -> Call:
     attributes.expect(axis=2, mode=b"linear")
 
@@ -258,6 +267,16 @@ def _tensor_scatter(attributes: Attributes) -> Call:
 def _top_k(attributes: Attributes) -> Call:
     attributes.expect(axis=-1, largest=1, sorted=1)
     return lambda x, k: top_k(x, k[0])
+
+
+def _linear(x: Tensor, weights: Tensor, bias: Tensor) -> Tensor:
+    """Matmul with a bias, which cuBLASLt adds before it stores: one launch."""
+    return torch.addmm(bias, x.flatten(0, -2), weights).view(*x.shape[:-1], -1)
+
+
+def _linear_relu(x: Tensor, weights: Tensor, bias: Tensor) -> Tensor:
+    """Compute ReLU of the same in one launch."""
+    return torch._addmm_activation(bias, x.flatten(0, -2), weights).view(*x.shape[:-1], -1)
 
 
 def _transpose(attributes: Attributes) -> Call:
@@ -307,7 +326,7 @@ def _plain(function: Call, host: tuple[int, ...] = ()) -> Operator:
     return Operator(lambda _: function, host)
 
 
-#: Operators of the standard domain by name.
+#: Operators of the standard domain, and fused operators that are calls of PyTorch, by name.
 OPERATORS: dict[str, Operator] = {
     "Add": _plain(torch.add),
     "And": _plain(torch.logical_and),
@@ -324,8 +343,11 @@ OPERATORS: dict[str, Operator] = {
     "Gather": Operator(_gather, scalars=(1,)),
     "GatherElements": Operator(_gather_elements),
     "Gelu": Operator(_gelu),
+    "GpuLinear": _plain(_linear),
+    "GpuLinearRelu": _plain(_linear_relu),
     "Greater": _plain(torch.gt),
     "GreaterOrEqual": _plain(torch.ge),
+    "Identity": _plain(lambda x: x),
     "LayerNormalization": Operator(_layer_normalization),
     "Less": _plain(torch.lt),
     "LessOrEqual": _plain(torch.le),
@@ -350,7 +372,7 @@ OPERATORS: dict[str, Operator] = {
     "Sigmoid": _plain(torch.sigmoid),
     "Slice": _plain(_slice, host=(1, 2, 3, 4)),
     "Softmax": Operator(_along_axis(torch.softmax, -1)),
-    "Split": Operator(_along_axis(torch.split, 0), host=(1,)),
+    "Split": Operator(_split, host=(1,)),
     "Squeeze": _plain(_squeeze, host=(1,)),
     "Sub": _plain(torch.sub),
     "TensorScatter": Operator(_tensor_scatter),

@@ -7,16 +7,18 @@ which a CUDA graph can capture.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import onnx
+import onnx.inliner
 import torch
 from onnx import numpy_helper
 from torch import Tensor
 
+from translate_trt.runtime.backends.pytorch.fused_operators import DOMAIN, FusedOperator, operators
 from translate_trt.runtime.backends.pytorch.onnx_operators import (
     DTYPES,
     OPERATORS,
@@ -36,6 +38,12 @@ from translate_trt.runtime.errors import BackendError, BundleError
 # Constants up to this many elements can be shapes, axes and sizes.
 _MOST_NUMBERS = 1024
 
+# Operators that launch nothing: views, and what is known on the host. A reshape of transposed
+# values copies them, but none of these is left beside fused operators.
+_VIEWS = {
+    "Expand", "Identity", "Reshape", "Shape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze",
+}  # fmt: skip
+
 _REMEDY = "Export the bundle again, or upgrade translate-trt."
 
 
@@ -49,6 +57,9 @@ class _Node:
     outputs: tuple[str, ...]
     host: tuple[int, ...] = ()
     scalars: tuple[int, ...] = ()
+    launches: int = 1
+    # Inputs that are updated in place, by the output; None: the call allocates all outputs.
+    in_place: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -69,9 +80,10 @@ class Program:
         inputs: Expected inputs.
         outputs: Expected outputs.
         device: Device of the weights.
+        kernels: Whether fused operators run their kernels; otherwise their bodies run.
 
     Attributes:
-        in_place: Names of the inputs that TensorScatter updates, by their outputs.
+        in_place: Names of the inputs that the graph updates, by their outputs.
 
     Raises:
         BundleError: The file is not an ONNX graph, has an unknown operator, or has other inputs or
@@ -84,8 +96,10 @@ class Program:
         inputs: Sequence[TensorSpec],
         outputs: Sequence[TensorSpec],
         device: torch.device,
+        kernels: bool = False,
     ) -> None:
-        graph = _read(path)
+        fused = operators() if kernels else {}
+        graph = _read(path, fused)
         self.device = device
         self.inputs, self.outputs = tuple(inputs), tuple(outputs)
         found = {
@@ -96,12 +110,11 @@ class Program:
         check_tensors(str(path), found, {spec.name: getattr(torch, spec.dtype) for spec in specs})
         self.weights: dict[str, Tensor] = {}
         self.numbers: dict[str, Tensor] = {}  # small weights, on the host
-        for tensor in graph.initializer:
-            value = _tensor(tensor)
-            self.weights[tensor.name] = value.to(device)
+        for name, value in _constants(graph):
+            self.weights[name] = value.to(device)
             if value.numel() <= _MOST_NUMBERS:
-                self.numbers[tensor.name] = value
-        self.nodes = _nodes(path, graph)
+                self.numbers[name] = value
+        self.nodes = _nodes(path, graph, fused)
         self.in_place = _in_place(path, self.nodes, {spec.name for spec in self.inputs})
         self.unused = _unused(self.nodes, {spec.name for spec in self.outputs})
         self._path = path
@@ -120,11 +133,15 @@ class Plan:
 
     Args:
         program: The program.
+
+    Attributes:
+        outputs: Names of the outputs, in order.
     """
 
     def __init__(self, program: Program) -> None:
         self._program = program
         self._names = [spec.name for spec in program.inputs]
+        self.outputs = [spec.name for spec in program.outputs]
         # Values known before a run: on the host if they are few, on the device once they are read.
         self._host = dict(program.numbers)
         self._device = dict(program.weights)
@@ -142,8 +159,20 @@ class Plan:
         plan = cls(program)
         return plan, plan._record(inputs)
 
-    def run(self, inputs: Mapping[str, Tensor]) -> list[Tensor]:
+    @property
+    def launches(self) -> int:
+        """Number of kernels that `run` launches, where every call that computes launches one."""
+        return sum(step.node.launches for step in self._steps)
+
+    def run(
+        self, inputs: Mapping[str, Tensor], targets: Mapping[str, Tensor | None] | None = None
+    ) -> list[Tensor]:
         """Enqueue the calls and return the outputs, in order.
+
+        Args:
+            inputs: Inputs of the graph by name.
+            targets: Tensors that fused operators write outputs of the graph to. Operators of
+                PyTorch return others.
 
         Raises:
             BackendError: A call fails; the message names its operator.
@@ -152,12 +181,12 @@ class Plan:
         for name in self._names:
             values[self._indices[name]] = inputs[name]
         for step in self._steps:
-            found = _call(step.node, [values[index] for index in step.inputs])
+            found = _call(step.node, [values[index] for index in step.inputs], targets)
             for index, value in zip(step.outputs, found, strict=True):
                 values[index] = value
             for index in step.unused:
                 values[index] = None
-        return [values[self._indices[spec.name]] for spec in self._program.outputs]
+        return [values[self._indices[name]] for name in self.outputs]
 
     # ---- the first run ----
 
@@ -180,11 +209,10 @@ class Plan:
                 recorded.append(node)
             for name in unused:
                 values.pop(name, None)
-        outputs = [spec.name for spec in self._program.outputs]
-        for name in [*self._names, *outputs]:
+        for name in [*self._names, *self.outputs]:
             self._index(name, constant=name not in values and name not in inputs)
-        self._number(recorded, kept={*self._names, *outputs})
-        return [self._find(name, values) for name in outputs]
+        self._number(recorded, kept={*self._names, *self.outputs})
+        return [self._find(name, values) for name in self.outputs]
 
     def _find(self, name: str, values: Mapping[str, Tensor]) -> Tensor:
         """Return a value on the device."""
@@ -238,9 +266,14 @@ class Plan:
         return self._indices[name]
 
 
-def _call(node: _Node, arguments: Sequence[Any]) -> Sequence[Any]:
+def _call(
+    node: _Node, arguments: Sequence[Any], targets: Mapping[str, Tensor | None] | None = None
+) -> Sequence[Any]:
     try:
-        found = node.call(*arguments)
+        if node.in_place is not None and targets is not None:
+            found = node.call(*arguments, targets=[targets.get(name) for name in node.outputs])
+        else:
+            found = node.call(*arguments)
     except torch.OutOfMemoryError:
         raise
     except (RuntimeError, TypeError, IndexError, ValueError) as error:
@@ -254,9 +287,12 @@ def _numbers(value: Tensor) -> Any:
     return tuple(numbers) if isinstance(numbers, list) else numbers
 
 
-def _read(path: Path) -> onnx.GraphProto:
+def _read(path: Path, fused: Collection[str]) -> onnx.GraphProto:
+    """Read a graph, with the bodies of fused operators that have no entry in a table."""
     try:
         model = onnx.load(path)
+        bodies = [(f.domain, f.name) for f in model.functions if f.name not in {*fused, *OPERATORS}]
+        model = onnx.inliner.inline_selected_functions(model, bodies)
     except Exception as error:  # errors of protobuf and onnx share no other base class
         raise BundleError(f"cannot read {path}: {error}. {_REMEDY}") from error
     return model.graph
@@ -270,12 +306,28 @@ def _tensor(tensor: onnx.TensorProto) -> Tensor:
     return torch.from_numpy(numpy_helper.to_array(tensor).copy())
 
 
-def _nodes(path: Path, graph: onnx.GraphProto) -> tuple[_Node, ...]:
+def _constants(graph: onnx.GraphProto) -> Iterator[tuple[str, Tensor]]:
+    """Yield the weights of a graph and the constants of bodies, by name."""
+    for tensor in graph.initializer:
+        yield tensor.name, _tensor(tensor)
+    for node in graph.node:
+        if node.op_type == "Constant":
+            value = onnx.helper.get_attribute_value(node.attribute[0])
+            if isinstance(value, onnx.TensorProto):
+                yield node.output[0], _tensor(value)
+            else:
+                yield node.output[0], torch.tensor(value)
+
+
+def _nodes(
+    path: Path, graph: onnx.GraphProto, fused: Mapping[str, FusedOperator]
+) -> tuple[_Node, ...]:
     """Bind every node of a graph."""
     unknown = {
         f"{node.domain}::{node.op_type}" if node.domain else str(node.op_type)
         for node in graph.node
-        if node.domain not in ("", "ai.onnx") or node.op_type not in OPERATORS
+        if node.domain not in ("", "ai.onnx", DOMAIN)
+        or node.op_type not in {*OPERATORS, *fused, "Constant"}
     }
     if unknown:
         raise BundleError(
@@ -283,11 +335,18 @@ def _nodes(path: Path, graph: onnx.GraphProto) -> tuple[_Node, ...]:
             f"{', '.join(sorted(unknown))}. {_REMEDY}"
         )
     nodes: list[_Node] = []
+    read = {name for node in graph.node for name in node.input}
+    read |= {value.name for value in graph.output}
     uncast: dict[str, str] = {}  # inputs of Cast, which have the shape of its outputs
     slots: dict[str, str] = {}  # by the positions that they are computed of
     for proto in graph.node:
-        operator: Operator = OPERATORS[proto.op_type]
+        if proto.op_type == "Constant":
+            continue
         values = {one.name: onnx.helper.get_attribute_value(one) for one in proto.attribute}
+        if proto.op_type in fused:
+            nodes.append(_fused(proto, fused[proto.op_type], values, read))
+            continue
+        operator: Operator = OPERATORS[proto.op_type]
         attributes = Attributes(proto.op_type, values)
         call = operator.bind(attributes)
         attributes.check_read()
@@ -305,8 +364,23 @@ def _nodes(path: Path, graph: onnx.GraphProto) -> tuple[_Node, ...]:
             uncast[outputs[0]] = inputs[0]
         elif proto.op_type == "Shape":  # a cast would read a whole tensor for its shape
             inputs = (uncast.get(inputs[0], inputs[0]),)
-        nodes.append(_Node(proto.op_type, call, inputs, outputs, operator.host, operator.scalars))
+        launches = int(proto.op_type not in _VIEWS)
+        nodes.append(
+            _Node(proto.op_type, call, inputs, outputs, operator.host, operator.scalars, launches)
+        )
     return _read_by_others(nodes, {value.name for value in graph.output})
+
+
+def _fused(
+    proto: onnx.NodeProto, operator: FusedOperator, attributes: dict[str, Any], read: set[str]
+) -> _Node:
+    """Bind a fused operator."""
+    inputs, outputs = tuple(proto.input), tuple(proto.output)
+    call = operator.bind(attributes, [name in read for name in outputs])
+    in_place = {outputs[index]: inputs[updated] for index, updated in operator.in_place}
+    return _Node(
+        proto.op_type, call, inputs, outputs, (), operator.scalars, operator.launches, in_place
+    )
 
 
 def _read_by_others(nodes: Sequence[_Node], outputs: set[str]) -> tuple[_Node, ...]:
@@ -320,11 +394,13 @@ def _read_by_others(nodes: Sequence[_Node], outputs: set[str]) -> tuple[_Node, .
 
 
 def _in_place(path: Path, nodes: Sequence[_Node], inputs: Collection[str]) -> dict[str, str]:
-    """Find the inputs of the graph that TensorScatter updates, by its outputs."""
+    """Find the inputs of the graph that nodes update, by their outputs."""
     found = {}
     for node in nodes:
+        updates = dict(node.in_place or {})
         if node.operator == "TensorScatter" and node.call is not scatter_slots:
-            (output,), updated = node.outputs, node.inputs[0]
+            updates[node.outputs[0]] = node.inputs[0]
+        for output, updated in updates.items():
             others = {id(one) for one in nodes if updated in one.inputs and one.operator != "Shape"}
             if updated not in inputs or others != {id(node)}:
                 raise BundleError(

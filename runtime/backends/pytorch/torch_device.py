@@ -3,8 +3,8 @@
 On a GPU (`torch.cuda`, which is also AMD's, and `torch.xpu`) work is enqueued on a stream of the
 device. On the CPU everything runs at once, and a capture records the requests and repeats them on
 the same addresses: tests exercise everything but the calls of a GPU, which they run against a fake.
-`scripts/gpu_check.sh` has run those of `torch.cuda` on an NVIDIA H200; **no GPU of AMD or Intel has
-run them**.
+`scripts/gpu_check.sh` has run those of `torch.cuda` on an NVIDIA H200, in the version of
+2026-11-26; **no GPU of AMD or Intel has run them**.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,6 +41,8 @@ OUT_OF_MEMORY = (
 
 # PyTorch documents that only one capture may be in progress in a process.
 _CAPTURING = threading.Lock()
+# PyTorch's allocator of pinned memory keeps a reference to graphs whose capture failed.
+_FAILED_GRAPHS: list[Any] = []
 _SWITCHES = threading.Lock()
 
 
@@ -147,12 +149,13 @@ class _Bound:
     def run(self) -> None:
         """Enqueue the launch."""
         with exact_math():
-            _write(self.outputs, self.plan.run(self.inputs))
+            targets = dict(zip(self.plan.outputs, self.outputs, strict=True))
+            _write(self.outputs, self.plan.run(self.inputs, targets))
 
 
 def _write(outputs: Sequence[Tensor | None], results: Sequence[Tensor]) -> None:
     for target, result in zip(outputs, results, strict=True):
-        if target is not None:
+        if target is not None and target is not result:
             target.copy_(result)
 
 
@@ -328,16 +331,33 @@ class TorchDevice:
         """Begin a capture on the current stream, and return its graph."""
         if self._pool is None:
             self._pool = self._module.graph_pool_handle()
-        if self._device.type != "cuda":
+        mode = {}
+        if self._device.type == "cuda":
+            # A thread's first matmul makes a handle of cuBLAS, which a capture does not permit.
+            self._module.current_blas_handle()
+            # Other threads may use the device during the capture.
+            mode = {"capture_error_mode": "thread_local"}
+            graph = self._module.CUDAGraph()
+        else:
             graph = self._module.XPUGraph()
-            graph.capture_begin(pool=self._pool)
-            return graph
-        # A thread's first matmul makes a handle of cuBLAS, which a capture does not permit.
-        self._module.current_blas_handle()
-        graph = self._module.CUDAGraph()
-        # Other threads may use the device during the capture.
-        graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+        try:
+            graph.capture_begin(pool=self._pool, **mode)
+        except RuntimeError:
+            self._abandon(graph)
+            raise
         return graph
+
+    def _abandon(self, graph: Any) -> None:
+        """End the allocations of a failed capture, and let later captures use another pool.
+
+        PyTorch ends them only after a capture has ended well. Until then its allocator refuses the
+        pool ("already recording to mempool_id") and asks the graph about every allocation.
+        """
+        pool, self._pool = self._pool, None
+        with suppress(RuntimeError):  # the allocations had ended, and the graph frees the pool
+            getattr(torch._C, f"_{self._device.type}_endAllocateToPool")(self._device.index, pool)
+            getattr(torch._C, f"_{self._device.type}_releasePool")(self._device.index, pool)
+            _FAILED_GRAPHS.append(graph)
 
     def end_capture(self) -> Callable[[], None]:
         capture, self._capture = self._capture, None
@@ -349,6 +369,7 @@ class TorchDevice:
             with self._current():
                 capture.graph.capture_end()
         except RuntimeError as error:
+            self._abandon(capture.graph)
             raise BackendError(f"a capture does not end: {error}") from error
         finally:
             COLLECTOR.end()

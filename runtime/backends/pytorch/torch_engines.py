@@ -12,6 +12,8 @@ import torch
 
 from translate_trt.runtime.backends import Records, Settings
 from translate_trt.runtime.backends.device import Engines
+from translate_trt.runtime.backends.pytorch.fused_operators import have_kernels, why_no_kernels
+from translate_trt.runtime.backends.pytorch.memory_bound import scratch_bytes
 from translate_trt.runtime.backends.pytorch.onnx_program import Program
 from translate_trt.runtime.backends.pytorch.torch_device import OUT_OF_MEMORY, TorchDevice
 from translate_trt.runtime.bundle.contract import Contract
@@ -31,11 +33,15 @@ def load(
 ) -> Engines:
     """Load both graphs of a target; see `backends.load_engines`."""
     device, module = choose_device(settings.device)
+    kernels = have_kernels(device)
     if module is None:
         _check_threads(settings.workers)
+    elif not kernels:
+        log.warning("steps run without fused kernels, which is slower: %s", why_no_kernels())
     try:
         programs = {
-            role: Program(files[role], *specs, device) for role, specs in contract.graphs.items()
+            role: Program(files[role], *specs, device, kernels)
+            for role, specs in contract.graphs.items()
         }
         if module is not None:
             module.synchronize(device)  # weights are used on other streams
@@ -43,13 +49,15 @@ def load(
         raise BackendError(OUT_OF_MEMORY) from error
     programs["step"].check_aliases([spec.name for spec in contract.caches])
     make_device = functools.partial(TorchDevice, device, programs, module)
+    captures = settings.cuda_graphs and can_capture(device)
     return Engines(
         make_device,
         records["encoder"].profiles,
         records["step"].profiles,
         settings.poll_every,
-        settings.cuda_graphs and can_capture(device),
+        captures,
         memory=None if module is None else functools.partial(module.mem_get_info, device),
+        scratch_bytes=0 if module is None else scratch_bytes(files, contract, records, captures),
     )
 
 

@@ -26,8 +26,8 @@ class HostDevice {
   struct Common {
     std::vector<std::unique_ptr<HostDevice>> devices;
     int closed = 0;
-    int fail_after = -1;  // number of launches before one fails; negative: never
-    bool refuse_capture = false;
+    int fail_after = -1;                // number of launches before one fails; negative: never
+    int refused_captures = 0;           // number of captures to refuse
     std::map<std::string, int> counts;  // calls by function name
     std::vector<std::int64_t> slots;    // that steps have read, without repetitions in a row
   };
@@ -84,7 +84,8 @@ class HostDevice {
     };
     table.end_capture = [](void* device, void** graph) {
       auto captured = std::move(of(device).capturing_);
-      if (of(device).common_.refuse_capture) {
+      if (of(device).common_.refused_captures > 0) {
+        of(device).common_.refused_captures -= 1;
         return tt_device_fail(TT_BACKEND_ERROR, "capturing is not permitted.");
       }
       if (graph != nullptr) {

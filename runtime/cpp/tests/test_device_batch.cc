@@ -409,7 +409,7 @@ void test_functions_of_an_older_header() {
 
 void test_steps_that_cannot_be_captured() {
   Fixture fixture;
-  fixture.common.refuse_capture = true;
+  fixture.common.refused_captures = 99;
   {
     const auto backend = fixture.backend();
     for (int i = 0; i < 2; ++i) {
@@ -418,12 +418,24 @@ void test_steps_that_cannot_be_captured() {
       for (int j = 0; j < 2; ++j) batch->step({});
     }
   }
-  CHECK(fixture.common.counts["replay"] == 0 && fixture.common.counts["capture"] == 1);
+  CHECK(fixture.common.counts["replay"] == 0 && fixture.common.counts["capture"] == 2);
   CHECK(fixture.messages ==
         std::vector<std::string>(
             {"steps of 3x16 with 8 slots run without a CUDA graph, which is slower: "
              "capturing is not permitted."}));
   CHECK(fixture.common.closed == 1);
+}
+
+// As of a capture that other work on the GPU has invalidated.
+void test_a_capture_that_fails_once_is_repeated() {
+  Fixture fixture;
+  fixture.common.refused_captures = 1;
+  const auto backend = fixture.backend();
+  const auto batch = backend->batch(greedy(), 2);
+  batch->update({}, sources({9, 9}, 8));
+  for (int j = 0; j < 4; ++j) batch->step({});
+  CHECK(fixture.common.counts["capture"] == 2 && fixture.common.counts["replay"] > 0);
+  CHECK(fixture.messages.empty());
 }
 
 void test_what_is_on_its_way_is_not_overwritten() {
@@ -462,6 +474,7 @@ void test_device_batch() {
   test_memory_is_asked_before_it_is_allocated();
   test_functions_of_an_older_header();
   test_steps_that_cannot_be_captured();
+  test_a_capture_that_fails_once_is_repeated();
   test_what_is_on_its_way_is_not_overwritten();
 }
 

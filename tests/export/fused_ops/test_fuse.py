@@ -32,7 +32,7 @@ from translate_trt.export.passes.fp16_kv_cache import Fp16KvCache
 from translate_trt.export.passes.int8 import DynamicInt8
 from translate_trt.export.passes.top_k import TopKFirst
 from translate_trt.export.roles import EMBEDDING, RESIDUAL, set_roles
-from translate_trt.export.targets import DYNAMIC_OPSET
+from translate_trt.export.targets import DYNAMIC_OPSET, STATIC_OPSET
 from translate_trt.runtime.bundle.contract import MASKED
 
 pytestmark = pytest.mark.slow
@@ -825,8 +825,9 @@ def test_rows_of_others_than_parents_are_left_alone() -> None:
 
 @pytest.mark.parametrize("name", [op.name for op in OPERATORS.values() if op.body])
 def test_a_function_imports_what_its_body_uses(name: str) -> None:
-    one = function(name, DYNAMIC_OPSET)
-    assert one.opset_imports[""] == DYNAMIC_OPSET
+    opset = STATIC_OPSET if OPERATORS[name].gpu else DYNAMIC_OPSET
+    one = function(name, opset)
+    assert one.opset_imports[""] == opset
     assert one.identifier() == (DOMAIN, name, "")
     assert {n.domain for n in one} == set(one.opset_imports)
     onnx.checker.check_function(ir.to_proto(one))

@@ -20,6 +20,7 @@ from translate_trt.export.build_options import BuildOptions
 from translate_trt.export.compile import Compiler, compile_bundle, trace_graphs
 from translate_trt.export.contract import ensemble_contract
 from translate_trt.export.fused_ops.fuse import FuseOps
+from translate_trt.export.fused_ops.gpu import MOST_BEAMS
 from translate_trt.export.passes.base import Outcome, Pass
 from translate_trt.export.passes.expectations import Expected, ModelShape
 from translate_trt.export.passes.pipeline import Report, run_passes
@@ -71,7 +72,7 @@ FUSED = {
 }
 LAST: dict[str, list[str]] = {
     "onnxruntime": [],
-    "torch": [],
+    "torch": ["fuse-gpu-ops"],
     "tensorrt": ["attention-sums", "simplify"],
     "tensorrt_rtx": ["attention-sums", "simplify"],
 }
@@ -136,7 +137,7 @@ def test_an_exception_of_a_library_is_reported_with_the_pass() -> None:
 SHAPE = ModelShape(
     encoder_layers=2, decoder_layers=2, cross_layers=2, self_attentions=2, ssrus=0,
     post_norm=True, embedding_norm=False, scaled_queries=True, scaled_embeddings=True,
-    equal_heads=True, attention=False, shortlist=False, static_caches=False,
+    equal_heads=True, attention=False, shortlist=False, static_caches=False, marks=True,
 )  # fmt: skip
 
 
@@ -232,9 +233,10 @@ def compiled(
     attention: bool = False,
     heads: AttentionHeads = LAST_LAYER,
     shortlist: Shortlist | None = None,
+    beams: int = 3,
 ) -> dict[str, Compiled]:
     form = None if shortlist is None else ShortlistForm(19, 4)
-    layout = TARGETS[target].layout(beam_size=3, max_target_length=98, shortlist=form)
+    layout = TARGETS[target].layout(beam_size=beams, max_target_length=98, shortlist=form)
     layout = dataclasses.replace(layout, cache_type="float32")  # as it is traced
     graphs = {}
     contract = ensemble_contract([config], attention, layout)
@@ -246,7 +248,7 @@ def compiled(
         before = len(model.graph)
         shape = ModelShape.of(config, contract)
         reports, _ = run_passes(model, TARGETS[target].passes, shapes=[shape])
-        assert all(r.expected in (None, r.matches) for r in reports), reports
+        assert all(r.expected in (None, r.matches) for r in reports) or beams > 3, reports
         counts = [before]
         for report in reports:
             assert report.nodes_before == counts[-1], report
@@ -354,6 +356,52 @@ def test_graphs_for_a_cpu_consist_of_fused_operators(
         assert one.standard <= VIEWS, role
     mean = "BeamAttentionMean16" if "int8" in target else "BeamAttentionMean"
     assert graphs["step"].operators[mean] == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "attention"),
+    [
+        pytest.param(
+            SHAPES[shape], attention, id=f"{shape}{', attention' * attention}",
+            marks=[] if shape in ("post", "marian", "ssru, pre-norm, tied layers")
+            else pytest.mark.nightly,
+        )
+        for shape in SHAPES
+        for attention in ((False, True) if shape == "post" else (False,))
+    ] + [pytest.param(EVERYTHING_ELSE, True, id="everything else")],
+)  # fmt: skip
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_graphs_for_a_gpu_consist_of_fused_operators_and_matmuls(
+    precision: str, changes: dict[str, Any], attention: bool, checkpoint: Checkpoint
+) -> None:
+    config = dataclasses.replace(checkpoint.model, **changes)
+    graphs = compiled(config, f"torch-{precision}", attention)
+    step, encoder = graphs["step"], graphs["encoder"]
+    assert step.standard | encoder.standard <= {"MatMul"}
+    layers, mixers = config.decoder_layers, 2 if config.is_recurrent else 1
+    # Of a layer: six matmuls; the attentions or the unit; three norms; and, with an SSRU, the order
+    # of its state instead of the ancestry. Then the embedding, the logits, and the search.
+    nodes = sum(step.operators.values())
+    activations = sum(step.operators[f"GpuBias{name}"] for name in ("Gelu", "Swish"))
+    assert activations == (layers if config.activation != "relu" else 0)
+    norms = 3 * layers + (config.norm == "pre") + config.norm_embedding
+    assert sum(n for name, n in step.operators.items() if "Norm" in name) == norms
+    others = 4 + (not config.is_recurrent)
+    matmuls = 5 if config.is_recurrent else 6
+    assert nodes == (matmuls + 1 + mixers) * layers + norms + activations + others
+    # Of a layer four matmuls, attention and two norms; a matmul for all decoder layers, and its
+    # heads; the embedding and the source's bias.
+    more = (config.norm == "pre") + config.norm_embedding + encoder.operators["GpuBiasGelu"]
+    more += encoder.operators["GpuBiasSwish"]
+    assert sum(encoder.operators.values()) == 7 * config.encoder_layers + 4 + more
+
+
+def test_more_beams_than_kernels_of_a_gpu_have(checkpoint: Checkpoint) -> None:
+    step = compiled(checkpoint.model, "torch-fp32", beams=MOST_BEAMS + 1)["step"]
+    operators = step.operators
+    assert operators["Attention"] == 2 * checkpoint.model.decoder_layers
+    assert operators["GpuLinear"]
+    assert "GpuSelectBeams" not in operators
 
 
 @pytest.mark.parametrize("name", PASSES)

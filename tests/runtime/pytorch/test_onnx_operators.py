@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from translate_trt.runtime.backends.pytorch.onnx_operators import OPERATORS, top_k
+from translate_trt.runtime.backends.pytorch.onnx_operators import OPERATORS, Attributes, top_k
 from translate_trt.runtime.backends.pytorch.onnx_program import Plan, Program
 from translate_trt.runtime.bundle.contract import TensorSpec
 from translate_trt.runtime.errors import BundleError
@@ -66,6 +66,7 @@ CASES: list[tuple[str, list[Any], list[Any], dict[str, Any]]] = [
     ("Gelu", [X], [], {}),
     ("Greater", [X, Y], [], {}),
     ("GreaterOrEqual", [integers(9), integers(9)], [], {}),
+    ("Identity", [X], [], {}),
     ("LayerNormalization", [X, floats(4), floats(4)], [], {"epsilon": 1e-3}),
     ("Less", [X, Y], [], {}),
     ("LessOrEqual", [X, X], [], {}),
@@ -94,6 +95,7 @@ CASES: list[tuple[str, list[Any], list[Any], dict[str, Any]]] = [
     ("Slice", [floats(3, 9)], [numbers(1), numbers(2)], {}),
     ("Softmax", [X], [], {"axis": 0}),
     ("Split", [X], [numbers(1, 3)], {"axis": -1}),
+    ("Split", [X], [], {"axis": 1, "num_outputs": 2}),
     ("Squeeze", [floats(3, 1, 4)], [numbers(1)], {}),
     ("Squeeze", [floats(1, 1)], [], {}),
     ("Sub", [X, Y], [], {}),
@@ -175,8 +177,22 @@ def test_equal_to_the_reference(
 
 
 def test_every_operator_is_compared() -> None:
-    # Shape and Range have no work on a device, and TensorScatter writes into its input.
-    assert {case[0] for case in CASES} == OPERATORS.keys() - {"Shape", "Range", "TensorScatter"}
+    # Shape and Range have no work on a device, TensorScatter writes into its input, and fused
+    # operators are none of ONNX.
+    others = {"Shape", "Range", "TensorScatter", "GpuLinear", "GpuLinearRelu"}
+    assert {case[0] for case in CASES} == OPERATORS.keys() - others
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+def test_matmuls_with_an_epilogue(dtype: torch.dtype) -> None:
+    x, weights, bias = (torch.from_numpy(floats(*shape)) for shape in ((2, 3, 8), (8, 5), (5,)))
+    exact = x @ weights + bias
+    given = [one.to(dtype) for one in (x, weights, bias)]
+    error = {torch.float32: 1e-5, torch.float16: 1e-2, torch.bfloat16: 6e-2}[dtype]
+    for name, expected in (("GpuLinear", exact), ("GpuLinearRelu", exact.relu())):
+        found = OPERATORS[name].bind(Attributes(name, {}))(*given)
+        assert found.dtype == dtype
+        torch.testing.assert_close(found.float(), expected, rtol=error, atol=error)
 
 
 def test_sizes_are_numbers_of_the_host(tmp_path: Path) -> None:

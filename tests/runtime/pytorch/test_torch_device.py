@@ -288,9 +288,9 @@ def test_the_calls_of_a_gpu(kind: str, program: Program, pinned_here: list[bool]
         step.device.begin_capture()
         step.launch()
         replays.append(step.device.end_capture())
-    begun = {"pool": "pool"} | ({"capture_error_mode": "thread_local"} if kind == "cuda" else {})
+    begun = {"capture_error_mode": "thread_local"} if kind == "cuda" else {}
     handle = [("current_blas_handle",)] if kind == "cuda" else []
-    one = [*handle, ("capture_begin", begun), ("capture_end",)]
+    one = [*handle, ("capture_begin", begun), ("capture_end",), ("instantiate",)]
     assert module.calls == [("graph_pool_handle",), *one, *one]
     for replay in replays:
         replay()
@@ -299,28 +299,48 @@ def test_the_calls_of_a_gpu(kind: str, program: Program, pinned_here: list[bool]
     assert module.names()[-1] == "synchronize stream"
 
 
-@pytest.mark.parametrize("call", ["capture_begin", "capture_end"])
+@pytest.mark.parametrize("kind", ["cuda", "xpu"])
+@pytest.mark.parametrize("call", ["capture_begin", "capture_end", "instantiate"])
 def test_a_capture_that_fails_leaves_the_device_usable(
-    call: str, program: Program, pinned_here: list[bool]
+    call: str,
+    kind: str,
+    program: Program,
+    pinned_here: list[bool],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    module = FakeAccelerator("cuda")
-    step = Step(HostAs("cuda", {"step": program}, module))
+    module = FakeAccelerator(kind)
+    for name, fake in (
+        ("endAllocateToPool", module.end_allocate_to_pool),
+        ("releasePool", module.release_pool),
+    ):
+        monkeypatch.setattr(torch._C, f"_{kind}_{name}", fake, raising=False)
+    step = Step(HostAs(kind, {"step": program}, module))
     step.prepare()
     step.launch()
-    module.failing[call] = "operation not permitted when stream is capturing"
 
-    def capture() -> None:
+    def capture() -> Callable[[], None]:
         step.device.begin_capture()
-        step.device.end_capture()
+        step.launch()
+        return step.device.end_capture()
 
-    with pytest.raises(BackendError, match="capture does"):
-        capture()
-    assert gc.isenabled()
+    first = capture()
+    (pool,) = module.uses
+    module.failing[call] = "operation failed due to a previous error during capture"
+    for _ in range(2):
+        with pytest.raises(BackendError, match="capture does"):
+            capture()
+        assert gc.isenabled()
+        assert module.recording == []  # or all later allocations would ask the failed graph
     module.failing.clear()
     step.launch()
-    step.device.begin_capture()
-    step.device.end_capture()()
-    assert module.names()[-1] == "replay"
+    second = capture()
+    for replay in (first, second):
+        replay()
+        assert module.names()[-1] == "replay"
+    del capture
+    gc.collect()  # tracebacks hold failed graphs
+    assert module.uses[pool] == 1  # the first graph replays from its memory
+    assert sum(module.uses.values()) == 2
 
 
 def test_one_capture_at_a_time(program: Program, pinned_here: list[bool]) -> None:

@@ -28,7 +28,8 @@ from translate_trt.export.verify.parity import verify
 from translate_trt.runtime import native
 from translate_trt.runtime.backends import Settings, load_engines, load_graphs, needs_gpu
 from translate_trt.runtime.backends.engines import EngineRecord, Profile, check_engines
-from translate_trt.runtime.backends.pytorch import torch_device
+from translate_trt.runtime.backends.pytorch import memory_bound, torch_device, torch_engines
+from translate_trt.runtime.backends.pytorch.onnx_program import Program
 from translate_trt.runtime.backends.pytorch.torch_device import TorchDevice
 from translate_trt.runtime.backends.pytorch.torch_engines import can_capture, choose_device, load
 from translate_trt.runtime.bundle.manifest import MANIFEST_NAME, TargetEntry, read_manifest
@@ -404,3 +405,62 @@ def test_memory_of_a_gpu_is_freed_with_its_device(bundle: Path) -> None:
     del device
     assert freed  # at once, not by the garbage collector
     assert torch_device.OUT_OF_MEMORY.startswith("the GPU is out of memory")
+
+
+# ---- memory beside the state ----
+
+
+@pytest.fixture
+def gpu_on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fake of `torch.cuda` with the memory of a GPU; the device is the CPU."""
+    module = SimpleNamespace(
+        synchronize=lambda device: None, mem_get_info=lambda device: (9**9, 9**9)
+    )
+    found = (torch.device("cpu"), module)
+    monkeypatch.setattr(torch_engines, "choose_device", lambda name: found)
+
+
+@pytest.mark.parametrize("target", ["torch-fp32", "torch-fp16"])
+@pytest.mark.parametrize("role", ["encoder", "step"])
+def test_the_meta_device_counts_what_a_run_allocates(role: str, target: str, bundle: Path) -> None:
+    entry = read_manifest(bundle).target(target)
+    specs = entry.contract.graphs[role]
+    profile = check_engines(entry, bundle)[role].profiles[-1]
+    peaks = {}
+    for device in ("meta", "cpu"):
+        program = Program(files_of(entry, bundle)[role], *specs, torch.device(device))
+        inputs = memory_bound._inputs(program, profile, entry.contract)
+        given = {
+            name: torch.zeros_like(value, device=device) for name, value in inputs.items()
+        }  # fmt: skip
+        if "source_lengths" in given:
+            given["source_lengths"] += profile.source_length
+        peaks[device] = memory_bound.activation_bytes(program, given)
+    # On the CPU, numbers of the host count as well.
+    # On a CPU, a matmul with ReLU in its epilogue makes a copy.
+    assert peaks["meta"] == pytest.approx(peaks["cpu"], rel=0.2)
+    if role == "step":
+        vocabulary = max(len(one) for one in program.weights.values() if one.ndim == 2)
+        logits = profile.batch * (entry.contract.beams or 1) * vocabulary
+        assert peaks["meta"] > 4 * logits  # of FP32
+
+
+def scratch_bytes(path: Path, **settings: Any) -> int:
+    entry = read_manifest(path).target("torch-fp32")
+    records = check_engines(entry, path)
+    engines = load(files_of(entry, path), entry.contract, Settings(**settings), records)
+    assert engines.memory is not None
+    return engines.scratch_bytes
+
+
+@pytest.mark.usefixtures("gpu_on_the_host")
+def test_the_memory_check_counts_activations_and_the_pool_of_graphs(bundle: Path) -> None:
+    captured, uncaptured = scratch_bytes(bundle), scratch_bytes(bundle, cuda_graphs=False)
+    assert captured > uncaptured > memory_bound._WORKSPACE_BYTES
+
+
+@pytest.mark.usefixtures("gpu_on_the_host")
+def test_the_memory_check_counts_inputs_of_all_options(
+    bundle: Path, all_options_bundle: Path
+) -> None:
+    assert scratch_bytes(all_options_bundle) > scratch_bytes(bundle)

@@ -8,6 +8,13 @@
 
 namespace translate_trt::runtime {
 
+namespace {
+
+// What else runs on the GPU can invalidate a capture, so a round that failed is captured once more.
+constexpr int kCaptureAttempts = 2;
+
+}  // namespace
+
 void LogOnce::operator()(const std::string& message) {
   {
     const std::lock_guard lock(mutex_);
@@ -43,12 +50,14 @@ Sizes StreamContext::sizes(std::size_t profile) const {
 // capture, and PyTorch each step of the round, whose tensors differ.
 void StreamContext::round(std::size_t profile, std::size_t count) {
   const Round round = {profile, count};
-  if (settings_.cuda_graphs && ran_[profile] >= count && rounds_.count(round) == 0) {
-    rounds_[round] = captured(round);
+  Capture& capture = captures_[round];
+  if (settings_.cuda_graphs && capture.graph == nullptr && capture.attempts < kCaptureAttempts &&
+      ran_[profile] >= count) {
+    capture.attempts += 1;
+    capture.graph = captured(round, capture.attempts == kCaptureAttempts);
   }
-  const auto found = rounds_.find(round);
-  if (found != rounds_.end() && found->second != nullptr) {
-    device_.replay(found->second);
+  if (capture.graph != nullptr) {
+    device_.replay(capture.graph);
   } else {
     steps(round);
     ran_[profile] = std::max(ran_[profile], count);
@@ -71,12 +80,14 @@ void StreamContext::changed_step(std::size_t profile, const ChangeSizes& changes
   buffers_.copy_to_first(1);
 }
 
-DeviceGraph StreamContext::captured(const Round& round) {
+DeviceGraph StreamContext::captured(const Round& round, bool is_last) {
   try {
     return device_.capture([&] { steps(round); });
   } catch (const Error& error) {
-    log_("steps of " + name_of(steps_.profile(round.first)) +
-         " run without a CUDA graph, which is slower: " + error.what());
+    if (is_last) {
+      log_("steps of " + name_of(steps_.profile(round.first)) +
+           " run without a CUDA graph, which is slower: " + error.what());
+    }
     return nullptr;
   }
 }

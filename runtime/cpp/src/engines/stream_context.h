@@ -72,9 +72,14 @@ class StreamContext {
 
  private:
   using Round = std::pair<std::size_t, std::size_t>;  // step profile, number of steps
+  struct Capture {
+    DeviceGraph graph = nullptr;
+    int attempts = 0;
+  };
 
   void steps(const Round& round);
-  DeviceGraph captured(const Round& round);
+  // Null if the capture fails, which is logged after the last attempt.
+  DeviceGraph captured(const Round& round, bool is_last);
 
   Device device_;
   Contract contract_;
@@ -83,7 +88,7 @@ class StreamContext {
   LogOnce& log_;
   DeviceBuffers buffers_;
   std::byte *results_[2], *attention_[2] = {};
-  std::map<Round, DeviceGraph> rounds_;  // null if the capture failed
+  std::map<Round, Capture> captures_;
   // Largest number of steps of a round without a graph, by the profile of the step engine.
   std::map<std::size_t, std::size_t> ran_;
 };

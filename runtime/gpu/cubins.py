@@ -1,0 +1,273 @@
+"""Cubins: launches compiled ahead of time for NVIDIA's GPUs, and their resources.
+
+Triton's package contains NVIDIA's assembler, so no GPU and no CUDA toolkit is needed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import multiprocessing
+import os
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from translate_trt.runtime.errors import BackendError
+from translate_trt.runtime.gpu.launch import Launch
+
+#: Types of kernels' parameters; a type of a pointer begins with an asterisk.
+_TYPES = {
+    torch.bool: "i1", torch.int32: "i32", torch.int64: "i64",
+    torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32",
+}  # fmt: skip
+
+#: Parameters that Triton appends to a kernel's own: scratch memory, which no kernel here needs.
+_SCRATCH = (("global_scratch", "*i8"), ("profile_scratch", "*i8"))
+
+#: Alignment of tensors that Triton's kernels make use of, in bytes.
+_ALIGNMENT = 16
+
+
+@dataclass(frozen=True)
+class Specialization:
+    """A kernel for given types, constants and options; launches of all other sizes share it.
+
+    Attributes:
+        module: Module of the kernel.
+        name: Name of the kernel.
+        types: Parameters in order with their types, without constants; those of a tuple are
+            `name.0`, `name.1` and so on.
+        aligned: Pointers that are multiples of 16.
+        constants: Constants by parameter.
+        options: Options of Triton's compiler.
+    """
+
+    module: str
+    name: str
+    types: tuple[tuple[str, str], ...]
+    aligned: frozenset[str]
+    constants: tuple[tuple[str, Any], ...]
+    options: tuple[tuple[str, Any], ...]
+
+
+@dataclass(frozen=True)
+class Multiprocessor:
+    """Limits of a multiprocessor.
+
+    Attributes:
+        programs: Resident programs (CUDA's thread blocks).
+        warps: Resident warps.
+        shared: Shared memory in bytes.
+    """
+
+    programs: int
+    warps: int
+    shared: int
+
+
+#: Limits by compute capability, times ten: tables of the CUDA programming guide, "Features and
+#: technical specifications". These are the architectures that kernels are compiled for.
+MULTIPROCESSORS = {
+    80: Multiprocessor(32, 64, 164 << 10),
+    86: Multiprocessor(16, 48, 100 << 10),
+    89: Multiprocessor(24, 48, 100 << 10),
+    90: Multiprocessor(32, 64, 228 << 10),
+    100: Multiprocessor(32, 64, 228 << 10),
+    120: Multiprocessor(24, 48, 100 << 10),
+}
+
+# The same for all of them, from the same tables and from the occupancy calculator of the CUDA
+# toolkit (cuda_occupancy.h): registers of a quarter of a multiprocessor, which are allocated by
+# warp; shared memory that the system takes of a program, and its unit, in bytes.
+_QUARTER_REGISTERS = 16384
+_REGISTER_UNIT = 256
+_SYSTEM_SHARED = 1024
+_SHARED_UNIT = 128
+
+
+@dataclass(frozen=True)
+class Cubin:
+    """A compiled kernel: what a loader needs, and its resources.
+
+    Attributes:
+        architecture: Compute capability, times ten.
+        binary: Content of the cubin.
+        entry: Name of the kernel in the cubin.
+        parameters: Names and types of the parameters in order, such as ("x", "*fp16") for a
+            pointer; those of scratch memory, which Triton adds, take null pointers.
+        threads: Threads of a program.
+        shared: Dynamic shared memory of a program in bytes.
+        registers: Registers of a thread.
+        stack: Stack of a thread in bytes.
+        local_accesses: Number of instructions that load from or store to local memory. Registers
+            that are spilled need such instructions, or a stack.
+    """
+
+    architecture: int
+    binary: bytes
+    entry: str
+    parameters: tuple[tuple[str, str], ...]
+    threads: int
+    shared: int
+    registers: int
+    stack: int
+    local_accesses: int
+
+    @property
+    def programs(self) -> int:
+        """Number of programs that are resident on a multiprocessor at a time."""
+        limits = MULTIPROCESSORS[self.architecture]
+        warps = self.threads // 32
+        of_warp = _round_up(32 * self.registers, _REGISTER_UNIT)
+        by_registers = 4 * (_QUARTER_REGISTERS // of_warp) // warps
+        of_program = _round_up(self.shared + _SYSTEM_SHARED, _SHARED_UNIT)
+        return min(
+            limits.programs, limits.warps // warps, by_registers, limits.shared // of_program
+        )
+
+    @property
+    def warps(self) -> int:
+        """Number of warps that are resident on a multiprocessor at a time."""
+        return self.programs * self.threads // 32
+
+
+def _round_up(value: int, unit: int) -> int:
+    return -(-value // unit) * unit
+
+
+def specialize(launch: Launch) -> Specialization:
+    """Find the kernel of a launch as Triton does when it runs one.
+
+    Raises:
+        BackendError: Triton would make another kernel for other values of an integer.
+    """
+    function, tensors = launch.kernel.fn, launch.tensors
+    types: list[tuple[str, str]] = []
+    for name in launch.kernel.arg_names:
+        if name in launch.constants:
+            continue
+        value = launch.arguments[name]
+        if not isinstance(value, int):
+            parts = [one for one in tensors if one.partition(".")[0] == name]
+            types += [(one, f"*{_TYPES[tensors[one].dtype]}") for one in parts]
+        elif name in _not_specialized(launch.kernel) and 0 <= value < 2**31:
+            types.append((name, "i32"))
+        else:
+            raise BackendError(
+                f"{function.__name__} has no cubin for all values of {name}, such as {value}: add "
+                "it to do_not_specialize, or make it a constant."
+            )
+    aligned = [name for name, tensor in tensors.items() if tensor.data_ptr() % _ALIGNMENT == 0]
+    return Specialization(
+        module=function.__module__,
+        name=function.__name__,
+        types=tuple(types),
+        aligned=frozenset(aligned),
+        constants=tuple(launch.constants.items()),
+        options=tuple(launch.options.items()),
+    )
+
+
+def _not_specialized(kernel: Any) -> set[str]:
+    """Names of parameters that Triton does not specialize a kernel for."""
+    if hasattr(kernel, "params"):
+        return {parameter.name for parameter in kernel.params if parameter.do_not_specialize}
+    return {*(kernel.kwargs.get("do_not_specialize") or ())}  # in Triton's interpreter
+
+
+def compile_kernels(
+    kernels: Iterable[Specialization], architectures: Sequence[int], processes: int = 1
+) -> dict[tuple[Specialization, int], Cubin]:
+    """Compile kernels in other processes, where Triton's interpreter is off.
+
+    Args:
+        kernels: The kernels.
+        architectures: Compute capabilities, times ten, of `MULTIPROCESSORS`.
+        processes: Number of processes.
+
+    Returns:
+        Cubins by kernel and architecture.
+
+    Raises:
+        BackendError: A kernel needs scratch memory, or has other parameters than expected.
+    """
+    wanted = [(kernel, number) for kernel in dict.fromkeys(kernels) for number in architectures]
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(processes, spawn, _leave_interpreter) as pool:
+        found = pool.map(compile_kernel, *zip(*wanted, strict=True))
+        return dict(zip(wanted, found, strict=True))
+
+
+def _leave_interpreter() -> None:
+    """Turn Triton's interpreter off, before a process imports kernels."""
+    os.environ.pop("TRITON_INTERPRET", None)
+
+
+def compile_kernel(kernel: Specialization, architecture: int) -> Cubin:
+    """Compile a kernel for an architecture in this process; see `compile_kernels`."""
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+    from triton.compiler import compile as compile_source
+    from triton.runtime.jit import JITFunction
+
+    function = getattr(importlib.import_module(kernel.module), kernel.name)
+    if not isinstance(function, JITFunction):
+        raise BackendError(f"{kernel.name} is interpreted: unset TRITON_INTERPRET to compile it.")
+    signature: dict[str, Any] = dict.fromkeys(function.arg_names, "constexpr")
+    paths: dict[str, tuple[int, ...]] = {}
+    for name, kind in kernel.types:
+        parameter, _, part = name.partition(".")
+        path = (function.arg_names.index(parameter), *([int(part)] if part else []))
+        paths[name] = path
+        earlier = () if part in ("", "0") else signature[parameter]
+        signature[parameter] = (*earlier, kind) if part else kind
+    source = ASTSource(
+        function,
+        signature,
+        constexprs={(function.arg_names.index(name),): value for name, value in kernel.constants},
+        attrs={paths[name]: [["tt.divisibility", _ALIGNMENT]] for name in kernel.aligned},
+    )
+    compiled = compile_source(source, GPUTarget("cuda", architecture, 32), dict(kernel.options))
+    metadata = compiled.metadata
+    if metadata.global_scratch_size or metadata.profile_scratch_size:
+        raise BackendError(f"{kernel.name} needs scratch memory, which a cubin's loader has not.")
+    parameters = (*kernel.types, *_SCRATCH)
+    (declared,) = re.findall(r"\.entry \w+\((.*?)\)\s", compiled.asm["ptx"], re.DOTALL)
+    if declared.count(".param") != len(parameters):
+        raise BackendError(
+            f"Triton {metadata.triton_version} gives {kernel.name} other parameters than "
+            f"{', '.join(name for name, _ in parameters)}: {declared}"
+        )
+    binary = compiled.asm["cubin"]
+    return Cubin(
+        architecture=architecture,
+        binary=binary,
+        entry=metadata.name,
+        parameters=parameters,
+        threads=32 * metadata.num_warps,
+        shared=metadata.shared,
+        **_resources(binary),
+    )
+
+
+def _resources(binary: bytes) -> dict[str, int]:
+    """Read resources of a cubin's only kernel with NVIDIA's cuobjdump, which Triton contains."""
+    from triton import knobs
+
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(binary)
+        file.flush()
+        command = [knobs.nvidia.cuobjdump.path, "-res-usage", "-sass", file.name]
+        text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    (registers,), (stack,) = (re.findall(rf"{name}:(\d+)", text) for name in ("REG", "STACK"))
+    return {
+        "registers": int(registers),
+        "stack": int(stack),
+        "local_accesses": len(re.findall(r"\b(?:LDL|STL)\b", text)),
+    }

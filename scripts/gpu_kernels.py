@@ -1,0 +1,168 @@
+"""Write the table of GPU kernels in docs/gpu.md: resources, bytes and computed time.
+
+    python scripts/gpu_kernels.py [--check]
+
+Kernels are those of a decoding step of `base` and of an SSRU student, compiled for every
+architecture; no GPU is needed, but Triton and some minutes. With --check nothing is written, and a
+table that is out of date is an error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from translate_trt.export.build_options import BuildOptions
+from translate_trt.export.compile import compile_bundle
+from translate_trt.export.engines.options import EngineOptions
+from translate_trt.runtime.backends.engines import Profile
+from translate_trt.runtime.backends.pytorch.onnx_program import Program
+from translate_trt.runtime.backends.pytorch.step_launches import (
+    AnyLaunch,
+    LibraryLaunch,
+    record_launches,
+)
+from translate_trt.runtime.bundle.manifest import read_manifest
+from translate_trt.runtime.gpu.costs import GPUS, Gpu, Progress, bytes_of, seconds
+from translate_trt.runtime.gpu.cubins import (
+    MULTIPROCESSORS,
+    Cubin,
+    Specialization,
+    compile_kernels,
+    specialize,
+)
+from translate_trt.runtime.gpu.launch import Launch
+from translate_trt.train.checkpoint import open_checkpoint
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.append(str(ROOT / "benchmarks"))
+from models import random_checkpoint  # noqa: E402
+
+PAGE = ROOT / "docs/gpu.md"
+VOCABULARY = 37_000
+BATCHES = (1, 64)
+#: Seconds of an empty launch: in a CUDA graph, and if it starts while its predecessor ends.
+FLOORS = (2.5e-6, 1e-6)
+PROGRESS = Progress(position=32, live_slots=1.5, source_tokens=30)
+_SIZES = {"S": 64, "P": 256}
+
+Cubins = dict[tuple[Specialization, int], Cubin]
+
+
+def record(preset: str, folder: Path) -> dict[int, list[AnyLaunch]]:
+    """Launches of a step by batch size."""
+    random_checkpoint(folder / preset, preset, VOCABULARY)
+    bundle = folder / f"bundle-{preset}"
+    options = BuildOptions(("torch-fp16",), engines=EngineOptions(profiles=(Profile(64, 256),)))
+    compile_bundle(open_checkpoint(folder / preset), bundle, options)
+    specs = read_manifest(bundle).targets["torch-fp16"].contract.graphs["step"]
+    graph = bundle / "targets" / "torch-fp16" / "step.onnx"
+    program = Program(graph, *specs, torch.device("meta"), kernels=True)
+    return {size: record_launches(program, {"N": size, **_SIZES})[1] for size in BATCHES}
+
+
+def cost(launch: AnyLaunch) -> tuple[float, float]:
+    """Bytes and operations."""
+    if isinstance(launch, Launch):
+        return bytes_of(launch, PROGRESS), 0
+    return sum(x.numel() * x.element_size() for x in launch.tensors), launch.operations
+
+
+def total(launches: Iterable[AnyLaunch], gpu: Gpu, floor: float = 0) -> float:
+    """Computed microseconds."""
+    return 1e6 * sum(seconds(gpu, *cost(launch), floor) for launch in launches)
+
+
+@dataclass
+class Row:
+    """Launches of one kernel by batch size."""
+
+    launches: dict[int, list[AnyLaunch]] = field(default_factory=dict)
+
+    def cells(self, name: str, cubins: Cubins) -> list[str]:
+        single, many = (self.launches[size] for size in BATCHES)
+        kernels = {specialize(x) for x in many if isinstance(x, Launch)}
+        compiled = [cubin for (kernel, _), cubin in cubins.items() if kernel in kernels]
+        resources = ["", "", ""]
+        if compiled:
+            registers = sorted({cubin.registers for cubin in compiled})
+            warps = [
+                min(cubin.warps for cubin in compiled if cubin.architecture == number)
+                for number in MULTIPROCESSORS
+            ]
+            resources = [
+                "-".join(map(str, dict.fromkeys((registers[0], registers[-1])))),
+                f"{max(cubin.shared for cubin in compiled) / 1024:.1f}",
+                " ".join(map(str, warps)),
+            ]
+        sizes = (sum(cost(launch)[0] for launch in batch) for batch in (single, many))
+        times = (f"{total(many, gpu):.1f}" for gpu in GPUS)
+        return [name, str(len(many)), *resources, *(f"{x / 1e6:.2f}" for x in sizes), *times]
+
+
+def table() -> Iterable[str]:
+    """Lines of the table."""
+    with tempfile.TemporaryDirectory() as folder:
+        steps = {preset: record(preset, Path(folder)) for preset in ("base", "student-tiny")}
+    rows: dict[str, Row] = {}
+    for step in steps.values():
+        known = set(rows)
+        for size, launches in step.items():
+            for launch in launches:
+                matmul = isinstance(launch, LibraryLaunch)
+                name = "matmuls" if matmul else f"`{launch.kernel.__name__}`"
+                if name not in known:
+                    rows.setdefault(name, Row()).launches.setdefault(size, []).append(launch)
+    own = (x for row in rows.values() for x in row.launches[BATCHES[1]] if isinstance(x, Launch))
+    cubins = compile_kernels(map(specialize, own), [*MULTIPROCESSORS], processes=2)
+    spilled = {kernel.name for (kernel, _), cubin in cubins.items()
+               if cubin.stack or cubin.local_accesses}  # fmt: skip
+    if spilled:
+        raise SystemExit(f"registers are spilled in {', '.join(sorted(spilled))}")
+    architectures = ", ".join(f"{number / 10}" for number in MULTIPROCESSORS)
+    yield _line(["kernel", "launches", "registers", "shared KB", f"warps of {architectures}",
+                 *(f"MB at {size}" for size in BATCHES), *(gpu.name for gpu in GPUS)])  # fmt: skip
+    yield "|---" * (len(GPUS) + 7) + "|"
+    for name, row in rows.items():
+        yield _line(row.cells(name, cubins))
+    for preset, step in steps.items():
+        for size, launches in step.items():
+            times = [
+                f"{slow:.0f} ({fast:.0f})"
+                for gpu in GPUS
+                for slow, fast in [[total(launches, gpu, floor) for floor in FLOORS]]
+            ]
+            yield _line([f"step of `{preset}` at {size}", str(len(launches)), *[""] * 5, *times])
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--check", action="store_true", help="write nothing")
+    check = parser.parse_args().check
+    text = PAGE.read_text(encoding="utf-8")
+    marks = re.compile(
+        r"(<!-- kernels, made by scripts/gpu_kernels\.py -->\n).*?(?=<!-- end -->)", re.DOTALL
+    )
+    lines = "".join(f"{line}\n" for line in table())
+    found, count = marks.subn(lambda match: match[1] + lines, text)
+    if count != 1:
+        raise SystemExit(f"{PAGE} has no marks of kernels, or several")
+    if not check:
+        PAGE.write_text(found, encoding="utf-8")
+    elif found != text:
+        raise SystemExit(f"{PAGE} is out of date: run scripts/gpu_kernels.py")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,199 @@
+"""Rules that fuse the encoder of torch targets, and the bodies of their operators."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+from support.graphs import (
+    Axes,
+    assert_close,
+    assert_left_alone,
+    assert_reasons,
+    assert_rewrites,
+    build,
+    feeds,
+    node,
+    operators,
+    run,
+    weights,
+    written,
+)
+
+from translate_trt.export.fused_ops.declarations import DOMAIN
+from translate_trt.export.fused_ops.gpu import FuseGpuOps
+from translate_trt.export.targets import STATIC_OPSET
+from translate_trt.runtime.bundle.contract import MASKED
+
+pytestmark = pytest.mark.slow
+
+HEADS, SIZE = 2, 8
+WIDTH = HEADS * SIZE
+FP32, FP16 = int(ir.DataType.FLOAT), int(ir.DataType.FLOAT16)
+
+
+# ---- self-attention ----
+
+
+def attention(
+    parts: str = "q k v", value: int = SIZE, mask: str = "source_bias", fp16: bool = True
+) -> ir.Model:
+    """Self-attention over the result of one matmul, with a clamped mask if that is in FP16."""
+    sizes = {"q": SIZE, "k": SIZE, "v": value}
+    clamped = [node("Max", f"{mask} lowest", "limited"), node("Cast", "limited", "m", to=FP16)]
+    nodes = [
+        node("Identity", "given", "source_bias"),
+        *(clamped if fp16 else []),
+        node("Cast", "x", "qkv", to=FP16 if fp16 else FP32),
+        node("Split", "qkv splits", parts, axis=-1),
+        *(node("Reshape", f"{part} {part}_shape", f"{part}_tokens") for part in sizes),
+        *(node("Transpose", f"{x}_tokens", f"{x}_heads", perm=[0, 2, 1, 3]) for x in sizes),
+        node("Attention", f"q_heads k_heads v_heads {'m' if fp16 else mask}", "context", scale=1.0),
+        node("Transpose", "context", "by_token", perm=[0, 2, 1, 3]),
+        node("Reshape", "by_token joined", "joined_heads"),
+        node("Cast", "joined_heads", "y", to=FP32),
+    ]  # fmt: skip
+    bias: Axes = ["N", 1, 1, "S"]
+    return build(
+        nodes,
+        {"x": ["N", "S", HEADS * sum(sizes.values())], "given": bias, "other": bias},
+        {"y": ["N", "S", HEADS * value], "source_bias": bias},
+        {
+            "splits": np.array([HEADS * size for size in sizes.values()]),
+            "joined": np.array([0, 0, HEADS * value]),
+            "lowest": np.array(-60000.0, np.float32),
+            **{f"{part}_shape": np.array([0, 0, HEADS, size]) for part, size in sizes.items()},
+        },
+        STATIC_OPSET,
+    )
+
+
+@pytest.mark.parametrize("fp16", [True, False])
+def test_self_attention(fp16: bool) -> None:
+    model = attention(fp16=fp16)
+    # By ONNX's reference, since ONNX Runtime's Attention does not broadcast a mask over queries.
+    visible = np.where(np.arange(7) < np.array([[4], [7]]), 0, MASKED)
+    inputs = feeds(model, given={"given": visible[:, None, None].astype(np.float32)})
+    right = run(model, inputs, by_onnx=True)
+    assert FuseGpuOps().run(model).matches == 1
+    assert operators(model) == {"Identity": 1, "Cast": 2, "GpuSelfAttention": 1}
+    assert_close(run(model, inputs, by_onnx=True), right, "float16" if fp16 else "float32")
+    once = written(model)
+    assert FuseGpuOps().run(model).matches == 0
+    assert written(model) == once
+
+
+@pytest.mark.parametrize(
+    ("model", "reason", "unavoidable"),
+    [
+        (attention("k q v"), "queries, keys and values are not the outputs of one matmul", 0),
+        (attention(mask="other"), "the mask is not that of the source", 0),
+        (attention(value=4), "keys and values have different sizes", 1),
+    ],
+)
+def test_other_attention_is_left_alone(model: ir.Model, reason: str, unavoidable: int) -> None:
+    before = written(model)
+    outcome = FuseGpuOps().run(model)
+    assert_reasons(outcome, [reason])
+    assert (outcome.matches, outcome.unavoidable) == (0, unavoidable)
+    assert written(model) == before
+
+
+# ---- keys and values of decoder layers ----
+
+
+def heads_of(matmuls: dict[str, list[int]], returned: int = 9) -> ir.Model:
+    """Matmuls whose columns are heads of these sizes, of which the graph returns the first few."""
+    nodes, constants, outputs = [], {}, {}
+    for x, sizes in matmuls.items():
+        constants[f"{x}_splits"] = np.array([HEADS * size for size in sizes])
+        parts = [f"{x}_{index}" for index in range(len(sizes))]
+        nodes.append(node("Split", f"{x} {x}_splits", " ".join(parts), axis=-1))
+        for index, (part, size) in enumerate(zip(parts, sizes, strict=True)):
+            constants[f"{part}_shape"] = np.array([0, 0, HEADS, size])
+            nodes += [
+                node("Reshape", f"{part} {part}_shape", f"{part}_tokens"),
+                node("Transpose", f"{part}_tokens", f"{part}_heads", perm=[0, 2, 1, 3]),
+            ]
+            if index >= returned:
+                nodes.append(node("Neg", f"{part}_heads", f"{part}_negative"))
+            name = f"{part}_negative" if index >= returned else f"{part}_heads"
+            outputs[name] = ["N", HEADS, "S", size]
+    inputs = {x: ["N", "S", HEADS * sum(sizes)] for x, sizes in matmuls.items()}
+    return build(nodes, inputs, outputs, constants, STATIC_OPSET)
+
+
+def test_heads_of_all_layers_are_split_at_once() -> None:
+    """Members of an ensemble may have different numbers of layers, and heads of different sizes."""
+    model = heads_of({"x": [SIZE] * 4, "z": [SIZE + 2] * 6, "w": [SIZE - 4] * 4})
+    assert assert_rewrites(FuseGpuOps(), model, 3) == {"GpuSplitHeads": 3}
+    assert {*model.functions} == {(DOMAIN, "GpuSplitHeads", count) for count in ("4", "6")}
+
+
+def test_other_heads_are_left_alone() -> None:
+    some = "the encoder returns only some columns of a matmul as heads"
+    assert_left_alone(FuseGpuOps(), heads_of({"x": [SIZE, SIZE]}, returned=1), some)
+    sizes = "keys and values have different sizes"
+    assert_left_alone(FuseGpuOps(), heads_of({"x": [SIZE, 4]}), sizes)
+
+
+# ---- embedding and bias ----
+
+
+def embedded(fp16: bool = True) -> ir.Model:
+    """Rows of a table in some type plus the positions of the source's tokens."""
+    table = weights(4, WIDTH)
+    nodes = [
+        node("Shape", "tokens", "size", start=1, end=2),
+        node("Slice", "positions first size axis step", "rows"),
+        node("Gather", "table tokens", "found"),
+        *([node("Cast", "found", "wide", to=FP32)] if fp16 else []),
+        node("Add", "wide rows" if fp16 else "found rows", "y"),
+        *([node("Cast", "y", "y16", to=FP16), node("Cast", "y16", "z", to=FP32)] if fp16 else []),
+    ]
+    axes: Axes = ["N", "S", WIDTH]
+    return build(
+        nodes,
+        {"tokens": ["N", "S"]},
+        {"y": axes, **({"z": axes} if fp16 else {})},
+        {
+            "table": table.astype(np.float16) if fp16 else table,
+            "positions": weights(9, WIDTH), "first": np.array([0]),
+            "axis": np.array([0]), "step": np.array([1]),
+        },
+        STATIC_OPSET,
+        types={"tokens": "int"},
+    )  # fmt: skip
+
+
+def test_embedding_of_the_source() -> None:
+    left = assert_rewrites(FuseGpuOps(), embedded(), 1)
+    assert left == {"GpuEmbedSourceCast": 1, "Cast": 1}
+    assert assert_rewrites(FuseGpuOps(), embedded(fp16=False), 1) == {"GpuEmbedSource": 1}
+
+
+@pytest.mark.parametrize("hidden", [0, 1])
+def test_bias_of_the_source(hidden: int) -> None:
+    shown = [node("Sub", "source_lengths hidden", "shown")] if hidden else []
+    model = build(
+        [
+            node("Shape", "source_ids", "sizes", start=1, end=2),
+            node("Squeeze", "sizes", "size"),
+            node("Range", "zero size one", "positions"),
+            *shown,
+            node("Unsqueeze", f"{'shown' if hidden else 'source_lengths'} second", "ends"),
+            node("GreaterOrEqual", "positions ends", "is_padding"),
+            node("Where", "is_padding masked visible", "row"),
+            node("Unsqueeze", "row middle", "source_bias"),
+        ],
+        {"source_ids": ["N", "S"], "source_lengths": ["N"]},
+        {"source_bias": ["N", 1, 1, "S"]},
+        {
+            "zero": np.array(0), "one": np.array(1), "second": np.array([1]),
+            "middle": np.array([1, 2]), "masked": np.array(MASKED, np.float32),
+            "visible": np.array(0, np.float32), "hidden": np.array(1),
+        },
+        STATIC_OPSET,
+        types={"source_ids": "int", "source_lengths": "int"},
+    )  # fmt: skip
+    assert assert_rewrites(FuseGpuOps(), model, 1) == {"SourceBias": 1}
