@@ -72,13 +72,17 @@ def pairs(count: int = 12) -> ParallelData:
 
 
 def losses_and_gradients(
-    model: Transformer, data: ParallelData, packs: bool, fuse: bool = False
+    model: Transformer,
+    data: ParallelData,
+    packs: bool,
+    fuse: bool = False,
+    dtype: torch.dtype = torch.float32,
 ) -> tuple[torch.Tensor, ...]:
     model.zero_grad()
     data = dataclasses.replace(data.for_model(model), packs=packs)
-    batch = data.batch(np.arange(len(data))).to(torch.device("cpu"))
+    batch = data.batch(np.arange(len(data))).to(model.projection_weight.device)
     assert (batch.packings is not None) is packs
-    losses = Objective(model, 0.1, torch.float32, fuse)(batch)
+    losses = Objective(model, 0.1, dtype, fuse)(batch)
     losses.loss.backward()
     found = (losses.smoothed, losses.likelihood, *(p.grad for p in model.parameters()))
     return tuple(torch.as_tensor(x).detach().clone() for x in found)
@@ -205,6 +209,27 @@ def test_what_keeps_padding_on_older_gpus_and_torch(monkeypatch: pytest.MonkeyPa
     assert "Ampere" in reason_for_padding(ModelConfig(), CUDA, torch.float16, False)
     monkeypatch.delattr(f"{VARLEN}.varlen_attn")
     assert "before 2.11" in reason_for_padding(ModelConfig(), CUDA, torch.float16, False)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="the flash kernels need a GPU")
+@pytest.mark.parametrize("fuse", [False, True])
+def test_the_flash_kernels_have_the_gradients_of_attention_with_padding(
+    fuse: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    torch.compiler.reset()
+    torch.manual_seed(3)
+    device = torch.device("cuda")
+    model = Transformer(dataclasses.replace(SMALL, d_model=64)).to(device).train()
+    assert not reason_for_padding(model.config, device, torch.bfloat16, False)
+    with_padding, without = (
+        losses_and_gradients(model, pairs(40), packs, fuse, torch.bfloat16)
+        for packs in (False, True)
+    )
+    torch.testing.assert_close(without[:2], with_padding[:2], atol=0, rtol=0.01)
+    # Of all gradients: those of the biases of keys are 0 but for rounding.
+    expected, found = (torch.cat([x.flatten() for x in g[2:]]) for g in (with_padding, without))
+    assert float((found - expected).norm() / expected.norm()) < 0.03
 
 
 def test_torch_has_the_arguments_that_are_used(monkeypatch: pytest.MonkeyPatch) -> None:

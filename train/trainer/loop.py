@@ -127,7 +127,7 @@ class Trainer:
         reason = reason_for_padding(
             self.job.settings.model, self.group.device, self.dtype, self.guided is not None
         )
-        if reason:
+        if reason and self.group.leads:
             log.info("batches have padding: %s", reason)
         return not reason
 
@@ -136,7 +136,7 @@ class Trainer:
         if self.config.fused_norm == "off" or self.group.device.type != "cuda":
             return False
         found = importlib.util.find_spec("triton") is not None
-        if not found:
+        if not found and self.group.leads:
             log.info("LayerNorm is PyTorch's: Triton is not installed")
         return found
 
