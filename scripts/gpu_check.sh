@@ -295,6 +295,8 @@ measure() { # package, more options of benchmarks/gpu.py
     python3 benchmarks/gpu.py --package "$1" --precision fp16 --work "$out/work-$1" "${@:2}"
 }
 
+train_speed() { python3 benchmarks/training.py --data "$out/prepared" --device "${device%%:*}" "$@"; }
+
 speed_all() {
     local line package
     begin speed 300
@@ -303,19 +305,22 @@ speed_all() {
         check "$package: steps of base with $batches sentences" 140 "" measure "$package" "${steps[@]}" \
             --systems engines --batches "$batches" --seconds 130 --out "$results/$package.json" || true
     done
-    check "torch: steps of base with $batches sentences" 100 "$no_torch" measure torch "${steps[@]}" \
-        --systems graphs --batches "$batches" --seconds 90 --out "$results/torch.json" || true
-    check "torch: the same without kernels, $few" 60 "$no_torch" without_kernels measure torch "${steps[@]}" \
-        --systems graphs --batches "$few" --seconds 50 --out "$results/torch-without.json" || true
-    check "torch: kernels of these steps" 45 "$no_torch" measure torch "${steps[@]}" \
+    check "torch: steps of base with $batches sentences" 75 "$no_torch" measure torch "${steps[@]}" \
+        --systems graphs --batches "$batches" --seconds 65 --out "$results/torch.json" || true
+    check "torch: the same without kernels, $few" 45 "$no_torch" without_kernels measure torch "${steps[@]}" \
+        --systems graphs --batches "$few" --seconds 35 --out "$results/torch-without.json" || true
+    check "torch: kernels of these steps" 35 "$no_torch" measure torch "${steps[@]}" \
         --batches "$batches" --case "$large graphs" --profile --out "$results/kernels.json" || true
-    check "training base: tokens per second" 80 "$no_torch" python3 benchmarks/training.py \
-        --data "$out/prepared" --device "${device%%:*}" "${preset[@]}" --out "$results/training.json" || true
+    check "training base: tokens per second" 65 "$no_torch" train_speed "${preset[@]}" \
+        --out "$results/training.json" || true
+    check "training base without padding" 65 "$no_torch" train_speed "${preset[@]}" \
+        --set packing=on --set fused_norm=on --out "$results/training-packed.json" || true
     cat "$log" >&2
     summary
 }
 
-export -f trt translate export_bundles versions same stripped cuda_in_cpp tensorrt_in_cpp measure without_kernels
+export -f trt translate export_bundles versions same stripped cuda_in_cpp tensorrt_in_cpp measure
+export -f train_speed without_kernels
 case $1 in
     prepare) prepare ;;
     check) check_all ;;

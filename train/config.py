@@ -296,14 +296,14 @@ class TrainConfig:
         ("off", "on"),
     )  # fmt: skip
     packing: str = setting(
-        "auto", "Leave out padding; auto: where variable-length flash attention runs, on GPUs from "
-        "Ampere on in bf16 or fp16.",
-        ("auto", "off"),
+        "off", "Leave out padding where variable-length flash attention runs: on GPUs from Ampere "
+        "on in bf16 or fp16. It has not run on a GPU yet.",
+        ("off", "on"),
     )  # fmt: skip
     fused_norm: str = setting(
-        "auto", "Residual sum, dropout and LayerNorm of post-norm models as one kernel; auto: on a "
-        "GPU, if Triton is installed.",
-        ("auto", "off"),
+        "off", "Residual sum, dropout and LayerNorm of post-norm models as one kernel, on a GPU with "
+        "Triton. It has not run on a GPU yet.",
+        ("off", "on"),
     )  # fmt: skip
 
     # ---- checkpoints, validation and logging ----
