@@ -500,6 +500,18 @@ def _gpu() -> Iterator[FusedOp]:
         outputs=_floats("next_state", "y"),
         body="gpu_recurrent_unit",
     )
+    for cast in ("", "Cast"):
+        yield FusedOp(
+            name=f"GpuRecurrentNorm{cast}",
+            summary="the same, a residual sum and LayerNorm; `Cast`: also in the `type` of the "
+            "next matmul",
+            rule="gpu_norm",
+            inputs={"gates": _ANY, **_floats("state", *_NORM)},
+            outputs=_floats("next_state", "sum", "y") | ({"cast": _ANY} if cast else {}),
+            attributes=("epsilon", *["type"] * bool(cast)),
+            body="gpu_recurrent_norm",
+            tags=(cast,) if cast else (),
+        )
     yield FusedOp(
         name="GpuCachedAttention",
         summary="writes keys and values into static caches, at the position of each sentence, and "

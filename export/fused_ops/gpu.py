@@ -54,6 +54,16 @@ def gpu_norm(node: ir.Node) -> Found:
     if addition is not None and same_axes(*(pair := (operand(addition, 0), operand(addition, 1)))):
         biased = next((value for value in pair if _bias(value) is not None), pair[0])
         x, residual, bias = biased, other(addition, biased), _bias(biased)
+        for value in pair:
+            unit = producer(value, "GpuRecurrentUnit")
+            if unit is not None and reader(value, "Add") is addition:
+                given = operand(unit, 0), operand(unit, 1), other(addition, value)
+                return _with_cast(
+                    "GpuRecurrentNorm",
+                    (*given, operand(node, 1), operand(node, 2)),
+                    [unit.outputs[0], addition.outputs[0], node.outputs[0]],
+                    attributes,
+                )
     inputs = [] if residual is None else [residual]
     if bias is not None:
         x = other(_of(x), bias)

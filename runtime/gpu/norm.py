@@ -10,17 +10,28 @@ from translate_trt.runtime.gpu.launch import Launch, power_of_two
 
 
 @triton.jit
+def normalize(values, columns, inside, gamma, beta, WIDTH: tl.constexpr, EPSILON: tl.constexpr):
+    """Normalize the row `values` of WIDTH columns, those that are `inside`, in float32.
+
+    The variance is that of the differences from the mean, as in PyTorch: the difference of two
+    means of squares would lose what a large mean has in common with the row.
+    """
+    mean = tl.sum(values, 0) / WIDTH
+    differences = tl.where(inside, values - mean, 0.0)
+    variance = tl.sum(differences * differences, 0) / WIDTH
+    scale = tl.load(gamma + columns, mask=inside, other=0.0)
+    shift = tl.load(beta + columns, mask=inside, other=0.0)
+    return differences * tl.rsqrt(variance + EPSILON) * scale + shift
+
+
+@triton.jit
 def norm_kernel(
     x, bias, residual, gamma, beta, total, y, cast,
     WIDTH: tl.constexpr, BLOCK: tl.constexpr, EPSILON: tl.constexpr,
     HAS_BIAS: tl.constexpr, HAS_RESIDUAL: tl.constexpr,
     WRITES_TOTAL: tl.constexpr, WRITES_Y: tl.constexpr, WRITES_CAST: tl.constexpr,
 ):  # fmt: skip
-    """Normalize one row of WIDTH columns, in float32.
-
-    The variance is that of the differences from the mean, as in PyTorch: the difference of two
-    means of squares would lose what a large mean has in common with the row.
-    """
+    """Add and normalize one row of WIDTH columns."""
     row = tl.program_id(0).to(tl.int64) * WIDTH
     columns = tl.arange(0, BLOCK)
     inside = columns < WIDTH
@@ -31,12 +42,7 @@ def norm_kernel(
         values += tl.load(residual + row + columns, mask=inside, other=0.0)
     if WRITES_TOTAL:
         tl.store(total + row + columns, values, mask=inside)
-    mean = tl.sum(values, 0) / WIDTH
-    differences = tl.where(inside, values - mean, 0.0)
-    variance = tl.sum(differences * differences, 0) / WIDTH
-    scale = tl.load(gamma + columns, mask=inside, other=0.0)
-    shift = tl.load(beta + columns, mask=inside, other=0.0)
-    found = differences * tl.rsqrt(variance + EPSILON) * scale + shift
+    found = normalize(values, columns, inside, gamma, beta, WIDTH, EPSILON)
     if WRITES_Y:
         tl.store(y + row + columns, found, mask=inside)
     if WRITES_CAST:

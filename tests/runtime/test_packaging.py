@@ -67,11 +67,13 @@ def test_the_runtime_knows_neither_torch_nor_how_bundles_are_made() -> None:
     forbidden = ("torch", "onnx.", "onnx_ir", "onnxscript", "safetensors", "sacrebleu")
     forbidden += ("translate_trt.train", "translate_trt.export")
     found = breaches("runtime", forbidden, everywhere=True)
-    # The backend of torch targets, which nothing else imports: `backends` loads it by name.
-    backend = "runtime/backends/pytorch/"
+    # The backend of torch targets and its kernels, which nothing else imports: `backends` loads it
+    # by name.
+    backend = "runtime/backends/pytorch/", "runtime/gpu/"
     assert [one for one in found if not one.startswith(backend)] == []
     assert {one.partition(" imports ")[2].partition(".")[0] for one in found} <= {"torch", "onnx"}
-    own = breaches("runtime", ("translate_trt.runtime.backends.pytorch",), everywhere=True)
+    packages = "translate_trt.runtime.backends.pytorch", "translate_trt.runtime.gpu"
+    own = breaches("runtime", packages, everywhere=True)
     assert [one for one in own if not one.startswith(backend)] == []
 
 

@@ -143,6 +143,13 @@ def operators() -> dict[str, FusedOperator]:
             lambda _, x, y: activation.bias_activation(x[0], x[1], y[0], gelu=gelu),
         )
 
+    def recurrent_norm(a: Attributes, x: Values, y: Values) -> Sequence[Launch]:
+        found, cast = _padded(y[2:])
+        return recurrence.recurrent_norm(
+            x[0], x[1], x[2], x[3], x[4], y[0], y[1], found, cast, epsilon=a["epsilon"]
+        )
+
+    recurrent = FusedOperator(lambda a, x: _with_cast(a, [x[1].shape] * 3), recurrent_norm)
     embed = FusedOperator(
         lambda a, x: _with_cast(a, [(*x[2].shape, x[1].shape[1])]),
         lambda _, x, y: embedding.embed(
@@ -162,6 +169,8 @@ def operators() -> dict[str, FusedOperator]:
         "GpuEmbedSourceCast": embed,
         "GpuBiasGelu": activation_of(gelu=True),
         "GpuBiasSwish": activation_of(gelu=False),
+        "GpuRecurrentNorm": recurrent,
+        "GpuRecurrentNormCast": recurrent,
         "GpuRecurrentUnit": FusedOperator(
             lambda _, x: [(x[1].shape, torch.float32)] * 2,
             lambda _, x, y: recurrence.recurrent_unit(x[0], x[1], y[0], y[1]),

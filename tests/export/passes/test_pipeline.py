@@ -378,9 +378,10 @@ def test_graphs_for_a_gpu_consist_of_fused_operators_and_matmuls(
     graphs = compiled(config, f"torch-{precision}", attention)
     step, encoder = graphs["step"], graphs["encoder"]
     assert step.standard | encoder.standard <= {"MatMul"}
-    layers, mixers = config.decoder_layers, 2 if config.is_recurrent else 1
-    # Of a layer: six matmuls; the attentions or the unit; three norms; and, with an SSRU, the order
-    # of its state instead of the ancestry. Then the embedding, the logits, and the search.
+    layers = config.decoder_layers
+    # Of a layer: six matmuls, two attentions and three norms; with an SSRU, which the first norm
+    # includes, five matmuls, one attention, and the order of its state. Then the embedding, the
+    # logits, and the search.
     nodes = sum(step.operators.values())
     activations = sum(step.operators[f"GpuBias{name}"] for name in ("Gelu", "Swish"))
     assert activations == (layers if config.activation != "relu" else 0)
@@ -388,7 +389,7 @@ def test_graphs_for_a_gpu_consist_of_fused_operators_and_matmuls(
     assert sum(n for name, n in step.operators.items() if "Norm" in name) == norms
     others = 4 + (not config.is_recurrent)
     matmuls = 5 if config.is_recurrent else 6
-    assert nodes == (matmuls + 1 + mixers) * layers + norms + activations + others
+    assert nodes == (matmuls + 2) * layers + norms + activations + others
     # Of a layer four matmuls, attention and two norms; a matmul for all decoder layers, and its
     # heads; the embedding and the source's bias.
     more = (config.norm == "pre") + config.norm_embedding + encoder.operators["GpuBiasGelu"]

@@ -55,7 +55,7 @@ pytestmark = pytest.mark.slow
 DECODERS: dict[str, tuple[int, dict[str, Any]]] = {
     "base": (4, {"decoder_layers": 6}),
     "one beam": (1, {"decoder_layers": 1}),
-    "student": (4, {"decoder_layers": 2, "decoder_mixer": "ssru"}),
+    "student": (4, {"decoder_layers": 4, "decoder_mixer": "ssru"}),
 }
 
 

@@ -15,7 +15,7 @@ from translate_trt.runtime.gpu.activation import bias_activation
 from translate_trt.runtime.gpu.embedding import embed
 from translate_trt.runtime.gpu.launch import Launch
 from translate_trt.runtime.gpu.norm import norm
-from translate_trt.runtime.gpu.recurrence import recurrent_unit
+from translate_trt.runtime.gpu.recurrence import recurrent_norm, recurrent_unit
 
 pytestmark = pytest.mark.slow
 
@@ -100,6 +100,18 @@ def test_recurrent_units(width: int, dtype: torch.dtype, device: torch.device) -
     expected = torch.lerp(x, state.double(), logit.sigmoid())
     torch.testing.assert_close(found[0].double(), expected, rtol=1e-5, atol=1e-5)
     assert torch.equal(found[1], found[0].relu())
+    residual, gamma, beta = (
+        guarded(torch.randn(shape), device) for shape in (state.shape, (width,), (width,))
+    )
+    state_2, total, y = (guarded(torch.zeros(3, 2, width), device) for _ in range(3))
+    cast = guarded(torch.zeros(3, 2, width, dtype=dtype), device)
+    run(recurrent_norm(
+        gates, state, residual, gamma, beta, state_2, total, y, cast, epsilon=1e-5
+    ))  # fmt: skip
+    assert torch.equal(state_2, found[0])
+    assert torch.equal(total, found[1] + residual)
+    torch.testing.assert_close(y, F.layer_norm(total, (width,), gamma, beta, 1e-5))
+    assert_rounded(cast, y)
 
 
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
