@@ -301,8 +301,8 @@ class TrainConfig:
         ("off", "on"),
     )  # fmt: skip
     fused_norm: str = setting(
-        "off", "Residual sum, dropout and LayerNorm of post-norm models as one kernel, on a GPU with "
-        "Triton. It has not run on a GPU yet.",
+        "off", "Residual sum, dropout and LayerNorm of post-norm models as one kernel, on a GPU "
+        "with Triton. It has not run on a GPU yet.",
         ("off", "on"),
     )  # fmt: skip
 
