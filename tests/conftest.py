@@ -37,7 +37,8 @@ from translate_trt.runtime.bundle.manifest import (
 )
 from translate_trt.runtime.bundle.prompt import Prompt
 
-pytest_plugins = ["support.shared", "support.models", "support.bundles", "support.collection",
+pytest_plugins = ["support.gpu_kernels",  # before anything else imports Triton
+                  "support.shared", "support.models", "support.bundles", "support.collection",
                   "support.cpp_library", "support.kernels", "support.limits", "support.operators",
                   "support.parsers", "support.processor_times", "support.static_bundles",
                   "support.traces", "support.triton_server"]  # fmt: skip

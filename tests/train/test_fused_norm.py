@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 from typing import Any
 
@@ -15,16 +14,7 @@ from torch.nn import functional as F
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed: pip install triton", allow_module_level=True)
 
-# Triton reads the variable when it is imported, and when it makes kernels.
-with pytest.MonkeyPatch.context() as patch:
-    if not torch.cuda.is_available():
-        patch.setenv("TRITON_INTERPRET", "1")
-    importlib.import_module("triton.experimental.gluon")  # which the interpreter imports
-    module = importlib.import_module("translate_trt.train.fused_norm")
-
-import triton.language as tl
-from triton.runtime.interpreter import InterpretedFunction
-
+from translate_trt.train import fused_norm
 from translate_trt.train.config import ModelConfig
 from translate_trt.train.data.batches import encode_parallel
 from translate_trt.train.fused_norm import residual_norm
@@ -32,15 +22,6 @@ from translate_trt.train.model import Residual, Transformer
 from translate_trt.train.trainer.objective import Objective
 
 EPSILON = 1e-5
-
-
-@pytest.fixture(scope="module")
-def device() -> torch.device:
-    if torch.cuda.is_available():
-        return torch.device("cuda")
-    if not isinstance(tl.sum, InterpretedFunction):
-        pytest.skip("Triton was imported without TRITON_INTERPRET=1; run this file alone")
-    return torch.device("cpu")
 
 
 def inputs(
@@ -86,7 +67,7 @@ def test_dropout_has_the_same_mask_in_both_directions(
     given = inputs((40,), width, torch.float32, device)
     x, sublayer = given[:2]
     seed = torch.randint(2**62, (1,), device=device)
-    y, total, _, _ = module._forward(*given, seed, rate, EPSILON)
+    y, total, _, _ = fused_norm._forward(*given, seed, rate, EPSILON)
     kept = (total - x).abs() > 1e-6
     torch.testing.assert_close(total, torch.where(kept, x + sublayer / (1 - rate), x))
     share, count = 1 - float(kept.float().mean()), kept.numel()
@@ -147,10 +128,10 @@ def test_operators_are_declared_as_they_are(device: torch.device) -> None:
     """The shapes that torch.compile assumes, and the gradient's registration."""
     x, sublayer, gamma, beta = inputs((2, 3), 32, torch.float16, device)
     seed = torch.zeros(1, dtype=torch.int64, device=device)
-    torch.library.opcheck(module._forward, (x, sublayer, gamma, beta, seed, 0.5, EPSILON))
+    torch.library.opcheck(fused_norm._forward, (x, sublayer, gamma, beta, seed, 0.5, EPSILON))
     arguments = (x.detach(), x.detach(), *(torch.ones(2, 3, device=device) for _ in range(2)))
     types = (torch.float32, torch.float16)
     tests = ("test_schema", "test_faketensor")
     torch.library.opcheck(
-        module._backward, (*arguments, gamma.detach(), seed, 0.5, *types), test_utils=tests
+        fused_norm._backward, (*arguments, gamma.detach(), seed, 0.5, *types), test_utils=tests
     )

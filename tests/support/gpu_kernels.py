@@ -1,10 +1,9 @@
-"""Kernels run on the GPU where there is one, elsewhere in Triton's interpreter on the CPU."""
+"""Kernels for GPUs: they run on the GPU where there is one, elsewhere in Triton's interpreter."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
-import sys
 from typing import Any
 
 import numpy as np
@@ -12,26 +11,28 @@ import pytest
 import torch
 
 MODULES = (
-    "activation",
-    "attention",
-    "ancestry",
-    "embedding",
-    "encoder",
-    "norm",
-    "recurrence",
-    "select_beams",
-    "top_logits",
+    "translate_trt.runtime.gpu.activation",
+    "translate_trt.runtime.gpu.attention",
+    "translate_trt.runtime.gpu.ancestry",
+    "translate_trt.runtime.gpu.embedding",
+    "translate_trt.runtime.gpu.encoder",
+    "translate_trt.runtime.gpu.norm",
+    "translate_trt.runtime.gpu.recurrence",
+    "translate_trt.runtime.gpu.select_beams",
+    "translate_trt.runtime.gpu.top_logits",
+    "translate_trt.train.fused_norm",
 )
 
-# Triton reads the variable when it makes kernels. Afterwards, other tests in this process run
-# without kernels.
-INTERPRETED = "triton" not in sys.modules and not torch.cuda.is_available()
+INTERPRETED = not torch.cuda.is_available()
+
+# Triton reads the variable when it is imported and when it makes kernels, so this plugin is the
+# first. Afterwards, other tests in this process run without kernels.
 if INTERPRETED and importlib.util.find_spec("triton"):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRITON_INTERPRET", "1")
         importlib.import_module("triton.experimental.gluon")  # which the interpreter imports
         for name in MODULES:
-            importlib.import_module(f"translate_trt.runtime.gpu.{name}")
+            importlib.import_module(name)
 
 
 @pytest.fixture(scope="session")
@@ -45,8 +46,6 @@ def device(interpreted: bool) -> torch.device:
     """The device of the tensors of kernels."""
     if interpreted:
         _multiply_bf16_as_floats()
-    elif not torch.cuda.is_available():
-        pytest.skip("Triton was imported without TRITON_INTERPRET=1; run tests/runtime/gpu alone")
     return torch.device("cpu" if interpreted else "cuda")
 
 
