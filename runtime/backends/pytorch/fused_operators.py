@@ -61,6 +61,8 @@ class FusedOperator:
 
         def call(*inputs: Any, targets: Sequence[Tensor | None] | None = None) -> list[Any]:
             """Enqueue the launches; `targets` are tensors to write outputs to, if any."""
+            # Kernels compute addresses of dense tensors; a view of another order is copied.
+            inputs = tuple(x.contiguous() if isinstance(x, Tensor) else x for x in inputs)
             outputs: list[Any] = []
             for index, form in enumerate(self.forms(attributes, inputs)):
                 target = targets[index] if targets is not None else None
